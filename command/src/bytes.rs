@@ -1,5 +1,5 @@
-//! Keys and values as people and programs see them: text where it is text, `\x..` where it is not, or all in hex or
-//! base64 (`--hex`, `--base64`). What is shown can be typed in again.
+//! The text form of keys and values: UTF-8 with escapes such as `\n` and `\xff`, or hex or base64 (`--hex`, `--base64`). Printed
+//! text can be typed in again.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -8,10 +8,10 @@ use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use crate::failure::{Result, usage};
 
-/// How bytes are written.
+/// A text form of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
-    /// As text, with `\n \r \t \\` and `\x..` for what is none.
+    /// UTF-8, with the escapes `\n \r \t \\` and `\x..`.
     #[default]
     Text,
     Hex,
@@ -19,22 +19,22 @@ pub enum Form {
 }
 
 impl Form {
-    /// The bytes that a word of the command line means; `what` it is, for the error's text.
+    /// Parses an argument; `what` names it in an error message.
     pub fn parse(self, word: &str, what: &str) -> Result<Vec<u8>> {
         match self {
             Form::Hex => match HEXLOWER_PERMISSIVE.decode(word.as_bytes()) {
                 Ok(bytes) => Ok(bytes),
-                Err(e) => usage(format!("the {what} is not hex, which --hex asks for: {e}")),
+                Err(e) => usage(format!("the {what} is not hex, as --hex requires: {e}")),
             },
             Form::Base64 => match BASE64.decode(word.as_bytes()) {
                 Ok(bytes) => Ok(bytes),
-                Err(e) => usage(format!("the {what} is not base64, which --base64 asks for: {e}")),
+                Err(e) => usage(format!("the {what} is not base64, as --base64 requires: {e}")),
             },
             Form::Text => unescape(word, what),
         }
     }
 
-    /// Adds how the bytes are shown: for rows by the million.
+    /// Appends the text form to a buffer; used for long listings.
     pub fn write(self, bytes: &[u8], to: &mut Vec<u8>) {
         let mut encode = |encoding: &data_encoding::Encoding| {
             let start = to.len();
@@ -49,7 +49,7 @@ impl Form {
         }
     }
 
-    /// How the bytes are shown, on one line.
+    /// Returns the text form, on one line.
     pub fn show(self, bytes: &[u8]) -> Cow<'_, str> {
         match self {
             Form::Hex => HEXLOWER.encode(bytes).into(),
@@ -59,12 +59,12 @@ impl Form {
     }
 }
 
-/// Whether it can stand as it is.
+/// Returns `true` for a character that needs no escape.
 fn is_plain(c: char) -> bool {
     c != '\\' && !c.is_control()
 }
 
-/// Most keys are: no need to decode those.
+/// A fast path: most keys are plain ASCII and need no decoding.
 fn is_plain_ascii(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'\\')
 }
@@ -119,8 +119,8 @@ fn unescape(word: &str, what: &str) -> Result<Vec<u8>> {
             },
             _ => {
                 return usage(format!(
-                    "the {what} has a backslash that begins none of \\n \\r \\t \\x.. \\\\: write a backslash as \\\\, or \
-                     give it with --hex or --base64"
+                    "the {what} has a backslash that starts no escape (\\n \\r \\t \\xff \\\\): write a backslash as \\\\, or use \
+                     --hex or --base64"
                 ));
             }
         };
@@ -131,7 +131,7 @@ fn unescape(word: &str, what: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The byte that two hex digits mean. (`from_str_radix` would take a sign.)
+/// Parses two hex digits. (`from_str_radix` alone would accept a sign.)
 fn two_digits(digits: &str) -> Option<u8> {
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u8::from_str_radix(digits, 16).ok())?
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_means_the_same_bytes_again() {
+    fn printed_text_parses_to_the_same_bytes() {
         let mut all: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
         all.extend([
             b"user:1".to_vec(),

@@ -1,17 +1,17 @@
-//! The commands: what the help, the completions and the man pages are made of. Each command's arguments and work are
-//! in a file of its own, or of its group.
+//! The command-line interface: the commands, their groups in the help, and the options all of them take. Help, completions
+//! and man pages are generated from it. The arguments and the work of each command are in its own file.
 
 use std::rc::Rc;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::bytes::Form;
 use crate::failure::{self, Result};
 use crate::output::{Color, Output};
 use crate::secret::{SecretArgs, Secrets};
-use crate::{care, keys, live, look, manual, moving, secret, time};
+use crate::{care, completion, keys, live, look, manual, moving, secret, time};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -19,7 +19,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Looks into a store, mends and moves it.
+/// Inspect, edit, repair and migrate kvstore databases
 #[derive(Debug, Parser)]
 #[command(name = "kvstore", version = version(), styles = STYLES, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
@@ -30,17 +30,70 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-STORE is a file, or the URL of a store on a PostgreSQL server (postgresql://USER@HOST/DATABASE; docs/how-to/postgresql.md); \
-\"-\" is the one named by $KVSTORE. Commands that only look change nothing and make no store.
-Exit codes: 0 yes; 1 no (not found, not set, dead); 2 wrong usage; 3 the store said no (busy, read-only, damaged).
+STORE is a file, or the URL of a store on a PostgreSQL server (postgresql://USER@HOST/DATABASE). \"-\" is the store that \
+the environment variable KVSTORE names. Commands that only read never change or create a store.
+
+Exit status: 0 success; 1 not found or condition not met; 2 usage error; 3 store error.
 
 Examples:
-  kvstore info app.db                    what is in it, how large, what expires next
-  kvstore put app.db otp:17 - --ttl 5m   a value from standard input that lives for five minutes
-  kvstore ls app.db --prefix otp: -l     its neighbours, with size and time left
-  kvstore expiring app.db --chart        when things will be gone
-  kvstore info postgresql://app@db/app   the same of a store on a server
-  kvstore help COMMAND                   more about one";
+  kvstore info app.db                    sizes, families, and the next expiry
+  kvstore put app.db otp:17 123 --ttl 5m a key that expires after five minutes
+  kvstore ls app.db otp: -l              keys that start with \"otp:\", with size and time left
+  kvstore expiring app.db --chart        how many keys expire when
+  kvstore help COMMAND                   options and examples of a command";
+
+/// The commands by subject, as the help lists them.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Keys", &["get", "put", "del", "exists", "incr", "cas"]),
+    ("Expiry", &["ttl", "expire", "persist", "touch", "expiring", "next", "purge", "sweep", "clean"]),
+    ("Inspection", &["ls", "scan", "count", "families", "info", "watch"]),
+    ("Maintenance", &["check", "repair", "recover", "backup", "compact", "limit", "checkpoint", "sync"]),
+    ("Transfer", &["dump", "load", "copy", "import"]),
+    ("Encryption", &["encrypt", "decrypt", "rekey"]),
+    ("Other", &["shell", "completions", "use", "quit", "help"]),
+];
+
+/// The definition of the whole command line.
+pub fn definition() -> clap::Command {
+    with_groups(Cli::command())
+}
+
+/// Lists the subcommands by group in the help, in place of one long list.
+pub fn with_groups(command: clap::Command) -> clap::Command {
+    let names_of = |name: &str| match (name, command.find_subcommand(name)) {
+        ("help", _) => Some(("help".to_owned(), "Print this help, or the help of a command".to_owned())),
+        (_, Some(found)) => {
+            let names: Vec<_> = [name].into_iter().chain(found.get_visible_aliases()).collect();
+            Some((names.join(", "), found.get_about().map(ToString::to_string).unwrap_or_default()))
+        }
+        (_, None) => None,
+    };
+    let groups = GROUPS.map(|(heading, names)| {
+        (heading, names.iter().filter_map(|name| names_of(name)).collect::<Vec<_>>())
+    });
+    let width =
+        groups.iter().flat_map(|(_, rows)| rows).map(|(names, _)| names.len()).max().unwrap_or_default();
+    let (header, literal) = (STYLES.get_header(), STYLES.get_literal());
+    let mut list = String::new();
+    for (heading, rows) in groups.iter().filter(|(_, rows)| !rows.is_empty()) {
+        list.push_str(&format!("{header}{heading}:{header:#}\n"));
+        for (names, about) in rows {
+            list.push_str(&format!("  {literal}{names:<width$}{literal:#}  {about}\n"));
+        }
+        list.push('\n');
+    }
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
+    command.help_template(template)
+}
+
+impl Cli {
+    /// Parses the arguments of the process.
+    pub fn from_args() -> std::result::Result<Cli, clap::Error> {
+        Cli::from_arg_matches(&definition().try_get_matches()?)
+    }
+}
 
 fn version() -> String {
     format!(
@@ -52,54 +105,54 @@ fn version() -> String {
     )
 }
 
-/// What every command takes.
+/// Options that all commands take.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "How")]
+#[command(next_help_heading = "Global options")]
 pub struct Common {
-    /// One JSON object a line, for programs
+    /// Print one JSON object per line
     #[arg(long, global = true, conflicts_with_all = ["hex", "base64"])]
     pub json: bool,
-    /// Keys and values are given and shown in hex
+    /// Read and print keys and values in hex
     #[arg(long, global = true, conflicts_with = "base64")]
     pub hex: bool,
-    /// Keys and values are given and shown in base64
+    /// Read and print keys and values in base64
     #[arg(long, global = true)]
     pub base64: bool,
-    /// Ask nothing
+    /// Answer yes to every question
     #[arg(short, long, global = true)]
     pub yes: bool,
-    /// Colours
+    /// When to use colors: auto (on a terminal, unless NO_COLOR is set), always, never
     #[arg(
         long,
         global = true,
         value_enum,
         value_name = "WHEN",
         default_value_t,
-        hide_possible_values = false
+        hide_possible_values = true
     )]
     pub color: Color,
     #[command(flatten)]
     pub secret: SecretArgs,
 }
 
-/// What a command works with.
+/// The environment of a command: its output and the global options.
 pub struct Context {
     pub out: Output,
-    /// How bytes are given and shown.
+    /// How keys and values are read and printed.
     pub form: Form,
-    /// Nobody is to be asked.
+    /// `--yes`: no questions.
     pub yes: bool,
-    /// What encrypted stores are opened with.
+    /// Passwords and keys of encrypted stores.
     pub secrets: Rc<Secrets>,
 }
 
 impl Context {
-    /// For what reads standard input: refuses that the password comes from there.
+    /// For a command that reads `what` from standard input: fails if the password is to be read from there, too.
     pub fn take_stdin(&self, what: &str) -> Result<()> {
         match self.secrets.read_stdin() {
-            true => {
-                failure::usage(format!("standard input is {what}: the password has to come from elsewhere"))
-            }
+            true => failure::usage(format!(
+                "standard input is used for {what}: give the password with --password-env or a --password-file other than -"
+            )),
             false => Ok(()),
         }
     }
@@ -121,7 +174,9 @@ impl Common {
 pub enum Command {
     // ---- keys ----
     Get(keys::get::GetArgs),
+    #[command(visible_alias = "set")]
     Put(keys::put::PutArgs),
+    #[command(visible_aliases = ["rm", "delete", "unset"])]
     Del(keys::del::DelArgs),
     Exists(keys::get::ExistsArgs),
     Incr(keys::put::IncrArgs),
@@ -130,52 +185,57 @@ pub enum Command {
     Expire(keys::ttl::ExpireArgs),
     Persist(keys::ttl::PersistArgs),
     Touch(keys::ttl::TouchArgs),
-    // ---- look ----
+    // ---- inspection ----
+    #[command(visible_aliases = ["list", "keys"])]
     Ls(look::ls::LsArgs),
     Scan(look::ls::ScanArgs),
     Count(look::count::CountArgs),
     Families(look::families::FamiliesArgs),
+    #[command(visible_alias = "stats")]
     Info(look::info::InfoArgs),
-    // ---- time ----
+    // ---- expiry ----
     Expiring(time::expiring::ExpiringArgs),
     Next(time::next::NextArgs),
     Purge(time::purge::PurgeArgs),
     Sweep(time::sweep::SweepArgs),
     Clean(time::clean::CleanArgs),
-    // ---- care ----
+    // ---- maintenance ----
     Check(care::check::CheckArgs),
     Repair(care::repair::RepairArgs),
     Recover(care::recover::RecoverArgs),
     Backup(care::backup::BackupArgs),
+    #[command(visible_alias = "vacuum")]
     Compact(care::compact::CompactArgs),
     Limit(care::limit::LimitArgs),
     Checkpoint(care::checkpoint::CheckpointArgs),
     Sync(care::checkpoint::SyncArgs),
-    // ---- move ----
+    // ---- transfer ----
     Dump(moving::dump::DumpArgs),
     Load(moving::load::LoadArgs),
     Copy(moving::copy::CopyArgs),
     Import(moving::import::ImportArgs),
-    // ---- secrets ----
+    // ---- encryption ----
     Encrypt(secret::in_place::EncryptArgs),
     Decrypt(secret::in_place::DecryptArgs),
     Rekey(secret::in_place::RekeyArgs),
-    // ---- live ----
+    // ---- interactive ----
     Watch(live::watch::WatchArgs),
     Shell(live::shell::ShellArgs),
-    // ---- about the command itself ----
+    // ---- the command itself ----
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]
     Man(manual::ManArgs),
+    #[command(hide = true)]
+    Complete(completion::CompleteArgs),
 }
 
 impl Command {
-    /// Runs it, and says what went wrong; the exit code.
-    pub fn run_to_the_end(&self, context: &mut Context) -> u8 {
+    /// Runs the command, reports an error on stderr, and returns the exit status.
+    pub fn run_and_report(&self, context: &mut Context) -> u8 {
         let result = self.run(context);
-        context.out.go_on_unread(true);
+        context.out.ignore_broken_pipe(true);
         let flushed = context.out.flush().map_err(Into::into);
-        context.out.go_on_unread(false); // it has other lines in the shell
+        context.out.ignore_broken_pipe(false); // the interactive shell prints more lines
         failure::report(result.and_then(|answer| flushed.map(|()| answer)))
     }
 
@@ -220,19 +280,33 @@ impl Command {
             Command::Shell(args) => args.run(context),
             Command::Completions(args) => args.run(context),
             Command::Man(args) => args.run(context),
+            Command::Complete(args) => args.run(context),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
-    fn the_help_has_lines_of_its_own_for_sentences_and_examples_only() {
-        let whole = Cli::command();
+    fn definition_is_consistent() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn each_visible_command_is_in_one_group() {
+        let whole = definition();
+        let grouped: Vec<_> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for command in whole.get_subcommands() {
+            let times = grouped.iter().filter(|name| **name == command.get_name()).count();
+            assert_eq!(times, usize::from(!command.is_hide_set()), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn help_paragraphs_are_not_wrapped_by_hand() {
+        let whole = definition();
         for command in [&whole].into_iter().chain(whole.get_subcommands()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let lines: Vec<_> = help.lines().collect();

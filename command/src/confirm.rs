@@ -1,28 +1,28 @@
-//! Asking before something is removed.
+//! Questions before something is removed or rewritten.
 
 use std::io::{IsTerminal as _, Write as _};
 
 use crate::failure::Result;
 
-/// Whether there is somebody to be asked.
+/// Returns `true` if the command may ask: on a terminal, without `--yes`.
 pub fn asks(yes: bool) -> bool {
     !yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Says what is about to be done, and asks whether to go on. Without a terminal, or with `--yes`, nobody is asked.
-/// `false`: no.
+/// States what is about to be done and asks whether to continue. Returns `false` if the user declines, and `true`
+/// without asking if there is no terminal or `--yes` was given.
 pub fn confirm(what: &str, yes: bool) -> Result<bool> {
     if !asks(yes) {
         return Ok(true);
     }
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
-    write!(stderr, "{what}. Go on? [y/N] ")?;
+    write!(stderr, "{what}. Continue? [y/N] ")?;
     stderr.flush()?;
     let mut answer = String::new();
     stdin.read_line(&mut answer)?;
     let yes = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
     if !yes {
-        say!("kvstore: nothing was changed");
+        say!("kvstore: nothing changed");
     }
     Ok(yes)
 }

@@ -1,18 +1,19 @@
-//! What a command answers: the exit code, and a text that says what to do.
+//! The outcome of a command: its exit status, and an error message that says what failed and what to do.
 
 use std::io;
+use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue};
 use kvstore::ErrorKind;
 
 use crate::system;
 
-/// How a command has ended.
+/// The outcome of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Exit code 0.
+    /// Exit status 0.
     Yes,
-    /// Not found, not set, dead: exit code 1. Whatever there was to say was said.
+    /// Not found, or a condition was not met: exit status 1. Anything to print has been printed.
     No,
 }
 
@@ -22,23 +23,23 @@ impl Answer {
     }
 }
 
-/// Why a command could not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// There is no such thing: exit code 1.
+    /// Not found: exit status 1.
     Missing(String),
-    /// The command was called wrongly: exit code 2.
+    /// Usage error: exit status 2.
     Usage(String),
-    /// The store, or the system below it, said no: exit code 3.
+    /// Store or system error: exit status 3.
     Refused(String),
-    /// The same, because the file itself is damaged: a recovery may help.
+    /// Store error caused by a damaged file, which `recover` may help with: exit status 3.
     Damaged(String),
-    /// The same, because others are at it: later it may go.
+    /// Store error caused by a lock; a retry may succeed: exit status 3.
     Busy(String),
-    /// Whoever read our output has enough. No failure at all.
+    /// The reader of standard output has closed the pipe. Not an error: exit status 0.
     Pipe,
-    /// A line of the shell has failed, and said why: its exit code.
-    Said(u8),
+    /// Already reported, by a line of the interactive shell or by a child process: its exit status.
+    Reported(u8),
 }
 
 pub type Result<T = Answer> = std::result::Result<T, Failure>;
@@ -51,36 +52,55 @@ pub fn refused<T>(text: impl Into<String>) -> Result<T> {
     Err(Failure::Refused(text.into()))
 }
 
-/// An error of the command line with the advice that fits this command.
+/// Adds a tip to an error of the argument parser.
 pub fn explain(mut error: clap::Error) -> clap::Error {
-    let wrong = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(wrong)) => wrong.clone(),
+    let text = |error: &clap::Error, kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
         _ => String::new(),
     };
+    let wrong = text(&error, ContextKind::InvalidArg);
     let tip = match error.kind() {
         clap::error::ErrorKind::InvalidUtf8 => {
-            Some("write the bytes that are no text as \\xff, or all of it in hex, with --hex")
+            Some("write a byte that is not UTF-8 as \\xff, or use --hex or --base64".to_owned())
         }
         clap::error::ErrorKind::TooManyValues if wrong.ends_with("password") => {
             error.insert(ContextKind::InvalidValue, ContextValue::String("...".to_owned()));
             Some(
-                "everybody on this machine can read a password in an argument: it is asked for, or comes from \
-                 --password-file or --password-env",
+                "--password takes no value, because other users can see the arguments of a process: leave the value out \
+                 to be asked for the password, or use --password-file or --password-env"
+                    .to_owned(),
             )
         }
         clap::error::ErrorKind::UnknownArgument => {
-            // What clap says to an unknown option, "pass it after --", makes a key of it.
+            // clap suggests "pass it after --" for any unknown option, which would make a key of a misspelled one.
             error.remove(ContextKind::Suggested);
             match wrong.as_bytes() {
                 [b'-', b'0'..=b'9', ..] => Some(
-                    "numbers and durations are not less than 0; a key that begins with '-' comes after a '--', or is \
-                     the value of an option with a '=', as in --prefix=-1",
+                    "numbers and durations cannot be negative here; write a key that starts with '-' after '--', or \
+                     as --prefix=-1"
+                        .to_owned(),
                 ),
                 [b'-', other, ..] if *other != b'-' => Some(
-                    "a key that begins with '-' comes after a '--'; as the value of an option it is --prefix=-x",
+                    "write a key that starts with '-' after '--'; as the value of an option, write --prefix=-x".to_owned(),
                 ),
                 _ => None,
             }
+        }
+        clap::error::ErrorKind::InvalidSubcommand => {
+            let tip = about_command(&text(&error, ContextKind::InvalidSubcommand));
+            let is_known = error.get(ContextKind::SuggestedSubcommand).is_some();
+            if tip.is_some() {
+                error.remove(ContextKind::SuggestedSubcommand);
+            }
+            tip.or_else(|| (!is_known).then(|| "'kvstore --help' lists the commands".to_owned()))
+        }
+        clap::error::ErrorKind::MissingRequiredArgument
+            if text(&error, ContextKind::InvalidArg).contains("<KEY") =>
+        {
+            std::env::var_os(crate::place::VARIABLE).map(|_| {
+                "write '-' before the key to use the store of $KVSTORE: kvstore get - KEY".to_owned()
+            })
         }
         _ => None,
     };
@@ -88,6 +108,51 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
+}
+
+/// Commands of other tools, and what does the same here. (Names that mean exactly a command here are its aliases.)
+const ELSEWHERE: [(&str, &str); 28] = [
+    ("append", "'kvstore get' and 'kvstore put' read and write whole values"),
+    ("cat", "'kvstore get' prints a value"),
+    ("clear", "'kvstore del STORE --all' removes all keys of a family"),
+    ("cli", "'kvstore shell' is interactive"),
+    ("clone", "'kvstore backup' copies a store to a new file, 'kvstore copy' into another store"),
+    ("cp", "'kvstore backup' copies a store to a new file, 'kvstore copy' into another store"),
+    ("create", "'kvstore put' and 'kvstore families STORE create NAME' create the store"),
+    ("dbsize", "'kvstore count' counts keys"),
+    ("decr", "'kvstore incr STORE KEY -1' decrements"),
+    ("drop", "'kvstore families STORE drop NAME' drops a family"),
+    ("export", "'kvstore dump' writes everything as JSON lines, 'kvstore scan --json' a range of keys"),
+    ("find", "'kvstore ls STORE PREFIX' lists keys that start with PREFIX"),
+    ("flush", "'kvstore sync' makes commits durable; 'kvstore del STORE --all' removes all keys of a family"),
+    ("flushall", "'kvstore del STORE --all' removes all keys of a family"),
+    ("flushdb", "'kvstore del STORE --all' removes all keys of a family"),
+    ("fsck", "'kvstore check' checks a store"),
+    ("grep", "'kvstore scan' prints keys and values, to be filtered by grep"),
+    ("has", "'kvstore exists' tests for a key"),
+    ("init", "'kvstore put' and 'kvstore families STORE create NAME' create the store"),
+    ("mget", "'kvstore scan STORE PREFIX' prints the values of many keys"),
+    ("monitor", "'kvstore watch' shows a store live"),
+    ("mv", "copy a key with 'kvstore get' and 'kvstore put', then 'kvstore del'"),
+    ("open", "'kvstore shell' is interactive"),
+    ("rename", "copy a key with 'kvstore get' and 'kvstore put', then 'kvstore del'"),
+    ("restore", "a backup is a store: copy its file back; 'kvstore load' loads a dump"),
+    ("size", "'kvstore info' shows sizes, 'kvstore count' counts keys"),
+    ("top", "'kvstore watch' shows a store live"),
+    ("verify", "'kvstore check' checks a store"),
+];
+
+/// A tip about a word that is no command.
+fn about_command(word: &str) -> Option<String> {
+    if let Some((_, tip)) = ELSEWHERE.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)) {
+        return Some((*tip).to_owned());
+    }
+    let is_store =
+        crate::place::is_url(Path::new(word)) || Path::new(word).is_file() || word.ends_with(".db");
+    let shown = crate::place::shown(Path::new(word));
+    is_store.then(|| {
+        format!("the command comes before the store: 'kvstore info {shown}' or 'kvstore shell {shown}'")
+    })
 }
 
 /// What an error says, without the functions of C that would help a program.
@@ -131,11 +196,11 @@ impl From<kvstore::Error> for Failure {
             }
             ErrorKind::NotADatabase => &format!(
                 "give the path of a store{}. If it was one, \"kvstore recover\" saves what can be read",
-                system::WHAT_IT_IS
+                system::FILE_TYPE_ADVICE
             ),
             ErrorKind::Full => &format!(
                 "\"kvstore info\" shows the store's own limit and what \"purge\" and \"compact\" could free, {}",
-                system::ROOM
+                system::DISK_SPACE_ADVICE
             ),
             _ => return Failure::Refused(text),
         };
@@ -152,12 +217,12 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Says what went wrong, on stderr, and turns it into the exit code.
+/// Reports a failure on stderr and returns the exit status.
 pub fn report(result: Result) -> u8 {
     let (code, text) = match result {
         Ok(Answer::Yes) | Err(Failure::Pipe) => return 0,
         Ok(Answer::No) => return 1,
-        Err(Failure::Said(code)) => return code,
+        Err(Failure::Reported(code)) => return code,
         Err(Failure::Missing(text)) => (1, text),
         Err(Failure::Usage(text)) => (2, text),
         Err(Failure::Refused(text) | Failure::Damaged(text) | Failure::Busy(text)) => (3, text),

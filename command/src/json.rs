@@ -1,10 +1,10 @@
-//! JSON, one object a line. Written by hand, because a dump writes millions of them; read by serde_json.
+//! A writer of JSON lines. Written by hand, because a dump writes millions of objects; JSON is read by serde_json.
 
 use std::io::Write as _;
 
 use data_encoding::BASE64;
 
-/// An object that is being written.
+/// A JSON object under construction.
 #[derive(Default)]
 pub struct Object {
     text: Vec<u8>,
@@ -15,7 +15,7 @@ impl Object {
         Object::default()
     }
 
-    /// Begins the next object where this one was.
+    /// Starts a new object in the same buffer.
     pub fn clear(&mut self) -> &mut Object {
         self.text.clear();
         self
@@ -37,7 +37,7 @@ impl Object {
         self
     }
 
-    /// Bytes: as `name` where they are UTF-8, else in base64 as `name_base64`.
+    /// Adds bytes: as `name` if they are UTF-8, else in base64 as `name_base64`.
     pub fn bytes(&mut self, name: &str, value: &[u8]) -> &mut Object {
         if let Ok(text) = std::str::from_utf8(value) {
             return self.text(name, text);
@@ -57,7 +57,7 @@ impl Object {
         self.raw(name, if value { "true" } else { "false" })
     }
 
-    /// A number, or `null`.
+    /// Adds a number, or `null`.
     pub fn optional(&mut self, name: &str, value: Option<impl Into<i128>>) -> &mut Object {
         match value {
             Some(value) => self.number(name, value),
@@ -65,21 +65,21 @@ impl Object {
         }
     }
 
-    /// What is JSON already.
+    /// Adds text that is JSON already.
     pub fn raw(&mut self, name: &str, json: &str) -> &mut Object {
         self.name(name);
         self.text.extend_from_slice(json.as_bytes());
         self
     }
 
-    /// An object inside this one.
+    /// Adds a nested object.
     pub fn object(&mut self, name: &str, object: &mut Object) -> &mut Object {
         let line = object.line();
         let json = String::from_utf8_lossy(line).trim_end().to_owned();
         self.raw(name, &json)
     }
 
-    /// A list of objects.
+    /// Adds an array of objects.
     pub fn objects(&mut self, name: &str, objects: impl IntoIterator<Item = Object>) -> &mut Object {
         self.name(name);
         self.text.push(b'[');
@@ -94,7 +94,7 @@ impl Object {
         self
     }
 
-    /// The object, with a newline after it.
+    /// Closes the object and returns it with a newline.
     pub fn line(&mut self) -> &[u8] {
         if self.text.is_empty() {
             self.text.push(b'{');
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_json() {
+    fn objects_are_valid_json() {
         let mut object = Object::new();
         object
             .text("a\"", "x\n\u{1}")

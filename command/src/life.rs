@@ -1,4 +1,4 @@
-//! How long a key is to live: `--ttl`, `--at`, `--no-ttl`.
+//! The expiry of a written key: `--ttl`, `--at`, `--no-ttl`.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::times::{self, Moment};
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct LifeArgs {
-    /// It lives so long from now on: 90s, 15m, 2h, 7d, 1h30m
-    #[arg(short, long, value_name = "DURATION", value_parser = times::parse_ttl, help_heading = "How long it lives")]
+    /// TTL: 90s, 15m, 2h, 7d, 1h30m
+    #[arg(short, long, value_name = "DURATION", value_parser = times::parse_ttl, help_heading = "Expiry")]
     pub ttl: Option<Duration>,
-    /// It lives until then: 2027-01-01T00:00Z, "2027-01-01 12:00", +2h, @1798761600
-    #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true, help_heading = "How long it lives")]
+    /// Expiry time: +2h, tomorrow, 06:00, 2027-01-01T00:00Z, "2027-01-01 12:00", @1798761600
+    #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true, help_heading = "Expiry")]
     pub at: Option<Moment>,
-    /// It lives for ever, whatever the family's default TTL is
-    #[arg(long, help_heading = "How long it lives")]
+    /// No TTL, even if the family has a default TTL
+    #[arg(long, help_heading = "Expiry")]
     pub no_ttl: bool,
 }
 
 impl LifeArgs {
-    /// The end that was asked for; `None`: nothing was said, and the family's default TTL holds.
+    /// Returns the expiry the options ask for; `None` stands for the family's default TTL.
     pub fn expiry(&self, store: &Store) -> Option<Expiry> {
         match (self.ttl, self.at) {
             (Some(ttl), _) => Some(store.expiry_after(ttl)),
@@ -33,7 +33,7 @@ impl LifeArgs {
     }
 }
 
-/// How long until then, for people and for programs: `2h 05m` or milliseconds; `never`. A moment that has come: 0.
+/// Formats the time left: `2h 05m` on a terminal, milliseconds in a pipe, or `never`; 0 if the time has passed.
 pub fn left(context: &Context, expiry: Expiry, now_ms: i64) -> String {
     match expiry.millis() {
         None => "never".to_owned(),

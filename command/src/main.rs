@@ -1,7 +1,7 @@
-//! The command `kvstore`: for people who keep a store and want to look into it, mend it, move it, without writing a
-//! program. On the library's public API; `cli.rs` lists the commands.
+//! The command `kvstore`: inspects, edits, repairs and migrates stores without writing a program. It uses the public API of
+//! the library only. `cli.rs` lists the commands.
 
-/// Says something on stderr. Where that cannot be written, as on a full disk, the exit code must still tell.
+/// Prints a line on stderr. A failed write is ignored: the exit status still reports the error.
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write as _;
@@ -12,6 +12,7 @@ macro_rules! say {
 mod bytes;
 mod care;
 mod cli;
+mod completion;
 mod confirm;
 mod failure;
 mod json;
@@ -32,13 +33,11 @@ mod times;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    let cli = match cli::Cli::from_args() {
         Ok(cli) => cli,
         Err(e) => failure::explain(e).exit(),
     };
     let mut context = cli.common.context();
-    ExitCode::from(cli.command.run_to_the_end(&mut context))
+    ExitCode::from(cli.command.run_and_report(&mut context))
 }

@@ -1,21 +1,25 @@
-//! Shell completions and man pages, from the definitions of the commands.
+//! Shell completions and man pages, generated from the definition of the command line.
 
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
-use crate::cli::{Cli, Context};
+use crate::cli::{self, Cli, Context};
+use crate::completion;
 use crate::failure::{Answer, Result};
 
-/// Print the completions for a shell
+/// Print the completion script of a shell
+///
+/// The scripts of bash, zsh and fish complete commands, options, families and keys; the others only commands and options.
+/// Families and keys of stores on a server are not completed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore completions bash > ~/.local/share/bash-completion/completions/kvstore
   kvstore completions zsh > ~/.zfunc/_kvstore
   kvstore completions fish > ~/.config/fish/completions/kvstore.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -23,16 +27,19 @@ pub struct CompletionsArgs {
 impl CompletionsArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "kvstore", &mut script);
+        match completion::script(self.shell) {
+            Some(text) => script.extend_from_slice(text.as_bytes()),
+            None => clap_complete::generate(self.shell, &mut cli::definition(), "kvstore", &mut script),
+        }
         context.out.bytes(&script)?;
         Ok(Answer::Yes)
     }
 }
 
-/// Write the man pages into a directory
+/// Write the man pages to a directory
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The directory, which must be there
+    /// Directory, which must exist
     directory: PathBuf,
 }
 

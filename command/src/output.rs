@@ -1,4 +1,4 @@
-//! Standard output: for people on a terminal (units, columns, colour), plain and stable when piped, JSON when asked.
+//! Standard output: columns, units and colors on a terminal; stable tab-separated fields in a pipe; JSON with `--json`.
 
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
@@ -14,7 +14,7 @@ pub const GOOD: Style = AnsiColor::Green.on_default();
 pub const WARN: Style = AnsiColor::Yellow.on_default();
 pub const BAD: Style = AnsiColor::Red.on_default();
 
-/// When output has colours.
+/// When output is colored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set.
@@ -24,19 +24,19 @@ pub enum Color {
     Never,
 }
 
-/// Where a command's results go. What is about the work (progress, questions, errors) goes to stderr.
+/// Writes the results of a command. Progress, questions and errors go to stderr instead.
 pub struct Output {
     to: BufWriter<Stdout>,
-    /// A person is looking.
+    /// Standard output is a terminal.
     pub is_terminal: bool,
     /// `--json`.
     pub json: bool,
     colored: bool,
-    /// When colours were asked for.
+    /// The `--color` option.
     pub color: Color,
-    /// What ends all output: in the shell, where Ctrl-C ends the line and not the process.
+    /// Ends all output when it is set: in the interactive shell, Ctrl-C ends the line and not the process.
     stopped_by: Option<Interrupt>,
-    goes_on_unread: bool,
+    ignores_broken_pipe: bool,
 }
 
 impl Output {
@@ -48,22 +48,22 @@ impl Output {
         };
         let colored = match color {
             Color::Auto => wanted() && system::shows_colors(),
-            // (A console has to be told.)
+            // On Windows this call also enables colors.
             Color::Always => !is_terminal || system::shows_colors(),
             Color::Never => false,
         };
         let to = BufWriter::with_capacity(64 * 1024, io::stdout());
-        Output { to, is_terminal, json, colored, color, stopped_by: None, goes_on_unread: false }
+        Output { to, is_terminal, json, colored, color, stopped_by: None, ignores_broken_pipe: false }
     }
 
-    /// From then on whoever writes is told that nobody listens.
+    /// Makes writes fail with `BrokenPipe` after the interrupt.
     pub fn stop_by(&mut self, interrupt: Interrupt) {
         self.stopped_by = Some(interrupt);
     }
 
-    /// Whether it is no error if nobody reads any more: where the answer counts whoever reads it.
-    pub fn go_on_unread(&mut self, goes_on: bool) {
-        self.goes_on_unread = goes_on;
+    /// Ignores a closed pipe, for commands whose exit status matters even if the output is not read.
+    pub fn ignore_broken_pipe(&mut self, ignore: bool) {
+        self.ignores_broken_pipe = ignore;
     }
 
     fn write(&mut self, write: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) -> io::Result<()> {
@@ -76,12 +76,12 @@ impl Output {
 
     fn outcome(&self, written: io::Result<()>) -> io::Result<()> {
         match written {
-            Err(e) if self.goes_on_unread && e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(e) if self.ignores_broken_pipe && e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             written => written,
         }
     }
 
-    /// For people, not for programs: neither piped nor JSON.
+    /// Returns `true` for output on a terminal without `--json`.
     pub fn is_for_people(&self) -> bool {
         self.is_terminal && !self.json
     }
@@ -90,7 +90,7 @@ impl Output {
         self.colored
     }
 
-    /// The text in that style, if output is coloured.
+    /// Returns the text in that style if output is colored.
     pub fn paint(&self, style: Style, text: impl std::fmt::Display) -> String {
         let text = text.to_string();
         if self.colored && !text.is_empty() { format!("{style}{text}{style:#}") } else { text }
@@ -100,7 +100,7 @@ impl Output {
         self.write(|to| to.write_all(object.line()))
     }
 
-    /// A line of text.
+    /// Writes a line of text.
     pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
         self.write(|to| {
             to.write_all(text.as_ref().as_bytes())?;
@@ -108,7 +108,7 @@ impl Output {
         })
     }
 
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write(|to| to.write_all(bytes))
     }
@@ -119,20 +119,20 @@ impl Output {
     }
 }
 
-/// Says something on stderr, if a person is there to read it.
+/// Prints a message on stderr if that is a terminal.
 pub fn note(text: &str) {
     if io::stderr().is_terminal() {
         say!("kvstore: {text}");
     }
 }
 
-/// Bytes in the unit that fits: `812 B`, `1.4 MB` (powers of 1000).
+/// Formats a size: `812 B`, `1.4 MB` (powers of 1000).
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1000 {
         return format!("{bytes} B");
     }
-    #[allow(clippy::cast_precision_loss)] // for people to read
+    #[allow(clippy::cast_precision_loss)] // approximate output
     let mut amount = bytes as f64 / 1000.0;
     let mut unit = 0;
     while amount >= 999.95 && unit + 1 < UNITS.len() {
@@ -142,7 +142,7 @@ pub fn size(bytes: u64) -> String {
     format!("{amount:.1} {}", UNITS.get(unit).copied().unwrap_or_default())
 }
 
-/// A number with its thousands apart: `1 234 567`.
+/// Formats a number with separated thousands: `1 234 567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);

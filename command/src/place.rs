@@ -1,4 +1,4 @@
-//! STORE on the command line: where it is, and how it is opened.
+//! The STORE argument: how it is resolved and opened.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,26 +14,26 @@ use crate::secret::{Opened, Secrets};
 use crate::system;
 use crate::times;
 
-/// The environment variable that `-` means.
+/// The environment variable that `-` stands for.
 pub const VARIABLE: &str = "KVSTORE";
 
-/// The family of every store.
+/// The family that every store has.
 pub const DEFAULT: &str = "default";
 
-/// For commands with nothing after it.
+/// STORE of commands without other positional arguments: optional.
 #[derive(Debug, Args)]
 pub struct StoreArgs {
-    /// The store: a file, or the URL of a server (postgresql://…); "-", or nothing, for the one named by $KVSTORE
+    /// File of the store, or URL of a server (postgresql://...); "-" or nothing for $KVSTORE
     #[arg(value_name = "STORE", default_value = "-", hide_default_value = true, value_hint = clap::ValueHint::FilePath)]
     pub store: String,
     #[command(flatten)]
     pub open: OpenArgs,
 }
 
-/// For commands with arguments after it.
+/// STORE of commands with other positional arguments: required.
 #[derive(Debug, Args)]
 pub struct StoreFirst {
-    /// The store: a file, or the URL of a server (postgresql://…); "-" for the one named by $KVSTORE
+    /// File of the store, or URL of a server (postgresql://...); "-" for $KVSTORE
     #[arg(value_name = "STORE", value_hint = clap::ValueHint::FilePath)]
     pub store: String,
     #[command(flatten)]
@@ -42,43 +42,43 @@ pub struct StoreFirst {
 
 #[derive(Debug, Args)]
 pub struct OpenArgs {
-    /// How long to wait for others that are writing
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = times::parse_duration, help_heading = "How")]
+    /// How long to wait for a lock that another process holds
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = times::parse_duration, help_heading = "Global options")]
     pub timeout: Duration,
 }
 
 #[derive(Debug, Args)]
 pub struct FamilyArgs {
-    /// The family of the keys
+    /// Family of the keys
     #[arg(short, long, value_name = "NAME", default_value = DEFAULT)]
     pub family: String,
 }
 
 impl FamilyArgs {
-    /// The family, which must be there.
+    /// Opens the family, which must exist.
     pub fn of(&self, store: &Store) -> Result<Family> {
         family(store, &self.family)
     }
 }
 
-/// A family by its name, which must be there.
+/// Opens a family by name, which must exist.
 pub fn family(store: &Store, name: &str) -> Result<Family> {
     store.family(name).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Missing(format!(
-            "there is no family \"{name}\": \"kvstore families\" lists those that are there"
+            "there is no family \"{name}\": \"kvstore families\" lists the families"
         )),
         _ => e.into(),
     })
 }
 
-/// What a place is opened for.
+/// The purpose of opening a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// Nothing in it changes.
+    /// Read-only.
     Looking,
-    /// It must be there.
+    /// The store must exist.
     Writing,
-    /// It is made if it is not there.
+    /// The store is created if it does not exist.
     Making,
 }
 
@@ -91,7 +91,7 @@ impl StoreArgs {
         open(&self.path()?, purpose, &self.open, secrets)
     }
 
-    /// The same for what can be done with a store that nothing else can be done with.
+    /// Like `open`, but also opens stores with a damaged catalog: for `check` and `repair`.
     pub fn open_damaged(&self, purpose: For, secrets: &Secrets) -> Result<Store> {
         let config = Config::new().mmap_size(MAPPED).allow_damaged(true);
         open_with(&self.path()?, purpose, &self.open, secrets, config)
@@ -108,26 +108,32 @@ impl StoreFirst {
     }
 }
 
-/// The file that a STORE names.
+/// Resolves a STORE argument.
 pub fn path(store: &str) -> Result<PathBuf> {
     let path = match store {
         "-" => match std::env::var_os(VARIABLE) {
             Some(path) if !path.is_empty() => PathBuf::from(path),
-            _ => return usage(format!("which store? Give its path, or set ${VARIABLE}")),
+            _ => return usage(format!("no store is given: give its path, or set ${VARIABLE}")),
         },
-        "" => return usage("the path of the store is empty"),
+        "" => {
+            return usage(
+                "the path of the store is empty, perhaps because a shell variable is not set: give a path",
+            );
+        }
         given => PathBuf::from(given),
     };
     match path.to_str() {
-        Some(":memory:") => usage("a store in memory ends with this command: give the path of a file"),
-        _ if is_url(&path) && !cfg!(feature = "remote") => {
-            usage("this build of kvstore has no servers: give the path of a file")
+        Some(":memory:") => {
+            usage("a store in memory would be lost when the command ends: give the path of a file")
         }
+        _ if is_url(&path) && !cfg!(feature = "remote") => usage(
+            "this build of kvstore does not support servers: give the path of a file, or build it with the feature \"remote\"",
+        ),
         _ => Ok(path),
     }
 }
 
-/// Refuses a store on a server, for commands about files.
+/// Fails for a store on a server: for commands on files. `otherwise` says what to do instead.
 pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     if is_url(path) {
         return refused(format!("{} is a store on a server: {otherwise}", shown(path)));
@@ -135,27 +141,39 @@ pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses the URL of a store, and standard output, where a file is to be made. `instead`: what goes to the URL.
+/// Fails for a URL and for standard output, where a file is to be created. `instead` says what writes to a URL.
 pub fn must_name_a_file(path: &Path, what: &str, instead: &str) -> Result<()> {
     if is_url(path) {
         let path = shown(path);
-        return usage(format!("{what} is a file, and {path} is a store on a server: {instead}"));
+        return usage(format!("{what} must be a file, and {path} is a store on a server: {instead}"));
     }
     if path.as_os_str() == "-" {
-        return usage(format!("{what} is a file, and cannot be standard output: give it a name"));
+        return usage(format!("{what} must be a file, not standard output: give a file name"));
     }
     Ok(())
 }
 
-/// So much of a file is read as memory: what is mapped counts as the command's, though it can be taken from it.
+/// Fails if the directory of a file that is to be created does not exist.
+pub fn must_be_creatable(file: &Path) -> Result<()> {
+    match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) if !folder.is_dir() => refused(format!(
+            "cannot create {}: there is no directory {}; create it first",
+            shown(file),
+            shown(folder)
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Size of the memory map. Mapped pages count as memory of the process, so it is kept small.
 const MAPPED: u64 = 32 << 20;
 
-/// Opens the store of a file. Its journal mode stays as it is.
+/// Opens a store, without changing its journal mode.
 pub fn open(path: &Path, purpose: For, how: &OpenArgs, secrets: &Secrets) -> Result<Store> {
     open_with(path, purpose, how, secrets, Config::new().mmap_size(MAPPED))
 }
 
-/// The same, with settings of the command's own.
+/// Like `open`, with a configuration.
 pub fn open_with(
     path: &Path,
     purpose: For,
@@ -166,7 +184,7 @@ pub fn open_with(
     open_in_mode(path, purpose, how, secrets, config.keep_journal_mode(true))
 }
 
-/// The same, in the journal mode that the settings say.
+/// Like `open_with`, but sets the journal mode of the configuration.
 pub fn open_in_mode(
     path: &Path,
     purpose: For,
@@ -177,7 +195,7 @@ pub fn open_in_mode(
     if is_url(path) {
         return on_a_server(path, purpose, how, config);
     }
-    // A pipe would be waited for, by whoever opens it.
+    // Opening a named pipe would block.
     if system::is_device(path) {
         return refused(format!("{} is not a regular file: give the path of a store", shown(path)));
     }
@@ -198,7 +216,7 @@ pub fn open_in_mode(
     })
 }
 
-/// Opens a store on a server. Who does not make one must find it there.
+/// Opens a store on a server. Only `For::Making` creates one.
 fn on_a_server(url: &Path, purpose: For, how: &OpenArgs, config: Config) -> Result<Store> {
     let config = config.busy_timeout(how.timeout).max_value_size(kvstore::MAX_VALUE_SIZE);
     if purpose == For::Writing {
@@ -207,47 +225,50 @@ fn on_a_server(url: &Path, purpose: For, how: &OpenArgs, config: Config) -> Resu
     Ok(Store::open_with(url, &config.read_only(purpose == For::Looking))?)
 }
 
-/// What to do about a store that cannot be opened as it is.
+/// Explains why a damaged store cannot be opened, and what to do.
 fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
     let (cause, path_text) = (failure::cause(error), shown(path));
     let save = match is_encrypted(path) {
-        true => "go back to a backup (a recovery reads no encrypted files)".to_owned(),
+        true => "restore a backup (\"kvstore recover\" cannot read encrypted files)".to_owned(),
         false => {
-            format!("go back to a backup, or save what can be read with \"kvstore recover {path_text} NEW\"")
+            format!("restore a backup, or save the readable rows with \"kvstore recover {path_text} NEW\"")
         }
     };
     match Store::open_with(path, &config.read_only(true).allow_damaged(true)) {
         Ok(_) => Failure::Refused(format!(
-            "{cause}\n  \"kvstore check {path_text}\" names what is wrong, and \"kvstore repair {path_text}\" mends it if \
-             the file itself is whole; if not, {save}"
+            "{cause}\n  \"kvstore check {path_text}\" lists what is wrong, and \"kvstore repair {path_text}\" fixes it unless \
+             the file itself is damaged; in that case, {save}"
         )),
-        // Neither a check nor a repair gets farther.
-        Err(_) => Failure::Damaged(format!(
-            "{cause}\n  the file itself is damaged, so that it cannot even be opened: {save}"
-        )),
+        // Neither a check nor a repair can open the file.
+        Err(_) => {
+            Failure::Damaged(format!("{cause}\n  the file itself is damaged and cannot be opened: {save}"))
+        }
     }
 }
 
-/// Refuses a file that is not there, or has nothing in it: an open would make a store of it.
+/// Fails if the file does not exist or is empty: opening it would create a store.
 fn must_have_a_store(path: &Path) -> Result<()> {
     let Ok(file) = path.metadata() else {
-        return refused(format!("there is no file {}: nothing was made", shown(path)));
+        return refused(format!(
+            "there is no file {}: check the path (\"kvstore put\" creates a store)",
+            shown(path)
+        ));
     };
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     if file.is_file() && file.len() == 0 && std::fs::metadata(log).map_or(0, |log| log.len()) == 0 {
         return refused(format!(
-            "the file {} is empty: no store was made of it. If it had a store in it, go back to a backup",
+            "the file {} is empty, so it has no store: check the path; if it had one, restore a backup",
             shown(path)
         ));
     }
     Ok(())
 }
 
-/// Encrypted stores have pages of this size only (docs/how-to/encrypt.md).
+/// The page size of all encrypted stores (docs/how-to/encrypt.md).
 const ENCRYPTED_PAGE_SIZE: u64 = 4096;
 
-/// The bytes of a page of a store's file; 0 if it has no header yet.
+/// Returns the page size of a store's file; 0 if the file has no header yet.
 pub fn page_size(path: &Path) -> u64 {
     match header(path) {
         Some(header) if !header.starts_with(MAGIC) => ENCRYPTED_PAGE_SIZE,
@@ -257,10 +278,10 @@ pub fn page_size(path: &Path) -> u64 {
     }
 }
 
-/// What SQLite's files begin with.
+/// The first bytes of an SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// Whether the file of a store is encrypted.
+/// Returns `true` if the file is encrypted, judged by its header.
 pub fn is_encrypted(path: &Path) -> bool {
     header(path).is_some_and(|header| !header.starts_with(MAGIC))
 }

@@ -1,4 +1,4 @@
-//! What a person sees of work that takes its time, and how it is stopped.
+//! Progress display on stderr, and interruption by signals.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +11,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::system;
 
-/// Work shorter than this shows nothing.
+/// Shorter work shows no progress.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often a spinner turns.
+/// Time between frames of a spinner.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A line on stderr, if that is a terminal, once the work has taken half a second; gone when the work is done.
+/// A progress line on stderr, if that is a terminal. It appears after half a second and is removed at the end.
 pub struct Progress {
     what: String,
     total: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `total`: of how many, if that is known; it may change.
+    /// `total` is the amount of work if it is known; it may change.
     pub fn new(what: impl Into<String>, total: Option<u64>) -> Progress {
         let quiet = !std::io::stderr().is_terminal();
         Progress { what: what.into(), total, done: 0, began: Instant::now(), bar: None, quiet }
@@ -79,7 +79,7 @@ impl Drop for Progress {
     }
 }
 
-/// The same for work of which nobody can say how far it is: it is one call.
+/// A spinner for work without measurable progress: a single call.
 pub struct Spinner {
     /// Dropped to end it.
     ends: Option<Sender<()>>,
@@ -113,17 +113,17 @@ impl Spinner {
 impl Drop for Spinner {
     fn drop(&mut self) {
         self.ends = None;
-        // It has nothing to say but what it shows.
+        // A panic of the display thread is ignored.
         let _ = self.shows.take().map(JoinHandle::join);
     }
 }
 
-/// Tells of Ctrl-C (and SIGTERM, or Ctrl-Break), for work that ends well at its next step. Other work simply ends with the process:
-/// whatever the store has acknowledged stays, and nothing is half done.
+/// Detects Ctrl-C, SIGTERM and Ctrl-Break, for work in steps that stops after the current step. Other work ends with
+/// the process: commits that were acknowledged stay, and transactions are rolled back.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Watching>);
 
-/// Whether a signal ends the process: the first one that comes while somebody watches is only noted.
+/// For each signal, whether it ends the process. The first signal during a watch only sets the flag.
 struct Signals {
     interrupt: Arc<AtomicBool>,
     terminate: Arc<AtomicBool>,
@@ -132,13 +132,13 @@ struct Signals {
 
 #[derive(Default)]
 struct Watching {
-    /// A command of the shell sees to it, not the shell.
+    /// A command of the interactive shell checks the flag, not the shell itself.
     by_command: AtomicBool,
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // The default again, for what is not watched.
+        // Restore the default action.
         if let Some(signals) = SIGNALS.get() {
             signals.set(true);
         }
@@ -170,14 +170,14 @@ impl Signals {
 }
 
 impl Interrupt {
-    /// From now on, as long as it or a clone of it is there, the first signal is only noted; the second one ends the
-    /// process.
+    /// Starts a watch. Until the returned value and its clones are dropped, the first signal only sets a flag, and the
+    /// second one ends the process.
     pub fn watch() -> std::io::Result<Interrupt> {
         let signals = Signals::of_process()?;
         let mut watching = signals.watching.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watching) = watching.upgrade() {
             watching.by_command.store(true, Ordering::Relaxed);
-            return Ok(Interrupt(watching)); // of the shell that the command runs in
+            return Ok(Interrupt(watching)); // the watch of the interactive shell
         }
         let new = Arc::new(Watching::default());
         *watching = Arc::downgrade(&new);
@@ -189,12 +189,12 @@ impl Interrupt {
         SIGNALS.get().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed)) || self.is_to_end()
     }
 
-    /// Whether it came, and the command that is running does not see to it.
+    /// Returns `true` after a signal that the running command does not check.
     pub fn came_unseen(&self) -> bool {
         self.came() && !self.0.by_command.load(Ordering::Relaxed)
     }
 
-    /// Whether it was SIGTERM, or Ctrl-Break.
+    /// Returns `true` if the signal was SIGTERM or Ctrl-Break.
     pub fn is_to_end(&self) -> bool {
         SIGNALS.get().is_some_and(|signals| signals.terminate.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Which keys of a family: `--prefix`, `--from`, `--to`.
+//! The keys a command works on: `--prefix`, `--from`, `--to`, `--all`.
 
 use std::ops::Bound;
 
@@ -10,37 +10,64 @@ use crate::failure::{Result, usage};
 
 #[derive(Debug, Args)]
 pub struct RangeArgs {
-    /// Keys that begin with this
-    #[arg(short, long, value_name = "PREFIX", help_heading = "Which keys")]
+    /// Only keys that start with PREFIX
+    #[arg(short, long, value_name = "PREFIX", help_heading = "Key selection")]
     pub prefix: Option<String>,
-    /// Keys from this one on
-    #[arg(long, value_name = "KEY", help_heading = "Which keys")]
+    /// Only keys at or after KEY
+    #[arg(long, value_name = "KEY", help_heading = "Key selection")]
     pub from: Option<String>,
-    /// Keys before this one
-    #[arg(long, value_name = "KEY", help_heading = "Which keys")]
+    /// Only keys before KEY
+    #[arg(long, value_name = "KEY", help_heading = "Key selection")]
     pub to: Option<String>,
 }
 
+/// A range, whose prefix may also be given without `--prefix`.
+#[derive(Debug, Args)]
+pub struct ListedArgs {
+    /// Only keys that start with PREFIX, as with --prefix
+    #[arg(value_name = "PREFIX", conflicts_with = "prefix")]
+    start: Option<String>,
+    #[command(flatten)]
+    range: RangeArgs,
+}
+
+impl ListedArgs {
+    pub fn is_given(&self) -> bool {
+        self.start.is_some() || self.range.is_given()
+    }
+
+    pub fn range(&self, form: Form) -> Result<KeyRange> {
+        self.range.range_with(self.start.as_ref(), form)
+    }
+
+    /// The prefix, as typed.
+    pub fn prefix(&self) -> Option<&str> {
+        self.start.as_ref().or(self.range.prefix.as_ref()).map(String::as_str)
+    }
+}
+
 impl RangeArgs {
-    /// Whether a range was given.
+    /// Returns `true` if any of the options was given.
     pub fn is_given(&self) -> bool {
         self.prefix.is_some() || self.from.is_some() || self.to.is_some()
     }
 
-    /// The range; all keys if none was given. Of a prefix with bounds, the keys that both have.
+    /// Returns the range; all keys if no option was given. A prefix and bounds are intersected.
     pub fn range(&self, form: Form) -> Result<KeyRange> {
-        let parse = |word: &Option<String>, what| match word {
-            Some(word) => form.parse(word, what).map(Some),
-            None => Ok(None),
-        };
-        let prefix = parse(&self.prefix, "prefix")?;
-        let (from, to) = (parse(&self.from, "key of --from")?, parse(&self.to, "key of --to")?);
+        self.range_with(None, form)
+    }
+
+    fn range_with(&self, start: Option<&String>, form: Form) -> Result<KeyRange> {
+        let parse = |word: Option<&String>, what| word.map(|word| form.parse(word, what)).transpose();
+        let prefix = parse(start.or(self.prefix.as_ref()), "prefix")?;
+        let (from, to) =
+            (parse(self.from.as_ref(), "key of --from")?, parse(self.to.as_ref(), "key of --to")?);
         if let (Some(from), Some(to)) = (&from, &to)
             && from > to
         {
-            return usage("--from is after --to: no key is between them");
+            return usage("--from is after --to, so no key can match: swap them");
         }
-        // Of a prefix the range ends before the first greater bytes that have it not.
+        // The range of a prefix ends before the first key above it that does not start with it.
         let end = prefix.as_deref().and_then(after_prefix);
         let from = from.into_iter().chain(prefix).max();
         let to = to.into_iter().chain(end).min();
@@ -51,39 +78,39 @@ impl RangeArgs {
     }
 }
 
-/// Which keys are changed: those that are named, a range of which nothing is empty (a variable of the shell that is not set would mean all
-/// keys), or all, if that is said.
+/// The keys a command changes: named keys, a range, or `--all`. An empty bound of the range is refused: it would select all keys
+/// when a shell variable is unset.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").args(["keys", "prefix", "from", "to", "all"]).required(true).multiple(true))]
 pub struct ManyArgs {
-    /// The keys
+    /// Keys
     #[arg(value_name = "KEY", conflicts_with_all = ["prefix", "from", "to", "all"])]
     keys: Vec<String>,
     #[command(flatten)]
     range: RangeArgs,
     /// All keys of the family
-    #[arg(long, conflicts_with_all = ["prefix", "from", "to"], help_heading = "Which keys")]
+    #[arg(long, conflicts_with_all = ["prefix", "from", "to"], help_heading = "Key selection")]
     all: bool,
 }
 
 impl ManyArgs {
-    /// Whether it is not a part of them.
+    /// Returns `true` for `--all`.
     pub fn is_all(&self) -> bool {
         self.all
     }
 
-    /// The keys that are named.
+    /// Returns the named keys.
     pub fn keys(&self, form: Form) -> Result<Vec<Vec<u8>>> {
         self.keys.iter().map(|key| form.parse(key, "key")).collect()
     }
 
-    /// The range, if one was given.
+    /// Returns the range, if one was given.
     pub fn range(&self, form: Form) -> Result<Option<KeyRange>> {
         let RangeArgs { prefix, from, to } = &self.range;
         for (name, word) in [("--prefix", prefix), ("--from", from), ("--to", to)] {
             if word.as_deref() == Some("") {
                 return usage(format!(
-                    "{name} is empty: is a variable of the shell not set? For all keys of the family say --all"
+                    "{name} is empty, perhaps because a shell variable is not set: use --all to select all keys"
                 ));
             }
         }
@@ -94,7 +121,7 @@ impl ManyArgs {
     }
 }
 
-/// The least key above all that begin with the prefix; `None`: there is none.
+/// Returns the smallest key above all keys that start with the prefix; `None` if there is none.
 fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < 0xFF)?;
     let (kept, _) = prefix.split_at(last);
@@ -112,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_and_bounds_are_kept_both() {
+    fn prefix_and_bounds_are_intersected() {
         for prefix in ["a", "ab", "a\\xff", "\\xff"] {
             let bytes = Form::Text.parse(prefix, "prefix").unwrap();
             let (one, other) = (range(Some(prefix), None, None), KeyRange::prefix(&bytes));

@@ -1,10 +1,11 @@
-//! Durations and moments, as people write and read them.
+//! Durations and times: parsing and formatting.
 
 use std::time::Duration;
 
+use jiff::civil::Date;
 use jiff::fmt::temporal::Pieces;
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp, civil};
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp, ToSpan as _, civil};
 
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
@@ -13,11 +14,11 @@ const DAY: u64 = 24 * HOUR;
 const UNITS: [(&str, u64); 6] =
     [("ms", 1), ("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY), ("w", 7 * DAY)];
 
-/// A duration: `90s`, `15m`, `2h`, `7d`, `1h30m`, `500ms`. For clap.
+/// Parses a duration for clap: `90s`, `15m`, `2h`, `7d`, `1h30m`, `500ms`.
 pub fn parse_duration(word: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(
-            "\"{word}\" is not a duration: write a number with a unit, such as 500ms, 90s, 15m, 2h, 7d, 1h30m"
+            "\"{word}\" is not a duration: use a number with a unit, such as 500ms, 90s, 15m, 2h, 7d, 1h30m"
         )
     };
     let (mut rest, mut ms) = (word, 0u64);
@@ -34,25 +35,39 @@ pub fn parse_duration(word: &str) -> Result<Duration, String> {
     if word.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(ms)) }
 }
 
-/// How long something is to live: a duration, and not none at all. For clap.
+/// Parses a TTL for clap: a duration longer than 0.
 pub fn parse_ttl(word: &str) -> Result<Duration, String> {
     match parse_duration(word)? {
         Duration::ZERO => Err(
-            "a TTL has to be longer than 0: to remove a key use \"kvstore del\", and to have no TTL leave \
-                               it out, or say --no-ttl (a family: --ttl none)"
+            "a TTL must be longer than 0: use \"kvstore del\" to remove a key, and --no-ttl (for a family --ttl none) \
+             for no TTL"
                 .to_owned(),
         ),
         ttl => Ok(ttl),
     }
 }
 
-/// A moment that was asked for, whoever's clock says what is now: on a server it is that one's.
+/// A time named on the command line. A relative one is resolved with the store's clock: on a server that is the
+/// server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     At(i64),
-    /// In milliseconds from now on; less than 0: before.
+    /// Milliseconds from now; negative: before now.
     FromNow(i64),
+    /// A day or time of day in the local time zone.
+    Calendar(Calendar),
+}
+
+/// A time named by a calendar word, in the local time zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calendar {
+    /// The next time local clocks show this time of day.
+    Clock(civil::Time),
+    /// A time of the day that is this number of days after today.
+    Day(i64, civil::Time),
+    /// A time of the next day with this name; never today.
+    Weekday(civil::Weekday, civil::Time),
 }
 
 impl Moment {
@@ -60,29 +75,106 @@ impl Moment {
         Moment::FromNow(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// In milliseconds since 1970, if this is now.
+    /// Milliseconds since 1970, given the current time.
     pub fn millis(self, now_ms: i64) -> i64 {
+        self.millis_in(now_ms, &TimeZone::system())
+    }
+
+    fn millis_in(self, now_ms: i64, zone: &TimeZone) -> i64 {
         match self {
             Moment::At(ms) => ms,
             Moment::FromNow(ms) => now_ms.saturating_add(ms),
+            // Only a clock outside the years jiff knows has no calendar day.
+            Moment::Calendar(calendar) => calendar.millis(now_ms, zone).unwrap_or(now_ms),
         }
     }
 }
 
-/// The time of this machine, where no store's counts.
+impl Calendar {
+    /// Milliseconds since 1970. A time that daylight saving skips is moved forward by the length of the gap; of a time
+    /// that occurs twice, `Day` and `Weekday` mean the first.
+    fn millis(self, now_ms: i64, zone: &TimeZone) -> Option<i64> {
+        let today = Timestamp::from_millisecond(now_ms).ok()?.to_zoned(zone.clone()).date();
+        let on = |date: Date, time| {
+            let time = zone.to_ambiguous_timestamp(date.to_datetime(time));
+            let is_twice = matches!(time.offset(), AmbiguousOffset::Fold { .. });
+            let first = time.compatible().ok()?.as_millisecond();
+            let second = if is_twice { time.later().ok()?.as_millisecond() } else { first };
+            Some((first, second))
+        };
+        let days = |days: i64| today.checked_add(days.days()).ok();
+        match self {
+            Calendar::Day(after, time) => Some(on(days(after)?, time)?.0),
+            Calendar::Weekday(weekday, time) => {
+                let after = i64::from(today.weekday().until(weekday));
+                Some(on(days(if after == 0 { 7 } else { after })?, time)?.0)
+            }
+            Calendar::Clock(time) => {
+                let ((first, second), tomorrow) = (on(today, time)?, on(days(1)?, time)?.0);
+                [first, second, tomorrow].into_iter().find(|ms| *ms > now_ms)
+            }
+        }
+    }
+
+    /// `06:00`, `tonight`, `tomorrow`, `monday 09:30` and the like; `None` for any other text.
+    fn parse(word: &str) -> Option<Calendar> {
+        const DAYS: [(&str, civil::Weekday); 7] = [
+            ("monday", civil::Weekday::Monday),
+            ("tuesday", civil::Weekday::Tuesday),
+            ("wednesday", civil::Weekday::Wednesday),
+            ("thursday", civil::Weekday::Thursday),
+            ("friday", civil::Weekday::Friday),
+            ("saturday", civil::Weekday::Saturday),
+            ("sunday", civil::Weekday::Sunday),
+        ];
+        let word = word.to_ascii_lowercase();
+        if let Some(time) = clock(&word) {
+            return Some(Calendar::Clock(time));
+        }
+        if word == "tonight" || word == "midnight" {
+            return Some(Calendar::Day(1, civil::Time::midnight()));
+        }
+        let (day, time) = word.split_once(' ').unwrap_or((&word, "00:00"));
+        let time = clock(time.trim_start())?;
+        match day {
+            "yesterday" => return Some(Calendar::Day(-1, time)),
+            "today" => return Some(Calendar::Day(0, time)),
+            "tomorrow" => return Some(Calendar::Day(1, time)),
+            _ => {}
+        }
+        let (_, weekday) = DAYS.into_iter().find(|(name, _)| *name == day || name.get(..3) == Some(day))?;
+        Some(Calendar::Weekday(weekday, time))
+    }
+}
+
+/// A time of day: `6:00`, `06:00` or `06:00:30`.
+fn clock(word: &str) -> Option<civil::Time> {
+    let mut parts = word.split(':').map(|part| {
+        let is_number = (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+        part.parse::<i8>().ok().filter(|_| is_number)
+    });
+    let (hour, minute) = (parts.next()??, parts.next()??);
+    let second = parts.next().unwrap_or(Some(0))?;
+    if parts.next().is_some() { None } else { civil::Time::new(hour, minute, second, 0).ok() }
+}
+
+/// This machine's clock, for times that belong to no store.
 pub fn now_here_ms() -> i64 {
     kvstore::now_ms()
 }
 
-/// A moment: ISO 8601 with `Z` or an offset; without one, of this machine's zone; a date
-/// alone is its midnight; `now`; `+2h` or `-7d` from now; `@1767225600`, seconds since 1970. For clap.
+/// Parses a time for clap: ISO 8601 with `Z`, an offset, or in local time; a date (its midnight); a day or time of day
+/// as in [`Calendar`]; `now`; `+2h` or `-7d` relative to now; `@1767225600` in seconds since 1970.
 pub fn parse_moment(word: &str) -> Result<Moment, String> {
     if word == "now" {
         return Ok(Moment::FromNow(0));
     }
+    if let Some(calendar) = Calendar::parse(word) {
+        return Ok(Moment::Calendar(calendar));
+    }
     let relative = |rest: &str, sign: i64| {
         let by = i64::try_from(parse_duration(rest)?.as_millis()).ok().filter(|by| *by < i64::MAX / 2);
-        by.map(|by| Moment::FromNow(by * sign)).ok_or_else(|| format!("\"{word}\" is too far off"))
+        by.map(|by| Moment::FromNow(by * sign)).ok_or_else(|| format!("\"{word}\" is out of range"))
     };
     if let Some(rest) = word.strip_prefix('+') {
         return relative(rest, 1);
@@ -99,11 +191,11 @@ pub fn parse_moment(word: &str) -> Result<Moment, String> {
     }
     let wrong = || {
         format!(
-            "\"{word}\" is not a time: write 2027-01-01T00:00Z, \"2027-01-01 12:00\" (of this machine's zone), \
-             2027-01-01, +2h, or @1798761600 (seconds since 1970)"
+            "\"{word}\" is not a time: use +2h, tomorrow, 06:00, \"monday 09:30\", 2027-01-01, \"2027-01-01 12:00\" \
+             (local time), 2027-01-01T00:00Z, or @1798761600 (seconds since 1970)"
         )
     };
-    // In pieces, because jiff has no timestamps on the last day of the year 9999, which many write for "never".
+    // In pieces: a jiff timestamp cannot hold the last day of the year 9999, a common stand-in for "never".
     let pieces = Pieces::parse(word).map_err(|_| wrong())?;
     let civil = pieces.date().to_datetime(pieces.time().unwrap_or_else(civil::Time::midnight));
     let offset = match pieces.to_numeric_offset() {
@@ -123,12 +215,12 @@ pub fn parse_moment(word: &str) -> Result<Moment, String> {
 
 const EPOCH: civil::DateTime = civil::date(1970, 1, 1).at(0, 0, 0, 0);
 
-/// What a clock in UTC shows then; `None`: beyond the year 9999.
+/// Returns the UTC date and time; `None` after the year 9999.
 fn civil_at(ms: i64) -> Option<civil::DateTime> {
     EPOCH.checked_add(SignedDuration::from_millis(ms)).ok()
 }
 
-/// How long, in the two greatest units that count: `2h 05m`, `3d 4h`, `850ms`.
+/// Formats a duration in its two largest units: `2h 05m`, `3d 04h`, `850ms`.
 pub fn duration(ms: u64) -> String {
     match ms {
         0..SECOND => format!("{ms}ms"),
@@ -139,13 +231,13 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// From now until then: `in 2h 05m`, `3d 04h ago`.
+/// Formats the distance from now: `in 2h 05m`, `3d 04h ago`.
 pub fn from_now(then_ms: i64, now_ms: i64) -> String {
     let off = duration(then_ms.abs_diff(now_ms));
     if then_ms >= now_ms { format!("in {off}") } else { format!("{off} ago") }
 }
 
-/// A moment in this machine's zone, to the second: `2027-01-01 12:00:00`.
+/// Formats a time in local time, to the second: `2027-01-01 12:00:00`.
 pub fn local(ms: i64) -> String {
     let zone = TimeZone::system();
     let offset = zone.to_offset(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX));
@@ -155,7 +247,7 @@ pub fn local(ms: i64) -> String {
     }
 }
 
-/// A moment for programs, in UTC to the millisecond: `2027-01-01T12:00:00.000Z`.
+/// Formats a time in UTC, to the millisecond: `2027-01-01T12:00:00.000Z`.
 pub fn iso(ms: i64) -> String {
     match civil_at(ms) {
         Some(clock) => format!("{clock:.3}Z"),
@@ -206,8 +298,76 @@ mod tests {
             assert_eq!(parse_moment(word).map(|moment| moment.millis(7)), Ok(7 + from_now));
         }
         assert!(parse_moment("+400000000000w").is_err());
-        for word in ["", "tomorrow", "2027-13-01", "@x", "+", "+5", "12:00"] {
+        for word in [
+            "",
+            "2027-13-01",
+            "@x",
+            "+",
+            "+5",
+            "24:00",
+            "12",
+            "12:0000",
+            "12:00:00:00",
+            "tonight 22:00",
+            "someday",
+            "monday monday",
+            "mo",
+            "tomorrow ",
+        ] {
             assert!(parse_moment(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn calendar_words_are_resolved_in_the_local_zone() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        // Monday, 2026-11-23, 02:19:48 in Berlin.
+        let now_ms = 1_795_396_788_000;
+        for (word, expected) in [
+            ("tonight", "2026-11-23T23:00:00.000Z"),
+            ("midnight", "2026-11-23T23:00:00.000Z"),
+            ("tomorrow", "2026-11-23T23:00:00.000Z"),
+            ("Tomorrow 06:00", "2026-11-24T05:00:00.000Z"),
+            ("today", "2026-11-22T23:00:00.000Z"),
+            ("today 1:00", "2026-11-23T00:00:00.000Z"),
+            ("yesterday", "2026-11-21T23:00:00.000Z"),
+            ("06:00", "2026-11-23T05:00:00.000Z"),
+            ("2:19:48", "2026-11-24T01:19:48.000Z"),
+            ("2:19:49", "2026-11-23T01:19:49.000Z"),
+            ("monday", "2026-11-29T23:00:00.000Z"),
+            ("tue", "2026-11-23T23:00:00.000Z"),
+            ("sunday 09:30", "2026-11-29T08:30:00.000Z"),
+        ] {
+            assert_eq!(iso(parse_moment(word).unwrap().millis_in(now_ms, &berlin)), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_is_found_on_days_with_a_clock_change() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let at = |word: &str, now: &str| {
+            let Ok(Moment::At(now_ms)) = parse_moment(now) else { panic!("{now}") };
+            iso(parse_moment(word).unwrap().millis_in(now_ms, &berlin))
+        };
+        // 2026-03-29: clocks go from 02:00 to 03:00.
+        assert_eq!(at("02:30", "2026-03-29T00:00Z"), "2026-03-29T01:30:00.000Z");
+        assert_eq!(at("tomorrow", "2026-03-28T12:00Z"), "2026-03-28T23:00:00.000Z");
+        assert_eq!(at("tomorrow", "2026-03-29T12:00Z"), "2026-03-29T22:00:00.000Z");
+        // 2026-10-25: clocks go from 03:00 back to 02:00.
+        assert_eq!(at("02:30", "2026-10-25T00:00Z"), "2026-10-25T00:30:00.000Z");
+        assert_eq!(at("02:30", "2026-10-25T00:40Z"), "2026-10-25T01:30:00.000Z");
+        assert_eq!(at("02:30", "2026-10-25T01:40Z"), "2026-10-26T01:30:00.000Z");
+        assert_eq!(at("tomorrow 02:30", "2026-10-24T12:00Z"), "2026-10-25T00:30:00.000Z");
+        assert_eq!(at("tonight", "2026-10-25T12:00Z"), "2026-10-25T23:00:00.000Z");
+    }
+
+    #[test]
+    fn a_calendar_word_survives_any_clock() {
+        let utc = TimeZone::UTC;
+        for now_ms in [i64::MIN, i64::MAX, 253_402_300_799_000] {
+            for word in ["tomorrow", "06:00", "monday", "yesterday"] {
+                parse_moment(word).unwrap().millis_in(now_ms, &utc);
+            }
         }
     }
 

@@ -98,11 +98,11 @@ fn a_sound_store_is_said_to_be_sound() {
     let scratch = Scratch::new(100);
     let before = fs::read(scratch.path()).unwrap();
     let done = run("check", &scratch.path(), &[]);
-    assert_eq!((code(&done), stdout(&done).as_str()), (0, "sound: nothing is to be done\n"));
+    assert_eq!((code(&done), stdout(&done).as_str()), (0, "ok: no inconsistencies\n"));
     let done = run("check", &scratch.path(), &["--json"]);
     let lines = json(&done);
     let last =
-        serde_json::json!({"sound": true, "in_file": 0, "in_tables": 0, "remedy": null, "stopped": null});
+        serde_json::json!({"ok": true, "file_errors": 0, "table_errors": 0, "remedy": null, "stopped": null});
     assert_eq!(lines, [last]);
     assert_eq!(fs::read(scratch.path()).unwrap(), before);
     assert_eq!(scratch.names(), ["store.db"]);
@@ -117,21 +117,21 @@ fn each_disagreement_is_named_and_a_repair_mends_them() {
     let text = stdout(&done);
     assert_eq!((code(&done), text.lines().count()), (3, 11), "{text}");
     assert!(text.contains("the key index has no entry for it (a key of 10 bytes): key 000003"), "{text}");
-    assert!(text.ends_with("... and 140 more: --max 0 shows all\n"), "{text}");
-    assert!(stderr(&done).contains("150 disagreements") && stderr(&done).contains("kvstore repair"));
+    assert!(text.ends_with("... and 140 more: use --max 0 to print all\n"), "{text}");
+    assert!(stderr(&done).contains("150 inconsistencies") && stderr(&done).contains("kvstore repair"));
     let done = run("check", &scratch.path(), &["--json", "--max", "0"]);
     let lines = json(&done);
     assert_eq!((code(&done), lines.len()), (3, 151));
     assert_eq!(lines[0]["key"], "key 000000");
     assert_eq!(
         lines[150],
-        serde_json::json!({"sound": false, "in_file": 0, "in_tables": 150, "remedy": "repair", "stopped": null})
+        serde_json::json!({"ok": false, "file_errors": 0, "table_errors": 150, "remedy": "repair", "stopped": null})
     );
 
     let done = run("repair", &scratch.path(), &[]);
     assert_eq!((code(&done), stdout(&done).as_str()), (0, "150\n"));
     assert_eq!(code(&run("check", &scratch.path(), &[])), 0);
-    assert_eq!(json(&run("repair", &scratch.path(), &["--json"])), [serde_json::json!({"mended": 0})]);
+    assert_eq!(json(&run("repair", &scratch.path(), &["--json"])), [serde_json::json!({"repaired": 0})]);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_repair_names_what_could_not_be_kept() {
     assert_eq!((code(&done), stderr(&done).as_str(), lines.len()), (0, "", 4));
     assert!(lines[..3].iter().all(|line| line["lost"].is_string()));
     assert_eq!(lines[2]["key"], "key 000003");
-    assert!(lines[3]["mended"].as_u64().unwrap() > 3);
+    assert!(lines[3]["repaired"].as_u64().unwrap() > 3);
 }
 
 #[test]
@@ -201,16 +201,12 @@ fn a_check_that_sqlite_breaks_off_has_a_last_line_and_says_what_to_do() {
     scratch.damage("key 001500");
     let done = run("check", &scratch.path(), &["--json"]);
     let last = json(&done).pop().unwrap();
-    assert_eq!(
-        (code(&done), &last["sound"], &last["remedy"]),
-        (3, &false.into(), &"recover".into()),
-        "{last}"
-    );
+    assert_eq!((code(&done), &last["ok"], &last["remedy"]), (3, &false.into(), &"recover".into()), "{last}");
     assert!(last["stopped"].as_str().unwrap().contains("malformed"), "{last}");
     let done = run("check", &scratch.path(), &[]);
     assert!(stdout(&done).contains("SQLite's integrity check came to no end"), "{}", stdout(&done));
     let said = stderr(&done);
-    assert!(said.contains("before the check was stopped") && said.contains("kvstore recover"), "{said}");
+    assert!(said.contains("before the check ended early") && said.contains("kvstore recover"), "{said}");
 }
 
 #[test]
@@ -233,7 +229,7 @@ fn a_check_of_what_cannot_be_opened_has_a_last_line_too() {
         fs::write(other.path(), &bytes).unwrap();
         let output = run("check", &other.path(), &["--json"]);
         let last = json(&output).pop().unwrap();
-        assert_eq!((code(&output), &last["sound"]), (3, &serde_json::json!(false)), "{output:?}");
+        assert_eq!((code(&output), &last["ok"]), (3, &serde_json::json!(false)), "{output:?}");
         assert_eq!(last["remedy"].as_str(), remedy, "{output:?}");
         assert!(last["stopped"].as_str().is_some_and(|why| !why.is_empty()), "{output:?}");
         assert!(remedy.is_none() || stderr(&output).contains("kvstore recover"), "{output:?}");
@@ -276,7 +272,7 @@ fn looking_makes_no_file_and_wrong_calls_are_refused() {
     assert_eq!(code(&run("backup", &scratch.path(), &["x"])), 3);
     assert_eq!(code(&run("recover", &scratch.path(), &[scratch.file("x").to_str().unwrap()])), 3);
     let done = run("recover", &scratch.path(), &[scratch.file("x").to_str().unwrap()]);
-    assert!(stderr(&done).contains("store.db to recover from"), "{}", stderr(&done));
+    assert!(stderr(&done).contains("store.db: check the path"), "{}", stderr(&done));
     assert_eq!(code(&run("backup", &scratch.path(), &[])), 2);
     assert_eq!(code(&run("check", &scratch.path(), &["--max", "-1"])), 2);
     assert_eq!(code(&run("checkpoint", &scratch.path(), &["--mode", "half"])), 2);
@@ -306,7 +302,7 @@ fn a_damaged_file_is_recovered_into_a_new_one_and_what_is_lost_is_listed() {
     assert_eq!(code(&run("check", &new, &[])), 0);
     let rows = Store::open(&new).unwrap().count().unwrap();
     assert!((2800..=3000).contains(&rows), "{rows}");
-    assert!(stderr(&done).contains("in 1 family saved in"), "{}", stderr(&done));
+    assert!(stderr(&done).contains("in 1 family saved to"), "{}", stderr(&done));
 
     let again = scratch.file("again.db");
     let lines = json(&run("recover", &scratch.path(), &[again.to_str().unwrap(), "--json"]));
@@ -327,7 +323,7 @@ fn of_a_file_that_cannot_be_opened_the_advice_is_a_recovery() {
         let said = stderr(&done);
         assert_eq!(code(&done), 3, "{said}");
         let advice =
-            format!("save what can be read with \"kvstore recover {} NEW\"", scratch.path().display());
+            format!("save the readable rows with \"kvstore recover {} NEW\"", scratch.path().display());
         assert!(said.contains(&advice), "{said}");
         assert!(
             !said.contains("kvstore_") && !said.contains("kvstore repair") && !said.contains("kvstore check"),
@@ -343,7 +339,7 @@ fn no_store_is_made_of_an_empty_file_but_by_what_makes_stores() {
     for command in ["check", "repair", "compact", "purge", "sync", "checkpoint", "clean", "info", "ls"] {
         let done = run(command, &scratch.path(), &[]);
         assert_eq!(code(&done), 3, "{command}");
-        assert!(stderr(&done).contains("is empty: no store was made of it"), "{}", stderr(&done));
+        assert!(stderr(&done).contains("is empty, so it has no store"), "{}", stderr(&done));
     }
     for (command, more) in [("del", &["k"][..]), ("touch", &["k", "--ttl", "1s"]), ("limit", &["1MB"])] {
         assert_eq!(code(&run(command, &scratch.path(), more)), 3, "{command}");
@@ -503,7 +499,10 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode())
         stdout(&Command::new("python3").arg("-c").arg(PROGRAM).args(args).output().unwrap())
     };
     let shown = answer("n");
-    assert!(shown.starts_with("1 ") && shown.contains("are free and would be given back"), "{shown}");
+    assert!(
+        shown.starts_with("1 ") && shown.contains("are free. This returns them to the file system"),
+        "{shown}"
+    );
     assert_eq!(fs::metadata(scratch.path()).unwrap().len(), before);
     let shown = answer("y");
     assert!(shown.starts_with("0 ") && shown.contains("freed)"), "{shown}");
@@ -516,7 +515,7 @@ fn of_a_limit_stays_what_is_not_said() {
     let limit = |words: &[&str]| stdout(&run("limit", &scratch.path(), words));
     let refused = run("limit", &scratch.path(), &["--evict", "oldest"]);
     assert_eq!(code(&refused), 3);
-    assert!(stderr(&refused).contains("has no limit: give a size"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("has no limit: also give a size"), "{}", stderr(&refused));
     assert_eq!(limit(&["2MB"]), "2000000\tnone\n");
     assert_eq!(limit(&["--evict", "soonest"]), "2000000\tsoonest\n");
     assert_eq!(limit(&["3MB"]), "3000000\tsoonest\n");

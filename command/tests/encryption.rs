@@ -23,8 +23,8 @@ fn secret_file(place: &Place, name: &str, bytes: impl AsRef<[u8]>) -> String {
 mod without {
     use super::*;
 
-    const HOW: &str = "this build of kvstore has no encryption: in its sources \"make install ENCRYPTION=1\" or \"cargo \
-                       install --path command --features encryption\" makes one that has";
+    const HOW: &str = "this build of kvstore does not support encryption: build it from its sources with \"make install \
+                       ENCRYPTION=1\" or \"cargo install --path command --features encryption\"";
 
     /// Bytes without any order, as an encrypted store has them.
     fn encrypted(place: &Place) -> String {
@@ -45,7 +45,7 @@ mod without {
         {
             fails(args, 3, HOW);
         }
-        fails(&["recover", &path, &place.word("new.db")], 3, "a recovery reads no encrypted files");
+        fails(&["recover", &path, &place.word("new.db")], 3, "cannot read encrypted files");
         assert!(fs::read(&path).unwrap() == before);
         assert_eq!(place.files(), ["encrypted.db"]);
     }
@@ -179,7 +179,7 @@ mod with {
         fails(
             &["get", &path, "k", "--raw-key-file", &secret_file(&place, "short", "a5")],
             3,
-            "has no key in it",
+            "has no valid key",
         );
         fails(
             &["get", &path, "k", "--raw-key-file", &secret_file(&place, "other", [1; 32])],
@@ -196,9 +196,9 @@ mod with {
         let wrong = secret_file(&place, "wrong", "horse battery");
         ok(&["put", &place.word("plain.db"), "k", "v"]);
         for (args, exit_code, text) in [
-            (&["get", &path, "k"][..], 3, "--password-file and --password-env say where it is"),
-            (&["put", &path, "k", "v"], 3, "--password-file and --password-env say where it is"),
-            (&["check", &path], 3, "--password-file and --password-env say where it is"),
+            (&["get", &path, "k"][..], 3, "give its password with --password "),
+            (&["put", &path, "k", "v"], 3, "give its password with --password "),
+            (&["check", &path], 3, "give its password with --password "),
             (
                 &["get", &path, "k", "--password-file", &wrong],
                 3,
@@ -219,18 +219,30 @@ mod with {
             (
                 &["put", &path, "k", "-", "--password-file", "-"],
                 2,
-                "standard input is the value: the password has to",
+                "standard input is used for the value: give the password with",
             ),
-            (&["load", &path, "--password-file", "-"], 2, "standard input is the dump: the password has to"),
-            (&["shell", &path, "--password-file", "-"], 2, "standard input is what the shell reads"),
+            (
+                &["load", &path, "--password-file", "-"],
+                2,
+                "standard input is used for the dump: give the password with",
+            ),
+            (
+                &["shell", &path, "--password-file", "-"],
+                2,
+                "standard input is used for the lines of the shell",
+            ),
             (&["get", &path, "k", "--password-env", "A", "--password-file", &file], 2, "cannot be used with"),
-            (&["get", &path, "k", "--password=battery"], 2, "can read a password in an argument"),
-            (&["copy", &path, "x.db", "--to-password=battery"], 2, "can read a password in an argument"),
-            (&["recover", &path, &place.word("new.db")], 3, "a recovery reads no encrypted files"),
+            (&["get", &path, "k", "--password=battery"], 2, "other users can see the arguments of a process"),
+            (
+                &["copy", &path, "x.db", "--to-password=battery"],
+                2,
+                "other users can see the arguments of a process",
+            ),
+            (&["recover", &path, &place.word("new.db")], 3, "cannot read encrypted files"),
             (
                 &["recover", &path, &place.word("new.db"), "--password-file", &file],
                 3,
-                "a recovery reads no encrypted",
+                "cannot read encrypted files",
             ),
         ] {
             fails(args, exit_code, text);
@@ -320,13 +332,13 @@ mod with {
         let new = place.word("new.db");
         let mut screen = terminal(&["put", &new, "k", "v", "--password"]);
         answer(&mut screen, "New password of ", "one\r");
-        answer(&mut screen, "The same again: ", "another\r");
+        answer(&mut screen, "Repeat the password: ", "another\r");
         let (status, shown) = screen.end();
-        assert!(status.code() == Some(3) && shown.contains("two different passwords"), "{shown}");
+        assert!(status.code() == Some(3) && shown.contains("the two passwords differ"), "{shown}");
         assert_eq!(place.files(), Vec::<String>::new());
         let mut screen = terminal(&["put", &new, "k", "v", "--password"]);
         answer(&mut screen, "New password of ", &format!("{PASSWORD}\r"));
-        answer(&mut screen, "The same again: ", &format!("{PASSWORD}\r"));
+        answer(&mut screen, "Repeat the password: ", &format!("{PASSWORD}\r"));
         assert!(screen.end().0.success());
         assert!(is_encrypted(&place, "new.db"));
         let file = secret_file(&place, "password", PASSWORD);
@@ -337,8 +349,8 @@ mod with {
     fn a_question_can_be_stopped_and_the_terminal_shows_again_what_is_typed() {
         let Example { place: _place, path, .. } = example();
         for (typed, text) in [
-            ("\u{3}", "stopped: nothing was done"),
-            ("half\u{3}", "stopped: nothing was done"),
+            ("\u{3}", "stopped; nothing changed"),
+            ("half\u{3}", "stopped; nothing changed"),
             ("\u{4}", "no password was given"),
             ("\r", "the password is empty"),
         ] {
@@ -356,7 +368,7 @@ mod with {
         let run = |args: &[&str]| apart(args, false).stdin(Stdio::null()).output().unwrap();
         let asked = run(&["get", &path, "k", "--password"]);
         assert_eq!(code(&asked), 2);
-        assert!(err(&asked).contains("there is no terminal to ask for the password on"), "{}", err(&asked));
+        assert!(err(&asked).contains("there is no terminal to ask for the password"), "{}", err(&asked));
         let rekeyed = run(&["rekey", &path, "--password-env", "PASSWORD"]);
         assert_eq!(code(&rekeyed), 2, "{}", err(&rekeyed));
         assert_eq!(code(&run(&["get", &path, "k"])), 3);
@@ -503,7 +515,7 @@ mod with {
         let file = secret_file(&place, "password", PASSWORD);
         fs::write(place.path("shelf"), "no shelf").unwrap();
         let args = ["import", &place.word("new.db"), &place.word("shelf"), "--from", "shelve"];
-        fails(&[&args[..], &["--password-file", &file]].concat(), 3, "into an encrypted store at once");
+        fails(&[&args[..], &["--password-file", &file]].concat(), 3, "cannot import into an encrypted store");
         assert!(!place.path("new.db").exists());
     }
 
@@ -558,11 +570,7 @@ mod with {
         assert_eq!(code(&run), 3, "{run:?}");
         let last: serde_json::Value = serde_json::from_str(out(&run).lines().last().unwrap()).unwrap();
         assert_eq!(last["remedy"], "backup", "{last}");
-        assert!(
-            err(&run).contains("a recovery reads no encrypted files: go back to a backup"),
-            "{}",
-            err(&run)
-        );
+        assert!(err(&run).contains("cannot read encrypted files: restore a backup"), "{}", err(&run));
     }
 
     #[test]
@@ -573,26 +581,22 @@ mod with {
         let (one, two) = (secret_file(&place, "one", "one\n"), secret_file(&place, "two", "two\n"));
         let key = secret_file(&place, "key", [7; 32]);
         let get = |option: &str, file: &str| ok(&["get", &path, "k", option, file]);
-        fails(&["decrypt", &path, "--yes"], 3, "is not encrypted: \"kvstore encrypt\" would encrypt it");
-        fails(
-            &["rekey", &path, "--new-password-file", &one],
-            3,
-            "is not encrypted: \"kvstore encrypt\" would",
-        );
+        fails(&["decrypt", &path, "--yes"], 3, "is not encrypted: use \"kvstore encrypt\" to encrypt it");
+        fails(&["rekey", &path, "--new-password-file", &one], 3, "is not encrypted: use \"kvstore encrypt\"");
         ok(&["encrypt", &path, "--new-password-file", &one]);
         assert!(is_encrypted(&place, "app.db"));
         assert!(!fs::read(&path).unwrap().windows(8).any(|bytes| bytes == b"sentinel"));
         assert_eq!(get("--password-file", &one), "sentinel");
         let again = ["encrypt", &path, "--new-password-file", &two];
-        fails(&again, 3, "--password-file and --password-env say where it is");
+        fails(&again, 3, "give its password with --password ");
         let default = command(&again).env("KVSTORE_PASSWORD_FILE", &one).output().unwrap();
         assert!(
-            code(&default) == 3 && err(&default).contains("is encrypted: \"kvstore rekey\""),
+            code(&default) == 3 && err(&default).contains("is encrypted already: use \"kvstore rekey\""),
             "{}",
             err(&default)
         );
         let given = ["--password-file", &one, "--new-password-file", &two];
-        fails(&[&["encrypt", &path], &given[..]].concat(), 3, "is encrypted: \"kvstore rekey\"");
+        fails(&[&["encrypt", &path], &given[..]].concat(), 3, "is encrypted already: use \"kvstore rekey\"");
         ok(&["put", &place.word("plain.db"), "k", "v"]);
         let said = "leave out --password, --password-file,";
         fails(&[&["encrypt", &place.word("plain.db")], &given[..]].concat(), 2, said);
@@ -626,28 +630,28 @@ mod with {
         ok(&["put", &path, "k", "v"]);
         let mut screen = terminal(&["encrypt", &path]);
         answer(&mut screen, "New password of ", &format!("{PASSWORD}\r"));
-        answer(&mut screen, "The same again: ", "another\r");
+        answer(&mut screen, "Repeat the password: ", "another\r");
         let (status, shown) = screen.end();
-        assert!(status.code() == Some(3) && shown.contains("two different passwords"), "{shown}");
+        assert!(status.code() == Some(3) && shown.contains("the two passwords differ"), "{shown}");
         assert!(!is_encrypted(&place, "app.db"));
         let mut screen = terminal(&["encrypt", &path]);
         answer(&mut screen, "New password of ", &format!("{PASSWORD}\r"));
-        answer(&mut screen, "The same again: ", &format!("{PASSWORD}\r"));
+        answer(&mut screen, "Repeat the password: ", &format!("{PASSWORD}\r"));
         let (status, shown) = screen.end();
         assert!(
-            status.success() && shown.contains("is encrypted now") && !shown.contains("horse"),
+            status.success() && shown.contains("is now encrypted") && !shown.contains("horse"),
             "{shown}"
         );
         assert!(is_encrypted(&place, "app.db"));
         let mut screen = terminal(&["rekey", &path]);
         answer(&mut screen, "Password of ", &format!("{PASSWORD}\r"));
         answer(&mut screen, "New password of ", "new\r");
-        answer(&mut screen, "The same again: ", "new\r");
+        answer(&mut screen, "Repeat the password: ", "new\r");
         assert!(screen.end().0.success());
         for (typed, exit_code) in [("n\n", 1), ("y\n", 0)] {
             let mut screen = terminal(&["decrypt", &path]);
             answer(&mut screen, "Password of ", "new\r");
-            screen.wait_for("whoever can read the file can read what is in it. Go on? [y/N]");
+            screen.wait_for("all users who can read the file can then read its contents. Continue? [y/N]");
             screen.type_in(typed);
             assert_eq!(screen.end().0.code(), Some(exit_code));
             assert_eq!(is_encrypted(&place, "app.db"), exit_code == 1);

@@ -34,14 +34,14 @@ fn a_csv_is_imported_by_the_names_of_its_columns() {
         "users.csv",
         "\u{feff}id,email,left,note\n1,a@x,60,\"with, comma\"\n2,\"two\nlines\",2h,\n3,c@x,,\n4,d@x,-5,\n5,e@x,soon,\n,f@x,,\n",
     );
-    fails(&["import", &to, &csv], 2, "it has id, email, left, note");
+    fails(&["import", &to, &csv], 2, "no column \"key\", but id, email, left, note: name the columns");
     let words = ["import", &to, &csv, "--key-column", "id", "--value-column", "2", "--ttl-column", "left"];
     let output = kvstore(&[&words[..], &["--json"]].concat());
     let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
     assert_eq!(
         report,
         serde_json::json!({"kind": "csv", "imported": {"default": 3}, "with_ttl": 2, "complete": false, "skipped": {
-            "expired in the source": 1, "its TTL is no duration": 1, "a key is empty or longer than 65536 bytes": 1}})
+            "expired in the source": 1, "its TTL is not a duration": 1, "a key is empty or longer than 65536 bytes": 1}})
     );
     assert_eq!(code(&output), 1);
     let store = Store::open(&to).unwrap();
@@ -88,7 +88,7 @@ fn json_is_imported_in_its_three_shapes() {
     );
     let output = kvstore(&["import", &to, &map]);
     assert_eq!(code(&output), 1);
-    assert!(out(&output).contains("1\tskipped: null for a key or value\n"), "{}", out(&output));
+    assert!(out(&output).contains("1\tskipped: its key or value is null\n"), "{}", out(&output));
     assert_eq!(value(&store, "a").as_deref(), Some("1"));
     assert_eq!(value(&store, "b").as_deref(), Some("{\"z\":1, \"a\":[2.50]}"));
     assert_eq!(value(&store, "c").as_deref(), Some("12345678901234567890123"));
@@ -121,10 +121,10 @@ fn json_is_imported_in_its_three_shapes() {
         let wrong = file(&place, "wrong.json", text);
         fails(&["import", &to, &wrong, "-f", "wrong"], 3, said);
     }
-    fails(&["import", &to, &map, "-f", "columns", "--key-column", "a"], 3, "has no columns");
+    fails(&["import", &to, &map, "-f", "columns", "--key-column", "a"], 3, "the column options do not apply");
     fails(&["import", &to, "-"], 2, "--from csv");
     fails(&["import", &to, &place.word("missing.json")], 3, "there is no file");
-    fails(&["import", &to, &map, "--unpickle"], 2, "for other packages");
+    fails(&["import", &to, &map, "--unpickle"], 2, "do not apply to CSV and JSON");
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
     let csv = file(&place, "twice.csv", "key,value,left\na,1,60\nb,2,\na,3,\nb,4,7200\n");
     let output = kvstore(&["import", &place.word("to.db"), &csv, "--ttl-column", "left", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
-    let again = "the source has its key again: the last one counts";
+    let again = "the source has its key again: the last value is used";
     let expected = serde_json::json!({"kind": "csv", "imported": {"default": 2}, "with_ttl": 1, "complete": false,
         "skipped": {again: 2}});
     assert_eq!((report, code(&output)), (expected, 1));
-    assert!(err(&output).contains("line 4 is the first"), "{}", err(&output));
+    assert!(err(&output).contains("first at line 4"), "{}", err(&output));
     let store = Store::open(place.path("to.db")).unwrap();
     assert_eq!(["a", "b"].map(|key| seconds_left(&store, key)), [-1, 7200]);
     assert_eq!(value(&store, "a").as_deref(), Some("3"));
@@ -149,7 +149,7 @@ fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
     );
     let output = kvstore(&["import", &place.word("half.db"), &json]);
     assert!(
-        out(&output).contains("1\tskipped: its key or value has half a surrogate pair"),
+        out(&output).contains("1\tskipped: its key or value has an unpaired surrogate"),
         "{}",
         out(&output)
     );
@@ -160,7 +160,7 @@ fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
         "{\"key\":\"a\",\"value\":1,\"ttl\":\"\\ud800\"}\n{\"key\":\"b\",\"value\":1,\"ttl\":null}\n",
     );
     let output = kvstore(&["import", &place.word("end.db"), &json, "--ttl-column", "ttl"]);
-    assert!(out(&output).contains("1\tskipped: its TTL is no duration"), "{}", out(&output));
+    assert!(out(&output).contains("1\tskipped: its TTL is not a duration"), "{}", out(&output));
     assert_eq!(code(&output), 1);
     let store = Store::open(place.path("end.db")).unwrap();
     assert_eq!(["a", "b"].map(|key| value(&store, key).is_some()), [false, true]);
@@ -220,7 +220,7 @@ fn an_import_that_is_stopped_ends_with_whole_batches_and_goes_on() {
     drop(stdin.write_all(rest)); // it may have ended
     drop(stdin);
     let output = child.wait_with_output().unwrap();
-    assert!(err(&output).contains("with --skip-existing it goes on where it was"), "{}", err(&output));
+    assert!(err(&output).contains("use --skip-existing to continue"), "{}", err(&output));
     assert_eq!(code(&output), 3);
     assert_eq!(place.files(), ["to.db"]);
     let imported = Store::open(&to).unwrap().count().unwrap();
@@ -251,11 +251,7 @@ fn no_store_is_made_for_a_source_of_which_nothing_can_be_read() {
     let place = Place::new();
     let to = place.word("to.db");
     let csv = file(&place, "a.csv", "key,value\na,1\n");
-    fails(
-        &["import", &to, &csv, "--key-column", "id"],
-        2,
-        "the CSV has no column \"id\": it has key, value.",
-    );
+    fails(&["import", &to, &csv, "--key-column", "id"], 2, "the CSV has no column \"id\", but key, value:");
     fails(&["import", &to, &file(&place, "empty.csv", "")], 3, "the CSV is empty");
     fails(&["import", &to, &file(&place, "wrong.json", "5")], 3, "an array of objects");
     let json = file(&place, "a.json", "[{\"key\":\"a\",\"value\":\"1\"}]");
@@ -311,7 +307,11 @@ fn what_the_python_package_reads_is_given_to_it() {
         assert!(!err(&said).contains("there is no file"), "{}", err(&said));
     }
     let said = run(&with, &["-", "--from", "diskcache"]);
-    assert!(code(&said) == 2 && err(&said).contains("on standard input"), "{}", err(&said));
+    assert!(
+        code(&said) == 2 && err(&said).contains("the format of standard input is not known"),
+        "{}",
+        err(&said)
+    );
     for missing in ["of", "none", "none.json"] {
         let said = run(&without, &[&place.word(missing)]);
         assert_eq!(code(&said), 3);
@@ -322,7 +322,7 @@ fn what_the_python_package_reads_is_given_to_it() {
         );
     }
     let refused = run(&with, &[cache, "--ttl", "5m"]);
-    assert!(code(&refused) == 2 && err(&refused).contains("for CSV and JSON"), "{}", err(&refused));
+    assert!(code(&refused) == 2 && err(&refused).contains("apply to CSV and JSON only"), "{}", err(&refused));
 }
 
 #[test]
@@ -363,12 +363,15 @@ fn a_column_of_ends_that_is_not_used_and_the_first_bad_row_are_named() {
     let place = Place::new();
     let csv = file(&place, "a.csv", "key,value,ttl\na,1,60\n,2,60\n,3,60\nb,4,soon\n");
     let run = |to: &str, words: &[&str]| kvstore(&[&["import", &place.word(to)], words].concat());
-    let hint = "the source has a field \"ttl\" that was not used: --ttl-column ttl would\n";
-    let empty = "kvstore: skipped: a key is empty or longer than 65536 bytes: line 3 is the first\n";
+    let hint = "warning: the field \"ttl\" of the source was not used: import it with --ttl-column ttl\n";
+    let empty = "kvstore: warning: skipped, first at line 3: a key is empty or longer than 65536 bytes\n";
     let done = run("1.db", &[&csv]);
     assert_eq!(err(&done), format!("{empty}kvstore: {hint}"));
     let done = run("2.db", &[&csv, "--ttl-column", "ttl"]);
-    assert_eq!(err(&done), format!("{empty}kvstore: skipped: its TTL is no duration: line 5 is the first\n"));
+    assert_eq!(
+        err(&done),
+        format!("{empty}kvstore: warning: skipped, first at line 5: its TTL is not a duration\n")
+    );
     let lines = file(
         &place,
         "a.jsonl",
@@ -397,7 +400,7 @@ fn a_quote_that_is_not_closed_is_told_and_one_within_a_text_is_none() {
     .enumerate()
     {
         let output = kvstore(&["import", &place.word(&format!("{n}.db")), &file(&place, name, text)]);
-        let said = format!("the quote that begins in line {line} is not closed");
+        let said = format!("the quote in line {line} is not closed");
         assert!(code(&output) == 3 && err(&output).contains(&said), "{name}: {}", err(&output));
     }
     let fine = "\u{feff}\"key\",value\na,5\" wide\nb,\"5\"\" wide\"\nc,\"two\nlines\"\n\"d\",\"\"\ne,\"x\"y\nf,\"end\"";
@@ -416,9 +419,13 @@ fn a_column_of_ends_that_a_line_does_not_have_is_told() {
     let place = Place::new();
     let csv = file(&place, "a.csv", "a,1,60\nb,2,60\n");
     for option in ["--ttl-column", "--expire-column"] {
-        fails(&["import", &place.word("to.db"), &csv, "--no-header", option, "4"], 3, "only 3 columns");
+        fails(
+            &["import", &place.word("to.db"), &csv, "--no-header", option, "4"],
+            3,
+            "a line with 3 columns only",
+        );
     }
     fs::write(place.path("b.csv"), b"key,value,ttl\na,1,\xff\n").unwrap();
     let output = kvstore(&["import", &place.word("b.db"), &place.word("b.csv"), "--ttl-column", "ttl"]);
-    assert!(code(&output) == 1 && err(&output).contains("its TTL is no duration"), "{}", err(&output));
+    assert!(code(&output) == 1 && err(&output).contains("its TTL is not a duration"), "{}", err(&output));
 }

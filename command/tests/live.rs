@@ -65,7 +65,7 @@ fn watch_ends_well_at_a_signal_and_with_the_error_when_its_file_is_gone() {
 fn watch_refuses_what_is_no_terminal_and_names_another_way() {
     let place = Place::new();
     let path = example(&place);
-    fails(&["watch", &path], 2, "--json\" says once");
+    fails(&["watch", &path], 2, "--json\" prints similar data once");
     #[cfg(unix)] // a terminal
     {
         let mut terminal = Terminal::start(&["watch", &path, "--json"]);
@@ -111,7 +111,7 @@ fn the_first_line_that_fails_is_the_last() {
         let run = kvstore_fed(&["shell", &path], format!("get user:1\n{line}\nget user:2\n").as_bytes());
         assert_eq!((code(&run), out(&run).as_str()), (exit_code, "Ada"), "{line}");
         assert!(err(&run).contains(text), "{line}: {}", err(&run));
-        assert!(err(&run).contains(&format!("line 2 ended with exit code {exit_code}")), "{}", err(&run));
+        assert!(err(&run).contains(&format!("line 2 failed with exit status {exit_code}")), "{}", err(&run));
     }
 }
 
@@ -166,9 +166,9 @@ fn errors_do_not_end_the_shell_and_exit_codes_are_shown() {
     let mut terminal = shell(&place, &[&path]);
     terminal.wait_for("app.db> ");
     terminal.type_in("get missing\r");
-    terminal.wait_for("(exit code 1)");
+    terminal.wait_for("(exit status 1)");
     terminal.type_in("get\r");
-    terminal.wait_for("(exit code 2)");
+    terminal.wait_for("(exit status 2)");
     terminal.type_in("use sessions\r");
     terminal.wait_for("app.db:sessions> ");
     terminal.type_in("half a line\x03");

@@ -136,10 +136,10 @@ fn keys_are_counted() {
     assert_eq!(ok(&["count", &s, "--from", "b", "--to", "dead2"]), "2\t1\t3\n");
     assert_eq!(
         json(&["count", &s]),
-        [serde_json::json!({"family": "default", "live": 6, "dead": 2, "total": 8})]
+        [serde_json::json!({"family": "default", "live": 6, "expired": 2, "total": 8})]
     );
     #[cfg(unix)] // a terminal
-    assert_eq!(on_terminal(&["count", &s]), (0, "6 keys, 2 dead, 8 in all\n".to_owned()));
+    assert_eq!(on_terminal(&["count", &s]), (0, "6 keys live, 2 expired, 8 total\n".to_owned()));
 }
 
 #[test]
@@ -158,19 +158,19 @@ fn keys_of_all_families_are_counted_and_an_empty_default_one_is_no_dead_end() {
     assert_eq!(ok(&["count", &s, "-f", "default"]), "0\t0\t0\n");
     assert_eq!(
         json(&["count", &s])[1],
-        serde_json::json!({"family": "web", "live": 3, "dead": 1, "total": 4})
+        serde_json::json!({"family": "web", "live": 3, "expired": 1, "total": 4})
     );
     #[cfg(unix)] // a terminal
     {
         let (_, shown) = on_terminal(&["count", &s]);
         let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["FAMILY", "KEYS", "DEAD", "TOTAL"]);
-        assert_eq!(lines[3], ["in", "all", "3", "1", "4"], "{shown}");
+        assert_eq!(lines[0], ["FAMILY", "KEYS", "EXPIRED", "TOTAL"]);
+        assert_eq!(lines[3], ["total", "3", "1", "4"], "{shown}");
     }
     fails(&["count", &s, "-f", "none"], 1, "there is no family");
     #[cfg(unix)]
-    let hint = "kvstore: family \"default\" is empty, but the store has another one: name one with -f; \"kvstore families\" \
-                lists them\n";
+    let hint = "kvstore: family \"default\" is empty, but the store has one more family: select one with -f; \"kvstore \
+                families\" lists them\n";
     for args in [&["ls", &s][..], &["scan", &s, "--prefix", "a"]] {
         #[cfg(unix)] // a terminal
         assert_eq!(on_terminal(args), (0, hint.to_owned()));
@@ -190,7 +190,7 @@ fn families_are_made_set_listed_and_dropped() {
     fails(&["families", &s], 3, "there is no file");
     ok(&["families", &s, "create", "sessions", "--ttl", "30m", "--track"]);
     ok(&["families", &s, "create", "Odd\"\tname"]);
-    fails(&["families", &s, "create", "sessions"], 1, "is there already");
+    fails(&["families", &s, "create", "sessions"], 1, "exists already");
     fails(&["families", &s, "create", "kvstore"], 2, "reserved");
     ok(&["put", &s, "a", "1", "-f", "sessions"]);
     let listed = ok(&["families", &s]);
@@ -204,7 +204,7 @@ fn families_are_made_set_listed_and_dropped() {
     let told = json(&["families", &s, "set", "default", "--ttl", "1h"]);
     assert_eq!(told[0]["default_ttl_ms"], 3_600_000);
     assert!(json(&["families", &s])[2]["default_ttl_ms"].is_null());
-    fails(&["families", &s, "set", "sessions"], 2, "<--ttl <DURATION>|--track <WHETHER>>");
+    fails(&["families", &s, "set", "sessions"], 2, "<--ttl <DURATION>|--track <on|off>>");
     for action in ["create", "set", "drop"] {
         let help = ok(&["families", &s, action, "--help"]);
         assert!(
@@ -226,7 +226,7 @@ fn families_are_made_set_listed_and_dropped() {
         let (_, shown) = on_terminal(&["families", &s]);
         assert!(shown.starts_with("FAMILY ") && shown.contains("1h 00m"), "{shown}");
         let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
-        terminal.wait_for("family \"sessions\" with 1 key will be dropped. Go on? [y/N]");
+        terminal.wait_for("This drops family \"sessions\" with 1 key. Continue? [y/N]");
         terminal.type_in("n\n");
         assert_eq!(terminal.end().0.code(), Some(1));
         let mut terminal = Terminal::start(&["families", &s, "drop", "sessions"]);
@@ -260,12 +260,12 @@ fn info_is_one_screen() {
         assert_eq!(code, 0, "{shown}");
         for text in [
             &format!("{}\n", path.display()),
-            "version 1, made by kvstore",
+            "version 1, created by kvstore",
             "4096 bytes, journal mode wal",
             "large values     1.0 MB",
-            "to be written back",
+            "to be checkpointed",
             "FAMILY ",
-            "purge removes 2 keys that have expired\n",
+            "\"kvstore purge\" removes 2 expired keys\n",
         ] {
             assert!(shown.contains(text), "{text}: {shown}");
         }
@@ -274,7 +274,7 @@ fn info_is_one_screen() {
     let piped = ok(&["info", &s]);
     assert_eq!(line(&piped, "path"), path.to_str());
     assert_eq!(line(&piped, "family\tdefault\tlive"), Some("7"));
-    assert_eq!(line(&piped, "family\tdefault\tdead"), Some("2"));
+    assert_eq!(line(&piped, "family\tdefault\texpired"), Some("2"));
     assert_eq!(line(&piped, "family\tdefault\twith_ttl"), Some("1"));
     assert_eq!(line(&piped, "family\tother\tlive"), Some("0"));
     let told = &json(&["info", &s])[0];
@@ -299,7 +299,7 @@ fn of_many_families_info_shows_the_largest() {
     }
     let (_, shown) = on_terminal(&["info", &s]);
     assert!(shown.contains("f29 ") && shown.contains("f20 ") && !shown.contains("f9 "), "{shown}");
-    assert!(shown.contains("and 19 more: \"kvstore families\" lists them all"), "{shown}");
+    assert!(shown.contains("and 19 more: \"kvstore families\" lists all"), "{shown}");
     assert_eq!(json(&["info", &s])[0]["families"].as_array().unwrap().len(), 31);
 }
 
@@ -319,7 +319,7 @@ fn the_help_of_each_command_fits_and_is_plain() {
         assert!(first.len() <= 60 && !first.ends_with('.'), "{first}");
         assert!(
             !help.contains("\\\"")
-                && help.contains("Exit code") | help.contains("Examples") | help.contains("0 or 1"),
+                && help.contains("Exit status") | help.contains("Examples") | help.contains("0 or 1"),
             "{help}"
         );
     }
@@ -343,7 +343,7 @@ fn info_gives_hints() {
     db.put("large", vec![1; 1_000_000]).unwrap();
     db.delete("large").unwrap();
     let (_, shown) = on_terminal(&["info", &s]);
-    assert!(shown.contains("compact gives 999.4 kB back"), "{shown}");
+    assert!(shown.contains("\"kvstore compact\" returns 999.4 kB"), "{shown}");
 }
 
 #[test]

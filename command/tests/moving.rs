@@ -238,12 +238,12 @@ fn an_output_file_is_whole_or_as_it_was() {
     std::os::unix::fs::symlink(place.path("dump"), place.path(link)).unwrap();
     for own in ["from.db", "from.db-wal"] {
         if place.path(own).exists() {
-            fails(&["dump", &from, "-o", &place.word(own)], 2, "belongs to the store itself");
+            fails(&["dump", &from, "-o", &place.word(own)], 2, "is a file of the store itself");
         }
     }
     fails(&["dump", &from, "-f", "missing", "-o", &place.word("dump")], 1, "no family");
     assert_eq!(fs::read_to_string(place.path("dump")).unwrap(), before);
-    fails(&["dump", &from, "-o", &place.word("no/dump")], 3, NOT_THERE);
+    fails(&["dump", &from, "-o", &place.word("no/dump")], 3, "there is no directory");
     let done = json(&["dump", &from, "-o", &place.word(link)]);
     let bytes = fs::metadata(place.path("dump")).unwrap().len();
     assert_eq!(done[0], serde_json::json!({"keys": 516, "families": 4, "bytes": bytes}));
@@ -268,7 +268,7 @@ fn a_dump_may_go_to_standard_output_and_a_backup_not() {
     for words in [["backup", &path, "-"], ["recover", &path, "-"]] {
         let output = run(&words);
         assert_eq!(code(&output), 2);
-        assert!(err(&output).contains("cannot be standard output"), "{}", err(&output));
+        assert!(err(&output).contains("not standard output"), "{}", err(&output));
     }
     assert_eq!(place.files(), ["app.db"]);
 }
@@ -282,7 +282,7 @@ fn a_dump_replaces_a_dump_or_an_empty_file_and_no_other() {
     fs::write(place.path("notes"), "{\"kvstore\": 1}").unwrap();
     for (name, file) in [("other.db", &other), ("notes", &place.word("notes"))] {
         let before = fs::read(place.path(name)).unwrap();
-        fails(&["dump", &from, "-o", file], 2, "is there and is no dump");
+        fails(&["dump", &from, "-o", file], 2, "exists and is not a dump");
         assert_eq!(fs::read(place.path(name)).unwrap(), before);
     }
     assert_eq!(ok(&["get", &other, "k"]), "v");
@@ -323,7 +323,7 @@ fn nothing_of_a_dump_that_is_cut_off_anywhere_is_loaded() {
         let said = err(&output);
         assert!(
             said.contains("othing")
-                && (said.contains("cut off") || said.contains("line 1:") || said.contains("empty")),
+                && (said.contains("truncated") || said.contains("line 1:") || said.contains("empty")),
             "{said}"
         );
     }
@@ -348,22 +348,22 @@ fn a_line_that_is_wrong_is_named_and_nothing_is_loaded() {
         ("{\"key\":\"b\",\"value\":\"1\",\"expire_ms\":0}", "line 4: an expiry time of 0 ms"),
         ("{\"key\":\"b\",\"value\":\"1\",\"written_ms\":-5}", "line 4: a write time of -5 ms"),
         ("{\"family\":\"__mine\"}", "line 4: family names that start with"),
-        ("{\"family\":\"default\"}", "line 4: the family \"default\" was there before"),
+        ("{\"family\":\"default\"}", "line 4: the family \"default\" occurs twice"),
         ("{\"family\":\"f\",\"default_ttl_ms\":999999999999999}", "line 4: a default TTL is at most"),
         ("{\"kvstore_dump\":1}", "line 4: a second header"),
-        ("", "line 5: the dump should have 2 keys in 1 families, and has 1 in 1"),
+        ("", "line 5: the dump should have 2 keys in 1 families and has 1 in 1"),
         (
             "{\"key\":\"b\",\"value\":\"1\"}\n{\"key\":\"c\",\"value\":\"1\"}",
             "line 6: the dump should have 2 keys",
         ),
-        ("{\"end\":true,\"families\":1,\"keys\":1}", "line 5: there is more after the end"),
+        ("{\"end\":true,\"families\":1,\"keys\":1}", "line 5: text after the end"),
     ] {
         for batch in [&[][..], &["--batch", "100"]] {
             let output =
                 kvstore_fed(&[&["load", &to], batch].concat(), format!("{head}{line}\n{end}").as_bytes());
             assert_eq!(code(&output), 3);
             assert!(
-                err(&output).contains(said) && err(&output).contains("nothing of it was loaded"),
+                err(&output).contains(said) && err(&output).contains("nothing was loaded"),
                 "{}",
                 err(&output)
             );
@@ -373,14 +373,14 @@ fn a_line_that_is_wrong_is_named_and_nothing_is_loaded() {
     let new = place.word("new.db");
     for (text, said) in [
         ("{\"kvstore_dump\":2,\"shiny\":[]}\n", "version 2"),
-        ("{\"family\":\"default\"}\n", "begins with a header"),
-        ("SQLite format 3\0", "Is it a dump?"),
+        ("{\"family\":\"default\"}\n", "not the header of a dump"),
+        ("SQLite format 3\0", "check that the file is a dump"),
     ] {
         let output = kvstore_fed(&["load", &new], text.as_bytes());
         assert!(code(&output) == 3 && err(&output).contains(said), "{}", err(&output));
     }
     let orphan = kvstore_fed(&["load", &new], b"{\"kvstore_dump\":1}\n{\"key\":\"a\",\"value\":\"\"}\n");
-    assert!(err(&orphan).contains("line 2: a key before the line of its family"), "{}", err(&orphan));
+    assert!(err(&orphan).contains("line 2: a key before the first family line"), "{}", err(&orphan));
     for said in ["missing: ", NOT_THERE] {
         fails(&["load", &new, &place.word("missing")], 3, said);
     }
@@ -471,9 +471,9 @@ fn a_limit_that_no_store_can_have_is_a_wrong_line_and_the_store_that_was_made_is
     let output = kvstore_fed(&["load", &place.word("to.db")], wrong.as_bytes());
     assert_eq!(code(&output), 3);
     assert!(err(&output).contains("line 1: "), "{}", err(&output));
-    assert!(err(&output).contains("to.db was made, and is empty"), "{}", err(&output));
+    assert!(err(&output).contains("to.db was created and is empty"), "{}", err(&output));
     let output = kvstore_fed(&["load", &place.word("to.db")], wrong.as_bytes());
-    assert!(err(&output).ends_with("nothing of it was loaded\n"), "{}", err(&output));
+    assert!(err(&output).ends_with("nothing was loaded\n"), "{}", err(&output));
     assert_eq!(ok(&["count", &place.word("to.db")]), "0\t0\t0\n");
 }
 
@@ -525,7 +525,7 @@ fn a_limit_of_the_store_itself_stays_and_what_had_to_go_is_counted() {
     set_limit(&to, SizeLimit::new(400_000, Eviction::None));
     let output = kvstore(&["load", &to, &place.word("dump")]);
     assert!(
-        code(&output) == 3 && err(&output).contains("limit") && err(&output).contains("nothing of it"),
+        code(&output) == 3 && err(&output).contains("limit") && err(&output).contains("nothing was loaded"),
         "{}",
         err(&output)
     );
@@ -548,18 +548,18 @@ fn a_load_in_batches_goes_on_after_the_last_one() {
     for cut in [5, 104, 203, 204, 260, 400, 520] {
         let to = place.word(&format!("{cut}.db"));
         let output = kvstore_fed(&["load", &to, "--batch", "99"], &dump[..lines[cut]]);
-        assert!(code(&output) == 3 && err(&output).contains("is cut off"), "{}", err(&output));
+        assert!(code(&output) == 3 && err(&output).contains("is truncated"), "{}", err(&output));
         let there = contents(&to);
         let keys =
             there.iter().filter(|(name, _)| *name != "load in progress").map(|(_, (_, rows))| rows.len());
         let keys: usize = keys.sum();
         assert_eq!(keys % 99, 0);
         if keys == 0 {
-            assert!(err(&output).contains("nothing of it was loaded"), "{}", err(&output));
+            assert!(err(&output).contains("nothing was loaded"), "{}", err(&output));
         } else {
-            assert!(err(&output).contains(&format!("{keys} keys are done")), "{}", err(&output));
+            assert!(err(&output).contains(&format!("{keys} keys were loaded")), "{}", err(&output));
             let again = kvstore_fed(&["load", &to, "--batch", "99"], &dump);
-            assert!(code(&again) == 3 && err(&again).contains("broken off"), "{}", err(&again));
+            assert!(code(&again) == 3 && err(&again).contains("was interrupted"), "{}", err(&again));
             let mut other = dump.clone();
             other[lines[1] + 30] ^= 1; // in the first key
             let other = kvstore_fed(&["load", &to, "--batch", "99", "--resume"], &other);
@@ -598,7 +598,7 @@ fn a_load_that_goes_on_does_so_as_it_was_begun() {
         };
         assert_eq!(code(&run(options, half)), 3);
         let refused = run(&[&["--resume"], other].concat(), &dump);
-        let said = format!("begun with {}", options.join(" "));
+        let said = format!("started with {}", options.join(" "));
         assert!(code(&refused) == 3 && err(&refused).contains(&said), "{}", err(&refused));
         let done = run(&["--resume"], &dump);
         assert_eq!((code(&done), err(&done)), (0, String::new()));
@@ -650,8 +650,8 @@ fn a_load_that_is_stopped_says_what_is_left_of_it() {
     let place = Place::new();
     let dump = numbered(&place, 30_000);
     for (name, options, said) in [
-        ("one.db", &[][..], "nothing of it was loaded"),
-        ("batches.db", &["--batch", "1000"], "--resume goes on"),
+        ("one.db", &[][..], "nothing was loaded"),
+        ("batches.db", &["--batch", "1000"], "--resume continues"),
     ] {
         let to = place.word(name);
         let mut child = command(&[&["load", &to], options].concat())
@@ -752,7 +752,7 @@ fn on_a_full_disk_each_command_says_so_and_loses_nothing() {
             "compact: 3",
             "dump: 3",
             "kept",
-            "sound: nothing is to be done",
+            "ok: no inconsistencies",
             "a.db", // and no part of a backup or dump
             "a.db-shm",
             "a.db-wal",

@@ -55,13 +55,13 @@ fn expiring_lists_the_dead_only_when_asked() {
     let place = Place::new();
     let path = example(&place);
     assert_eq!(ok(&["expiring", &path, "--to", "now"]), "");
-    let dead = ok(&["expiring", &path, "--to", "now", "--dead"]);
+    let dead = ok(&["expiring", &path, "--to", "now", "--expired"]);
     assert_eq!(columns(&dead, 0), ["dead3", "dead2", "dead1", "dead0"]);
     assert_eq!(columns(&dead, 3), ["0"; 4]);
-    assert_eq!(ok(&["expiring", &path, "--dead"]).lines().count(), 8);
-    let lately = ok(&["expiring", &path, "--dead", "--from", "-90m", "--to", "now"]);
+    assert_eq!(ok(&["expiring", &path, "--expired"]).lines().count(), 8);
+    let lately = ok(&["expiring", &path, "--expired", "--from", "-90m", "--to", "now"]);
     assert_eq!(columns(&lately, 0), ["dead0"]);
-    let objects = json(&["expiring", &path, "--dead", "--limit", "1"]);
+    let objects = json(&["expiring", &path, "--expired", "--limit", "1"]);
     assert_eq!(objects[0]["key"], "dead3");
     assert_eq!((&objects[0]["expired"], &objects[0]["ttl_ms"]), (&json!(true), &json!(0)));
     assert!(objects[0]["expire_ms"].is_i64());
@@ -72,7 +72,7 @@ fn expiring_lists_the_dead_only_when_asked() {
 fn expiring_shows_a_person_a_table() {
     let place = Place::new();
     let path = example(&place);
-    let (code, shown) = on_terminal(&["expiring", &path, "--dead"]);
+    let (code, shown) = on_terminal(&["expiring", &path, "--expired"]);
     assert_eq!(code, 0);
     let lines: Vec<_> = shown.lines().collect();
     assert!(lines[0].starts_with("EXPIRES") && lines[0].ends_with("FAMILY    KEY"), "{shown}");
@@ -120,7 +120,7 @@ fn the_chart_counts_what_ends_in_each_bar() {
 fn the_chart_marks_now_among_the_dead_and_the_living() {
     let place = Place::new();
     let path = example(&place);
-    let (_, shown) = on_terminal(&["expiring", &path, "--chart", "--dead", "--bucket", "1h"]);
+    let (_, shown) = on_terminal(&["expiring", &path, "--chart", "--expired", "--bucket", "1h"]);
     let marked: Vec<_> = shown.lines().filter(|line| line.starts_with("now ▸ ")).collect();
     assert_eq!(marked.len(), 1, "{shown}");
     assert_eq!(shown.lines().count(), 10, "{shown}");
@@ -172,19 +172,19 @@ fn purge_asks_a_person_and_does_what_the_answer_says() {
     let place = Place::new();
     let path = example(&place);
     let mut terminal = Terminal::start(&["purge", &path]);
-    terminal.wait_for("Remove 4 keys that have expired from ");
-    terminal.wait_for("Go on? [y/N] ");
+    terminal.wait_for("This removes 4 keys that have expired from ");
+    terminal.wait_for("Continue? [y/N] ");
     terminal.type_in("n\n");
     let (status, shown) = terminal.end();
     assert_eq!(status.code(), Some(1));
-    assert!(shown.contains("nothing was changed"), "{shown}");
+    assert!(shown.contains("nothing changed"), "{shown}");
     assert_eq!(ok(&["purge", &path, "--dry-run"]).lines().count(), 2);
     let mut terminal = Terminal::start(&["purge", &path, "--max-keys", "3"]);
-    terminal.wait_for("Remove 3 of 4 keys");
+    terminal.wait_for("This removes 3 of 4 keys");
     terminal.type_in("y\n");
     let (status, shown) = terminal.end();
     assert_eq!(status.code(), Some(0));
-    assert!(shown.contains("removed 3 keys that had expired; the budget is used up"), "{shown}");
+    assert!(shown.contains("removed 3 keys that had expired; limit reached"), "{shown}");
     let (code, shown) = on_terminal(&["purge", &path, "--yes"]);
     assert_eq!((code, shown.as_str()), (0, "removed 1 key that had expired\n"));
     assert_eq!(on_terminal(&["purge", &path]).1, "removed 0 keys that had expired\n");
@@ -202,10 +202,10 @@ fn a_person_is_asked_also_when_the_output_goes_elsewhere() {
     for words in [&["purge", &path][..], &["sweep", &path, "--older-than", "0s"], &["compact", &path]] {
         for json in [&[][..], &["--json"]] {
             let mut terminal = Terminal::start_piped(&[words, json].concat());
-            terminal.wait_for("Go on? [y/N] ");
+            terminal.wait_for("Continue? [y/N] ");
             terminal.type_in("n\n");
             let (status, shown) = terminal.end();
-            assert!(status.code() == Some(1) && shown.contains("nothing was changed"), "{words:?}: {shown}");
+            assert!(status.code() == Some(1) && shown.contains("nothing changed"), "{words:?}: {shown}");
         }
     }
     assert_eq!(ok(&["purge", &path, "--dry-run"]), "default\t2\nsessions\t2\n");
@@ -265,7 +265,11 @@ fn sweep_removes_what_was_written_too_long_ago_where_write_times_are_kept() {
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();
     let logs = store.create_family("logs").unwrap();
-    fails(&["sweep", &path, "--older-than", "1d", "-f", "logs"], 3, "family \"logs\" keeps no write times");
+    fails(
+        &["sweep", &path, "--older-than", "1d", "-f", "logs"],
+        3,
+        "family \"logs\" does not track write times",
+    );
     fails(&["sweep", &path], 2, "--older-than");
     logs.set_write_tracking(true).unwrap();
     for n in 0..300u32 {
@@ -302,7 +306,7 @@ fn clean_removes_what_expires_until_it_is_interrupted_while_others_write() {
     terminal.interrupt();
     let (status, shown) = terminal.end();
     assert_eq!(status.code(), Some(0));
-    assert!(shown.contains("removed 5 keys in 2 turns, within "), "{shown}");
+    assert!(shown.contains("removed 5 keys in 2 rounds, in "), "{shown}");
     assert_eq!(store.count().unwrap(), 3);
     fails(&["clean", &path, "--interval", "0s"], 2, "longer than 0");
 }
@@ -325,12 +329,12 @@ fn clean_goes_on_when_another_program_writes_for_long() {
         "--max-keys",
         "3",
     ]);
-    terminal.wait_for("another program is writing for long");
+    terminal.wait_for("the store is locked by another process");
     store.rollback().unwrap();
     terminal.wait_for("\"removed\":3}");
     terminal.wait_for("\"removed\":1}");
     terminal.interrupt();
     let (status, shown) = terminal.end();
     assert_eq!(status.code(), Some(0));
-    assert!(shown.contains("{\"removed_in_all\":4,\"turns\":2,\"elapsed_ms\":"), "{shown}");
+    assert!(shown.contains("{\"removed_total\":4,\"rounds\":2,\"elapsed_ms\":"), "{shown}");
 }

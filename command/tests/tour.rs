@@ -135,7 +135,7 @@ fn every_command_of_the_tour_can_be_typed_as_it_is_written() {
     // What the text around says of it.
     for text in [
         "s:40002\ns:40005\ns:40008\n6666\n0\t0\t0\tdefault\n20000\t",
-        "family\tsessions\tdead\t40000",
+        "family\tsessions\texpired\t40000",
         "family\tsessions\twith_ttl\t13334",
         "40000\n",
         "60000\n",

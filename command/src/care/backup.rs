@@ -8,29 +8,32 @@ use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result};
 use crate::json::Object;
 use crate::output::size;
-use crate::place::{For, StoreFirst, must_name_a_file, shown};
+use crate::place::{For, StoreFirst, must_be_creatable, must_name_a_file, shown};
 use crate::progress::{Interrupt, Progress};
 
-/// Copy the store to a new file, while others use it
+/// Copy the store to a new file while it is in use
 ///
-/// The copy is the state of one moment, with everything that is committed, and gets its name when it is whole.
+/// The backup is a consistent snapshot with everything committed so far. The file gets its name when it is complete.
 #[derive(Debug, Args)]
-#[command(after_help = "Stopped by Ctrl-C, it leaves no file. FILE must not be there.
+#[command(
+    after_help = "FILE must not exist. Ctrl-C stops the backup and leaves no file. To restore a backup, use it as the store's file.
 
 Examples:
-  kvstore backup app.db app-$(date +%F).db")]
+  kvstore backup app.db app-$(date +%F).db"
+)]
 pub struct BackupArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The new file, also of a store on a server
+    /// File to create
     #[arg(value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
 }
 
 impl BackupArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        let copy = format!("\"kvstore copy {} URL\" copies everything into it", shown(&self.store.path()?));
+        let copy = format!("\"kvstore copy {} URL\" copies to a server", shown(&self.store.path()?));
         must_name_a_file(&self.file, "a backup", &copy)?;
+        must_be_creatable(&self.file)?;
         let store = self.store.open(For::Looking, &context.secrets)?;
         let interrupt = Interrupt::watch()?;
         let mut progress = Progress::new("backing up pages", None);
@@ -41,7 +44,7 @@ impl BackupArgs {
         });
         drop(progress);
         done.map_err(|e| match interrupt.came() {
-            true => Failure::Refused("the backup was stopped; no file is left".to_owned()),
+            true => Failure::Refused("stopped: no backup was written".to_owned()),
             false => e.into(),
         })?;
         let bytes = std::fs::metadata(&self.file)?.len();
@@ -50,7 +53,7 @@ impl BackupArgs {
             let file = self.file.display().to_string();
             out.object(Object::new().text("file", &file).number("size_bytes", bytes))?;
         } else if out.is_terminal {
-            out.line(format!("{} has {}", self.file.display(), size(bytes)))?;
+            out.line(format!("{} written, {}", self.file.display(), size(bytes)))?;
         }
         Ok(Answer::Yes)
     }

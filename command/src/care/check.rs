@@ -13,36 +13,35 @@ use crate::output::{BAD, GOOD, Output, WARN, count};
 use crate::place::{self, For, StoreArgs};
 use crate::progress::{Interrupt, Progress};
 
-/// Check that everything in the store agrees
+/// Check the integrity of a store
 ///
-/// Reads all of it: first SQLite's own check, then whether the tables of every family agree with each other; on a server,
-/// whether each row belongs to a family and has a key that may be. Changes nothing, and others may write meanwhile. Each
-/// disagreement is a line, then comes what to do.
+/// Runs SQLite's integrity check, then compares the tables and indexes of every family. On a server, checks that each row
+/// belongs to a family and has a valid key. Reads the whole store and changes nothing; other processes may write
+/// meanwhile. Prints one line per inconsistency, then what to do.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 3: something does not agree.
+#[command(after_help = "Exit status 3: the store is inconsistent or damaged.
 
-With --json each disagreement is an object {\"disagreement\", \"key\"}, and the last line is \
-{\"sound\", \"in_file\", \"in_tables\", \"remedy\", \"stopped\"}, where remedy is null, \"repair\", \"recover\" or, \
-of an encrypted store or one on a server, \"backup\", and stopped is null, or says what kept the check from getting to \
-its end.
+With --json, each inconsistency is an object {\"inconsistency\", \"key\"}, and the last line is \
+{\"ok\", \"file_errors\", \"table_errors\", \"remedy\", \"stopped\"}. remedy is null, \"repair\", \"recover\", or, for \
+encrypted stores and servers, \"backup\". stopped is null, or the error that ended the check early.
 
 Examples:
   kvstore check app.db
-  kvstore check app.db --max 0 --json > wrong.jsonl")]
+  kvstore check app.db --max 0 --json > problems.jsonl")]
 pub struct CheckArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// How many disagreements are shown; 0: all
+    /// Maximum number of inconsistencies to print; 0 for all
     #[arg(long, value_name = "N", default_value_t = 100)]
     max: u64,
 }
 
-/// What mends what was found.
+/// What to do about the inconsistencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remedy {
     Repair,
     Recover,
-    /// Nothing reads damaged files that are encrypted, or mends what a server has.
+    /// `recover` cannot read encrypted files, and nothing here repairs a server.
     Backup,
 }
 
@@ -57,7 +56,7 @@ impl Remedy {
         }
     }
 
-    /// As the JSON has it.
+    /// The name in JSON.
     fn name(self) -> &'static str {
         match self {
             Remedy::Repair => "repair",
@@ -69,7 +68,7 @@ impl Remedy {
 
 impl CheckArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        context.out.go_on_unread(true);
+        context.out.ignore_broken_pipe(true);
         let opened = self.store.open_damaged(For::Looking, &context.secrets);
         let Context { out, form, .. } = context;
         let is_encrypted = place::is_encrypted(&self.store.path()?);
@@ -98,7 +97,7 @@ impl CheckArgs {
                     shown += 1;
                     failed = if out.json {
                         let mut object = Object::new();
-                        object.text("disagreement", message);
+                        object.text("inconsistency", message);
                         if let Some(key) = key {
                             object.bytes("key", key);
                         }
@@ -119,7 +118,7 @@ impl CheckArgs {
         drop(progress);
         failed?;
         if interrupt.came() {
-            return refused("the check was stopped");
+            return refused("stopped before the check was complete");
         }
         let found = checked.file_errors + checked.table_errors;
         let path = self.store.path()?;
@@ -128,12 +127,12 @@ impl CheckArgs {
         let stopped = checked.stopped_by.as_ref().map(failure::cause);
         summary(out, &checked, remedy, stopped.as_deref())?;
         if !out.json && found > shown {
-            let more = format!("... and {} more: --max 0 shows all", count(found - shown));
+            let more = format!("... and {} more: use --max 0 to print all", count(found - shown));
             out.line(more)?;
         }
         if !out.json && checked.is_ok() {
-            let sound = out.paint(GOOD, "sound");
-            out.line(format!("{sound}: nothing is to be done"))?;
+            let ok = out.paint(GOOD, "ok");
+            out.line(format!("{ok}: no inconsistencies"))?;
         }
         out.flush()?;
         let Some(remedy) = remedy else {
@@ -144,30 +143,29 @@ impl CheckArgs {
         };
         let path = place::shown(&path);
         let advice = match remedy {
-            Remedy::Repair => format!("\"kvstore repair {path}\" makes the tables agree again"),
+            Remedy::Repair => format!("\"kvstore repair {path}\" fixes them"),
             Remedy::Recover => format!(
-                "the file itself is damaged, which a repair cannot mend: go back to a backup, or save what can be \
-                 read with \"kvstore recover {path} NEW\""
+                "the file itself is damaged and cannot be repaired: restore a backup, or save the readable rows with \
+                 \"kvstore recover {path} NEW\""
             ),
             Remedy::Backup if is_on_a_server => {
-                "go back to a backup of the server; \"kvstore copy\" saves what can be read into a file"
+                "restore a backup of the server; \"kvstore copy\" saves the readable keys to a file"
                     .to_owned()
             }
             Remedy::Backup => {
-                "the file itself is damaged, which a repair cannot mend, and a recovery reads no \
-                               encrypted files: go back to a backup"
+                "the file itself is damaged, and \"kvstore recover\" cannot read encrypted files: restore a backup"
                     .to_owned()
             }
         };
-        let what = if found == 1 { "disagreement" } else { "disagreements" };
+        let what = if found == 1 { "inconsistency" } else { "inconsistencies" };
         let style = if remedy == Remedy::Repair { WARN } else { BAD };
         let found = if out.is_for_people() { out.paint(style, count(found)) } else { count(found) };
-        let stopped = if checked.stopped_by.is_some() { ", before the check was stopped" } else { "" };
+        let stopped = if checked.stopped_by.is_some() { " before the check ended early" } else { "" };
         Err(Failure::Refused(format!("{found} {what}{stopped}: {advice}")))
     }
 }
 
-/// The last line with `--json`. `stopped`: what has kept the check from its end; of several lines the first.
+/// Prints the last line with `--json`. `stopped` is the error that ended the check early; its first line is printed.
 fn summary(
     out: &mut Output,
     checked: &CheckReport,
@@ -178,8 +176,8 @@ fn summary(
         return Ok(());
     }
     let mut object = Object::new();
-    object.bool("sound", checked.is_ok() && stopped.is_none());
-    object.number("in_file", checked.file_errors).number("in_tables", checked.table_errors);
+    object.bool("ok", checked.is_ok() && stopped.is_none());
+    object.number("file_errors", checked.file_errors).number("table_errors", checked.table_errors);
     match remedy {
         Some(remedy) => object.text("remedy", remedy.name()),
         None => object.optional("remedy", None::<i64>),

@@ -9,10 +9,10 @@ use crate::json::Object;
 use crate::output::count;
 use crate::place::{For, StoreArgs};
 
-/// Write the log (-wal) back into the file
+/// Copy the write-ahead log (-wal) into the database file
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Piped, the two numbers are the pages in the log and those of them that are in the file now.
+    after_help = "In a pipe, prints two numbers: the pages in the log, and how many of them are in the database file.
 
 Examples:
   kvstore checkpoint app.db --mode truncate"
@@ -20,20 +20,20 @@ Examples:
 pub struct CheckpointArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// How far it goes
+    /// What to wait for
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Truncate)]
     mode: Mode,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Mode {
-    /// As much as is possible without waiting for anyone
+    /// Copy as much as possible without waiting
     Passive,
-    /// Wait for writers, then everything
+    /// Wait for writers, then copy everything
     Full,
-    /// And wait for readers, so that the log starts anew
+    /// Like full, then wait for readers, so that the next writer starts the log from its beginning
     Restart,
-    /// And cut the log to nothing
+    /// Like restart, then truncate the log to zero bytes
     Truncate,
 }
 
@@ -54,7 +54,7 @@ impl CheckpointArgs {
             out.line(match (log, done) {
                 (0, 0) => "the log is empty".to_owned(),
                 _ => format!(
-                    "{} of {} pages of the log are in the file",
+                    "{} of {} pages of the log are in the database file",
                     count(u64::from(done)),
                     count(u64::from(log))
                 ),
@@ -66,7 +66,9 @@ impl CheckpointArgs {
     }
 }
 
-/// Make every commit so far survive a power cut
+/// Make all commits durable
+///
+/// After it returns, every earlier commit survives a power failure.
 #[derive(Debug, Args)]
 pub struct SyncArgs {
     #[command(flatten)]

@@ -11,16 +11,16 @@ use crate::output::{DIM, size};
 use crate::place::{For, StoreArgs, must_be_a_file, page_size};
 use crate::progress::{Interrupt, Progress};
 
-/// Pages given back in one transaction.
+/// Pages returned in one transaction.
 const STEP: u32 = 1000;
 
-/// Give the free space in the file back to the system
+/// Return free space in the file to the file system
 ///
-/// Deleted and expired rows leave free pages, which new rows use again; this makes the file shorter instead. It goes
-/// in short transactions, between which others can write, and Ctrl-C stops it with what was freed so far. Expired
-/// rows count as used until they are purged.
+/// Removed rows leave free pages, which later writes reuse; this command shrinks the file instead. It works in short
+/// transactions, between which other processes can write; Ctrl-C stops it and keeps what was freed. Expired keys count as
+/// used space until they are purged.
 #[derive(Debug, Args)]
-#[command(after_help = "Piped, the two numbers are the bytes of the file before and after.
+#[command(after_help = "In a pipe, prints two numbers: the bytes of the file before and after.
 
 Examples:
   kvstore purge app.db && kvstore compact app.db --yes")]
@@ -37,14 +37,14 @@ fn free_pages(store: &Store, page_size: u64) -> Result<u64> {
 impl CompactArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = self.store.path()?;
-        must_be_a_file(&path, "it gives its space back by itself (VACUUM)")?;
+        must_be_a_file(&path, "PostgreSQL reuses free space by itself (autovacuum)")?;
         let store = self.store.open(For::Writing, &context.secrets)?;
         let page_size = page_size(&path);
         let before = std::fs::metadata(&path)?.len();
         let free = free_pages(&store, page_size)?;
         if free > 0 {
             let question = format!(
-                "{} has {}, of which {} are free and would be given back",
+                "{} has {}, of which {} are free. This returns them to the file system",
                 path.display(),
                 size(before),
                 size(free * page_size)
@@ -54,15 +54,15 @@ impl CompactArgs {
             }
         }
         let interrupt = Interrupt::watch()?;
-        let mut progress = Progress::new("giving pages back", Some(free));
+        let mut progress = Progress::new("freeing pages", Some(free));
         let mut left = free;
         while left > 0 && !interrupt.came() {
             store.incremental_vacuum(Some(STEP))?;
             let now = free_pages(&store, page_size)?;
             if now >= left {
                 return Err(Failure::Refused(
-                    "nothing can be given back: another program has made the file one without auto-vacuum; \
-                     \"kvstore copy\" makes a new, shorter one"
+                    "no space can be freed, because another program has rewritten the file without auto-vacuum: create a \
+                     compact copy with \"kvstore copy\""
                         .to_owned(),
                 ));
             }
@@ -70,7 +70,7 @@ impl CompactArgs {
             progress.set(free.saturating_sub(left));
         }
         drop(progress);
-        // The file shrinks when the log is written back.
+        // The file shrinks at the next checkpoint.
         let is_waiting = match store.checkpoint(CheckpointMode::Truncate) {
             Ok(_) => false,
             Err(e) if e.kind() == ErrorKind::Busy => true,
@@ -83,7 +83,7 @@ impl CompactArgs {
             object.number("before_bytes", before).number("after_bytes", after);
             out.object(object.number("free_bytes", left * page_size))?;
         } else if out.is_terminal && free == 0 && after >= before {
-            out.line(format!("{}: nothing in its {} is free", path.display(), size(after)))?;
+            out.line(format!("{}: no free space in {}", path.display(), size(after)))?;
         } else if out.is_terminal {
             let freed = out.paint(DIM, format!("({} freed)", size(before.saturating_sub(after))));
             out.line(format!("{}: {} -> {} {freed}", path.display(), size(before), size(after)))?;
@@ -92,11 +92,14 @@ impl CompactArgs {
         }
         if is_waiting {
             out.flush()?;
-            say!("kvstore: others are using the store: the file gets shorter with their next checkpoint");
+            say!("kvstore: the store is in use: the file shrinks at the next checkpoint");
         }
         if interrupt.came() && left > 0 {
             out.flush()?;
-            return Err(Failure::Refused(format!("stopped: {} are still free", size(left * page_size))));
+            return Err(Failure::Refused(format!(
+                "stopped with {} still free: run the same command again to continue",
+                size(left * page_size)
+            )));
         }
         Ok(Answer::Yes)
     }

@@ -9,26 +9,26 @@ use crate::json::Object;
 use crate::output::size;
 use crate::place::{For, StoreFirst, shown};
 
-/// Show or set how much a store may take, and what makes room
+/// Show or set the size limit of a store
 ///
-/// The limit is kept in the file and holds for every program that writes it. Keys go inside the write that needs the
-/// room. docs/how-to/limit-size.md says what is exact.
+/// The limit is stored in the file and applies to every program that writes to it. At the limit, a write fails or, with
+/// --evict, first removes other keys.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: it has no limit.
+#[command(after_help = "Exit status 1: the store has no limit.
 
 Examples:
   kvstore limit app.db
   kvstore limit app.db 64MB --evict soonest
-  kvstore limit app.db --evict oldest          the same size, and something else makes room
+  kvstore limit app.db --evict oldest          keep the size, change the policy
   kvstore limit app.db none")]
 pub struct LimitArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The new limit: a number with B, kB, MB, GB (powers of 1000), KiB, MiB or GiB; or "none"
+    /// New limit: a number with B, kB, MB, GB (powers of 1000), KiB, MiB or GiB; or "none"
     #[arg(value_name = "SIZE", value_parser = parse_size)]
     to: Option<Size>,
-    /// What makes room when it is reached [default: as it was; none for a new limit]
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// Which keys to remove at the limit [default: unchanged; none for a new limit]
+    #[arg(long, value_enum, value_name = "POLICY")]
     evict: Option<Evict>,
 }
 
@@ -40,11 +40,11 @@ enum Size {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Evict {
-    /// Nothing: writes that need more fail
+    /// None: writes that need more space fail
     None,
-    /// What has expired, then what would expire soonest; never keys without a TTL
+    /// Expired keys, then those that expire soonest; never keys without a TTL
     Soonest,
-    /// What has expired, then what was written longest ago
+    /// Expired keys, then those written longest ago
     Oldest,
 }
 
@@ -70,7 +70,7 @@ fn parse_size(word: &str) -> std::result::Result<Size, String> {
         (Ok(number), Some(factor)) => number.checked_mul(*factor).map(Size::Bytes),
         _ => None,
     }
-    .ok_or_else(|| format!("\"{word}\" is not a size: write 500kB, 64MB, 2GiB, or none"))
+    .ok_or_else(|| format!("\"{word}\" is not a size: use 500kB, 64MB, 2GiB, or none"))
 }
 
 impl LimitArgs {
@@ -78,7 +78,7 @@ impl LimitArgs {
         let limit = match (self.to, self.evict) {
             (None, None) => self.store.open(For::Looking, &context.secrets)?.size_limit()?,
             (Some(Size::Unlimited), Some(_)) => {
-                return usage("nothing makes room in a store without a limit");
+                return usage("--evict needs a limit: give a size instead of none");
             }
             (to, evict) => self.set(&self.store.open(For::Writing, &context.secrets)?, to, evict)?,
         };
@@ -106,7 +106,7 @@ impl LimitArgs {
         Ok(if looked { Answer::from_bool(limit.is_some()) } else { Answer::Yes })
     }
 
-    /// Sets the limit. What is not said stays as it is.
+    /// Sets the limit; a part that is not given stays unchanged.
     fn set(&self, store: &Store, to: Option<Size>, evict: Option<Evict>) -> Result<Option<SizeLimit>> {
         let was = store.size_limit()?;
         let eviction = evict.map_or_else(|| was.map_or(Eviction::None, |was| was.eviction), Into::into);
@@ -116,7 +116,7 @@ impl LimitArgs {
             (None, Some(was)) => Some(SizeLimit::new(was.max_bytes, eviction)),
             (None, None) => {
                 let path = shown(&self.store.path()?);
-                return refused(format!("{path} has no limit: give a size, too, such as 64MB"));
+                return refused(format!("{path} has no limit: also give a size, such as 64MB"));
             }
         };
         store.set_size_limit(limit).map_err(|e| match e.into() {

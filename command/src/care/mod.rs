@@ -1,4 +1,4 @@
-//! The care of a file.
+//! Commands that maintain a store: integrity, backup, space.
 
 pub mod backup;
 pub mod check;

@@ -14,30 +14,30 @@ use crate::output::{GOOD, Output, WARN, count, keys};
 use crate::place;
 use crate::progress::{Interrupt, Progress};
 
-/// Save what can be read of a damaged file into a new one
+/// Save the readable rows of a damaged file to a new store
 ///
-/// The damaged file is only read, with the log beside it; nobody may have it open. Every row that can be read is saved
-/// with its value, its end and its family; what is lost is listed. A row is never invented: a damaged page is not
-/// used, and free pages, which have deleted rows on them, are not read. But a byte that was changed inside a key or a
-/// value is not noticed. The new file gets its name when it is whole; Ctrl-C leaves none.
+/// Reads the damaged file and its log, which no other process may have open, and changes neither. Saves every readable row
+/// with its value, expiry time and family, and lists the losses. Damaged pages and free pages are not used, so no row is
+/// invented; a changed byte inside a key or value is not detected. The new file gets its name when it is complete; Ctrl-C
+/// leaves none.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 0: everything was saved; 1: some of it is lost, and NEW has the rest; 3: nothing was saved.
+    after_help = "Exit status: 0 everything was saved; 1 some rows are lost, and NEW has the rest; 3 nothing was saved.
 
-With --json each loss is an object {\"lost\", \"is_row\", \"key\", \"page\", \"why\"}, and the last line is {\"rows\", \
+With --json, each loss is an object {\"lost\", \"is_row\", \"key\", \"page\", \"why\"}, and the last line is {\"rows\", \
 \"expired\", \"families\", \"rows_lost\", \"pages_lost\", \"other_losses\"}.
 
 Examples:
   kvstore recover broken.db saved.db > lost.txt"
 )]
 pub struct RecoverArgs {
-    /// The damaged file; "-" for the one named by $KVSTORE
+    /// Damaged file; "-" for $KVSTORE
     #[arg(value_hint = clap::ValueHint::FilePath)]
     store: String,
-    /// The new store, which must not be there
+    /// File of the new store, which must not exist
     #[arg(value_hint = clap::ValueHint::FilePath)]
     new: PathBuf,
-    /// How many losses are shown; 0: all
+    /// Maximum number of losses to print; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     max: u64,
 }
@@ -45,22 +45,23 @@ pub struct RecoverArgs {
 impl RecoverArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = place::path(&self.store)?;
-        place::must_be_a_file(&path, "go back to a backup of it")?;
-        let copy = "recover into a file, look what is in it, and copy that (\"kvstore copy FILE URL\")";
-        place::must_name_a_file(&self.new, "what is recovered", copy)?;
+        place::must_be_a_file(&path, "restore a backup of the server")?;
+        let copy = "recover to a file, check it, and copy it with \"kvstore copy FILE URL\"";
+        place::must_name_a_file(&self.new, "the recovered store", copy)?;
+        place::must_be_creatable(&self.new)?;
         if !path.exists() {
-            return refused(format!("there is no file {} to recover from", place::shown(&path)));
+            return refused(format!("there is no file {}: check the path", place::shown(&path)));
         }
         if context.secrets.are_given() {
             return refused(format!(
-                "a recovery reads no encrypted files: go back to a backup of {}, or mend it with \"kvstore repair\"",
+                "\"kvstore recover\" cannot read encrypted files: restore a backup of {}, or try \"kvstore repair\"",
                 path.display()
             ));
         }
         let interrupt = Interrupt::watch()?;
         let mut progress = Progress::new("recovering pages", None);
         let Context { out, form, .. } = context;
-        out.go_on_unread(true);
+        out.ignore_broken_pipe(true);
         let (mut shown, mut written) = (0u64, Ok(()));
         let recovered = kvstore::recover(&path, &self.new, |what| {
             match what {
@@ -82,18 +83,18 @@ impl RecoverArgs {
         drop(progress);
         written?;
         let recovered = recovered.map_err(|e| match e.kind() {
-            _ if interrupt.came() => Failure::Refused("the recovery was stopped; no file is left".to_owned()),
-            ErrorKind::Error => e.into(), // about the new file
+            _ if interrupt.came() => Failure::Refused("stopped: no file was written".to_owned()),
+            ErrorKind::Error => e.into(), // an error of the new file
             ErrorKind::NotADatabase if is_encrypted(&path) => Failure::Refused(format!(
-                "{}: the file is encrypted, or is no store: a recovery reads no encrypted files. Go back to a backup, or \
-                 mend it with \"kvstore repair\"",
+                "{}: the file is encrypted or not a store: \"kvstore recover\" cannot read encrypted files; restore a backup, \
+                 or try \"kvstore repair\"",
                 path.display()
             )),
             _ => Failure::Refused(format!("{}: {e}", path.display())),
         })?;
         let losses = recovered.rows_lost + recovered.pages_lost + recovered.other_losses;
         if losses > shown && !out.json {
-            out.line(format!("... and {} more: --max 0 shows all", count(losses - shown)))?;
+            out.line(format!("... and {} more: use --max 0 to print all", count(losses - shown)))?;
         }
         self.sum(&recovered, out)?;
         Ok(Answer::from_bool(recovered.is_complete()))
@@ -108,19 +109,19 @@ impl RecoverArgs {
             out.object(object.number("other_losses", other_losses))?;
             return Ok(());
         }
-        // What is lost is the result; how it went is for people.
+        // The losses are the output; this summary is a message.
         out.flush()?;
         let style = if recovered.is_complete() { GOOD } else { WARN };
         let family = if families == 1 { "family" } else { "families" };
         let mut text =
-            format!("{} in {} {family} saved in {}", keys(rows), count(families), self.new.display());
+            format!("{} in {} {family} saved to {}", keys(rows), count(families), self.new.display());
         if expired > 0 {
             text += &format!("; {} had expired and were left out", keys(expired));
         }
         text += &match recovered.is_complete() {
             true => "; nothing is lost".to_owned(),
             false => format!(
-                "; lost: {} of which something was read, {} pages of which nothing was, {} other things",
+                "; lost: {} that were partly read, {} unreadable pages, {} other items",
                 keys(rows_lost),
                 count(pages_lost),
                 count(other_losses)
@@ -132,7 +133,7 @@ impl RecoverArgs {
     }
 }
 
-/// Whether a file with no page that could be read is one that the library asks a password for.
+/// Returns `true` if the library asks for a password to open a file without readable pages.
 fn is_encrypted(path: &Path) -> bool {
     Store::open_with(path, &Config::new().read_only(true)).is_err_and(|e| e.kind() == ErrorKind::AuthFailed)
 }

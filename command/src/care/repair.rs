@@ -10,16 +10,16 @@ use crate::json::Object;
 use crate::output::{GOOD, count};
 use crate::place::{self, For, StoreArgs};
 
-/// Make the tables of every family agree again
+/// Repair the tables and indexes of a store
 ///
-/// The rows are the truth: indexes, views and the catalogue are made from them anew where they differ. Rows whose
-/// value is lost go; no value is invented. It is one transaction: stopped at any moment, nothing has changed. What could
-/// not be kept (rows, settings, tables that were in the way) is named on stderr.
+/// Rebuilds indexes, views and the catalog from the rows where they differ, and removes rows whose value is lost. Runs in
+/// one transaction: stopped at any moment, it has changed nothing. Lists on stderr what could not be kept: rows, settings,
+/// and conflicting tables.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 3: the file itself is damaged (see \"kvstore help recover\"); nothing was changed.
+    after_help = "Exit status 3: the file itself is damaged (see \"kvstore help recover\"); nothing was changed.
 
-With --json each thing that could not be kept is an object {\"lost\", \"key\"}, and the last line is {\"mended\"}.
+With --json, each loss is an object {\"lost\", \"key\"}, and the last line is {\"repaired\"}.
 
 Examples:
   kvstore backup app.db before.db && kvstore repair app.db"
@@ -32,25 +32,26 @@ pub struct RepairArgs {
 impl RepairArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let path = self.store.path()?;
-        place::must_be_a_file(&path, "there are no tables that could disagree; its own tools mend it")?;
+        place::must_be_a_file(&path, "use the tools of PostgreSQL")?;
         let store = self.store.open_damaged(For::Writing, &context.secrets)?;
         let question = format!(
-            "Makes the tables of {} agree with its rows; rows of which a part is missing are removed",
+            "This rebuilds tables and indexes of {} from its rows, and removes incomplete rows",
             path.display()
         );
         if !confirm(&question, context.yes)? {
             return Ok(Answer::No);
         }
-        // Told only when it has been committed.
+        // Printed after the commit only.
         let mut lost: Vec<(String, Option<Vec<u8>>)> = Vec::new();
-        let told =
+        let done =
             store.repair_with(|what| lost.push((what.message.to_owned(), what.key.map(<[u8]>::to_vec))));
-        let mended = told.map_err(|e| match e.kind() {
+        let repaired = done.map_err(|e| match e.kind() {
             ErrorKind::Corrupt | ErrorKind::Error => Failure::Damaged(format!(
                 "{e}\n  {}",
                 match place::is_encrypted(&path) {
-                    true => "go back to a backup: a recovery reads no encrypted files".to_owned(),
-                    false => format!("save what can be read with \"kvstore recover {} NEW\"", path.display()),
+                    true => "restore a backup: \"kvstore recover\" cannot read encrypted files".to_owned(),
+                    false =>
+                        format!("save the readable rows with \"kvstore recover {} NEW\"", path.display()),
                 }
             )),
             _ => e.into(),
@@ -65,17 +66,17 @@ impl RepairArgs {
             }
         }
         if out.json {
-            out.object(Object::new().number("mended", mended))?;
+            out.object(Object::new().number("repaired", repaired))?;
         } else if out.is_terminal {
-            let text = match mended {
-                0 => "nothing was to be mended".to_owned(),
-                1 => "1 row, entry or table was mended".to_owned(),
-                _ => format!("{} rows, entries or tables were mended", count(mended)),
+            let text = match repaired {
+                0 => "nothing to repair".to_owned(),
+                1 => "1 row, index entry or table repaired".to_owned(),
+                _ => format!("{} rows, index entries or tables repaired", count(repaired)),
             };
             let text = out.paint(GOOD, text);
             out.line(text)?;
         } else {
-            out.line(mended.to_string())?;
+            out.line(repaired.to_string())?;
         }
         store.close()?;
         Ok(Answer::Yes)

@@ -14,24 +14,24 @@ use crate::place::{FamilyArgs, For, StoreFirst};
 use crate::progress::{Interrupt, Progress};
 use crate::range::ManyArgs;
 
-/// Keys that one transaction removes of a range.
+/// Keys of a range that one transaction removes.
 const KEYS_PER_STEP: usize = 4096;
 
-/// Remove keys: some, or all of a range
+/// Remove keys, by name or by range
 ///
-/// Keys by name go in one transaction. A range goes in steps of 4096 keys, between which others can write; Ctrl-C stops
-/// between two. Prints how many keys were removed, without those that had expired.
+/// Named keys are removed in one transaction. A range is removed in transactions of 4096 keys, between which other
+/// processes can write and Ctrl-C stops. Prints the number of removed keys, not counting expired ones.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "kvstore del [OPTIONS] <STORE> <KEY...|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>",
-    after_help = "Exit code 1: none of the keys was there.
+    after_help = "Exit status 1: none of the keys existed.
 
 Examples:
   kvstore del app.db user:1 user:2
   kvstore del app.db --prefix session: --yes
   kvstore del app.db --from 2026-01 --to 2026-07 -f log
   kvstore del app.db --all -f cache
-  kvstore del app.db -- -odd            a key that begins with -"
+    kvstore del app.db -- -odd            a key that starts with -"
 )]
 pub struct DelArgs {
     #[command(flatten)]
@@ -73,11 +73,11 @@ fn delete_keys(store: &Store, family: &Family, keys: &[Vec<u8>]) -> Result<Optio
     Ok(Some(deleted))
 }
 
-/// Removes the keys of a range, step by step; `None`: the person does not want it.
+/// Removes the keys of a range in steps; returns `None` if the user declines.
 fn delete_range(context: &Context, family: &Family, range: &KeyRange) -> Result<Option<u64>> {
     if asks(context.yes) {
         let there = count(family, range)?;
-        let what = format!("{} of family \"{}\" will be removed", output::keys(there), family.name());
+        let what = format!("This removes {} of family \"{}\"", output::keys(there), family.name());
         if there > 0 && !confirm(&what, context.yes)? {
             return Ok(None);
         }
@@ -87,7 +87,7 @@ fn delete_range(context: &Context, family: &Family, range: &KeyRange) -> Result<
     let mut deleted = 0;
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
     while !interrupt.came() {
-        // Up to the last key of the step; or all that is left, which are rows of dead keys at most.
+        // Up to the last key of the step. If no live key is left, the whole range: only expired rows remain in it.
         cursor.first()?;
         let (mut keys, mut last) = (0, None);
         while keys < KEYS_PER_STEP {
@@ -108,10 +108,13 @@ fn delete_range(context: &Context, family: &Family, range: &KeyRange) -> Result<
         progress.set(deleted);
     }
     drop(progress);
-    refused(format!("stopped: {} removed so far; the same command goes on", output::keys(deleted)))
+    refused(format!(
+        "stopped after removing {}: run the same command again to continue",
+        output::keys(deleted)
+    ))
 }
 
-/// Live keys of a range.
+/// Counts the live keys of a range.
 fn count(family: &Family, range: &KeyRange) -> Result<u64> {
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
     let mut progress = Progress::new("counting", None);
@@ -126,7 +129,7 @@ fn count(family: &Family, range: &KeyRange) -> Result<u64> {
     }
 }
 
-/// The range up to this key of it, with it.
+/// Returns the part of the range up to and including this key.
 fn up_to(range: &KeyRange, last: Vec<u8>) -> KeyRange {
     KeyRange::new(range.lower().map(<[u8]>::to_vec), Bound::Included(last))
 }

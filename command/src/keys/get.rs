@@ -10,9 +10,9 @@ use crate::place::{FamilyArgs, For, StoreFirst};
 
 /// Print the value of a key
 ///
-/// On a terminal it is shown as text, with a newline after it; piped, the bytes are what they are, and no more.
+/// On a terminal, special characters are escaped and a newline is added. In a pipe, the bytes are printed unchanged.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: there is no such key, or it has expired.
+#[command(after_help = "Exit status 1: the key does not exist or has expired.
 
 Examples:
   kvstore get app.db user:1
@@ -21,7 +21,7 @@ Examples:
 pub struct GetArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
     #[command(flatten)]
     family: FamilyArgs,
@@ -32,7 +32,7 @@ impl GetArgs {
         let key = context.form.parse(&self.key, "key")?;
         let store = self.store.open(For::Looking, &context.secrets)?;
         let Some((value, ttl)) = self.family.of(&store)?.get_with_ttl(&key)? else {
-            note("there is no such key");
+            note("key not found");
             return Ok(Answer::No);
         };
         let out = &mut context.out;
@@ -51,12 +51,14 @@ impl GetArgs {
     }
 }
 
-/// Whether a key is there, and alive: exit code 0 or 1
+/// Test whether a key exists: exit status 0 or 1
+///
+/// An expired key does not exist. On a terminal, also prints "yes" or "no".
 #[derive(Debug, Args)]
 pub struct ExistsArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
     #[command(flatten)]
     family: FamilyArgs,

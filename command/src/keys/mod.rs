@@ -1,4 +1,4 @@
-//! What is done with single keys.
+//! Commands on single keys.
 
 pub mod del;
 pub mod get;

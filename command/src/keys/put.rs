@@ -13,13 +13,13 @@ use crate::output::note;
 use crate::place::{FamilyArgs, For, StoreFirst};
 use crate::secret::Secrets;
 
-/// Write a value under a key
+/// Store a value under a key
 ///
-/// The store is made if it is not there. Without --ttl, --at or --no-ttl the family's default TTL holds; a key that was
-/// there loses the TTL it had, unless --keep-ttl is given.
+/// Creates the store if it does not exist. Without --ttl, --at or --no-ttl, the family's default TTL applies. A value that
+/// is overwritten loses its TTL, unless --keep-ttl is given.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1: nothing was written, because of --if-absent or --if-present, or there is no such family.
+    after_help = "Exit status 1: --if-absent or --if-present was not met, or the family does not exist.
 
 Examples:
   kvstore put app.db user:1 Ada
@@ -30,45 +30,45 @@ Examples:
 pub struct PutArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
-    /// The value; "-" for standard input, byte by byte
+    /// Value; "-" reads it from standard input, unchanged
     #[arg(allow_hyphen_values = true)]
     value: String,
     #[command(flatten)]
     family: WrittenFamily,
     #[command(flatten)]
     life: LifeArgs,
-    /// A key that is there keeps the TTL it has; another one gets what is said beside this
-    #[arg(long, help_heading = "How long it lives")]
+    /// Keep the TTL of an existing key; the other options apply to a new one
+    #[arg(long, help_heading = "Expiry")]
     keep_ttl: bool,
-    /// Only if there is no such key, or it has expired
+    /// Only if the key does not exist or has expired
     #[arg(long, conflicts_with = "if_present")]
     if_absent: bool,
-    /// Only if the key is there, and alive
+    /// Only if the key exists and has not expired
     #[arg(long)]
     if_present: bool,
 }
 
-/// A family that may be made on the way.
+/// The family to write, which may be created.
 #[derive(Debug, Args)]
 struct WrittenFamily {
     #[command(flatten)]
     family: FamilyArgs,
-    /// Make the family if it is not there
+    /// Create the family if it does not exist
     #[arg(long)]
     create_family: bool,
 }
 
 impl WrittenFamily {
-    /// Opens the store, making it if need be; but not if it is for a family that would not be there.
+    /// Opens the store and the family. Does not create a store for a family that would be missing from it.
     fn open(&self, store: &StoreFirst, secrets: &Secrets) -> Result<(Store, Family)> {
         let making = self.create_family || self.family.family == "default";
         let store = store.open(if making { For::Making } else { For::Writing }, secrets)?;
         let family = match self.create_family {
             true => store.get_or_create_family(&self.family.family)?,
             false => self.family.of(&store).map_err(|failure| match failure {
-                Failure::Missing(text) => Failure::Missing(format!("{text}; --create-family makes it")),
+                Failure::Missing(text) => Failure::Missing(format!("{text}; --create-family creates it")),
                 failure => failure,
             })?,
         };
@@ -76,7 +76,7 @@ impl WrittenFamily {
     }
 }
 
-/// The value that a word means.
+/// Returns the value that an argument stands for.
 fn value(context: &Context, word: &str) -> Result<Vec<u8>> {
     if word != "-" {
         return context.form.parse(word, "value");
@@ -86,12 +86,12 @@ fn value(context: &Context, word: &str) -> Result<Vec<u8>> {
     let most = kvstore::MAX_VALUE_SIZE as u64;
     std::io::stdin().lock().take(most + 1).read_to_end(&mut value)?;
     if value.len() as u64 > most {
-        return refused(format!("there is more on standard input than a value can have, {most} bytes"));
+        return refused(format!("standard input has more than {most} bytes, the maximum size of a value"));
     }
     Ok(value)
 }
 
-/// Says whether it was written.
+/// Reports whether the value was written.
 fn report(context: &mut Context, key: &[u8], written: bool, why_not: &str) -> Result {
     let out = &mut context.out;
     if out.json {
@@ -123,36 +123,36 @@ impl PutArgs {
         if let (true, Some(Expiry::At(end))) = (written && !self.keep_ttl, self.life.expiry(&store))
             && end <= store.now_ms()
         {
-            note("that end has come already: nobody will see the key");
+            note("warning: expiry is in the past; the key is already expired");
         }
         report(
             context,
             &key,
             written,
-            if self.if_absent { "the key is there" } else { "there is no such key" },
+            if self.if_absent { "the key exists" } else { "the key does not exist" },
         )
     }
 }
 
-/// Add to the number under a key, and print the sum
+/// Add to the number stored under a key and print the sum
 ///
-/// The number is kept as decimal text; a key that is not there counts as 0. The store is made if it is not there.
+/// The number is decimal text. A missing key counts as 0. Creates the store if it does not exist.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore incr app.db hits
   kvstore incr app.db stock:7 -3
-  kvstore incr app.db rate:10.0.0.1 --ttl 1m    the first one begins the minute")]
+    kvstore incr app.db rate:10.0.0.1 --ttl 1m    counts per minute: the TTL starts with the first call")]
 pub struct IncrArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
-    /// How much; may be less than 0
+    /// Amount to add; may be negative
     #[arg(default_value_t = 1, allow_negative_numbers = true)]
     by: i64,
     #[command(flatten)]
     family: WrittenFamily,
-    /// How long it lives if it is new; one that is there keeps its TTL
+    /// TTL of a new key; an existing key keeps its own
     #[arg(short, long, value_name = "DURATION", value_parser = crate::times::parse_ttl)]
     ttl: Option<std::time::Duration>,
 }
@@ -172,13 +172,13 @@ impl IncrArgs {
     }
 }
 
-/// Write a value only if the one that is there is as expected
+/// Replace a value if the current value is the expected one
 ///
-/// In one transaction: nobody comes between the look and the write.
+/// Compares and writes in one transaction.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "kvstore cas [OPTIONS] <STORE> <KEY> <EXPECTED> <VALUE>\n       kvstore cas [OPTIONS] --absent <STORE> <KEY> <VALUE>",
-    after_help = "Exit code 1: it is another one, or there is none; nothing was written.
+    after_help = "Exit status 1: the value differs, or the key does not exist; nothing was written.
 
 Examples:
   kvstore cas app.db leader node1 node2
@@ -187,23 +187,23 @@ Examples:
 pub struct CasArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
-    /// The value that must be there; left out with --absent
+    /// Expected current value; omitted with --absent
     #[arg(value_name = "EXPECTED", allow_hyphen_values = true)]
     first: String,
-    /// The new value; "-" for standard input, byte by byte
+    /// New value; "-" reads it from standard input, unchanged
     #[arg(value_name = "VALUE", allow_hyphen_values = true)]
     second: Option<String>,
     #[command(flatten)]
     family: WrittenFamily,
-    /// There must be no such key
+    /// Expect that the key does not exist
     #[arg(long)]
     absent: bool,
     #[command(flatten)]
     life: LifeArgs,
-    /// The key keeps the TTL it has
-    #[arg(long, help_heading = "How long it lives", conflicts_with = "absent")]
+    /// Keep the TTL of the key
+    #[arg(long, help_heading = "Expiry", conflicts_with = "absent")]
     keep_ttl: bool,
 }
 
@@ -213,15 +213,17 @@ impl CasArgs {
         let (expected, new) = match (&self.second, self.absent) {
             (None, true) => (None, &self.first),
             (Some(new), false) => (Some(context.form.parse(&self.first, "expected value")?), new),
-            (Some(_), true) => return usage("with --absent there is one value, the new one"),
+            (Some(_), true) => {
+                return usage("--absent takes one value, the new one: leave out the expected value");
+            }
             (None, false) => {
                 return usage(
-                    "give two values: what must be there, and the new one; or --absent and the new one",
+                    "two values are required: the expected value and the new one; with --absent only the new one",
                 );
             }
         };
         let value = value(context, new)?;
-        // What is not there cannot be as expected.
+        // A comparison with a missing key fails, so nothing is created for it.
         let (store, family) = match expected {
             Some(_) => {
                 let store = self.store.open(For::Writing, &context.secrets)?;
@@ -245,7 +247,7 @@ impl CasArgs {
             })?,
         };
         let why_not =
-            if self.absent { "the key is there" } else { "the value is another one, or there is none" };
+            if self.absent { "the key exists" } else { "the value differs, or the key does not exist" };
         report(context, &key, written, why_not)
     }
 }

@@ -17,11 +17,11 @@ use crate::progress::{Interrupt, Progress};
 use crate::range::ManyArgs;
 use crate::times::{self, Moment};
 
-/// How long a key has still to live
+/// Show the time left until a key expires
 ///
-/// "never" for a key without a TTL. Piped, the time is in milliseconds.
+/// Prints "never" for a key without a TTL. In a pipe, the time is in milliseconds.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: there is no such key, or it has expired.
+#[command(after_help = "Exit status 1: the key does not exist or has expired.
 
 Examples:
   kvstore ttl app.db otp:17
@@ -29,7 +29,7 @@ Examples:
 pub struct TtlArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
     #[command(flatten)]
     family: FamilyArgs,
@@ -40,7 +40,7 @@ impl TtlArgs {
         let key = context.form.parse(&self.key, "key")?;
         let store = self.store.open(For::Looking, &context.secrets)?;
         let Some(expiry) = self.family.of(&store)?.expiry(&key)? else {
-            output::note("there is no such key");
+            output::note("key not found");
             return Ok(Answer::No);
         };
         let (now_ms, expires_ms) = (store.now_ms(), expiry.millis());
@@ -60,14 +60,14 @@ impl TtlArgs {
     }
 }
 
-/// Give a key another end of life
+/// Set the TTL or expiry time of a key
 ///
-/// Its value is not touched. If the new end has come already, the key is gone at once.
+/// The value does not change. If the new expiry time is in the past, the key expires at once.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "kvstore expire [OPTIONS] <STORE> <KEY> <DURATION|--at <TIME>>",
-    group = ArgGroup::new("end").args(["ttl", "at"]).required(true),
-    after_help = "Exit code 1: there is no such key, or --only-if does not hold.
+    override_usage = "kvstore expire [OPTIONS] <STORE> <KEY> <DURATION|--ttl <DURATION>|--at <TIME>>",
+    group = ArgGroup::new("expiry").args(["duration", "ttl", "at"]).required(true),
+    after_help = "Exit status 1: the key does not exist, or --only-if is not met.
 
 Examples:
   kvstore expire app.db session:9 30m
@@ -77,15 +77,18 @@ Examples:
 pub struct ExpireArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
-    /// How long it lives from now on: 90s, 15m, 2h, 7d, 1h30m
+    /// New TTL: 90s, 15m, 2h, 7d, 1h30m
     #[arg(value_name = "DURATION", value_parser = times::parse_duration)]
+    duration: Option<Duration>,
+    /// New TTL, as an option
+    #[arg(short, long, value_name = "DURATION", value_parser = times::parse_duration)]
     ttl: Option<Duration>,
-    /// It lives until then: 2027-01-01T00:00Z, "2027-01-01 12:00", +2h, @1798761600
+    /// New expiry time: +2h, tomorrow, 06:00, 2027-01-01T00:00Z, "2027-01-01 12:00", @1798761600
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true)]
     at: Option<Moment>,
-    /// Only if this holds
+    /// Only if this condition holds
     #[arg(long, value_enum, value_name = "CONDITION")]
     only_if: Option<OnlyIf>,
     #[command(flatten)]
@@ -94,13 +97,13 @@ pub struct ExpireArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum OnlyIf {
-    /// It has no TTL
+    /// The key has no TTL
     NoTtl,
-    /// It has one
+    /// The key has a TTL
     HasTtl,
-    /// The new end is later than the old one (never is later than any)
+    /// The new expiry is later than the current one (no TTL counts as latest)
     Later,
-    /// The new end is earlier
+    /// The new expiry is earlier than the current one
     Earlier,
 }
 
@@ -120,7 +123,7 @@ impl ExpireArgs {
         let key = context.form.parse(&self.key, "key")?;
         let store = self.store.open(For::Writing, &context.secrets)?;
         let family = self.family.of(&store)?;
-        let expiry = match (self.ttl, self.at) {
+        let expiry = match (self.duration.or(self.ttl), self.at) {
             (Some(ttl), _) => family.expiry_after(ttl),
             (None, at) => at.map_or(Expiry::Never, |at| Expiry::At(at.millis(store.now_ms()))),
         };
@@ -133,9 +136,9 @@ impl ExpireArgs {
             out.object(object.optional("expire_ms", expiry.millis().filter(|_| set == Some(true))))?;
         } else if out.is_terminal {
             match (set, expiry.millis()) {
-                (None, _) => out.line("there is no such key")?,
-                (Some(false), _) => out.line("not set: --only-if does not hold")?,
-                (_, Some(end)) => out.line(format!("until {}", times::local(end)))?,
+                (None, _) => out.line("key not found")?,
+                (Some(false), _) => out.line("not set: the condition of --only-if is not met")?,
+                (_, Some(end)) => out.line(format!("expires {}", times::local(end)))?,
                 _ => {}
             }
         }
@@ -143,13 +146,13 @@ impl ExpireArgs {
     }
 }
 
-/// Let a key live for ever
+/// Remove the TTL of a key, so that it never expires
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 1: there is no such key. One that has no TTL is as it was asked for: 0.")]
+#[command(after_help = "Exit status 1: the key does not exist. A key without a TTL is no error.")]
 pub struct PersistArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The key
+    /// Key
     key: String,
     #[command(flatten)]
     family: FamilyArgs,
@@ -167,23 +170,24 @@ impl PersistArgs {
             out.object(object.bool("had_ttl", had_ttl == Some(true)))?;
         } else if out.is_terminal {
             out.line(match had_ttl {
-                None => "there is no such key",
-                Some(true) => "it lives for ever now",
-                Some(false) => "it had no TTL",
+                None => "key not found",
+                Some(true) => "TTL removed; the key never expires",
+                Some(false) => "the key had no TTL",
             })?;
         }
         Ok(Answer::from_bool(had_ttl.is_some()))
     }
 }
 
-/// Let keys live longer: a new TTL for each
+/// Set a new TTL on keys, by name or by range
 ///
-/// What is said, or else the family's default TTL. Keys by name go in one transaction. A range goes in steps of at most
-/// 1024 keys, between which others can write; Ctrl-C stops between two. Prints how many keys got the new end.
+/// Without --ttl, --at or --no-ttl, sets the family's default TTL. Named keys are changed in one transaction. A range is
+/// changed in transactions of at most 1024 keys, between which other processes can write and Ctrl-C stops. Prints the
+/// number of changed keys.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "kvstore touch [OPTIONS] <STORE> <KEY...|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>",
-    after_help = "Exit code 1: none of the keys was there, or --only-if holds for none.
+    after_help = "Exit status 1: none of the keys existed, or --only-if was met by none.
 
 Examples:
   kvstore touch app.db session:9 session:10 --ttl 30m
@@ -196,8 +200,8 @@ pub struct TouchArgs {
     store: StoreFirst,
     #[command(flatten)]
     many: ManyArgs,
-    /// Only those for which this holds
-    #[arg(long, value_enum, value_name = "CONDITION", help_heading = "Which keys")]
+    /// Only keys for which this condition holds
+    #[arg(long, value_enum, value_name = "CONDITION", help_heading = "Key selection")]
     only_if: Option<OnlyIf>,
     #[command(flatten)]
     family: FamilyArgs,
@@ -215,22 +219,25 @@ impl TouchArgs {
             (Some(expiry), _) => expiry,
             (None, Some(ttl)) => family.expiry_after(ttl),
             (None, None) => {
-                return usage(format!("family \"{}\" has no default TTL: say --ttl or --at", family.name()));
+                return usage(format!(
+                    "family \"{}\" has no default TTL: give --ttl, --at or --no-ttl",
+                    family.name()
+                ));
             }
         };
         let touched = match range {
             None => self.touch(&store, &family, &keys, expiry)?,
             Some(range) => {
                 let whose = match self.many.is_all() {
-                    true => format!("All keys of family \"{}\"", family.name()),
-                    false => format!("The keys of that range of family \"{}\"", family.name()),
+                    true => format!("all keys of family \"{}\"", family.name()),
+                    false => format!("the keys in that range of family \"{}\"", family.name()),
                 };
                 let end = match expiry.millis() {
-                    Some(end) => format!("live until {} from now on", times::local(end)),
-                    None => "live for ever from now on".to_owned(),
+                    Some(end) => format!("to {}", times::local(end)),
+                    None => "to never".to_owned(),
                 };
-                let only = self.only_if.map_or("", |_| " for which --only-if holds");
-                if !confirm(&format!("{whose}{only} {end}"), context.yes)? {
+                let only = self.only_if.map_or("", |_| " that meet --only-if");
+                if !confirm(&format!("This sets the expiry of {whose}{only} {end}"), context.yes)? {
                     return Ok(Answer::No);
                 }
                 self.touch_range(&store, &family, &range, expiry)?
@@ -240,14 +247,14 @@ impl TouchArgs {
         if out.json {
             out.object(Object::new().number("touched", touched).optional("expire_ms", expiry.millis()))?;
         } else if out.is_terminal {
-            out.line(format!("{} touched", output::keys(touched)))?;
+            out.line(format!("{} changed", output::keys(touched)))?;
         } else {
             out.line(touched.to_string())?;
         }
         Ok(Answer::from_bool(touched > 0))
     }
 
-    /// Gives these keys the end, in one transaction; how many got it.
+    /// Sets the expiry of these keys in one transaction; returns the number of keys changed.
     fn touch(&self, store: &Store, family: &Family, keys: &[Vec<u8>], expiry: Expiry) -> Result<u64> {
         let condition = self.only_if.map_or(ExpiryCondition::Always, Into::into);
         Ok(store.transaction(|_| {
@@ -270,15 +277,18 @@ impl TouchArgs {
             progress.set(touched);
         }
         drop(progress);
-        refused(format!("stopped: {} touched so far; the same command goes on", output::keys(touched)))
+        refused(format!(
+            "stopped after changing {}: run the same command again to continue",
+            output::keys(touched)
+        ))
     }
 }
 
-/// Keys that one transaction touches of a range; fewer if they are long.
+/// Keys of a range that one transaction changes; fewer if the keys are long.
 const KEYS_PER_STEP: usize = 1024;
 const BYTES_PER_STEP: usize = 1 << 20;
 
-/// The first keys of a range.
+/// Returns the first keys of a range.
 fn some_keys(family: &Family, range: &KeyRange) -> Result<Vec<Vec<u8>>> {
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
     let (mut keys, mut bytes) = (Vec::new(), 0);

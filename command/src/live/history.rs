@@ -1,11 +1,12 @@
-//! Where the shell's history is: a file that only its owner may read.
+//! The history file of the interactive shell, readable by its owner only.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::system;
 
-/// `kvstore/history` where the state of programs is kept, made if it is not there; `None` without a home.
+/// Returns the path of `kvstore/history` in the user's state directory and creates it if needed; `None` without a state
+/// directory.
 pub fn file() -> io::Result<Option<PathBuf>> {
     let Some(directory) = system::state_directory().map(|state| state.join("kvstore")) else {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! What `watch` looks at, and how often: no look is to cost more than a twentieth of the time, however large the store is.
+//! Sampling for `watch`. Samples take at most a twentieth of the time, whatever the size of the store.
 //!
-//! Two threads look, each with a handle of its own. One looks at the files, at how many keys end soon (up to a bound),
-//! and which do next. The other counts keys, for which SQLite reads all pages of a family.
+//! Two threads sample, each with its own handle. One samples file sizes, the number of keys that expire soon (up to a
+//! bound), and the next keys to expire. The other counts keys, for which SQLite reads all pages of a family.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,21 +19,21 @@ use crate::place::{self, For, OpenArgs};
 use crate::secret::Secrets;
 use crate::time::ends;
 
-/// Up to here ends are counted.
+/// Maximum number of expiry times counted per family.
 pub const BOUND: u64 = 10_000;
-/// A look may take this part of the time.
+/// Sampling takes at most one part in this number of the time.
 const SHARE: u32 = 20;
-/// Keys that go next.
+/// Number of next keys to expire that are shown.
 const NEXT: usize = 10;
-/// Rates of commits that are remembered.
+/// Number of commit rates kept for the sparkline.
 const RATES: usize = 120;
 const SECOND_MS: i64 = 1000;
 
-/// A number up to a bound.
+/// A count that stops at a bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounded {
     pub count: u64,
-    /// There may be more.
+    /// The bound was reached; there may be more.
     pub more: bool,
 }
 
@@ -43,13 +43,13 @@ impl Bounded {
     }
 }
 
-/// How many keys end soon.
+/// Number of keys that expire soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Soon {
     pub minute: Bounded,
     pub hour: Bounded,
     pub day: Bounded,
-    /// They have ended, and are still there.
+    /// Expired, not purged.
     pub expired: Bounded,
 }
 
@@ -64,7 +64,7 @@ impl Soon {
     }
 }
 
-/// A key that goes next.
+/// A key that expires next.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Next {
     pub expire_ms: i64,
@@ -72,24 +72,24 @@ pub struct Next {
     pub key: Vec<u8>,
 }
 
-/// The live keys of a family.
+/// The number of live keys of a family.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
     pub keys: u64,
     pub at: Instant,
-    /// By how many they have grown in a second, from one count to the next.
+    /// Change per second since the count before.
     pub per_second: Option<f64>,
 }
 
-/// A store on a server.
+/// State of a store on a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OnServer {
-    /// `None`: the server does not tell.
+    /// `None` if the server does not report table sizes.
     pub tables: Option<Tables>,
     pub is_standby: bool,
 }
 
-/// What its tables take, in bytes.
+/// Sizes of the tables in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tables {
     pub rows: u64,
@@ -97,39 +97,39 @@ pub struct Tables {
     pub total: u64,
 }
 
-/// What a look has seen.
+/// One sample.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
-    /// By the store's clock.
+    /// The store's clock.
     pub now_ms: i64,
-    /// Of a store on a server, what its tables take; files and their pages are 0 then.
+    /// Set for a store on a server; the sizes of files are 0 then.
     pub server: Option<OnServer>,
     pub file_bytes: u64,
     pub wal_bytes: u64,
-    /// Of the pages that hold something.
+    /// Size of the pages in use.
     pub used_bytes: u64,
     pub free_bytes: u64,
     pub used_per_second: Option<f64>,
-    /// `None` where nobody counts commits.
+    /// `None` if commits are not counted.
     pub commits_per_second: Option<f64>,
-    /// Earlier ones, the latest last.
+    /// Earlier rates, the latest last.
     pub commit_rates: Vec<u64>,
     pub families: Vec<(String, Soon)>,
     pub soon: Soon,
     pub next: Vec<Next>,
 }
 
-/// What is shown.
+/// The latest results of both threads.
 #[derive(Default)]
 pub struct Seen {
     pub look: Option<(Look, Instant)>,
     pub counts: HashMap<String, Counted>,
-    /// Why the last look has come to nothing.
+    /// Why the last sample failed.
     pub trouble: Option<String>,
     failed: Option<Failure>,
 }
 
-/// The threads that look.
+/// The sampling threads.
 pub struct Looking {
     seen: Arc<Mutex<Seen>>,
     ended: Arc<AtomicBool>,
@@ -137,10 +137,10 @@ pub struct Looking {
 }
 
 impl Looking {
-    /// Opens the store and begins.
+    /// Opens the store and starts the threads.
     pub fn start(path: &Path, open: &OpenArgs, secrets: &Secrets, interval: Duration) -> Result<Looking> {
         let page_size = place::page_size(path);
-        // Between two looks nothing is held that stands in the way of others' checkpoints.
+        // No read snapshot is held between samples, because it would block checkpoints of other processes.
         let config = || Config::new().hold_reads(false);
         let looker = place::open_with(path, For::Looking, open, secrets, config())?;
         let counter = place::open_with(path, For::Looking, open, secrets, config())?;
@@ -183,20 +183,20 @@ impl Looking {
         lock(&self.seen)
     }
 
-    /// Fails if a thread has ended, with what ended it.
+    /// Fails with the error of a thread that has ended.
     pub fn check(&self) -> Result<()> {
         if let Some(failure) = self.seen().failed.take() {
             return Err(failure);
         }
         if self.threads.iter().any(JoinHandle::is_finished) {
-            return Err(Failure::Refused("a thread of this program has failed: see above".to_owned()));
+            return Err(Failure::Refused("a thread panicked: please report the message above".to_owned()));
         }
         Ok(())
     }
 }
 
 impl Drop for Looking {
-    /// Asks the threads to end. A count may take long: nobody waits for it.
+    /// Asks the threads to end, without waiting for them: a count may take long.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());
@@ -207,9 +207,9 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What has changed in a second.
+/// Change per second.
 fn rate(before: u64, after: u64, within: Duration) -> f64 {
-    #[allow(clippy::cast_precision_loss)] // for people to read
+    #[allow(clippy::cast_precision_loss)] // approximate output
     let change = after as f64 - before as f64;
     change / within.as_secs_f64().max(0.001)
 }
@@ -220,7 +220,7 @@ fn count(store: &Store, seen: &Mutex<Seen>) -> Result<()> {
     lock(seen).counts.retain(|name, _| families.iter().any(|family| family.name() == name));
     for family in families {
         let keys = match family.count_live() {
-            Err(e) if e.kind() == ErrorKind::NotFound => continue, // dropped meanwhile
+            Err(e) if e.kind() == ErrorKind::NotFound => continue, // dropped since it was listed
             keys => keys?,
         };
         let at = Instant::now();
@@ -232,13 +232,13 @@ fn count(store: &Store, seen: &Mutex<Seen>) -> Result<()> {
     Ok(())
 }
 
-/// Looks at everything but the rows.
+/// Samples everything but the number of keys.
 struct Looker {
     store: Store,
     path: PathBuf,
     wal: PathBuf,
     page_size: u64,
-    /// When, the bytes in use, and the counter of commits.
+    /// Time, bytes in use and commit counter of the sample before.
     before: Option<(Instant, u64, Option<u32>)>,
     commit_rates: Vec<u64>,
 }
@@ -261,7 +261,7 @@ impl Looker {
         if is_url(&self.path) {
             return self.look_on_a_server();
         }
-        // The name and size of files alone: opening and closing the file would drop SQLite's locks.
+        // Only metadata: opening and closing the file would drop the POSIX locks SQLite holds on it.
         let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let mut look =
             Look { file_bytes: length(&self.path), wal_bytes: length(&self.wal), ..Look::default() };
@@ -315,7 +315,7 @@ impl Looker {
     }
 }
 
-/// How many keys of a family end soon; puts those that go first among the next ones.
+/// Counts the keys of a family that expire soon, and merges the first of them into `next`.
 fn look_at(family: &Family, now_ms: i64, next: &mut Vec<Next>) -> Result<Soon> {
     let mut soon = Soon::default();
     ends::each(family, i64::MIN, now_ms.saturating_add(1), |_, _| {
@@ -353,7 +353,7 @@ mod tests {
     use kvstore::Expiry;
 
     #[test]
-    fn what_ends_soon_is_counted_up_to_the_bound_and_the_next_ten_are_those_of_all_families() {
+    fn soon_counts_stop_at_the_bound_and_next_merges_families() {
         let store = Store::open_in_memory(&Config::new()).unwrap();
         let now_ms = kvstore::now_ms();
         let many = store.create_family("many").unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_tell_how_fast_keys_come() {
+    fn counts_give_the_rate_of_change() {
         let store = Store::open_in_memory(&Config::new()).unwrap();
         store.put("a", "1").unwrap();
         let seen = Mutex::default();

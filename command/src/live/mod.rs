@@ -1,6 +1,6 @@
-//! For a person who stays.
+//! Interactive commands: `shell` and `watch`.
 
-mod complete;
+pub mod complete;
 mod history;
 mod look;
 mod screen;

@@ -1,4 +1,4 @@
-//! How `watch` shows what was seen.
+//! The screen of `watch`.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::look::{Bounded, Counted, Look, Seen, Tables};
 use crate::bytes::Form;
 use crate::{output, times};
 
-/// A count older than this is shown with its age.
+/// An older count is shown with its age.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// What stays from one drawing to the next.
+/// State kept between frames.
 pub struct Shown {
     pub path: String,
     pub form: Form,
     pub colored: bool,
     pub interval: Duration,
-    /// How many families are above the first that is shown.
+    /// Number of families scrolled past.
     pub scrolled: usize,
 }
 
@@ -50,7 +50,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, seen: &Seen) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    // As the store's clock goes, once it was asked.
+    // The store's clock, extrapolated from the last sample.
     let now_ms = seen.look.as_ref().map_or_else(times::now_here_ms, |(look, at)| {
         look.now_ms.saturating_add(i64::try_from(at.elapsed().as_millis()).unwrap_or_default())
     });
@@ -64,7 +64,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, seen: &Seen) {
     frame.render_widget(now.alignment(Alignment::Right), right);
     foot_line(frame, foot, shown, seen);
     let Some((look, _)) = &seen.look else {
-        frame.render_widget(Paragraph::new("\n  looking …").style(shown.dim()), top);
+        frame.render_widget(Paragraph::new("\n  reading …").style(shown.dim()), top);
         return;
     };
     let [left, right] =
@@ -77,14 +77,14 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, seen: &Seen) {
     next(frame, right, shown, look, now_ms);
 }
 
-/// A line's two sides: what is at the left, and what is at the right and may be long.
+/// Splits a line into a left and a right part.
 fn sides(line: Rect) -> [Rect; 2] {
     Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(line)
 }
 
 fn foot_line(frame: &mut Frame<'_>, area: Rect, shown: &Shown, seen: &Seen) {
     let [left, area] = sides(area);
-    frame.render_widget(Line::styled(" q quits   ↑↓ scrolls families", shown.dim()), left);
+    frame.render_widget(Line::styled(" q quit   ↑↓ scroll families", shown.dim()), left);
     let age = seen.look.as_ref().map(|(_, at)| at.elapsed());
     let right = match (&seen.trouble, age) {
         (Some(trouble), _) => {
@@ -92,7 +92,7 @@ fn foot_line(frame: &mut Frame<'_>, area: Rect, shown: &Shown, seen: &Seen) {
             Line::styled(format!("{trouble} "), shown.color(Color::Yellow))
         }
         (None, Some(age)) if age > shown.interval + Duration::from_secs(2) => {
-            Line::styled(format!("last look {} ago ", brief(age)), shown.color(Color::Yellow))
+            Line::styled(format!("last update {} ago ", brief(age)), shown.color(Color::Yellow))
         }
         _ => Line::styled(format!("every {} ", brief(shown.interval)), shown.dim()),
     };
@@ -103,7 +103,7 @@ fn brief(duration: Duration) -> String {
     times::duration(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A change in a second: `+12/s`; nothing if there is none.
+/// Formats a change per second: `+12/s`, or nothing for 0.
 fn change(per_second: Option<f64>, unit: impl Fn(u64) -> String) -> String {
     let Some(per_second) = per_second else { return String::new() };
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not negative; saturates
@@ -137,25 +137,21 @@ fn file(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look, seen: &Se
     };
     if let Some(server) = &look.server {
         let size = |of: fn(&Tables) -> u64| {
-            server.tables.as_ref().map_or_else(|| "not told".to_owned(), |tables| output::size(of(tables)))
+            server.tables.as_ref().map_or_else(|| "unknown".to_owned(), |tables| output::size(of(tables)))
         };
         let lines_shown = vec![
             row("keys", keys, change(keys_rate, output::count)),
             row("rows", size(|tables| tables.rows), String::new()),
             row("indexes", size(|tables| tables.indexes), String::new()),
-            row("in all", size(|tables| tables.total), change(look.used_per_second, output::size)),
-            row(
-                "server",
-                if server.is_standby { "a standby" } else { "a primary" }.to_owned(),
-                String::new(),
-            ),
+            row("total", size(|tables| tables.total), change(look.used_per_second, output::size)),
+            row("server", if server.is_standby { "standby" } else { "primary" }.to_owned(), String::new()),
         ];
         frame.render_widget(Paragraph::new(lines_shown), lines);
         return;
     }
     let commits = match look.commits_per_second {
         Some(per_second) => format!("{per_second:.0}/s"),
-        None if look.used_per_second.is_some() => "not counted in this mode".to_owned(),
+        None if look.used_per_second.is_some() => "not counted in this journal mode".to_owned(),
         None => "…".to_owned(),
     };
     let free = format!("{} free", output::size(look.free_bytes));
@@ -200,7 +196,7 @@ fn soon(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look) {
 fn families(frame: &mut Frame<'_>, area: Rect, shown: &mut Shown, look: &Look, seen: &Seen) {
     let mut order: Vec<_> =
         look.families.iter().map(|(name, soon)| (name, soon, seen.counts.get(name))).collect();
-    // The largest first; equal ones as they are listed.
+    // The largest first; a stable sort.
     order.sort_by_key(|(_, _, counted)| std::cmp::Reverse(counted.map(|counted| counted.keys)));
     let room = usize::from(area.height.saturating_sub(3)).max(1);
     shown.scrolled = shown.scrolled.min(order.len().saturating_sub(room));
@@ -251,7 +247,7 @@ fn next(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look, now_ms: i
     let lines = look.next.iter().zip(&keys).map(|(next, key)| {
         let left_ms = next.expire_ms.saturating_sub(now_ms);
         let (left, style) = match left_ms {
-            ..=0 => ("gone".to_owned(), shown.color(Color::Red)),
+            ..=0 => ("expired".to_owned(), shown.color(Color::Red)),
             1..60_000 => (times::duration(left_ms.unsigned_abs()), shown.color(Color::Yellow)),
             _ => (times::duration(left_ms.unsigned_abs()), Style::new()),
         };
@@ -263,7 +259,7 @@ fn next(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look, now_ms: i
     });
     let lines: Vec<_> = lines.collect();
     let lines = if lines.is_empty() { vec![Line::styled(" nothing expires", shown.dim())] } else { lines };
-    frame.render_widget(Paragraph::new(lines).block(shown.block("next to go")), area);
+    frame.render_widget(Paragraph::new(lines).block(shown.block("next to expire")), area);
 }
 
 #[cfg(test)]
@@ -323,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_seen_is_shown() {
+    fn all_samples_are_drawn() {
         let picture = drawn(100, 30, &mut shown(), &seen());
         for text in [
             "app.db",
@@ -342,24 +338,24 @@ mod tests {
     }
 
     #[test]
-    fn of_a_store_on_a_server_its_tables_are_shown_and_no_files() {
+    fn server_store_shows_tables_and_no_files() {
         let mut seen = seen();
         let tables = Tables { rows: 2_500_000, indexes: 1_500_000, total: 4_100_000 };
         let look = &mut seen.look.as_mut().unwrap().0;
         look.server = Some(OnServer { tables: Some(tables), is_standby: true });
         let picture = drawn(100, 30, &mut shown(), &seen);
-        for text in ["40 780  +40/s", "2.5 MB", "1.5 MB", "4.1 MB  −2.0 kB/s", "a standby"] {
+        for text in ["40 780  +40/s", "2.5 MB", "1.5 MB", "4.1 MB  −2.0 kB/s", "standby"] {
             assert!(picture.contains(text), "{text}: {picture}");
         }
         for meaningless in ["WAL", "commits", "free", "file", "0 B"] {
             assert!(!picture.contains(meaningless), "{meaningless}: {picture}");
         }
         seen.look.as_mut().unwrap().0.server = Some(OnServer::default());
-        assert!(drawn(100, 30, &mut shown(), &seen).contains("not told"));
+        assert!(drawn(100, 30, &mut shown(), &seen).contains("unknown"));
     }
 
     #[test]
-    fn families_scroll_to_the_last_and_no_further() {
+    fn scrolling_stops_at_the_last_family() {
         let mut shown = shown();
         shown.scrolled = 1000;
         let picture = drawn(100, 30, &mut shown, &seen());
@@ -368,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_of_a_terminal_is_drawn() {
+    fn any_terminal_size_is_drawn() {
         for (width, height) in [(1, 1), (2, 30), (10, 5), (30, 9), (300, 2), (500, 200)] {
             drawn(width, height, &mut shown(), &seen());
             drawn(width, height, &mut shown(), &Seen::default());
@@ -376,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_said_at_the_foot() {
+    fn failed_sample_is_shown_in_the_footer() {
         let mut seen = seen();
         seen.trouble = Some("busy\n  wait".to_owned());
         assert!(drawn(100, 30, &mut shown(), &seen).contains("busy "));

@@ -1,11 +1,10 @@
-//! `shell`: the other commands, on one store, line after line.
+//! `shell`: an interactive shell with the other commands, on one store.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::{Arg, Args, Command, CommandFactory as _, FromArgMatches as _};
-use rustyline::completion::FilenameCompleter;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
@@ -13,7 +12,8 @@ use rustyline::{CompletionType, Config, Editor};
 use super::complete::Completions;
 use super::history;
 use crate::bytes::Form;
-use crate::cli::{Cli, Context};
+use crate::cli::{self, Cli, Context};
+use crate::completion::Source;
 use crate::failure::{self, Answer, Failure, Result, report, usage};
 use crate::output::{Color, DIM};
 use crate::place::{self, For, StoreArgs};
@@ -21,22 +21,21 @@ use crate::progress::Interrupt;
 use crate::secret::Secrets;
 use crate::system;
 
-/// Commands that a shell has not.
-const NOT_HERE: [&str; 3] = ["shell", "completions", "man"];
+/// Commands that are not available in the interactive shell.
+const NOT_HERE: [&str; 4] = ["shell", "completions", "man", "complete"];
 
-/// Type commands about one store
+/// Start an interactive shell on a store
 ///
-/// The other commands, without STORE: "get user:1", "ls --prefix user:"; words are quoted as for sh. Each line is a
-/// command of its own, with the exit code it would have. "use FAMILY" names the family of the lines after it, "use"
-/// forgets it; "help" lists the commands; "quit" or Ctrl-D ends. Tab completes commands, options, families and keys;
-/// Ctrl-C ends the line, not the shell.
+/// Takes the other commands without STORE, such as "get user:1" or "ls user:", with words quoted as in sh. "use FAMILY"
+/// selects the family of the following lines, "use" alone resets it; "help" lists the commands; "quit" or Ctrl-D ends the
+/// shell. Tab completes commands, options, families and keys. Ctrl-C stops the running line, not the shell.
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
-        "Lines are kept in {}, which only its \
-owner can read; those that begin with a space are not.
+        "The history is kept in {}, readable by its \
+owner only. Lines that start with a space are not kept.
 
-With lines piped in there is no prompt, and the first line that fails is the last one: its exit code is the shell's.
+If standard input is a pipe, there is no prompt, and the first line that fails ends the shell with its exit status.
 
 Examples:
   kvstore shell app.db
@@ -48,19 +47,21 @@ Examples:
 pub struct ShellArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Read and keep no history
+    /// Neither read nor write the history
     #[arg(long)]
     no_history: bool,
 }
 
 impl ShellArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        context.take_stdin("what the shell reads")?;
+        context.take_stdin("the lines of the shell")?;
         let path = self.store.path()?;
         if path.exists() {
-            self.store.open(For::Looking, &context.secrets)?; // to say now, not with each line, why it cannot be opened
+            self.store.open(For::Looking, &context.secrets)?; // reports a store that cannot be opened once, not for each line
         }
-        let Some(store) = path.to_str() else { return usage("the path of the store is not UTF-8") };
+        let Some(store) = path.to_str() else {
+            return usage("the path of the store is not UTF-8: the shell needs one that is");
+        };
         let mut lines = Lines {
             store: store.to_owned(),
             timeout: format!("{}ms", self.store.open.timeout.as_millis()),
@@ -90,18 +91,17 @@ impl ShellArgs {
         let mut editor: Editor<Completions, FileHistory> = Editor::with_config(config).map_err(of_editor)?;
         let history = self.history(&mut editor);
         if !path.exists() {
-            println!("{} is not there yet: \"put\" makes it", path.display());
+            println!("{} does not exist yet: \"put\" creates it", path.display());
         }
         loop {
-            editor.set_helper(Some(Completions {
-                definition: lines.definition(),
-                path: path.to_owned(),
-                form: lines.form,
-                family: lines.family.clone(),
-                colored: context.out.is_colored(),
-                files: FilenameCompleter::new(),
-                secrets: lines.secrets.known(),
-            }));
+            editor.set_helper(Some(Completions::new(
+                lines.definition(),
+                Source::Fixed(path.to_owned()),
+                lines.form,
+                lines.family.clone(),
+                lines.secrets.known(),
+                context.out.is_colored(),
+            )));
             let line = match editor.readline(&lines.prompt()) {
                 Ok(line) => line,
                 Err(ReadlineError::Interrupted) => continue,
@@ -111,23 +111,23 @@ impl ShellArgs {
             if editor.add_history_entry(line.as_str()).unwrap_or(false)
                 && let Some(history) = &history
             {
-                let _ = editor.append_history(history); // a disk that is full is no reason to end
+                let _ = editor.append_history(history); // a full disk does not end the shell
             }
-            // While the line runs, Ctrl-C ends the line.
+            // While the line runs, Ctrl-C stops the line.
             let interrupt = Interrupt::watch()?;
             let Some(code) = lines.run(&line, Some(&interrupt)) else { return Ok(Answer::Yes) };
             if interrupt.is_to_end() {
-                return Err(Failure::Said(code));
+                return Err(Failure::Reported(code));
             }
             if interrupt.came() {
                 say!("{}", context.out.paint(DIM, "(stopped)"));
             } else if code > 0 {
-                say!("{}", context.out.paint(DIM, format!("(exit code {code})")));
+                say!("{}", context.out.paint(DIM, format!("(exit status {code})")));
             }
         }
     }
 
-    /// Reads the history, if it is to be kept.
+    /// Loads the history and returns its path; `None` if no history is kept.
     fn history(&self, editor: &mut Editor<Completions, FileHistory>) -> Option<PathBuf> {
         if self.no_history {
             return None;
@@ -135,7 +135,7 @@ impl ShellArgs {
         match history::file() {
             Ok(file) => {
                 if let Some(file) = &file {
-                    let _ = editor.load_history(file); // an old one that cannot be read is begun anew
+                    let _ = editor.load_history(file); // an unreadable file is overwritten
                 }
                 file
             }
@@ -152,7 +152,7 @@ fn read(lines: &mut Lines) -> Result {
     let (mut line, mut number) = (String::new(), 0u64);
     loop {
         line.clear();
-        // Not locked for long: "put KEY -" reads on from here.
+        // Not locked across lines: "put KEY -" reads the following input.
         if io::stdin().read_line(&mut line)? == 0 {
             return Ok(Answer::Yes);
         }
@@ -161,8 +161,10 @@ fn read(lines: &mut Lines) -> Result {
             None => return Ok(Answer::Yes),
             Some(0) => {}
             Some(code) => {
-                say!("kvstore: line {number} ended with exit code {code}: the lines after it were not run");
-                return Err(Failure::Said(code));
+                say!(
+                    "kvstore: line {number} failed with exit status {code}: the following lines were not run"
+                );
+                return Err(Failure::Reported(code));
             }
         }
     }
@@ -175,17 +177,17 @@ fn of_editor(error: ReadlineError) -> Failure {
     }
 }
 
-/// What lines are about, and how they are run.
+/// The state of the shell: the store, and the options that apply to all lines.
 pub struct Lines {
     store: String,
     timeout: String,
-    /// By `use`.
+    /// Selected by `use`.
     family: Option<String>,
     json: bool,
     form: Form,
     yes: bool,
     color: Color,
-    /// What the store is opened with, if a line does not say it.
+    /// Passwords and keys, unless a line gives its own.
     secrets: Rc<Secrets>,
 }
 
@@ -214,7 +216,7 @@ impl Lines {
         }
     }
 
-    /// The commands, with STORE and what else is the same for all lines filled in.
+    /// Returns the command line definition with STORE and the shared options filled in.
     pub fn definition(&self) -> Command {
         let mut whole = Cli::command();
         let mut shell = Command::new("kvstore")
@@ -230,16 +232,17 @@ impl Lines {
             );
         shell = shell.args(whole.get_arguments().cloned());
         let family =
-            Arg::new("family").value_name("FAMILY").help("The family; none: each line names its own");
-        shell
-            .subcommand(Command::new("use").about("Name the family of the lines after this one").arg(family))
-            .subcommand(Command::new("quit").visible_alias("exit").about("End the shell"))
+            Arg::new("family").value_name("FAMILY").help("Family; without it, each line names its own");
+        let shell = shell
+            .subcommand(Command::new("use").about("Select the family of the following lines").arg(family))
+            .subcommand(Command::new("quit").visible_alias("exit").about("End the shell"));
+        cli::with_groups(shell)
     }
 
     fn fill_in(&self, command: Command) -> Command {
         let names: Vec<_> =
             command.get_arguments().map(|arg| (arg.get_id().to_string(), arg.is_positional())).collect();
-        let mut filled = command.override_usage(None::<&str>); // it says STORE
+        let mut filled = command.override_usage(None::<&str>); // the override names STORE
         for (name, is_positional) in names {
             filled = match (name.as_str(), is_positional, &self.family) {
                 ("store", true, _) => filled.mut_arg(name, |arg| {
@@ -255,11 +258,13 @@ impl Lines {
         filled.mut_subcommands(|sub| self.fill_in(sub))
     }
 
-    /// Runs a line; its exit code, or `None` to end the shell.
+    /// Runs a line and returns its exit status; `None` ends the shell.
     fn run(&mut self, line: &str, interrupt: Option<&Interrupt>) -> Option<u8> {
         let line = line.get(..system::without_newline(line.as_bytes()).len()).unwrap_or(line);
         let Some(words) = shlex::split(line) else {
-            return Some(report(usage("a quote is not closed, or the line ends with a backslash")));
+            return Some(report(usage(
+                "a quote is not closed, or the line ends with a backslash: quote words as in sh",
+            )));
         };
         let Some(first) = words.first().cloned() else { return Some(0) };
         let matches = match self.definition().try_get_matches_from(words) {
@@ -293,7 +298,7 @@ impl Lines {
         }
         if common.json && (common.hex || common.base64) {
             return Some(report(usage(
-                "--json cannot be used with --hex and --base64, which it has fields for",
+                "--json cannot be combined with --hex or --base64: it has fields such as key_base64",
             )));
         }
         if common.color == Color::Auto {
@@ -302,13 +307,13 @@ impl Lines {
         let mut context = cli.common.context();
         if !context.secrets.are_given() {
             context.secrets = Rc::clone(&self.secrets);
-        } else if let Err(failure) = context.take_stdin("what the shell reads") {
+        } else if let Err(failure) = context.take_stdin("the lines of the shell") {
             return Some(report(Err(failure)));
         }
         if let Some(interrupt) = interrupt {
             context.out.stop_by(interrupt.clone());
         }
-        Some(cli.command.run_to_the_end(&mut context))
+        Some(cli.command.run_and_report(&mut context))
     }
 
     fn use_family(&mut self, family: Option<String>) -> Result {
@@ -327,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_of_the_shell_are_sound_also_with_a_family() {
+    fn definition_is_consistent_with_and_without_a_family() {
         let mut lines = Lines::for_tests();
         lines.definition().debug_assert();
         lines.family = Some("sessions".to_owned());
@@ -335,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_the_command_with_the_store_filled_in() {
+    fn line_is_the_command_with_the_store_filled_in() {
         let mut lines = Lines::for_tests();
         let parse = |lines: &Lines, line: &str| {
             let matches = lines.definition().try_get_matches_from(shlex::split(line).unwrap()).unwrap();

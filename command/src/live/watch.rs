@@ -1,4 +1,4 @@
-//! `watch`: a view of the whole screen.
+//! `watch`: a live full-screen view.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -15,30 +15,29 @@ use crate::place::StoreArgs;
 use crate::progress::Interrupt;
 use crate::times;
 
-/// How often the screen is drawn anew: countdowns go on between two looks.
+/// Time between frames; countdowns advance between samples.
 const FRAME: Duration = Duration::from_millis(250);
 
-/// Watch a store: keys, rates, bytes, and what expires next
+/// Show a live view: keys, rates, sizes, next expiries
 ///
-/// A view of the whole screen, until q, Esc or Ctrl-C. It changes nothing, and takes no more than a twentieth of the
-/// time: what is large is counted less often, and the ends of keys up to 10 000 for each family ("10 000+").
+/// A full-screen view, until q, Esc or Ctrl-C. It only reads, and reads at most a twentieth of the time: large families are
+/// counted less often, and expiry times up to 10 000 per family (shown as "10 000+").
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What another program can know of a store: rates of keys and bytes are the differences of two looks, so \
-a key put and deleted in between is not seen; commits are counted in WAL mode only, and not on a server, of which \
-the sizes of its tables are shown. Reads are not seen at all.
+    after_help = "Rates are differences between samples: a key that is put and deleted in between is not counted. Commits \
+are counted in WAL mode only. For a store on a server, table sizes are shown. Reads are not counted.
 
-The arrow keys, PgUp and PgDn scroll the families. For programs, or without a terminal: kvstore info STORE --json"
+The arrow keys, PgUp and PgDn scroll the families. For programs, use kvstore info STORE --json"
 )]
 pub struct WatchArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// How long to wait between two looks
+    /// Time between samples
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = times::parse_duration)]
     interval: Duration,
 }
 
-/// The whole screen; as it was, when it is dropped. (Ratatui sees to it after a panic.)
+/// The alternate screen; dropping it restores the terminal. (After a panic, ratatui restores it.)
 struct Screen(DefaultTerminal);
 
 impl Drop for Screen {
@@ -51,13 +50,12 @@ impl WatchArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         if context.out.json || !context.out.is_terminal || !std::io::stdin().is_terminal() {
             return usage(format!(
-                "watch needs a terminal, of which it takes the whole screen: \"kvstore info {} --json\" says once what \
-                 it shows",
+                "watch needs a terminal: \"kvstore info {} --json\" prints similar data once",
                 crate::place::shown(std::path::Path::new(&self.store.store))
             ));
         }
         if self.interval < Duration::from_millis(50) {
-            return usage("the interval must be at least 50ms");
+            return usage("--interval must be at least 50ms");
         }
         let path = self.store.path()?;
         let looking = Looking::start(&path, &self.store.open, &context.secrets, self.interval)?;
@@ -81,7 +79,7 @@ impl WatchArgs {
     }
 }
 
-/// Does what a key asks for; `false`: to end.
+/// Handles a key; returns `false` to quit.
 fn goes_on(event: &Event, shown: &mut Shown) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else { return true };
     match code {

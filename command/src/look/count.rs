@@ -11,47 +11,47 @@ use crate::json::Object;
 use crate::output::{self, DIM, Output};
 use crate::place::{For, StoreArgs};
 use crate::progress::Progress;
-use crate::range::RangeArgs;
+use crate::range::ListedArgs;
 use crate::time::ends;
 
-/// Count keys: live ones, dead ones, all
+/// Count live and expired keys
 ///
-/// Of every family, or one. Dead keys have expired and are still in the store. All from one moment. Piped: the three
-/// numbers with tabs between them; if several families are counted, a line for each before that, with its name behind
-/// the numbers. As JSON a line for each family.
+/// Counts the keys of all families, or of one, in one snapshot. Expired keys are those that have not been purged yet.
+/// In a pipe: live, expired and total, tab-separated, in a line per family that ends with the family's name, and a last
+/// line with the sums (for one family, only the numbers). With --json, one object per family.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore count app.db
-  kvstore count app.db --prefix session: -f web
-  kvstore count app.db | tail -n 1 | cut -f1     all that live")]
+  kvstore count app.db session: -f web           keys that start with \"session:\"
+  kvstore count app.db | tail -n 1 | cut -f1     live keys of all families")]
 pub struct CountArgs {
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
-    range: RangeArgs,
-    /// Only the keys of this family
+    range: ListedArgs,
+    /// Only this family [default: all]
     #[arg(short, long, value_name = "NAME")]
     family: Option<String>,
 }
 
-/// Keys of a family, or of all.
+/// The keys of a family, or the sum over families.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     live: u64,
-    dead: u64,
+    expired: u64,
 }
 
 impl Counted {
     fn total(self) -> u64 {
-        self.live + self.dead
+        self.live + self.expired
     }
 
     fn line(self) -> String {
-        format!("{}\t{}\t{}", self.live, self.dead, self.total())
+        format!("{}\t{}\t{}", self.live, self.expired, self.total())
     }
 
     fn columns(self, name: &str) -> Vec<String> {
-        let numbers = [self.live, self.dead, self.total()].map(output::count);
+        let numbers = [self.live, self.expired, self.total()].map(output::count);
         [name.to_owned()].into_iter().chain(numbers).collect()
     }
 }
@@ -76,7 +76,7 @@ impl CountArgs {
             return count_range(store, family, range);
         }
         let live = family.count_live()?;
-        Ok(Counted { live, dead: family.count()?.saturating_sub(live) })
+        Ok(Counted { live, expired: family.count()?.saturating_sub(live) })
     }
 }
 
@@ -84,29 +84,31 @@ fn print(out: &mut Output, counted: &[(String, Counted)]) -> Result<()> {
     if out.json {
         for (name, keys) in counted {
             let mut object = Object::new();
-            object.text("family", name).number("live", keys.live).number("dead", keys.dead);
+            object.text("family", name).number("live", keys.live).number("expired", keys.expired);
             out.object(object.number("total", keys.total()))?;
         }
         return Ok(());
     }
     let sum = counted.iter().fold(Counted::default(), |sum, (_, keys)| Counted {
         live: sum.live + keys.live,
-        dead: sum.dead + keys.dead,
+        expired: sum.expired + keys.expired,
     });
     let name = |name: &str| Form::Text.show(name.as_bytes()).into_owned();
     match (counted, out.is_terminal) {
         ([_], true) => {
-            let rest = match sum.dead {
+            let rest = match sum.expired {
                 0 => String::new(),
-                dead => format!(", {} dead, {} in all", output::count(dead), output::count(sum.total())),
+                expired => {
+                    format!(" live, {} expired, {} total", output::count(expired), output::count(sum.total()))
+                }
             };
             let rest = out.paint(DIM, rest);
             out.line(format!("{}{rest}", output::keys(sum.live)))?;
         }
         (families, true) => {
             let rows = families.iter().map(|(family, keys)| keys.columns(&name(family)));
-            let rows = rows.chain([sum.columns("in all")]);
-            out.line(table(&["FAMILY", "KEYS", "DEAD", "TOTAL"], &[1, 2, 3], rows))?;
+            let rows = rows.chain([sum.columns("total")]);
+            out.line(table(&["FAMILY", "KEYS", "EXPIRED", "TOTAL"], &[1, 2, 3], rows))?;
         }
         ([_], false) => out.line(sum.line())?,
         (families, false) => {
@@ -119,11 +121,11 @@ fn print(out: &mut Output, counted: &[(String, Counted)]) -> Result<()> {
     Ok(())
 }
 
-/// Live and dead keys of a range.
+/// Counts the live and the expired keys of a range.
 fn count_range(store: &Store, family: &Family, range: &KeyRange) -> Result<Counted> {
     let now_ms = store.now_ms();
     let mut progress = Progress::new("counting", None);
-    let (mut live, mut dead) = (0, 0);
+    let (mut live, mut expired) = (0, 0);
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
     cursor.first()?;
     loop {
@@ -138,9 +140,9 @@ fn count_range(store: &Store, family: &Family, range: &KeyRange) -> Result<Count
     loop {
         let fetched = cursor.fetch(usize::MAX)?;
         if fetched.len() == 0 {
-            return Ok(Counted { live, dead });
+            return Ok(Counted { live, expired });
         }
-        dead += fetched.filter(|entry| range.contains(entry.key)).count() as u64;
-        progress.set(live + dead);
+        expired += fetched.filter(|entry| range.contains(entry.key)).count() as u64;
+        progress.set(live + expired);
     }
 }

@@ -1,4 +1,4 @@
-//! `families`: the list, and making, setting, dropping them.
+//! `families`: list, create, configure and drop families.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::output;
 use crate::place::{self, DEFAULT, For, StoreArgs};
 use crate::times;
 
-/// List families; create, set and drop them
+/// List, create, configure and drop families
 ///
-/// Piped, with tabs: name, live keys, default TTL in milliseconds or "none", "on" or "off" for the tracking of write
-/// times, when it was made in milliseconds since 1970. A store whose file has the name of one of the commands below is
-/// given as ./create.
+/// A family is a separate key space in a store (also called column family); every store has the family "default". In a
+/// pipe, the list has tab-separated fields: name, live keys, default TTL in milliseconds or "none", write tracking "on"
+/// or "off", creation time in milliseconds since 1970. If the store's file is named like a command below, write ./create.
 #[derive(Debug, Args)]
 #[command(mut_arg("timeout", |timeout| timeout.global(true)), after_help = "Examples:
   kvstore families app.db
@@ -35,38 +35,38 @@ pub struct FamiliesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a family; the store, too, if it is not there
+    /// Create a family, and the store if it does not exist
     #[command(override_usage = "kvstore families [STORE] create [OPTIONS] <NAME>")]
     Create {
-        /// Its name
+        /// Name of the family
         name: String,
-        /// The TTL that plain writes give
+        /// Default TTL: given to keys that are written without one
         #[arg(short, long, value_name = "DURATION", value_parser = times::parse_ttl)]
         ttl: Option<Duration>,
-        /// Track when keys are written
+        /// Track the write time of keys, as "kvstore sweep" needs
         #[arg(long)]
         track: bool,
     },
     /// Change the settings of a family
     #[command(
-        override_usage = "kvstore families [STORE] set [OPTIONS] <NAME> <--ttl <DURATION>|--track <WHETHER>>",
+        override_usage = "kvstore families [STORE] set [OPTIONS] <NAME> <--ttl <DURATION>|--track <on|off>>",
         arg_required_else_help = true,
         group = ArgGroup::new("setting").args(["ttl", "track"]).required(true).multiple(true)
     )]
     Set {
-        /// Its name
+        /// Name of the family
         name: String,
-        /// The TTL that plain writes give from now on; "none": they give none
+        /// New default TTL, for later writes; "none" removes it
         #[arg(short, long, value_name = "DURATION", value_parser = parse_default_ttl)]
         ttl: Option<DefaultTtl>,
-        /// Track when keys are written. Either looks at every row: on, keys count as written now; off, all is forgotten
-        #[arg(long, value_enum, value_name = "WHETHER")]
+        /// Track the write time of keys. Rewrites every row: "on" sets all write times to now, "off" deletes them
+        #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
         track: Option<Switch>,
     },
-    /// Drop a family with everything in it
+    /// Drop a family and all its keys
     #[command(override_usage = "kvstore families [STORE] drop [OPTIONS] <NAME>")]
     Drop {
-        /// Its name
+        /// Name of the family
         name: String,
     },
 }
@@ -77,7 +77,7 @@ struct DefaultTtl(Option<Duration>);
 fn parse_default_ttl(word: &str) -> std::result::Result<DefaultTtl, String> {
     match word {
         "none" => Ok(DefaultTtl(None)),
-        _ => times::parse_ttl(word).map(|ttl| DefaultTtl(Some(ttl))).map_err(|e| format!("{e}; or none")),
+        _ => times::parse_ttl(word).map(|ttl| DefaultTtl(Some(ttl))).map_err(|e| format!("{e}, or none")),
     }
 }
 
@@ -102,7 +102,7 @@ impl FamiliesArgs {
         let for_people = context.out.is_for_people();
         let mut rows = Vec::new();
         let mut families = store.info()?.families;
-        families.sort_by_key(|family| family.name != DEFAULT); // the others stay in their order
+        families.sort_by_key(|family| family.name != DEFAULT); // a stable sort
         for info in families {
             let live = place::family(&store, &info.name)?.count_live()?;
             if for_people {
@@ -114,7 +114,7 @@ impl FamiliesArgs {
             }
         }
         if for_people {
-            let names = ["FAMILY", "KEYS", "DEFAULT TTL", "TRACKING", "MADE"];
+            let names = ["FAMILY", "KEYS", "DEFAULT TTL", "TRACKING", "CREATED"];
             context.out.line(table(&names, &[1, 2], rows))?;
         }
         Ok(Answer::Yes)
@@ -123,7 +123,9 @@ impl FamiliesArgs {
     fn create(&self, context: &mut Context, name: &str, ttl: Option<Duration>, track: bool) -> Result {
         let store = self.store.open(For::Making, &context.secrets)?;
         if store.family(name).is_ok() {
-            return Err(Failure::Missing(format!("family \"{name}\" is there already: \"set\" changes it")));
+            return Err(Failure::Missing(format!(
+                "family \"{name}\" exists already: use \"set\" to change its settings"
+            )));
         }
         store.transaction(|_| {
             let family = store.create_family(name)?;
@@ -157,16 +159,16 @@ impl FamiliesArgs {
         if name == DEFAULT {
             let path = place::shown(&self.store.path()?);
             return usage(format!(
-                "every store has the family \"default\", which cannot be dropped: \"kvstore del {path} --all\" removes its keys"
+                "the family \"default\" cannot be dropped: \"kvstore del {path} --all\" removes its keys"
             ));
         }
         let store = self.store.open(For::Writing, &context.secrets)?;
-        // The handle is closed again: with one a family cannot be dropped.
+        // A family with an open handle cannot be dropped, so this handle must not outlive the count.
         let keys = match asks(context.yes) {
             true => place::family(&store, name)?.count_live()?,
             false => 0,
         };
-        let what = format!("family \"{name}\" with {} will be dropped", output::keys(keys));
+        let what = format!("This drops family \"{name}\" with {}", output::keys(keys));
         if !confirm(&what, context.yes)? {
             return Ok(Answer::No);
         }
@@ -178,7 +180,7 @@ impl FamiliesArgs {
     }
 }
 
-/// Says what a family is now, to programs.
+/// With `--json`, prints the settings of a family.
 fn report(context: &mut Context, store: &Store, name: &str) -> Result {
     if context.out.json {
         let family = place::family(store, name)?;

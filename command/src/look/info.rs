@@ -1,4 +1,4 @@
-//! `info`: one screen about a store.
+//! `info`: a summary of a store.
 
 use std::cmp::Reverse;
 
@@ -10,45 +10,46 @@ use crate::bytes::Form;
 use crate::cli::Context;
 use crate::failure::{Answer, Result};
 use crate::json::Object;
-use crate::output::{BOLD, DIM, WARN, count, keys, size};
+use crate::output::{BOLD, DIM, WARN, count, size};
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Spinner;
 use crate::system;
 use crate::times;
 
-/// What a store is, and what is in it: one screen
+/// Show format, sizes, families and key counts
 ///
-/// File, format, engine; what data, large values, indexes, the WAL and free pages take; the families with their keys. Of a
-/// store on a server: which version it has, whether the connection has TLS, and what the tables take there. All from one
-/// moment, whoever writes meanwhile. Piped: a name, a tab and a value a line, sizes in bytes, times in milliseconds; lines
-/// of a family begin with "family", a tab and its name, those of a server with "server" and a tab.
+/// Reads one snapshot. For a file: format, engine, and the space taken by rows, indexes, the WAL and free pages. For a
+/// store on a server: its version, whether the connection uses TLS, and table sizes. In a pipe, each line is a name and
+/// a value separated by a tab, with sizes in bytes and times in milliseconds; lines about a family start with "family"
+/// and its name, lines about a server with "server".
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore info app.db
   kvstore info app.db --json | jq .families[].live
-  kvstore info huge.db --quick                    counts no keys
+  kvstore info huge.db --quick                    without key counts
   kvstore info \"postgresql://app@db/app\"          a store on a server")]
 pub struct InfoArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Count no keys, which reads all pages that have some
+    /// Do not count keys, which would read all their pages
     #[arg(short, long)]
     quick: bool,
 }
 
-/// How many keys a family has.
+/// Key counts of a family.
 #[derive(Debug, Clone, Copy)]
 struct Keys {
     live: u64,
-    dead: u64,
-    /// Of the live ones.
+    /// Expired, not purged.
+    expired: u64,
+    /// Live keys with a TTL.
     with_ttl: u64,
 }
 
-/// What is shown.
+/// The data to print.
 struct Shown {
     info: StoreInfo,
-    /// Of each family; `None`: they were not counted.
+    /// By family; `None` if not counted.
     keys: Vec<Option<Keys>>,
     now_ms: i64,
     is_encrypted: bool,
@@ -71,7 +72,7 @@ impl InfoArgs {
     }
 
     fn look(&self, store: &Store) -> Result<Shown> {
-        let _spinner = Spinner::new("looking");
+        let _spinner = Spinner::new("reading");
         let info = store.info()?;
         let mut keys = Vec::new();
         for FamilyInfo { name, .. } in &info.families {
@@ -88,8 +89,8 @@ impl InfoArgs {
 fn count_keys(store: &Store, name: &str) -> Result<Keys> {
     let family = place::family(store, name)?;
     let (live, all) = (family.count_live()?, family.count()?);
-    let dead = all.saturating_sub(live);
-    Ok(Keys { live, dead, with_ttl: family.count_with_ttl()?.saturating_sub(dead) })
+    let expired = all.saturating_sub(live);
+    Ok(Keys { live, expired, with_ttl: family.count_with_ttl()?.saturating_sub(expired) })
 }
 
 pub fn eviction(eviction: Eviction) -> &'static str {
@@ -113,43 +114,39 @@ impl Shown {
         self.info.path.as_deref().map(system::path).unwrap_or_default()
     }
 
-    /// The families with their keys, if these were counted.
+    /// Returns the families with their key counts.
     fn families(&self) -> impl Iterator<Item = (&FamilyInfo, Option<Keys>)> {
         self.info.families.iter().zip(self.keys.iter().copied())
     }
 
-    /// What the families take together of a sort, if that is known.
+    /// Sums one kind of size over the families; `None` if it is not known.
     fn sum(&self, part: fn(kvstore::FamilySizes) -> u64) -> Option<u64> {
         self.info.families.iter().map(|family| family.sizes.map(part)).sum()
     }
 
-    /// What could be done, with the command that does it.
+    /// Returns recommendations, each with the command that carries it out.
     fn hints(&self) -> Vec<String> {
         let info = &self.info;
         let mut hints = Vec::new();
-        let dead: u64 = self.families().filter_map(|(_, keys)| keys).map(|keys| keys.dead).sum();
-        if dead > 0 {
-            hints.push(format!(
-                "purge removes {} that {} expired",
-                keys(dead),
-                if dead == 1 { "has" } else { "have" }
-            ));
+        let expired: u64 = self.families().filter_map(|(_, keys)| keys).map(|keys| keys.expired).sum();
+        if expired > 0 {
+            hints.push(format!("\"kvstore purge\" removes {} expired {}", count(expired), plural(expired)));
         }
         if info.server.is_some() {
-            return hints; // what is below is about a file
+            return hints; // the others are about files
         }
-        // Some free pages are what a store lives with.
+        // A store in use always has some free pages.
         if info.free_bytes > info.file_bytes / 8 && info.free_bytes > 16 * info.page_size {
-            hints.push(format!("compact gives {} back", size(info.free_bytes)));
+            hints.push(format!("\"kvstore compact\" returns {} to the file system", size(info.free_bytes)));
         }
         if info.wal_pending_bytes > LONG_WAL {
             hints.push(format!(
-                "the WAL is long: {} wait for a checkpoint, which a reader that stays may hold up",
+                "the WAL has grown: {} wait for a checkpoint, which a long read transaction may be blocking",
                 size(info.wal_pending_bytes)
             ));
         } else if info.wal_bytes > 2 * LONG_WAL {
             hints.push(format!(
-                "the WAL is {} long, and not in use: checkpoint cuts it",
+                "the WAL file has {}, all unused: \"kvstore checkpoint\" truncates it",
                 size(info.wal_bytes)
             ));
         }
@@ -157,16 +154,19 @@ impl Shown {
             && used(info) > limit.max_bytes / 100 * 95
         {
             hints.push(match limit.eviction {
-                Eviction::None => "the store is nearly at its limit: writes will fail".to_owned(),
-                _ => "the store is at its limit: what is written removes other keys".to_owned(),
+                Eviction::None => {
+                    "the store is close to its size limit, where writes fail: raise it with \"kvstore limit\""
+                        .to_owned()
+                }
+                _ => "the store is close to its size limit, where writes evict other keys".to_owned(),
             });
         }
         if info.other_bytes.is_none() {
             hints.push(match kvstore::engine() {
                 "btree" => {
-                    "what the tables take cannot be told: another program has written the file anew, without auto-vacuum"
+                    "the sizes of tables are not known: another program has rewritten the file without auto-vacuum"
                 }
-                _ => "what the tables take cannot be told by this build: it has the sql engine, and no dbstat",
+                _ => "the sizes of tables are not known: this build has the sql engine and no dbstat",
             }.to_owned());
         }
         hints
@@ -215,7 +215,7 @@ impl Shown {
         };
     }
 
-    /// The numbers of a family, by the names they have for programs. On a server nobody knows what one takes.
+    /// Returns the named numbers of a family. On a server the size of a single family is not known.
     fn numbers(
         &self,
         family: &FamilyInfo,
@@ -225,7 +225,7 @@ impl Shown {
         numbers(family, keys).into_iter().filter(move |(name, _)| is_in_a_file || !name.ends_with("_bytes"))
     }
 
-    /// The sizes, by the names they have for programs.
+    /// Returns the sizes and their names in the output for programs.
     fn sizes(&self) -> [(&'static str, Option<u64>); 11] {
         let info = &self.info;
         [
@@ -243,7 +243,7 @@ impl Shown {
         ]
     }
 
-    /// For programs: a name, a tab and a value a line. What is not known is left out.
+    /// The output in a pipe: a name, a tab and a value per line. Unknown values are left out.
     fn lines(&self) -> Vec<String> {
         let info = &self.info;
         let mut lines = vec![
@@ -285,19 +285,19 @@ impl Shown {
         lines
     }
 
-    /// For people.
+    /// Prints the output on a terminal.
     fn print(&self, context: &mut Context) -> Result<()> {
         let (info, out) = (&self.info, &mut context.out);
         let title = out.paint(BOLD, system::on_one_line(&self.path()));
         out.line(title)?;
-        let by = info.created_by.as_deref().map(|by| format!(", made by {by}")).unwrap_or_default();
+        let by = info.created_by.as_deref().map(|by| format!(", created by {by}")).unwrap_or_default();
         let format = format!("version {}{}", info.format_version, Form::Text.show(by.as_bytes()));
         let (rows, sizes) = match &info.server {
             Some(server) => {
                 let mut rows = rows_of_server(server);
                 rows.insert(0, ("format", format));
                 let sizes = server.sizes.map(|sizes| {
-                    [("rows", sizes.rows), ("indexes", sizes.indexes), ("all tables", sizes.total)]
+                    [("rows", sizes.rows), ("indexes", sizes.indexes), ("total", sizes.total)]
                         .map(|(name, bytes)| (name, Some(bytes), String::new()))
                         .to_vec()
                 });
@@ -319,9 +319,9 @@ impl Shown {
             }
         }
         out.line("")?;
-        let mut names = vec!["FAMILY", "KEYS", "WITH TTL", "DEAD", "NEXT EXPIRY", "DEFAULT TTL"];
+        let mut names = vec!["FAMILY", "KEYS", "WITH TTL", "EXPIRED", "NEXT EXPIRY", "DEFAULT TTL"];
         names.extend(info.server.is_none().then_some("SIZE"));
-        // One screen: the largest ones, if there are many.
+        // If there are many families, only the largest: the output should fit on a screen.
         let mut families: Vec<_> = self.families().collect();
         let more = families.len().saturating_sub(FAMILIES);
         if more > 0 {
@@ -331,8 +331,8 @@ impl Shown {
         let rows = families.into_iter().map(|(family, keys)| self.columns(family, keys));
         out.line(table(&names, &[1, 2, 3, 4, 5, 6], rows))?;
         if more > 0 {
-            let more = out
-                .paint(DIM, format!("and {} more: \"kvstore families\" lists them all", count(more as u64)));
+            let more =
+                out.paint(DIM, format!("and {} more: \"kvstore families\" lists all", count(more as u64)));
             out.line(more)?;
         }
         for (at, hint) in self.hints().into_iter().enumerate() {
@@ -348,7 +348,7 @@ impl Shown {
             Form::Text.show(family.name.as_bytes()).into_owned(),
             number(|keys| keys.live),
             number(|keys| keys.with_ttl),
-            number(|keys| keys.dead),
+            number(|keys| keys.expired),
             family.next_expiry_ms.map(|ms| times::from_now(ms, self.now_ms)).unwrap_or_default(),
             ttl_ms(family).map(times::duration).unwrap_or_default(),
         ];
@@ -373,7 +373,7 @@ impl Shown {
         ("pages", format!("{} bytes, journal mode {}{encrypted}", self.info.page_size, self.mode()))
     }
 
-    /// What takes room in the file, with a note.
+    /// Returns the parts of the file, each with its size and a note.
     fn rows_of_sizes(&self) -> Vec<(&'static str, Option<u64>, String)> {
         let info = &self.info;
         let mut sizes = vec![
@@ -386,7 +386,7 @@ impl Shown {
             ("free", Some(info.free_bytes), share(info.free_bytes, info.file_bytes)),
         ];
         if info.journal_mode == Some(JournalMode::Wal) {
-            let pending = format!("{} to be written back", size(info.wal_pending_bytes));
+            let pending = format!("{} to be checkpointed", size(info.wal_pending_bytes));
             let pending = if info.wal_pending_bytes > 0 { pending } else { String::new() };
             sizes.push(("WAL", Some(info.wal_bytes), pending));
         }
@@ -441,19 +441,23 @@ fn lines_of_server(server: &ServerInfo) -> Vec<String> {
 
 fn rows_of_server(server: &ServerInfo) -> Vec<(&'static str, String)> {
     let shown = |text: &str| Form::Text.show(text.as_bytes()).into_owned();
-    let standby = if server.is_standby { ", a standby, which only reads" } else { "" };
+    let standby = if server.is_standby { ", read-only standby" } else { "" };
     vec![
         ("server", format!("PostgreSQL {}{standby}; kvstore {}", shown(&server.version), kvstore::VERSION)),
         ("schema", format!("{} in database {}", shown(&server.schema), shown(&server.database))),
-        ("connection", server.tls.as_deref().map_or_else(|| "without TLS".to_owned(), shown)),
+        ("connection", server.tls.as_deref().map_or_else(|| "no TLS".to_owned(), shown)),
     ]
 }
 
-/// Families that one screen has room for.
+/// Maximum number of families in the table.
 const FAMILIES: usize = 12;
 
-/// A WAL is long that is longer than a store lets it become by itself: twice 4000 pages of 4096 bytes.
+/// A longer WAL is worth a hint: checkpoints keep it below half of this, 4000 pages of 4096 bytes.
 const LONG_WAL: u64 = 32 << 20;
+
+fn plural(keys: u64) -> &'static str {
+    if keys == 1 { "key" } else { "keys" }
+}
 
 fn used(info: &StoreInfo) -> u64 {
     info.file_bytes.saturating_sub(info.free_bytes)
@@ -467,13 +471,13 @@ fn ttl_ms(family: &FamilyInfo) -> Option<u64> {
     family.default_ttl.and_then(|ttl| u64::try_from(ttl.as_millis()).ok())
 }
 
-/// The numbers of a family, by the names they have for programs.
+/// Returns the numbers of a family and their names in the output for programs.
 fn numbers(family: &FamilyInfo, keys: Option<Keys>) -> [(&'static str, Option<i128>); 10] {
     let number = |number: fn(Keys) -> u64| keys.map(|keys| number(keys).into());
     let bytes = |part: fn(kvstore::FamilySizes) -> u64| family.sizes.map(|sizes| part(sizes).into());
     [
         ("live", number(|keys| keys.live)),
-        ("dead", number(|keys| keys.dead)),
+        ("expired", number(|keys| keys.expired)),
         ("with_ttl", number(|keys| keys.with_ttl)),
         ("next_expiry_ms", family.next_expiry_ms.map(Into::into)),
         ("default_ttl_ms", ttl_ms(family).map(Into::into)),

@@ -9,51 +9,51 @@ use crate::bytes::Form;
 use crate::cli::Context;
 use crate::failure::{Answer, Result};
 use crate::json::Object;
-use crate::output::{BOLD, DIM, size};
+use crate::output::{BOLD, DIM, note, size};
 use crate::place::{FamilyArgs, For, StoreArgs};
-use crate::range::RangeArgs;
+use crate::range::ListedArgs;
 use crate::times;
 
-/// On a terminal, so many bytes of a value are shown.
+/// Bytes of a value shown on a terminal.
 const SHOWN: usize = 160;
 
 #[derive(Debug, Args)]
 struct RowsArgs {
     #[command(flatten)]
-    range: RangeArgs,
-    /// Keys that have expired and are still in the store, in the order of their ends
-    #[arg(long, help_heading = "Which keys")]
+    range: ListedArgs,
+    /// Only expired keys that have not been purged, in order of expiry
+    #[arg(long, help_heading = "Key selection")]
     expired: bool,
     /// Only keys without a TTL
-    #[arg(long, conflicts_with = "expired", help_heading = "Which keys")]
+    #[arg(long, conflicts_with = "expired", help_heading = "Key selection")]
     no_ttl: bool,
-    /// From the last to the first
-    #[arg(short, long, conflicts_with = "expired", help_heading = "Which keys")]
+    /// In descending order
+    #[arg(short, long, conflicts_with = "expired", help_heading = "Key selection")]
     reverse: bool,
-    /// So many at most
-    #[arg(short = 'n', long, value_name = "NUMBER", help_heading = "Which keys")]
+    /// At most N keys
+    #[arg(short = 'n', long, value_name = "N", help_heading = "Key selection")]
     limit: Option<u64>,
     #[command(flatten)]
     family: FamilyArgs,
 }
 
-/// List keys, in their order
+/// List keys in order
 ///
-/// With -l, for each key the size of its value, the time it has still to live, and, in a family that tracks write times,
-/// how long ago it was written. Piped, with tabs: the key, bytes, milliseconds left (or "never"), milliseconds of age.
+/// With --long, also the size of the value, the time left, and the age in a family that tracks write times. In a pipe,
+/// --long prints tab-separated fields: key, bytes, milliseconds left (or "never"), milliseconds since the write.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  kvstore ls app.db --prefix user: -l
+  kvstore ls app.db user: -l                  keys that start with \"user:\"
   kvstore ls app.db --from 2026-07 --to 2026-08 -f log
-  kvstore ls app.db --reverse --limit 10      the last ten
-  kvstore ls app.db --no-ttl                  what stays for ever
-  kvstore ls app.db --expired                 what a purge would remove")]
+  kvstore ls app.db --reverse --limit 10      the last ten keys
+  kvstore ls app.db --no-ttl                  keys that never expire
+  kvstore ls app.db --expired                 keys that a purge would remove")]
 pub struct LsArgs {
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
     rows: RowsArgs,
-    /// With size, time left and age
+    /// Also print size, time left and age
     #[arg(short, long)]
     long: bool,
 }
@@ -70,13 +70,13 @@ impl LsArgs {
     }
 }
 
-/// Print keys with their values, in the order of the keys
+/// Print keys and values in key order
 ///
-/// Piped, with a tab between them, and both on one line, with escapes (or in hex or base64). On a terminal long values
-/// are cut. Of expired keys no values are shown.
+/// One entry per line, key and value separated by a tab, special characters escaped (or in hex or base64). On a
+/// terminal, long values are truncated. Values of expired keys are not printed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  kvstore scan app.db --prefix user:
+  kvstore scan app.db user:
   kvstore scan app.db --json | jq -r .value
   kvstore scan app.db --base64 | while IFS=$'\\t' read -r key value; do ...; done")]
 pub struct ScanArgs {
@@ -84,7 +84,7 @@ pub struct ScanArgs {
     store: StoreArgs,
     #[command(flatten)]
     rows: RowsArgs,
-    /// Only the keys
+    /// Print keys only
     #[arg(short, long)]
     keys: bool,
 }
@@ -98,7 +98,7 @@ impl ScanArgs {
     }
 }
 
-/// What is shown of each key.
+/// The columns of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Keys,
@@ -116,7 +116,7 @@ fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, 
     if shape == Shape::Keys {
         cursor = cursor.keys_only();
     }
-    // Of a walk in the order of ends, the keys that are asked for are among others.
+    // A scan in order of expiry also visits keys outside the range.
     let wanted: Option<&KeyRange> = Some(&range).filter(|_| rows.expired && rows.range.is_given());
     let mut left = rows.limit.unwrap_or(u64::MAX);
     let mut shown = false;
@@ -125,7 +125,7 @@ fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, 
         cursor.first()?;
     }
     while left > 0 {
-        // Of those that are passed over, more are to be read than are wanted.
+        // With a filter, more keys must be read than are printed.
         let most = if rows.no_ttl { usize::MAX } else { usize::try_from(left).unwrap_or(usize::MAX) };
         let fetched = cursor.fetch(most)?;
         if fetched.len() == 0 {
@@ -150,33 +150,37 @@ fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, 
         lines.text.clear();
     }
     if !shown && context.out.is_for_people() {
-        hint(store, family)?;
+        hint_if_empty(store, family)?;
+        if let Some(pattern) = rows.range.prefix().filter(|prefix| prefix.ends_with('*')) {
+            note(&format!("\"{pattern}\" is a prefix, not a pattern: leave out the '*'"));
+        }
     }
     Ok(Answer::Yes)
 }
 
-/// Where the keys may be that somebody looks for in an empty default family.
-fn hint(store: &Store, family: &Family) -> Result<()> {
+/// If the default family is empty and others exist, suggests to name one of them.
+fn hint_if_empty(store: &Store, family: &Family) -> Result<()> {
     let others = store.family_names()?.len();
     let is_default = family.name() == store.default_family().name();
     if is_default && others > 0 && !family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
-        let others = if others == 1 { "another one".to_owned() } else { format!("{others} others") };
+        let others =
+            if others == 1 { "one more family".to_owned() } else { format!("{others} more families") };
         say!(
-            "kvstore: family \"default\" is empty, but the store has {others}: name one with -f; \"kvstore families\" lists \
-             them"
+            "kvstore: family \"default\" is empty, but the store has {others}: select one with -f; \"kvstore families\" \
+             lists them"
         );
     }
     Ok(())
 }
 
-/// Lines that are made ready: nothing is allocated for one of them.
+/// Formats lines into one buffer, without an allocation per line.
 struct Lines<'f> {
     family: &'f Family,
     shape: Shape,
     form: Form,
     json: bool,
     for_people: bool,
-    /// Around what is beside the key and the value.
+    /// Escape sequences that switch dimmed text on and off.
     dim: (String, String),
     now_ms: i64,
     text: Vec<u8>,
@@ -200,7 +204,7 @@ impl<'f> Lines<'f> {
         }
     }
 
-    /// What the columns of a long list are, for people.
+    /// The header of a long listing on a terminal.
     fn head(context: &Context, shape: Shape) -> Option<String> {
         let Shape::Long { tracked } = shape else { return None };
         let age = if tracked { format!("  {:>11}", "AGE") } else { String::new() };
@@ -246,7 +250,7 @@ impl<'f> Lines<'f> {
         self.text.push(b'\t');
         match value.get(..SHOWN) {
             Some(start) if self.for_people && value.len() > SHOWN => {
-                // Not in the middle of a letter.
+                // Do not cut inside a UTF-8 sequence.
                 let cut = start.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
                 let kept = if cut < 4 { start.len() - cut } else { start.len() };
                 self.form.write(start.get(..kept).unwrap_or(start), &mut self.text);
@@ -257,7 +261,7 @@ impl<'f> Lines<'f> {
         }
     }
 
-    /// Size, time left and age, before the key.
+    /// Writes size, time left and age before the key.
     fn add_columns(&mut self, entry: Entry<'_>, tracked: bool, written_ms: Option<i64>) {
         let left = match entry.expiry.millis() {
             None => "never".to_owned(),

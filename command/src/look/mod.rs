@@ -1,4 +1,4 @@
-//! What only looks.
+//! Commands that only read.
 
 pub mod count;
 pub mod families;
@@ -8,7 +8,7 @@ pub mod ls;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// Columns for people, with their names above them; these are aligned to the right.
+/// Formats a table with a header for a terminal; the columns in `right` are right-aligned.
 fn table(names: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);

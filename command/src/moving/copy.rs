@@ -1,4 +1,4 @@
-//! `copy`: from store to store.
+//! `copy`: copies a store into another.
 
 use clap::Args;
 use kvstore::{Config, Direction, ErrorKind, KeyRange, MAX_SERVER_KEY_SIZE, Store};
@@ -13,37 +13,36 @@ use crate::place::{For, OpenArgs, open_with, path, shown};
 use crate::progress::{Interrupt, Progress};
 use crate::secret::ToSecretArgs;
 
-/// Copy all families and keys into another store
+/// Copy all families and keys to another store
 ///
-/// With TTLs, write times and the families' settings; each of the two may be a file or on a server, and files may differ in
-/// page size and journal mode. It is one transaction: if anything is wrong, or it is stopped, nothing was copied. A family
-/// of the other store must have no keys. The store's limit is copied into a store that is empty and has none. If TO is
-/// made, it has the password of FROM, unless an option says otherwise. For the same file under another name, "kvstore
-/// backup" is faster.
+/// Copies keys with expiry and write times, and the settings of families. FROM and TO can be files or on a server; files can
+/// differ in page size and journal mode. The copy is one transaction: if it fails or is stopped, nothing was copied.
+/// Families of TO must have no keys. The size limit is copied if TO is empty and has none. A new TO gets the password of
+/// FROM, unless an option gives another. To copy a file as it is, "kvstore backup" is faster.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --resume, the copy is made in many transactions, and what is in TO stays there when it is \
-stopped, killed or cut off: the same command goes on where it was, as often as it takes. A connection that breaks is made \
-anew, and a server that is started again is waited for, for 15 seconds. When it is done, TO has what FROM had when \
-the last run began: what was copied earlier is compared, and what has changed since is written or removed. Until then, \
-others are not to write into these families of TO, in which a family \"copy in progress\" says how far it has come.
+    after_help = "With --resume, the copy uses many transactions. If it is stopped, killed or disconnected, the copied part \
+stays in TO, and the same command continues; a broken connection is first retried for 15 seconds. When it completes, TO \
+has the state that FROM had at the start of the last run: keys that were copied earlier are compared, and rewritten or \
+removed if they have changed. Until then, other programs must not write to these families of TO. A family \"copy in \
+progress\" in TO stores the position.
 
-Exit code 3: one of the stores said no; the text says whether TO has a part of the copy.
+Exit status 3: store error; the message says whether TO has part of the copy.
 
 Examples:
   kvstore copy old.db new.db
-  kvstore copy plain.db encrypted.db --to-password         asks for the new password
-  kvstore copy app.db \"postgresql://app@db/app\"            into a server, all or nothing
-  kvstore copy --resume app.db \"postgresql://app@db/app\"   into a server, over a bad line"
+  kvstore copy plain.db encrypted.db --to-password         asks for a password
+  kvstore copy app.db \"postgresql://app@db/app\"            to a server, all or nothing
+  kvstore copy --resume app.db \"postgresql://app@db/app\"   to a server, over an unreliable network"
 )]
 pub struct CopyArgs {
-    /// The store to copy: a file, or the URL of a server; "-" for the one named by $KVSTORE
+    /// Store to copy: a file or a URL; "-" for $KVSTORE
     #[arg(value_name = "FROM", value_hint = clap::ValueHint::FilePath)]
     from: String,
-    /// The store to copy to: a file, or the URL of a server; it is made if it is not there
+    /// Store to copy to: a file or a URL; created if it does not exist
     #[arg(value_name = "TO", value_hint = clap::ValueHint::FilePath)]
     to: String,
-    /// Copy in steps, and go on with a copy that was cut off
+    /// Copy in steps, and continue an interrupted copy
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -54,7 +53,7 @@ pub struct CopyArgs {
 
 impl CopyArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        // A memory map would count as memory, as much as the stores are long.
+        // No memory map: its pages would count as memory of the process, up to the size of the stores.
         let config = || Config::new().mmap_size(0).cache_pages(1500);
         if self.secret.reads_stdin() {
             context.take_stdin("the password of TO")?;
@@ -65,8 +64,7 @@ impl CopyArgs {
             && let Some(what) = resume::unfinished(&from)?
         {
             say!(
-                "kvstore: a {what} into {} was not finished, so it has a part of what was to be there: this copies what is \
-                 there",
+                "kvstore: warning: {} is incomplete, because a {what} to it was not finished; copying what it has",
                 shown(&from_path)
             );
         }
@@ -74,7 +72,7 @@ impl CopyArgs {
         let to = open_with(&to_path, For::Making, &self.open, &secrets, config())?;
         if from.is_encrypted()? && !to.is_encrypted()? && !self.secret.to_plain {
             let question = format!(
-                "{} is not encrypted: what is in {} will be in the clear there",
+                "{} is not encrypted: this writes the contents of {} there in plain text",
                 shown(&to_path),
                 shown(&from_path)
             );
@@ -95,9 +93,9 @@ impl CopyArgs {
     }
 }
 
-/// What is said when a copy has failed because of a key that is too long for a server: the library's texts name no keys.
+/// Describes the keys that are too long for a server. (The messages of the library do not contain keys.)
 fn too_long_for_a_server(from: &Store, form: Form, resume: bool) -> Option<String> {
-    /// So much of a key is shown.
+    /// Bytes of a key that are shown.
     const SHOWN: usize = 40;
     let (mut first, mut others) = (None, 0_u64);
     for name in all_families(from).ok()? {
@@ -117,15 +115,16 @@ fn too_long_for_a_server(from: &Store, form: Form, resume: bool) -> Option<Strin
         }
     }
     let (beginning, length, name) = first?;
-    let more = if others == 0 { String::new() } else { format!(", and {} more of that sort", keys(others)) };
+    let more =
+        if others == 0 { String::new() } else { format!(", one of {} that are too long", keys(others + 1)) };
     let stays = match resume {
-        true => "what was copied until now stays, and the same command goes on then",
+        true => "the copied part stays, and the same command continues then",
         false => "nothing was copied",
     };
     Some(format!(
-        "family \"{name}\" has a key of {length} bytes, which begins with {beginning}{more}: a server takes \
-         {MAX_SERVER_KEY_SIZE} bytes\n  running the command again does not help before such keys are written otherwise, or \
-         deleted, in the store that is copied (\"kvstore del\"); {stays}"
+        "family \"{name}\" has a key of {length} bytes that starts with {beginning}{more}: the maximum on a server is \
+         {MAX_SERVER_KEY_SIZE} bytes\n  rename or delete such keys in the store to copy (\"kvstore del\") before another \
+         attempt; {stays}"
     ))
 }
 
@@ -140,7 +139,7 @@ fn at_once(from: &Store, to: &Store, context: &mut Context) -> Result {
     drop(progress);
     let copied = match copied {
         Err(_) if interrupt.came() => return refused("stopped: nothing was copied"),
-        // Wrong about the stores, not about the command line.
+        // An error of the stores, not of the command line.
         Err(e) if e.kind() == ErrorKind::Error => return refused(format!("{e}. Nothing was copied")),
         copied => copied?,
     };
@@ -165,7 +164,7 @@ fn in_steps(from: &Store, to: &Store, context: &mut Context) -> Result {
     drop(progress);
     let copied = match copied {
         Err(_) if interrupt.came() => {
-            return refused("stopped: the same command goes on where it was");
+            return refused("stopped: run the same command again to continue");
         }
         Err(e) => {
             return match Failure::from(e) {
@@ -176,22 +175,19 @@ fn in_steps(from: &Store, to: &Store, context: &mut Context) -> Result {
         Ok(copied) => copied,
     };
     let mut text = format!(
-        "{} are there, in {} families: {} copied by this run",
+        "{} in {} families, {} of them written by this run",
         keys(copied.keys),
         count(copied.families),
         count(copied.written)
     );
     if copied.snapshots > 1 {
         say!(
-            "kvstore: the connection to the store that is copied broke meanwhile: what others wrote there during this run may \
-             be in the copy in part"
+            "kvstore: warning: the connection to FROM broke during this run: the copy is not one snapshot, and may have part of \
+             what was written meanwhile"
         );
     }
     if copied.removed > 0 {
-        text.push_str(&format!(
-            "; {} removed that are not in the other store any more",
-            count(copied.removed)
-        ));
+        text.push_str(&format!("; {} removed that are no longer in FROM", count(copied.removed)));
     }
     let numbers = [
         ("keys", copied.keys),

@@ -1,4 +1,4 @@
-//! `dump`: everything in a store, as text.
+//! `dump`: writes a store as JSON lines.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -13,39 +13,38 @@ use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::output::{count, keys, size};
-use crate::place::{For, StoreArgs, family, must_name_a_file, open_with, shown};
+use crate::place::{For, StoreArgs, family, must_be_creatable, must_name_a_file, open_with, shown};
 use crate::progress::{Interrupt, Progress};
 use crate::system;
 
-/// Rows that are shown at once.
+/// Rows read at a time.
 const ROWS: usize = 512;
 
-/// Write everything as JSON lines, to be loaded again
+/// Write everything as JSON lines, for "kvstore load"
 ///
-/// One snapshot: others go on reading and writing. Expired keys are left out. The format is described in
-/// docs/reference/dump-format.md, and what this version writes every later one loads. The last line has the number of keys, so
-/// that "kvstore load" notices when something is missing.
+/// Writes one snapshot, while other processes read and write. Expired keys are left out. The format is stable: every later
+/// version loads it. The last line has the number of keys, so that "kvstore load" detects a truncated dump.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore dump app.db > app.jsonl
-  kvstore dump app.db -o app.jsonl             the file is there when it is whole
+  kvstore dump app.db -o app.jsonl             creates the file when the dump is complete
   kvstore dump app.db -f sessions --prefix eu: | gzip > sessions.gz
   kvstore dump old.db | kvstore load new.db")]
 pub struct DumpArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Only this family; may be given several times
+    /// Only this family; can be repeated [default: all]
     #[arg(short, long = "family", value_name = "NAME")]
     families: Vec<String>,
-    /// Only keys that begin with this
+    /// Only keys that start with PREFIX
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
-    /// The file to write; a dump that is there is replaced, and no other file; "-" is standard output
+    /// File to write; only an existing dump is replaced; "-" is standard output
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
 }
 
-/// What was dumped.
+/// Counts of a dump.
 struct Dumped {
     families: u64,
     keys: u64,
@@ -59,16 +58,16 @@ impl DumpArgs {
         let path = self.store.path()?;
         let output = self.output.as_ref().filter(|output| output.as_os_str() != "-");
         if let Some(output) = output {
-            let copy = format!("\"kvstore copy {} URL\" copies everything into it", shown(&path));
+            let copy = format!("\"kvstore copy {} URL\" copies to a server", shown(&path));
             must_name_a_file(output, "a dump", &copy)?;
+            must_be_creatable(output)?;
         }
-        // A memory map would count as memory, as much as the store is long.
+        // No memory map: its pages would count as memory of the process, up to the size of the store.
         let store =
             open_with(&path, For::Looking, &self.store.open, &context.secrets, Config::new().mmap_size(0))?;
         if let Some(what) = resume::unfinished(&store)? {
             say!(
-                "kvstore: a {what} into this store was not finished, so it has a part of what was to be there: this dumps \
-                 what is there"
+                "kvstore: warning: the store is incomplete, because a {what} to it was not finished; dumping what it has"
             );
         }
         let Some(to) = output else {
@@ -99,7 +98,7 @@ impl DumpArgs {
         Ok(Answer::Yes)
     }
 
-    /// Gives each line to `write`.
+    /// Passes each line to `write`.
     fn dump(
         &self,
         store: &Store,
@@ -137,7 +136,7 @@ impl DumpArgs {
                         if tracks {
                             written_ms = family.write_time(entry.key)?;
                             if written_ms.is_none() {
-                                total += 1; // expired just now
+                                total += 1; // has expired since
                                 continue;
                             }
                         }
@@ -169,17 +168,17 @@ impl DumpArgs {
     }
 }
 
-/// Whether nothing is lost if a file is replaced by a dump: it is one, or empty.
+/// Returns `true` if the file is empty or a dump, so that it may be replaced.
 fn is_dump(path: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
     File::open(path)?.take(format::BEGIN.len() as u64).read_to_end(&mut begin)?;
     Ok(begin.is_empty() || begin == format::BEGIN)
 }
 
-/// A file that has its name when it is whole; what is no file, such as a pipe, is written to as it is.
+/// A file that gets its name when it is complete. A pipe or device is written to directly.
 struct Target<'p> {
     to: BufWriter<File>,
-    /// The name it has until then, and the one it gets.
+    /// The temporary and the final name.
     names: Option<(PathBuf, &'p Path)>,
 }
 
@@ -192,7 +191,7 @@ impl<'p> Target<'p> {
             name.push(suffix);
             if system::is_one_file(path, Path::new(&name)) {
                 return usage(format!(
-                    "{} belongs to the store itself: dump to another file",
+                    "{} is a file of the store itself: dump to another file",
                     path.display()
                 ));
             }
@@ -203,20 +202,20 @@ impl<'p> Target<'p> {
         }
         if there.is_some() && !is_dump(path).map_err(said)? {
             return usage(format!(
-                "{} is there and is no dump: it would be lost; dump to another file, or remove it first (\"kvstore copy\" puts \
-                 everything into another store)",
+                "{} exists and is not a dump: dump to another file, or remove it first (to copy to another store, use \
+                 \"kvstore copy\")",
                 path.display()
             ));
         }
-        // Symbolic links stay, and what they lead to is replaced.
+        // A symbolic link is kept, and its target replaced.
         let Some(name) = path.file_name() else {
-            return usage(format!("{} is not the name of a file", path.display()));
+            return usage(format!("{} is not a file name: give the name of a file", path.display()));
         };
         let whole = if there.is_some() { fs::canonicalize(path).map_err(said)? } else { path.to_owned() };
         let mut partial = whole.file_name().unwrap_or(name).to_owned();
         partial.push(OsStr::new(&format!(".{}.partial", std::process::id())));
         let partial = whole.with_file_name(partial);
-        // Nobody may read it who may not read the store.
+        // With the permissions of the store.
         let file = system::create_as_private_as(store, &partial).map_err(said)?;
         Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: Some((partial, path)) })
     }

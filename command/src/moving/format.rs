@@ -1,4 +1,4 @@
-//! The lines of a dump (docs/reference/dump-format.md): how they are written and read. Version 1 is for ever.
+//! Reading and writing the lines of a dump (docs/reference/dump-format.md). Version 1 must stay readable for ever.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Read as _};
@@ -12,10 +12,10 @@ use crate::json::Object;
 
 pub const VERSION: u64 = 1;
 
-/// No line is longer: each byte of a key or value may take six.
+/// Maximum length of a line: a byte of a key or value can take six.
 const MAX_LINE: u64 = 6 * (MAX_VALUE_SIZE + MAX_KEY_SIZE) as u64 + 4096;
 
-/// What every dump begins with.
+/// The first bytes of every dump.
 pub const BEGIN: &[u8] = b"{\"kvstore_dump\":";
 
 pub fn write_header(object: &mut Object, limit: Option<SizeLimit>, now_ms: i64) -> &mut Object {
@@ -76,7 +76,7 @@ fn name_of(eviction: Eviction) -> &'static str {
     }
 }
 
-/// A line, as it was understood.
+/// A parsed line.
 #[derive(Debug)]
 pub enum Line<'a> {
     Header { limit: Option<SizeLimit> },
@@ -85,11 +85,11 @@ pub enum Line<'a> {
     End { families: u64, keys: u64 },
 }
 
-/// Text that is not copied if it has no escapes.
+/// Text, borrowed from the line if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// All fields there are. Which belong together is looked at afterwards.
+/// All fields of all lines. Which of them belong together is checked after parsing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields<'a> {
@@ -125,13 +125,13 @@ struct Limits {
     eviction: String,
 }
 
-/// A header before its version is known to be one of ours.
+/// A header of any version.
 #[derive(Deserialize)]
 struct AnyHeader {
     kvstore_dump: u64,
 }
 
-/// Understands a line. What it says against it is for people, and goes after "line 17: ".
+/// Parses a line. The error message is to be prefixed with "line 17: ".
 pub fn parse(line: &[u8]) -> std::result::Result<Line<'_>, String> {
     let mut fields: Fields<'_> = match serde_json::from_slice(line) {
         Ok(fields) => fields,
@@ -154,7 +154,7 @@ pub fn parse(line: &[u8]) -> std::result::Result<Line<'_>, String> {
         f.kvstore_dump.is_some() || f.kvstore.is_some() || f.dumped_ms.is_some() || f.limit.is_some();
     let of_end = f.end.is_some() || f.families.is_some() || f.keys.is_some();
     if u8::from(of_row) + u8::from(of_family) + u8::from(of_header) + u8::from(of_end) != 1 {
-        return Err("it is none of header, family, key and end: its fields do not go together".into());
+        return Err("it is not a header, family, key or end line: its fields do not belong together".into());
     }
     if of_row {
         return Ok(Line::Row {
@@ -165,7 +165,7 @@ pub fn parse(line: &[u8]) -> std::result::Result<Line<'_>, String> {
         });
     }
     if of_family {
-        let Some(Text(name)) = fields.family.take() else { return Err("it has no \"family\"".into()) };
+        let Some(Text(name)) = fields.family.take() else { return Err("\"family\" is missing".into()) };
         let track_writes = fields.track_writes.unwrap_or(false);
         return Ok(Line::Family { name, default_ttl_ms: fields.default_ttl_ms, track_writes });
     }
@@ -173,12 +173,12 @@ pub fn parse(line: &[u8]) -> std::result::Result<Line<'_>, String> {
         return match fields.kvstore_dump {
             Some(VERSION) => Ok(Line::Header { limit: fields.limit.map(limit).transpose()? }),
             Some(version) => Err(other_version(version)),
-            None => Err("it has no \"kvstore_dump\"".into()),
+            None => Err("\"kvstore_dump\" is missing".into()),
         };
     }
     match (fields.end, fields.families, fields.keys) {
         (Some(true), Some(families), Some(keys)) => Ok(Line::End { families, keys }),
-        _ => Err("an end needs \"end\":true, \"families\" and \"keys\"".into()),
+        _ => Err("an end line needs \"end\":true, \"families\" and \"keys\"".into()),
     }
 }
 
@@ -204,39 +204,39 @@ fn limit(limits: Limits) -> std::result::Result<SizeLimit, String> {
         "none" => Eviction::None,
         "soonest" => Eviction::Soonest,
         "oldest" => Eviction::Oldest,
-        other => return Err(format!("the eviction \"{other}\" is none of none, soonest, oldest")),
+        other => return Err(format!("the eviction \"{other}\" is not none, soonest or oldest")),
     };
     Ok(SizeLimit::new(limits.max_bytes, eviction))
 }
 
 fn other_version(version: u64) -> String {
-    format!("it is a dump of version {version}, and this kvstore knows version {VERSION}: use a newer one")
+    format!("the dump has version {version}, and this kvstore reads version {VERSION}: use a newer kvstore")
 }
 
-/// What serde_json says, with the place in our words: a line is all it has seen.
+/// Formats an error of serde_json with the column only: it has seen a single line.
 fn why(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     format!("{text} (column {})", e.column())
 }
 
-/// Reads lines, and counts them.
+/// Reads and counts lines.
 pub struct Lines<R> {
     input: R,
     line: Vec<u8>,
     /// The number of the last line; the first one is 1.
     pub number: u64,
-    /// Bytes that were read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// What they were, if anybody wants to know: FNV-1a.
+    /// FNV-1a hash of the bytes read, if asked for.
     hash: Option<u64>,
 }
 
-/// What a line was to whoever reads it.
+/// The result of reading a line.
 pub enum Read<'l> {
-    /// Without the newline at its end.
+    /// A line without its newline.
     Line(&'l [u8]),
-    /// The input ends without a newline after it.
+    /// The last line, which has no newline.
     Unfinished(&'l [u8]),
     Nothing,
 }
@@ -248,7 +248,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     pub fn next(&mut self) -> Result<Read<'_>> {
-        // One value of a great size needs no room for ever.
+        // Release the buffer after a large value.
         if self.line.capacity() > 4 << 20 {
             self.line = Vec::new();
         }
@@ -268,13 +268,13 @@ impl<R: BufRead> Lines<R> {
         match self.line.strip_suffix(b"\n") {
             Some(line) => Ok(Read::Line(line)),
             None if bytes as u64 == MAX_LINE => {
-                refused(format!("line {}: it is longer than any line of a dump", self.number))
+                refused(format!("line {}: too long for a line of a dump", self.number))
             }
             None => Ok(Read::Unfinished(&self.line)),
         }
     }
 
-    /// What all bytes so far come to.
+    /// Returns the hash of all bytes read so far.
     pub fn hash(&self) -> u64 {
         self.hash.unwrap_or_default()
     }
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_lines_parse() {
         let mut object = Object::new();
         let limit = Some(SizeLimit::new(1 << 40, Eviction::Oldest));
         assert!(
@@ -311,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_refused_with_a_reason() {
+    fn invalid_lines_are_refused_with_a_reason() {
         for (line, reason) in [
             ("", "EOF"),
             ("{", "EOF"),
             ("[]", "invalid"),
-            ("{}", "none of header"),
+            ("{}", "not a header"),
             ("{\"key\":\"a\"}", "neither \"value\""),
             ("{\"value\":\"a\"}", "neither \"key\""),
             ("{\"key\":\"a\",\"key_base64\":\"YQ==\",\"value\":\"\"}", "both"),
@@ -325,13 +325,13 @@ mod tests {
             ("{\"key\":\"a\",\"key\":\"b\",\"value\":\"\"}", "duplicate field `key`"),
             ("{\"key\":\"a\",\"value\":5}", "invalid type"),
             ("{\"key\":\"a\",\"value\":\"\",\"expire_ms\":1.5}", "invalid type"),
-            ("{\"key\":\"a\",\"value\":\"\",\"family\":\"b\"}", "do not go together"),
-            ("{\"track_writes\":true}", "no \"family\""),
-            ("{\"end\":true}", "an end needs"),
-            ("{\"end\":false,\"families\":1,\"keys\":1}", "an end needs"),
+            ("{\"key\":\"a\",\"value\":\"\",\"family\":\"b\"}", "do not belong together"),
+            ("{\"track_writes\":true}", "\"family\" is missing"),
+            ("{\"end\":true}", "an end line needs"),
+            ("{\"end\":false,\"families\":1,\"keys\":1}", "an end line needs"),
             ("{\"kvstore_dump\":2,\"news\":1}", "version 2"),
             ("{\"kvstore_dump\":2}", "version 2"),
-            ("{\"kvstore\":\"1\"}", "no \"kvstore_dump\""),
+            ("{\"kvstore\":\"1\"}", "\"kvstore_dump\" is missing"),
             ("{\"kvstore_dump\":1,\"limit\":{\"max_bytes\":1,\"eviction\":\"x\"}}", "eviction \"x\""),
             ("{\"key\":\"\u{0}\",\"value\":\"\"}", "control character"),
         ] {

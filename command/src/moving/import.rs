@@ -1,4 +1,4 @@
-//! `import`: from other packages, and from CSV and JSON.
+//! `import`: imports CSV and JSON, and the data of other packages.
 
 use std::collections::BTreeMap;
 use std::env::consts::EXE_SUFFIX;
@@ -24,44 +24,44 @@ use crate::secret::Secrets;
 use crate::system;
 use crate::times::{self, Moment};
 
-/// So many entries, or about so many bytes, are written in one transaction.
+/// Maximum number of entries, and approximate number of bytes, in one transaction.
 const BATCH_ENTRIES: u64 = 1000;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The environment variable that names the Python to ask.
+/// The environment variable that names the Python interpreter.
 const PYTHON: &str = "KVSTORE_PYTHON";
 
 const STOPPED: &str = "stopped";
 
 const EXPIRED: &str = "expired in the source";
 const PRESENT: &str = "already in the target";
-const AGAIN: &str = "the source has its key again: the last one counts";
+const AGAIN: &str = "the source has its key again: the last value is used";
 
-/// What a source is.
+/// The format of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Comma-separated values
     Csv,
-    /// The same with tabs
+    /// Tab-separated values
     Tsv,
-    /// An array of objects, or an object of keys and values
+    /// An array of objects, or one object of keys and values
     Json,
-    /// One object a line
+    /// One object per line
     Jsonl,
-    /// A file of SNKV's
+    /// An SNKV file
     Snkv,
-    /// A folder of diskcache's
+    /// A diskcache directory
     Diskcache,
-    /// A file of sqlitedict's
+    /// An sqlitedict file
     Sqlitedict,
-    /// A shelf of Python's
+    /// A Python shelve file
     Shelve,
-    /// A file of Python's dbm
+    /// A Python dbm file
     Dbm,
 }
 
 impl Kind {
-    /// What a name says.
+    /// Guesses the format from the name of a file.
     fn of(source: &Path) -> Option<Kind> {
         match source.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "csv" => Some(Kind::Csv),
@@ -86,26 +86,26 @@ impl Kind {
         }
     }
 
-    /// Whether the Python package reads it.
+    /// Returns `true` for formats that the Python package reads.
     fn is_pythons(self) -> bool {
         matches!(self, Kind::Snkv | Kind::Diskcache | Kind::Sqlitedict | Kind::Shelve | Kind::Dbm)
     }
 }
 
-/// Copy what another program keeps, TTLs included
+/// Import CSV, JSON, or the data of another store
 ///
-/// CSV and JSON are read here. What SNKV, diskcache, sqlitedict, shelve and dbm have made is read by the Python package
-/// kvstore-ttl, by $KVSTORE_PYTHON, or else by the python3 (on Windows python) beside this command, or that of the PATH.
-/// The source is only read. It is written in batches: what was written before an error or Ctrl-C stays, and
-/// --skip-existing goes on.
+/// Reads CSV and JSON itself. SNKV, diskcache, sqlitedict, shelve and dbm are read by the Python package kvstore-ttl, run by
+/// $KVSTORE_PYTHON, or by python3 (on Windows python) in the directory of this command or in the PATH. The source is not
+/// changed. Entries are written in batches: after an error or Ctrl-C, earlier batches stay, and --skip-existing continues.
 #[derive(Debug, Args)]
 #[command(
     after_help = "JSON: an array of objects, [{\"key\":\"a\",\"value\":\"1\"}, ...], or an object {\"a\":\"1\", ...}; \
-with --from jsonl one object a line. A value that is no string is taken as the JSON it is. Where there is no field \
-\"key\", \"key_base64\" is taken, as \"kvstore scan --json\" writes it; the same for \"value\". \
-Ends of life are taken from the column that is named only: of \"kvstore scan --json\" it is expire_ms.
+with --from jsonl, one object per line. A value that is not a string is stored as JSON text. Without a field \"key\" or \
+\"value\", \"key_base64\" and \"value_base64\" are used, as written by \"kvstore scan --json\". Expiry is imported only from \
+a column named by --ttl-column or --expire-column.
 
-Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 3 the source or the store said no.
+Exit status: 0 all live entries were imported; 1 some were skipped; 2 usage error; 3 the source cannot be read, or store \
+error.
 
 Examples:
   kvstore import app.db users.csv --key-column id --value-column email
@@ -117,25 +117,25 @@ Examples:
 pub struct ImportArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// What to read: a file or a folder; "-" is standard input
+    /// File or directory to import; "-" for standard input
     #[arg(value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     source: PathBuf,
-    /// What SOURCE is, if its name does not say it
-    #[arg(long, value_enum, value_name = "KIND")]
+    /// Format of SOURCE [default: by its extension]
+    #[arg(long, value_enum, value_name = "FORMAT")]
     from: Option<Kind>,
-    /// The family to import into [default: default]
+    /// Family to import into [default: default]
     #[arg(short, long, value_name = "NAME")]
     family: Option<String>,
-    /// How long entries live for which the source does not say it
+    /// TTL of entries without an expiry in the source
     #[arg(long, value_name = "DURATION", value_parser = times::parse_ttl)]
     ttl: Option<Duration>,
-    /// Only say what would be imported
+    /// Print what would be imported, and write nothing
     #[arg(long)]
     dry_run: bool,
-    /// Keep keys that are there
+    /// Keep existing keys
     #[arg(long, alias = "if-absent", conflicts_with = "overwrite")]
     skip_existing: bool,
-    /// Replace keys that are there
+    /// Overwrite existing keys
     #[arg(long, alias = "replace")]
     overwrite: bool,
     #[command(flatten)]
@@ -145,15 +145,15 @@ pub struct ImportArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Other packages")]
+#[command(next_help_heading = "Input from other packages")]
 struct PythonArgs {
-    /// The table of a file of sqlitedict, if it has several
+    /// Table of an sqlitedict file that has several
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// What values become
-    #[arg(long, value_name = "FORM", value_parser = ["raw", "pickle", "json"])]
+    /// How values are stored
+    #[arg(long, value_name = "ENCODING", value_parser = ["raw", "pickle", "json"])]
     values: Option<String>,
-    /// Read pickles, which can run any program: only if you trust who wrote them
+    /// Read pickles. A pickle can run any code: use this only for trusted sources
     #[arg(long)]
     unpickle: bool,
 }
@@ -165,12 +165,14 @@ impl ImportArgs {
         match kind {
             Some(kind) if !kind.is_pythons() => {}
             _ if from_stdin => {
-                return usage("say what is on standard input: --from csv, tsv, json or jsonl");
+                return usage(
+                    "the format of standard input is not known: give --from csv, tsv, json or jsonl",
+                );
             }
             _ => return self.by_python(context),
         }
         if self.python.table.is_some() || self.python.values.is_some() || self.python.unpickle {
-            return usage("--table, --values and --unpickle are for other packages, not for CSV and JSON");
+            return usage("--table, --values and --unpickle do not apply to CSV and JSON: leave them out");
         }
         let kind = kind.unwrap_or(Kind::Csv);
         if from_stdin {
@@ -183,16 +185,16 @@ impl ImportArgs {
         };
         let file = File::open(&self.source).map_err(said)?;
         if file.metadata().map_err(said)?.is_dir() {
-            return refused(format!("{} is a folder: name the file in it", self.source.display()));
+            return refused(format!("{} is a directory: name a file, or give --from", self.source.display()));
         }
         self.read(kind, BufReader::with_capacity(1 << 16, file), context)
     }
 
     fn not_there(&self) -> Failure {
-        Failure::Refused(format!("there is no file {} to import", place::shown(&self.source)))
+        Failure::Refused(format!("there is no file {}: check the path", place::shown(&self.source)))
     }
 
-    /// Whether nothing has that name, nor that name with an ending, which modules of dbm add by themselves.
+    /// Returns `true` if there is no file of that name. Modules of dbm add extensions, so names with one count, too.
     fn is_missing(&self) -> bool {
         let Some(name) = self.source.file_name() else { return false };
         let is_missing = std::fs::metadata(&self.source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
@@ -219,24 +221,24 @@ impl ImportArgs {
             Err(Failure::Refused(why) | Failure::Busy(why)) => return importing.refuse(why),
             read => read?,
         }
-        context.out.go_on_unread(true);
+        context.out.ignore_broken_pipe(true);
         importing.report.print(kind.name(), name, self.dry_run, &mut context.out)?;
         context.out.flush()?;
         importing.report.warn(kind);
         Ok(Answer::from_bool(importing.report.is_complete()))
     }
 
-    /// Becomes the command of the Python package.
+    /// Runs the command of the Python package in place of this process.
     fn by_python(&self, context: &Context) -> Result {
         if context.secrets.encrypt_what_is_new() {
             return refused(
-                "what the Python package reads cannot be imported into an encrypted store at once: import it into a plain one \
-                 (without a password, and without $KVSTORE_PASSWORD_FILE), then \"kvstore encrypt\" that",
+                "the Python package cannot import into an encrypted store: import into a store without a password (unset \
+                 $KVSTORE_PASSWORD_FILE), then run \"kvstore encrypt\"",
             );
         }
         if self.columns.are_given() || self.ttl.is_some() {
             return usage(
-                "--ttl and the columns are for CSV and JSON; say --from csv, tsv, json or jsonl if it is one",
+                "--ttl and the column options apply to CSV and JSON only: give --from csv, tsv, json or jsonl if it is one",
             );
         }
         let (mut python, mut has_package) = (OsString::new(), Ok(false));
@@ -253,14 +255,14 @@ impl ImportArgs {
             _ if self.is_missing() => return Err(self.not_there()),
             Ok(_) => {
                 return refused(format!(
-                    "what is no CSV or JSON is read by the Python package kvstore-ttl, which {said} does not have: \
-                     \"{said} -m pip install kvstore-ttl\" installs it; ${PYTHON} may name another Python"
+                    "this format needs the Python package kvstore-ttl, which {said} does not have: install it with \"{said} -m \
+                     pip install kvstore-ttl\", or name another Python in ${PYTHON}; for CSV or JSON, give --from"
                 ));
             }
             Err(e) => {
                 return refused(format!(
-                    "what is no CSV or JSON is read by the Python package kvstore-ttl, but {said} cannot be run ({e}): \
-                     install Python, then the package with \"pip install kvstore-ttl\"; ${PYTHON} may name another Python"
+                    "this format needs the Python package kvstore-ttl, but {said} cannot be run ({e}): install Python, then run \
+                     \"pip install kvstore-ttl\", or name another Python in ${PYTHON}; for CSV or JSON, give --from"
                 ));
             }
         }
@@ -288,14 +290,15 @@ impl ImportArgs {
             self.source.clone().into_os_string(),
         ]);
         match system::become_program(Command::new(&python).args(words)) {
-            Ok(code) => Err(Failure::Said(code)),
+            Ok(code) => Err(Failure::Reported(code)),
             Err(e) => refused(format!("{said} cannot be run: {e}")),
         }
     }
 }
 
-/// The Pythons to ask: the one that is named, or else the one beside this command, as in a virtual environment that need
-/// not be active, then that of the PATH. (A link that the Python is stays one: it says which environment that is of.)
+/// Returns the Python interpreters to try: the one in the environment variable, or else the one in the directory of this
+/// command (as in a virtual environment, active or not), then the one in the PATH. (Symbolic links are not resolved: they
+/// identify the virtual environment.)
 fn pythons() -> Vec<OsString> {
     if let Some(named) = std::env::var_os(PYTHON).filter(|python| !python.is_empty()) {
         return vec![named];
@@ -306,7 +309,7 @@ fn pythons() -> Vec<OsString> {
     beside.into_iter().chain([system::PYTHON.into()]).collect()
 }
 
-/// Whether it has the package.
+/// Returns `true` if the interpreter has the package.
 fn can_import(python: &OsStr) -> io::Result<bool> {
     let mut command = Command::new(python);
     command.args(["-c", "import kvstore._import"]);
@@ -314,28 +317,28 @@ fn can_import(python: &OsStr) -> io::Result<bool> {
     Ok(status.success())
 }
 
-/// An import under way.
+/// A running import.
 struct Importing<'a> {
     args: &'a ImportArgs,
     name: &'a str,
     secrets: &'a Secrets,
-    /// `None`: nothing was to be written yet, or it is only to be said what would be imported.
+    /// `None` until the first entry is written, and with `--dry-run`.
     target: Option<Target>,
     report: Report,
     waiting: u64,
     bytes: usize,
-    /// Entries that whole batches have imported.
+    /// Entries in committed batches.
     committed: u64,
-    /// `None`: a line is typed, and waited for; Ctrl-C ends that with the process.
+    /// `None` if the source is typed on a terminal, where Ctrl-C ends the process.
     interrupt: Option<Interrupt>,
     progress: Progress,
 }
 
-/// A transaction is open on the store.
+/// The store being written, with an open transaction.
 struct Target {
     family: Family,
     store: Store,
-    /// The store was not there before.
+    /// The store did not exist before.
     is_made: bool,
 }
 
@@ -349,8 +352,8 @@ impl Target {
             if name == place::DEFAULT { store.family(name) } else { store.get_or_create_family(name) }?;
         if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
             return refused(format!(
-                "family \"{name}\" of the target has keys already: say --skip-existing to keep them, \
-                 --overwrite to replace them, or choose another --family"
+                "family \"{name}\" has keys already: use --skip-existing to keep them, --overwrite to overwrite them, or another \
+                 --family"
             ));
         }
         Ok(Target { family, store, is_made })
@@ -374,7 +377,7 @@ impl<'a> Importing<'a> {
         })
     }
 
-    /// Opens the store for the first entry of a source that can be read.
+    /// Opens the store at the first entry.
     fn open(&mut self) -> Result<()> {
         if self.target.is_none() && !self.args.dry_run {
             self.target = Some(Target::open(self.args, self.name, self.secrets)?);
@@ -418,7 +421,7 @@ impl<'a> Importing<'a> {
                 if self.args.skip_existing {
                     return self.report.skip(PRESENT);
                 }
-                // The family had no keys: it is from this source.
+                // The family was empty, so the key is from this source.
                 let before = family.expiry(&entry.key)?;
                 self.report.imported = self.report.imported.saturating_sub(1);
                 let had_ttl = before.is_some_and(|end| end.millis().is_some());
@@ -447,47 +450,49 @@ impl<'a> Importing<'a> {
         Ok(())
     }
 
-    /// Commits what is left, at what looks like the end: who writes into a pipe was stopped, too.
+    /// Commits the last batch. Checks for Ctrl-C at the end of input, too: it has also stopped the writer of a pipe.
     fn end(&mut self) -> Result<()> {
         self.check_interrupt()?;
         if self.report.is_complete() {
-            self.open()?; // a source without entries makes the store, too
+            self.open()?; // an empty source creates the store, too
         }
         self.commit()
     }
 
-    /// Says why it ended, and what is in the store.
+    /// Returns the error, with the number of entries that were imported before it.
     fn refuse(self, why: String) -> Result {
         let is_stopped = why == STOPPED;
         let Some(target) = &self.target else {
-            return refused(if is_stopped { format!("{why}: nothing was imported") } else { why });
+            return refused(if is_stopped { format!("{why}; nothing was imported") } else { why });
         };
         let path = place::shown(&self.args.store.path()?);
         let again = match (is_stopped, self.args.overwrite) {
-            (true, false) => "were imported: with --skip-existing it goes on where it was",
-            (true, true) => "were imported: run it again",
-            (false, false) => "before it were imported: mend it and run it again with --skip-existing",
-            (false, true) => "before it were imported: mend it and run it again",
+            (true, false) => "were imported: use --skip-existing to continue",
+            (true, true) => "were imported: run the command again",
+            (false, false) => {
+                "before it were imported: fix the source, and run the command again with --skip-existing"
+            }
+            (false, true) => "before it were imported: fix the source, and run the command again",
         };
         refused(match self.committed {
-            0 if target.is_made => format!("{why}\n  nothing was imported; {path} was made, and is empty"),
+            0 if target.is_made => format!("{why}\n  nothing was imported; {path} was created and is empty"),
             0 => format!("{why}\n  nothing was imported"),
             done => format!("{why}\n  {} entries {again}", count(done)),
         })
     }
 }
 
-/// What was done: as the Python package says it.
+/// The result of an import, in the words the Python package uses.
 #[derive(Default)]
 struct Report {
     imported: u64,
     with_ttl: u64,
     skipped: BTreeMap<&'static str, u64>,
-    /// Where the entry is that is looked at.
+    /// Position of the current entry in the source.
     at: u64,
-    /// Where the first one was that was skipped for that reason, if it is one that can be mended.
+    /// Position of the first entry skipped for each reason that the user can fix.
     first: BTreeMap<&'static str, u64>,
-    /// A field that has the ends of lives, to judge by its name, and was not used.
+    /// A field that looks like an expiry by its name and was not used.
     unused: Option<&'static str>,
 }
 
@@ -500,19 +505,21 @@ impl Report {
         Ok(())
     }
 
-    /// Whether everything is there that was alive in the source.
+    /// Returns `true` if all live entries of the source were imported.
     fn is_complete(&self) -> bool {
         self.skipped.keys().all(|why| [EXPIRED, PRESENT].contains(why))
     }
 
-    /// Says on stderr what may have to be mended.
+    /// Warns on stderr about skipped entries and unused columns.
     fn warn(&self, kind: Kind) {
         let what = if matches!(kind, Kind::Csv | Kind::Tsv) { "line" } else { "entry" };
         for (why, at) in &self.first {
-            say!("kvstore: skipped: {why}: {what} {at} is the first");
+            say!("kvstore: warning: skipped, first at {what} {at}: {why}");
         }
         if let Some((name, option)) = ENDS.iter().find(|(name, _)| Some(*name) == self.unused) {
-            say!("kvstore: the source has a field \"{name}\" that was not used: {option} {name} would");
+            say!(
+                "kvstore: warning: the field \"{name}\" of the source was not used: import it with {option} {name}"
+            );
         }
     }
 

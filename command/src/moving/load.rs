@@ -1,4 +1,4 @@
-//! `load`: what `dump` has written.
+//! `load`: loads a dump.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,26 +16,24 @@ use crate::output::{count, keys};
 use crate::place::{For, StoreFirst, is_url, open_with, shown};
 use crate::progress::{Interrupt, Progress};
 
-/// Lines between two looks at the progress.
+/// Lines between updates of the progress.
 const LINES: u64 = 1024;
 
-/// Load what "kvstore dump" has written
+/// Load a dump written by "kvstore dump"
 ///
-/// All of it in one transaction: if anything is wrong with the dump, or the command is stopped, nothing of it is in the
-/// store. While it runs others can read, and the log beside the store grows as long as what is loaded; with --batch it
-/// does not, and others can write in between.
+/// Loads everything in one transaction: if the dump is invalid or the command is stopped, nothing is loaded. Other processes
+/// can read meanwhile, and the log (-wal) grows to the size of the data. With --batch, it does not, and other processes can
+/// write between batches.
 ///
-/// Families that are not there are made, with the settings they had. One that is there must have no keys, unless
-/// --if-absent or --replace says what is to become of them; then it keeps its settings. So it does, with its keys, if the
-/// dump has none for it. Keys that have expired are not loaded. The store's limit is loaded only into a store that is empty
-/// and has none.
+/// Missing families are created with the settings in the dump. A family that has keys is an error, unless --if-absent or
+/// --replace is given; it keeps its settings. A family without keys in the dump leaves an existing family unchanged.
+/// Expired keys are not loaded. The size limit is loaded only if the store is empty and has none.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "With --batch N, each N lines are a transaction. How far it has come is kept in the store, in a family \
-\"load in progress\", which is gone when the load is done. A load that was broken off goes on with --resume and the same \
-dump.
+    after_help = "With --batch N, every N lines are a transaction. The position is stored in a family \"load in progress\", \
+which the last batch drops. To continue an interrupted load, use --resume with the same dump.
 
-Exit code 3: the dump is damaged or cut off, or the store said no; the text says what of it is in the store.
+Exit status 3: the dump is invalid or truncated, or a store error; the message says how much was loaded.
 
 Examples:
   kvstore load app.db app.jsonl
@@ -46,22 +44,22 @@ Examples:
 pub struct LoadArgs {
     #[command(flatten)]
     store: StoreFirst,
-    /// The dump; "-" is standard input
+    /// Dump to load; "-" or nothing for standard input
     #[arg(value_name = "FILE", default_value = "-", hide_default_value = true, value_hint = clap::ValueHint::FilePath)]
     file: String,
-    /// Load the family of the dump under this name
+    /// Load into this family; the dump must have keys of one family only
     #[arg(short, long, value_name = "NAME")]
     family: Option<String>,
-    /// Keys that are there stay as they are
+    /// Keep existing keys
     #[arg(long, alias = "skip-existing", conflicts_with = "replace")]
     if_absent: bool,
-    /// Keys that are there get the dump's value and times
+    /// Overwrite existing keys
     #[arg(long, alias = "overwrite")]
     replace: bool,
-    /// Commit after each N lines
+    /// Commit after every N lines
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
-    /// Go on with a load in batches that was broken off
+    /// Continue an interrupted load in batches
     #[arg(long, requires = "batch")]
     resume: bool,
 }
@@ -75,29 +73,35 @@ impl LoadArgs {
         }
         context.take_stdin("the dump")?;
         if io::stdin().is_terminal() {
-            return usage("give the file of the dump, or pipe one in: kvstore load STORE FILE");
+            return usage(
+                "no dump is given: name its file, as in \"kvstore load STORE FILE\", or pipe one in",
+            );
         }
         self.load(io::stdin().lock(), None, context)
     }
 
     fn load(&self, input: impl BufRead, total: Option<u64>, context: &mut Context) -> Result {
         let mut lines = Lines::new(input, self.batch.is_some());
-        // Before the store is made.
+        // Checked before the store is created.
         let limit = match lines.next()? {
             Read::Nothing => {
-                return refused("the dump is empty: not even its first line is there. Nothing was loaded");
+                return refused("the dump is empty; nothing was loaded");
             }
             Read::Line(line) | Read::Unfinished(line) => match parse(line) {
                 Ok(Line::Header { limit }) => limit,
                 Ok(_) => {
                     return refused(
-                        "line 1: a dump begins with a header, {\"kvstore_dump\":1,...}: nothing was loaded",
+                        "line 1: not the header of a dump, {\"kvstore_dump\":1,...}: check the file; nothing was loaded",
                     );
                 }
-                Err(why) => return refused(format!("line 1: {why}. Is it a dump? Nothing was loaded")),
+                Err(why) => {
+                    return refused(format!(
+                        "line 1: {why}: check that the file is a dump; nothing was loaded"
+                    ));
+                }
             },
         };
-        // A transaction as long as this needs no more than its cache; a memory map would count as memory, too.
+        // A long transaction needs no larger cache than this. No memory map: its pages would count as memory.
         let config = Config::new().mmap_size(0).cache_pages(1500);
         let path = self.store.path()?;
         let is_made = !path.exists() && !is_url(&path);
@@ -114,11 +118,11 @@ impl LoadArgs {
                 let committed = loading.committed.as_ref().map_or(0, |record| record.counts.keys());
                 return refused(match committed {
                     0 if is_made => {
-                        format!("{why}\n  nothing of it was loaded; {} was made, and is empty", shown(&path))
+                        format!("{why}\n  nothing was loaded; {} was created and is empty", shown(&path))
                     }
-                    0 => format!("{why}\n  nothing of it was loaded"),
+                    0 => format!("{why}\n  nothing was loaded"),
                     done => format!(
-                        "{why}\n  of the dump, {} are done, in whole batches: --resume goes on after them",
+                        "{why}\n  {} were loaded, in complete batches: --resume continues after them",
                         keys(done)
                     ),
                 });
@@ -126,12 +130,10 @@ impl LoadArgs {
             Err(other) => return Err(other),
         }
         let Counts { families, loaded, expired, present, evicted } = loading.counts;
-        let mut text = format!("{} loaded, of {} families", keys(loaded), count(families));
-        for (number, what) in [
-            (expired, "had expired"),
-            (present, "were there already"),
-            (evicted, "were removed to make room"),
-        ] {
+        let mut text = format!("{} loaded, in {} families", keys(loaded), count(families));
+        for (number, what) in
+            [(expired, "had expired"), (present, "existed and were kept"), (evicted, "were evicted")]
+        {
             if number > 0 {
                 text.push_str(&format!("; {} {what}", count(number)));
             }
@@ -148,18 +150,18 @@ impl LoadArgs {
     }
 }
 
-/// A load under way. A transaction is open on the store.
+/// A running load. A transaction is open on the store.
 struct Loading<'a> {
     store: &'a Store,
     way: Way,
     batch: Option<u64>,
-    /// The family that keys go to, once there is a line that says so.
+    /// The family of the following keys, after its first key.
     family: Option<Family>,
-    /// What the last family line has said, until the first key of it comes: it may have none.
+    /// The settings of the last family line, until its first key; it may have none.
     waiting: Option<Settings>,
-    /// The names that family lines had.
+    /// The names of all family lines so far.
     seen: HashSet<String>,
-    /// How far whole batches have come.
+    /// The position after the last committed batch.
     committed: Option<Record>,
     into_new: bool,
     limit: Option<SizeLimit>,
@@ -173,7 +175,7 @@ struct Loading<'a> {
 struct Settings {
     default_ttl_ms: Option<u64>,
     track_writes: bool,
-    /// The line that has said it.
+    /// The number of the line.
     line: u64,
 }
 
@@ -196,8 +198,8 @@ impl<'a> Loading<'a> {
         let record = Record::read(store)?;
         if let (Some(record), false) = (&record, args.resume) {
             return refused(format!(
-                "a load into this store was broken off after {}: go on with --batch N --resume and the same dump, or \
-                 drop the family \"{}\" if that is not wanted any more. Nothing was loaded",
+                "a load into this store was interrupted after {}: continue it with --batch N --resume and the same dump, or \
+                 drop the family \"{}\" to give it up; nothing was loaded",
                 keys(record.counts.keys()),
                 resume::FAMILY
             ));
@@ -216,7 +218,7 @@ impl<'a> Loading<'a> {
             || is_another(asked.replace, way.replace)
         {
             return refused(format!(
-                "the load that was broken off was begun {}, and goes on like that: leave out what says otherwise. Nothing was \
+                "the interrupted load was started {}, and must continue with the same options: change the options; nothing was \
                  loaded",
                 way.said()
             ));
@@ -243,7 +245,7 @@ impl<'a> Loading<'a> {
         Ok(loading)
     }
 
-    /// Reads what was loaded before, and sees whether it is the same.
+    /// Skips the lines that were loaded before, and checks that they are the same.
     fn skip<R: BufRead>(&mut self, lines: &mut Lines<R>, interrupt: &Interrupt) -> Result<()> {
         let Some(record) = self.committed.clone() else { return Ok(()) };
         while lines.number < record.lines {
@@ -256,7 +258,7 @@ impl<'a> Loading<'a> {
         }
         if (lines.number, lines.hash()) != (record.lines, record.hash) {
             return refused(format!(
-                "this is not the dump whose load was broken off: its first {} lines are others",
+                "this is not the dump of the interrupted load, because its first {} lines differ: give that dump",
                 count(record.lines)
             ));
         }
@@ -277,7 +279,7 @@ impl<'a> Loading<'a> {
         loop {
             let number = lines.number + 1;
             let read = lines.next()?;
-            // Also at what looks like the end: who writes into the pipe was stopped, too.
+            // Also at the end of input: Ctrl-C has stopped the writer of the pipe, too.
             if interrupt.came() {
                 return refused("stopped");
             }
@@ -328,7 +330,7 @@ impl<'a> Loading<'a> {
     fn family_line(&mut self, name: String, settings: Settings) -> Result<()> {
         self.make_waiting()?;
         if !self.seen.insert(name.clone()) {
-            return refused(format!("line {}: the family \"{name}\" was there before", settings.line));
+            return refused(format!("line {}: the family \"{name}\" occurs twice", settings.line));
         }
         self.source = name;
         self.waiting = Some(settings);
@@ -338,8 +340,8 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Sees to a family of which the dump has no key: it is made, and one that is there stays as it is. (In a store without
-    /// keys, one without a default TTL counts as made: a new store has "default".)
+    /// Handles a family without keys in the dump: creates it, or leaves an existing one unchanged. (In a store without keys,
+    /// an existing family without a default TTL counts as new: every store has "default".)
     fn make_waiting(&mut self) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
@@ -352,13 +354,13 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Opens the family for which a key has come.
+    /// Opens the family at its first key.
     fn open_waiting(&mut self, number: u64) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
             if self.family.is_some() {
                 return refused(format!(
-                    "line {number}: the dump has keys of several families: load it without --family, or dump the one with \
+                    "line {number}: the dump has keys of several families: load it without --family, or dump one family with \
                      \"kvstore dump -f NAME\""
                 ));
             }
@@ -370,15 +372,15 @@ impl<'a> Loading<'a> {
             settings.give(&family)?;
         } else if !self.way.if_absent && !self.way.replace {
             return refused(format!(
-                "the family \"{name}\" has keys already: say --if-absent to keep them, --replace to replace those \
-                 that are in the dump, too, or load into another --family"
+                "the family \"{name}\" has keys already: use --if-absent to keep them, --replace to overwrite those in the \
+                 dump, or another --family"
             ));
         }
         self.family = Some(family);
         Ok(())
     }
 
-    /// The family of that name, and whether it had to be made.
+    /// Opens or creates the family; returns `true` if it was created.
     fn find(&self, name: &str, line: u64) -> Result<(Family, bool)> {
         match self.store.family(name) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -398,7 +400,7 @@ impl<'a> Loading<'a> {
     ) -> Result<()> {
         self.open_waiting(number)?;
         let Some(family) = &self.family else {
-            return refused(format!("line {number}: a key before the line of its family"));
+            return refused(format!("line {number}: a key before the first family line"));
         };
         let mut options = PutOptions::new().expiry(expire_ms.map_or(Expiry::Never, Expiry::At));
         if let Some(written_ms) = written_ms {
@@ -414,7 +416,7 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Commits a batch, with how far it has come.
+    /// Commits a batch with its position.
     fn commit<R: BufRead>(&mut self, lines: &Lines<R>) -> Result<()> {
         self.count_evicted()?;
         let record = Record {
@@ -434,8 +436,8 @@ impl<'a> Loading<'a> {
     fn end(&mut self, families: u64, keys: u64, number: u64) -> Result<()> {
         if self.way.family.is_none() && self.counts.families != families || self.counts.keys() != keys {
             return refused(format!(
-                "line {number}: the dump should have {keys} keys in {families} families, and has {} in {}: something is \
-                 missing or was added",
+                "line {number}: the dump should have {keys} keys in {families} families and has {} in {}: lines are missing or \
+                 were added",
                 self.counts.keys(),
                 self.counts.families
             ));
@@ -444,21 +446,18 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Commits everything, if the dump is at its end.
+    /// Checks that nothing follows the end line, and commits.
     fn nothing_after<R: BufRead>(&mut self, lines: &mut Lines<R>) -> Result<()> {
         loop {
             match lines.next()? {
                 Read::Nothing => break,
                 Read::Line(line) | Read::Unfinished(line) if line.iter().all(u8::is_ascii_whitespace) => {}
                 _ => {
-                    return refused(format!(
-                        "line {}: there is more after the end of the dump",
-                        lines.number
-                    ));
+                    return refused(format!("line {}: text after the end of the dump", lines.number));
                 }
             }
         }
-        Record::remove(self.store)?; // it takes room, too
+        Record::remove(self.store)?; // before the limit is set: it takes space, too
         if let Some(limit) = self.limit.filter(|_| self.into_new)
             && self.store.size_limit()?.is_none()
         {
@@ -476,10 +475,10 @@ impl<'a> Loading<'a> {
 }
 
 fn cut_off(line: u64) -> String {
-    format!("the dump is cut off at line {line}: its last line, {{\"end\":true,...}}, is not there")
+    format!("the dump is truncated at line {line}: its last line, {{\"end\":true,...}}, is missing")
 }
 
-/// What the store says against a line.
+/// Adds the line number to a store error.
 fn at_line(number: u64, error: kvstore::Error) -> Failure {
     match error.kind() {
         ErrorKind::Error => Failure::Refused(format!("line {number}: {error}")),

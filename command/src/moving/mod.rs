@@ -1,4 +1,4 @@
-//! What goes from one place to another.
+//! Commands that transfer data between stores and files.
 
 pub mod copy;
 pub mod dump;
@@ -15,20 +15,20 @@ use crate::json::Object;
 use crate::output::Output;
 use crate::place::DEFAULT;
 
-/// All families, the default one first.
+/// Returns the names of all families, the default one first.
 fn all_families(store: &Store) -> Result<Vec<String>> {
     let mut names = store.family_names()?;
     names.insert(0, DEFAULT.to_owned());
     Ok(names)
 }
 
-/// Whether a family has a live key.
+/// Returns `true` if the family has a live key.
 fn has_keys(family: &Family) -> Result<bool> {
     let mut cursor: Cursor = family.cursor(KeyRange::all(), Direction::Forward).keys_only();
     Ok(cursor.first()?)
 }
 
-/// Prints numbers: as text for people, each on a line with its name for programs, or as one JSON object.
+/// Prints the text on a terminal, and otherwise the numbers: a name and a number per line, or one JSON object.
 fn report(out: &mut Output, text: &str, numbers: &[(&str, u64)]) -> Result<()> {
     if out.json {
         let mut object = Object::new();

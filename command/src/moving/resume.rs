@@ -1,51 +1,51 @@
-//! How far a load in batches has come: a record in the store itself, written in the transaction of each batch, so that
-//! the two always agree. It is the only key of a family of its own, which the last batch drops.
+//! The position of a load in batches. It is stored in the store itself, in the transaction of each batch, so that it always
+//! matches the loaded keys. It is the only key of a separate family, which the last batch drops.
 
 use kvstore::{ErrorKind, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result, refused};
 
-/// The family that is there while a load is not finished.
+/// The family that exists while a load is unfinished.
 pub const FAMILY: &str = "load in progress";
 const KEY: &str = "how far";
 
-/// The same of a copy with `--resume`, by the library.
+/// The family that the library uses for an unfinished copy with `--resume`.
 pub const COPY: &str = "copy in progress";
 
-/// What was not finished into this store, if anything: a `load` or a `copy`.
+/// Returns the command that is unfinished in this store, if any: `load` or `copy`.
 pub fn unfinished(store: &Store) -> Result<Option<&'static str>> {
     let names = store.family_names()?;
     let known = [(FAMILY, "load"), (COPY, "copy")];
     Ok(known.into_iter().find(|(family, _)| names.iter().any(|name| name == family)).map(|(_, what)| what))
 }
 
-/// How far a load has come.
+/// The position of a load.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// Lines of the dump that are done, and what their bytes come to.
+    /// Number of loaded lines, and the hash of their bytes.
     pub lines: u64,
     pub hash: u64,
-    /// The family of the dump that the next key belongs to.
+    /// The family of the next key in the dump.
     pub family: String,
-    /// How it was begun, and goes on; `None`: by a version that did not say.
+    /// The options of the load; `None` if a version that did not store them started it.
     pub way: Option<Way>,
-    /// Whether the store had nothing in it before, so that it gets the limit of the dump.
+    /// Whether the store was empty before, so that it gets the size limit of the dump.
     pub into_new: bool,
     pub counts: Counts,
 }
 
-/// Where keys go, and what becomes of those that are there.
+/// The options of a load that must not change when it continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
-    /// Under which name a family is loaded; `None`: its own.
+    /// The target family; `None` to keep the names of the dump.
     pub family: Option<String>,
     pub if_absent: bool,
     pub replace: bool,
 }
 
 impl Way {
-    /// For a text: "begun ...".
+    /// Formats the options for "started ...".
     pub fn said(&self) -> String {
         let mut words = Vec::new();
         if let Some(family) = &self.family {
@@ -64,7 +64,7 @@ impl Way {
     }
 }
 
-/// What became of the lines.
+/// Counts of a load.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Counts {
     pub families: u64,
@@ -72,14 +72,14 @@ pub struct Counts {
     pub loaded: u64,
     /// Keys that had expired.
     pub expired: u64,
-    /// Keys that were there, and were kept as they were.
+    /// Existing keys that were kept.
     pub present: u64,
-    /// Keys that were removed to make room.
+    /// Keys that were evicted.
     pub evicted: u64,
 }
 
 impl Counts {
-    /// Keys of the dump.
+    /// Number of keys of the dump.
     pub fn keys(&self) -> u64 {
         self.loaded + self.expired + self.present
     }
@@ -94,19 +94,19 @@ impl Record {
         match family.get(KEY)?.map(|json| serde_json::from_slice(&json)) {
             Some(Ok(record)) => Ok(Some(record)),
             _ => refused(format!(
-                "the family \"{FAMILY}\" does not say how far a load has come: drop it if it is not needed, then load"
+                "the family \"{FAMILY}\" has no valid position of a load: drop it if you do not need it, then load again"
             )),
         }
     }
 
-    /// In the transaction of a batch.
+    /// Stores the position, in the transaction of a batch.
     pub fn write(&self, store: &Store) -> Result<()> {
         let json = serde_json::to_vec(self).map_err(|e| Failure::Refused(e.to_string()))?;
         let never = kvstore::Expiry::Never;
         Ok(store.get_or_create_family(FAMILY)?.put_with_expiry(KEY, json, never)?)
     }
 
-    /// In the transaction of the last batch.
+    /// Removes the position, in the transaction of the last batch.
     pub fn remove(store: &Store) -> Result<()> {
         match store.drop_family(FAMILY) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,4 @@
-//! What `import` reads by itself: CSV, and JSON in three shapes. Each entry is given on when it is read.
+//! Readers of CSV, and of JSON in three shapes, for `import`. Each entry is passed on as it is read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,32 +13,32 @@ use crate::bytes::Form;
 use crate::failure::{Failure, Result, refused, usage};
 use crate::times::{self, Moment};
 
-/// Which column, or field of an object, is what.
+/// The columns of a CSV, or the fields of JSON objects, that are imported.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "CSV and JSON")]
+#[command(next_help_heading = "CSV and JSON input")]
 pub struct Columns {
-    /// The column of the key, by name or number [default: key, or 1]
+    /// Column of the key, by name or number [default: key, or 1]
     #[arg(long, value_name = "COLUMN")]
     pub key_column: Option<String>,
-    /// The column of the value [default: value, or 2]
+    /// Column of the value [default: value, or 2]
     #[arg(long, value_name = "COLUMN")]
     pub value_column: Option<String>,
-    /// The column of the TTL: seconds, or 15m; milliseconds if its name ends with _ms
+    /// Column of the TTL: seconds, or 15m; milliseconds if its name ends with _ms
     #[arg(long, value_name = "COLUMN")]
     pub ttl_column: Option<String>,
-    /// The column of the end: ISO 8601, or seconds since 1970; milliseconds if its name ends with _ms
+    /// Column of the expiry time: ISO 8601, or seconds since 1970; milliseconds if its name ends with _ms
     #[arg(long, value_name = "COLUMN", conflicts_with = "ttl_column")]
     pub expire_column: Option<String>,
-    /// The first line of the CSV is no header
+    /// The CSV has no header line
     #[arg(long)]
     pub no_header: bool,
-    /// What is between columns of a CSV
+    /// Separator of the columns of a CSV [default: ,]
     #[arg(long, value_name = "CHARACTER", default_value = ",", hide_default_value = true)]
     pub delimiter: char,
 }
 
 impl Columns {
-    /// The column that has the end of a life, to judge by its name, if none was named.
+    /// Returns a column that looks like an expiry by its name, if the options name none.
     fn unused(&self, has: impl Fn(&str) -> bool) -> Option<&'static str> {
         if self.ttl_column.is_some() || self.expire_column.is_some() {
             return None;
@@ -60,24 +60,24 @@ impl Columns {
 pub struct Entry {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
-    /// Its end, if the source gives it one.
+    /// The expiry, if the source has one.
     pub end: Option<Moment>,
 }
 
-/// An entry, or why it is none.
+/// An entry, or why it is skipped.
 type Read = std::result::Result<Entry, &'static str>;
 
-/// What a source gives.
+/// An item of a source.
 #[derive(Debug)]
 pub struct Given {
     pub entry: Read,
-    /// Which line of the source it is, or which entry; the first is 1.
+    /// Its line or number in the source; the first is 1.
     pub at: u64,
-    /// A field that looks as if it had the end of its life, and is not used.
+    /// A field that looks like an expiry and is not used.
     pub unused: Option<&'static str>,
 }
 
-/// How others call what has the end of a life, and which option uses it.
+/// Usual names of expiry columns, and the option that imports each.
 pub const ENDS: [(&str, &str); 8] = [
     ("ttl", "--ttl-column"),
     ("ttl_ms", "--ttl-column"),
@@ -90,19 +90,19 @@ pub const ENDS: [(&str, &str); 8] = [
 ];
 type Sink<'s> = &'s mut dyn FnMut(Given) -> Result<()>;
 
-const NO_TTL: &str = "its TTL is no duration";
-const NO_MOMENT: &str = "its expiry is no moment";
-const NOTHING: &str = "null for a key or value";
-const NO_TEXT: &str = "its key or value has half a surrogate pair (\\ud800 to \\udfff), which is no text";
+const NO_TTL: &str = "its TTL is not a duration";
+const NO_MOMENT: &str = "its expiry is not a time";
+const NOTHING: &str = "its key or value is null";
+const NO_TEXT: &str = "its key or value has an unpaired surrogate (\\ud800 to \\udfff), which is not text";
 const NOT_BASE64: &str = "its key or value is not base64";
-const NOT_IN_FORM: &str = "its key or value is not in the form that --hex or --base64 says";
-/// The year 9999, about, in milliseconds: what is later is a mistake, or was meant to be never.
+const NOT_IN_FORM: &str = "its key or value is not in hex or base64, as --hex or --base64 requires";
+/// The end of the year 9999 in milliseconds: a later time is a mistake, or stands for "never".
 const LAST_MS: f64 = 253_402_300_800_000.0;
 
-/// A key or value as the source has it.
+/// Decodes a key or value of a source.
 fn bytes(text: &[u8], form: Form) -> std::result::Result<Vec<u8>, &'static str> {
     match form {
-        Form::Text => Ok(text.to_vec()), // as it is: sources know no escapes of ours
+        Form::Text => Ok(text.to_vec()), // unchanged: sources do not use the escapes of this command
         _ => {
             let text = std::str::from_utf8(text).map_err(|_| NOT_IN_FORM)?;
             form.parse(text, "entry").map_err(|_| NOT_IN_FORM)
@@ -110,13 +110,13 @@ fn bytes(text: &[u8], form: Form) -> std::result::Result<Vec<u8>, &'static str> 
     }
 }
 
-/// A number of milliseconds that may be one of a moment.
+/// Returns a number of milliseconds in whole, if it can be a time.
 fn whole(ms: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation)] // bounded
     (ms.is_finite() && ms.abs() <= LAST_MS).then_some(ms.ceil() as i64)
 }
 
-/// The end of life that a TTL gives. A number is of seconds, or of milliseconds if the column says so.
+/// Parses a TTL. A number is in seconds, or in milliseconds if the name of the column ends with `_ms`.
 fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let after = |ms| whole(ms).map(|ms| Some(Moment::FromNow(ms))).ok_or(NO_TTL);
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
@@ -130,7 +130,7 @@ fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &
     }
 }
 
-/// The end of life that a moment gives.
+/// Parses an expiry time.
 fn end_at(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
     match (text.trim(), text.trim().parse::<f64>()) {
@@ -140,7 +140,7 @@ fn end_at(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'sta
     }
 }
 
-/// The end of life of an entry: `text` gives what a column has.
+/// Returns the expiry of an entry; `text` returns the content of a column.
 fn end<'t>(
     columns: &Columns,
     text: impl Fn(&str) -> Option<&'t str>,
@@ -154,19 +154,20 @@ fn end<'t>(
 
 // ---- CSV -----------------------------------------------------------------------------------------
 
-/// A CSV that is read, with a look at its quotes: the reader takes an open one at the end for closed, and all lines after it
-/// for its text, up to the next quote there is. (The rules are those of csv-core: a quote begins at the beginning of a field only, and two are one.)
+/// A reader that checks the quotes of a CSV. The csv crate accepts an unclosed quote, and takes the following lines up to
+/// the next quote as part of the field. (Rules of csv-core: a quote opens only at the start of a field, and a doubled quote
+/// stands for one.)
 struct Quotes<R> {
     input: R,
     delimiter: u8,
     at: At,
     line: u64,
-    /// Where the latest one begins.
+    /// The line of the last opening quote.
     begins: u64,
     is_at_end: bool,
-    /// Where one begins that has gone over a line, and has text after its end, as no program writes it.
+    /// The line of an opening quote whose field spans lines and has text after the closing quote: a sign of a stray quote.
     strays: Option<u64>,
-    /// Bytes that are of a byte order mark so far.
+    /// Number of bytes of a byte order mark seen so far.
     mark: usize,
 }
 
@@ -195,13 +196,13 @@ impl<R> Quotes<R> {
         }
     }
 
-    /// Refuses what ends with an open quote, or has one that another line closes in the middle of its text.
+    /// Fails if a quote is open at the end of input, or was closed in the middle of a later field.
     fn check(&self) -> Result<()> {
         let open = (self.is_at_end && self.at == At::Quoted).then_some(self.begins);
         let Some(line) = self.strays.or(open) else { return Ok(()) };
         refused(format!(
-            "the CSV cannot be read: the quote that begins in line {line} is not closed. It is cut off; or the quote is a character \
-             of the text, which is to be in quotes then, with two for one: \"5\"\" wide\""
+            "invalid CSV: the quote in line {line} is not closed: the file is truncated, or the quote is part of the text, which \
+             must then be quoted with doubled quotes, as in \"5\"\" wide\""
         ))
     }
 
@@ -250,7 +251,7 @@ pub fn read_csv(
     sink: Sink<'_>,
 ) -> Result<()> {
     let Ok(delimiter) = u8::try_from(delimiter) else {
-        return usage("what is between columns of a CSV must be a character of ASCII");
+        return usage("--delimiter must be an ASCII character");
     };
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(!columns.no_header)
@@ -259,7 +260,7 @@ pub fn read_csv(
     let said = |e: csv::Error| {
         let text = e.to_string();
         let text = text.strip_prefix("CSV error: ").unwrap_or(&text);
-        Failure::Refused(format!("the CSV cannot be read: {text}"))
+        Failure::Refused(format!("invalid CSV: {text}"))
     };
     let names: Vec<String> = match columns.no_header {
         true => Vec::new(),
@@ -272,7 +273,7 @@ pub fn read_csv(
     };
     reader.get_ref().check()?;
     if names.is_empty() && !columns.no_header {
-        return refused("the CSV is empty: not even its first line is there");
+        return refused("the CSV is empty: it needs a header line");
     }
     let find = |column: &str| {
         let by_name = names.iter().position(|name| name == column);
@@ -285,8 +286,8 @@ pub fn read_csv(
         find(column).ok_or_else(|| match columns.no_header {
             true => Failure::Usage(format!("\"{column}\" is not the number of a column: the first is 1")),
             false => Failure::Usage(format!(
-                "the CSV has no column \"{column}\": it has {}. Say which with --key-column, --value-column, \
-                 --ttl-column, --expire-column, or --no-header if the first line is none",
+                "the CSV has no column \"{column}\", but {}: name the columns with --key-column, --value-column, --ttl-column \
+                 and --expire-column, or use --no-header if the first line is data",
                 names.join(", ")
             )),
         })
@@ -303,14 +304,14 @@ pub fn read_csv(
     let mut record = csv::ByteRecord::new();
     loop {
         let read = reader.read_byte_record(&mut record);
-        reader.get_ref().check()?; // also of lines that have another number of columns for it
+        reader.get_ref().check()?; // a stray quote also causes errors about the number of columns
         if !read.map_err(said)? {
             return Ok(());
         }
         let (Some(key), Some(value), Some(_)) = (record.get(key), record.get(value), record.get(last)) else {
-            return refused(format!("the CSV has only {} columns in a line", record.len()));
+            return refused(format!("the CSV has a line with {} columns only", record.len()));
         };
-        // What is no text is no duration or moment either.
+        // Bytes that are not UTF-8 are not a duration or time.
         let text = |column: &str| Some(std::str::from_utf8(record.get(find(column)?)?).unwrap_or("?"));
         let entry =
             || Ok(Entry { key: bytes(key, form)?, value: bytes(value, form)?, end: end(columns, text)? });
@@ -323,7 +324,7 @@ pub fn read_csv(
 
 type Object = BTreeMap<String, Box<RawValue>>;
 
-/// The text of a string, or JSON as it is written.
+/// Returns the text of a JSON string, or other JSON as it is written.
 fn text_of(json: &RawValue) -> std::result::Result<String, &'static str> {
     match json.get() {
         "null" => Err(NOTHING),
@@ -332,7 +333,7 @@ fn text_of(json: &RawValue) -> std::result::Result<String, &'static str> {
     }
 }
 
-/// An entry of an object that has it in fields.
+/// Reads an entry from the fields of an object.
 fn given(object: &Object, at: u64, columns: &Columns, form: Form) -> Given {
     let unused = columns.unused(|name| object.contains_key(name));
     Given { entry: entry_of(object, columns, form), at, unused }
@@ -344,7 +345,7 @@ fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
         match (object.get(column), object.get(&format!("{column}_base64"))) {
             (Some(json), _) => bytes(text_of(json)?.as_bytes(), form),
             (None, Some(json)) => BASE64.decode(text_of(json)?.as_bytes()).map_err(|_| NOT_BASE64),
-            (None, None) => Err("it has no such field for its key or value"),
+            (None, None) => Err("it has no field for its key or value"),
         }
     };
     let (column, wrong) = match &columns.ttl_column {
@@ -357,17 +358,17 @@ fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
     Ok(Entry { key: field(&columns.key_column, "key")?, value: field(&columns.value_column, "value")?, end })
 }
 
-/// One object a line, or one after the other.
+/// Reads a sequence of objects, such as one per line.
 pub fn read_json_lines(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<'_>) -> Result<()> {
     let objects = serde_json::Deserializer::from_reader(input).into_iter::<Object>();
     for (object, at) in objects.zip(1..) {
-        let object = object.map_err(|e| Failure::Refused(format!("the JSON cannot be read: {e}")))?;
+        let object = object.map_err(|e| Failure::Refused(format!("invalid JSON: {e}")))?;
         sink(given(&object, at, columns, form))?;
     }
     Ok(())
 }
 
-/// An array of objects, or one object of keys and values.
+/// Reads an array of objects, or one object of keys and values.
 pub fn read_json(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<'_>) -> Result<()> {
     let mut failure = None;
     let mut json = serde_json::Deserializer::from_reader(input);
@@ -377,8 +378,8 @@ pub fn read_json(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<
         (Some(failure), _) => Err(failure),
         (None, Ok(())) => Ok(()),
         (None, Err(e)) => refused(format!(
-            "the JSON cannot be read: {e}. It should be an array of objects, or an object of keys and values; one \
-             object a line is --from jsonl"
+            "invalid JSON: {e}: it must be an array of objects, or an object of keys and values; for one object per line use \
+             --from jsonl"
         )),
     }
 }
@@ -387,7 +388,7 @@ struct Top<'a, 's> {
     columns: &'a Columns,
     form: Form,
     sink: Sink<'s>,
-    /// Why the sink takes no more.
+    /// The failure of the sink.
     failure: &'a mut Option<Failure>,
 }
 
@@ -426,7 +427,7 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> std::result::Result<(), A::Error> {
         if self.columns.are_given() {
-            return Err(A::Error::custom("an object of keys and values has no columns"));
+            return Err(A::Error::custom("the column options do not apply to an object of keys and values"));
         }
         let mut at = 0;
         while let Some((key, value)) = entries.next_entry::<String, Box<RawValue>>()? {

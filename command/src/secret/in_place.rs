@@ -1,4 +1,4 @@
-//! `encrypt`, `decrypt`, `rekey`.
+//! `encrypt`, `decrypt` and `rekey`: change the encryption of a store in place.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::json::Object;
 use crate::place::{self, For, StoreArgs};
 use crate::progress::Spinner;
 
-/// Encrypt a store, where it is
+/// Encrypt a store in place
 ///
-/// Everything in the file, and what was in it and is deleted. The new password is asked for, twice, if no option says
-/// where it is; without it nobody can read the store again. Nobody else may have the store open. Stopped at any moment,
-/// it is as it was, or done. Copies and backups that were made before stay as they are.
+/// Rewrites the whole file, including free pages with deleted data. Asks for the new password twice, unless an option gives
+/// it; a lost password cannot be recovered. No other process may have the store open. Stopped at any moment, the change has
+/// happened completely or not at all. Earlier copies and backups stay unencrypted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore encrypt app.db
@@ -29,10 +29,9 @@ pub struct EncryptArgs {
     new: NewSecretArgs,
 }
 
-/// Decrypt a store, where it is
+/// Decrypt a store in place
 ///
-/// What is in it is in the clear then. Nobody else may have the store open. Stopped at any moment, it is as it was, or
-/// done.
+/// No other process may have the store open. Stopped at any moment, the change has happened completely or not at all.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore decrypt app.db")]
@@ -41,11 +40,11 @@ pub struct DecryptArgs {
     store: StoreArgs,
 }
 
-/// Encrypt a store with another password, where it is
+/// Change the password of an encrypted store
 ///
-/// The new password is asked for, twice, if no option says where it is; the one it has is given, or asked for, as by all
-/// commands. Every page is written anew. Nobody else may have the store open. Stopped at any moment, it has the old
-/// password, or the new one. Copies and backups that were made before keep the old one.
+/// Rewrites every page of the file. Asks for the new password twice, unless an option gives it. No other process may have
+/// the store open. Stopped at any moment, the store has either the old or the new password. Earlier copies and backups keep
+/// the old one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore rekey app.db
@@ -70,7 +69,7 @@ impl EncryptArgs {
         }
         let new = self.new.read(&path)?;
         change(&store, |store| read::encrypt(store, &new))?;
-        say(context, &path, true, "is encrypted now")
+        say(context, &path, true, "is now encrypted")
     }
 }
 
@@ -80,13 +79,15 @@ impl DecryptArgs {
         let path = self.store.path()?;
         let store = open(&self.store, context)?;
         must_be_encrypted(&store, &path)?;
-        let question =
-            format!("Decrypts {}: whoever can read the file can read what is in it", path.display());
+        let question = format!(
+            "This decrypts {}: all users who can read the file can then read its contents",
+            path.display()
+        );
         if !confirm(&question, context.yes)? {
             return Ok(Answer::No);
         }
         change(&store, read::decrypt)?;
-        say(context, &path, false, "is not encrypted any more")
+        say(context, &path, false, "is no longer encrypted")
     }
 }
 
@@ -101,12 +102,12 @@ impl RekeyArgs {
         must_be_encrypted(&store, &path)?;
         let new = self.new.read(&path)?;
         change(&store, |store| read::rekey(store, &new))?;
-        say(context, &path, true, "has the new password now")
+        say(context, &path, true, "now has the new password")
     }
 }
 
-/// Opens a store that is to be written anew, in the mode it has: with that the library opens it again, when every page
-/// was written in DELETE mode.
+/// Opens a store to be rewritten, with its current journal mode in the configuration: the rewrite uses DELETE mode, and the
+/// library then reopens the store in the configured mode.
 fn open(of: &StoreArgs, context: &Context) -> Result<Store> {
     let store = of.open(For::Writing, &context.secrets)?;
     let Some(mode) = store.info()?.journal_mode else { return Ok(store) };
@@ -122,26 +123,26 @@ fn must_be_built_in() -> Result<()> {
     }
 }
 
-/// For a store that has no password.
-const NOT_YET: &str = "the store has no password yet: leave out --password, --password-file, --password-env and --raw-key-file. \
-                       The new one comes from --new-password-file, --new-password-env or --new-raw-key-file, or is asked for";
+const NOT_YET: &str = "the store is not encrypted, so it has no current password: leave out --password, --password-file, \
+                       --password-env and --raw-key-file; give the new password with --new-password-file, \
+                       --new-password-env or --new-raw-key-file, or when asked";
 
 fn is_encrypted(path: &Path) -> Result {
-    refused(format!("{} is encrypted: \"kvstore rekey\" gives it another password", path.display()))
+    refused(format!("{} is encrypted already: use \"kvstore rekey\" to change its password", path.display()))
 }
 
 fn must_be_encrypted(store: &Store, path: &Path) -> Result<()> {
     match store.is_encrypted()? {
         true => Ok(()),
         false => {
-            refused(format!("{} is not encrypted: \"kvstore encrypt\" would encrypt it", path.display()))
+            refused(format!("{} is not encrypted: use \"kvstore encrypt\" to encrypt it", path.display()))
         }
     }
 }
 
-/// Every page is written anew.
+/// Runs a change that rewrites every page, and closes the store.
 fn change(store: &Store, change: impl FnOnce(&Store) -> Result<()>) -> Result<()> {
-    let _spinner = Spinner::new("writing every page anew");
+    let _spinner = Spinner::new("rewriting every page");
     change(store)?;
     Ok(store.close()?)
 }

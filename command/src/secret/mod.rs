@@ -1,5 +1,5 @@
-//! What encrypted stores are opened with: the options that say where a password or a key is, and which one is for which
-//! store. It is read when a store needs it, once, and is never a word of a command line.
+//! Passwords and keys of encrypted stores: the options that name their source, and which of them applies to which store. A
+//! secret is read once, when a store needs it, and is never an argument of the command.
 
 #[cfg(feature = "encryption")]
 mod read;
@@ -21,72 +21,71 @@ use crate::bytes::Form;
 use crate::failure::{Result, refused, usage};
 pub use read::Secret;
 
-/// The environment variable that names the file with the password, where no option does.
+/// The environment variable that names the password file if no option is given.
 const DEFAULT_FILE: &str = "KVSTORE_PASSWORD_FILE";
 
-/// A build without encryption takes the options, to say that it has none, and does not offer them.
+/// A build without encryption hides the options, but accepts them in order to explain that it has no encryption.
 const HIDDEN: bool = cfg!(not(feature = "encryption"));
 
-/// What a build without encryption says.
-pub const NO_ENCRYPTION: &str = "this build of kvstore has no encryption: in its sources \"make install ENCRYPTION=1\" or \
-                                 \"cargo install --path command --features encryption\" makes one that has";
+/// The error of a build without encryption.
+pub const NO_ENCRYPTION: &str = "this build of kvstore does not support encryption: build it from its sources with \"make install \
+                                 ENCRYPTION=1\" or \"cargo install --path command --features encryption\"";
 
-/// What every command takes.
+/// Options of all commands.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Encrypted stores")]
+#[command(next_help_heading = "Encryption")]
 pub struct SecretArgs {
     /// Ask for the password on the terminal
     #[arg(long, global = true, hide = HIDDEN, conflicts_with_all = ["password_file", "password_env", "raw_key_file"])]
     password: bool,
-    /// The file with the password, without the newline at its end; "-" is standard input. If none of these is given:
-    /// the file that $KVSTORE_PASSWORD_FILE names
+    /// Read the password from FILE, without its final newline; "-" for standard input [default: $KVSTORE_PASSWORD_FILE]
     #[arg(long, global = true, hide = HIDDEN, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["password_env", "raw_key_file"])]
     password_file: Option<PathBuf>,
-    /// The environment variable with the password
+    /// Read the password from an environment variable
     #[arg(long, global = true, hide = HIDDEN, value_name = "NAME", conflicts_with = "raw_key_file")]
     password_env: Option<String>,
-    /// The file with a key in place of a password: 32 bytes, or 64 hex digits
+    /// Read a key in place of a password from FILE: 32 bytes, or 64 hex digits
     #[arg(long, global = true, hide = HIDDEN, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     raw_key_file: Option<PathBuf>,
 }
 
-/// The same for the second store of a command.
+/// Options of the second store of a command.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "If TO is encrypted")]
+#[command(next_help_heading = "Encryption of TO")]
 pub struct ToSecretArgs {
-    /// Ask for its password on the terminal
+    /// Ask for the password of TO on the terminal
     #[arg(long, hide = HIDDEN, group = "to_secret")]
     to_password: bool,
-    /// The file with its password; "-" is standard input
+    /// Read the password of TO from FILE; "-" for standard input
     #[arg(long, hide = HIDDEN, value_name = "FILE", value_hint = clap::ValueHint::FilePath, group = "to_secret")]
     to_password_file: Option<PathBuf>,
-    /// The environment variable with its password
+    /// Read the password of TO from an environment variable
     #[arg(long, hide = HIDDEN, value_name = "NAME", group = "to_secret")]
     to_password_env: Option<String>,
-    /// The file with its key
+    /// Read the key of TO from FILE
     #[arg(long, hide = HIDDEN, value_name = "FILE", value_hint = clap::ValueHint::FilePath, group = "to_secret")]
     to_raw_key_file: Option<PathBuf>,
-    /// It is not to be encrypted, though FROM is
+    /// Do not encrypt TO, even if FROM is encrypted
     #[arg(long, hide = HIDDEN, group = "to_secret")]
     pub to_plain: bool,
 }
 
-/// The same for what a store is to be encrypted with from now on.
+/// Options for a new password.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "The new password")]
+#[command(next_help_heading = "New password")]
 pub struct NewSecretArgs {
-    /// The file with the new password, without the newline at its end; "-" is standard input
+    /// Read the new password from FILE, without its final newline; "-" for standard input
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, group = "new_secret")]
     new_password_file: Option<PathBuf>,
-    /// The environment variable with the new password
+    /// Read the new password from an environment variable
     #[arg(long, value_name = "NAME", group = "new_secret")]
     new_password_env: Option<String>,
-    /// The file with a key in place of a password: 32 bytes, or 64 hex digits
+    /// Read a new key in place of a password from FILE: 32 bytes, or 64 hex digits
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, group = "new_secret")]
     new_raw_key_file: Option<PathBuf>,
 }
 
-/// Where a password or a key is.
+/// The source of a password or key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Terminal,
@@ -141,12 +140,12 @@ impl ToSecretArgs {
         )
     }
 
-    /// Whether standard input is read for it.
+    /// Returns `true` if the secret is read from standard input.
     pub fn reads_stdin(&self) -> bool {
         self.source().is_some_and(|source| source.is_stdin())
     }
 
-    /// What the second store is opened with; if nothing is said, with what the first one was.
+    /// Returns the secrets of the second store; by default, those of the first.
     pub fn secrets(&self, first: &Secrets) -> Secrets {
         let given = self.source();
         let as_first = given.is_none() && !self.to_plain;
@@ -166,19 +165,19 @@ impl NewSecretArgs {
         Source::of(false, new_password_file.as_ref(), new_password_env.as_ref(), new_raw_key_file.as_ref())
     }
 
-    /// Whether standard input is read for it.
+    /// Returns `true` if the secret is read from standard input.
     pub fn reads_stdin(&self) -> bool {
         self.source().is_some_and(|source| source.is_stdin())
     }
 
-    /// Reads it, or asks for it, twice.
+    /// Reads the new password, or asks for it twice.
     pub fn read(&self, path: &Path) -> Result<Secret> {
         match self.source() {
             Some(source) => read::read(&source, path, true),
             None if is_terminal() => read::read(&Source::Terminal, path, true),
             None => usage(
-                "which password is it to have? There is no terminal to ask on: --new-password-file, --new-password-env or \
-                 --new-raw-key-file says where it is",
+                "no new password is given, and there is no terminal to ask for it: use --new-password-file, --new-password-env \
+                 or --new-raw-key-file",
             ),
         }
     }
@@ -188,18 +187,18 @@ fn is_terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// What stores are opened with.
+/// The secrets that stores are opened with.
 #[derive(Default)]
 pub struct Secrets {
-    /// By an option: a store that is not encrypted is refused then.
+    /// From an option; a store that is not encrypted is then refused.
     given: Option<Source>,
-    /// By the environment: for stores that are encrypted, and for new ones.
+    /// From the environment; for encrypted and new stores.
     default: Option<Source>,
-    /// What was read or typed.
+    /// The secret, once it has been read.
     found: OnceCell<Secret>,
-    /// Whether a person may be asked.
+    /// Whether a password may be asked for.
     may_ask: bool,
-    /// What the names of the options begin with.
+    /// Prefix of the names of the options.
     of: &'static str,
 }
 
@@ -210,27 +209,33 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Whether an option says where a password is.
+    /// Returns `true` if an option gives a secret.
     pub fn are_given(&self) -> bool {
         self.given.is_some()
     }
 
-    /// Whether a new store is encrypted.
+    /// Returns `true` if new stores are encrypted.
     pub fn encrypt_what_is_new(&self) -> bool {
         self.given.is_some() || self.default.is_some()
     }
 
-    /// Whether standard input is read for them.
+    /// Returns `true` if a secret is read from standard input.
     pub fn read_stdin(&self) -> bool {
         self.given.as_ref().is_some_and(Source::is_stdin)
     }
 
-    /// The same for work that nobody is to be disturbed by: with what is known already.
+    /// Secrets from the environment, without questions: for completion scripts.
+    pub fn without_questions() -> Secrets {
+        let default = std::env::var_os(DEFAULT_FILE).filter(|path| !path.is_empty() && path != "-");
+        Secrets { default: default.map(|path| Source::File(path.into())), ..Secrets::default() }
+    }
+
+    /// The secrets that are known already, without questions: for background work.
     pub fn known(&self) -> Secrets {
         Secrets { found: self.found.clone(), ..Secrets::default() }
     }
 
-    /// Opens a store, with a password if it needs one.
+    /// Opens a store, with its password if it needs one.
     pub fn open(&self, path: &Path, is_new: bool, config: &Config) -> Result<Opened> {
         if self.given.is_some() || is_new && (self.default.is_some() || self.found.get().is_some()) {
             let config = read::apply(&self.find(path, is_new)?, config);
@@ -270,20 +275,20 @@ impl Secrets {
         match HIDDEN {
             true => NO_ENCRYPTION.to_owned(),
             false => format!(
-                "--{of}password asks for its password, --{of}password-file and --{of}password-env say where it is, and \
-                 --{of}raw-key-file where its key is"
+                "give its password with --{of}password (asks for it), --{of}password-file or --{of}password-env, or its key with \
+                 --{of}raw-key-file"
             ),
         }
     }
 }
 
-/// A store, or why it is none, and how it was opened.
+/// The result of opening a store, and the configuration used.
 pub struct Opened {
     pub store: kvstore::Result<Store>,
     pub config: Config,
 }
 
-/// A path in a question.
+/// Formats a path for a question.
 #[cfg_attr(not(feature = "encryption"), allow(dead_code))]
 fn shown(path: &Path) -> String {
     Form::Text.show(path.display().to_string().as_bytes()).into_owned()

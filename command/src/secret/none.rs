@@ -1,4 +1,4 @@
-//! What `read.rs` does, in a build without encryption: nothing.
+//! The counterpart of `read.rs` in a build without encryption.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -8,7 +8,7 @@ use kvstore::{Config, Store};
 use super::{NO_ENCRYPTION, Source};
 use crate::failure::{Result, refused};
 
-/// There is none.
+/// A secret cannot exist in this build.
 #[derive(Clone)]
 pub struct Secret(Infallible);
 

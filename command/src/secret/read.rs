@@ -1,5 +1,5 @@
-//! Reads passwords and keys: from files, from the environment, from a terminal; and hands them to the library. What is
-//! read is wiped from memory when it is no longer needed. `none.rs` stands for it in a build without encryption.
+//! Reads passwords and keys from files, the environment or a terminal, and passes them to the library. They are wiped from
+//! memory after use. A build without encryption uses `none.rs` instead.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal as _, Read};
@@ -15,33 +15,33 @@ use crate::failure::{Failure, Result, refused, usage};
 use crate::progress::Interrupt;
 use crate::system;
 
-/// Bytes of a key, and digits of one in hex.
+/// Length of a key in bytes and in hex digits.
 const KEY: usize = 32;
 const DIGITS: usize = 2 * KEY;
-/// No password is longer: who gives more has named another file than was meant.
+/// Maximum length of a password; a longer file is a mistake.
 const LONGEST: usize = 64 << 10;
 
-/// Reads what a source has for a store. `is_new`: the store has none yet, so that what is typed has to be typed twice.
+/// Reads a secret. If `is_new`, a typed password must be typed twice.
 pub fn read(source: &Source, path: &Path, is_new: bool) -> Result<Secret> {
     match source {
         Source::Terminal => ask(path, is_new),
         Source::File(file) => {
             let read = read_file(file)?;
             match system::without_newline(&read) {
-                [] => refused(format!("{} is empty: there is no password in it", name_of(file))),
+                [] => refused(format!("{} is empty: write the password to it", name_of(file))),
                 password => Ok(Secret::password(password)),
             }
         }
         Source::Variable(name) => {
             let Some(word) = std::env::var_os(name) else {
-                return usage(format!("the environment variable {name}, for the password, is not set"));
+                return usage(format!("the environment variable {name} is not set: set it to the password"));
             };
             match system::bytes(word).map(Zeroizing::new) {
-                None => {
-                    usage(format!("the environment variable {name} is no text: there is no password in it"))
-                }
+                None => usage(format!(
+                    "the environment variable {name} is not valid Unicode: set it to the password"
+                )),
                 Some(password) if password.is_empty() => {
-                    usage(format!("the environment variable {name} is empty: there is no password in it"))
+                    usage(format!("the environment variable {name} is empty: set it to the password"))
                 }
                 Some(password) => Ok(Secret::password(password)),
             }
@@ -49,14 +49,14 @@ pub fn read(source: &Source, path: &Path, is_new: bool) -> Result<Secret> {
         Source::RawKey(file) => match key(&read_file(file)?) {
             Some(key) => Ok(Secret::raw_key(&key)),
             None => refused(format!(
-                "{} has no key in it: a key has {KEY} bytes, or {DIGITS} hex digits",
+                "{} has no valid key: a key has {KEY} bytes, or {DIGITS} hex digits",
                 name_of(file)
             )),
         },
     }
 }
 
-/// A configuration with it.
+/// Adds the secret to a configuration.
 pub fn apply(secret: &Secret, config: &Config) -> Config {
     config.clone().secret(secret)
 }
@@ -77,43 +77,46 @@ fn name_of(file: &Path) -> String {
     if file.as_os_str() == "-" { "standard input".to_owned() } else { shown(file) }
 }
 
-/// What is in a file, whatever it is, or comes from standard input.
+/// Reads a file or standard input.
 fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let failed = |e: std::io::Error| Failure::Refused(format!("{}: {e}", name_of(path)));
     if path.as_os_str() == "-" {
         let stdin = std::io::stdin();
         if stdin.is_terminal() {
             return usage(
-                "standard input is a terminal, which would show the password: --password asks for it",
+                "standard input is a terminal, which would show the password: use --password to be asked for it",
             );
         }
         return read_all(stdin.lock(), path);
     }
     let file = File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
-    // A pipe, such as sh's <(...), is for who has made it.
+    // A pipe, such as <(...) of a shell, is private to the process that created it.
     let name = shown(path);
     if found.is_file()
         && let Some(to_do) = system::to_keep_others_out(&found, &name)
     {
-        say!("kvstore: {name} can be read by other users of this machine: {to_do}");
+        say!("kvstore: warning: other users can read {name}: {to_do}");
     }
     read_all(file, path)
 }
 
 fn read_all(from: impl Read, path: &Path) -> Result<Zeroizing<Vec<u8>>> {
-    // As long from the start as it can become: what it had grown from would not be wiped.
+    // Allocated in full size: growing would leave a copy that is not wiped.
     let mut read = Zeroizing::new(Vec::with_capacity(2 * LONGEST));
     from.take(LONGEST as u64 + 1)
         .read_to_end(&mut read)
         .map_err(|e| Failure::Refused(format!("{}: {e}", name_of(path))))?;
     match read.len() > LONGEST {
-        true => refused(format!("{} is longer than a password can be", name_of(path))),
+        true => refused(format!(
+            "{} is longer than a password can be: check that it is the right file",
+            name_of(path)
+        )),
         false => Ok(read),
     }
 }
 
-/// A key as it is, or in hex, with or without a newline after it.
+/// Decodes a raw key, or one in hex with or without a newline.
 fn key(read: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {
     let mut key = Zeroizing::new([0; KEY]);
     let digits = system::without_newline(read);
@@ -131,27 +134,27 @@ fn ask(path: &Path, is_new: bool) -> Result<Secret> {
         return Ok(Secret::password(typed(&format!("Password of {name}: "))?));
     }
     let password = typed(&format!("New password of {name}: "))?;
-    if password != typed("The same again: ")? {
-        return refused("these were two different passwords: nothing was done");
+    if password != typed("Repeat the password: ")? {
+        return refused("the two passwords differ: try again; nothing changed");
     }
     Ok(Secret::password(password))
 }
 
-/// What somebody types on the terminal, unseen.
+/// Reads a line from the terminal without echo.
 fn typed(question: &str) -> Result<Zeroizing<Vec<u8>>> {
-    // While it is watched for, Ctrl-C does not end the process before rpassword has put the terminal in order.
+    // During a watch, Ctrl-C does not end the process before rpassword has restored the terminal.
     let interrupt = Interrupt::watch()?;
     let typed = rpassword::prompt_password(question);
     if interrupt.came() {
-        return refused("stopped: nothing was done");
+        return refused("stopped; nothing changed");
     }
     match typed.map(|typed| Zeroizing::new(typed.into_bytes())) {
-        Ok(typed) if typed.is_empty() => refused("the password is empty: nothing was done"),
+        Ok(typed) if typed.is_empty() => refused("the password is empty: try again; nothing changed"),
         Ok(typed) => Ok(typed),
-        Err(e) if e.kind() == ErrorKind::UnexpectedEof => refused("no password was given: nothing was done"),
-        Err(_) => usage(
-            "there is no terminal to ask for the password on: --password-file or --password-env says where it is",
-        ),
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => refused("no password was given; nothing changed"),
+        Err(_) => {
+            usage("there is no terminal to ask for the password: use --password-file or --password-env")
+        }
     }
 }
 
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_bytes_or_digits() {
+    fn key_is_bytes_or_hex_digits() {
         let bytes = |read: &[u8]| key(read).map(|key| *key);
         let mut raw = [0xab; KEY];
         assert_eq!(bytes(&raw), Some(raw));
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_a_password_is_another_file() {
+    fn too_long_password_is_refused() {
         let path = Path::new("f");
         assert_eq!(read_all(&vec![b'a'; LONGEST][..], path).unwrap().len(), LONGEST);
         assert!(read_all(&vec![b'a'; LONGEST + 1][..], path).is_err());

@@ -1,5 +1,5 @@
-//! What differs from system to system: signals, the rights of files, devices, where things are kept. `unix.rs` and
-//! `windows.rs` offer the same; nothing else in the command asks which system it is on.
+//! System-specific code: signals, file permissions, devices, standard directories. `unix.rs` and `windows.rs` have the
+//! same interface; no other file of the command depends on the system.
 
 #[cfg(unix)]
 mod unix;
@@ -11,7 +11,7 @@ pub use unix::*;
 #[cfg(windows)]
 pub use windows::*;
 
-/// A line without the newline at its end, as this system writes it, or as Unix does.
+/// Removes one trailing newline, in the form of this system or of Unix.
 pub fn without_newline(line: &[u8]) -> &[u8] {
     line.strip_suffix(NEWLINE).or(line.strip_suffix(b"\n")).unwrap_or(line)
 }
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_newline_is_taken_away() {
+    fn one_newline_is_removed() {
         assert_eq!(without_newline(b"a"), b"a");
         assert_eq!(without_newline(b"a\n\n"), b"a\n");
         assert_eq!(without_newline(&[b"a", NEWLINE].concat()), b"a");
@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_told_from_files() {
+    fn devices_are_distinguished_from_files() {
         let place = tempfile::tempdir().unwrap();
         let (file, other) = (place.path().join("a"), place.path().join("b"));
         std::fs::write(&file, "").unwrap();

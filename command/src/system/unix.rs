@@ -1,4 +1,4 @@
-//! Unix: signals, modes of files, and a process that becomes another program.
+//! Unix: signals, file modes, and `exec`.
 
 use std::env;
 #[cfg(feature = "encryption")]
@@ -21,87 +21,87 @@ use crate::bytes::Form;
 pub use signal_hook::consts::{SIGINT as INTERRUPT, SIGTERM as TERMINATE};
 
 pub const NEWLINE: &[u8] = b"\n";
-/// What ends a command well that goes on until then.
+/// The signals that stop a command that runs until then, for the help.
 pub const ENDS: &str = "Ctrl-C and SIGTERM";
-/// Where the history is, for the help.
+/// Path of the history, for the help.
 pub const HISTORY: &str = "$XDG_STATE_HOME/kvstore/history (~/.local/state/kvstore/history)";
-/// The Python that is asked if nobody names one.
+/// The default Python.
 pub const PYTHON: &str = "python3";
-/// What to do about a file that is no store, and about a disk that may be full.
-pub const WHAT_IT_IS: &str = "; \"file PATH\" says what this one is";
-pub const ROOM: &str = "\"df\" the room on the disk";
+/// Advice for a file that is not a store, and for a full disk.
+pub const FILE_TYPE_ADVICE: &str = "; \"file PATH\" shows the type of a file";
+pub const DISK_SPACE_ADVICE: &str = "\"df\" shows the free disk space";
 
 /// While the flag is set, the signal ends the process as it does by default.
 pub fn ends_process(signal: i32, flag: Arc<AtomicBool>) -> io::Result<()> {
     signal_hook::flag::register_conditional_default(signal, flag).map(drop)
 }
 
-/// Whether what is written to a terminal may have colours.
+/// Returns `true` if the terminal supports colors.
 pub fn shows_colors() -> bool {
     true
 }
 
-/// Whether there is something that is neither a file nor a folder.
+/// Returns `true` if the path exists and is neither a file nor a directory.
 pub fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// A path, for people and programs.
+/// Formats a path.
 pub fn path(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The same in a line of text. (A name may have a newline in it.)
+/// Formats a path for one line of text, with control characters escaped.
 pub fn on_one_line(path: &str) -> String {
     Form::Text.show(path.as_bytes()).into_owned()
 }
 
-/// Whether two paths lead to one file that is there.
+/// Returns `true` if both paths name the same existing file.
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
     let file = |path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Makes a file that nobody may read who may not read that other one.
+/// Creates a file with the permissions of another file.
 pub fn create_as_private_as(other: &Path, path: &Path) -> io::Result<File> {
     let mode = fs::metadata(other).map_or(0o600, |of| of.permissions().mode() & 0o777);
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Sees to it that a power cut takes no name out of a directory.
+/// Makes the names in a directory survive a power failure.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// If others than its owner may read a file: what to do about it.
+/// Returns advice if other users can read a file.
 #[cfg(feature = "encryption")]
 pub fn to_keep_others_out(file: &Metadata, name: &str) -> Option<String> {
-    (file.mode() & 0o044 != 0).then(|| format!("\"chmod 600 {name}\" keeps it from them"))
+    (file.mode() & 0o044 != 0).then(|| format!("\"chmod 600 {name}\" prevents that"))
 }
 
-/// The bytes of an environment variable; `None`: they cannot be told.
+/// Returns the bytes of an environment variable. (On Windows, `None` if it is not valid Unicode.)
 #[cfg(feature = "encryption")]
 pub fn bytes(variable: OsString) -> Option<Vec<u8>> {
     Some(variable.into_vec())
 }
 
-/// Becomes another program: returns if that cannot be.
+/// Replaces the process with another program; returns only on failure.
 pub fn become_program(command: &mut Command) -> io::Result<u8> {
     Err(command.exec())
 }
 
-/// Where the state of programs is kept; `None` without a home.
+/// Returns the user's state directory; `None` without a home directory.
 pub fn state_directory() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
 }
 
-/// Makes a directory, and those above it, for its owner alone.
+/// Creates a directory and its parents, accessible by the owner only.
 pub fn create_own_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Sees to it that there is a file, for its owner alone.
+/// Creates a file if it does not exist, and makes it accessible by the owner only.
 pub fn create_own_file(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {

@@ -1,7 +1,7 @@
-//! The times of a chart's bars: parts of a day, days, months; and how many ends fall into each.
+//! Buckets of a chart: parts of a day, days or months, and the number of expiry times in each.
 //!
-//! Whoever counts does not know beforehand how far the ends reach. So it counts in short times, and puts them together
-//! when they become too many: the memory it takes does not grow with the store.
+//! The range of the expiry times is not known in advance. Counting starts with short buckets and merges them into longer
+//! ones when there are too many, so memory use does not depend on the size of the store.
 
 use std::collections::BTreeMap;
 
@@ -17,30 +17,30 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// The most times that are counted apart.
+/// Maximum number of buckets while counting.
 const MOST_COUNTED: usize = 4096;
-/// The most bars there are, with those of nothing.
+/// Maximum number of bars, including empty ones.
 const MOST_BARS: usize = 10_000;
-/// How many bars a chart of its own choice has, at most.
+/// Maximum number of bars if the bucket is chosen automatically.
 const BARS: usize = 24;
-/// What ends later than that counts as one.
+/// Later expiry times share one bar.
 const FAR_MS: i64 = 100 * 366 * DAY;
 
-/// The time of a bar.
+/// The time span of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bucket {
-    /// Milliseconds, less than a day, from midnight on: the last one of a day may be shorter.
+    /// Milliseconds, less than a day, counted from midnight; the last bucket of a day may be shorter.
     Part(i64),
-    /// So many days; weeks begin on Mondays.
+    /// A number of days; weeks start on Mondays.
     Days(i32),
     Months(i32),
 }
 
-/// What counting begins with, and goes on to: each is made of whole ones of that before it.
+/// The buckets of counting, from fine to coarse; each consists of whole buckets of the one before.
 const COUNTED: [Bucket; 5] =
     [Bucket::Part(SECOND), Bucket::Part(MINUTE), Bucket::Part(HOUR), Bucket::Days(1), Bucket::Months(1)];
 
-/// What is shown: the first that makes few enough bars.
+/// The buckets of a chart: the first that gives few enough bars is used.
 const SHOWN: [Bucket; 16] = [
     Bucket::Part(SECOND),
     Bucket::Part(5 * SECOND),
@@ -60,7 +60,7 @@ const SHOWN: [Bucket; 16] = [
     Bucket::Months(120),
 ];
 
-/// The time of a bar, as it is typed. For clap.
+/// Parses `--bucket` for clap.
 pub fn parse(word: &str) -> std::result::Result<Bucket, String> {
     match word {
         "month" => return Ok(Bucket::Months(1)),
@@ -69,14 +69,17 @@ pub fn parse(word: &str) -> std::result::Result<Bucket, String> {
     }
     let ms = i64::try_from(times::parse_duration(word)?.as_millis()).unwrap_or(i64::MAX);
     match (ms, i32::try_from(ms / DAY)) {
-        (0, _) => Err("a bar needs a time longer than 0".to_owned()),
+        (0, _) => Err("a bucket must be longer than 0".to_owned()),
         (1..DAY, _) => Ok(Bucket::Part(ms)),
         (_, Ok(days @ ..=36_525)) if ms % DAY == 0 => Ok(Bucket::Days(days)),
-        _ => Err("more than a day: give whole days, as in 7d, or \"month\" or \"year\"".to_owned()),
+        _ => {
+            Err("a bucket longer than a day must be whole days, such as 7d, or \"month\" or \"year\""
+                .to_owned())
+        }
     }
 }
 
-/// The days and months of a zone.
+/// Days and months in a time zone.
 pub struct Calendar {
     zone: TimeZone,
 }
@@ -94,7 +97,7 @@ impl Calendar {
         Some(date.to_zoned(self.zone.clone()).ok()?.timestamp().as_millisecond())
     }
 
-    /// When the one that this moment is in begins, and when it ends.
+    /// Returns the start and the end of the bucket that contains a time.
     fn bounds(&self, bucket: Bucket, ms: i64) -> Option<(i64, i64)> {
         let date = self.at(ms)?.date();
         let (first, last) = match bucket {
@@ -122,7 +125,7 @@ impl Calendar {
         Some((self.midnight(first)?, self.midnight(last)?))
     }
 
-    /// How a bar is named: by its beginning.
+    /// Formats the label of a bar: its start.
     pub fn label(&self, bucket: Bucket, from_ms: i64) -> String {
         let format = match bucket {
             Bucket::Part(..SECOND) => "%F %T.%3f",
@@ -136,7 +139,7 @@ impl Calendar {
     }
 }
 
-/// How long the time of a bar is, in words.
+/// Describes the length of a bucket.
 pub fn words(bucket: Bucket) -> String {
     match bucket {
         Bucket::Part(ms) => {
@@ -153,30 +156,30 @@ pub fn words(bucket: Bucket) -> String {
     }
 }
 
-/// A bar.
+/// A bar of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bar {
     pub from_ms: i64,
-    /// `None`: all that is later.
+    /// `None` for the bar of all later times.
     pub to_ms: Option<i64>,
     pub count: u64,
 }
 
-/// How many ends there are, and when.
+/// Counts expiry times by bucket.
 pub struct Tally {
     calendar: Calendar,
-    /// What it counts in; the next one of [`COUNTED`], if it may choose.
+    /// The current bucket, and the index of the next one in [`COUNTED`] if it is chosen automatically.
     bucket: Bucket,
     coarser: Option<usize>,
     counts: BTreeMap<i64, u64>,
-    /// Where the last one fell.
+    /// The bounds of the bucket that was counted last.
     last: (i64, i64),
     far_ms: i64,
     far: u64,
 }
 
 impl Tally {
-    /// `bucket`: of what the bars are to be.
+    /// `bucket` is the length of the bars; `None` to choose it.
     pub fn new(calendar: Calendar, bucket: Option<Bucket>, now_ms: i64) -> Tally {
         Tally {
             calendar,
@@ -212,7 +215,7 @@ impl Tally {
         }
     }
 
-    /// Whether there are more than can be shown.
+    /// Returns `true` if there are more buckets than a chart can have bars.
     pub fn is_too_fine(&self) -> bool {
         self.counts.len() > MOST_BARS
     }
@@ -221,7 +224,7 @@ impl Tally {
         self.calendar.bounds(self.bucket, ms).unwrap_or((ms, ms + 1))
     }
 
-    /// The bars, from the first with something to the last, and what they are of.
+    /// Returns the bars from the first to the last that is not empty, and their bucket.
     pub fn bars(mut self) -> Result<(Calendar, Bucket, Vec<Bar>)> {
         if self.coarser.is_some() {
             let few = |bucket: &Bucket| self.spread(*bucket, BARS).is_some();
@@ -229,7 +232,7 @@ impl Tally {
         }
         let Some(mut bars) = self.spread(self.bucket, MOST_BARS) else {
             return usage(format!(
-                "bars of {} would be more than {MOST_BARS}: choose a longer --bucket, or bound them with --from and --to",
+                "bars of {} would be more than {MOST_BARS}: choose a longer --bucket, or a range with --from and --to",
                 words(self.bucket)
             ));
         };
@@ -239,7 +242,7 @@ impl Tally {
         Ok((self.calendar, self.bucket, bars))
     }
 
-    /// The counts in bars of that, if they are no more than `most`.
+    /// Distributes the counts over bars; `None` if there would be more than `most`.
     fn spread(&self, bucket: Bucket, most: usize) -> Option<Vec<Bar>> {
         let mut bars: Vec<Bar> = Vec::new();
         for (ms, count) in &self.counts {

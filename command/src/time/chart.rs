@@ -1,4 +1,4 @@
-//! `expiring --chart`: how many keys end when, as bars.
+//! `expiring --chart`: a bar chart of the number of keys that expire over time.
 
 use kvstore::Family;
 use ratatui::crossterm::terminal;
@@ -12,7 +12,7 @@ use crate::output::{DIM, GOOD, Output, count, keys};
 use crate::progress::Progress;
 use crate::times;
 
-/// What is charted.
+/// The range and resolution of a chart.
 pub struct ChartArgs {
     pub from_ms: i64,
     pub to_ms: i64,
@@ -20,9 +20,9 @@ pub struct ChartArgs {
     pub bucket: Option<Bucket>,
 }
 
-/// The widest a chart becomes.
+/// Maximum width of a chart.
 const WIDEST: usize = 100;
-/// What stands before each bar: where now is.
+/// Marks the bar of the current time.
 const NOW: &str = "now ▸ ";
 
 pub fn run(context: &mut Context, families: &[Family], args: &ChartArgs) -> Result {
@@ -111,7 +111,7 @@ fn draw(
     Ok(())
 }
 
-/// A bar of that part of the width, to an eighth of a column. Something is never shown as nothing.
+/// Draws a bar to an eighth of a column. A part above 0 is never drawn as empty.
 fn blocks(part: u64, whole: u64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = u128::from(part) * width as u128 * 8 / u128::from(whole.max(1));

@@ -1,4 +1,4 @@
-//! `clean`: a cleaner in the foreground.
+//! `clean`: a purge loop in the foreground.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,19 +16,18 @@ use crate::progress::Interrupt;
 use crate::system;
 use crate::times;
 
-/// How long Ctrl-C may go unnoticed while nothing is done.
+/// How often a pause checks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Remove what expires, as it expires, until Ctrl-C
+/// Purge expired keys continuously, until Ctrl-C
 ///
-/// For a store whose program has no cleaner of its own. In steps of at most 256 keys, between which others get their
-/// turn; when others are writing for longer than --timeout, it tries again in its next turn.
+/// For a store whose program runs no cleaner. Each round removes expired keys in transactions of at most 256, between which
+/// other processes can write. If a lock is held for longer than --timeout, the next round tries again.
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
-        "A line for each turn that has removed something: when, and how many; at the end, on stderr, how many \
-it were in all. As JSON: at_ms, removed; at the end: removed_in_all, turns, elapsed_ms. {} end it well, with \
-exit code 0.
+        "Prints a line for each round that removed keys, with the time and the number, and a summary on stderr. With \
+--json: at_ms, removed; at the end removed_total, rounds, elapsed_ms. {} stop it with exit status 0.
 
 Examples:
   kvstore clean app.db
@@ -39,27 +38,27 @@ Examples:
 pub struct CleanArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// How long to rest between two turns
+    /// Pause between rounds
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = times::parse_duration)]
     interval: Duration,
-    /// At most so many keys in a turn
+    /// Maximum number of keys removed in a round
     #[arg(long, value_name = "N")]
     max_keys: Option<u64>,
 }
 
-/// What came of a turn.
-struct Turn {
+/// The result of a round.
+struct Round {
     removed: u64,
-    /// Others were writing all the time.
+    /// The store was locked by another process.
     busy: bool,
 }
 
 impl CleanArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         if self.interval.is_zero() {
-            return usage("the interval must be longer than 0: the cleaner would never rest");
+            return usage("--interval must be longer than 0");
         }
-        // Between two turns nothing is held that stands in the way of others' checkpoints.
+        // No read snapshot is held between rounds, because it would block checkpoints of other processes.
         let config = Config::new().hold_reads(false);
         let store =
             place::open_with(&self.store.path()?, For::Writing, &self.store.open, &context.secrets, config)?;
@@ -68,26 +67,26 @@ impl CleanArgs {
         if out.is_for_people() {
             let path = self.store.path()?;
             let every = times::duration(u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX));
-            say!("cleaning {} every {every} (Ctrl-C ends)", place::shown(&path));
+            say!("purging {} every {every} (Ctrl-C stops)", place::shown(&path));
         }
         let began = Instant::now();
-        let (mut removed, mut turns, mut was_busy) = (0, 0u64, false);
+        let (mut removed, mut rounds, mut was_busy) = (0, 0u64, false);
         while !interrupt.came() {
-            let turn = self.turn(&store, &interrupt)?;
-            removed += turn.removed;
-            if turn.busy && !was_busy {
-                say!("kvstore: another program is writing for long: trying again in each turn");
+            let round = self.round(&store, &interrupt)?;
+            removed += round.removed;
+            if round.busy && !was_busy {
+                say!("kvstore: the store is locked by another process: trying again in each round");
             }
-            was_busy = turn.busy;
-            if turn.removed > 0 {
-                turns += 1;
+            was_busy = round.busy;
+            if round.removed > 0 {
+                rounds += 1;
                 let at_ms = store.now_ms();
                 if out.json {
-                    out.object(Object::new().number("at_ms", at_ms).number("removed", turn.removed))?;
+                    out.object(Object::new().number("at_ms", at_ms).number("removed", round.removed))?;
                 } else if out.is_terminal {
-                    out.line(format!("{}  removed {}", times::local(at_ms), keys(turn.removed)))?;
+                    out.line(format!("{}  removed {}", times::local(at_ms), keys(round.removed)))?;
                 } else {
-                    out.line(format!("{}\t{}", times::iso(at_ms), turn.removed))?;
+                    out.line(format!("{}\t{}", times::iso(at_ms), round.removed))?;
                 }
                 out.flush()?;
             }
@@ -99,16 +98,16 @@ impl CleanArgs {
         let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         if out.json {
             let mut object = Object::new();
-            object.number("removed_in_all", removed).number("turns", turns).number("elapsed_ms", elapsed_ms);
+            object.number("removed_total", removed).number("rounds", rounds).number("elapsed_ms", elapsed_ms);
             out.object(&mut object)?;
         } else {
-            let turn = if turns == 1 { "turn" } else { "turns" };
-            say!("removed {} in {turns} {turn}, within {}", keys(removed), times::duration(elapsed_ms));
+            let round = if rounds == 1 { "round" } else { "rounds" };
+            say!("removed {} in {rounds} {round}, in {}", keys(removed), times::duration(elapsed_ms));
         }
         Ok(Answer::Yes)
     }
 
-    fn turn(&self, store: &Store, interrupt: &Interrupt) -> Result<Turn> {
+    fn round(&self, store: &Store, interrupt: &Interrupt) -> Result<Round> {
         let mut removed = 0;
         loop {
             let left = self.max_keys.map_or(u64::MAX, |max| max.saturating_sub(removed));
@@ -116,11 +115,11 @@ impl CleanArgs {
                 Ok(step) => {
                     removed += step.deleted;
                     if !step.more || left <= step.deleted || interrupt.came() {
-                        return Ok(Turn { removed, busy: false });
+                        return Ok(Round { removed, busy: false });
                     }
                 }
                 Err(e) if matches!(e.kind(), ErrorKind::Busy | ErrorKind::Locked) => {
-                    return Ok(Turn { removed, busy: true });
+                    return Ok(Round { removed, busy: true });
                 }
                 Err(e) => return Err(e.into()),
             }

@@ -1,4 +1,4 @@
-//! The ends of keys, over some families, in the order of time; and how one is shown.
+//! Keys of one or more families in order of expiry, and how they are printed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,12 +11,12 @@ use crate::json::Object;
 use crate::output::{BAD, Output, WARN};
 use crate::{place, times};
 
-/// Entries that are read at a time.
+/// Entries read at a time.
 const CHUNK: usize = 512;
-/// What ends within this is shown in another colour.
+/// Keys that expire within this time are highlighted.
 const SOON_MS: i64 = 60_000;
 
-/// The family of that name, or all of them, the default one first.
+/// Opens the named family, or all families, the default one first.
 pub fn families(store: &Store, name: Option<&str>) -> Result<Vec<Family>> {
     if let Some(name) = name {
         return Ok(vec![place::family(store, name)?]);
@@ -25,15 +25,15 @@ pub fn families(store: &Store, name: Option<&str>) -> Result<Vec<Family>> {
     for name in store.family_names()? {
         match store.family(&name) {
             Ok(family) => families.push(family),
-            Err(e) if e.kind() == ErrorKind::NotFound => {} // dropped meanwhile
+            Err(e) if e.kind() == ErrorKind::NotFound => {} // dropped since it was listed
             Err(e) => return Err(e.into()),
         }
     }
     Ok(families)
 }
 
-/// Runs `visit` with the end of each key of the family that ends at `from_ms` or after, and before `to_ms`, in the order
-/// of time, until it answers `false`.
+/// Calls `visit` for each key of the family with `from_ms <= expire_ms < to_ms`, in order of expiry, until it returns
+/// `false`.
 pub fn each(
     family: &Family,
     from_ms: i64,
@@ -57,7 +57,7 @@ pub fn each(
     }
 }
 
-/// How many keys of the family have expired and are still there.
+/// Counts the keys of the family that have expired but have not been purged.
 pub fn count_expired(family: &Family, now_ms: i64, mut counted: impl FnMut(u64)) -> Result<u64> {
     let mut count = 0;
     each(family, i64::MIN, now_ms.saturating_add(1), |_, _| {
@@ -68,24 +68,24 @@ pub fn count_expired(family: &Family, now_ms: i64, mut counted: impl FnMut(u64))
     Ok(count)
 }
 
-/// A key and its end.
+/// A key and its expiry time.
 pub struct End<'a> {
     pub expire_ms: i64,
     pub family: &'a str,
     pub key: &'a [u8],
 }
 
-/// The ends of several families, in the order of time.
+/// Merges the keys of several families in order of expiry.
 pub struct Ends {
     cursors: Vec<(String, Cursor)>,
-    /// The current end of each family that has one.
+    /// The current expiry time of each family that has more keys.
     heads: BinaryHeap<Reverse<(i64, usize)>>,
-    /// The one that was shown last: it has to move on.
+    /// The cursor of the last entry returned, which must advance next.
     shown: Option<usize>,
 }
 
 impl Ends {
-    /// From the first moment to before the second.
+    /// Merges the keys with `from_ms <= expire_ms < to_ms`.
     pub fn new(families: &[Family], from_ms: i64, to_ms: i64) -> Result<Ends> {
         let cursors = families
             .iter()
@@ -121,7 +121,7 @@ impl Ends {
     }
 }
 
-/// A family that is dropped meanwhile has nothing more.
+/// Treats a family that was dropped during the scan as exhausted.
 fn there(moved: kvstore::Result<bool>) -> Result<bool> {
     match moved {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
@@ -129,11 +129,11 @@ fn there(moved: kvstore::Result<bool>) -> Result<bool> {
     }
 }
 
-/// How ends are shown, a line each.
+/// Prints one line per key.
 pub struct Lines {
     pub form: Form,
     pub now_ms: i64,
-    /// How wide the names of families are; 0: they are not shown to people.
+    /// Width of the column of family names; 0 hides it.
     pub family_width: usize,
 }
 

@@ -1,4 +1,4 @@
-//! `expiring`: what goes when.
+//! `expiring`: keys in order of expiry.
 
 use clap::Args;
 
@@ -11,45 +11,46 @@ use crate::output::DIM;
 use crate::place::{For, StoreArgs};
 use crate::times::{self, Moment};
 
-/// List the keys that will expire, in the order of their ends
+/// List keys in order of expiry, or chart them
 ///
-/// Over all families, or one. Keys that have expired and are still there are listed with --dead. With --chart, how many
-/// expire when, as bars.
+/// Lists the keys of all families, or of one. --expired includes keys that have expired but have not been purged. --chart
+/// draws how many keys expire when.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Piped: key, family, moment (UTC) and milliseconds left, with tabs between them; the chart: the \
-beginning of each bar's time (UTC) and the count. As JSON: key, family, expire_ms, ttl_ms, expired; the chart: from_ms, \
-to_ms, count.
+    after_help = "In a pipe, prints tab-separated fields: key, family, expiry time (UTC), milliseconds left; for a chart: \
+start of the bar (UTC), number of keys. With --json: key, family, expire_ms, ttl_ms, expired; for a chart: from_ms, to_ms, \
+count.
 
 Examples:
-  kvstore expiring app.db --limit 20             what goes next
-  kvstore expiring app.db -f otp --to +5m        what goes in the next five minutes
-  kvstore expiring app.db --dead --to now        what has gone, and waits for a purge
-  kvstore expiring app.db --chart                when how many go
+  kvstore expiring app.db --limit 20             the next 20 keys
+  kvstore expiring app.db -f otp --to +5m        the next five minutes
+  kvstore expiring app.db --from 22:00 --to tomorrow
+  kvstore expiring app.db --expired --to now     expired, not purged
+  kvstore expiring app.db --chart
   kvstore expiring app.db --chart --bucket 1h --to +2d"
 )]
 pub struct ExpiringArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Only the keys of this family
+    /// Only this family [default: all]
     #[arg(short, long, value_name = "NAME")]
     family: Option<String>,
-    /// Only what ends then or later
+    /// Only keys that expire at or after TIME: +2h, tomorrow, 06:00, "2027-01-01 12:00"
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true)]
     from: Option<Moment>,
-    /// Only what ends before then
+    /// Only keys that expire before TIME
     #[arg(long, value_name = "TIME", value_parser = times::parse_moment, allow_hyphen_values = true)]
     to: Option<Moment>,
-    /// At most so many keys
+    /// At most N keys
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "chart")]
     limit: Option<u64>,
-    /// Also keys that have expired and are still there
+    /// Include keys that have expired but have not been purged
     #[arg(long)]
-    dead: bool,
-    /// How many end when, as bars
+    expired: bool,
+    /// Draw a bar chart of the number of keys over time
     #[arg(long)]
     chart: bool,
-    /// The time of a bar: a duration, "month" or "year"
+    /// Time span of a bar: a duration, "month" or "year" [default: automatic]
     #[arg(long, value_name = "DURATION", value_parser = buckets::parse, requires = "chart")]
     bucket: Option<Bucket>,
 }
@@ -60,7 +61,7 @@ impl ExpiringArgs {
         let families = ends::families(&store, self.family.as_deref())?;
         let now_ms = store.now_ms();
         let at = |moment: Option<Moment>| moment.map(|moment| moment.millis(now_ms));
-        let first_ms = if self.dead { i64::MIN } else { now_ms.saturating_add(1) };
+        let first_ms = if self.expired { i64::MIN } else { now_ms.saturating_add(1) };
         let from_ms = at(self.from).unwrap_or(i64::MIN).max(first_ms);
         let to_ms = at(self.to).unwrap_or(i64::MAX);
         if self.chart {

@@ -1,4 +1,4 @@
-//! What ends when, and its removal.
+//! Commands on expiry: listing, purging, sweeping.
 
 mod buckets;
 mod chart;

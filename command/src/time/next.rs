@@ -1,4 +1,4 @@
-//! `next`: the next key to expire.
+//! `next`: the key that expires next.
 
 use clap::Args;
 
@@ -7,10 +7,10 @@ use crate::cli::Context;
 use crate::failure::{Answer, Result};
 use crate::place::{For, StoreArgs};
 
-/// Show the key that will expire next
+/// Show the key that expires next
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Shown as by \"kvstore expiring\". Exit code 1: no key of the store, or of the family, will expire.
+    after_help = "The output is that of \"kvstore expiring\". Exit status 1: no key has an expiry time in the future.
 
 Examples:
   kvstore next app.db
@@ -19,7 +19,7 @@ Examples:
 pub struct NextArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Only the keys of this family
+    /// Only this family [default: all]
     #[arg(short, long, value_name = "NAME")]
     family: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `purge`: removes what has expired.
+//! `purge`: removes expired keys.
 
 use clap::Args;
 use kvstore::{Family, Store};
@@ -13,14 +13,15 @@ use crate::output::{DIM, count, keys};
 use crate::place::{For, StoreArgs, shown};
 use crate::progress::Progress;
 
-/// Remove the keys that have expired
+/// Remove expired keys from the store
 ///
-/// They are hidden from all reads already; this frees their room in the file. In steps of at most 256 keys, between
-/// which others get their turn: Ctrl-C ends after the step. On a terminal it says what it will remove, and asks, unless --yes is given.
+/// Expired keys are never returned by a read; a purge frees their space. It removes at most 256 keys per transaction,
+/// between which other processes can write and Ctrl-C stops. On a terminal it asks first, unless --yes is given.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Piped: the number of keys removed; with --dry-run, family and number. As JSON: removed, more (expired \
-keys are left), stopped (by Ctrl-C); with --dry-run: family, expired. Exit code 1: stopped, or the answer was no.
+    after_help = "In a pipe, prints the number of removed keys; with --dry-run, family and number, tab-separated. With \
+--json: removed, more (expired keys are left), stopped (by Ctrl-C); with --dry-run: family, expired. Exit status 1: \
+stopped or declined.
 
 Examples:
   kvstore purge app.db
@@ -30,12 +31,12 @@ Examples:
 pub struct PurgeArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Only the keys of this family
+    /// Only this family [default: all]
     #[arg(short, long, value_name = "NAME")]
     family: Option<String>,
     #[command(flatten)]
     budget: BudgetArgs,
-    /// Only say what would be removed
+    /// Print what would be removed, and remove nothing
     #[arg(long, conflicts_with_all = ["max_keys", "max_time"])]
     dry_run: bool,
 }
@@ -60,7 +61,7 @@ impl PurgeArgs {
             let removed =
                 most.map_or_else(|| keys(expired), |max| format!("{} of {}", count(max), keys(expired)));
             let what = format!(
-                "Remove {removed} that {} expired{of} from {}",
+                "This removes {removed} that {} expired{of} from {}",
                 have(expired),
                 shown(&self.store.path()?)
             );
@@ -104,7 +105,7 @@ fn have(number: u64) -> &'static str {
     if number == 1 { "has" } else { "have" }
 }
 
-/// How many have expired in each family.
+/// Counts the expired keys of each family.
 fn count_all<'f>(store: &Store, families: &'f [Family]) -> Result<Vec<(&'f str, u64)>> {
     let now_ms = store.now_ms();
     let mut progress = Progress::new("counting", None);

@@ -1,4 +1,5 @@
-//! Removing many keys in steps: within a budget, until Ctrl-C, with what was removed told in any case.
+//! Removal of many keys in short transactions, within a budget and until Ctrl-C. The number of removed keys is reported in
+//! any case.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +13,21 @@ use crate::output::{WARN, keys};
 use crate::progress::{Interrupt, Progress};
 use crate::times;
 
-/// Keys of a step: a transaction of the library's.
+/// Keys per transaction.
 pub const KEYS_PER_STEP: u64 = 256;
 
-/// How much may be removed.
+/// Limits of a removal.
 #[derive(Debug, Args)]
 pub struct BudgetArgs {
-    /// At most so many keys
+    /// Remove at most N keys
     #[arg(long, value_name = "N")]
     pub max_keys: Option<u64>,
-    /// No step begins after so much time
+    /// Stop after this time
     #[arg(long, value_name = "DURATION", value_parser = times::parse_duration)]
     pub max_time: Option<Duration>,
 }
 
-/// What was done.
+/// The progress of a removal.
 #[derive(Default)]
 struct Done {
     removed: u64,
@@ -34,7 +35,7 @@ struct Done {
     stopped: bool,
 }
 
-/// Runs `step`, which removes at most so many keys, until nothing is left, the budget is used up, or Ctrl-C; and tells.
+/// Calls `step` with a maximum number of keys until nothing is left, the budget is used up, or Ctrl-C; then reports.
 pub fn run(
     context: &mut Context,
     budget: &BudgetArgs,
@@ -68,7 +69,7 @@ pub fn run(
         Some(e) if done.removed == 0 => Err(e.into()),
         Some(e) => Err(match Failure::from(e) {
             Failure::Refused(text) | Failure::Busy(text) => {
-                Failure::Refused(format!("{text}\n  before that, {} were removed", keys(done.removed)))
+                Failure::Refused(format!("{text}\n  {} were removed before that", keys(done.removed)))
             }
             failure => failure,
         }),
@@ -83,8 +84,8 @@ fn tell(context: &mut Context, done: &Done, what: &str) -> Result {
         out.object(object.number("removed", done.removed).bool("more", done.more).bool("stopped", stopped))?;
     } else if out.is_terminal {
         let rest = match (stopped, done.more) {
-            (true, _) => out.paint(WARN, "; stopped, and more are left"),
-            (_, true) => out.paint(WARN, "; the budget is used up, and more are left"),
+            (true, _) => out.paint(WARN, "; stopped, more are left"),
+            (_, true) => out.paint(WARN, "; limit reached, more are left"),
             _ => String::new(),
         };
         out.line(format!("removed {} {what}{rest}", keys(done.removed)))?;

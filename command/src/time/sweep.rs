@@ -1,4 +1,4 @@
-//! `sweep`: removes what was written too long ago.
+//! `sweep`: removes keys by write age.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::place::{FamilyArgs, For, StoreArgs, shown};
 use crate::progress::Progress;
 use crate::times;
 
-/// Remove the keys that were written too long ago
+/// Remove keys that were written before a given age
 ///
-/// Live ones, too, whatever their end: of a family that keeps write times. Keys that were there when it began to keep
-/// them count as written then. In steps of at most 256 keys, between which others get their turn: Ctrl-C ends after the
-/// step. On a terminal it says what it will remove, and asks.
+/// Removes keys by the time of their last write, whether they have expired or not. The family must track write times; keys
+/// that existed when tracking was turned on count as written at that time. Removes at most 256 keys per transaction,
+/// between which other processes can write and Ctrl-C stops. On a terminal it asks first, unless --yes is given.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Piped: the number of live keys removed. As JSON: removed, more (older keys are left), stopped (by \
-Ctrl-C). Exit code 1: stopped, or the answer was no. Exit code 3 also: the family keeps no write times.
+    after_help = "In a pipe, prints the number of live keys removed. With --json: removed, more (older keys are left), \
+stopped (by Ctrl-C). Exit status: 1 stopped or declined; 3 also if the family does not track write times.
 
 Examples:
   kvstore sweep app.db --older-than 30d -f logs
@@ -29,7 +29,7 @@ Examples:
 pub struct SweepArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The age from which on keys are removed
+    /// Minimum time since the last write
     #[arg(long, value_name = "DURATION", value_parser = times::parse_duration)]
     older_than: Duration,
     #[command(flatten)]
@@ -45,15 +45,15 @@ impl SweepArgs {
         let name = family.name();
         if !family.tracks_writes()? {
             return refused(format!(
-                "family \"{name}\" keeps no write times, so nobody knows how old its keys are\n  have it keep them from now \
-                 on with \"kvstore families {} set {name} --track on\"; the keys that are there will count as written then",
+                "family \"{name}\" does not track write times\n  turn tracking on with \"kvstore families {} set {name} \
+                 --track on\"; existing keys count as written at that moment",
                 self.store.store
             ));
         }
         let age_ms = i64::try_from(self.older_than.as_millis()).unwrap_or(i64::MAX);
         let before_ms = store.now_ms().saturating_sub(age_ms);
         let what = format!(
-            "Remove every key of family \"{name}\" in {} that was written before {}",
+            "This removes the keys of family \"{name}\" in {} that were written before {}",
             shown(&self.store.path()?),
             times::local(before_ms)
         );
