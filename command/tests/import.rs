@@ -107,7 +107,7 @@ fn json_is_imported_in_its_three_shapes() {
     let output =
         kvstore_fed(&["import", &to, "-", "--from", "jsonl", "-f", "lines", "--expire-column", "at"], lines);
     assert!(
-        code(&output) == 1 && out(&output).contains("1\tskipped: it has no such field"),
+        code(&output) == 1 && out(&output).contains("1\tskipped: it has no field for its key or value"),
         "{}{}",
         out(&output),
         err(&output)
@@ -116,7 +116,7 @@ fn json_is_imported_in_its_three_shapes() {
     assert_eq!(family.get(b"\xff").unwrap().unwrap(), b"\0");
     assert_eq!(family.expiry(b"\xff").unwrap().unwrap(), Expiry::At(8_000_000_000_000));
     for (text, said) in
-        [("[1]", "cannot be read"), ("[{}] x", "trailing"), ("{\"a\":", "EOF"), ("5", "an array of objects")]
+        [("[1]", "invalid JSON"), ("[{}] x", "trailing"), ("{\"a\":", "EOF"), ("5", "an array of objects")]
     {
         let wrong = file(&place, "wrong.json", text);
         fails(&["import", &to, &wrong, "-f", "wrong"], 3, said);
@@ -259,8 +259,8 @@ fn no_store_is_made_for_a_source_of_which_nothing_can_be_read() {
     assert!(!place.path("to.db").exists());
     let torn = file(&place, "torn.csv", "key,value\na,1\nb\n");
     let said = format!(
-        "kvstore: the CSV cannot be read: record 2 (line: 3, byte: 14): found record with 1 fields, but the previous \
-                        record has 2 fields\n  nothing was imported; {to} was made, and is empty\n"
+        "kvstore: invalid CSV: record 2 (line: 3, byte: 14): found record with 1 fields, but the previous \
+                        record has 2 fields\n  nothing was imported; {to} was created and is empty\n"
     );
     let output = kvstore(&["import", &to, &torn]);
     assert_eq!((code(&output), err(&output)), (3, said));
@@ -378,10 +378,10 @@ fn a_column_of_ends_that_is_not_used_and_the_first_bad_row_are_named() {
         "{\"key\":\"a\",\"value\":\"1\",\"expires_at\":\"2255-01-01T00:00Z\"}\n{\"key\":\"b\"}\n",
     );
     let done = run("3.db", &[&lines]);
-    assert!(err(&done).contains("--expire-column expires_at would"), "{}", err(&done));
-    assert!(err(&done).contains("entry 2 is the first"), "{}", err(&done));
+    assert!(err(&done).contains("import it with --expire-column expires_at"), "{}", err(&done));
+    assert!(err(&done).contains("first at entry 2"), "{}", err(&done));
     let array = file(&place, "a.json", "[{\"key\":\"a\",\"value\":\"1\",\"expire_ms\":null}]");
-    assert!(err(&run("4.db", &[&array])).contains("--expire-column expire_ms would"));
+    assert!(err(&run("4.db", &[&array])).contains("import it with --expire-column expire_ms"));
     assert!(!err(&run("5.db", &[&csv, "--value-column", "ttl"])).contains("was not used"));
 }
 

@@ -403,7 +403,7 @@ fn a_touched_range_is_asked_about_and_an_empty_one_is_no_range() {
     fails(&["del", &s, "--all", "a"], 2, "cannot be used with");
     assert_eq!(ok(&["ls", &s, "--prefix", ""]).lines().count(), 3);
     #[cfg(unix)] // a terminal
-    assert_eq!(on_terminal(&["touch", &s, "--all", "--ttl", "1h", "--yes"]).1, "3 keys touched\n");
+    assert_eq!(on_terminal(&["touch", &s, "--all", "--ttl", "1h", "--yes"]).1, "3 keys changed\n");
     assert_eq!(ok(&["del", &s, "--all"]), "3\n");
 }
 

@@ -282,7 +282,7 @@ fn sweep_removes_what_was_written_too_long_ago_where_write_times_are_kept() {
     #[cfg(unix)] // a terminal
     {
         let mut terminal = Terminal::start(&["sweep", &path, "--older-than", "0s", "-f", "logs"]);
-        terminal.wait_for("Remove every key of family \"logs\" in ");
+        terminal.wait_for("This removes the keys of family \"logs\" in ");
         terminal.type_in("y\n");
         let (status, shown) = terminal.end();
         assert_eq!(status.code(), Some(0));
