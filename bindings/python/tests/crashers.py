@@ -108,7 +108,7 @@ def a_clock_that_answers_nonsense() -> None:
             raise LookupError("later")
         return 1.7e9
 
-    store.put("t", b"v", expire_at=9e9)
+    store.put("t", b"v", expires_at=9e9)
     store.set_clock(fails_later)
     assert store.get("t") == b"v"
     assert unraisable[0] is LookupError, unraisable
@@ -748,7 +748,7 @@ def huge_numbers() -> None:
     store = new()
     numbers = [*HUGE, *map(float, HUGE[:-1]), float("nan"), float("inf"), -float("inf"), 5e-324, True]
     for number in numbers:
-        for name in ("ttl", "expire_at"):
+        for name in ("ttl", "expires_at"):
             tolerate(lambda: store.put("k", b"v", **{name: number}))
         for name in ("expire", "touch", "get_and_touch", "incr", "decr"):
             store["n"] = b"1"
@@ -1011,7 +1011,7 @@ def interrupts() -> None:
 
     def purge() -> None:
         for round_number in range(20):
-            store.put_many({f"p{n}": b"" for n in range(500)}, expire_at=1)
+            store.put_many({f"p{n}": b"" for n in range(500)}, expires_at=1)
             store.purge_expired()
 
     def transact() -> None:

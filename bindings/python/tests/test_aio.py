@@ -116,7 +116,7 @@ def test_one_of_each(where: Optional[Path]) -> None:
         assert await db.put("a", b"1", ttl=60) and not await db.put("a", b"2", if_absent=True)
         assert (await db.get("a"), await db.get("b"), await db.get("b", 5), await db.contains("a")) == (b"1", None, 5, True)
         assert (await db.ttl("a"), await db.get_with_ttl("a")) == (60, (b"1", 60))
-        assert await db.expire("a", 30) and await db.expire_time("a") == clock.now_s + 30
+        assert await db.expire("a", 30) and await db.expires_at("a") == clock.now_s + 30
         assert await db.get_and_touch("a", 40) == b"1" and await db.get_and_touch("x", 40, "no") == "no"
         assert await db.next_expiry() == await db.next_expiry(all_families=True) == clock.now_s + 40
         assert [row async for row in db.expiring()] == [(b"a", clock.now_s + 40)]
@@ -201,7 +201,7 @@ def test_codecs_and_keys_that_are_text(where: Optional[Path]) -> None:
         assert (await db.get("ada"), await db.get("eve", 5), await db.setdefault("bob", 0)) == (value, None, [1])
         assert [pair async for pair in db.items()] == [("ada", value), ("bob", [1]), ("eve", None)]
         assert [key async for key in db.keys(reverse=True)] == ["eve", "bob", "ada"]
-        await db.put_many({f"{n:05}": n for n in range(700)}, expire_at=2_000_000_000)
+        await db.put_many({f"{n:05}": n for n in range(700)}, expires_at=2_000_000_000)
         assert [value async for value in db.values(prefix="0")] == list(range(700))
         assert [key async for key, _ in db.expiring()] == [f"{n:05}" for n in range(700)]
         plain = await db.family("f", create=True, codec=None, keys=bytes)
@@ -344,8 +344,8 @@ def test_iteration_goes_on_after_the_longest_key(path: Path) -> None:
 
 def test_many_keys_of_one_moment_are_each_shown_once(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
-        await db.put_many({b"%05d" % n: b"v" for n in range(1500)}, expire_at=2_000_000_000.5)
-        await db.put("later", b"v", expire_at=2_000_000_001)
+        await db.put_many({b"%05d" % n: b"v" for n in range(1500)}, expires_at=2_000_000_000.5)
+        await db.put("later", b"v", expires_at=2_000_000_001)
         shown = [key async for key, _ in db.expiring()]
         assert shown == [*(b"%05d" % n for n in range(1500)), b"later"]
 

@@ -85,7 +85,7 @@ def test_a_batch_in_a_transaction_is_rolled_back_with_it(db: kvstore.Store) -> N
 
 def test_a_batch_takes_a_moment(db: kvstore.Store) -> None:
     with db.batch() as batch:
-        batch.put("a", b"1", expire_at=START_S + 9)
+        batch.put("a", b"1", expires_at=START_S + 9)
     assert db.ttl("a") == 9.0
 
 

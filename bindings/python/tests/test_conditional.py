@@ -183,5 +183,5 @@ def test_conditions_see_the_state_inside_the_transaction(db: kvstore.Store) -> N
 
 
 def test_moments_are_kept_to_the_millisecond(db: kvstore.Store) -> None:
-    db.put("k", b"", expire_at=START_S + 0.001)
-    assert db.expire_time("k") == START_S + 0.001
+    db.put("k", b"", expires_at=START_S + 0.001)
+    assert db.expires_at("k") == START_S + 0.001

@@ -65,7 +65,7 @@ for keys in bytes, str:
             lambda: db.add(long, "v"), lambda: db.pop(long), lambda: db.ttl(long), lambda: db.get_many([long]),
         ],
         "a value": [
-            lambda: db.put("k", long), lambda: db.put("k", long, expire_at=1e10), lambda: db.put("k", long, keep_ttl=True),
+            lambda: db.put("k", long), lambda: db.put("k", long, expires_at=1e10), lambda: db.put("k", long, keep_ttl=True),
             lambda: db.__setitem__("k", long), lambda: db.__setitem__(("k", 60), long), lambda: db.add("k", long),
         ],
     }
@@ -114,7 +114,7 @@ SECRET = "s3cr3t"
         lambda db: db.__delitem__(SECRET),
         lambda db: db.pop(SECRET),
         lambda db: db.ttl(SECRET),
-        lambda db: db.expire_time(SECRET),
+        lambda db: db.expires_at(SECRET),
         lambda db: db.put(SECRET * 20000, b""),
         lambda db: db.put("k", [SECRET]),
         lambda db: db.put([SECRET], b""),
@@ -183,7 +183,7 @@ def everything_closed(store: Any) -> list[Callable[[], Any]]:
         lambda: store.compare_and_swap("k", b"", b""),
         lambda: store.compare_and_delete("k", b""),
         lambda: store.ttl("k"),
-        lambda: store.expire_time("k"),
+        lambda: store.expires_at("k"),
         lambda: store.expire("k", 1),
         lambda: store.touch("k", 1),
         lambda: store.persist("k"),

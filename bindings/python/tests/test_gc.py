@@ -80,7 +80,7 @@ def test_a_clock_does_not_keep_a_forgotten_store_open(path: Path) -> None:
 
 def test_a_close_that_a_callback_was_refused_can_be_done_later(path: Path) -> None:
     store = kvstore.open(path)
-    store.put("k", b"v", expire_at=9e9)
+    store.put("k", b"v", expires_at=9e9)
     armed: list[bool] = []
     refused: list[BaseException] = []
 

@@ -229,9 +229,9 @@ def test_ttls_are_kept_as_moments_and_what_has_expired_stays_behind(
     assert run(cache, target) == 0
     with kvstore.open(target) as store:
         assert dict(store.items()) == {b"a": b"1", b"b": b"2"}
-        found = store.expire_time("a")
+        found = store.expires_at("a")
         assert found is not None and abs(found - moment) < 0.002
-        assert store.expire_time("b") is None
+        assert store.expires_at("b") is None
     out = capsys.readouterr().out
     assert "1\tof them with a TTL" in out
     assert "1\tskipped: expired in the source" in out

@@ -214,7 +214,7 @@ def test_a_key_that_expires_during_the_iteration_is_not_given(db: kvstore.Store,
 def test_a_key_that_expires_by_the_clock_of_the_system_is_not_given(path: Path) -> None:
     with kvstore.open(path) as db:
         db.put("a", b"", ttl=3600)
-        db.put("b", b"", expire_at=1)
+        db.put("b", b"", expires_at=1)
         db.put("c", b"")
         assert list(db.items()) == [(b"a", b""), (b"c", b"")]
 

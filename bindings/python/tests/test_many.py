@@ -12,8 +12,8 @@ import kvstore
 
 def test_set_many_is_put_many(db: kvstore.Store) -> None:
     assert db.set_many({"a": b"1", "b": "2"}, ttl=5) == 2
-    assert db.set_many([("c", b"3")], expire_at=2e9) == 1
-    assert (db["b"], db.ttl("b"), db.expire_time("c")) == (b"2", 5.0, 2e9)
+    assert db.set_many([("c", b"3")], expires_at=2e9) == 1
+    assert (db["b"], db.ttl("b"), db.expires_at("c")) == (b"2", 5.0, 2e9)
 
 
 def test_delete_many_counts_those_that_were_there(db: kvstore.Store) -> None:

@@ -111,7 +111,7 @@ def test_early_recomputation_begins_with_the_probability_of_its_source(store: kv
     f()
     store[f.cache_key().replace(b":=", b":+")] = "3.0"  # it took three seconds
     for left, rand in ((50.0, 0.5), (7.0, math.exp(-7.01 / 6)), (6.0, 0.3)):
-        clock.now_s = (store.expire_time(f.cache_key()) or 0) - left
+        clock.now_s = (store.expires_at(f.cache_key()) or 0) - left
         due = 3.0 * 2.0 * -math.log(rand) >= left
         monkeypatch.setattr(random, "random", lambda rand=rand: 1.0 - rand)
         before = len(calls)

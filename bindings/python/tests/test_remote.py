@@ -569,7 +569,7 @@ def test_ttls_last_as_long_as_they_say(apart: kvstore.Store) -> None:
         assert lasts(db.ttl(key)), key
     assert lasts(family.ttl("own")) and lasts(family.ttl("batch"))
     assert len(list(db.items())) == 16 and dict(db)[b"put"] == b"1" and len(db.get_many(keys)) == 15
-    assert abs((db.expire_time("put") or 0) - 60 - db._shared.now_ms() / 1000) < 20
+    assert abs((db.expires_at("put") or 0) - 60 - db._shared.now_ms() / 1000) < 20
     assert db.purge_expired() == 0 and len(db) == 16
 
 

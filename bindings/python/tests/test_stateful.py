@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
         assert (key in data) == (row is not None)
         assert data.get(key) == (row.value if row else None)
         if row is None:
-            for ask in (data.ttl, data.expire_time, data.__getitem__):
+            for ask in (data.ttl, data.expires_at, data.__getitem__):
                 try:
                     ask(key)
                 except KeyError:
@@ -356,7 +356,7 @@ class Machine(RuleBasedStateMachine):
                 raise AssertionError("an answer for a key that is not there")
         else:
             assert data[key] == row.value
-            assert data.expire_time(key) == seconds(row.expire_ms)
+            assert data.expires_at(key) == seconds(row.expire_ms)
             left = None if row.expire_ms is None else row.expire_ms - self.now_ms
             assert data.ttl(key) == seconds(left)
 

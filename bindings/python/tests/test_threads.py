@@ -358,7 +358,7 @@ def test_stats_are_the_sum_over_all_threads(db: kvstore.Store) -> None:
 def test_a_clock_counts_for_threads_that_are_there_and_for_those_that_come(path: Path) -> None:
     clock = Clock()
     with kvstore.open(path) as store, ThreadPoolExecutor(1) as pool:
-        store.put("k", b"v", expire_at=clock.now_s + 10)
+        store.put("k", b"v", expires_at=clock.now_s + 10)
         pool.submit(store.get, "k").result()
         store.set_clock(clock)
         assert pool.submit(store.ttl, "k").result() == 10.0

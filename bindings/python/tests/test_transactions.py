@@ -165,7 +165,7 @@ def test_ttl_changes_are_rolled_back(db: kvstore.Store) -> None:
             raise RuntimeError
     assert db.ttl("a") == 10.0
     assert "b" not in db
-    assert db.next_expiry() == db.expire_time("a")
+    assert db.next_expiry() == db.expires_at("a")
 
 
 def test_a_failed_call_inside_a_transaction_does_not_end_it(db: kvstore.Store) -> None:

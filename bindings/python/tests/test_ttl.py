@@ -125,7 +125,7 @@ def test_the_longest_timedelta_is_a_ttl_or_a_value_error(db: kvstore.Store) -> N
 def test_forever_is_no_ttl_also_in_a_family_with_a_default(db: kvstore.Store) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
     cache.put("a", b"", ttl=kvstore.FOREVER)
-    cache.put("b", b"", expire_at=kvstore.FOREVER)
+    cache.put("b", b"", expires_at=kvstore.FOREVER)
     cache.add("c", b"", ttl=kvstore.FOREVER)
     cache["d", kvstore.FOREVER] = b""
     with cache.batch() as batch:
@@ -162,7 +162,7 @@ def test_keep_ttl_gives_a_new_key_the_ttl_of_the_call(db: kvstore.Store) -> None
 
 
 def test_expire_at_is_a_moment(db: kvstore.Store, clock: Clock) -> None:
-    db.put("k", b"v", expire_at=START_S + 30)
+    db.put("k", b"v", expires_at=START_S + 30)
     assert db.ttl("k") == 30.0
     clock.advance(30)
     assert "k" not in db
@@ -170,37 +170,37 @@ def test_expire_at_is_a_moment(db: kvstore.Store, clock: Clock) -> None:
 
 def test_expire_at_may_be_an_aware_datetime(db: kvstore.Store) -> None:
     moment = datetime.datetime.fromtimestamp(START_S + 60, UTC)
-    db.put("k", b"v", expire_at=moment)
+    db.put("k", b"v", expires_at=moment)
     with pytest.raises(ValueError, match="time zone"):
-        db.put("k", b"v", expire_at=datetime.datetime(2030, 1, 1))
+        db.put("k", b"v", expires_at=datetime.datetime(2030, 1, 1))
     assert db.ttl("k") == 60.0
 
 
 def test_expire_at_in_the_past_is_gone_at_once(db: kvstore.Store) -> None:
     db["k"] = b"old"
-    db.put("k", b"v", expire_at=START_S - 1)
+    db.put("k", b"v", expires_at=START_S - 1)
     assert "k" not in db
 
 
 def test_ttl_and_expire_at_exclude_each_other(db: kvstore.Store) -> None:
     with pytest.raises((TypeError, ValueError), match="ttl"):
-        db.put("k", b"v", ttl=1, expire_at=START_S + 1)
+        db.put("k", b"v", ttl=1, expires_at=START_S + 1)
     assert "k" not in db
 
 
 def test_expire_time_is_the_moment(db: kvstore.Store) -> None:
     db.put("k", b"v", ttl=1.5)
-    assert db.expire_time("k") == START_S + 1.5
+    assert db.expires_at("k") == START_S + 1.5
     db["k"] = b"v"
-    assert db.expire_time("k") is None
+    assert db.expires_at("k") is None
     with pytest.raises(KeyError):
-        db.expire_time("missing")
+        db.expires_at("missing")
 
 
 def test_what_expire_time_says_can_be_given_to_put(db: kvstore.Store) -> None:
     db.put("a", b"", ttl=0.123)
-    db.put("b", b"", expire_at=db.expire_time("a"))
-    assert db.expire_time("a") == db.expire_time("b")
+    db.put("b", b"", expires_at=db.expires_at("a"))
+    assert db.expires_at("a") == db.expires_at("b")
 
 
 def test_expire_changes_the_ttl_and_not_the_value(db: kvstore.Store) -> None:
@@ -293,10 +293,10 @@ def test_expire_takes_one_condition_and_needs_a_time(db: kvstore.Store) -> None:
 
 def test_expire_at_a_moment_in_the_past_takes_the_key(db: kvstore.Store) -> None:
     db["k"] = b"v"
-    assert db.expire("k", expire_at=START_S - 1) is True
+    assert db.expire("k", expires_at=START_S - 1) is True
     assert "k" not in db
     db["k"] = b"v"
-    assert db.expire("k", expire_at=-5) is True
+    assert db.expire("k", expires_at=-5) is True
     assert "k" not in db
 
 
@@ -478,7 +478,7 @@ def test_next_expiry_is_the_earliest_moment_or_none(db: kvstore.Store) -> None:
 def test_the_clock_is_taken_back_by_none(db: kvstore.Store, clock: Clock) -> None:
     db.set_clock(None)
     db.put("k", b"", ttl=100)
-    moment = db.expire_time("k")
+    moment = db.expires_at("k")
     assert moment is not None and abs(moment - time.time() - 100) < 60
 
 
@@ -520,7 +520,7 @@ def test_a_default_ttl_that_cannot_be_is_said(db: kvstore.Store, wrong: Any) -> 
 
 def test_a_moment_far_off_can_be_taken_back(db: kvstore.Store) -> None:
     db.put("k", b"", ttl=1e12)
-    there = db.expire_time("k")
+    there = db.expires_at("k")
     assert there is not None and there > 1e12
-    db.put("again", b"", expire_at=there)
-    assert db.expire_time("again") == there
+    db.put("again", b"", expires_at=there)
+    assert db.expires_at("again") == there

@@ -36,7 +36,7 @@ def right(path: Path) -> None:
         assert_type(db.pop("k", None), Optional[bytes])
         assert_type(db.setdefault("k", "v"), bytes)
         assert_type(db.put("k", b"v", ttl=1.5, keep_ttl=True), bool)
-        assert_type(db.put("k", b"v", expire_at=datetime.now(timezone.utc)), bool)
+        assert_type(db.put("k", b"v", expires_at=datetime.now(timezone.utc)), bool)
         assert_type(db.add("k", b"v", ttl=timedelta(days=1)), bool)
         assert_type(db.delete("k"), bool)
         assert_type(db.incr("n", 5), int)
@@ -50,7 +50,7 @@ def right(path: Path) -> None:
         db.update({"a": b"1"})
         db.update(a=b"1")
         assert_type(db.ttl("k"), Optional[float])
-        assert_type(db.expire_time("k"), Optional[float])
+        assert_type(db.expires_at("k"), Optional[float])
         assert_type(db.expire("k", 5, gt=True), bool)
         assert_type(db.touch("k", 5), bool)
         assert_type(db.persist("k"), bool)
@@ -181,7 +181,7 @@ def wrong(db: kvstore.Store) -> None:
     db.put("k")  # type: ignore[call-overload]
     db.put("k", None)  # type: ignore[call-overload]
     db.put("k", b"v", ttl="5")  # type: ignore[call-overload]
-    db.put("k", b"v", expire_at=timedelta(1))  # type: ignore[call-overload]
+    db.put("k", b"v", expires_at=timedelta(1))  # type: ignore[call-overload]
     db.put("k", b"v", no_such=True)  # type: ignore[call-overload]
     db.put("k", b"v", None, None, True)  # type: ignore[call-overload]
     db.get(5)  # type: ignore[call-overload]

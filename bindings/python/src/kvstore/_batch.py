@@ -57,20 +57,20 @@ class Batch:
         key: Data,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
         *,
         family: Optional[Handle] = None,
     ) -> None:
         """Adds a write, to the family the batch was made from or to another one of the store. TTLs count
         from now, not from the commit; the default TTL is the one at the first write to the family."""
         where = family if family is not None else self._family
-        if ttl is None and expire_at is None:
+        if ttl is None and expires_at is None:
             known = self._default_ttls.get(where)
             if known is None:
                 known = self._default_ttls[where] = where._default_ttl_ms()
             expire_ms = known and where._shared.now_ms() + known
         else:
-            expire_ms = where._expire_ms(ttl, expire_at)
+            expire_ms = where._expire_ms(ttl, expires_at)
         self._put(where, to_bytes(key), where._encode(value), expire_ms)
 
     def _put(self, family: Handle, key: bytes, value: bytes, expire_ms: int) -> None:

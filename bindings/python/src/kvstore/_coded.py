@@ -71,7 +71,7 @@ class CodedFamily(Family[K, V]):
         key: Data,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
         *,
         keep_ttl: bool = False,
         if_absent: bool = False,
@@ -79,7 +79,7 @@ class CodedFamily(Family[K, V]):
     ) -> bool:
         of_bytes: Family[Any, bytes] = self  # type: ignore[assignment]
         return Family.put(
-            of_bytes, key, self._encode(value), ttl, expire_at,
+            of_bytes, key, self._encode(value), ttl, expires_at,
             keep_ttl=keep_ttl, if_absent=if_absent, if_present=if_present,
         )  # fmt: skip
 
@@ -109,13 +109,13 @@ class CodedFamily(Family[K, V]):
                 return item
 
     def setdefault(
-        self, key: Data, default: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, default: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> V:
-        value: V = self._value(Family.setdefault(self, key, default, ttl, expire_at))
+        value: V = self._value(Family.setdefault(self, key, default, ttl, expires_at))
         return value
 
     def incr(
-        self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> int:
         coding = self._coding
         if coding is not None and not coding.can_count():
@@ -123,7 +123,7 @@ class CodedFamily(Family[K, V]):
                 f"incr and decr keep numbers as decimal text, which the codec of this family ({coding.codec!r}) does "
                 "not read: use a family without a codec, or with kvstore.JSON or kvstore.TEXT"
             )
-        return Family.incr(self, key, delta, ttl, expire_at)
+        return Family.incr(self, key, delta, ttl, expires_at)
 
     def compare_and_swap(
         self,
@@ -131,14 +131,14 @@ class CodedFamily(Family[K, V]):
         expected: Any,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> bool:
         new = self._encode(value)
         while True:  # equal values may be kept as different bytes
             data: Any = Family.get(self, key)
             if data is None or self._value(data) != expected:
                 return False
-            if self._swap(key, data, new, ttl, expire_at):
+            if self._swap(key, data, new, ttl, expires_at):
                 return True
 
     def compare_and_delete(self, key: Data, expected: Any) -> bool:

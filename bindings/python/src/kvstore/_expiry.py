@@ -56,7 +56,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         value: Any = taken(data[0], length[0])
         return value, None if left[0] == _NO_TTL else int(left[0]) / 1000
 
-    def expire_time(self, key: Data) -> Optional[float]:
+    def expires_at(self, key: Data) -> Optional[float]:
         """When a key expires, in seconds since the Unix epoch; None if never. NotFoundError if it is
         missing."""
         key = to_bytes(key)
@@ -70,7 +70,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         self,
         key: Data,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
         *,
         nx: bool = False,
         xx: bool = False,
@@ -84,8 +84,8 @@ class ExpiryMethods(Handle, Generic[K, V]):
         a later moment, ``lt`` only to an earlier one. A key without a TTL counts as expiring later
         than any moment. FOREVER takes the TTL away; a moment in the past takes the key.
         """
-        if ttl is None and expire_at is None:
-            raise ValueError("expire needs a ttl or an expire_at; persist takes the TTL away")
+        if ttl is None and expires_at is None:
+            raise ValueError("expire needs a ttl or an expires_at; persist takes the TTL away")
         if nx + xx + gt + lt > 1:
             raise ValueError("expire takes one of nx, xx, gt and lt")
         key = to_bytes(key)
@@ -101,7 +101,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
             else 0
         )
         changed = ffi.new("int *")
-        rc = lib.kvstore_cf_expire(self._cf, key, len(key), self._expire_ms(ttl, expire_at), flags, changed)
+        rc = lib.kvstore_cf_expire(self._cf, key, len(key), self._expire_ms(ttl, expires_at), flags, changed)
         return self._changed(rc, key, changed)
 
     def touch(self, key: Data, ttl: Optional[Duration] = None) -> bool:

@@ -55,7 +55,7 @@ class Family(
     whose time is over is missing, for every method (see ``count`` and ``expiring`` for two exceptions).
 
     TTLs are seconds (int or float) or a timedelta, rounded up to milliseconds, and must be positive;
-    ``FOREVER`` is no TTL. Moments (``expire_at``) are seconds since the Unix epoch or an aware
+    ``FOREVER`` is no TTL. Moments (``expires_at``) are seconds since the Unix epoch or an aware
     datetime, and may be past: the key is gone at once. (Not milliseconds: ``time.time() * 1000`` is a moment in
     50 000 years, which is taken.) With neither, a write gives the family's
     ``default_ttl`` if there is one. Each write of a value replaces the TTL the key had, unless
@@ -205,13 +205,13 @@ class Family(
     @overload
     def put(
         self: Family[Any, bytes], key: Data, value: Data,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
         keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
     ) -> bool: ...  # fmt: skip
     @overload
     def put(
         self, key: Data, value: V,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
         keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
     ) -> bool: ...  # fmt: skip
     def put(
@@ -219,7 +219,7 @@ class Family(
         key: Data,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
         *,
         keep_ttl: bool = False,
         if_absent: bool = False,
@@ -243,15 +243,15 @@ class Family(
             value = to_bytes(value, "a value")
         if keep_ttl or if_absent or if_present:
             refuse_long(key, value)
-            return self._put_with(key, value, ttl, expire_at, keep_ttl, if_absent, if_present)
+            return self._put_with(key, value, ttl, expires_at, keep_ttl, if_absent, if_present)
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
         try:
-            if ttl is None and expire_at is None:
+            if ttl is None and expires_at is None:
                 rc = _put(cf, key, len(key), value, len(value))
             else:
-                rc = self._put_until(cf, key, value, ttl, expire_at)
+                rc = self._put_until(cf, key, value, ttl, expires_at)
         except OverflowError:
             refuse_long(key, value)
             raise
@@ -262,14 +262,14 @@ class Family(
         return True
 
     def _put_until(
-        self, cf: Any, key: bytes, value: bytes, ttl: Optional[Duration], expire_at: Optional[Moment]
+        self, cf: Any, key: bytes, value: bytes, ttl: Optional[Duration], expires_at: Optional[Moment]
     ) -> int:
-        if expire_at is None and ttl is not None and self._shared.connections.clock is None:
+        if expires_at is None and ttl is not None and self._shared.connections.clock is None:
             ms = ttl_ms(ttl)
             if ms:
                 rc: int = _put_in(cf, key, len(key), value, len(value), ms)
                 return rc
-        rc = _put_at(cf, key, len(key), value, len(value), self._expire_ms(ttl, expire_at))
+        rc = _put_at(cf, key, len(key), value, len(value), self._expire_ms(ttl, expires_at))
         return rc
 
     def _put_with(
@@ -277,7 +277,7 @@ class Family(
         key: bytes,
         value: bytes,
         ttl: Optional[Duration],
-        expire_at: Optional[Moment],
+        expires_at: Optional[Moment],
         keep_ttl: bool,
         if_absent: bool,
         if_present: bool,
@@ -285,13 +285,13 @@ class Family(
         if if_absent and if_present:
             raise ValueError("if_absent and if_present exclude each other")
         options = ffi.new("KVWriteOptions *")
-        if ttl is None and expire_at is None:
+        if ttl is None and expires_at is None:
             options.flags = lib.KVSTORE_PUT_DEFAULT_TTL
-        elif ttl is not None and expire_at is None and self._shared.connections.clock is None:
+        elif ttl is not None and expires_at is None and self._shared.connections.clock is None:
             options.expireMs = ttl_ms(ttl)
             options.flags = lib.KVSTORE_PUT_TTL if options.expireMs else 0
         else:
-            options.expireMs = self._expire_ms(ttl, expire_at)
+            options.expireMs = self._expire_ms(ttl, expires_at)
         options.flags |= (
             (lib.KVSTORE_PUT_KEEP_TTL if keep_ttl else 0)
             | (lib.KVSTORE_PUT_IF_ABSENT if if_absent else 0)
@@ -337,17 +337,17 @@ class Family(
     @overload
     def add(
         self: Family[Any, bytes], key: Data, value: Data,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
     ) -> bool: ...  # fmt: skip
     @overload
     def add(
-        self, key: Data, value: V, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, value: V, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> bool: ...
     def add(
-        self, key: Data, value: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, value: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> bool:
         """Writes a value only if the key is missing; says whether it did."""
-        return self._put_with(to_bytes(key), self._encode(value), ttl, expire_at, False, True, False)
+        return self._put_with(to_bytes(key), self._encode(value), ttl, expires_at, False, True, False)
 
     def delete(self, key: Data) -> bool:
         """Deletes a key; says whether it was there."""
@@ -426,14 +426,14 @@ class Family(
     @overload
     def setdefault(
         self: Family[Any, bytes], key: Data, default: Data,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
     ) -> bytes: ...  # fmt: skip
     @overload
     def setdefault(
-        self, key: Data, default: V, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, default: V, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> V: ...
     def setdefault(  # there is no value None
-        self, key: Data, default: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, default: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> Any:
         """The value of a key; if there is none, ``default``, which is written first."""
         key, new = to_bytes(key), self._encode(default)
@@ -441,13 +441,13 @@ class Family(
             value: Any = Family.get(self, key)
             if value is not None:
                 return value
-            if self._put_with(key, new, ttl, expire_at, False, True, False):
+            if self._put_with(key, new, ttl, expires_at, False, True, False):
                 return new
 
     # Numbers and comparisons
 
     def incr(
-        self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> int:
         """Adds to the number under a key, kept as decimal text, and returns the sum.
 
@@ -465,8 +465,8 @@ class Family(
         if not -(1 << 63) <= delta < 1 << 63:
             raise ValueError(f"delta must have at most 64 bits: {delta}")
         expire_ms = 0  # the family's default
-        if ttl is not None or expire_at is not None:
-            expire_ms = self._expire_ms(ttl, expire_at)
+        if ttl is not None or expires_at is not None:
+            expire_ms = self._expire_ms(ttl, expires_at)
             if expire_ms == 0:
                 raise ValueError("incr cannot give FOREVER: without a ttl it gives the family's default TTL")
         total = ffi.new("int64_t *")
@@ -477,20 +477,20 @@ class Family(
         return int(total[0])
 
     def decr(
-        self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> int:
         """:meth:`incr` by ``-delta``."""
-        return self.incr(key, -delta, ttl, expire_at)
+        return self.incr(key, -delta, ttl, expires_at)
 
     @overload
     def compare_and_swap(
         self: Family[Any, bytes], key: Data, expected: Data, value: Data,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
     ) -> bool: ...  # fmt: skip
     @overload
     def compare_and_swap(
         self, key: Data, expected: V, value: V,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
     ) -> bool: ...  # fmt: skip
     def compare_and_swap(
         self,
@@ -498,20 +498,20 @@ class Family(
         expected: Any,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> bool:
         """Writes a value only if the key is there with the value ``expected``; says whether it did.
 
         The TTL the key had is replaced, as by put.
         """
-        return self._swap(key, self._encode(expected), self._encode(value), ttl, expire_at)
+        return self._swap(key, self._encode(expected), self._encode(value), ttl, expires_at)
 
     def _swap(
-        self, key: Data, expected: bytes, value: bytes, ttl: Optional[Duration], expire_at: Optional[Moment]
+        self, key: Data, expected: bytes, value: bytes, ttl: Optional[Duration], expires_at: Optional[Moment]
     ) -> bool:
         key = to_bytes(key)
         swapped = ffi.new("int *")
-        expire_ms = self._expire_ms(ttl, expire_at)
+        expire_ms = self._expire_ms(ttl, expires_at)
         rc = lib.kvstore_cf_compare_and_swap(
             self._cf, key, len(key), expected, len(expected), value, len(value), expire_ms, swapped
         )

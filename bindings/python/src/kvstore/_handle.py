@@ -37,7 +37,7 @@ from kvstore._codec import Coding
 from kvstore._connection import Connection, Connections, Hold, Lease, store_is_closed
 from kvstore._errors import BusyError, InvalidError, MisuseError, NotFoundError, error_text, exception_for
 from kvstore._native import NULL, Handles, ffi, lib, to_bytes
-from kvstore._time import Duration, Moment, expire_at_ms, ttl_ms, unregister
+from kvstore._time import Duration, Moment, expires_at_ms, ttl_ms, unregister
 
 _ERROR: int = lib.KVSTORE_ERROR
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
@@ -403,14 +403,14 @@ class Handle:
             self._fail(rc)
         return int(out[0])
 
-    def _expire_ms(self, ttl: Optional[Duration], expire_at: Optional[Moment]) -> int:
+    def _expire_ms(self, ttl: Optional[Duration], expires_at: Optional[Moment]) -> int:
         """When a key with these arguments expires, for calls that do not know the default TTL: 0 is never."""
         if ttl is not None:
-            if expire_at is not None:
-                raise ValueError("give a ttl or an expire_at, not both")
+            if expires_at is not None:
+                raise ValueError("give a ttl or an expires_at, not both")
             ms = ttl_ms(ttl)
-        elif expire_at is not None:
-            return expire_at_ms(expire_at)
+        elif expires_at is not None:
+            return expires_at_ms(expires_at)
         else:
             ms = self._default_ttl_ms()
         return ms and self._shared.now_ms() + ms

@@ -146,7 +146,7 @@ class _Ready(NamedTuple):
     family: str
     key: bytes
     value: bytes
-    expire_at: Optional[float]
+    expires_at: Optional[float]
     #: Whether the value is a pickle of the source's, among others that are none.
     raw_pickle: bool
 
@@ -173,7 +173,7 @@ def _converted(source: Source, options: Options, report: Report) -> Iterator[tup
 
 
 def _ready(entry: Entry, options: Options) -> Optional[_Ready]:
-    moment = _moment(entry.expire_at)
+    moment = _moment(entry.expires_at)
     if moment is not None and moment <= time.time():
         return None
     key = _key(entry.key, options)
@@ -184,12 +184,12 @@ def _ready(entry: Entry, options: Options) -> Optional[_Ready]:
     return _Ready(family, key, _value(piece, options), moment, piece.kind == PICKLE and options.values == "raw")
 
 
-def _moment(expire_at: Any) -> Optional[float]:
-    if expire_at is None or expire_at == math.inf:
+def _moment(expires_at: Any) -> Optional[float]:
+    if expires_at is None or expires_at == math.inf:
         return None
-    if not _is_plain_number(expire_at) or expire_at > _LAST_MOMENT:
+    if not _is_plain_number(expires_at) or expires_at > _LAST_MOMENT:
         raise EntryError("its expiry is no moment")
-    return float(expire_at)
+    return float(expires_at)
 
 
 def _key(piece: Piece, options: Options) -> bytes:
@@ -312,13 +312,13 @@ class _Writer:
         """Writes an entry; returns why not, if not."""
         if self._options.skip_existing and entry.key in family:
             return _PRESENT
-        expire_at, ttl = entry.expire_at, None
-        if expire_at is None:
+        expires_at, ttl = entry.expires_at, None
+        if expires_at is None:
             ttl = FOREVER
         elif self._store._shared.connections.remote:  # the moment is by this machine's clock, and not by the server's
-            ttl, expire_at = max(0.001, expire_at - time.time()), None
+            ttl, expires_at = max(0.001, expires_at - time.time()), None
         try:
-            family.put(entry.key, entry.value, ttl, expire_at)
+            family.put(entry.key, entry.value, ttl, expires_at)
         except InvalidError as error:
             return str(error)
         return None
@@ -327,7 +327,7 @@ class _Writer:
 def _count(report: Report, entry: _Ready) -> None:
     report.imported[entry.family] += 1
     report.raw_pickles = report.raw_pickles or entry.raw_pickle
-    report.with_ttl += entry.expire_at is not None
+    report.with_ttl += entry.expires_at is not None
 
 
 # The command

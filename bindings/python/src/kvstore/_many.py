@@ -65,12 +65,12 @@ class ManyMethods(Handle, Generic[K, V]):
         self,
         items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]],
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> int:
         """Writes all pairs of key and value (or of a mapping) in one transaction: all, or on a failure
         nothing. Returns how many. Inside an open transaction they are part of it."""
         with Batch(self) as batch:
-            expire_ms = self._expire_ms(ttl, expire_at)
+            expire_ms = self._expire_ms(ttl, expires_at)
             for pair in _pairs(items):
                 key, value = pair if pair.__class__ is tuple and len(pair) == 2 else _pair(pair, batch)
                 batch._put(self, to_bytes(key), self._encode(value), expire_ms)
@@ -80,10 +80,10 @@ class ManyMethods(Handle, Generic[K, V]):
         self,
         items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]],
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> int:
         """The same as :meth:`put_many`."""
-        return self.put_many(items, ttl, expire_at)
+        return self.put_many(items, ttl, expires_at)
 
     def delete_many(self, keys: Iterable[Data]) -> int:
         """Deletes keys in one transaction. Returns how many were there."""

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     #: Reads the value. EntryError if it cannot be.
     value: Callable[[], Piece]
     #: When it expires, in seconds since the Unix epoch, as the source has it; None: never.
-    expire_at: Any
+    expires_at: Any
 
 
 class Source(NamedTuple):
@@ -333,5 +333,5 @@ def _read_snkv(path: Path) -> Iterator[Entry]:
 def _snkv_family(family: Any, name: str) -> Iterator[Entry]:
     for key, value in family.iterator():
         left = family.ttl(key)  # seconds; None: no TTL
-        expire_at = None if left is None else time.time() + left
-        yield Entry(name, Piece(BYTES, key), _bytes(value), expire_at)
+        expires_at = None if left is None else time.time() + left
+        yield Entry(name, Piece(BYTES, key), _bytes(value), expires_at)

@@ -91,7 +91,7 @@ def moment_ms(moment: Moment) -> int:
     return _milliseconds(moment, "a moment", 2)
 
 
-def expire_at_ms(moment: Moment) -> int:
+def expires_at_ms(moment: Moment) -> int:
     """A moment as the library's expire_ms: at least 1, for 0 means never; 0 for FOREVER."""
     if isinstance(moment, float) and moment == FOREVER:
         return 0

@@ -238,7 +238,7 @@ def test_a_session_expires_by_itself_and_its_space_is_freed(sessions: str) -> No
         family = store.family("django_sessions")
         left = family.ttl(key)
         assert left is not None and 990 < left <= 1000.01
-        family.expire(key, expire_at=1)
+        family.expire(key, expires_at=1)
     assert SessionStore(key).get("user") is None
     assert not SessionStore().exists(key)
     SessionStore.clear_expired()

@@ -60,7 +60,7 @@ def test_diskcache(tmp_path: Path, target: Path, capsys: Any) -> None:
     assert (found[b"bytes key"], found[b"17"]) == (b"b", b"int key")
     assert len(found) == len(VALUES) + 1
     with kvstore.open(target) as store:
-        moment = store.expire_time("session")
+        moment = store.expires_at("session")
         assert moment is not None and abs(moment - before - 1000) < 30
     out = capsys.readouterr().out
     assert "1\tskipped: expired in the source" in out
@@ -158,8 +158,8 @@ def test_snkv(tmp_path: Path, target: Path, capsys: Any) -> None:
     assert content(target, "codes") == {b"otp": b"123456", b"plain": b"x"}
     with kvstore.open(target) as store:
         for family, key, ttl in ((store, "session", 1000), (store.family("codes"), "otp", 60)):
-            found = family.expire_time(key)
+            found = family.expires_at(key)
             assert found is not None and moment + ttl - 10 < found <= moment + ttl + 0.1
-        assert store.expire_time("a") is None
+        assert store.expires_at("a") is None
     assert "2\tof them with a TTL" in capsys.readouterr().out
     assert run(path, target, "--family", "other", "--skip-existing") == 2

@@ -35,14 +35,14 @@ class Batch:
         key: Data,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
         *,
         family: Optional[Family[Any, Any]] = None,
     ) -> None:
         """Adds a write, to the family the batch was made from or to another one of the store."""
         where = self._family if family is None else family
         name, data = frozen(key), where._frozen(value)
-        self._add(family, lambda batch, where: batch.put(name, data, ttl, expire_at, family=where))
+        self._add(family, lambda batch, where: batch.put(name, data, ttl, expires_at, family=where))
 
     def delete(self, key: Data, *, family: Optional[Family[Any, Any]] = None) -> None:
         """Adds a deletion. A key that is missing at the commit is no error."""

@@ -160,13 +160,13 @@ class Family(Generic[K, V]):
     @overload
     async def put(
         self: Family[Any, bytes], key: Data, value: Data,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
         keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
     ) -> bool: ...  # fmt: skip
     @overload
     async def put(
         self, key: Data, value: V,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None, *,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
         keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
     ) -> bool: ...  # fmt: skip
     async def put(
@@ -174,7 +174,7 @@ class Family(Generic[K, V]):
         key: Data,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
         *,
         keep_ttl: bool = False,
         if_absent: bool = False,
@@ -184,23 +184,23 @@ class Family(Generic[K, V]):
         :meth:`kvstore.Family.put`."""
         name, new = frozen(key), self._frozen(value)
         conditions = {"keep_ttl": keep_ttl, "if_absent": if_absent, "if_present": if_present}
-        return await self._do(True, lambda family: family.put(name, new, ttl, expire_at, **conditions))
+        return await self._do(True, lambda family: family.put(name, new, ttl, expires_at, **conditions))
 
     @overload
     async def add(
         self: Family[Any, bytes], key: Data, value: Data,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
     ) -> bool: ...  # fmt: skip
     @overload
     async def add(
-        self, key: Data, value: V, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, value: V, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> bool: ...
     async def add(
-        self, key: Data, value: Any, ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, value: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> bool:
         """Writes a value only if the key is missing; says whether it did."""
         name, new = frozen(key), self._frozen(value)
-        return await self._do(True, lambda family: family.add(name, new, ttl, expire_at))
+        return await self._do(True, lambda family: family.add(name, new, ttl, expires_at))
 
     delete = _writes(kvstore.Family.delete)
     incr = _writes(kvstore.Family.incr)
@@ -209,12 +209,12 @@ class Family(Generic[K, V]):
     @overload
     async def compare_and_swap(
         self: Family[Any, bytes], key: Data, expected: Data, value: Data,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
     ) -> bool: ...  # fmt: skip
     @overload
     async def compare_and_swap(
         self, key: Data, expected: V, value: V,
-        ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None,
+        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
     ) -> bool: ...  # fmt: skip
     async def compare_and_swap(
         self,
@@ -222,12 +222,12 @@ class Family(Generic[K, V]):
         expected: Any,
         value: Any,
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> bool:
         """Writes a value only if the key is there with the value ``expected``; says whether it did. The TTL the key
         had is replaced, as by put."""
         name, old, new = frozen(key), self._frozen(expected), self._frozen(value)
-        return await self._do(True, lambda family: family.compare_and_swap(name, old, new, ttl, expire_at))
+        return await self._do(True, lambda family: family.compare_and_swap(name, old, new, ttl, expires_at))
 
     @overload
     async def compare_and_delete(self: Family[Any, bytes], key: Data, expected: Data) -> bool: ...
@@ -243,11 +243,11 @@ class Family(Generic[K, V]):
         return await self._do(True, lambda family: family.popitem())
 
     async def setdefault(
-        self, key: Data, default: Union[V, Data], ttl: Optional[Duration] = None, expire_at: Optional[Moment] = None
+        self, key: Data, default: Union[V, Data], ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> V:
         """The value of a key; if there is none, ``default``, which is written first."""
         name, new = frozen(key), self._frozen(default)
-        return await self._do(True, lambda family: family.setdefault(name, new, ttl, expire_at))
+        return await self._do(True, lambda family: family.setdefault(name, new, ttl, expires_at))
 
     # Many keys. What is given is read before the call waits: it may change afterwards.
 
@@ -270,20 +270,20 @@ class Family(Generic[K, V]):
         self,
         items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]],
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> int:
         """Writes all pairs of key and value (or of a mapping) in one transaction; returns how many."""
         pairs = self._pairs(items)
-        return await self._do(True, lambda family: family.put_many(pairs, ttl, expire_at))
+        return await self._do(True, lambda family: family.put_many(pairs, ttl, expires_at))
 
     async def set_many(
         self,
         items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]],
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> int:
         """The same as :meth:`put_many`."""
-        return await self.put_many(items, ttl, expire_at)
+        return await self.put_many(items, ttl, expires_at)
 
     def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
         pairs = items.items() if isinstance(items, Mapping) else items
@@ -418,7 +418,7 @@ class Family(Generic[K, V]):
         name = frozen(key)
         return await self._do(False, lambda family: family.get_with_ttl(name))
 
-    expire_time = _reads(kvstore.Family.expire_time)
+    expires_at = _reads(kvstore.Family.expires_at)
     expire = _writes(kvstore.Family.expire)
     touch = _writes(kvstore.Family.touch)
     persist = _writes(kvstore.Family.persist)

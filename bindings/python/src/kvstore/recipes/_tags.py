@@ -49,16 +49,16 @@ class Tags:
         value: Any,
         tags: Iterable[str],
         ttl: Optional[Duration] = None,
-        expire_at: Optional[Moment] = None,
+        expires_at: Optional[Moment] = None,
     ) -> None:
         """Writes a value, as ``Family.put`` does, and gives the key these tags and no others."""
-        self._put(to_name(key, "a key"), key, value, _tags(tags), ttl, expire_at)
+        self._put(to_name(key, "a key"), key, value, _tags(tags), ttl, expires_at)
 
     @atomic
     def _put(
-        self, where: bytes, key: Name, value: Any, tags: frozenset[str], ttl: Optional[Duration], expire_at: Optional[Moment]
+        self, where: bytes, key: Name, value: Any, tags: frozenset[str], ttl: Optional[Duration], expires_at: Optional[Moment]
     ) -> None:
-        self._data.put(key, value, ttl, expire_at)
+        self._data.put(key, value, ttl, expires_at)
         self._set(where, tags)
         self._look_after()
 

@@ -67,10 +67,10 @@ class SessionStore(SessionBase):
         data = self.encode(self._get_session(no_load=must_create))
         age = self.get_expiry_age()
         # How long, and not until when: a server has a clock of its own. What is over already is written as long past.
-        ttl, expire_at = (age, None) if age > 0 else (None, 0.001)
+        ttl, expires_at = (age, None) if age > 0 else (None, 0.001)
         family = self._place().family()
         if not family.put(
-            self.session_key, data, ttl, expire_at, if_absent=must_create, if_present=not must_create
+            self.session_key, data, ttl, expires_at, if_absent=must_create, if_present=not must_create
         ):
             raise CreateError if must_create else UpdateError
 
