@@ -1,13 +1,13 @@
-/* Ends of with blocks that an interrupt (Ctrl-C) cannot keep from being reached. Python runs signal handlers at the
- * first step of a Python function, after calls and in loops: never between the end of a block and the first step of an
- * __exit__ that is C. So __exit__ is here, and what it calls is in the classes' Python. (In Python 3.9 an interrupt can
- * also come before __exit__ is called at all, in 3.10 a second one can.) What a block ends does not belong here. Stable
+/* An __exit__ for with blocks that always runs, even if a KeyboardInterrupt (Ctrl-C) is pending. Python runs signal
+ * handlers at the first step of a Python function, after calls and in loops, but never between the end of a block and an
+ * __exit__ implemented in C. So __exit__ is here, and calls Python methods of the classes. (In Python 3.9 an interrupt can
+ * also be raised before __exit__ is called, in 3.10 a second one can.) What a block releases does not belong here. Stable
  * ABI only. */
 
-/** A call is made again so often if something interrupts it. */
+/** How often an interrupted call is repeated. */
 enum { BLOCKS_TRIES = 100 };
 
-/* Calls until an exception does not keep it from its end. NULL: each time one did; the last one is set. */
+/* Calls a function until it returns without an exception. NULL: every call raised; the last exception is set. */
 static PyObject *blocks_call(PyObject *function, PyObject *args)
 {
     PyObject *result = NULL;
@@ -19,8 +19,8 @@ static PyObject *blocks_call(PyObject *function, PyObject *args)
     return result;
 }
 
-/* surely(function, *args): calls it, and again if an interrupt comes out of it. For functions that then go on where
- * they were. */
+/* surely(function, *args): calls a function, and again if it raises an interrupt. For functions that can be resumed by
+ * calling them again. */
 static PyObject *blocks_surely(PyObject *module, PyObject *args)
 {
     PyObject *rest, *result;
@@ -36,7 +36,7 @@ static PyObject *blocks_surely(PyObject *module, PyObject *args)
     return result;
 }
 
-/* The same for a method, while an exception is set, which stays. */
+/* Like surely, for a method, and while an exception is set, which is kept. */
 static PyObject *blocks_surely_method(PyObject *self, const char *name, PyObject *args)
 {
     PyObject *type, *value, *traceback, *method, *result = NULL;
@@ -48,8 +48,8 @@ static PyObject *blocks_surely_method(PyObject *self, const char *name, PyObject
     return result;
 }
 
-/* __exit__(kind, error, traceback): self._leave(ending, kind, error, traceback), where ending is what self._ending()
- * says is to be ended. If an exception comes out of either, self._abandon(ending) ends what is left. */
+/* __exit__(kind, error, traceback): calls self._leave(ending, kind, error, traceback), where ending is the result of
+ * self._ending(). If either raises, calls self._abandon(ending), which releases the rest. */
 static PyObject *blocks_exit(PyObject *self, PyObject *args)
 {
     PyObject *kind, *error, *traceback, *ending, *result = NULL;
@@ -69,5 +69,5 @@ static PyObject *blocks_exit(PyObject *self, PyObject *args)
 static PyMethodDef blocks_functions[] = {
     {"surely", blocks_surely, METH_VARARGS, NULL},
     {"__exit__", blocks_exit, METH_VARARGS,
-     "__exit__($self, kind, error, traceback, /)\n--\n\nEnds the block, also if an interrupt comes meanwhile."},
+     "__exit__($self, kind, error, traceback, /)\n--\n\nEnd the block, even if it is interrupted."},
 };

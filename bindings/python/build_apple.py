@@ -1,4 +1,4 @@
-"""What an extension for macOS is linked with, beside Rust's library. Nothing that other systems need belongs here."""
+"""Settings for linking the extension on macOS. Nothing for other systems belongs here."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import os
 from pathlib import Path
 from typing import Any, Optional
 
-#: What Rust's library wants of the system: `rustc --print native-static-libs`. packaging/apple/macho.mk has the same lists.
+#: The system libraries that the Rust library needs: `rustc --print native-static-libs`. packaging/apple/macho.mk has
+#: the same lists.
 LIBRARIES = ["iconv", "System", "c", "m"]
-#: What it wants beside for stores on a server, and to encrypt by what the system has.
+#: Frameworks for stores on a server, and for encryption with the system's library.
 FRAMEWORKS = ["Security", "CoreFoundation"]
 
 
 def openssl() -> Optional[list[Path]]:
-    """The folders of the OpenSSL that a build with the system's encryption takes. None: there is none in macOS, and
-    without these variables libsqlite3-sys takes the system's own CommonCrypto."""
+    """Return the library directories of the OpenSSL to use for encryption with the system's library.
+
+    None: macOS has no OpenSSL, and without these variables libsqlite3-sys uses the system's CommonCrypto.
+    """
     folder, libraries = os.environ.get("OPENSSL_DIR"), os.environ.get("OPENSSL_LIB_DIR")
     if libraries and (folder or os.environ.get("OPENSSL_INCLUDE_DIR")):
         return [Path(libraries)]
@@ -22,7 +25,7 @@ def openssl() -> Optional[list[Path]]:
 
 
 def prepare(ext: Any, encryption: str, remote: bool) -> None:
-    """Has build_ext link as macOS wants it."""
+    """Set the linker options for macOS."""
     ext.libraries = list(LIBRARIES)
     ext.extra_link_args = ["-Wl,-exported_symbol,_PyInit__kvstore", "-Wl,-dead_strip"]
     folders = openssl() if encryption == "system" else None

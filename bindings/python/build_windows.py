@@ -1,8 +1,8 @@
-"""What a build for Windows needs beside cargo and cffi. setup.py asks it on Windows itself (MSVC, or the GNU toolchain of
-Rust), and on other systems where KVSTORE_TARGET says that the wheel is for Windows: then mingw-w64 compiles, with the
-headers of the Python that builds, and no Python for Windows is needed. That is possible in the stable ABI only.
+"""Settings for building the wheel for Windows.
 
-Nothing that other systems need belongs here.
+setup.py uses this module on Windows (MSVC, or the GNU toolchain of Rust), and on other systems if KVSTORE_TARGET selects
+Windows. Then mingw-w64 compiles with the headers of the running Python, and no Python for Windows is needed; this is
+possible only with the stable ABI. Nothing for other systems belongs here.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import sysconfig
 from pathlib import Path
 from typing import Any, Optional
 
-#: What KVSTORE_TARGET may be.
+#: The supported value of KVSTORE_TARGET.
 TARGET = "x86_64-pc-windows-gnu"
-#: What Rust's library wants of the system: `rustc --print native-static-libs`. The Makefile has the same lists.
+#: The system libraries that the Rust library needs: `rustc --print native-static-libs`. The Makefile has the same lists.
 LIBRARIES = ["kernel32", "ntdll", "userenv", "ws2_32", "dbghelp", "advapi32"]
-#: What an OpenSSL inside wants beside.
+#: Further system libraries for a bundled OpenSSL.
 ENCRYPTION_LIBRARIES = ["crypt32", "user32"]
-#: The processors that Windows' Pythons are for, and what Rust calls them.
+#: The processors supported by Python for Windows, with their names in Rust.
 _PROCESSORS = {"win-amd64": "x86_64", "win32": "i686", "win-arm64": "aarch64"}
 
-#: The pyconfig.h of a Python for Windows with 64 bits, as far as the stable ABI's headers ask it.
+#: The pyconfig.h of a 64-bit Python for Windows, as far as the headers of the stable ABI need it.
 _PYCONFIG = """\
 #define MS_WIN32
 #define MS_WIN64
@@ -60,14 +60,14 @@ _PYCONFIG = """\
 
 
 def cross() -> bool:
-    """Whether this system builds for Windows, and is none."""
+    """Return whether this is a build for Windows on another system."""
     target = os.environ.get("KVSTORE_TARGET")
     if not target:
         return False
     if target != TARGET or sys.platform == "win32":
-        raise SystemExit(f"kvstore: KVSTORE_TARGET is {target!r}; it can be {TARGET}, and not on Windows itself")
+        raise SystemExit(f"kvstore: KVSTORE_TARGET must be {TARGET} on other systems and unset on Windows, not {target!r}")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        raise SystemExit("kvstore: a free-threaded Python has no stable ABI, and so cannot build for Windows from here")
+        raise SystemExit("kvstore: a free-threaded Python has no stable ABI and cannot cross-compile for Windows: use a Python with the GIL")
     return True
 
 
@@ -76,7 +76,7 @@ def for_windows() -> bool:
 
 
 def cargo_target() -> Optional[str]:
-    """The target cargo is to be told, if its own is another one."""
+    """Return the target for cargo, or None for its default."""
     if cross():
         return TARGET
     if sys.platform != "win32" or os.environ.get("CARGO_BUILD_TARGET"):
@@ -89,7 +89,7 @@ def cargo_target() -> Optional[str]:
 
 
 def is_gnu() -> bool:
-    """Whether Rust's library is for the GNU linker, and so for MinGW's compiler; or for MSVC."""
+    """Return whether the Rust library is for the GNU linker and MinGW's compiler, and not for MSVC."""
     if cross():
         return True
     if os.environ.get("KVSTORE_STATIC_LIB"):
@@ -99,7 +99,7 @@ def is_gnu() -> bool:
 
 
 def _host() -> Optional[str]:
-    """The machine that rustc builds for."""
+    """Return the host triple of rustc, or None."""
     rustc = os.environ.get("RUSTC") or "rustc"
     try:
         said = subprocess.run([rustc, "-vV"], stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -110,15 +110,15 @@ def _host() -> Optional[str]:
 
 
 def _compiler() -> str:
-    """The cross compiler, by the name that cargo's builds of C look for."""
+    """Return the cross compiler, by the name that cargo's C builds look for."""
     name = os.environ.get("CC_x86_64_pc_windows_gnu") or "x86_64-w64-mingw32-gcc"
     if not shutil.which(name):
-        raise SystemExit(f"kvstore: {name} is missing: mingw-w64 builds for Windows (gcc-mingw-w64-x86-64 on Debian)")
+        raise SystemExit(f"kvstore: building for Windows needs {name}: install mingw-w64 (gcc-mingw-w64-x86-64 on Debian)")
     return name
 
 
 def cargo_environment() -> dict[str, str]:
-    """What cargo is told beside."""
+    """Return additional environment variables for cargo."""
     if not cross():
         return {}
     linker = "CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER"
@@ -126,20 +126,20 @@ def cargo_environment() -> dict[str, str]:
 
 
 def strip() -> Optional[str]:
-    """What strips a program; None: there is nothing to strip, or with nothing."""
+    """Return the program that strips executables; None: nothing to strip, or no such program."""
     if cross():
         return shutil.which("x86_64-w64-mingw32-strip")
     return shutil.which("strip") if is_gnu() else None
 
 
 def prepare(command: Any, ext: Any, encryption: bool) -> None:
-    """Has build_ext compile and link as Windows wants it. ``command`` has its compiler."""
+    """Set the compiler and linker options for Windows. The compiler of ``command`` must be set already."""
     ext.libraries = [*LIBRARIES, *(ENCRYPTION_LIBRARIES if encryption else [])]
     if not is_gnu():
         ext.extra_compile_args = []
         ext.extra_link_args = ["/OPT:REF", "/OPT:ICF"]
         return
-    # All of the compiler's own libraries are inside. What has no __declspec(dllexport) is not seen from outside.
+    # Links all libraries of the compiler statically. Only symbols with __declspec(dllexport) are exported.
     ext.extra_link_args = ["-static", "-static-libgcc", "-Wl,--gc-sections", "-Wl,--exclude-all-symbols"]
     if not command.debug:
         ext.extra_link_args.append("-Wl,--strip-all")
@@ -166,8 +166,10 @@ def _cross(command: Any, ext: Any) -> None:
 
 
 def _import_library(headers: Path, folder: Path) -> None:
-    """Makes libpython3.a, for python3.dll. It knows all that the headers declare: a stable ABI has less, and of that
-    only what is used is looked for."""
+    """Create libpython3.a, the import library of python3.dll.
+
+    It contains everything that the headers declare. The stable ABI has fewer symbols, but only the used ones are looked up.
+    """
     declared = re.compile(r"PyAPI_(FUNC|DATA)\([^;{}]*?\)\s*(\w+)\s*[(;\[]")
     names = {}
     for header in headers.glob("*.h"):

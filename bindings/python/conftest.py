@@ -1,4 +1,4 @@
-"""Lets doctests say kvstore without importing it each time. For tests, nothing else."""
+"""Make kvstore available in doctests without an import. For tests only."""
 
 import kvstore
 import pytest

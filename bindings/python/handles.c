@@ -1,30 +1,30 @@
-/* The type Handles of the extension module: which of a family's native handles is this thread's. It is there for
- * speed only: _handle.py keeps the handles in a threading.local, and takes them out of here with their thread. Nothing
- * but the look-up belongs here. Stable ABI only. */
+/* The type Handles of the extension module: looks up the native handle of a family that belongs to the calling thread.
+ * It is a cache for speed: _handle.py keeps the handles in a threading.local, and removes them from here when their thread
+ * ends. Stable ABI only. */
 
 #include <stdlib.h>
 #include <string.h>
 
-/** Threads that there is room for before the table is made; and at most, so that more take each other's places. */
+/** The number of entries before a table is allocated, and the maximum, beyond which threads replace each other's entries. */
 enum { HANDLES_FEW = 4, HANDLES_MOST = 1024 };
 
 typedef struct {
-    /** 0: nobody's. */
+    /** 0: the entry is empty. */
     unsigned long thread;
     PyObject *cf;
 } HandlesEntry;
 
 typedef struct {
     PyObject_HEAD
-    /** At a thread's number, as far as the mask goes. */
+    /** Indexed by the thread's number & mask. */
     HandlesEntry *entries;
     unsigned long mask;
-    /** The interned "cf" of its interpreter: since CPython 3.12 each may have another, which ends with it. */
+    /** The interned "cf" of its interpreter. Since CPython 3.12 each interpreter has its own, which ends with it. */
     PyObject *cf_name;
     HandlesEntry few[HANDLES_FEW];
 } Handles;
 
-/* The number of this thread. Unlike the system's it is never given again. */
+/* Returns the number of this thread. Unlike the system's thread ids, numbers are never reused. */
 static unsigned long handles_thread(void)
 {
     static unsigned long last;
@@ -33,14 +33,14 @@ static unsigned long handles_thread(void)
     return thread;
 }
 
-/* cf: this thread's handle, or None. */
+/* Attribute cf: this thread's handle, or None. */
 static PyObject *handles_getattro(PyObject *object, PyObject *name)
 {
     Handles *self = (Handles *)object;
     unsigned long thread;
     HandlesEntry *entry;
     PyObject *found;
-    /* By its address, as names in code are: to compare texts takes longer than all the rest. */
+    /* Compares addresses first, because names in code are interned: comparing text costs more than the rest. */
     if (name != self->cf_name && (!PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "cf") != 0))
         return PyObject_GenericGetAttr(object, name);
     thread = handles_thread();
@@ -50,7 +50,7 @@ static PyObject *handles_getattro(PyObject *object, PyObject *name)
     return found;
 }
 
-/* Twice as many entries; each finds a place of its own again. */
+/* Doubles the number of entries. Each entry still gets a slot of its own. */
 static int handles_grow(Handles *self)
 {
     unsigned long size = 2 * (self->mask + 1), i;
@@ -66,11 +66,11 @@ static int handles_grow(Handles *self)
     return 0;
 }
 
-/* keep(cf): this is the thread's from now on. Returns the thread's number. */
+/* keep(cf): stores this thread's handle. Returns the thread's number. */
 static PyObject *handles_keep(PyObject *object, PyObject *cf)
 {
     unsigned long thread = handles_thread();
-#ifndef Py_GIL_DISABLED /* else nobody would keep one thread from reading what another one changes */
+#ifndef Py_GIL_DISABLED /* without the GIL, one thread could read an entry while another changes it */
     Handles *self = (Handles *)object;
     HandlesEntry *entry = &self->entries[thread & self->mask];
     PyObject *before;
@@ -87,7 +87,7 @@ static PyObject *handles_keep(PyObject *object, PyObject *cf)
     return PyLong_FromUnsignedLong(thread);
 }
 
-/* drop(number): that thread has none any more; None is this one. */
+/* drop(number): removes the handle of that thread; None: of this thread. */
 static PyObject *handles_drop(PyObject *object, PyObject *number)
 {
     Handles *self = (Handles *)object;

@@ -1,11 +1,11 @@
-/* complete(module), a function of the extension module: puts in what is Python's and not C's, the types of rows.c and
- * handles.c and the functions of blocks.c. _native.py calls it in each interpreter: of the module cffi makes one, whose
- * contents the others copy, and objects of one interpreter end with it. As Python's function it runs in the interpreter
- * that calls; one of C, which cffi calls without the GIL, would be in the main one before CPython 3.12
- * (PyGILState_Ensure). No static variable may have an object here or in those files, for the same reason. Stable ABI
- * only. */
+/* complete(module), a function of the extension module: adds the Python types of rows.c and handles.c and the functions
+ * of blocks.c. _native.py calls it in each interpreter, because cffi creates one module whose contents the other
+ * interpreters copy, while Python objects end with their interpreter. It is a Python function, so it runs in the calling
+ * interpreter; a C function, which cffi calls without the GIL, would run in the main interpreter before CPython 3.12
+ * (PyGILState_Ensure). For the same reason, no static variable here or in those files may hold a Python object. Stable
+ * ABI only. */
 
-/* Takes the reference; -1: an exception, also if there is no object. */
+/* Sets an attribute and takes over the reference. -1: an exception, also if object is NULL. */
 static int module_put(PyObject *module, const char *name, PyObject *object)
 {
     int done = object == NULL ? -1 : PyObject_SetAttrString(module, name, object);
@@ -27,7 +27,7 @@ static PyObject *module_complete(PyObject *self, PyObject *module)
 
 static PyMethodDef module_function = {"complete", module_complete, METH_O, NULL};
 
-/* What the module's PyInit_, which cffi writes, has got from cffi. */
+/* Adds complete() to the module that cffi creates; called from the generated PyInit_. */
 static PyObject *module_begin(PyObject *module)
 {
     if (module != NULL && module_put(module, "complete", PyCFunction_New(&module_function, NULL)) < 0) Py_CLEAR(module);

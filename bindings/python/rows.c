@@ -1,38 +1,38 @@
-/* The type Rows of the extension module: the Python iterator over keys, values or pairs. It makes each row from the
- * memory of the library's iterator when the row is asked for. _iteration.py makes the objects and says what an
- * iteration promises. Nothing that is called once an iteration belongs here. Stable ABI only. */
+/* The type Rows of the extension module: the Python iterator over keys, values or pairs. It creates each row on request,
+ * from the memory of the library's iterator. _iteration.py creates the objects and documents the guarantees of an
+ * iteration. Code that runs once per iteration does not belong here. Stable ABI only. */
 
 enum { ROWS_KEYS, ROWS_VALUES, ROWS_ITEMS };
 
 typedef struct {
     PyObject_HEAD
-    /** Its own; NULL before the first row and after the last one. */
+    /** Owned; NULL before the first row and after the last one. */
     KVIterator *it;
-    /** begin(address of `it`, key of the last row or None): makes `it` anew, after that key, and returns what tells
-     * the time; None is the library's clock. */
+    /** begin(address of `it`, key of the last row or None): creates `it`, positioned after that key, and returns a
+     * function that gives the time; None: the library's clock. */
     PyObject *begin;
     /** fail(code): raises the exception of a failed call. */
     PyObject *fail;
-    /** A list whose first element is another object after each write. */
+    /** A list whose first element is replaced after each write. */
     PyObject *changes;
-    /** What that was before `it` was made. */
+    /** The first element of `changes` before `it` was created. */
     PyObject *seen;
-    /** Which thread has made `it`, on its own connection: another one makes it anew. */
+    /** The thread that created `it`, on its own connection: another thread creates a new one. */
     unsigned long thread;
-    /** A list with an element for each iteration that is going on. */
+    /** A list with one element for each running iteration. */
     PyObject *scans;
     PyObject *clock;
-    /** The key of the last row of the entries before these; NULL: there was none. */
+    /** The key of the last row before `entries`; NULL: none. */
     PyObject *after;
     int kind;
-    /** How many rows are read in the next step. */
+    /** The number of rows to read next. */
     int size;
-    /** `entries` has so many, and those before `at` were shown, or were dead. They are in the memory of `it`. */
+    /** The length of `entries`. Those before `at` were returned, or had expired. They are in the memory of `it`. */
     int count;
     int at;
-    /** A thread is in here: no other call may move `it`, also none that Python code makes which is called from here. */
+    /** A call is running: no other call may move `it`, not even from Python code called here. */
     int running;
-    /** It has an element in `scans`. */
+    /** Whether it has an element in `scans`. */
     int counted;
     int ended;
     KVEntry entries[KVPY_CHUNK_ROWS];
@@ -60,7 +60,7 @@ static void rows_leave(Rows *self)
 #endif
 }
 
-/* Without the GIL: the library may wait for a thread that has called Python. */
+/* Releases the GIL: the library may wait for a thread that calls Python. */
 static void rows_close(Rows *self)
 {
     KVIterator *it = self->it;
@@ -72,7 +72,7 @@ static void rows_close(Rows *self)
     Py_END_ALLOW_THREADS
 }
 
-/* Ends the iteration. An exception that is set stays. */
+/* Ends the iteration, and keeps the current exception. */
 static void rows_end(Rows *self)
 {
     PyObject *type, *value, *traceback;
@@ -86,10 +86,10 @@ static void rows_end(Rows *self)
     PyErr_Restore(type, value, traceback);
 }
 
-/* The first element of `changes`, with a reference; NULL: an exception. */
+/* Returns a new reference to the first element of `changes`; NULL: an exception. */
 static PyObject *rows_change(const Rows *self)
 {
-#ifdef Py_GIL_DISABLED /* another thread may put the next one there between the look and the reference; no stable ABI */
+#ifdef Py_GIL_DISABLED /* another thread may replace it before the reference is taken; no stable ABI here */
     return PyList_GetItemRef(self->changes, 0);
 #else
     PyObject *change = PyList_GetItem(self->changes, 0);
@@ -98,19 +98,19 @@ static PyObject *rows_change(const Rows *self)
 #endif
 }
 
-/* 1: no write since `it` was made. (Only compared, so borrowed: while `seen` lives, no other has its address.) */
+/* 1: no write since `it` was created. (A borrowed reference suffices: while `seen` exists, no other object has its address.) */
 static int rows_unwritten(const Rows *self)
 {
     return self->seen != NULL && PyList_GetItem(self->changes, 0) == self->seen;
 }
 
-/* 1: nor is this another thread than that which has made it. */
+/* 1: no write since `it` was created, and this is the thread that created it. */
 static int rows_unchanged(const Rows *self)
 {
     return rows_unwritten(self) && PyThread_get_thread_ident() == self->thread;
 }
 
-/* Remembers which row was the last, before the entries are forgotten. */
+/* Saves the key of the last row before the entries are discarded. */
 static int rows_note_last(Rows *self)
 {
     const KVEntry *last;
@@ -124,17 +124,17 @@ static int rows_note_last(Rows *self)
     return 0;
 }
 
-/* Makes the library's iterator, after the last row. */
+/* Creates the library's iterator, after the last row. */
 static int rows_begin(Rows *self)
 {
     PyObject *seen, *address, *clock, *before;
     if (rows_note_last(self) < 0) return -1;
     rows_close(self);
-    if (!self->counted) { /* before the first read: writes tell from now on */
+    if (!self->counted) { /* before the first read: from now on writes signal a change */
         if (PyList_Append(self->scans, Py_None) < 0) return -1;
         self->counted = 1;
     }
-    seen = rows_change(self); /* before the read: what is written from now on is noticed */
+    seen = rows_change(self); /* before the read: later writes are noticed */
     if (seen == NULL) return -1;
     before = self->seen;
     self->seen = seen;
@@ -151,12 +151,12 @@ static int rows_begin(Rows *self)
     return 0;
 }
 
-/* Reads the next entries. 0: there are none left. */
+/* Reads the next entries. 0: none are left; -1: an exception. */
 static int rows_read(Rows *self)
 {
     int size = self->size, count = 0, rc;
     PyObject *failed;
-    if (PyErr_CheckSignals() < 0) return -1; /* else nothing ends a list() of many rows */
+    if (PyErr_CheckSignals() < 0) return -1; /* otherwise Ctrl-C could not stop a list() of many rows */
     if (!rows_unchanged(self)) return 1;
     if (rows_note_last(self) < 0) return -1;
     self->at = self->count = 0;
@@ -168,15 +168,15 @@ static int rows_read(Rows *self)
         self->size = size < KVPY_CHUNK_ROWS / 2 ? size * 2 : KVPY_CHUNK_ROWS;
         return count > 0 || !rows_unchanged(self);
     }
-    if (!rows_unchanged(self)) return 1; /* the next one says what failed, if it still does */
+    if (!rows_unchanged(self)) return 1; /* the next iterator reports the failure, if it persists */
     failed = PyObject_CallFunction(self->fail, "i", rc);
-    if (failed != NULL) PyErr_SetString(PyExc_SystemError, "a failure was passed over");
+    if (failed != NULL) PyErr_SetString(PyExc_SystemError, "the failure callback returned without an exception");
     Py_XDECREF(failed);
     return -1;
 }
 
-/* Whether an entry with an end of life is alive now; -1: an exception. */
-static int rows_is_alive(const Rows *self, const KVEntry *entry)
+/* Returns whether an entry with a TTL is live now; -1: an exception. */
+static int rows_is_live(const Rows *self, const KVEntry *entry)
 {
     PyObject *now;
     long long now_ms;
@@ -207,23 +207,23 @@ static PyObject *rows_row(const Rows *self, const KVEntry *entry)
     return pair;
 }
 
-/* The next row; NULL: the end, or an exception. */
+/* Returns the next row; NULL: the end, or an exception. */
 static PyObject *rows_step(Rows *self)
 {
     int more = 1;
     while (more > 0) {
         if (!rows_unchanged(self)) {
-            /* Who writes between two rows is likely to do so again. */
+            /* A program that wrote between two rows is likely to do so again. */
             if (self->seen != NULL && !rows_unwritten(self)) self->size = 1;
             more = rows_begin(self) < 0 ? -1 : 1;
         } else if (self->at == self->count) {
             more = rows_read(self);
         } else {
             const KVEntry *entry = &self->entries[self->at];
-            int alive = entry->expireMs == KVSTORE_NO_TTL ? 1 : rows_is_alive(self, entry);
-            if (alive < 0) return NULL;
+            int live = entry->expireMs == KVSTORE_NO_TTL ? 1 : rows_is_live(self, entry);
+            if (live < 0) return NULL;
             self->at++;
-            if (alive) return rows_row(self, entry);
+            if (live) return rows_row(self, entry);
         }
     }
     return NULL;

@@ -1,17 +1,18 @@
-"""Builds the Rust library as a static one and links it into the extension: one file, nothing beside it. And the
-command ``kvstore``, a program of its own, which goes where a wheel has its scripts.
+"""Build the Rust library as a static library and link it into the extension, so that the package is one file. Also build the
+command ``kvstore``, a separate program, which is installed among the scripts.
 
 Environment:
-  KVSTORE_STATIC_LIB   use this libkvstore.a instead of building one (packagers)
+  KVSTORE_STATIC_LIB   use this libkvstore.a instead of building one (for packagers)
   KVSTORE_COMMAND      use this program as the command; with KVSTORE_STATIC_LIB alone, the wheel has no command
-  KVSTORE_ENCRYPTION   "vendored" (default): with encrypted stores, and an OpenSSL inside, which is built with perl and
-                       make; "system": with the OpenSSL of the system; "no": without
-  KVSTORE_REMOTE       "yes" (default): with stores on PostgreSQL servers; "no" (default for Windows): without
-  KVSTORE_TARGET       "x86_64-pc-windows-gnu" on another system: a wheel for Windows, by mingw-w64 (see build_windows.py)
+  KVSTORE_ENCRYPTION   "vendored" (default): encrypted stores with a bundled OpenSSL, which is built with perl and make;
+                       "system": with the system's OpenSSL; "no": without encrypted stores
+  KVSTORE_REMOTE       "yes" (default): stores on PostgreSQL servers; "no" (default for Windows): without them
+  KVSTORE_TARGET       "x86_64-pc-windows-gnu" on another system: build a wheel for Windows with mingw-w64 (see
+                       build_windows.py)
   CARGO                the cargo to use
   CARGO_TARGET_DIR     as for cargo itself
 
-The extension is stripped, unless the build is one for debugging (``build_ext --debug``).
+The extension is stripped, except in debug builds (``build_ext --debug``).
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ import build_apple  # noqa: E402
 import build_native  # noqa: E402
 import build_windows  # noqa: E402
 
-#: What of the crate its build needs. Cargo looks for the file of each [[bench]], also when it builds none.
+#: The files of the crate that its build needs. Cargo requires the file of each [[bench]], even if it builds none.
 CRATE_FILES = [
     "Cargo.toml", "Cargo.lock", "build.rs", "cbindgen.toml", ".cargo/config.toml", "README.md", "LICENSE*",
     "src/**/*.rs", "src/**/*.sql", "src/**/*.c", "src/**/*.h", "include/*", "benches/*.rs",
     "command/Cargo.toml", "command/src/**/*.rs",
 ]  # fmt: skip
 
-#: The stable ABI of CPython 3.9: one wheel for all later versions. Free-threaded builds do not have it.
+#: The stable ABI of CPython 3.9: one wheel for all later versions. Free-threaded builds do not support it.
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
@@ -57,54 +58,54 @@ def crate_version(crate: Path) -> str:
 
 
 def description() -> str:
-    """The README as package indexes show it, where links to files of the repository would lead nowhere."""
+    """Return the README for package indexes, where relative links would not work: their paths become text."""
     text = (HERE / "README.md").read_text(encoding="utf-8")
-    return re.sub(r"\[([^][]+)\]\(\.\./[^()]*\)", r"`\1`", text)
+    return re.sub(r"\[([^][]+)\]\((?:\.\./)+([^()#]*)[^()]*\)", r"\1 (`\2`)", text)
 
 
-#: How the library encrypts, and the feature of the crates that says so.
+#: How stores are encrypted, and the corresponding cargo features.
 ENCRYPTION = os.environ.get("KVSTORE_ENCRYPTION") or "vendored"
 FEATURES = {"vendored": ["--features=encryption-vendored-openssl"], "system": ["--features=encryption"], "no": []}
-#: Whether stores can be on a server, and the feature that says so. For Windows that part of the library does not build.
+#: Whether stores on a server are supported, and the cargo feature. That part does not build for Windows.
 REMOTE = os.environ.get("KVSTORE_REMOTE") or ("no" if build_windows.for_windows() else "yes")
 REMOTE_FEATURES = {"yes": ["--features=remote"], "no": []}
 
 
 def given(variable: str) -> Path | None:
-    """The file that a variable of the environment names."""
+    """Return the file that an environment variable names, or None."""
     name = os.environ.get(variable)
     if not name:
         return None
     path = Path(name)
     if not path.is_file():
-        raise SystemExit(f"kvstore: {variable} is {name}, which is no file")
+        raise SystemExit(f"kvstore: {variable} is {name}, which is not a file: give the path of an existing file")
     return path.resolve()
 
 
 def static_library(crate: Path) -> Path:
-    """The path of libkvstore.a, which is built if none is given."""
+    """Return the path of libkvstore.a, and build it if none is given."""
     path = given("KVSTORE_STATIC_LIB")
     if path:
         return path
     for artifact in built(crate, "--package", "kvstore-ttl", "--lib"):
-        if artifact.suffix in (".a", ".lib") and ".dll" not in artifact.suffixes:  # no import library
+        if artifact.suffix in (".a", ".lib") and ".dll" not in artifact.suffixes:  # not an import library
             return artifact
-    raise SystemExit("kvstore: cargo named no static library among what it built")
+    raise SystemExit("kvstore: cargo built no static library: check crate-type in Cargo.toml")
 
 
-#: Whether the wheel has the command: not if the library was built elsewhere, and the command was not.
+#: Whether the wheel contains the command: not if the library was built elsewhere and no command is given.
 WITH_COMMAND = bool(os.environ.get("KVSTORE_COMMAND")) or not os.environ.get("KVSTORE_STATIC_LIB")
 
 
 def command(crate: Path) -> Path:
-    """The path of the program kvstore, which is built if none is given."""
+    """Return the path of the program kvstore, and build it if none is given."""
     path = given("KVSTORE_COMMAND")
     if path:
         return path
     for artifact in built(crate, "--package", "kvstore-cli", "--bin", "kvstore"):
         if artifact.stem == "kvstore" and artifact.suffix in ("", ".exe"):
             return artifact
-    raise SystemExit("kvstore: cargo named no program among what it built")
+    raise SystemExit("kvstore: cargo built no program named kvstore: check the package kvstore-cli")
 
 
 def runs(command: list[str]) -> bool:
@@ -115,7 +116,10 @@ def runs(command: list[str]) -> bool:
 
 
 def without_lto(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with flags for C that ask for link-time optimisation, changed: rustc cannot list what is in GCC's bytecode."""
+    """Return the CFLAGS variables that ask for link-time optimisation, with it turned off.
+
+    rustc cannot read the symbols of GCC's LTO bytecode.
+    """
     flags = {
         name: text
         for name, text in environment.items()
@@ -125,24 +129,24 @@ def without_lto(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def built(crate: Path, *what: str) -> list[Path]:
-    """The files of a build by cargo."""
+    """Run cargo, and return the files it built."""
     cargo = os.environ.get("CARGO") or shutil.which("cargo")
     if not cargo:
         raise SystemExit(
-            "kvstore: to build from source, cargo (Rust 1.90 or later) must be on the PATH: see https://rustup.rs.\n"
+            "kvstore: building from source needs cargo (Rust 1.90 or later) on the PATH: see https://rustup.rs.\n"
             "Or set KVSTORE_STATIC_LIB to a libkvstore.a that was built elsewhere."
         )
-    # In the crate's directory: cargo looks from there for .cargo/config.toml, which has SQLite's flags.
+    # Runs in the crate's directory, where cargo finds .cargo/config.toml with the flags for SQLite.
     if ENCRYPTION not in FEATURES:
-        raise SystemExit(f"kvstore: KVSTORE_ENCRYPTION is {ENCRYPTION!r}, and must be one of {', '.join(FEATURES)}")
+        raise SystemExit(f"kvstore: KVSTORE_ENCRYPTION must be one of {', '.join(FEATURES)}, not {ENCRYPTION!r}")
     if REMOTE not in REMOTE_FEATURES:
-        raise SystemExit(f"kvstore: KVSTORE_REMOTE is {REMOTE!r}, and must be one of {', '.join(REMOTE_FEATURES)}")
-    # A part of Debian's perl is always there, which is not enough.
+        raise SystemExit(f"kvstore: KVSTORE_REMOTE must be one of {', '.join(REMOTE_FEATURES)}, not {REMOTE!r}")
+    # Debian always installs a minimal perl, which is not sufficient.
     tools = ["perl", "-MIPC::Cmd", "-MFindBin", "-e", "1"], ["make", "--version"]
     if ENCRYPTION == "vendored" and not all(map(runs, tools)):
         raise SystemExit(
-            "kvstore: to build OpenSSL, perl and make must be on the PATH. Install them; or set KVSTORE_ENCRYPTION to "
-            "'system' for the OpenSSL of the system (libssl-dev on Debian), or to 'no' for a build without encryption."
+            "kvstore: building OpenSSL needs perl and make on the PATH: install them, or set KVSTORE_ENCRYPTION to 'system' "
+            "to use the system's OpenSSL (libssl-dev on Debian), or to 'no' to build without encryption."
         )
     target = build_windows.cargo_target()
     what = (*what, *FEATURES[ENCRYPTION], *REMOTE_FEATURES[REMOTE], *(["--target", target] if target else []))
@@ -157,11 +161,11 @@ def built(crate: Path, *what: str) -> list[Path]:
 
 
 class BuildExtension(build_ext):
-    """Builds the library, writes the C source, compiles and links."""
+    """Build the library, generate the C source, compile and link."""
 
     def finalize_options(self) -> None:
         if sys.platform == "win32" and self.compiler is None and build_windows.is_gnu():
-            self.compiler = "mingw32"  # else it would be MSVC
+            self.compiler = "mingw32"  # the default is MSVC
         super().finalize_options()
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -170,7 +174,7 @@ class BuildExtension(build_ext):
 
     def get_libraries(self, ext: Extension) -> list[str]:
         if STABLE_ABI and sys.platform == "win32" and build_windows.is_gnu():
-            return [*ext.libraries, "python3"]  # else it would be python39.dll's extension, and of no other
+            return [*ext.libraries, "python3"]  # otherwise the extension would depend on one version, such as python39.dll
         libraries: list[str] = super().get_libraries(ext)
         return libraries
 
@@ -187,7 +191,7 @@ class BuildExtension(build_ext):
         ours = [str(HERE / name) for name in ("shim.h", "shim.c", "rows.c", "handles.c", "blocks.c", "module.c")]
         ext.depends = [str(library), str(crate / "include" / "kvstore.h"), *ours]
         ext.extra_compile_args = ["-fvisibility=hidden"]
-        # SQLite is inside: none of its names may be seen from outside, nor bind to another copy's.
+        # The symbols of the bundled SQLite must not be exported, nor bind to another copy of SQLite.
         if build_windows.for_windows():
             build_windows.prepare(self, ext, ENCRYPTION != "no")
         elif sys.platform == "darwin":
@@ -203,7 +207,7 @@ class BuildExtension(build_ext):
 
 
 class BuildCommand(Command):
-    """Puts the program among the scripts. (setuptools' own build_scripts takes only what is text.)"""
+    """Copy the program to the scripts. (The build_scripts of setuptools only accepts text files.)"""
 
     user_options = [("build-dir=", "d", "directory to copy to"), ("build-temp=", "t", "ignored"),
                     ("executable=", "e", "ignored"), ("force", "f", "ignored")]  # fmt: skip
@@ -237,7 +241,7 @@ class BuildCommand(Command):
 
 
 class SourceDistribution(sdist):
-    """Adds the crate, under crate/."""
+    """Add the crate under crate/."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
@@ -248,7 +252,7 @@ class SourceDistribution(sdist):
                     target = Path(base_dir) / "crate" / source.relative_to(crate)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(source, target)
-        for link in Path(base_dir).glob("LICENSE*"):  # links to the crate's, in the repository
+        for link in Path(base_dir).glob("LICENSE*"):  # symbolic links to the crate's files, in the repository
             link.unlink()
             shutil.copy2(crate / link.name, link)
 
@@ -272,7 +276,7 @@ setup(
             **({"plat_name": "win_amd64"} if build_windows.cross() else {}),
         }
     },
-    # The name of what BuildCommand makes: without one, setuptools installs no scripts.
+    # The name of the file that BuildCommand creates: setuptools installs no scripts without one.
     scripts=["kvstore"] if WITH_COMMAND else [],
     zip_safe=False,
 )

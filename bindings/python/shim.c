@@ -1,9 +1,9 @@
-/* The functions of shim.h, which says what they do and what may be here. */
+/* The functions declared and documented in shim.h. */
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What C has no name for before C11: a variable of each thread, and steps that no other thread sees half. */
+/* Thread-local variables and atomic operations, which C has only since C11. */
 #ifdef _MSC_VER
 #include <intrin.h>
 #define KVPY_EACH_THREAD __declspec(thread)
@@ -45,7 +45,7 @@ int kvpy_exists(KVColumnFamily *cf, const void *key, int n_key)
     return rc == KVSTORE_OK ? exists : -rc;
 }
 
-/* Where each of these keys begins, to be freed; NULL: there is no memory. */
+/* Returns an allocated array with the start of each key; NULL: out of memory. */
 static const void **beginnings(int count, const char *keys, const int *lens)
 {
     const void **each = malloc((size_t)count * sizeof *each);
@@ -88,16 +88,16 @@ void kvpy_free_many(int count, char **values)
     for (i = 0; i < count; i++) kvstore_free(values[i]);
 }
 
-/* Makes room for so many bytes. What one long row has needed is given back before the next chunk. */
-static int room(kvpy_chunk *chunk, int bytes)
+/* Makes `bytes` bytes available in a chunk. Memory that one long row needed is released before the next chunk. */
+static int reserve(kvpy_chunk *chunk, int bytes)
 {
     char *grown;
 
-    if (bytes <= chunk->room && (chunk->room <= 1 << 20 || chunk->rows > 0)) return KVSTORE_OK;
+    if (bytes <= chunk->capacity && (chunk->capacity <= 1 << 20 || chunk->rows > 0)) return KVSTORE_OK;
     grown = realloc(chunk->bytes, (size_t)bytes);
-    if (grown == NULL) return bytes <= chunk->room ? KVSTORE_OK : KVSTORE_NOMEM;
+    if (grown == NULL) return bytes <= chunk->capacity ? KVSTORE_OK : KVSTORE_NOMEM;
     chunk->bytes = grown;
-    chunk->room = bytes;
+    chunk->capacity = bytes;
     return KVSTORE_OK;
 }
 
@@ -105,7 +105,7 @@ void kvpy_free_chunk(kvpy_chunk *chunk)
 {
     free(chunk->bytes);
     chunk->bytes = NULL;
-    chunk->room = 0;
+    chunk->capacity = 0;
 }
 
 int kvpy_fill(KVIterator *it, int max_rows, kvpy_chunk *chunk)
@@ -118,14 +118,14 @@ int kvpy_fill(KVIterator *it, int max_rows, kvpy_chunk *chunk)
     chunk->rows = 0;
     chunk->first_expire_ms = INT64_MAX;
     if (max_rows > KVPY_CHUNK_ROWS) max_rows = KVPY_CHUNK_ROWS;
-    rc = room(chunk, KVPY_CHUNK_BYTES);
+    rc = reserve(chunk, KVPY_CHUNK_BYTES);
     while (rc == KVSTORE_OK && fetched > 0 && chunk->rows < max_rows && used <= KVPY_CHUNK_BYTES / 2) {
         int needed = used;
         rc = kvstore_iterator_fetch(it, entries, max_rows - chunk->rows, &fetched);
         if (rc != KVSTORE_OK) break;
-        /* At most some 64 KiB, and one row of any length. */
+        /* At most about 64 KiB, plus one row of any length. */
         for (i = 0; i < fetched; i++) needed += entries[i].nKey + entries[i].nValue;
-        rc = room(chunk, needed);
+        rc = reserve(chunk, needed);
         for (i = 0; rc == KVSTORE_OK && i < fetched; i++) {
             const KVEntry *entry = &entries[i];
             if ((const char *)entry->pKey + entry->nKey == (const char *)entry->pValue) {

@@ -1,11 +1,10 @@
-"""Compares kvstore from Python with other embedded stores. Started by `run`, which sees to what it needs.
+"""Compare kvstore from Python with other embedded stores. Started by `run`, which installs the requirements.
 
-In each round, for each size of values, every store is made anew in a folder on disk and loaded with all
-keys in random order (that is "batch": 1000 in a transaction); then come single operations on random keys,
-each in a transaction of its own, and a scan. No store does an fsync per commit. The stores take turns within
-each workload, in slices, so that other load on the machine meets all of them. All values read are checked,
-outside the timed parts. Puts replace values that are there; those with a TTL are of keys that had none, and
-"get_ttl" reads these.
+In each round and for each value size, every store is created in a directory on disk and loaded with all keys in random
+order ("batch": 1000 in a transaction). Then follow single operations on random keys, each in a transaction of its own, and
+a scan. No store does an fsync per commit. Within each workload the stores take turns in slices, so that other load on
+the machine affects all of them. All values read are checked, outside the timed parts. Puts replace existing values; puts
+with a TTL are on keys that had none, and "get_ttl" reads these keys.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ SEED = 1
 class Sample(NamedTuple):
     """One workload of one store in one round; ns per operation."""
 
-    mean: float  # of reads the median of parts of 250
-    p50: float  # of single writes
+    mean: float  # for reads: the median over parts of 250
+    p50: float  # for single writes
     operations: int
 
 
-#: By size of values, workload and name of store: one for each round.
+#: By value size, workload and store name: one sample for each round.
 Results = dict[tuple[int, str, str], list[Sample]]
 
 
 class Boundary(NamedTuple):
-    """What one call costs from Python and from C; ns, medians over turns."""
+    """The time of one call from Python and from C; ns, medians over turns."""
 
     call: str
     python: float
@@ -66,8 +65,8 @@ class Boundary(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """What a row of a walk over all pairs takes, and what one takes that struct makes of memory, without a store;
-    ns, medians over turns."""
+    """The time per row of an iteration over all pairs, and of struct creating the same objects from memory; ns, medians over turns.
+    """
 
     call: str
     python: float
@@ -92,7 +91,7 @@ class Values:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the garbage collector, as timeit has it."""
+    """Disable the garbage collector, as timeit does."""
     gc.collect()
     gc.disable()
     try:
@@ -107,7 +106,7 @@ def parts(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 class Tally:
-    """Collects the times of one workload of one store in one round."""
+    """The times of one workload of one store in one round."""
 
     def __init__(self) -> None:
         self.ns = 0
@@ -120,13 +119,14 @@ class Tally:
         self.each.append(ns / operations)
 
     def sample(self, use_median: bool) -> Sample:
-        """``use_median``: for reads, which have no rare dear operation that counts, as a checkpoint does."""
+        """Return the sample. ``use_median``: for reads, which have no rare expensive operations such as checkpoints.
+        """
         mean, p50 = self.ns / self.operations, statistics.median(self.each)
         return Sample(p50 if use_median else mean, p50, self.operations)
 
 
 class Contestant:
-    """A store that is open, with what it should contain."""
+    """An open store, and the content it should have."""
 
     def __init__(self, store: Any, pairs: list[tuple[bytes, bytes]]) -> None:
         self.store = store
@@ -204,7 +204,7 @@ def one_round(number: int, size: int, count: int, operations: int, folder: Path,
     contestants = [Contestant(kind(folder), pairs) for kind in STORES]
 
     def turns() -> Iterator[tuple[Contestant, slice]]:
-        """Each contestant in each slice, in changing order."""
+        """Yield each contestant in each slice, in changing order."""
         for at in range(SLICES):
             for contestant in chance.sample(contestants, len(contestants)):
                 yield contestant, slice(at, None, SLICES)
@@ -217,7 +217,7 @@ def one_round(number: int, size: int, count: int, operations: int, folder: Path,
             contestant.batch(pairs[cut])
     for contestant in contestants:
         contestant.store.ready()
-    os.sync()  # what the load has left to the system is written now, not during what follows
+    os.sync()  # write the data of the load now, and not during the measurements
 
     keys = [names[i] for i in some()]
     with quiet():
@@ -243,7 +243,7 @@ def one_round(number: int, size: int, count: int, operations: int, folder: Path,
                 contestant.get(chance.sample(written, len(written)), "get_ttl")
 
     for contestant in contestants:
-        contestant.scan(timed=False)  # that all puts are there
+        contestant.scan(timed=False)  # check that all puts exist
         contestant.store.close()
         for workload, tally in contestant.tallies.items():
             sample = tally.sample(use_median=workload in ("get", "get_ttl"))
@@ -251,7 +251,7 @@ def one_round(number: int, size: int, count: int, operations: int, folder: Path,
 
 
 class Loops:
-    """The loops in C, compiled here."""
+    """The loops of loop.c, compiled on creation."""
 
     def __init__(self, folder: Path) -> None:
         library = folder / "loop.so"
@@ -267,9 +267,11 @@ class Loops:
 
 
 def boundaries(count: int, operations: int, folder: Path) -> list[Boundary]:
-    """What is between Python's get and put and the C functions they call: both are timed on one handle of
-    one store, in turns on random keys. Puts of their own transactions have short turns: of most, a checkpoint
-    is no part."""
+    """Measure the overhead of Python's get and put over the C functions they call.
+
+    Both are timed on one handle of one store, in turns on random keys. Puts in their own transactions have short turns, so that
+    most turns contain no checkpoint.
+    """
     import kvstore
     from kvstore._native import ffi, lib
 
@@ -348,14 +350,16 @@ def boundaries(count: int, operations: int, folder: Path) -> list[Boundary]:
         with db.transaction():
             found.append(compared("put in a transaction", python_puts, c_puts, pairs_of, most))
         if dict(db.items()) != current:
-            raise SystemExit("bench: kvstore has not what was put")
+            raise SystemExit("bench: kvstore does not contain what was written")
     return found
 
 
 def walks(count: int, folder: Path) -> list[Walk]:
-    """Walks over all pairs, in turns with the least that Python does for the same objects. Kept rows are in memory
-    that the system gives anew in each turn: most of their time is its. The store was closed after it was loaded,
-    so that all pages are in the file, none in the WAL."""
+    """Measure iterations over all pairs, in turns with the least that Python does for the same objects.
+
+    When the rows are kept, most of the time is spent on memory that the system allocates in each turn. The store was closed
+    after loading, so that all pages are in the file and none in the WAL.
+    """
     import kvstore
 
     turns = 15

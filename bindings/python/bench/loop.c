@@ -1,5 +1,5 @@
-/* The C calls that Python's get and put make, without Python: loops over the same functions, which are given
- * as pointers into the library that is loaded, on the same handle. Nanoseconds, or -1 if a call failed. */
+/* Loops over the C functions that Python's get and put call, without Python. The functions are passed as pointers into
+ * the loaded library, and the handle is the same. Return the time in nanoseconds, or -1 if a call failed. */
 
 #include <stdint.h>
 #include <string.h>

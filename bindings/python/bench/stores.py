@@ -1,8 +1,7 @@
-"""The stores that are compared, each behind the same few methods.
+"""The stores to compare, each with the same small interface.
 
-What is timed is written as a user of each package would write it, and in its fastest form: methods of a
-package are called directly, without a function of ours around them where there is a choice. None
-does an fsync per commit. What is set differs from the defaults where it says so.
+The timed code is written as a user of each package would write it, in its fastest form: methods of a package are called
+directly wherever possible. No store does an fsync per commit. Settings that differ from the defaults are documented.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ class Store:
     """The base of the adapters. The bound methods ``get``, ``put`` and ``put_ttl`` are set by each."""
 
     name: str
-    #: What pip calls it, if not by its name.
+    #: The name of the distribution, if it differs from the store's name.
     distribution: Optional[str] = None
-    #: Of many operations it does one in so many: for stores that would take most of the time otherwise.
+    #: The fraction 1/share of the operations that this store performs: for stores that would take most of the time otherwise.
     share = 1
-    #: How many rows of a scan are read at most.
+    #: The maximum number of rows of a scan.
     scan_limit: Optional[int] = None
-    #: Whether a scan is in the order of the keys.
+    #: Whether a scan returns keys in order.
     ordered = True
 
     get: Callable[[bytes], Optional[bytes]]
     put: Callable[[bytes, bytes], Any]
-    #: None if the store has no TTLs; else with seconds as its third argument.
+    #: None if the store has no TTLs; otherwise the third argument is the TTL in seconds.
     put_ttl: Optional[Callable[[bytes, bytes, int], Any]] = None
 
     @classmethod
@@ -56,7 +55,7 @@ class Store:
         return self.gets(keys)
 
     def batch(self, pairs: list[Pair]) -> None:
-        """Writes all pairs in one transaction."""
+        """Write all pairs in one transaction."""
         raise NotImplementedError
 
     def scan(self) -> list[Pair]:

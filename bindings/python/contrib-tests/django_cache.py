@@ -29,7 +29,7 @@ class _Tests(BaseCacheTests):
 class KVStoreCacheTests(_Tests, TestCase):
     def setUp(self):
         super().setUp()
-        # As LocMemCacheTests does: what is pickled in one cache is read in others.
+        # As in LocMemCacheTests: values pickled in one cache are read in another.
         self.assertIs(cache._place, caches["prefix"]._place)
 
     def test_the_backend_is_ours(self):

@@ -1,14 +1,14 @@
-"""kvstore: an embedded, ordered key-value store with native per-key expiry, in one file.
+"""kvstore: an embedded, ordered key-value store with per-key TTL, in one SQLite file.
 
-A store is a mutable mapping, in the order of the keys:
+A store is a mutable mapping whose keys are sorted by their bytes:
 
 >>> import kvstore
->>> db = kvstore.open(":memory:")  # a path makes or opens a file
+>>> db = kvstore.open(":memory:")  # a path creates or opens a file
 >>> db["user:1"] = "Ada"  # str or bytes-like; bytes come back
 >>> db["user:1"], db.get("user:2"), "user:1" in db
 (b'Ada', None, True)
 
-Each key may have a time to live (ttl), in seconds or as a timedelta:
+A key may have a TTL, in seconds or as a ``timedelta``. An expired key is never returned:
 
 >>> db["otp", 30] = b"123456"
 >>> db.put("session", b"token", ttl=60), db.add("lock", b"me", ttl=10)  # add: only if the key is missing
@@ -16,32 +16,37 @@ Each key may have a time to live (ttl), in seconds or as a timedelta:
 >>> 59 < db.ttl("session") <= 60
 True
 
-Ranges, and many keys at once:
+Ranges, and calls on many keys at once:
 
 >>> list(db.keys(prefix="user:")), list(db.items(start="s", limit=1))
 ([b'user:1'], [(b'session', b'token')])
 >>> db.get_many(["user:1", "user:2"]), db.incr("visits")
 ({'user:1': b'Ada'}, 1)
 
-Values and keys as Python has them, by a codec:
+With a codec, values are Python objects; with ``keys=str``, keys come back as str:
 
 >>> people = db.family("people", create=True, codec=kvstore.JSON, keys=str)
 >>> people["ada"] = {"born": 1815}
 >>> dict(people)
 {'ada': {'born': 1815}}
 
-Families are key spaces of one file. Transactions take all of them, and the calls of one thread:
+A family is a named key space of the store. A transaction covers all families:
 
->>> with db.transaction():  # commit, or roll back on an exception
+>>> with db.transaction():  # commits; rolls back on an exception
 ...     people["grace"] = {"born": 1906}
 ...     del db["user:1"]
 >>> db.close()  # or: with kvstore.open(path) as db
 
-Threads, forks, process pools and pickles: a store object works everywhere it is carried; see :class:`Store`.
+Where to look:
 
-:func:`open` has the settings, :class:`Family` (and so :class:`Store`) all that can be done with keys,
-:class:`Store` what concerns the file, :func:`memoize` keeps results of functions. Failures are classes of
-:class:`Error`; a missing key is a :class:`NotFoundError`, which is a KeyError.
+- :func:`open`: open a store, and all its settings.
+- :class:`Family`: methods on keys. A :class:`Store` has them too: it is its own default family.
+- :class:`Store`: methods on the file, and what holds for threads, forks, pickles and asyncio.
+- :func:`memoize`: cache the results of a function.
+- :mod:`kvstore.recipes`: locks, queues, rate limits and tags; :mod:`kvstore.aio`: the same API for
+  asyncio.
+- :class:`Error`: the base class of all exceptions. A missing key raises :class:`NotFoundError`,
+  which is also a ``KeyError``.
 """
 
 from kvstore._batch import Batch
@@ -108,16 +113,16 @@ __all__ = [
     "sqlite_version",
 ]
 
-#: The version of the library, and of this package.
+#: The version of this package and of the library in it.
 __version__: str = _ffi.string(_lib.kvstore_version()).decode().split("+")[0]
-#: The version of the SQLite inside.
+#: The version of the bundled SQLite.
 sqlite_version: str = _ffi.string(_lib.kvstore_sqlite_version()).decode()
-#: The engine of this build.
+#: A description of the storage engine of this build.
 engine: str = _ffi.string(_lib.kvstore_engine()).decode()
 
 for _error in (
     AuthError, BusyError, CorruptError, Error, FullError, InvalidError, LockedError, MisuseError, NotFoundError,
     ReadOnlyError, StoreIOError,
-):  # fmt: skip # where users find them, in tracebacks and pickles
+):  # the public module, shown in tracebacks and pickles
     _error.__module__ = __name__
 del _error

@@ -1,5 +1,8 @@
-"""``python -m kvstore``: the command ``kvstore``, which the wheel brings, and ``import``, which is written in Python
-because other packages' files are read with their own code."""
+"""``python -m kvstore``: run the ``kvstore`` command of the wheel, or ``import``.
+
+``import`` is written in Python because it reads the files of other packages with those packages'
+own code.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,14 @@ from typing import Optional
 import kvstore
 from kvstore import _import
 
-#: Tells the program which Python to run for what is written in it.
+#: Environment variable: the Python that the command runs for the subcommands written in Python.
 _PYTHON = "KVSTORE_PYTHON"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Runs a command; returns its exit code, if it returns."""
+    """Run a command and return its exit status. On POSIX, all commands but ``import`` replace this
+    process.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     program = None if arguments[:1] == ["import"] else _program()
     if program is not None:
@@ -29,14 +34,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         sys.stderr.flush()
         os.environ.setdefault(_PYTHON, sys.executable)
         command = ["kvstore", *arguments]
-        if os.name == "nt":  # there execv starts a second process, and who waits for this one goes on at once
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's
+        if os.name == "nt":  # execv starts a second process on Windows, and the parent of this one would continue at once
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
             return subprocess.run(command, executable=program, check=False).returncode
         os.execv(program, command)
     parser = argparse.ArgumentParser(
         prog="python -m kvstore",
         description=kvstore.__doc__.splitlines()[0],
-        epilog="The other commands are the program kvstore's, which this installation does not have.",
+        epilog="The other commands need the kvstore program, which is not part of this installation.",
     )
     parser.add_argument("--version", action="version", version=f"kvstore {kvstore.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
@@ -47,8 +52,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _program() -> Optional[str]:
-    """Where the program was installed with this package: among the scripts of the environment or of the user, or, by
-    ``pip install --target``, beside the package."""
+    """Return the path of the ``kvstore`` program that was installed with this package, or None.
+
+    Looks in the script directories of the environment and of the user, and, for ``pip install
+    --target``, in ``bin`` next to the package.
+    """
     schemes = [None, sysconfig.get_preferred_scheme("user")] if hasattr(sysconfig, "get_preferred_scheme") else [None]
     folders = [sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts") for scheme in schemes]
     folders.append(str(Path(__file__).resolve().parent.parent / "bin"))

@@ -1,4 +1,4 @@
-"""Batches: writes that are committed together."""
+"""Batches: writes that are collected in memory and committed together."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from kvstore._time import Duration, Moment
 
 
 class Batch:
-    """Writes to the families of one store, committed together at the end of the ``with`` block: all of
-    them, or on an exception none.
+    """Writes to the families of one store that are committed together at the end of a ``with``
+    block.
 
-    Unlike a transaction, a batch holds no lock while it is filled, and reads do not see it. Everything is in
-    memory until the commit. Inside an open transaction of the thread the commit makes it part of that one.
-    Another thread may go on with it. The child of a fork that leaves the block commits nothing: the batch is its
-    parent's.
+    An exception in the block discards all of them. Created by :meth:`Family.batch`.
+
+    Unlike a transaction, a batch takes no lock until it commits, and reads do not see its writes.
+    All writes are kept in memory. If the thread has a transaction open at the commit, the writes
+    become part of that transaction.
+
+    Another thread may continue filling and commit a batch. In the child of a fork the block commits
+    nothing: the batch belongs to the parent process.
     """
 
     __slots__ = ("_batch", "_default_ttls", "_elsewhere", "_family", "_hold", "_lock")
@@ -28,14 +32,15 @@ class Batch:
         self._batch = NULL
         self._family = family
         self._default_ttls: dict[Any, int] = {}
-        #: Families' handles on the connection of the thread that began it, for another thread.
+        #: Family handles on the connection of the thread that began the batch, used by other
+        #: threads.
         self._elsewhere: dict[Handle, Any] = {}
-        self._lock = threading.Lock()  # the library wants one thread at a time
+        self._lock = threading.Lock()  # the library allows one thread at a time in a batch
         out = ffi.new("KVBatch **")
         shared = family._shared
         self._hold = shared.hold()
         shared.check(lib.kvstore_batch_new(self._hold.connection.kv, out))
-        self._batch = ffi.gc(out[0], lib.kvstore_batch_free)  # no __del__: an interrupt that comes inside one is lost
+        self._batch = ffi.gc(out[0], lib.kvstore_batch_free)  # not __del__: a KeyboardInterrupt raised there is lost
 
     def __enter__(self) -> Batch:
         return self
@@ -61,8 +66,21 @@ class Batch:
         *,
         family: Optional[Handle] = None,
     ) -> None:
-        """Adds a write, to the family the batch was made from or to another one of the store. TTLs count
-        from now, not from the commit; the default TTL is the one at the first write to the family."""
+        """Add a write.
+
+        Args:
+            key: str or bytes-like, 1 to 65,536 bytes.
+            value: The value, as the family takes it.
+            ttl: Seconds or a ``timedelta``, counted from this call and not from the commit. None:
+                the default TTL of the family, as it was at the first write of the batch to that
+                family.
+            expires_at: The expiry time, instead of ``ttl``.
+            family: Another family of the same store; by default the one the batch was made from.
+
+        Raises:
+            MisuseError: If the batch or the family is closed.
+            ValueError, TypeError: For an invalid key, value or time.
+        """
         where = family if family is not None else self._family
         if ttl is None and expires_at is None:
             known = self._default_ttls.get(where)
@@ -81,7 +99,12 @@ class Batch:
             self._fail(rc, family)
 
     def delete(self, key: Data, *, family: Optional[Handle] = None) -> None:
-        """Adds a deletion. A key that is missing at the commit is no error."""
+        """Add a deletion. A key that does not exist at the commit is ignored.
+
+        Args:
+            key: str or bytes-like.
+            family: Another family of the same store; by default the one the batch was made from.
+        """
         where = family if family is not None else self._family
         name = to_bytes(key)
         cf = self._handle_of(where)
@@ -91,9 +114,12 @@ class Batch:
             self._fail(rc, where)
 
     def _is_here(self) -> bool:
-        """Whether this thread's connection is the batch's."""
+        """Return whether this thread's connection is the one the batch was made on."""
         if self._hold.connection.inherited:
-            raise MisuseError("the batch was begun before a fork: it is the parent's; make a new one")
+            raise MisuseError(
+                "the batch belongs to the parent process, which made it before the fork: make a new batch in "
+                "the child"
+            )
         shared = self._family._shared
         here = shared.connection_here() is self._hold.connection
         if here:
@@ -110,7 +136,7 @@ class Batch:
         return cf
 
     def __len__(self) -> int:
-        """How many writes and deletions wait for the commit."""
+        """Return the number of writes and deletions that wait for the commit."""
         self._is_here()
         out = ffi.new("int64_t *")
         with self._lock:
@@ -123,7 +149,7 @@ class Batch:
         return True
 
     def clear(self) -> None:
-        """Forgets what was added."""
+        """Discard all writes that were added."""
         self._is_here()
         with self._lock:
             rc = lib.kvstore_batch_clear(self._batch)
@@ -131,14 +157,24 @@ class Batch:
             self._fail(rc, self._family)
 
     def commit(self) -> None:
-        """Commits now; the batch is empty afterwards and can be filled again. If it fails, the batch is
-        as it was."""
+        """Commit the writes now, and empty the batch, which can then be filled again.
+
+        If the commit fails, the batch keeps its writes and nothing was written.
+
+        Raises:
+            BusyError: If another thread or process keeps writing for longer than ``busy_timeout``,
+                or if the batch is committed by another thread than the one that began it while that
+                thread has a transaction open.
+        """
         turn = None
         try:
-            if not self._is_here():  # it must not become part of a transaction of the thread that began it
+            if not self._is_here():  # must not join a transaction of the thread that began the batch
                 turn = self._hold.connection.lock
                 if not turn.acquire(blocking=False):
-                    raise BusyError("the thread that began the batch has a transaction open: commit the batch later")
+                    raise BusyError(
+                        "the thread that began the batch has a transaction open: commit the batch after that "
+                        "transaction ends"
+                    )
             with self._lock:
                 rc = lib.kvstore_batch_commit(self._batch)
             if rc:
@@ -149,9 +185,9 @@ class Batch:
         self._family._shared.changed()
 
     def close(self) -> None:
-        """Forgets what was not committed. To close a batch again is allowed."""
+        """Discard what was not committed. A batch may be closed twice."""
         if self._hold.connection.inherited:
-            return  # a thread that this process does not have may have held the lock; it is freed with this object
+            return  # the lock may be held by a thread that does not exist here; this object frees the batch
         with self._lock:
             batch, self._batch = self._batch, NULL
         if batch:

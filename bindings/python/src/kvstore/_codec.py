@@ -1,7 +1,7 @@
-"""Codecs: how values are kept as bytes, and keys given back as text.
+"""Codecs: convert values to bytes and back, and keys to str.
 
-A codec is any object with ``dumps`` and ``loads``. Which one a program uses is not written into the file. Must not
-know stores.
+A codec is any object with ``dumps`` and ``loads``. The file does not record which codec a program
+uses. This module must not depend on stores.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ T = TypeVar("T")
 
 
 class Codec(Protocol[T]):
-    """What ``codec=`` takes, for annotations: any object with these two methods, such as ``kvstore.JSON``, the module
-    json, or one of your own. A store with a codec can be pickled if its codec can."""
+    """The type of ``codec=``: any object with ``dumps`` and ``loads``.
+
+    Examples are ``kvstore.JSON``, the module ``json``, or an object of your own. A store with a
+    codec can be pickled if its codec can.
+    """
 
     def dumps(self, value: T, /) -> Union[str, bytes]:
-        """The value as bytes, or as str, which is kept as UTF-8."""
+        """Return the value as bytes, or as str, which is stored as UTF-8."""
         ...
 
     def loads(self, data: bytes, /) -> T:
-        """The value of such bytes."""
+        """Return the value that :meth:`dumps` turned into ``data``."""
         ...
 
 
@@ -46,8 +49,8 @@ class _Named:
 class _Text(_Named):
     def dumps(self, value: str, /) -> bytes:
         if not isinstance(value, str):
-            raise TypeError(f"a value must be a str for kvstore.TEXT, not {type(value).__name__}")
-        return to_bytes(value, "a value")
+            raise TypeError(f"value must be str with codec=kvstore.TEXT, not {type(value).__name__}")
+        return to_bytes(value, "value")
 
     def loads(self, data: bytes, /) -> str:
         return data.decode()
@@ -60,7 +63,7 @@ class _Json(_Named):
         self._decode = json.JSONDecoder().decode
 
     def dumps(self, value: Any, /) -> bytes:
-        return to_bytes(self._encode(value), "a value")
+        return to_bytes(self._encode(value), "value")
 
     def loads(self, data: bytes, /) -> Any:
         return self._decode(data.decode())
@@ -74,20 +77,21 @@ class _Pickle(_Named):
         return pickle.loads(data)
 
 
-#: Values are str, kept as UTF-8.
+#: Values are str, stored as UTF-8.
 TEXT = _Text("TEXT")
-#: Values are what json can write: None, bool, numbers, str, and lists and dicts of them.
+#: Values are JSON: None, bool, numbers, str, and lists and dicts of these.
 JSON = _Json("JSON")
-#: Values are what pickle can write. Whoever can write to the file can run code in this process.
+#: Values are anything that can be pickled. Anyone who can write to the file can run code in this
+#: process.
 PICKLE = _Pickle("PICKLE")
 
 
 def _of_bytes(value: Any) -> bytes:
-    return to_bytes(value, "a value")
+    return to_bytes(value, "value")
 
 
 class Coding:
-    """The codec and the type of keys of a family."""
+    """The codec and the key type of a family."""
 
     __slots__ = ("codec", "dumps", "loads", "text_keys")
 
@@ -95,7 +99,7 @@ class Coding:
         self.codec = codec
         self.text_keys = keys is str
         self.dumps: Callable[[Any], Any] = _of_bytes if codec is None else codec.dumps
-        #: None: values stay bytes.
+        #: None: values are returned as bytes.
         self.loads: Optional[Callable[[bytes], Any]] = None if codec is None else codec.loads
 
     @property
@@ -104,35 +108,42 @@ class Coding:
 
     def encode(self, value: Any) -> bytes:
         data = self.dumps(value)
-        return data if type(data) is bytes else to_bytes(data, "what a codec's dumps returns")
+        return data if type(data) is bytes else to_bytes(data, "the result of the codec's dumps")
 
     def can_count(self) -> bool:
-        """Whether the codec reads the decimal text that incr writes as the number, or its text."""
+        """Return whether the codec can read the decimal text that ``incr`` writes."""
         if self.codec is None:
             return True
         try:
             return self.codec.loads(b"7") in (7, "7", b"7")
-        except Exception:  # noqa: BLE001 # what a codec raises for what it cannot read is its own business
+        except Exception:  # noqa: BLE001 # a codec may raise anything
             return False
 
 
 def coding(codec: Any, keys: Any) -> Optional[Coding]:
-    """What codec= and keys= ask for; None: bytes, as they are."""
+    """Return the coding for ``codec=`` and ``keys=``, or None if both keys and values are plain
+    bytes.
+    """
     if keys is not bytes and keys is not str:
-        raise TypeError(f"keys must be str or bytes (the type), not {keys!r}")
+        raise TypeError(f"keys must be the type str or the type bytes, not {keys!r}")
     if codec is None:
         return None if keys is bytes else Coding(None, keys)
     for name in ("dumps", "loads"):
         if not callable(getattr(codec, name, None)):
             raise TypeError(
-                "a codec is an object with dumps and loads, such as kvstore.TEXT, kvstore.JSON or kvstore.PICKLE; "
-                f"this {type(codec).__name__} has no {name}"
+                f"codec has no method {name}: give an object with dumps and loads, such as kvstore.TEXT, "
+                "kvstore.JSON or "
+                f"kvstore.PICKLE, not {type(codec).__name__}"
             )
     return Coding(codec, keys)
 
 
 def pickled(codec: Optional[Codec[Any]]) -> Union[None, str, bytes]:
-    """What makes the codec again in another process: a module's name, or a pickle. TypeError if there is none."""
+    """Return what recreates the codec in another process: the name of a module, or a pickle.
+
+    Raises:
+        TypeError: If the codec cannot be pickled.
+    """
     if codec is None:
         return None
     if isinstance(codec, ModuleType):
@@ -141,13 +152,14 @@ def pickled(codec: Optional[Codec[Any]]) -> Union[None, str, bytes]:
         return pickle.dumps(codec)
     except Exception as e:
         raise TypeError(
-            f"the codec, a {type(codec).__name__}, cannot be pickled, and so nor can what has it ({e}): make its class "
-            "one of a module"
+            f"cannot pickle a store or family whose codec, {type(codec).__name__}, cannot be pickled ({e}): "
+            "define the "
+            "codec's class at module level"
         ) from e
 
 
 def unpickled(spec: Union[None, str, bytes]) -> Any:
-    """The codec that :func:`pickled` was given."""
+    """Return the codec that :func:`pickled` described."""
     if isinstance(spec, str):
         return importlib.import_module(spec)
     return None if spec is None else pickle.loads(spec)

@@ -1,7 +1,7 @@
-"""Families whose values go through a codec, or whose keys are given back as str.
+"""Families with a codec, or with ``keys=str``.
 
-What is different from a family of bytes: each method here calls that of Family with bytes, and makes values of the
-bytes it returns. Families without a codec are of none of these classes, and pay nothing.
+Each method calls the method of Family with bytes, and decodes the bytes it returns. Families
+without a codec use none of these classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RAISE: Any = object()
 
 
 class CodedFamily(Family[K, V]):
-    """See Family."""
+    """A family with a codec or with str keys. See Family."""
 
     __slots__ = ()
 
@@ -37,8 +37,9 @@ class CodedFamily(Family[K, V]):
             raise
         except Exception as e:
             raise InvalidError(
-                f"a value of family {self._name!r} cannot be read by the codec {coding.codec!r}; was it written with "
-                "another codec?"
+                f"the codec {coding.codec!r} cannot decode a value of family {self._name!r}: open the family "
+                "with the codec "
+                "that wrote it"
             ) from e
 
     def _key(self, data: bytes) -> Any:
@@ -48,14 +49,15 @@ class CodedFamily(Family[K, V]):
             return data.decode()
         except UnicodeDecodeError as e:
             raise InvalidError(
-                f"a key of family {self._name!r} is not UTF-8, and so cannot be a str: keys=bytes gives it as it is"
+                f"a key of family {self._name!r} is not valid UTF-8 and cannot be returned as str: open it "
+                "with keys=bytes"
             ) from e
 
     def _item(self, row: tuple[bytes, bytes]) -> tuple[Any, Any]:
         return self._key(row[0]), self._value(row[1])
 
     def _decoded(self, rows: Iterator[Any], kind: int) -> Iterator[Any]:
-        # By map, which goes on after an exception; a generator would seem to be at its end.
+        # map() can continue after an exception; a generator would end.
         return map(self._item if kind == ITEMS else self._key if kind == KEYS else self._value, rows)
 
     def get(self, key: Data, default: Any = None) -> Any:
@@ -85,7 +87,7 @@ class CodedFamily(Family[K, V]):
 
     def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Any) -> None:
         of_bytes: Family[Any, bytes] = self  # type: ignore[assignment]
-        # With a TTL by put, which encodes.
+        # A (key, ttl) pair goes through put, which encodes the value.
         Family.__setitem__(of_bytes, key, value if type(key) is tuple else self._encode(value))
 
     def pop(self, key: Data, default: Any = _RAISE) -> Any:
@@ -95,7 +97,7 @@ class CodedFamily(Family[K, V]):
                 if default is _RAISE:
                     raise not_found()
                 return default
-            value = self._value(data)  # before it is gone: this may raise
+            value = self._value(data)  # decode before deleting: decoding may raise
             if self._delete_if(key, data):
                 return value
 
@@ -120,8 +122,9 @@ class CodedFamily(Family[K, V]):
         coding = self._coding
         if coding is not None and not coding.can_count():
             raise TypeError(
-                f"incr and decr keep numbers as decimal text, which the codec of this family ({coding.codec!r}) does "
-                "not read: use a family without a codec, or with kvstore.JSON or kvstore.TEXT"
+                f"incr and decr store numbers as decimal text, which codec={coding.codec!r} cannot read: use a "
+                "family "
+                "without a codec, or with kvstore.JSON or kvstore.TEXT"
             )
         return Family.incr(self, key, delta, ttl, expires_at)
 
@@ -134,7 +137,7 @@ class CodedFamily(Family[K, V]):
         expires_at: Optional[Moment] = None,
     ) -> bool:
         new = self._encode(value)
-        while True:  # equal values may be kept as different bytes
+        while True:  # equal values may have different encodings
             data: Any = Family.get(self, key)
             if data is None or self._value(data) != expected:
                 return False

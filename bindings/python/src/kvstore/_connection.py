@@ -1,11 +1,11 @@
-"""The native handles of one store object: a connection for each thread, or one for all of them.
+"""The native handles of one store object: one connection per thread, or one for all threads.
 
-A thread's connection is opened when it first uses the store, and given back when the thread ends. Iterators,
-batches and transactions keep the connection they were begun on, so what another thread goes on with, or what is
-left after its thread, still has one. A child of a fork gives up what it inherited, and opens connections of its
-own.
+A thread's connection is opened when the thread first uses the store, and returned when the thread
+ends. Iterators, batches and transactions keep the connection they began on, so another thread can
+continue them, and they outlive their thread. The child of a fork abandons the inherited connections
+and opens its own.
 
-Must not know families, nor methods that users call.
+Must not depend on families, nor on the methods that users call.
 """
 
 from __future__ import annotations
@@ -24,56 +24,59 @@ from kvstore._errors import BusyError, InvalidError, MisuseError, StoreIOError, 
 from kvstore._native import NULL, check, ffi, lib
 from kvstore._time import Clock, register, unregister
 
-#: As many connections of threads that have ended are kept open for the next ones: opening one takes
-#: as long as a hundred reads.
+#: The number of connections of ended threads that are kept open for new threads. Opening a
+#: connection takes as long as a hundred reads.
 _IDLE = 4
 
-#: How many seconds pass before it is looked again whether a connection is still used.
+#: Interval in seconds between checks whether a connection is still in use.
 _PAUSE = 0.001
 
 _COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
-#: Where a transaction is open that is in the way of a thread without one.
+#: Describes a transaction on the shared connection that blocks a thread which has none.
 _IN_ANOTHER_THREAD = (
     "open in another thread, and all threads of this store have one connection (it is in memory, or exclusive=True)"
 )
-#: Not counted, but as they are now.
+#: Current values rather than counters: not summed over connections.
 GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 
 
 class Connection:
-    """A store handle of the library's, and the transaction that is open on it."""
+    """A native store handle, and the transaction that is open on it."""
 
     __slots__ = ("families", "guard", "holds", "inherited", "kv", "lock", "out", "task", "transaction", "transaction_thread")
 
     def __init__(self) -> None:
-        #: Where the library puts the handle: an interrupt (Ctrl-C) just after it has done so loses none.
+        #: Where the library writes the handle, so that a KeyboardInterrupt right after opening does
+        #: not lose it.
         self.out = ffi.new("KVStore **")
-        #: The handle; NULL once closed, and while Connections.alone closes it. Always the same object, which whoever
-        #: is in a call with it, or about to, has a reference to.
+        #: The handle; NULL once closed, and while Connections.alone closes it. Always the same
+        #: cdata object: every call that uses it, or is about to, holds a reference to it.
         self.kv: Any = NULL
-        #: Weak references to the handles on families that are open on it.
+        #: Weak references to the family handles that are open on it.
         self.families: set[weakref.ref[Any]] = set()
-        #: Weak references to the Holds of it.
+        #: Weak references to its Holds.
         self.holds: set[weakref.ref[Hold]] = set()
-        #: This process is a child of the one that opened it.
+        #: Whether a parent process opened it, before a fork.
         self.inherited = False
         self.renew()
 
     def opened(self) -> None:
-        """To be called when the handle is there."""
+        """Publish the handle, once the library has opened it."""
         self.kv = self.out[0]
 
     def keep_family(self, cf: Any) -> None:
-        """A handle on a family was opened on it."""
+        """Record that a family handle was opened on this connection."""
         self.families.add(weakref.ref(cf, self.families.discard))
 
     def is_used(self) -> bool:
-        """Whether a transaction, batch or iteration is going on here, or a call. Only when :attr:`kv` was taken away,
-        so that none can begin."""
+        """Return whether a transaction, batch, iteration or call uses this connection.
+
+        Only valid while :attr:`kv` is NULL, so that none can begin.
+        """
         return bool(self.holds or self.families) or self.transaction_thread is not None
 
     def close(self, _close: Any = lib.kvstore_close, _null: Any = NULL) -> int:  # bound: at exit, globals may be gone
-        """Closes the handle, which is NULL from before that on. Returns the result code."""
+        """Close the handle and return the result code. :attr:`kv` is NULL from before the close on."""
         kv = self.out[0]
         self.out[0] = self.kv = _null
         rc: int = _close(kv)
@@ -84,16 +87,16 @@ class Connection:
             self.close()
 
     def renew(self) -> None:
-        """Forgets who had a transaction open."""
-        #: For transactions, in turn.
+        """Reset the locks and forget the open transaction."""
+        #: Held by the transaction that is open.
         self.lock: Any = threading.RLock()
-        #: For who ends a forgotten one.
-        self.guard = threading.RLock()  # the garbage collector may come to leave a block meanwhile
-        #: The thread that has one open.
+        #: Held while a forgotten transaction is ended.
+        self.guard = threading.RLock()  # reentrant: the garbage collector may leave another block meanwhile
+        #: The thread that has a transaction open.
         self.transaction_thread: Optional[int] = None
-        #: A weak reference to that one; it is dead if the transaction was forgotten.
+        #: A weak reference to that Transaction; it yields None once the transaction was forgotten.
         self.transaction: Any = None
-        #: The asyncio task that has begun it, if it was one.
+        #: The asyncio task that began it, if any.
         self.task: Any = None
 
     def error_text(self) -> str:
@@ -102,8 +105,11 @@ class Connection:
         return error_text(self.kv).replace("open on this connection", _IN_ANOTHER_THREAD if other else "open")
 
     def end_forgotten(self, lock: Any, left: Any = None) -> bool:
-        """Rolls back the transaction that holds ``lock`` if its object is gone, or is the one that was ``left`` in
-        another thread; says whether it was. Whoever waits for the lock goes over to the new one."""
+        """Roll back the transaction that holds ``lock`` if its object was collected, or is
+        ``left``, whose block was left in another thread. Return whether it was rolled back.
+
+        The connection then has a new lock; threads that wait for the old one switch to it.
+        """
         with self.guard:
             transaction = self.transaction
             if transaction is None or transaction() is not left or self.transaction is not transaction or self.lock is not lock:
@@ -114,35 +120,36 @@ class Connection:
             return True
 
     def check_task(self) -> None:
-        """Refuses a task that is not the one whose transaction is open in this thread."""
+        """Raise MisuseError if the open transaction of this thread belongs to another asyncio task."""
         task = self.task
         if task is None or self.transaction_thread != threading.get_ident() or current_task() is task:
             return
         if not self.end_forgotten(self.lock):
             raise MisuseError(
-                "another asyncio task of this thread has a transaction open on this store, and this call would become "
-                "part of it: await nothing inside a transaction, or use kvstore.aio, whose transactions are the task's"
+                "another asyncio task of this thread has a transaction open on this store, and this call "
+                "would become part "
+                "of it: do not await inside a transaction, or use kvstore.aio, where a transaction belongs to a task"
             )
 
 
 class Hold:
-    """Keeps a connection open for what is begun on it: see :meth:`Connections.alone`."""
+    """Keeps a connection open for an operation that outlives a call. See :meth:`Connections.alone`."""
 
     __slots__ = ("__weakref__", "connection", "lease")
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
         self.connection = lease.connection
-        # No __del__ takes it away: an interrupt that comes inside one is lost.
+        # A weak reference and not __del__: a KeyboardInterrupt raised inside __del__ is lost.
         self.connection.holds.add(weakref.ref(self, self.connection.holds.discard))
 
     def release(self) -> None:
-        """It is no longer needed."""
+        """Release the connection."""
         self.connection.holds.discard(weakref.ref(self))
 
 
 class Lease:
-    """A thread's connection, which is given back with the last reference to it."""
+    """A thread's connection, which is returned when the last reference to the lease is dropped."""
 
     __slots__ = ("connection", "connections")
 
@@ -157,7 +164,7 @@ class Lease:
 
 
 class Connections:
-    """All connections of a store object. What a thread's lease refers to: must not refer to the store."""
+    """All connections of a store object. Leases refer to it, so it must not refer to the store."""
 
     __slots__ = (
         "all", "clock", "clock_context", "closed", "config", "ended", "endings", "file", "for_all", "guard", "idle",
@@ -165,43 +172,53 @@ class Connections:
     )  # fmt: skip
 
     def __init__(self, path: bytes, config: Any, for_all: bool, secret: Optional[bytes] = None) -> None:
-        """``for_all``: one connection is for all threads."""
+        """Describe the store at ``path``. ``for_all``: all threads share one connection."""
         self.in_memory = is_in_memory(path)
-        #: The store is on a server: the path is its URL, and time is the server's.
+        #: Whether the store is on a server. The path is then its URL, and times are the server's.
         self.remote = is_remote(path)
         if self.in_memory and secret is not None:
-            raise ValueError("a store in memory is not encrypted: give a path, or no password")
+            raise ValueError(
+                "a store in memory cannot be encrypted: give a path, or leave out password= and raw_key="
+            )
         if self.remote and secret is not None:
-            raise ValueError("a store on a server is not encrypted by this package, and the server's password is in the URL")
+            raise ValueError(
+                "a store on a server cannot be encrypted: leave out password= and raw_key=; the server's "
+                "password belongs in the URL"
+            )
         self.path = absolute(path)
         self.config = config
-        #: What the file is encrypted with, if it is.
+        #: The password or key of the file, or None.
         self.secret = secret
-        #: The lease of that one, once there is one.
+        #: False: one connection per thread. True: one for all threads. Its lease, once it is open.
         self.for_all: Any = self.in_memory or (for_all and not self.remote)
         self.closed = False
-        #: As many as are just being opened.
+        #: The connections that are being opened.
         self.opening: dict[object, None] = {}
-        #: The open ones. Who takes one out closes it.
+        #: The open connections. The thread that removes one from the list closes it.
         self.all: list[Connection] = []
-        #: Those of them that no thread has.
+        #: Open connections that no thread uses.
         self.idle: list[Connection] = []
-        #: What connections have counted that are closed; and how many were closed.
+        #: The summed counters of closed connections, and how many were closed.
         self.ended = dict.fromkeys(_COUNTERS, 0)
         self.endings = 0
         self.clock: Optional[Clock] = None
         self.clock_context: Any = NULL
-        #: For opening and for what concerns all. Not for giving back, which the garbage collector does anywhere.
+        #: Held to open a connection and to change all of them. Not held to return one: finalizers
+        #: do that in any thread.
         self.guard: Any = threading.RLock()
         self.pid = os.getpid()
-        #: When an open for all threads that found the file locked gave up, and its text: threads that have waited
-        #: through it do not wait once more.
+        #: When the last failed open of the shared connection gave up on a locked file, and its
+        #: message. Threads that waited through that attempt do not wait again.
         self.locked = (0.0, "")
-        #: Which file it is: another one under the same name is another store.
+        #: The identity of the file. Another file under the same name is another store.
         self.file: Optional[tuple[int, int]] = None
 
     def lease(self) -> Lease:
-        """A connection for a thread that has none. Raises MisuseError if the store is closed."""
+        """Return a connection for a thread that has none.
+
+        Raises:
+            MisuseError: If the store is closed.
+        """
         if not self.for_all:
             try:
                 connection = self.idle.pop()
@@ -226,9 +243,12 @@ class Connections:
         if self.closed:
             raise store_is_closed()
         if self.file is not None and self.file != file_at(self.path):
-            raise StoreIOError("the store is no longer at its path: it was deleted, moved or replaced while it was open")
+            raise StoreIOError(
+                "the store file was deleted, moved or replaced while the store was open: close this store and "
+                "open it at its new path"
+            )
         connection = Connection()
-        with self.guard:  # nobody is changing the secret then, and nobody does before this is open
+        with self.guard:  # a change of the secret waits until this connection is open
             self.opening[connection] = None
         try:
             secret = self.secret
@@ -260,9 +280,9 @@ class Connections:
         rollback: Any = lib.kvstore_rollback,
         at_exit: Any = sys.is_finalizing,
     ) -> None:
-        """For the next thread. Called by finalizers: takes no lock."""
+        """Return a connection for the next thread. Called by finalizers: takes no lock."""
         if self.closed or connection.inherited or getpid() != self.pid or at_exit() or not connection.out[0]:
-            return  # who closes the store closes it; what was inherited is left alone
+            return  # closing the store closes it; an inherited connection is left alone
         if connection.transaction_thread is not None:
             rollback(connection.kv)
         connection.renew()
@@ -275,17 +295,17 @@ class Connections:
             self._end(connection)
 
     def _end(self, connection: Connection) -> None:
-        """Closes one of the connections."""
+        """Close one connection and keep its counters."""
         try:
             self.all.remove(connection)
         except ValueError:
-            return  # by somebody else
+            return  # another thread closes it
         self.add_up(connection.out[0], self.ended)
         self.endings += 1
         connection.close()
 
     def add_up(self, kv: Any, sums: dict[str, int]) -> int:
-        """Adds what a connection has counted. Returns the result code."""
+        """Add the counters of a connection to ``sums``, and return the result code."""
         out = ffi.new("KVStoreStats *")
         rc: int = lib.kvstore_stats(kv, out)
         if rc == 0:
@@ -295,13 +315,20 @@ class Connections:
         return rc
 
     def close(self, first: Optional[Connection]) -> int:
-        """Closes all, that of the calling thread first; returns the code of the first failure, after which they
-        are closed all the same. MisuseError, and they stay open, inside a function that one of them is calling."""
+        """Close all connections, ``first`` before the others, and return the code of the first
+        failure.
+
+        All are closed even if one fails.
+
+        Raises:
+            MisuseError: If called inside a callback of one of them (a clock or progress function).
+                They stay open.
+        """
         with self.guard:
             if self.closed:
                 return 0
             if self.clock is not None and self.clock.is_asked():
-                raise MisuseError("the store cannot be closed by its own clock function")
+                raise MisuseError("the store cannot be closed inside its own clock function: close it elsewhere")
             self.closed = True
         failure = 0
         try:
@@ -336,9 +363,9 @@ class Connections:
             return None
 
     def set_clock(self, clock: Optional[Clock]) -> None:
-        """Gives a clock to all connections, also to those to come; None is the system's."""
+        """Set the clock of all current and future connections; None is the system clock."""
         if self.clock is not None and self.clock.is_asked():
-            raise MisuseError("a clock cannot be replaced by its own function")
+            raise MisuseError("the clock cannot be replaced inside its own function: call set_clock() elsewhere")
         context = NULL if clock is None else register(clock)
         function = NULL if clock is None else lib.kvpy_clock
         with self.guard:
@@ -354,7 +381,9 @@ class Connections:
             unregister(before)
 
     def stats(self, kv: Any) -> dict[str, int]:
-        """What all have counted, the closed ones as well, by the names in C; the rest as ``kv`` knows it."""
+        """Return the counters of all connections, open and closed, by their C names, and the gauges
+        of ``kv``.
+        """
         own = ffi.new("KVStoreStats *")
         check(lib.kvstore_stats(kv, own), kv)
         while True:
@@ -371,7 +400,7 @@ class Connections:
         return sums
 
     def stats_reset(self) -> None:
-        """Sets to zero what all have counted."""
+        """Set all counters to zero."""
         self.ended = dict.fromkeys(_COUNTERS, 0)
         for connection in list(self.all):
             kv = connection.kv
@@ -381,34 +410,41 @@ class Connections:
 
     @contextmanager
     def alone(self, but: Optional[Connection], let_go: Callable[[], None]) -> Iterator[None]:
-        """Closes all connections but one, for a block in which none is opened: a change of the whole file needs that.
-        Threads that have none then wait. What others are doing is waited for, for busy_timeout; BusyError then.
-        ``let_go`` gives back the handles on families that are only kept.
+        """Close all connections except ``but``, and keep new ones from opening inside the block.
 
-        Who uses a connection has a Hold of it, or a reference to its handle or to one on a family, or a transaction
-        on it; and looks, when he has that, whether the handle is there. Here that is taken away before it is asked
-        who uses it. So one of the two sees the other.
+        Changing the whole file needs that. Threads without a connection wait. Operations of other
+        threads are waited for, up to ``busy_timeout``; then BusyError. ``let_go`` releases idle
+        family handles.
+
+        A user of a connection holds a Hold, a reference to its handle or to a family handle, or a
+        transaction on it, and then checks that :attr:`Connection.kv` is not NULL. This method first
+        sets ``kv`` to NULL and then looks for users. Therefore one of the two always notices the
+        other.
         """
         end = time.monotonic() + self.config.busyTimeout / 1000
         with self.guard:
             if self.clock is not None and self.clock.is_asked():
-                raise MisuseError("a store cannot be encrypted or decrypted by its own clock function")
+                raise MisuseError(
+                    "the store cannot be encrypted or decrypted inside its own clock function: call it "
+                    "elsewhere"
+                )
             while True:
                 let_go()
-                opening = bool(self.opening)  # first: what is opened meanwhile is in the list
+                opening = bool(self.opening)  # read first: a connection that opens meanwhile is in the list
                 used = [one for one in list(self.all) if one is not but and not self._end_unused(one)]
                 if not used and not opening:
                     break
                 if time.monotonic() >= end:
                     raise BusyError(
-                        "another thread is using this store, or a transaction, a batch or an iteration is open on it: end "
-                        "it first"
+                        "the store is in use by another thread, or has an open transaction, batch or "
+                        "iteration: end these, "
+                        "then call again"
                     )
                 time.sleep(_PAUSE)
             yield
 
     def _end_unused(self, connection: Connection) -> bool:
-        """Closes a connection, unless it is in use."""
+        """Close a connection unless it is in use, and return whether it was closed."""
         if connection.is_used():
             return False
         handle = weakref.ref(connection.kv)
@@ -419,18 +455,23 @@ class Connections:
         try:
             self.idle.remove(connection)
         except ValueError:
-            pass  # a thread's, which takes another one
+            pass  # it belongs to a thread, which will open another one
         self._end(connection)
         return True
 
     def end_forgotten(self) -> bool:
-        """Rolls back the transactions of all threads whose objects are gone; says whether there were any."""
+        """Roll back all transactions whose objects were collected, and return whether there were
+        any.
+        """
         ended = [connection.end_forgotten(connection.lock) for connection in list(self.all)]
         return any(ended)
 
     def after_fork(self) -> None:
-        """In the child: what was inherited is given up as it is, for the parent goes on with it. A store in
-        memory is nowhere else, so all calls say what they are told: that it is the parent's."""
+        """Abandon the inherited connections in the child: the parent still uses them.
+
+        A store in memory cannot be opened again. Its connection is kept, so that each call reports
+        that it belongs to the parent.
+        """
         self.guard = threading.RLock()
         self.opening = {}
         self.pid = os.getpid()
@@ -446,7 +487,7 @@ class Connections:
 
 
 class _LeaseForAll(Lease):
-    """The one lease of all threads: its connection is closed with the store."""
+    """The shared lease of all threads. Its connection is closed with the store."""
 
     __slots__ = ()
 
@@ -458,13 +499,13 @@ class _LeaseForAll(Lease):
 
 
 def current_task() -> Any:
-    """The asyncio task this is called in; None outside of any."""
+    """Return the running asyncio task, or None."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return None
     try:
         return asyncio.current_task()
-    except (RuntimeError, AttributeError):  # no loop is running; it is being imported
+    except (RuntimeError, AttributeError):  # no running loop, or asyncio is being imported
         return None
 
 
@@ -473,14 +514,18 @@ def store_is_closed() -> MisuseError:
 
 
 def encoded(path: Union[None, str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> bytes:
-    """A path as bytes; of None, none. ValueError for what is no path."""
+    """Return a path as bytes; empty for None.
+
+    Raises:
+        ValueError: For an empty path or one with a NUL.
+    """
     if path is None:
         return b""
     name = os.fsencode(path)
     if not name:
-        raise ValueError("the path is empty: None or ':memory:' is a store in memory")
+        raise ValueError("path is empty: give a file name, or None or ':memory:' for a store in memory")
     if b"\0" in name:
-        raise ValueError("a path cannot have a NUL in it")
+        raise ValueError("path contains a NUL character: give a path without one")
     return name
 
 
@@ -489,11 +534,12 @@ def is_in_memory(path: bytes) -> bool:
 
 
 def is_remote(path: bytes) -> bool:
-    """Whether it is the URL of a store on a server."""
+    """Return whether a path is the URL of a store on a server."""
     return path.startswith((b"postgresql://", b"postgres://"))
 
 
-#: What of a URL may be seen in texts: where it leads. All else may be a secret, also by a mistake in its writing.
+#: The parts of a URL that messages may show: where it leads. Anything else may be a secret, even a
+#: mistyped part.
 _SHOWN = re.compile(
     r"(?P<scheme>postgres(?:ql)?://)(?:(?P<user>[^:/?#@\s]*)(?::[^/?#@]*)?@)?(?P<host>(?:[\w.,-]|\[[0-9A-Fa-f:.]*\]|%[0-9A-Fa-f]{2}|:\d+(?=[,/?]|$))*)"
     r"(?P<name>/[^/?#@:]*)?(?:\?(?P<query>[^?#@]*))?"
@@ -502,7 +548,7 @@ _SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "schema")
 
 
 def shown(path: str) -> str:
-    """A path, as texts may have it: a URL without password, or what could be one."""
+    """Return a path for messages: of a URL, without a password or anything that may be one."""
     if not is_remote(path.encode("utf-8", "surrogateescape")):
         return path
     found = _SHOWN.fullmatch(path)
@@ -515,10 +561,12 @@ def shown(path: str) -> str:
 
 
 def absolute(path: bytes) -> bytes:
-    """A path that a later chdir does not change; what is not a file's is left as it is."""
+    """Return a path that a later chdir does not change. Paths that are not files are returned
+    unchanged.
+    """
     if is_in_memory(path) or re.match(rb"[A-Za-z][A-Za-z0-9+.-]*://", path):
         return path
-    if os.name == "nt":  # where "C:name" is in that drive's current folder, and "\\name" on the current drive
+    if os.name == "nt":  # "C:name" is relative to that drive's folder, and "\\name" to the current drive
         return os.path.abspath(path)
     if os.path.isabs(path):
         return path
@@ -529,7 +577,7 @@ def absolute(path: bytes) -> bytes:
 
 
 def file_at(path: bytes) -> Optional[tuple[int, int]]:
-    """Which file has the name; none has that of a store on a server."""
+    """Return the device and inode of the file at a path, or None if there is none or it is a URL."""
     if is_remote(path):
         return None
     try:

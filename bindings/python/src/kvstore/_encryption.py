@@ -1,4 +1,4 @@
-"""The methods of a store on its encryption. Mixed into Store. Must not read or write keys."""
+"""The encryption methods of a store. Mixed into Store. Must not read or write keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvstore._handle import Handle
 from kvstore._native import ffi, lib
 from kvstore._options import secret_of
 
-#: Whether the library can encrypt.
+#: Whether this build supports encrypted stores.
 AVAILABLE: bool = b"sqlcipher" in ffi.string(lib.kvstore_engine())
 
 
@@ -24,42 +24,75 @@ class EncryptionMethods(Handle):
         return bool(lib.kvstore_is_encrypted(self._shared.handle()))
 
     def encrypt(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
-        """Encrypts the store where it is, with a password or a key of 32 bytes: everything in the file, with all TTLs,
-        families and settings. From now on it is opened with that.
+        """Encrypt an unencrypted store in place, with a password or a raw key.
 
-        If it fails, or the power is cut on the way, the file is the old one or the new one. What it was is overwritten.
-        BusyError while another object or process has it open, a transaction is open on it, or a cleaner runs. What other
-        threads have begun (calls, transactions, iterations, batches) is waited for, for ``busy_timeout``; their calls
-        meanwhile wait, and go on then.
+        The whole file is encrypted: keys, values, expiry times, families and settings. Afterwards
+        the store can only be opened with that password or key. If the call fails or the power is
+        cut, the file is either the old one or the new one. The unencrypted content is overwritten.
+
+        Calls, transactions, iterations and batches that other threads have begun are waited for, up
+        to ``busy_timeout``. Calls that other threads begin meanwhile wait, and then continue.
+
+        Args:
+            password: str or bytes, not empty.
+            raw_key: 32 bytes, instead of a password.
+
+        Raises:
+            InvalidError: If the store is encrypted already, in memory or on a server, or if this
+                build has no encryption.
+            BusyError: If another store object or process has the file open, a transaction is open
+                in this thread, a cleaner runs, or other threads are not done after
+                ``busy_timeout``.
+            TypeError, ValueError: If neither or both of ``password`` and ``raw_key`` are given, or
+                one is invalid.
         """
         secret = _needed(password, raw_key)
         shared = self._shared
         connections = shared.connections
         if self.is_encrypted:
-            raise InvalidError("the store is encrypted already: rekey() gives it another password")
+            raise InvalidError("the store is already encrypted: call rekey() to change its password")
         if connections.remote:
-            raise InvalidError("only a store in a file can be encrypted, and this one is on a server")
+            raise InvalidError("a store on a server cannot be encrypted: only a store in a file can")
         if not AVAILABLE:
-            raise InvalidError("this build of kvstore has no encryption: install one that has")
+            raise InvalidError(
+                "this build of kvstore has no encryption: install a build for which "
+                "kvstore.encryption_available is True"
+            )
         if connections.in_memory:
-            raise InvalidError("a store in memory has no file that could be encrypted")
+            raise InvalidError("a store in memory cannot be encrypted: open one with a path")
         with shared.alone(keep=False):
             connections.for_all = bool(connections.for_all)
             connections.secret = secret
             try:
-                shared.lease()  # an open with the secret encrypts
+                shared.lease()  # opening with the secret encrypts the file
             except BaseException:
                 connections.secret = None
                 raise
 
     def rekey(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
-        """Encrypts an encrypted store with another password or key, where it is; as :meth:`encrypt`. With the old one it
-        cannot be opened any more. InvalidError if it is not encrypted."""
+        """Replace the password or key of an encrypted store, in place.
+
+        The old password no longer opens it. Waits for other threads as :meth:`encrypt` does.
+
+        Args:
+            password: The new password: str or bytes, not empty.
+            raw_key: 32 bytes, instead of a password.
+
+        Raises:
+            InvalidError: If the store is not encrypted.
+            BusyError: As for :meth:`encrypt`.
+        """
         secret = _needed(password, raw_key)
         self._convert(lambda kv: lib.kvstore_reencrypt(kv, secret, len(secret)), secret)
 
     def decrypt(self) -> None:
-        """Takes the encryption off the store, where it is; as :meth:`encrypt`. InvalidError if it is not encrypted."""
+        """Remove the encryption of the store, in place. Waits for other threads as :meth:`encrypt`
+        does.
+
+        Raises:
+            InvalidError: If the store is not encrypted.
+            BusyError: As for :meth:`encrypt`.
+        """
         self._convert(lib.kvstore_remove_encryption, None)
 
     def _convert(self, call: Callable[[Any], int], secret: Optional[bytes]) -> None:
@@ -75,5 +108,5 @@ class EncryptionMethods(Handle):
 def _needed(password: Union[str, bytes, None], raw_key: Optional[bytes]) -> bytes:
     secret = secret_of(password, raw_key)
     if secret is None:
-        raise TypeError("give a password or a raw_key")
+        raise TypeError("encryption needs a secret: give password= or raw_key=")
     return secret

@@ -38,7 +38,9 @@ class Error(Exception):
 
 
 class InvalidError(Error, ValueError):
-    """The library refused what it was given, or what it would have become. Also a :exc:`ValueError`."""
+    """The library refused what it was given, or what it would have become. Also a
+    :exc:`ValueError`.
+    """
 
 
 class NotFoundError(Error, KeyError):
@@ -48,7 +50,9 @@ class NotFoundError(Error, KeyError):
 
 
 class BusyError(Error):
-    """Another handle, process or client of the server holds a lock: try again, or open with a longer ``busy_timeout``."""
+    """Another handle, process or client of the server holds a lock: try again, or open with a
+    longer ``busy_timeout``.
+    """
 
     code: int = _lib.KVSTORE_BUSY
 
@@ -56,8 +60,8 @@ class BusyError(Error):
 class LockedError(Error):
     """A lock inside this process stands in the way: try again.
 
-    On a server: what others have written makes this transaction impossible. Nothing of it was done; run the whole block
-    again, with all its reads::
+    On a server: what others have written makes this transaction impossible. Nothing of it was done;
+    run the whole block again, with all its reads::
 
         while True:
             try:
@@ -96,15 +100,17 @@ class FullError(Error):
 
 
 class StoreIOError(Error):
-    """The file cannot be opened, or the operating system failed to read, write or sync it; the server cannot be reached, or
-    the connection broke."""
+    """The file cannot be opened, or the operating system failed to read, write or sync it; the
+    server cannot be reached, or the connection broke.
+    """
 
     code: int = _lib.KVSTORE_IOERR
 
 
 class MisuseError(Error):
-    """The store, family, batch or iterator is closed; or it is another process's (the parent's batch or transaction,
-    a store in memory), or another asyncio task's."""
+    """The store, family, batch or iterator is closed; or it is another process's (the parent's
+    batch or transaction, a store in memory), or another asyncio task's.
+    """
 
     code: int = _lib.KVSTORE_MISUSE
 
@@ -170,7 +176,9 @@ _PYTHON_WORDS = [(re.compile(pattern), words) for pattern, words in _WORDS]
 
 
 def in_python(text: str) -> str:
-    """A text of the library in Python's words: the names of settings and calls as this package has them."""
+    """A text of the library in Python's words: the names of settings and calls as this package has
+    them.
+    """
     for pattern, words in _PYTHON_WORDS:
         text = pattern.sub(words, text)
     return text

@@ -1,6 +1,6 @@
-"""The methods of a family about expiry without the values: TTLs, purging, write times.
+"""The methods of a family on TTLs and expiry times, purging and write times. Mixed into Family.
 
-Mixed into Family. Must not read or write values, but for get_and_touch.
+Must not read or write values, except in get_with_ttl and get_and_touch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ class ExpiryMethods(Handle, Generic[K, V]):
     __slots__ = ()
 
     def ttl(self, key: Data) -> Optional[float]:
-        """How many seconds a key has left; None if it never expires. NotFoundError if it is missing.
+        """Return the TTL that a key has left.
+
+        Returns:
+            Seconds until the key expires, or None if it never expires.
+
+        Raises:
+            NotFoundError: If the key does not exist or has expired.
 
         >>> db = kvstore.open(":memory:")
         >>> db["otp", 30] = b"123456"
@@ -37,15 +43,19 @@ class ExpiryMethods(Handle, Generic[K, V]):
         out = ffi.new("int64_t *")
         rc = lib.kvstore_cf_ttl_remaining(self._cf, key, len(key), out)
         left = int(out[0])
-        if rc == 0 and left == 0:  # met when it had just expired
+        if rc == 0 and left == 0:  # expired, but not yet reported as missing
             rc = _NOTFOUND
         if rc:
             self._fail(rc)
         return None if left == _NO_TTL else left / 1000
 
     def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]:
-        """The value of a key and how many seconds it has left (None: it never expires), in one read;
-        None if the key is missing."""
+        """Return the value of a key and its remaining TTL, in one read.
+
+        Returns:
+            ``(value, seconds)``, with None for the seconds if the key never expires; or None if the
+            key does not exist.
+        """
         key = to_bytes(key)
         data, length, left = ffi.new("void **"), ffi.new("int *"), ffi.new("int64_t *")
         rc = lib.kvstore_cf_get_ttl(self._cf, key, len(key), data, length, left)
@@ -57,8 +67,14 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return value, None if left[0] == _NO_TTL else int(left[0]) / 1000
 
     def expires_at(self, key: Data) -> Optional[float]:
-        """When a key expires, in seconds since the Unix epoch; None if never. NotFoundError if it is
-        missing."""
+        """Return the expiry time of a key.
+
+        Returns:
+            Seconds since the Unix epoch, or None if the key never expires.
+
+        Raises:
+            NotFoundError: If the key does not exist or has expired.
+        """
         key = to_bytes(key)
         out = ffi.new("int64_t *")
         rc = lib.kvstore_cf_expire_time(self._cf, key, len(key), out)
@@ -77,17 +93,32 @@ class ExpiryMethods(Handle, Generic[K, V]):
         gt: bool = False,
         lt: bool = False,
     ) -> bool:
-        """Changes when a key expires, not its value; says whether it did. False: the key is missing, or
-        the condition did not hold.
+        """Set the TTL or the expiry time of a key, and keep its value.
 
-        At most one condition: ``nx`` only if it has no TTL, ``xx`` only if it has one, ``gt`` only to
-        a later moment, ``lt`` only to an earlier one. A key without a TTL counts as expiring later
-        than any moment. FOREVER takes the TTL away; a moment in the past takes the key.
+        A key without a TTL counts as expiring later than any moment. An expiry time in the past
+        removes the key.
+
+        Args:
+            key: str or bytes-like.
+            ttl: Seconds or a ``timedelta`` from now; ``FOREVER`` removes the TTL.
+            expires_at: The expiry time, instead of ``ttl``.
+            nx: Only if the key has no TTL.
+            xx: Only if the key has a TTL.
+            gt: Only if the new expiry time is later than the current one.
+            lt: Only if the new expiry time is earlier than the current one.
+
+        Returns:
+            True if the expiry time was changed; False if the key does not exist or the condition
+            did not hold.
+
+        Raises:
+            ValueError: If neither or both of ``ttl`` and ``expires_at`` are given, or more than one
+                condition.
         """
         if ttl is None and expires_at is None:
-            raise ValueError("expire needs a ttl or an expires_at; persist takes the TTL away")
+            raise ValueError("expire() needs ttl= or expires_at=: give one, or call persist() to remove the TTL")
         if nx + xx + gt + lt > 1:
-            raise ValueError("expire takes one of nx, xx, gt and lt")
+            raise ValueError("expire() takes at most one condition: give one of nx=, xx=, gt= and lt=")
         key = to_bytes(key)
         flags = (
             lib.KVSTORE_EXPIRE_NX
@@ -105,15 +136,29 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return self._changed(rc, key, changed)
 
     def touch(self, key: Data, ttl: Optional[Duration] = None) -> bool:
-        """Lets a key live ``ttl`` from now on (default: the family's default TTL, and ValueError if it
-        has none); says whether the key is there."""
+        """Restart the TTL of a key.
+
+        Args:
+            key: str or bytes-like.
+            ttl: Seconds or a ``timedelta`` from now; None: the default TTL of the family.
+
+        Returns:
+            True if the key exists.
+
+        Raises:
+            ValueError: If ``ttl`` is None and the family has no default TTL.
+        """
         key = to_bytes(key)
         changed = ffi.new("int *")
         rc = lib.kvstore_cf_expire(self._cf, key, len(key), self._touch_ms(ttl), 0, changed)
         return self._changed(rc, key, changed)
 
     def persist(self, key: Data) -> bool:
-        """Takes the TTL from a key; says whether it had one. False also if the key is missing."""
+        """Remove the TTL of a key.
+
+        Returns:
+            True if the key had a TTL; False if it had none or does not exist.
+        """
         key = to_bytes(key)
         changed = ffi.new("int *")
         rc = lib.kvstore_cf_persist(self._cf, key, len(key), changed)
@@ -130,7 +175,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
     def _touch_ms(self, ttl: Optional[Duration]) -> int:
         expire_ms = self._expire_ms(ttl, None)
         if ttl is None and expire_ms == 0:
-            raise ValueError(f"family {self._name!r} has no default TTL: give a ttl")
+            raise ValueError(f"family {self._name!r} has no default TTL: give ttl=")
         return expire_ms
 
     @overload
@@ -138,8 +183,18 @@ class ExpiryMethods(Handle, Generic[K, V]):
     @overload
     def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
     def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
-        """The value of a key (or ``default``), which lives ``ttl`` from now on, in one step: as touch.
-        For sessions that live for some time after their last use."""
+        """Return the value of a key and restart its TTL, in one step.
+
+        For sessions that expire some time after their last use.
+
+        Args:
+            key: str or bytes-like.
+            ttl: Seconds or a ``timedelta`` from now; None: the default TTL of the family.
+            default: Returned if the key does not exist.
+
+        Raises:
+            ValueError: If ``ttl`` is None and the family has no default TTL.
+        """
         key = to_bytes(key)
         data, length = ffi.new("void **"), ffi.new("int *")
         rc = lib.kvstore_cf_get_and_expire(self._cf, key, len(key), self._touch_ms(ttl), data, length)
@@ -153,16 +208,29 @@ class ExpiryMethods(Handle, Generic[K, V]):
     def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
     ) -> Iterator[tuple[K, float]]:
-        """The keys that expire from ``start`` to before ``stop``, in the order of their expiry, as pairs
-        of key and moment (seconds since the Unix epoch). Without ``stop`` to the end of time, the last
-        moment included. Those that have expired, but are still there, are among them."""
-        first = _MIN_MS if start is None or start == -FOREVER else moment_ms(start)
-        last = _MAX_MS if stop is None or stop == FOREVER else moment_ms(stop)
+        """Iterate over the keys with a TTL, earliest expiry first.
+
+        Expired keys that no purge has removed yet are included.
+
+        Args:
+            start: The earliest expiry time, inclusive; None: from the first key.
+            stop: The latest expiry time, exclusive; None: to the last key, inclusive.
+
+        Yields:
+            ``(key, expires_at)``, with the expiry time in seconds since the Unix epoch.
+        """
+        first = _MIN_MS if start is None or start == -FOREVER else moment_ms(start, "start")
+        last = _MAX_MS if stop is None or stop == FOREVER else moment_ms(stop, "stop")
         return map(lambda row: (self._key(row[0]), row[1] / 1000), expiring(self, first, last))
 
     def next_expiry(self) -> Optional[float]:
-        """The earliest moment at which a key of the family expires (or has expired, if it is still
-        there), in seconds since the Unix epoch; None if no key has a TTL."""
+        """Return the earliest expiry time of the family.
+
+        Expired keys that no purge has removed yet count.
+
+        Returns:
+            Seconds since the Unix epoch, or None if no key has a TTL.
+        """
         out = ffi.new("int64_t *")
         rc = lib.kvstore_cf_next_expiry(self._cf, out)
         if rc == _NOTFOUND:
@@ -171,28 +239,35 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return int(out[0]) / 1000
 
     def purge_expired(self) -> int:
-        """Removes the expired keys of the family (of a store: of its default family; those of all families
-        :meth:`Store.purge_step` and :meth:`Store.start_cleaner` remove); returns how many. The work grows with that
-        number only; others may write after every 256 keys."""
+        """Remove the expired keys of this family from the file, and return how many were removed.
+
+        Called on a store, it purges the default family only: use :meth:`Store.purge_step` or
+        :meth:`Store.start_cleaner` for all families. The cost depends only on the number of expired
+        keys. Other writers can run after every 256 keys.
+        """
         out = ffi.new("int *")
         rc = lib.kvstore_cf_purge_expired(self._cf, out)
         self._check(rc)
         return int(out[0])
 
     def purge_before(self, cutoff: Moment) -> int:
-        """Removes the keys of the family that expired before a moment; returns how many. Live keys stay,
-        whatever the moment."""
+        """Remove the keys of this family that expired before ``cutoff``, and return how many were
+        removed.
+
+        Live keys are kept, whatever the cutoff.
+        """
         out = ffi.new("int64_t *")
-        rc = lib.kvstore_cf_purge_before(self._cf, _MAX_MS if cutoff == FOREVER else moment_ms(cutoff), out)
+        rc = lib.kvstore_cf_purge_before(self._cf, _MAX_MS if cutoff == FOREVER else moment_ms(cutoff, "cutoff"), out)
         self._check(rc)
         return int(out[0])
 
     @property
     def default_ttl(self) -> Optional[float]:
-        """The TTL in seconds that writes give which name none; None if there is none. At most 20 years.
+        """The TTL, in seconds, of writes that give neither ``ttl`` nor ``expires_at``; None: such
+        keys never expire.
 
-        It is kept in the file, and counts for every handle and process from the moment it is set. Keys
-        that are there keep what they have.
+        It is stored in the file and applies to every handle and process as soon as it is set.
+        Existing keys keep their expiry times. At most 20 years.
         """
         return self._default_ttl_ms() / 1000 or None
 
@@ -204,10 +279,11 @@ class ExpiryMethods(Handle, Generic[K, V]):
 
     @property
     def write_tracking(self) -> bool:
-        """Whether the family remembers when values were written, for write_time and sweep.
+        """Whether the family records when each value was written, for :meth:`write_time` and
+        :meth:`sweep`.
 
-        To set it looks at every row. Switched on, the keys that are there count as written now;
-        switched off, all write times are forgotten.
+        Changing it visits every row. When it is switched on, existing keys count as written now.
+        When it is switched off, all write times are removed.
         """
         out = ffi.new("int *")
         rc = lib.kvstore_cf_get_write_tracking(self._cf, out)
@@ -220,7 +296,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         self._check(rc)
 
     def _set_up(self, ttl_ms: Optional[int], write_tracking: Optional[bool]) -> None:
-        """Changes those settings that are given (not None) and different."""
+        """Change the settings that are not None and differ from the current ones."""
         if ttl_ms is not None and ttl_ms != self._default_ttl_ms():
             rc = lib.kvstore_cf_set_default_ttl(self._cf, ttl_ms)
             if rc:
@@ -229,8 +305,16 @@ class ExpiryMethods(Handle, Generic[K, V]):
             self.write_tracking = bool(write_tracking)
 
     def write_time(self, key: Data) -> float:
-        """When the value of a key was written, in seconds since the Unix epoch. A change of its TTL is
-        no write. NotFoundError if it is missing, Error if the family has no ``write_tracking``."""
+        """Return when the value of a key was written. Changing only the TTL does not count as a
+        write.
+
+        Returns:
+            Seconds since the Unix epoch.
+
+        Raises:
+            NotFoundError: If the key does not exist or has expired.
+            Error: If :attr:`write_tracking` is off.
+        """
         key = to_bytes(key)
         out = ffi.new("int64_t *")
         rc = lib.kvstore_cf_write_time(self._cf, key, len(key), out)
@@ -240,20 +324,31 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return int(out[0]) / 1000
 
     def sweep(self, max_age: Duration) -> int:
-        """Removes every key that was written longer ago than ``max_age``; returns how many of them were
-        alive. Error if the family has no ``write_tracking``."""
+        """Remove every key that was written longer ago than ``max_age``.
+
+        Args:
+            max_age: Seconds or a ``timedelta``.
+
+        Returns:
+            The number of live keys that were removed.
+
+        Raises:
+            Error: If :attr:`write_tracking` is off.
+        """
         out = ffi.new("int64_t *")
-        rc = lib.kvstore_cf_sweep(self._cf, duration_ms(max_age, "an age"), out)
+        rc = lib.kvstore_cf_sweep(self._cf, duration_ms(max_age, "max_age"), out)
         self._shared.changed()
         self._check(rc)
         return int(out[0])
 
 
 def default_ttl_ms(ttl: Optional[Duration]) -> int:
-    """A default TTL in milliseconds; 0 for none."""
+    """Return a default TTL in milliseconds; 0 for none."""
     if ttl is None or ttl == FOREVER:
         return 0
-    ms = rounded_ms(ttl, "a default TTL")
+    ms = rounded_ms(ttl, "default_ttl")
     if ms <= 0:
-        raise ValueError(f"a default TTL must be positive, not {ttl!r}; for none, give FOREVER, or set default_ttl to None")
+        raise ValueError(
+            f"default_ttl must be positive, not {ttl!r}: for no default TTL, use None or kvstore.FOREVER"
+        )
     return ms

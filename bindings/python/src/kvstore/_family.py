@@ -1,6 +1,6 @@
-"""Families: one key, conditional writes, the life of a handle.
+"""Families: methods on single keys, conditional writes, opening and closing a handle.
 
-Many keys at once are in _many, ranges in _ranges, TTLs without the values in _expiry, codecs in _coded.
+Methods on many keys are in _many, ranges in _ranges, TTLs in _expiry, codecs in _coded.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _exists = lib.kvpy_exists
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 _MISSING: int = -_NOTFOUND
 
-#: Buffers for values that no call is using just now, each with a view, whose slices are bytes. A call takes
-#: one out, so that no two threads have the same.
+#: Idle read buffers, each with a memory view whose slices are bytes. A call removes the one it
+#: uses, so two threads never share a buffer.
 _buffers: list[tuple[Any, Any]] = []
 
 
@@ -40,35 +40,42 @@ def _new_buffer() -> tuple[Any, Any]:
     return buffer, ffi.buffer(buffer)
 
 
-#: No default was given.
+#: Marks an omitted default.
 _RAISE: Any = object()
 
 
 class Family(
     RangeMethods[K, V], ManyMethods[K, V], ExpiryMethods[K, V], MutableMapping[Union[str, bytes], V], Generic[K, V]
 ):
-    """A family of keys: a mutable mapping of live keys to values, in the order of the keys.
+    """A named key space of a store, as a mutable mapping sorted by key bytes.
 
-    Keys and values are str (kept as UTF-8) or bytes-like; what comes back is bytes, unless the family has a
-    codec for its values, or ``keys=str`` (where keys that are not UTF-8 raise an InvalidError when they come
-    up). A key has 1 to 65 536 bytes, a value up to ``max_value_size`` (10 MiB). Only live keys are seen: a key
-    whose time is over is missing, for every method (see ``count`` and ``expiring`` for two exceptions).
+    Every store has a default family, which is the store object itself, and any number of named
+    ones, made by :meth:`Store.family`. Each has its own keys, default TTL and settings; one
+    transaction can write to several. SNKV, RocksDB and the C API (``KVColumnFamily``,
+    ``kvstore_cf_*``) call a family a column family.
 
-    TTLs are seconds (int or float) or a timedelta, rounded up to milliseconds, and must be positive;
-    ``FOREVER`` is no TTL. Moments (``expires_at``) are seconds since the Unix epoch or an aware
-    datetime, and may be past: the key is gone at once. (Not milliseconds: ``time.time() * 1000`` is a moment in
-    50 000 years, which is taken.) With neither, a write gives the family's
-    ``default_ttl`` if there is one. Each write of a value replaces the TTL the key had, unless
-    ``keep_ttl`` says otherwise.
+    **Keys and values** are str (stored as UTF-8) or bytes-like, and come back as bytes, unless the
+    family has a codec (for values) or ``keys=str``. A key has 1 to 65,536 bytes (on a server
+    2,500), a value up to ``max_value_size`` (10 MiB). Expired keys do not exist for any method;
+    only ``count(expired=True)``, ``expiring`` and ``next_expiry`` consider them.
 
-    All methods may be called from several threads, each of which has a connection of its own; and raise
-    MisuseError when the store is closed, BusyError when another thread or process is writing longer than
-    ``busy_timeout``, ReadOnlyError for a write to what is read only, and other classes of :class:`Error` for what
-    happens to files and disks. A write that fails changes nothing.
+    **Times.** A TTL is a duration: seconds (int or float) or a ``timedelta``, positive, rounded up
+    to milliseconds. ``FOREVER`` means no TTL. An expiry time (``expires_at``) is a moment: seconds
+    since the Unix epoch or an aware ``datetime``; one in the past removes the key at once. Do not
+    pass milliseconds: ``time.time() * 1000`` is accepted and lies 50,000 years ahead. A write with
+    neither uses the :attr:`default_ttl`. A write replaces the TTL the key had, unless ``keep_ttl``
+    is set.
 
-    A family, and a store, is equal only to itself: to compare what is in it, say ``dict(family) == {...}``.
+    **Errors.** Every method can raise :exc:`MisuseError` if the store or family is closed,
+    :exc:`BusyError` if another thread or process keeps writing for longer than ``busy_timeout``,
+    :exc:`ReadOnlyError` for a write to a read-only store or in a snapshot, and :exc:`StoreIOError`,
+    :exc:`CorruptError` or :exc:`FullError` for what happens to the file. Invalid arguments raise
+    ``TypeError`` or ``ValueError``. A call that fails changes nothing.
 
-    Families are made by :meth:`Store.family`. A family keeps its store open. It can be pickled if its store can.
+    **Threads.** All methods may be called from any thread; each thread has its own connection.
+
+    A family or store is equal only to itself; compare contents with ``dict(family) == {...}``. A
+    family keeps its store open, and can be pickled if its store can.
 
     >>> import kvstore
     >>> db = kvstore.open(":memory:")
@@ -82,7 +89,7 @@ class Family(
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        return self is other  # not by what is in it: that would read two stores
+        return self is other  # identity: comparing contents would read two stores
 
     def __repr__(self) -> str:
         return f"<kvstore.Family {self._name!r}{', closed' if self.closed else ''}>"
@@ -92,16 +99,16 @@ class Family(
 
     @property
     def name(self) -> str:
-        """The name of the family; of a store, ``"default"``."""
+        """The name of the family; ``"default"`` for a store."""
         return self._name
 
     @property
     def closed(self) -> bool:
-        """Whether the handle, or its store, is closed."""
+        """Whether this handle or its store is closed."""
         return self._closed or self._shared.closed
 
     def close(self) -> None:
-        """Closes the handle; the store stays open. To close it again is allowed."""
+        """Close this handle. The store stays open. A handle may be closed twice."""
         self._detach()
 
     def __enter__(self: Self) -> Self:
@@ -117,7 +124,7 @@ class Family(
         self.close()
 
     def _plain(self) -> Family[Any, Any]:
-        """The same family with bytes."""
+        """Return this family without a codec."""
         if self._coding is None:
             return self
         plain: Family[Any, Any] = Family.__new__(Family)
@@ -131,7 +138,7 @@ class Family(
     @overload
     def get(self, key: Data, default: T) -> Union[V, T]: ...
     def get(self, key: Data, default: Any = None) -> Any:
-        """The value of a key, or ``default`` if there is none.
+        """Return the value of a key, or ``default`` if the key does not exist.
 
         >>> db = kvstore.open(":memory:")
         >>> db.get("user:1", b"nobody")
@@ -189,7 +196,9 @@ class Family(
         return long  # type: ignore[no-any-return]
 
     def _get_long(self, key: bytes, n: int) -> Optional[bytes]:
-        """A value that did not fit into a buffer, read anew as a whole; or the failure -n."""
+        """Read a value that did not fit into the buffer, or raise for the failure -n. None: the key
+        does not exist.
+        """
         if n != lib.KVPY_TOO_LONG:
             self._fail(-n)
         data, length = ffi.new("void **"), ffi.new("int *")
@@ -200,7 +209,8 @@ class Family(
             self._fail(rc)
         return taken(data[0], length[0])
 
-    # A family of bytes takes all of Data as values, one with a codec what the codec takes.
+    # A family without a codec accepts all of Data as values; one with a codec accepts what the
+    # codec accepts.
 
     @overload
     def put(
@@ -225,11 +235,23 @@ class Family(
         if_absent: bool = False,
         if_present: bool = False,
     ) -> bool:
-        """Writes a value; says whether it did (False only if a condition did not hold).
+        """Write a value.
 
-        ``keep_ttl``: a live key keeps the TTL it has, also none; a new one gets what is given.
-        ``if_absent``: only if the key is missing. ``if_present``: only if it is there. Condition and
-        write are one step for every thread and process.
+        Condition and write are atomic for all threads and processes.
+
+        Args:
+            key: str or bytes-like, 1 to 65,536 bytes.
+            value: str or bytes-like, or what the codec accepts.
+            ttl: Seconds or a ``timedelta``; None: the default TTL of the family; ``FOREVER``: no
+                TTL.
+            expires_at: The expiry time, instead of ``ttl``.
+            keep_ttl: Keep the TTL of a live key (or its lack of one). A new key gets ``ttl`` or
+                ``expires_at``.
+            if_absent: Write only if the key does not exist.
+            if_present: Write only if the key exists.
+
+        Returns:
+            True if the value was written; False if a condition did not hold.
 
         >>> db = kvstore.open(":memory:")
         >>> db.put("session", b"token", ttl=60)
@@ -240,7 +262,7 @@ class Family(
         if type(key) is not bytes:
             key = to_bytes(key)
         if type(value) is not bytes:
-            value = to_bytes(value, "a value")
+            value = to_bytes(value, "value")
         if keep_ttl or if_absent or if_present:
             refuse_long(key, value)
             return self._put_with(key, value, ttl, expires_at, keep_ttl, if_absent, if_present)
@@ -283,7 +305,7 @@ class Family(
         if_present: bool,
     ) -> bool:
         if if_absent and if_present:
-            raise ValueError("if_absent and if_present exclude each other")
+            raise ValueError("if_absent= and if_present= cannot both be set: give one of them")
         options = ffi.new("KVWriteOptions *")
         if ttl is None and expires_at is None:
             options.flags = lib.KVSTORE_PUT_DEFAULT_TTL
@@ -313,14 +335,14 @@ class Family(
     def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Any) -> None:
         if type(key) is tuple:
             if len(key) != 2:
-                raise TypeError("a key must be str or bytes-like, or a pair of that and a TTL")
+                raise TypeError(f"a tuple as key must be (key, ttl), not a tuple of {len(key)}")
             key, ttl = key
             self.put(key, value, ttl)
             return
         if type(key) is not bytes:
             key = to_bytes(key)  # type: ignore[arg-type]
         if type(value) is not bytes:
-            value = to_bytes(value, "a value")
+            value = to_bytes(value, "value")
         cf = self._handles.cf
         if cf is None:
             cf = self._here()
@@ -346,11 +368,13 @@ class Family(
     def add(
         self, key: Data, value: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> bool:
-        """Writes a value only if the key is missing; says whether it did."""
+        """Write a value only if the key does not exist, and return whether it was written. See
+        :meth:`put`.
+        """
         return self._put_with(to_bytes(key), self._encode(value), ttl, expires_at, False, True, False)
 
     def delete(self, key: Data) -> bool:
-        """Deletes a key; says whether it was there."""
+        """Delete a key, and return whether it existed."""
         if type(key) is not bytes:
             key = to_bytes(key)
         cf = self._handles.cf
@@ -388,7 +412,7 @@ class Family(
         return found == 1
 
     def has_key(self, key: Data) -> bool:
-        """The same as ``key in family``."""
+        """Return whether the key exists, like ``key in family``."""
         return key in self
 
     @overload
@@ -396,9 +420,16 @@ class Family(
     @overload
     def pop(self, key: Data, default: T) -> Union[V, T]: ...
     def pop(self, key: Data, default: Any = _RAISE) -> Any:
-        """Deletes a key and returns its value; or ``default`` if there is none, or raises NotFoundError.
+        """Delete a key and return its value.
 
-        Of several threads and processes that pop a key, one gets the value.
+        If several threads or processes pop the same key, only one gets the value.
+
+        Args:
+            key: str or bytes-like.
+            default: Returned if the key does not exist.
+
+        Raises:
+            NotFoundError: If the key does not exist and no ``default`` is given.
         """
         key = to_bytes(key)
         while True:
@@ -411,7 +442,11 @@ class Family(
                 return value
 
     def popitem(self) -> tuple[K, V]:
-        """Deletes the least key and returns it with its value; NotFoundError if there is none."""
+        """Delete the smallest key and return it with its value.
+
+        Raises:
+            NotFoundError: If the family has no live key.
+        """
         while True:
             first: Any = self._first()
             if first is None:
@@ -420,7 +455,7 @@ class Family(
                 return first  # type: ignore[no-any-return]
 
     def _first(self) -> Optional[tuple[bytes, bytes]]:
-        """The least key with its value, as they are kept."""
+        """Return the smallest live key and its value as stored bytes, or None."""
         return next(scan(self, Range(None, None, None, False, 1).source(self, False), ITEMS, 1), None)
 
     @overload
@@ -432,10 +467,17 @@ class Family(
     def setdefault(
         self, key: Data, default: V, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> V: ...
-    def setdefault(  # there is no value None
+    def setdefault(  # no default None: None is not a value
         self, key: Data, default: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> Any:
-        """The value of a key; if there is none, ``default``, which is written first."""
+        """Return the value of a key; if the key does not exist, write ``default`` first.
+
+        Args:
+            key: str or bytes-like.
+            default: The value to write.
+            ttl: The TTL of a new key; see :meth:`put`.
+            expires_at: The expiry time of a new key, instead of ``ttl``.
+        """
         key, new = to_bytes(key), self._encode(default)
         while True:
             value: Any = Family.get(self, key)
@@ -449,10 +491,20 @@ class Family(
     def incr(
         self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> int:
-        """Adds to the number under a key, kept as decimal text, and returns the sum.
+        """Add to the number stored under a key, as decimal text, and return the sum.
 
-        A missing key counts as 0 and gets the TTL; a live one keeps the TTL it has. ValueError if the
-        value is no whole number of 64 bits, or the sum would be none; and for FOREVER.
+        A missing key counts as 0 and gets the TTL. A live key keeps the TTL it has.
+
+        Args:
+            key: str or bytes-like.
+            delta: A 64-bit signed int.
+            ttl: The TTL of a new key; None: the default TTL of the family. ``FOREVER`` is not
+                possible.
+            expires_at: The expiry time of a new key, instead of ``ttl``.
+
+        Raises:
+            ValueError: If the value or the sum is not a 64-bit signed integer, or for ``FOREVER``.
+            TypeError: If the codec of the family cannot read decimal text.
 
         >>> db = kvstore.open(":memory:")
         >>> db.incr("hits"), db.incr("hits", 10), db["hits"]
@@ -463,12 +515,15 @@ class Family(
             raise TypeError(f"delta must be an int, not {type(delta).__name__}")
         delta = delta.__index__()
         if not -(1 << 63) <= delta < 1 << 63:
-            raise ValueError(f"delta must have at most 64 bits: {delta}")
-        expire_ms = 0  # the family's default
+            raise ValueError(f"delta must fit in a signed 64-bit integer, not {delta}")
+        expire_ms = 0  # the library applies the default TTL
         if ttl is not None or expires_at is not None:
             expire_ms = self._expire_ms(ttl, expires_at)
             if expire_ms == 0:
-                raise ValueError("incr cannot give FOREVER: without a ttl it gives the family's default TTL")
+                raise ValueError(
+                    "incr() does not take FOREVER: omit ttl= and expires_at= for the default TTL, or call "
+                    "persist() afterwards"
+                )
         total = ffi.new("int64_t *")
         rc = lib.kvstore_cf_increment(self._cf, key, len(key), delta, expire_ms, total)
         if rc:
@@ -479,7 +534,7 @@ class Family(
     def decr(
         self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> int:
-        """:meth:`incr` by ``-delta``."""
+        """Subtract ``delta`` from the number stored under a key. See :meth:`incr`."""
         return self.incr(key, -delta, ttl, expires_at)
 
     @overload
@@ -500,9 +555,10 @@ class Family(
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> bool:
-        """Writes a value only if the key is there with the value ``expected``; says whether it did.
+        """Write a value only if the current value equals ``expected``, and return whether it was
+        written.
 
-        The TTL the key had is replaced, as by put.
+        With a codec, decoded values are compared. The TTL is replaced, as by :meth:`put`.
         """
         return self._swap(key, self._encode(expected), self._encode(value), ttl, expires_at)
 
@@ -525,7 +581,7 @@ class Family(
     @overload
     def compare_and_delete(self, key: Data, expected: V) -> bool: ...
     def compare_and_delete(self, key: Data, expected: Any) -> bool:
-        """Deletes a key only if it is there with the value ``expected``; says whether it did."""
+        """Delete a key only if its value equals ``expected``, and return whether it was deleted."""
         return self._delete_if(key, self._encode(expected))
 
     def _delete_if(self, key: Data, expected: bytes) -> bool:
@@ -538,16 +594,16 @@ class Family(
         return bool(deleted[0])
 
     def clear(self) -> None:
-        """Deletes every key of the family."""
+        """Delete all keys of the family, in one transaction."""
         rc = lib.kvstore_cf_clear(self._cf)
         if rc:
             self._fail(rc)
         self._shared.changed()
 
-    def update(  # type: ignore[override] # keys of keyword arguments are text
+    def update(  # type: ignore[override] # keyword arguments are str keys
         self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Union[V, Data]
     ) -> None:
-        """Writes all pairs, as :meth:`put_many` does, and all keyword arguments, in one transaction."""
+        """Write all pairs and keyword arguments in one transaction. See :meth:`put_many`."""
         pairs: Any = other
         if not isinstance(other, Mapping) and hasattr(other, "keys"):
             pairs = [(key, pairs[key]) for key in pairs.keys()]

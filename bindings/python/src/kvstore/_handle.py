@@ -1,25 +1,28 @@
-"""What all objects of a store share, and what all families have: handles for each thread, clock, failing.
+"""State shared by a store and its families: a handle for each thread, the clock, and raising
+errors.
 
-Handles and their memory. The library uses a closed handle's memory again after 64 further closes of its
-type, so a thread that has taken a pointer, but is not inside the library yet, while others close that
-handle and many more, would reach another store. What keeps it from that:
+**Handles and their memory.** The library reuses the memory of a closed handle after 64 further
+closes of its type. A thread that has read a pointer but has not entered the library yet could
+therefore reach another store, if other threads close that handle and many more meanwhile. This is
+prevented as follows:
 
-- Family handles, which every call on keys takes, are closed by the last reference to their cdata. A call
-  has one (its argument), so no handle is closed under a call, and the hot path pays nothing for it.
-- Iterators and batches are closed by the thread that uses them: a generator runs in one thread at a time,
-  and a batch has a lock.
-- A store handle is its thread's, and is closed when the thread has ended and nothing is left that was begun
-  on it. Only close() and what concerns all threads (set_clock, stats) touch those of others. They are closed
-  at once by close(), since its caller counts on it. Only calls on the store as a whole (transactions, backup,
-  stats...) take them. A thread would have to stand between two steps of one while another closes this store,
-  opens and closes 64 more, and opens yet another: milliseconds of files being made, against nanoseconds. And a
-  program that closes a store on which other threads begin transactions has lost the race anyway. A lock or
-  counter around these calls would make close() wait for a backup, or not be interruptible; it is not worth
-  that.
-- What changes the whole file (encrypt, rekey, decrypt) closes the handles of other threads, which go on. It closes
-  one only while nobody uses it: see Connections.alone.
+- Family handles, which every call on keys uses, are closed when the last reference to their cdata
+  is dropped. A call holds a reference (its argument), so no handle is closed during a call, and the
+  fast path pays nothing for it.
+- Iterators and batches are closed by the thread that uses them: a generator runs in one thread at a
+  time, and a batch has a lock.
+- A store handle belongs to a thread. It is closed when the thread has ended and nothing that began
+  on it remains. Other threads use it only in close(), set_clock() and stats(). close() closes it at
+  once, because callers rely on that. Only calls on the whole store (transactions, backup, stats)
+  use it. For a wrong access, a thread would have to pause between two steps of such a call while
+  another thread closes this store, opens and closes 64 others, and opens one more: milliseconds of
+  file creation against nanoseconds. A program that closes a store while other threads begin
+  transactions on it is wrong anyway. A lock around these calls would make close() wait for a
+  backup, or make it uninterruptible.
+- Changes of the whole file (encrypt, rekey, decrypt) close the handles of other threads, which then
+  open new ones. A handle is closed only while it is not in use: see Connections.alone.
 
-Methods that users call belong to _expiry, _family and _store.
+The methods that users call are in _expiry, _family and _store.
 """
 
 from __future__ import annotations
@@ -42,26 +45,27 @@ from kvstore._time import Duration, Moment, expires_at_ms, ttl_ms, unregister
 _ERROR: int = lib.KVSTORE_ERROR
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 _BUSY: int = lib.KVSTORE_BUSY
-#: How many seconds a thread waits before it looks again whether it has its connection back.
+#: Interval in seconds between checks whether a thread's connection is usable again.
 _PATIENCE = 0.001
 
 
 class Shared:
-    """What a store, its families and its iterators share, in all threads."""
+    """The state that a store, its families and its iterators share, in all threads."""
 
     __slots__ = ("__weakref__", "changes", "cleaner", "connections", "families", "guard", "local", "scans")
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
-        #: `lease`: that of each thread.
+        #: Its attribute `lease` is the lease of each thread.
         self.local = threading.local()
-        #: [0] is another object after each write through this store: iterations look at it.
+        #: [0] is replaced after each write through this store; iterations compare it.
         self.changes: list[object] = [object()]
-        #: As many elements as iterations are going on: without one, a write need not tell.
+        #: One element for each running iteration: while it is empty, writes need not signal a
+        #: change.
         self.scans: list[None] = []
-        #: The lease on which the cleaner runs.
+        #: The lease on which the cleaner runs, or None.
         self.cleaner: Optional[Lease] = None
-        #: For the list of families.
+        #: Held to use the list of families.
         self.guard: Any = threading.RLock()
         self.families: weakref.WeakSet[Handle] = weakref.WeakSet()
         _open_stores.add(self)
@@ -82,13 +86,18 @@ class Shared:
         return self.connections.closed
 
     def changed(self) -> None:
-        """To be called after each write: an iteration that is going on reads anew. (Where it matters for
-        speed, only if there is one.)"""
+        """Tell running iterations to read again. Must be called after each write; hot paths skip it
+        if nothing iterates.
+        """
         self.changes[0] = object()
 
     def lease(self) -> Lease:
-        """This thread's. Raises MisuseError if the store is closed, and for a task that must not meet the
-        transaction of another one."""
+        """Return this thread's lease.
+
+        Raises:
+            MisuseError: If the store is closed, or another asyncio task has a transaction open in
+                this thread.
+        """
         if self.connections.closed:
             raise store_is_closed()
         local = self.local
@@ -100,7 +109,9 @@ class Shared:
         return lease
 
     def _leased(self, before: Optional[Lease]) -> Lease:
-        """A lease for a thread that has none, or one whose connection was closed, or may be just now."""
+        """Return a lease for a thread without one, or whose connection was closed or is being
+        closed.
+        """
         connections = self.connections
         while before is not None:  # see Connections.alone
             if connections.guard.acquire(timeout=_PATIENCE):
@@ -115,26 +126,28 @@ class Shared:
         return connections.lease()
 
     def hold(self) -> Hold:
-        """This thread's connection, for what goes on on it after a call. Raises as lease() does."""
+        """Return a Hold of this thread's connection, for an operation that outlives the call.
+        Raises as :meth:`lease` does.
+        """
         while True:
             hold = Hold(self.lease())
             if hold.connection.kv:
                 return hold
 
     def handle(self) -> Any:
-        """This thread's store handle. Raises as lease() does."""
+        """Return this thread's store handle. Raises as :meth:`lease` does."""
         while True:
             kv = self.lease().connection.kv
             if kv:
                 return kv
 
     def connection_here(self) -> Optional[Connection]:
-        """This thread's, if it has one."""
+        """Return this thread's connection, or None."""
         lease = getattr(self.local, "lease", None)
         return None if lease is None else lease.connection
 
     def in_transaction(self) -> bool:
-        """Whether this thread has one open. One that was forgotten is ended."""
+        """Return whether this thread has a transaction open. A forgotten one is rolled back."""
         connection = self.connection_here()
         if connection is None or connection.transaction_thread != threading.get_ident():
             return False
@@ -145,14 +158,20 @@ class Shared:
 
     @contextmanager
     def alone(self, keep: bool) -> Iterator[Connection]:
-        """For a block that changes the whole file: no connection is open then, but with ``keep`` this one, which is this
-        thread's, or that of the cleaner. BusyError if others are in use for longer than busy_timeout."""
+        """Close all connections for a block that changes the whole file.
+
+        With ``keep``, this thread's connection (or the cleaner's) stays open.
+
+        Raises:
+            BusyError: If a transaction is open in this thread, a cleaner runs, or other threads are
+                not done within ``busy_timeout``.
+        """
         lease = self.lease()
         if self.in_transaction():
-            raise BusyError("a transaction is open in this thread: end it first")
+            raise BusyError("a transaction is open in this thread: end it before this call")
         self.connections.end_forgotten()
         if self.cleaner is not None and (not keep or self.cleaner.connection is not lease.connection):
-            raise BusyError("a cleaner runs: stop_cleaner() first")
+            raise BusyError("the cleaner is running: call stop_cleaner() first")
         try:
             with self.connections.alone(lease.connection if keep else None, self._let_go):
                 yield lease.connection
@@ -160,7 +179,7 @@ class Shared:
             self.changed()
 
     def _let_go(self) -> None:
-        """Gives back the handles on families that no call is using; each thread opens others."""
+        """Release the family handles that no call is using. Threads open new ones."""
         with self.guard:
             families = list(self.families)
         for family in families:
@@ -168,7 +187,7 @@ class Shared:
                 family._forget()
 
     def use_slow_paths(self) -> None:
-        """Lets all calls of this thread look which task they are made by, until its handles are kept anew."""
+        """Make all calls of this thread check the asyncio task, until its handles are cached again."""
         with self.guard:
             families = list(self.families)
         for family in families:
@@ -180,7 +199,7 @@ class Shared:
         return error_text(NULL) if connection is None else connection.error_text()
 
     def check(self, rc: int) -> None:
-        """As _native.check, for calls on the store."""
+        """Raise if a call on the store failed. Like :func:`kvstore._native.check`."""
         if rc:
             self.handle()
             text = self.error_text()
@@ -188,12 +207,12 @@ class Shared:
             raise exception_for(rc, text)
 
     def after_failure(self, rc: int) -> None:
-        """A lock may be that of a transaction that another thread has forgotten: the next try finds it free."""
+        """After a busy error, roll back forgotten transactions, so that a retry can succeed."""
         if rc == _BUSY:
             self.connections.end_forgotten()
 
     def now_ms(self) -> int:
-        """The time by the store's clock; on a server, by that one's."""
+        """Return the time of the store's clock in milliseconds; on a server, the server's time."""
         connections = self.connections
         if connections.remote:
             out = ffi.new("int64_t *")
@@ -204,15 +223,18 @@ class Shared:
         return now
 
     def clock(self) -> Optional[Callable[[], int]]:
-        """What says the time in milliseconds, if it is not the system's clock."""
+        """Return a function that gives the time in milliseconds, or None for the system clock."""
         connections = self.connections
         if connections.remote:
             return self.now_ms
         return None if connections.clock is None else connections.clock.now_ms
 
     def after_fork(self) -> None:
-        """In the child: everything is opened anew when it is used. A lock may have been copied while a thread
-        held it that this process does not have."""
+        """Reset the state in the child: everything is opened again on first use.
+
+        Locks are replaced: they may have been copied while a thread held them that does not exist
+        in the child.
+        """
         self.connections.after_fork()
         self.guard = threading.RLock()
         self.cleaner = None
@@ -227,8 +249,8 @@ _open_stores: weakref.WeakSet[Shared] = weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    # Stores stay open: other exit handlers, and threads, may use them. But when the interpreter ends
-    # the library's threads must not call it any more.
+    # Stores stay open, because other exit handlers and threads may use them. But the library's
+    # threads must not call a Python clock after the interpreter has ended.
     for shared in list(_open_stores):
         if shared.connections.clock is not None:
             for connection in list(shared.connections.all):
@@ -249,7 +271,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Kept:
-    """A thread's handle on a family. The connection stays the thread's as long as the look-up has it."""
+    """A thread's handle on a family. Keeps the thread's lease as long as the lookup contains the
+    handle.
+    """
 
     __slots__ = ("cf", "handles", "lease", "thread")
 
@@ -257,11 +281,13 @@ class _Kept:
         self.cf = cf
         self.lease = lease
         self.handles = handles
-        #: As the look-up counts threads; None: it does not have it.
+        #: The thread's number in the lookup; None: not in the lookup.
         self.thread: Optional[int] = None
 
     def use(self) -> None:
-        """Puts it into the look-up; not where others than threads have locals of their own (greenlets)."""
+        """Put the handle into the lookup, unless something other than threads has its own locals
+        (greenlets).
+        """
         if threading.local.__module__ == "_thread":
             self.thread = self.handles.keep(self.cf)
 
@@ -271,21 +297,22 @@ class _Kept:
 
 
 class Handle:
-    """A family, and the native handle on it that each thread has of its own."""
+    """A family, with one native handle per thread."""
 
     __slots__ = ("__weakref__", "_closed", "_coding", "_handles", "_local", "_name", "_scans", "_shared", "_store")
 
-    #: Its `cf` is this thread's handle, for the fast path; None before the first call, and while each must be looked at.
+    #: Its attribute `cf` is this thread's handle, for the fast path. None before the first call,
+    #: and while each call must check the asyncio task.
     _handles: Any
-    #: `kept`: the same, for as long as the thread lives.
+    #: Its attribute `kept` holds this thread's handle as long as the thread exists.
     _local: Any
     _shared: Shared
     _scans: list[None]
     _name: str
     _closed: bool
-    #: None: keys and values are bytes.
+    #: None: keys and values are plain bytes.
     _coding: Optional[Coding]
-    #: The store it was got from, if it is not that itself.
+    #: The store that opened this family; None for the store itself.
     _store: Any
 
     def _attach(
@@ -297,7 +324,9 @@ class Handle:
         coding: Optional[Coding] = None,
         store: Any = None,
     ) -> None:
-        """``cf``: this thread's handle, on the connection that is held, if there is one already."""
+        """Initialize the family. ``cf`` is this thread's handle on the held connection, if it is
+        open already.
+        """
         self._shared = shared
         self._scans = shared.scans
         self._name = name
@@ -312,26 +341,29 @@ class Handle:
             shared.families.add(self)
 
     def _detach(self) -> None:
-        """Closes the handles of all threads: a call that has one keeps it to its end."""
+        """Close the handles of all threads. A running call keeps its handle to its end."""
         self._closed = True
         self._forget()
 
     def _forget(self) -> None:
-        """Each thread gets another handle when it asks for one."""
+        """Drop the handles of all threads. Each thread opens a new one when it needs it."""
         self._handles = Handles()
         self._local = threading.local()
 
     @property
     def _cf(self) -> Any:
-        """This thread's handle: closed with its last reference, so to be passed to the library from here, and
-        not to be kept."""
+        """This thread's handle. It is closed with its last reference: pass it to the library, and
+        do not keep it.
+        """
         cf = self._handles.cf
         return self._here() if cf is None else cf
 
     def _here(self) -> Any:
-        """The same where there is none yet, or a transaction of a task is open."""
-        hold = self._shared.hold()  # first: who waits in there must not keep what all threads have
-        local, handles = self._local, self._handles  # then: who closes the family replaces them
+        """Return this thread's handle if it is not in the lookup: on first use, or while a task has
+        a transaction open.
+        """
+        hold = self._shared.hold()  # first: a thread that waits in hold() must not hold shared objects
+        local, handles = self._local, self._handles  # after that: closing the family replaces them
         if self._closed:
             raise self._is_closed()
         kept = getattr(local, "kept", None)
@@ -343,35 +375,38 @@ class Handle:
         return kept.cf
 
     def _open_on(self, connection: Connection) -> Any:
-        """A handle on a connection."""
+        """Open a handle of this family on a connection."""
         out = place_for_family()
         rc = lib.kvstore_cf_open(connection.kv, self._name.encode(), out)
         if rc:
             self._must_be_open()
             if rc == _NOTFOUND:
                 raise NotFoundError(
-                    f"family {self._name!r} is not there for this thread: it was dropped, or the transaction that "
-                    "makes it has not been committed"
+                    f"family {self._name!r} does not exist for this thread: it was dropped, or the transaction "
+                    "that creates "
+                    "it is not committed yet"
                 )
             raise exception_for(rc, error_text(connection.kv))
         cf = owned(out)
         connection.keep_family(cf)
         return cf
 
-    # What families of bytes do with keys and values; _coded has others.
+    # Keys and values of families without a codec; _coded overrides these.
 
     def _encode(self, value: Any) -> bytes:
-        return to_bytes(value, "a value")
+        return to_bytes(value, "value")
 
     def _key(self, data: bytes) -> Any:
         return data
 
     def _decoded(self, rows: Iterator[Any], kind: int) -> Iterator[Any]:
-        """Rows as keys, values or items."""
+        """Convert rows to keys, values or items."""
         return rows
 
     def _fail(self, rc: int) -> NoReturn:
-        """Raises for a failed call on the family; a refusal is an InvalidError."""
+        """Raise for a failed call on the family. KVSTORE_ERROR, a rejected argument, becomes
+        InvalidError.
+        """
         self._must_be_open()
         if rc == _NOTFOUND:
             raise not_found()
@@ -382,7 +417,7 @@ class Handle:
         raise exception_for(rc, text)
 
     def _check(self, rc: int) -> None:
-        """Raises for a failed call whose arguments are not to blame."""
+        """Raise for a failed call whose arguments cannot be the cause."""
         if rc:
             self._must_be_open()
             self._shared.check(rc)
@@ -394,7 +429,7 @@ class Handle:
             raise self._is_closed()
 
     def _is_closed(self) -> MisuseError:
-        return MisuseError(f"the handle of family {self._name!r} is closed: get another one from the store")
+        return MisuseError(f"family {self._name!r} is closed: open it again with store.family()")
 
     def _default_ttl_ms(self) -> int:
         out = ffi.new("int64_t *")
@@ -404,10 +439,12 @@ class Handle:
         return int(out[0])
 
     def _expire_ms(self, ttl: Optional[Duration], expires_at: Optional[Moment]) -> int:
-        """When a key with these arguments expires, for calls that do not know the default TTL: 0 is never."""
+        """Return the expiry time for these arguments in milliseconds, for calls that do not apply
+        the default TTL; 0: never.
+        """
         if ttl is not None:
             if expires_at is not None:
-                raise ValueError("give a ttl or an expires_at, not both")
+                raise ValueError("ttl= and expires_at= cannot both be set: give one of them")
             ms = ttl_ms(ttl)
         elif expires_at is not None:
             return expires_at_ms(expires_at)
@@ -417,7 +454,7 @@ class Handle:
 
 
 def show_as(name: str, *mixins: type) -> None:
-    """Has Python's own messages call the methods of mixins those of the class that users know."""
+    """Make Python's own messages name the methods of mixins as those of the public class."""
     for mixin in mixins:
         for method in vars(mixin).values():
             if isinstance(method, FunctionType):
@@ -425,12 +462,17 @@ def show_as(name: str, *mixins: type) -> None:
 
 
 def not_found() -> NotFoundError:
-    """A key is missing. The text does not name it: keys may be secrets, and texts end in logs."""
+    """Return the exception for a missing key. The message omits the key: keys may be secrets, and
+    messages end up in logs.
+    """
     return NotFoundError("no such key")
 
 
 def place_for_family() -> Any:
-    """Where the library puts a family's handle. If an interrupt keeps it from being :func:`owned`, it is closed."""
+    """Return the place where the library writes a family handle.
+
+    If an interrupt prevents :func:`owned`, the handle is closed with this place.
+    """
     return ffi.gc(ffi.new("KVColumnFamily **"), _close_family_in)
 
 
@@ -439,7 +481,7 @@ def _close_family_in(place: Any, close: Any = lib.kvstore_cf_close) -> None:
 
 
 def owned(place: Any) -> Any:
-    """The handle that is there, closed with the last reference to it."""
+    """Return the handle at ``place``, which is closed when the last reference to it is dropped."""
     cf = ffi.gc(place[0], lib.kvstore_cf_close)
     place[0] = NULL
     return cf

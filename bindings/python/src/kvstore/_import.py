@@ -1,6 +1,6 @@
-"""Copies what another package keeps into a store: the command ``import``.
+"""The command ``import``: copy the data of another package into a store.
 
-What a source is and how it is read is in _sources; here is what entries become, and how they are written.
+Finding and reading sources is in _sources; this module converts entries and writes them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from kvstore._time import FOREVER
 from kvstore._transaction import in_one_transaction
 
 _MAX_KEY_BYTES = 65_536
-#: So many entries, or about so many bytes, are written in one transaction.
+#: The maximum number of entries, and the approximate number of bytes, of one transaction.
 _BATCH_ENTRIES, _BATCH_BYTES = 1000, 4 << 20
-#: Old enough for every Python that this package runs on.
+#: Supported by every Python that this package supports.
 _PICKLE_PROTOCOL = 4
 
-#: The year 9999, about: what is later is a mistake, or was meant to be never.
+#: About the year 9999. A later expiry time is a mistake in the source.
 _LAST_MOMENT = 253_402_300_800.0
 
 _EXPIRED = "expired in the source"
@@ -53,12 +53,12 @@ class Options(NamedTuple):
 
 
 class Report:
-    """What was done."""
+    """What an import did."""
 
     def __init__(self, source: Source, dry_run: bool = False) -> None:
         self.kind = source.kind
         self.verb = "would be imported" if dry_run else "imported"
-        #: Whether values were written as the pickles they are.
+        #: Whether some values were imported as pickles, among others that are not.
         self.raw_pickles = False
         self.imported: Counter[str] = Counter()
         self.with_ttl = 0
@@ -66,11 +66,11 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether everything is there that was alive in the source."""
+        """Whether everything that was live in the source is in the store."""
         return not set(self.skipped) - {_EXPIRED, _PRESENT}
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Numbers, and of what they are."""
+        """Yield counts, and what each of them counts."""
         for family, count in sorted(self.imported.items()):
             name = json.dumps(family, ensure_ascii=False).encode(errors="backslashreplace").decode()
             yield count, f"{self.verb} from {self.kind} into family {name}"
@@ -81,20 +81,25 @@ class Report:
             yield count, f"skipped: {reason}"
 
     def as_text(self, in_columns: bool) -> str:
-        """In columns, for a terminal, or else with tabs: as the program kvstore does."""
+        """Format the report: in columns for a terminal, otherwise with tabs, as the kvstore command
+        does.
+        """
         if in_columns:
             return "\n".join(f"{number:>12,}".replace(",", " ") + f"  {what}" for number, what in self.lines())
         return "\n".join(f"{number}\t{what}" for number, what in self.lines())
 
     @property
     def hint(self) -> str:
-        """What else to say of it, or nothing."""
+        """Additional advice for the user, or an empty string."""
         if not self.raw_pickles or self.kind != "diskcache":
             return ""
-        return "some values are pickles, as they are: with --values pickle all are, for codec=kvstore.PICKLE"
+        return (
+            "some values were imported as pickles and others not: use --values pickle to pickle all of "
+            "them, for codec=kvstore.PICKLE"
+        )
 
     def as_json(self) -> str:
-        """For programs: one object."""
+        """Format the report as one JSON object."""
         return json.dumps(
             {
                 "kind": self.kind,
@@ -107,14 +112,22 @@ class Report:
 
 
 def import_into(source: Source, target: Union[str, Path], options: Options) -> Report:
-    """Copies the live entries of a source into the store at ``target`` (a text: the URL of one on a server), which is made
-    if it is not there.
+    """Copy the live entries of a source into the store at ``target``, which is created if it does
+    not exist.
 
-    SourceError if the source cannot be read, or a family that would be written to has keys, and nothing says what is
-    to become of them. What was written before an error stays: run it again with ``skip_existing``.
+    Entries written before an error stay: run the import again with ``skip_existing``.
+
+    Args:
+        source: The source, from :func:`kvstore._sources.find`.
+        target: A path, or the URL of a store on a server as str.
+        options: How entries are converted and written.
+
+    Raises:
+        SourceError: If the source cannot be read or changed meanwhile, or if a target family has
+            keys and neither ``overwrite`` nor ``skip_existing`` is set.
     """
     if isinstance(target, Path) and any(target.exists() and file.exists() and file.samefile(target) for file in source.files):
-        raise SourceError("the target is the source: give the path of another file")
+        raise SourceError("the target is the source itself: give the path of another file as STORE")
     report = Report(source, options.dry_run)
     before = {file: _state(file) for file in source.files if not has_log(file)}
     if options.dry_run:
@@ -129,8 +142,9 @@ def import_into(source: Source, target: Union[str, Path], options: Options) -> R
             store.sync()
     if any(has_log(file) or _state(file) != state for file, state in before.items()):
         raise SourceError(
-            f"{source.path} was written to while it was read, so something may be missing: "
-            "import it again when nobody uses it, with --skip-existing or --overwrite"
+            f"{source.path} changed while it was read, so entries may be missing: import it again while no "
+            "program uses it, "
+            "with --skip-existing or --overwrite"
         )
     return report
 
@@ -141,20 +155,20 @@ def _state(file: Path) -> tuple[int, int, int]:
 
 
 class _Ready(NamedTuple):
-    """An entry as it is written."""
+    """An entry in the form in which it is written."""
 
     family: str
     key: bytes
     value: bytes
     expires_at: Optional[float]
-    #: Whether the value is a pickle of the source's, among others that are none.
+    #: Whether the value is a pickle that was imported unchanged.
     raw_pickle: bool
 
 
 def _converted(source: Source, options: Options, report: Report) -> Iterator[tuple[int, _Ready]]:
-    """The entries that can be imported, each with its size; counts the others."""
-    # Where keys may be of several kinds, two may become one: bytes and a text, a number and its digits. (Each key is
-    # kept in memory for that.)
+    """Yield the entries that can be imported, each with its size, and count the others."""
+    # If a source has keys of several types, two of them can map to the same bytes: b"1" and "1", or
+    # a number and its digits. To find out, each key is kept in memory.
     alike: Optional[set[tuple[str, bytes]]] = set() if source.kind in ("diskcache", "sqlitedict") else None
     for entry in source.entries():
         try:
@@ -164,7 +178,7 @@ def _converted(source: Source, options: Options, report: Report) -> Iterator[tup
                 continue
             if alike is not None:
                 if (ready.family, ready.key) in alike:
-                    raise EntryError("its key, as text, is that of another entry")
+                    raise EntryError("the key equals that of another entry once it is converted to bytes")
                 alike.add((ready.family, ready.key))
         except EntryError as error:
             report.skipped[str(error)] += 1
@@ -178,7 +192,7 @@ def _ready(entry: Entry, options: Options) -> Optional[_Ready]:
         return None
     key = _key(entry.key, options)
     if not 1 <= len(key) <= _MAX_KEY_BYTES:
-        raise EntryError(f"a key is empty or longer than {_MAX_KEY_BYTES} bytes")
+        raise EntryError(f"the key is empty or longer than {_MAX_KEY_BYTES} bytes")
     family = entry.family or options.family or "default"
     piece = entry.value()
     return _Ready(family, key, _value(piece, options), moment, piece.kind == PICKLE and options.values == "raw")
@@ -188,7 +202,7 @@ def _moment(expires_at: Any) -> Optional[float]:
     if expires_at is None or expires_at == math.inf:
         return None
     if not _is_plain_number(expires_at) or expires_at > _LAST_MOMENT:
-        raise EntryError("its expiry is no moment")
+        raise EntryError("the expiry time is not a valid time")
     return float(expires_at)
 
 
@@ -196,11 +210,11 @@ def _key(piece: Piece, options: Options) -> bytes:
     if piece.kind != PICKLE:
         return _raw(piece)
     if not options.unpickle:
-        raise EntryError("its key is a pickle; --unpickle reads it")
+        raise EntryError("the key is a pickle: use --unpickle to read it")
     key = _unpickled(piece)
     if isinstance(key, (bytes, str)) or _is_plain_number(key):
         return _raw(_piece(key))
-    return _json(key, "its key").encode()
+    return _json(key, "the key").encode()
 
 
 def _value(piece: Piece, options: Options) -> bytes:
@@ -209,11 +223,11 @@ def _value(piece: Piece, options: Options) -> bytes:
     if options.values == "pickle":
         return _bytes_of(piece) if piece.kind == PICKLE else pickle.dumps(piece.data, _PICKLE_PROTOCOL)
     if piece.kind != PICKLE:
-        return _raw(piece) if options.values == "raw" else _json(piece.data, "its value").encode()
+        return _raw(piece) if options.values == "raw" else _json(piece.data, "the value").encode()
     if options.values == "json":
         if not options.unpickle:
-            raise EntryError("its value is a pickle; --unpickle reads it")
-        return _json(_unpickled(piece), "its value").encode()
+            raise EntryError("the value is a pickle: use --unpickle to read it")
+        return _json(_unpickled(piece), "the value").encode()
     if options.unpickle:
         value = _unpickled(piece)
         if isinstance(value, (bytes, str)) or _is_plain_number(value):
@@ -223,14 +237,14 @@ def _value(piece: Piece, options: Options) -> bytes:
 
 def _bytes_of(piece: Piece) -> bytes:
     if not isinstance(piece.data, bytes):
-        raise EntryError("a pickle that is not bytes")
+        raise EntryError("the pickle is not stored as bytes")
     return piece.data
 
 
 def _raw(piece: Piece) -> bytes:
     data = piece.data
     if piece.kind == NOTHING:
-        raise EntryError("NULL for a key or value")
+        raise EntryError("the key or value is NULL")
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -251,7 +265,7 @@ def _json(data: Any, what: str) -> str:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError):
-        raise EntryError(f"{what} is no JSON: it is of type {type(data).__name__}") from None
+        raise EntryError(f"{what} of type {type(data).__name__} cannot be written as JSON") from None
     return text
 
 
@@ -260,12 +274,12 @@ def _unpickled(piece: Piece) -> Any:
         return pickle.loads(_bytes_of(piece))
     except EntryError:
         raise
-    except Exception as error:  # whatever the classes of the source raise
-        raise EntryError(f"a pickle cannot be read: {type(error).__name__}") from error
+    except Exception as error:  # unpickled classes may raise anything
+        raise EntryError(f"the pickle cannot be loaded: {type(error).__name__}") from error
 
 
 class _Writer:
-    """Writes entries many at a time, each time in one transaction."""
+    """Writes entries in groups, each in one transaction."""
 
     def __init__(self, store: Store, source: Source, options: Options, report: Report) -> None:
         self._store = store
@@ -290,7 +304,7 @@ class _Writer:
         def write() -> list[Optional[str]]:
             return [self._write(self._family(entry.family), entry) for entry in waiting]
 
-        # Counted when it is committed: on a server it may be run again.
+        # Counted after the commit: on a server the transaction may run again.
         for entry, skipped in zip(waiting, in_one_transaction(self._store._shared, write)):
             if skipped is None:
                 _count(self._report, entry)
@@ -303,19 +317,20 @@ class _Writer:
             family = self._families[name] = self._store.family(name, create=True)
             if family and not (self._options.overwrite or self._options.skip_existing):
                 raise SourceError(
-                    f"family {name!r} of the target has keys already: say --skip-existing to keep them, "
-                    "--overwrite to replace them, or choose another --family"
+                    f"family {name!r} of the target already has keys: use --skip-existing to keep them, "
+                    "--overwrite to "
+                    "replace them, or choose another --family"
                 )
         return family
 
     def _write(self, family: Family, entry: _Ready) -> Optional[str]:
-        """Writes an entry; returns why not, if not."""
+        """Write an entry. Return None, or the reason why it was skipped."""
         if self._options.skip_existing and entry.key in family:
             return _PRESENT
         expires_at, ttl = entry.expires_at, None
         if expires_at is None:
             ttl = FOREVER
-        elif self._store._shared.connections.remote:  # the moment is by this machine's clock, and not by the server's
+        elif self._store._shared.connections.remote:  # the expiry time refers to this machine's clock, not the server's
             ttl, expires_at = max(0.001, expires_at - time.time()), None
         try:
             family.put(entry.key, entry.value, ttl, expires_at)
@@ -334,44 +349,44 @@ def _count(report: Report, entry: _Ready) -> None:
 
 
 def add_command(commands: Any) -> None:
-    """Adds ``import`` to the subparsers of an argparse program."""
+    """Add ``import`` to the subparsers of an argparse program."""
     parser = commands.add_parser(
         "import",
-        help="copy what another package keeps into a store, TTLs included",
-        description="Copies the live entries of SOURCE, a folder or file of another package, into STORE. "
-        "SOURCE is only read. Prints what was imported and what was skipped, and why.",
-        epilog="Exit codes: 0 everything that was alive is there; 1 some of it was skipped; 2 wrong usage; "
-        "3 the source cannot be read, or the store cannot be written; 130 interrupted.",
+        help="copy the data of another package into a store, with its TTLs",
+        description="Copy the live entries of SOURCE, a directory or file of another package, into STORE. SOURCE is only "
+        "read. Prints what was imported, and what was skipped and why.",
+        epilog="Exit status: 0 all live entries were imported; 1 some were skipped; 2 usage error; 3 the source cannot be "
+        "read or the store cannot be written; 130 interrupted.",
     )
-    parser.add_argument("target", metavar="STORE", type=_target, help="it is made if it is not there")
-    parser.add_argument("source", metavar="SOURCE", type=Path, help="for CSV and JSON see: kvstore import --help")
+    parser.add_argument("target", metavar="STORE", type=_target, help="the target store; created if it does not exist")
     parser.add_argument(
-        "--from", dest="kind", choices=KINDS, help="what SOURCE is, if it is not recognised by itself"
+        "source", metavar="SOURCE", type=Path, help="the file or directory; for CSV and JSON: kvstore import --help"
     )
-    parser.add_argument("--family", help="the family to import into (default: default); snkv's keep their names")
-    parser.add_argument("--table", help="the table of a file of sqlitedict, if it has several")
+    parser.add_argument(
+        "--from", dest="kind", choices=KINDS, help="the format of SOURCE, if it is not recognised"
+    )
+    parser.add_argument("--family", help="the family to import into (default: default); families of snkv keep their names")
+    parser.add_argument("--table", help="the table of a sqlitedict file, if it has several")
     parser.add_argument(
         "--values",
         choices=("raw", "pickle", "json"),
         default="raw",
-        help="what values become. raw: bytes, text and numbers as they read, pickles as they are (for programs that "
-        "know); pickle: all as pickles (for codec=PICKLE, and the backend for Django); json: all as JSON, pickles "
-        "with --unpickle only",
+        help="how values are stored. raw: bytes, text and numbers as text, pickles unchanged; pickle: all as pickles (for "
+        "codec=kvstore.PICKLE and the Django backend); json: all as JSON, pickles only with --unpickle",
     )
     parser.add_argument(
         "--unpickle",
         action="store_true",
-        help="read pickled keys and values. WARNING: a pickle can run any program when it is read. Do this only if "
-        "you trust everybody who could write SOURCE",
+        help="load pickled keys and values. WARNING: loading a pickle can run arbitrary code. Use this only if you trust "
+        "everyone who could write to SOURCE",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace keys that STORE has")
+    parser.add_argument("--overwrite", action="store_true", help="replace keys that exist in STORE")
     parser.add_argument(
-        "--skip-existing", action="store_true", help="keep keys that STORE has; also goes on with an import that was "
-        "interrupted",
+        "--skip-existing", action="store_true", help="keep keys that exist in STORE; also continues an interrupted import",
     )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be imported")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be imported, and write nothing")
     parser.add_argument(
-        "--max-value-size", type=int, default=0, metavar="BYTES", help="the longest value (default: 10 MiB)"
+        "--max-value-size", type=int, default=0, metavar="BYTES", help="maximum size of a value (default: 10 MiB)"
     )
     parser.add_argument("--json", action="store_true", help="print the report as a JSON object")
     parser.set_defaults(run=run)
@@ -382,14 +397,14 @@ def _target(text: str) -> Union[str, Path]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what the command line says; returns the exit code."""
+    """Run the import that the command line describes, and return the exit status."""
     if arguments.overwrite and arguments.skip_existing:
-        print("kvstore: --overwrite and --skip-existing exclude each other", file=sys.stderr)
+        print("kvstore: --overwrite and --skip-existing cannot both be given: choose one", file=sys.stderr)
         return 2
     try:
         source = find(arguments.source, arguments.kind, arguments.table)
         if source.kind == "snkv" and arguments.family is not None:
-            print("kvstore: the families of a file of snkv keep their names: leave --family away", file=sys.stderr)
+            print("kvstore: families of a snkv file keep their names: leave out --family", file=sys.stderr)
             return 2
         options = Options(
             family=arguments.family,
@@ -405,11 +420,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"kvstore: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("kvstore: interrupted; with --skip-existing it goes on where it was", file=sys.stderr)
+        print("kvstore: interrupted: use --skip-existing to continue", file=sys.stderr)
         return 130
     try:
         print(report.as_json() if arguments.json else report.as_text(sys.stdout.isatty()), flush=True)
-    except BrokenPipeError:  # nobody reads it; the answer is the same
+    except BrokenPipeError:  # the reader is closed; the exit status stays the same
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if report.hint and not arguments.json:
         print(f"kvstore: {report.hint}", file=sys.stderr)

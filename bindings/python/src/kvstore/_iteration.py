@@ -1,10 +1,10 @@
-"""Iteration: rows in chunks from the library, one by one to the caller; views on ranges.
+"""Iteration: the library reads rows in chunks, and callers get them one by one. Views on ranges.
 
-An iteration sees each live key once, in order, and may go on while the store is written to: it looks
-before each row whether its own store has written since the chunk was read, and if so reads on after
-the last row; and so it does when another thread goes on with it, on that thread's connection. The rows of keys,
-values and items are made by rows.c; of two threads in one iterator at once, the second one gets a ValueError, as
-from a generator.
+An iteration visits each live key once, in order, and continues while the store is written to.
+Before each row it checks whether its own store has written since the chunk was read; if so it
+continues reading after the last row. It does the same when another thread continues it, on that
+thread's connection. rows.c produces the rows of keys, values and items. If two threads use one
+iterator at the same moment, the second gets a ValueError, as with a generator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvstore._handle import Handle
 
 T = TypeVar("T")
-#: Makes a native iterator into the given KVIterator**, after a key (None: from the start).
+#: Creates a native iterator in the given KVIterator**, after a key (None: from the start).
 Source = Callable[[Any, Optional[bytes]], int]
 
 _REVERSE: int = lib.KVSTORE_RANGE_REVERSE
@@ -30,18 +30,18 @@ _KEYS_ONLY: int = lib.KVSTORE_RANGE_KEYS_ONLY
 _FIRST_ROWS = 16
 
 _MISSING: Any = object()
-#: As rows.c has them.
+#: Numbers as in rows.c.
 KEYS, VALUES, ITEMS = range(3)
 
 
 def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None) -> Iterator[Any]:
-    """The rows of ``source`` as keys, values or items."""
+    """Return the rows of ``source`` as keys, values or items."""
     shared = family._shared
     hold: Optional[Hold] = None
 
     def begin(address: int, after: Optional[bytes]) -> Optional[Callable[[], int]]:
         nonlocal hold
-        hold = shared.hold()  # its connection stays as long as the native iterator, also after its thread
+        hold = shared.hold()  # keeps the connection as long as the native iterator, beyond its thread
         rc = source(ffi.cast("KVIterator **", address), after)
         if rc:
             family._fail(rc)
@@ -53,7 +53,9 @@ def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None)
 
 
 def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:
-    """Keys with their expire_ms, in the order of expiry. Asks the library for each row."""
+    """Iterate over keys with their expire_ms, earliest expiry first. Calls the library for each
+    row.
+    """
     out = ffi.new("KVIterator **")
     shared = family._shared
     changes, scans = shared.changes, shared.scans
@@ -83,18 +85,18 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
                 rc = lib.kvstore_iterator_next(out[0])
                 if rc:
                     family._fail(rc)
-                if here > last:  # else it was shown before the iterator was made anew
+                if here > last:  # else it was yielded before the iterator was recreated
                     last = here
                     yield here[1], here[0]
     finally:
         scans.pop()
         if out[0]:
             lib.kvstore_iterator_close(out[0])
-        hold = None  # not before
+        hold = None  # keep the connection until here
 
 
 class Range:
-    """Which keys: bounds, direction, how many at most."""
+    """A range of keys: bounds, direction and limit."""
 
     __slots__ = ("limit", "reverse", "start", "stop")
 
@@ -111,7 +113,7 @@ class Range:
                 raise TypeError(f"limit must be an int or None, not {type(limit).__name__}")
             limit = limit.__index__()
             if limit < 0:
-                raise ValueError(f"limit cannot be negative: {limit}")
+                raise ValueError(f"limit must be 0 or more, or None, not {limit}")
         self.start, self.stop = bounds(prefix, start, stop)
         self.reverse = bool(reverse)
         self.limit = limit
@@ -120,7 +122,7 @@ class Range:
         return (self.start is None or key >= self.start) and (self.stop is None or key < self.stop)
 
     def source(self, family: Handle, keys_only: bool) -> Source:
-        """Makes native iterators over the range."""
+        """Return a function that creates native iterators over the range."""
         fixed = (_REVERSE if self.reverse else 0) | (_KEYS_ONLY if keys_only else 0)
 
         def create(out: Any, after: Optional[bytes]) -> int:
@@ -147,7 +149,9 @@ class Range:
 def bounds(
     prefix: Optional[Data], start: Optional[Data], stop: Optional[Data]
 ) -> tuple[Optional[bytes], Optional[bytes]]:
-    """The first key, and the key after the last, of what is in a range and begins with a prefix."""
+    """Return the lower bound (inclusive) and upper bound (exclusive) of a range, restricted to a
+    prefix.
+    """
     low = None if start is None else to_bytes(start, "start")
     high = None if stop is None else to_bytes(stop, "stop")
     if prefix is not None:
@@ -160,7 +164,9 @@ def bounds(
 
 
 def successor(prefix: bytes) -> Optional[bytes]:
-    """The least bytes after all that begin with a prefix; None if there are none."""
+    """Return the smallest bytes greater than everything that begins with ``prefix``; None if there
+    are none.
+    """
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
 
@@ -168,7 +174,7 @@ def successor(prefix: bytes) -> Optional[bytes]:
 def row_source(
     family: Handle, partition: bytes, start: Optional[bytes], stop: Optional[bytes], reverse: bool
 ) -> Source:
-    """Makes native iterators over the rows of a partition."""
+    """Return a function that creates native iterators over the rows of a partition."""
 
     def create(out: Any, after: Optional[bytes]) -> int:
         low, high, flags = start, stop, _REVERSE if reverse else 0
@@ -194,7 +200,9 @@ def row_source(
 
 
 class _View:
-    """What the views on a range of a family have in common. Each iteration begins anew."""
+    """The common part of the views on a range of a family. Each iteration starts from the
+    beginning.
+    """
 
     __slots__ = ()
 
@@ -228,7 +236,7 @@ class _View:
         return f"<{type(self).__name__} of {self._mapping!r}>"
 
     def _has(self, key: object) -> bool:
-        """Whether the range has the key; for one with a limit, whether the iteration shows it."""
+        """Return whether the range has the key; with a limit, whether an iteration yields it."""
         if not isinstance(key, (str, bytes, bytearray, memoryview)):
             return False
         wanted = to_bytes(key)
@@ -241,7 +249,7 @@ class _View:
 
 
 class Keys(_View, KeysView[Any]):
-    """The live keys of a range, in order. A set, except that it is read from the store each time."""
+    """The live keys of a range, in order. Works like a set, but reads from the store on each use."""
 
     __slots__ = ("_range",)
     _kind = KEYS
@@ -255,7 +263,7 @@ class Keys(_View, KeysView[Any]):
 
 
 class Values(_View, ValuesView[Any]):
-    """The values of the live keys of a range, in the order of the keys."""
+    """The values of the live keys of a range, in key order."""
 
     __slots__ = ("_range",)
     _kind = VALUES
@@ -269,7 +277,7 @@ class Values(_View, ValuesView[Any]):
 
 
 class Items(_View, ItemsView[Any, Any]):
-    """Pairs of live keys and their values, in the order of the keys."""
+    """The live ``(key, value)`` pairs of a range, in key order."""
 
     __slots__ = ("_range",)
     _kind = ITEMS

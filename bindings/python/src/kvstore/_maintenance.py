@@ -1,4 +1,4 @@
-"""The methods of a store on its file: its limit, copies, checks, checkpoints; and its statistics.
+"""The methods of a store on its file: size limit, copies, checks, checkpoints and statistics.
 
 Mixed into Store. Must not read or write keys.
 """
@@ -15,7 +15,7 @@ from kvstore._native import NULL, ffi, lib
 from kvstore._options import choice, count
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-#: Called with how much there remains to be copied, or was, and with the total.
+#: Called with the remaining (backup) or finished (copy) amount, and the total.
 Progress = Callable[[int, int], Any]
 
 _MAX_INT = 0x7FFFFFFF
@@ -35,28 +35,31 @@ POLICIES = {
 
 
 class Limit(NamedTuple):
-    """How much a store may take."""
+    """The size limit of a store."""
 
-    #: What the data may take in the file, in bytes; 0: as much as it wants.
+    #: The maximum size of the data in the file, in bytes; 0: no limit.
     max_bytes: int
-    #: What makes room: "none", "soonest" or "oldest".
+    #: Which keys are evicted when the limit is reached: "none", "soonest" or "oldest". See
+    #: :meth:`Store.limit`.
     policy: str
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint did."""
+    """The result of a checkpoint."""
 
-    #: Frames in the write-ahead log.
+    #: The number of frames in the WAL.
     frames: int
-    #: How many of them are in the file now.
+    #: How many of these frames are copied into the database file.
     checkpointed: int
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What a store has done, in all threads of this process, since it was opened or ``stats_reset`` was called.
+    """Counters of a store, over all threads of this process, since it was opened or ``stats_reset``
+    was called.
 
-    ``hits / (hits + misses)`` says how well a cache does.
+    ``hits / (hits + misses)`` is the hit rate of a cache. ``db_pages``, ``wal_frames`` and
+    ``size_bytes`` are current values: ``stats_reset`` does not change them.
     """
 
     #: Keys written.
@@ -65,7 +68,7 @@ class Stats:
     gets: int
     #: Keys deleted.
     deletes: int
-    #: Iterators made.
+    #: Iterators created.
     iterations: int
     #: Calls that failed. A missing key is not a failure.
     errors: int
@@ -77,29 +80,29 @@ class Stats:
     wal_commits: int
     #: Checkpoints run, automatic ones included.
     checkpoints: int
-    #: Gets, ``in`` and ttl calls that met an expired key.
+    #: ``get``, ``in`` and ``ttl`` calls that found an expired key.
     ttl_expired: int
     #: Keys removed by purges.
     ttl_purged: int
-    #: Pages of the database now; not reset.
+    #: Pages of the database file.
     db_pages: int
-    #: Frames in the write-ahead log after this thread's last commit or checkpoint; not reset.
+    #: Frames in the WAL after this thread's last commit or checkpoint.
     wal_frames: int
-    #: Gets (of several keys, each) and ``in`` that found no live key.
+    #: Keys that ``get``, ``get_many`` or ``in`` did not find.
     misses: int
-    #: Keys that were removed alive to make room (:meth:`Store.limit`).
+    #: Live keys evicted to stay below the size limit (:meth:`Store.limit`).
     evicted: int
-    #: What the data takes in the file now, in bytes: its pages less the free ones; not reset.
+    #: The size of the data in the file, in bytes: its pages without the free ones.
     size_bytes: int
 
     @property
     def hits(self) -> int:
-        """Gets (of several keys, each) that found a live key: the same as ``gets``."""
+        """Keys that ``get`` and ``get_many`` found; the same as ``gets``."""
         return self.gets
 
 
 def _python_name(field: str) -> str:
-    """nTtlExpired: ttl_expired."""
+    """Return the Python name of a C field: nTtlExpired becomes ttl_expired."""
     return "".join("_" + c.lower() if c.isupper() else c for c in field[1:]).lstrip("_")
 
 
@@ -109,15 +112,23 @@ class MaintenanceMethods(Handle):
     __slots__ = ()
 
     def backup(self, path: Path, progress: Optional[Progress] = None) -> None:
-        """Copies everything that is committed to a new file, while others go on reading and writing; the
-        copy is the state of one moment. ``path`` must not exist, and appears when the copy is whole.
+        """Copy everything that is committed to a new file, as the state of one moment.
 
-        ``progress(remaining, total)`` is called now and then with numbers of pages. An exception in it
-        stops the backup and comes out here; no file is left then.
+        Other threads and processes go on reading and writing.
+
+        Args:
+            path: The new file. It must not exist, and appears when the copy is complete.
+            progress: Called repeatedly as ``progress(remaining, total)``, in pages. It must not use
+                the store. An exception it raises stops the backup and is raised here; no file is
+                left.
+
+        Raises:
+            StoreIOError: If the file exists or cannot be written.
+            FullError: If the disk is full.
         """
         name = os.fsencode(path)
         if b"\0" in name:
-            raise ValueError("a path cannot have a NUL in it")
+            raise ValueError("path contains a NUL character: give a path without one")
         shared = self._shared
         kv = shared.handle()
         if progress is None:
@@ -130,15 +141,18 @@ class MaintenanceMethods(Handle):
         shared.check(rc)
 
     def copy_to(self, other: MaintenanceMethods, progress: Optional[Progress] = None) -> None:
-        """Copies all live keys of all families into another store, with their TTLs and write times, and the
-        families' settings; others go on reading and writing here meanwhile. It is the state of one moment, in one
-        transaction of the other store: after a failure nothing was copied, and it may be run again.
+        """Copy all live keys of all families to another store.
 
-        Families that the other store does not have are made; one that it has must have no keys. The limit
-        (:meth:`limit`) is copied if the other store has none and no key at all.
+        TTLs, write times and the settings of families are copied too. The copy is the state of one
+        moment, written in one transaction of the other store: after a failure nothing was copied,
+        and the call can be repeated. This store can be read and written meanwhile.
 
-        ``progress(done, total)`` is called now and then with numbers of keys. An exception in it stops the copy and
-        comes out here. A store in memory that is copied, or copied to, must not be used in it.
+        Args:
+            other: The target. Missing families are created; existing ones must have no keys. The
+                size limit (:meth:`limit`) is copied if ``other`` has none and no keys.
+            progress: Called repeatedly as ``progress(done, total)``, in keys. An exception it
+                raises stops the copy and is raised here. It must not use a store in memory that
+                takes part in the copy.
 
         >>> db, other = kvstore.open(":memory:"), kvstore.open(":memory:")
         >>> db["a", 60] = b"1"
@@ -147,7 +161,7 @@ class MaintenanceMethods(Handle):
         b'1'
         """
         if not isinstance(other, MaintenanceMethods):
-            raise TypeError(f"a store is copied to a Store, not to {type(other).__name__}")
+            raise TypeError(f"other must be a kvstore.Store, not {type(other).__name__}")
         shared = self._shared
         kv, to = shared.handle(), other._shared.handle()
         if progress is None:
@@ -161,21 +175,38 @@ class MaintenanceMethods(Handle):
         other._shared.changed()
 
     def checkpoint(self, mode: str = "passive") -> Checkpoint:
-        """Writes the write-ahead log into the file. ``mode``: "passive" as much as is possible without
-        waiting, "full" waits for writers, "restart" for readers, too, "truncate" cuts the log to zero
-        bytes. BusyError if others stand in the way, or a transaction is open."""
+        """Copy the WAL into the database file.
+
+        Args:
+            mode: "passive": as much as possible without waiting. "full": waits for writers.
+                "restart": also waits for readers, so that the WAL starts over. "truncate": as
+                "restart", and truncates the WAL to zero bytes.
+
+        Raises:
+            BusyError: If another connection prevents it for longer than ``busy_timeout``, or a
+                transaction is open.
+            ValueError: For another mode.
+        """
         frames, done = ffi.new("int *"), ffi.new("int *")
         number = choice(mode, _CHECKPOINTS, "mode")
         self._shared.check(lib.kvstore_checkpoint(self._shared.handle(), number, frames, done))
         return Checkpoint(int(frames[0]), int(done[0]))
 
     def vacuum(self, pages: int = 0) -> None:
-        """Gives free pages back to the file system: at most ``pages``, or all with 0."""
+        """Return free pages of the file to the file system.
+
+        Args:
+            pages: The maximum number of pages; 0: all.
+        """
         number = min(count(pages, "pages"), _MAX_INT)
         self._shared.check(lib.kvstore_incremental_vacuum(self._shared.handle(), number))
 
     def integrity_check(self) -> None:
-        """Checks the whole file, on one snapshot. CorruptError names the first disagreement."""
+        """Check the whole file, on one snapshot.
+
+        Raises:
+            CorruptError: If the file is damaged; the message names the first problem.
+        """
         shared = self._shared
         message = ffi.new("char **")
         rc = lib.kvstore_integrity_check(shared.handle(), message)
@@ -187,13 +218,20 @@ class MaintenanceMethods(Handle):
         shared.check(rc)
 
     def repair(self) -> int:
-        """Makes the indexes, the large values, the views and the catalogue agree with the data rows again, in
-        one transaction, after which :meth:`integrity_check` finds nothing. Returns how many rows, entries and
-        tables were added, removed or changed.
+        """Rebuild the indexes, large values, views and catalogue from the data rows, in one
+        transaction.
 
-        Every key that could be read is kept as it was; one whose value is lost is removed. (``kvstore repair`` names
-        what it removes, and opens a store whose catalogue is gone, too.) CorruptError if
-        SQLite's own check fails, BusyError while a transaction is open: nothing is changed then.
+        Afterwards :meth:`integrity_check` succeeds. Every readable key is kept; a key whose value
+        is lost is removed. The command ``kvstore repair`` lists what it removes, and also opens a
+        store whose catalogue is missing.
+
+        Returns:
+            The number of rows, index entries and tables that were added, removed or changed.
+
+        Raises:
+            CorruptError: If SQLite's own check fails. Nothing is changed; use
+                :func:`kvstore.recover`.
+            BusyError: If a transaction is open. Nothing is changed.
         """
         fixed = ffi.new("int64_t *")
         self._shared.check(lib.kvstore_repair(self._shared.handle(), fixed))
@@ -201,17 +239,25 @@ class MaintenanceMethods(Handle):
         return int(fixed[0])
 
     def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
-        """Sets how much the data may take in the file, in bytes, and which keys make room; None or 0: no limit.
-        It is kept in the file, and every store and process obeys it. :meth:`get_limit` tells it.
+        """Set the size limit of the store, and which keys are evicted to stay below it.
 
-        ``policy``: None leaves it as it is ("none" in a store without a limit). "none": no key makes room; a write
-        that would pass the limit raises FullError. "soonest": expired keys, then those that would expire soonest;
-        keys without a TTL stay. "oldest": expired keys, then those that were written longest ago; it switches write
-        tracking on for every family. Keys that a write itself has put never make room for it, and what only removes
-        is never refused.
+        The limit is stored in the file and applies to every process. A write never evicts the keys
+        it has itself written, and calls that only remove keys are never refused. Read the limit
+        with :meth:`get_limit`.
 
-        ValueError for a limit of less than 32 pages (131072 bytes with pages of 4096), FullError if the data takes
-        more and may not be removed: nothing is changed then.
+        Args:
+            max_bytes: The maximum size of the data in the file; at least 32 pages (131,072 bytes
+                with pages of 4,096). None or 0: no limit.
+            policy: "none": evict nothing; a write that would exceed the limit raises FullError.
+                "soonest": evict expired keys, then keys by expiry time, earliest first; keys
+                without a TTL stay. "oldest": evict expired keys, then keys by write time, oldest
+                first; this turns on write tracking in every family. None: keep the current policy
+                ("none" if there was no limit).
+
+        Raises:
+            ValueError: For a limit below 32 pages or another policy.
+            FullError: If the data is larger than the limit and may not be evicted. Nothing is
+                changed.
 
         >>> db = kvstore.open(":memory:")
         >>> db.limit(4_000_000, "soonest")
@@ -228,14 +274,14 @@ class MaintenanceMethods(Handle):
         shared.changed()
 
     def get_limit(self) -> Limit:
-        """What the data may take in the file (``max_bytes``; 0: as much as it wants), and what makes room."""
+        """Return the size limit in bytes (0: none) and the eviction policy."""
         max_bytes, policy = ffi.new("int64_t *"), ffi.new("int *")
         self._shared.check(lib.kvstore_get_limit(self._shared.handle(), max_bytes, policy))
         names = {number: name for name, number in POLICIES.items()}
         return Limit(int(max_bytes[0]), names[int(policy[0])])
 
     def stats(self) -> Stats:
-        """What this store has done since it was opened or :meth:`stats_reset` was called.
+        """Return the counters of this store, over all threads of this process.
 
         >>> db = kvstore.open(":memory:")
         >>> db["a"] = b"1"
@@ -247,18 +293,18 @@ class MaintenanceMethods(Handle):
         return Stats(**{_python_name(name): number for name, number in shared.connections.stats(shared.handle()).items()})
 
     def stats_reset(self) -> None:
-        """Sets the counters to zero."""
+        """Set the counters to zero."""
         shared = self._shared
         shared.handle()
         shared.connections.stats_reset()
 
     def sync(self) -> None:
-        """Makes every commit so far survive a power cut. Never ends an open transaction."""
+        """Make every commit so far durable against a power cut. Does not end an open transaction."""
         self._shared.check(lib.kvstore_sync(self._shared.handle()))
 
 
 class _ProgressCall:
-    """The progress function of a backup or copy, and what it raised."""
+    """The progress function of a backup or copy, and the exception it raised."""
 
     __slots__ = ("error", "progress")
 
@@ -271,12 +317,12 @@ class _ProgressCall:
             try:
                 raise self.error
             finally:
-                self.error = None  # no cycle through the traceback
+                self.error = None  # avoid a reference cycle through the traceback
 
     def __call__(self, part: int, total: int) -> int:
         try:
             self.progress(part, total)
-        except BaseException as e:  # it goes on in reraise()
+        except BaseException as e:  # raised again in reraise()
             self.error = e
             return 1
         return 0

@@ -1,7 +1,4 @@
-"""The methods of a family on many keys at once.
-
-Mixed into Family. Ranges of keys are in _ranges.
-"""
+"""The methods of a family on many keys. Mixed into Family. Ranges of keys are in _ranges."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from kvstore._native import Data, K, V, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment
 from kvstore._transaction import in_one_transaction
 
-#: Keys as they were given.
+#: The type of keys as the caller passed them.
 G = TypeVar("G", bound="Data")
 
 _unpack = ffi.unpack
-#: As many keys are read at once by get_many.
+#: The number of keys that get_many reads in one call.
 _MANY = 4096
 
 
@@ -32,10 +29,15 @@ class ManyMethods(Handle, Generic[K, V]):
         def delete(self, key: Data) -> bool: ...
 
     def get_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """The values of those of ``keys`` that are there, by the keys as they were given (bytes-like ones as
-        bytes).
+        """Return the values of the keys that exist.
 
-        All are read from one snapshot, as long as there are at most 4096 of them.
+        Up to 4,096 keys are read from one snapshot.
+
+        Args:
+            keys: An iterable of str or bytes-like keys.
+
+        Returns:
+            A dict from the keys as they were given (bytes-like ones as bytes) to the values.
         """
         wanted = several(keys, "get_many")
         found: dict[Any, Any] = {}
@@ -67,8 +69,17 @@ class ManyMethods(Handle, Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """Writes all pairs of key and value (or of a mapping) in one transaction: all, or on a failure
-        nothing. Returns how many. Inside an open transaction they are part of it."""
+        """Write all pairs in one transaction: all or nothing. In an open transaction, they become
+        part of it.
+
+        Args:
+            items: A mapping, or an iterable of ``(key, value)`` pairs.
+            ttl: The TTL of all keys; see :meth:`Family.put`.
+            expires_at: The expiry time of all keys, instead of ``ttl``.
+
+        Returns:
+            The number of pairs.
+        """
         with Batch(self) as batch:
             expire_ms = self._expire_ms(ttl, expires_at)
             for pair in _pairs(items):
@@ -82,11 +93,11 @@ class ManyMethods(Handle, Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """The same as :meth:`put_many`."""
+        """Write all pairs in one transaction. An alias of :meth:`put_many`."""
         return self.put_many(items, ttl, expires_at)
 
     def delete_many(self, keys: Iterable[Data]) -> int:
-        """Deletes keys in one transaction. Returns how many were there."""
+        """Delete keys in one transaction, and return how many existed."""
         doomed = [to_bytes(key) for key in several(keys, "delete_many")]
         lengths, deleted = ffi.new("int[]", [len(key) for key in doomed]), ffi.new("int64_t *")
         rc = lib.kvpy_delete_many(self._cf, len(doomed), b"".join(doomed), lengths, deleted)
@@ -96,7 +107,9 @@ class ManyMethods(Handle, Generic[K, V]):
         return int(deleted[0])
 
     def pop_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Deletes keys in one transaction and returns the values of those that were there, as get_many does."""
+        """Delete keys in one transaction, and return the values of those that existed, as
+        :meth:`get_many` does.
+        """
         wanted = several(keys, "pop_many")
 
         def pop() -> dict[Any, V]:
@@ -108,7 +121,7 @@ class ManyMethods(Handle, Generic[K, V]):
         return in_one_transaction(self._shared, pop)
 
     def batch(self) -> Batch:
-        """Writes to be committed together: see :class:`Batch`.
+        """Return a batch of writes that are committed together. See :class:`Batch`.
 
         >>> db = kvstore.open(":memory:")
         >>> with db.batch() as batch:
@@ -122,23 +135,25 @@ def _pairs(items: Any) -> Iterable[Any]:
     if isinstance(items, Mapping):
         return items.items()
     if isinstance(items, (str, bytes)) or not hasattr(items, "__iter__"):
-        raise TypeError(f"pairs of key and value are needed, or a mapping, not {type(items).__name__}")
+        raise TypeError(f"items must be a mapping or an iterable of (key, value) pairs, not {type(items).__name__}")
     found: Iterable[Any] = items
     return found
 
 
 def _pair(pair: Any, before: Batch) -> Any:
-    """What is no tuple of two as one, if it can be. The texts do not show it: keys may be secrets."""
+    """Return an item that is not a 2-tuple as one, if possible. Messages omit its content: keys may
+    be secrets.
+    """
     if isinstance(pair, (str, bytes)) or not hasattr(pair, "__iter__"):
-        raise TypeError(f"pairs of key and value are needed; item {len(before)} is {type(pair).__name__}")
+        raise TypeError(f"item {len(before)} must be a (key, value) pair, not {type(pair).__name__}")
     both = tuple(pair)
     if len(both) != 2:
-        raise ValueError(f"pairs of key and value are needed; item {len(before)} has {len(both)} elements")
+        raise ValueError(f"item {len(before)} must be a (key, value) pair, but has {len(both)} elements")
     return both
 
 
 def several(keys: Iterable[Any], what: str) -> list[Any]:
-    """Keys as they were given, but bytes-like ones as bytes; text alone is no iterable of keys."""
+    """Return keys as they were given, but bytes-like ones as bytes. Reject a single str or bytes."""
     if isinstance(keys, (str, bytes)):
-        raise TypeError(f"{what} takes an iterable of keys, not one key")
+        raise TypeError(f"keys of {what}() must be an iterable of keys, not one key: give a list")
     return [key if isinstance(key, (str, bytes)) else to_bytes(key) for key in keys]

@@ -1,9 +1,9 @@
-"""memoize: results of a function, kept in a store.
+"""memoize: cache the results of a function in a store.
 
-A result is under ``module.qualname:=digest``, where the digest is of the arguments. Whoever computes one
-holds a lease, the key ``module.qualname:~digest``, with a TTL; others wait for it to go. How long the
-computation took is under ``module.qualname:+digest``, if early recomputation needs it. Of families, it uses public methods
-only (and no codec).
+A result is stored under ``module.qualname:=digest``, where the digest is that of the arguments. A
+caller that computes a result holds a lease: the key ``module.qualname:~digest``, with a TTL. Other
+callers wait until that key is removed. For early recomputation, ``module.qualname:+digest`` stores
+how long the computation took. Only public methods of families are used, without a codec.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", covariant=True)
 
     class Memoized(Protocol[P, R]):
-        """A function whose results are kept."""
+        """A function whose results are cached."""
 
         __wrapped__: Callable[..., Any]
 
@@ -58,22 +58,22 @@ if TYPE_CHECKING:
 
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
-#: After a recomputation in the background that failed, in seconds.
+#: Seconds until a background recomputation is tried again after it failed.
 _NEXT_TRY = 1.0
 
-#: Told whenever a computation of this process has ended.
+#: Woken whenever a computation of this process ends.
 _ended = Waiters()
-#: For the counts of hits and misses.
+#: Held to count hits and misses.
 _counting = threading.Lock()
-#: What this thread is computing.
+#: The leases of this thread.
 _mine = threading.local()
-#: What threads of this process are recomputing in the background.
+#: The results that this process recomputes in the background.
 _refreshing: set[tuple[int, bytes]] = set()
 
 
 def _after_fork() -> None:
     global _counting
-    _counting = threading.Lock()  # a thread that the child does not have may have had it
+    _counting = threading.Lock()  # it may be held by a thread that does not exist in the child
     _refreshing.clear()
 
 
@@ -82,11 +82,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class CacheInfo(NamedTuple):
-    """How a memoized function fared."""
+    """Statistics of a memoized function."""
 
-    #: Calls of this process that found a result.
+    #: Calls in this process that found a result.
     hits: int
-    #: Calls of this process that computed one.
+    #: Calls in this process that computed a result.
     misses: int
     #: Results in the store, of all processes.
     currsize: int
@@ -104,40 +104,52 @@ def memoize(
     early: float = 0.0,
     stale: Duration = 0.0,
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """A decorator that keeps the results of a function in a store or family, by its arguments.
+    """Return a decorator that caches the results of a function in a store or family.
 
-    A result is computed by one caller at a time, over all threads and processes that use the file:
-    the others wait for it. If the one that computes dies, another begins when its ``lease`` is over, so
-    a lease must be longer than a computation takes: a result that comes later is returned but not
-    kept. An exception is not kept. A call that the function makes of itself with the same arguments
-    is computed.
+    One caller at a time computes a result, over all threads and processes that use the file; other
+    callers wait for it. If the computing process dies, another caller starts when the ``lease`` is
+    over. A lease must therefore be longer than a computation: a later result is returned but not
+    stored. Exceptions are not stored. If the function calls itself with the same arguments, that
+    call is computed directly.
 
-    - ``ttl``: how long results live; None: the family's default TTL, or for ever.
-    - ``name``: what the keys begin with; by default the module and qualified name of the function. What has none
-      of its own (a lambda, a partial) needs it: all lambdas of a module would share their results. So does a function of
-      a script: the module of every script is ``__main__``, and two that each have an ``f`` share its results.
-    - ``typed``: whether equal arguments of different types (1, 1.0 and True) have results of their own.
-    - ``ignore``: names of parameters that make no difference, such as "self".
-    - ``serializer``: an object with ``dumps`` and ``loads``, such as pickle, json or marshal. With
-      pickle, whoever can write to the file can run code in this process.
-    - ``early``: recompute now and then before a result ends, so that it is never missing: at each hit with a
-      probability that grows towards the end, and with the time that the computation took. 1.0 is the optimum
-      of the source, more is earlier; 0: never. (XFetch: Vattani, Chierichetti, Lowenstein, "Optimal
-      Probabilistic Cache Stampede Prevention", PVLDB 8(8), 2015.)
-    - ``stale``: for so long after its ``ttl`` a result is still returned, and recomputed meanwhile
-      (stale-while-revalidate, as in RFC 5861).
+    Args:
+        store: A :class:`Store` or :class:`Family`. Its codec is not used.
+        ttl: How long a result is stored, in seconds or as a ``timedelta``; None: the default TTL of
+            the family, or no TTL.
+        name: The prefix of the keys; by default the module and qualified name of the function.
+            Required for functions without a name of their own (a lambda, a partial). Also give one
+            in scripts: the module of every script is ``__main__``, so functions of the same name
+            would share results.
+        typed: Whether equal arguments of different types (1, 1.0 and True) have separate results.
+        ignore: Names of parameters that do not affect the result, such as "self".
+        serializer: An object with ``dumps`` and ``loads``, such as pickle, json or marshal. With
+            pickle, anyone who can write to the file can run code in this process.
+        lease: The longest time a computation may take, in seconds or as a ``timedelta``.
+        early: Recompute a result before it expires, so that callers do not have to wait. Each hit
+            does so with a probability that grows towards the expiry and with the duration of the
+            computation. 1.0 is the optimum of the XFetch algorithm, larger values recompute
+            earlier, 0 never. (Vattani, Chierichetti, Lowenstein: "Optimal Probabilistic Cache
+            Stampede Prevention", PVLDB 8(8), 2015.)
+        stale: How long after its ``ttl`` a result is still returned while it is recomputed, in
+            seconds or as a ``timedelta`` (stale-while-revalidate, RFC 5861).
 
-    Both need a ``ttl``, and recompute in a thread, while callers go on with the result that is there; one
-    thread at a time for a result, over all processes. An exception there goes to threading.excepthook; the
-    result stays until it ends, and a second later another hit tries again.
+    ``early`` and ``stale`` need a ``ttl``. They recompute in a background thread while callers get
+    the existing result; one thread per result, over all processes. An exception in that thread goes
+    to ``threading.excepthook``; the existing result stays until it expires, and a hit at least a
+    second later tries again.
 
-    How arguments are passed, by place, name or default, makes no difference. Numbers, text, bytes, None
-    and containers of them are told apart by value; other objects by their pickle, so they must have
-    one, and the same one in each process.
+    Passing an argument by position, by name or by default makes no difference. Numbers, str, bytes,
+    None and containers of these are compared by value. Other objects are compared by their pickle,
+    which must be the same in every process.
 
-    The decorated function has ``cache_clear()`` (forgets all results, and returns how many there
-    were), ``cache_info()``, ``cache_key(*args)`` (where the result is kept) and ``__wrapped__``. Of a method
-    they are got from the object: ``thing.method.cache_key(5)``.
+    The decorated function has ``cache_clear()`` (removes all results and returns their number),
+    ``cache_info()``, ``cache_key(*args)`` (the key of a result) and ``__wrapped__``. For a method,
+    use them on the bound method: ``thing.method.cache_key(5)``.
+
+    Raises:
+        TypeError: If ``store`` or the function is not supported (async functions and generators are
+            not).
+        ValueError: For an invalid time, or ``early`` or ``stale`` without ``ttl``.
 
     >>> db = kvstore.open(":memory:")
     >>> @kvstore.memoize(db, ttl=60)
@@ -150,32 +162,33 @@ def memoize(
     """
     if not isinstance(store, Family):
         kind = type(store)
-        raise TypeError(f"memoize needs a kvstore.Store or kvstore.Family, not {kind.__module__}.{kind.__qualname__}")
-    if duration_ms(lease, "a lease") == 0:
-        raise ValueError("a lease must be positive")
+        raise TypeError(f"store must be a kvstore.Store or kvstore.Family, not {kind.__module__}.{kind.__qualname__}")
+    if duration_ms(lease, "lease") == 0:
+        raise ValueError("lease must be positive: give the longest time a computation may take")
     if ttl is not None:
-        ttl_ms(ttl)  # a bad one is told here, not at the first result
+        ttl_ms(ttl)  # checks it now and not at the first result
     if isinstance(early, bool) or not isinstance(early, (int, float)):
         raise TypeError(f"early must be a number, not {type(early).__name__}")
     if not 0 <= early < math.inf:
-        raise ValueError(f"early cannot be {early}: 0 is never, 1 the optimum")
+        raise ValueError(f"early must be 0 or more and finite, not {early}: 0 turns it off, 1.0 is the optimum")
     times = _Times(float(early), duration_ms(stale, "stale") / 1000, ttl)
     ignored = frozenset((ignore,) if isinstance(ignore, str) else ignore)
-    plain = store._plain()  # results are the serializer's, and not the codec's
+    plain = store._plain()  # results are encoded by the serializer
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         if asyncio.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
-                "memoize cannot keep what an async function gives: memoize a function without async, and call it by "
-                "asyncio.to_thread; or use get and put of kvstore.aio"
+                "memoize does not support async functions: memoize a plain function and call it with "
+                "asyncio.to_thread(), or "
+                "use get() and put() of kvstore.aio"
             )
         if inspect.isgeneratorfunction(function):
-            raise TypeError("memoize cannot keep what a generator gives, for it is gone when used: return a list")
+            raise TypeError("memoize does not support generators, which can be read only once: return a list")
         if not callable(function):
-            raise TypeError(f"memoize decorates a function, not {type(function).__name__}")
+            raise TypeError(f"memoize decorates a callable, not {type(function).__name__}")
         if name is None and getattr(function, "__name__", "<lambda>") == "<lambda>":
             kind = "a lambda" if hasattr(function, "__name__") else f"a {type(function).__name__} object"
-            raise TypeError(f"{kind} has no name of its own, which its results are kept under: give memoize a name='...'")
+            raise TypeError(f"{kind} has no name of its own to store results under: give memoize a name='...'")
         made: Memoized[P, R] = _memoized(function, plain, times, name, typed, ignored, serializer, lease)
         return made
 
@@ -183,7 +196,7 @@ def memoize(
 
 
 class _Times:
-    """How long results are kept, and when they are recomputed before they are gone."""
+    """How long results are stored, and when they are recomputed."""
 
     __slots__ = ("early", "kept", "stale")
 
@@ -194,7 +207,7 @@ class _Times:
         self.kept = ttl
         if self.refreshes:
             if ttl is None or ttl == FOREVER:
-                raise ValueError("early and stale need a ttl: results that do not end are not recomputed")
+                raise ValueError("early= and stale= need ttl=: results without a TTL are never recomputed")
             self.kept = ttl_ms(ttl) / 1000 + stale
 
     @property
@@ -202,7 +215,7 @@ class _Times:
         return self.early > 0 or self.stale > 0
 
     def is_due(self, left: Optional[float], took: Callable[[], float]) -> bool:
-        """Whether a hit on a result that is kept for ``left`` seconds more should recompute it."""
+        """Return whether a hit on a result with ``left`` seconds in the store should recompute it."""
         if left is None:
             return False
         fresh = left - self.stale
@@ -225,7 +238,7 @@ def _memoized(
     signature = inspect.signature(function)
     unknown = ignored - set(signature.parameters)
     if unknown:
-        raise ValueError(f"{function!r} has no parameter {', '.join(sorted(unknown))}")
+        raise ValueError(f"ignore names parameters that {function!r} does not have: {', '.join(sorted(unknown))}")
     counts = {"hits": 0, "misses": 0}
 
     def count(what: str) -> None:
@@ -242,7 +255,7 @@ def _memoized(
         return prefix + b"=" + digest(args, kwargs)
 
     def find(key: bytes) -> Any:
-        """A list of the result, or an empty one; and how many seconds it is kept, if that matters."""
+        """Return the result in a list, or an empty list, and its remaining seconds if they matter."""
         left = None
         if times.refreshes:
             kept, left = store.get_with_ttl(key) or (None, None)
@@ -251,19 +264,19 @@ def _memoized(
         if kept is not None:
             try:
                 return [serializer.loads(kept)], left
-            except Exception:  # noqa: BLE001 # another version's, or damaged: compute it anew
+            except Exception:  # noqa: BLE001 # unreadable, e.g. of another version: recompute
                 store.compare_and_delete(key, kept)
         return [], None
 
     def took(arguments: bytes) -> float:
-        """How many seconds it took to compute a result."""
+        """Return how many seconds the computation of a result took."""
         try:
             return float(store.get(prefix + b"+" + arguments, b"0"))
         except ValueError:
             return 0.0
 
     def compute(arguments: bytes, token: bytes, args: Any, kwargs: Any) -> Any:
-        """To be called by who has the lease."""
+        """Compute and store a result. The caller must hold the lease."""
         began = time.perf_counter()
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
@@ -271,7 +284,8 @@ def _memoized(
         data = serializer.dumps(result)
 
         def keep() -> None:
-            # Whoever has lost the lease (it took too long, or the results were cleared) keeps nothing.
+            # If the lease was lost (the computation took too long, or the cache was cleared),
+            # nothing is stored.
             if store.get(lease_key) == token:
                 if times.early:
                     store.put(prefix + b"+" + arguments, repr(seconds), times.kept)
@@ -281,21 +295,21 @@ def _memoized(
         return result
 
     class Leased:
-        """What is done under a lease, which ends with it."""
+        """A block that holds a lease and releases it at the end."""
 
         def __init__(self, lease_key: bytes, token: bytes) -> None:
             self.lease_key = lease_key
             self.token = token
             self.mine = _mine.__dict__.setdefault("leases", set())
-            #: The lease may be this one's.
+            #: Whether this object may hold the lease.
             self.taken = False
 
         def __enter__(self) -> Leased:
             return self
 
         def take(self) -> bool:
-            """Takes the lease; says whether nobody else has it."""
-            self.taken = True  # before: an interrupt may come after it was taken
+            """Try to take the lease, and return whether it was free."""
+            self.taken = True  # set before add(): an interrupt may follow it
             try:
                 self.taken = store.add(self.lease_key, self.token, lease)
             except Error:
@@ -313,7 +327,7 @@ def _memoized(
             __exit__ = leave
 
         def _ending(self) -> None:
-            """Nothing that _leave and _abandon need to be told."""
+            """Return None: _leave and _abandon need no information."""
 
         def _leave(self, ending: None, kind: Any, error: Any, traceback: Any) -> None:
             if not self.taken:
@@ -323,7 +337,7 @@ def _memoized(
                 store.compare_and_delete(self.lease_key, self.token)
                 self.taken = False
             except Error:
-                self.taken = False  # it is not tried again: it ends by its time
+                self.taken = False  # not retried: the lease ends by its TTL
                 raise
             finally:
                 _ended.wake()
@@ -332,10 +346,10 @@ def _memoized(
             try:
                 self._leave(None, None, None, None)
             except Error:
-                pass  # another exception comes out
+                pass  # another exception is raised
 
     def refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
-        """In a thread: computes a result anew, unless somebody else does."""
+        """Recompute a result in a background thread, unless another one does."""
         key, lease_key, token = prefix + b"=" + arguments, prefix + b"~" + arguments, uuid.uuid4().bytes
         try:
             known = store.get_with_ttl(key)
@@ -344,12 +358,13 @@ def _memoized(
                     return
                 now = store.get_with_ttl(key)
                 if now is None or now[0] != known[0] or (now[1] or 0) > (known[1] or 0):
-                    return  # somebody else has just done it
+                    return  # another caller has just recomputed it
                 count("misses")
                 try:
                     compute(arguments, token, args, kwargs)
                 except BaseException:
-                    # The lease stays a little, under a token that nobody has: not each hit is to try.
+                    # Keep the lease for a moment, under a token that no caller has, so that not
+                    # every hit tries again.
                     store.compare_and_swap(lease_key, token, b"failed", _NEXT_TRY)
                     raise
         except BusyError:
@@ -374,7 +389,7 @@ def _memoized(
                 threading.Thread(target=refresh, args=(arguments, args, kwargs), name="kvstore-memoize", daemon=True).start()
         except BaseException as e:
             _refreshing.discard(this)
-            if not isinstance(e, RuntimeError):  # no more threads: the result that is there is returned
+            if not isinstance(e, RuntimeError):  # no thread can be started: the existing result is returned
                 raise
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -393,7 +408,7 @@ def _memoized(
                 return function(*args, **kwargs)
             with Leased(lease_key, token) as leased:
                 if leased.take():
-                    found, left = find(key)  # it may have come while the lease was taken
+                    found, left = find(key)  # it may have been stored while the lease was taken
                     if found:
                         count("hits")
                         return found[0]
@@ -403,8 +418,8 @@ def _memoized(
             wait = min(wait * 2, _LONGEST_WAIT)
 
     def cache_clear() -> int:
-        """Forgets all results of the function, also those that are being computed."""
-        store.delete_range(prefix=prefix + b"~")  # first: what is kept after this, has begun after it
+        """Remove all results of the function, including those being computed; return their number."""
+        store.delete_range(prefix=prefix + b"~")  # first: computations that began before this store nothing
         cleared = store.delete_range(prefix=prefix + b"=")
         store.delete_range(prefix=prefix + b"+")
         return cleared
@@ -417,7 +432,9 @@ def _memoized(
 
 
 class _Function:
-    """What memoize makes of a function. Unlike an attribute of a function, its cache_key can be a method's."""
+    """A memoized function. A class, and not a function attribute, so that ``cache_key`` works on
+    bound methods.
+    """
 
     def __init__(self, function: Any, call: Any, cache_key: Any, cache_clear: Any, cache_info: Any) -> None:
         functools.update_wrapper(self, function)
@@ -436,11 +453,11 @@ class _Function:
         return f"<memoized {self.__wrapped__!r}>"  # type: ignore[attr-defined]
 
     def __reduce__(self) -> str:
-        return self.__qualname__  # type: ignore[attr-defined, no-any-return] # as functions are pickled
+        return self.__qualname__  # type: ignore[attr-defined, no-any-return] # pickled by name, like functions
 
 
 class _Method:
-    """The same, bound to its object; what is not here is the function's."""
+    """A memoized function bound to an object. Other attributes are those of the function."""
 
     __slots__ = ("__func__", "__self__")
 
@@ -471,11 +488,11 @@ class _Method:
         return f"<memoized {self.__wrapped__!r}>"
 
     def __reduce__(self) -> Any:
-        return getattr, (self.__self__, self.__func__.__name__)  # type: ignore[attr-defined] # as methods are
+        return getattr, (self.__self__, self.__func__.__name__)  # type: ignore[attr-defined] # pickled like methods
 
 
 def _canonical(value: Any, typed: bool) -> bytes:
-    """Bytes that are equal for equal values, in every process."""
+    """Return bytes that are equal for equal values, in every process."""
     kind = type(value)
     if value is None or value is Ellipsis:
         return _tagged(b"c", repr(value).encode())
@@ -496,7 +513,7 @@ def _canonical(value: Any, typed: bool) -> bytes:
     if kind is dict:
         pairs = sorted(_canonical(key, typed) + _canonical(part, typed) for key, part in value.items())
         return _tagged(b"d", b"".join(pairs))
-    # Without the memo, which tells equal parts from identical ones.
+    # Without the memo: with it, equal and identical parts would be pickled differently.
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, 4)
     pickler.fast = True

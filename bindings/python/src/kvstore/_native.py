@@ -1,8 +1,8 @@
-"""The native library as the rest of the package sees it. No other module imports ``_kvstore``
-(but ``_errors``, which this one is built on).
+"""The native library as the rest of the package uses it. Only this module and ``_errors``, which it
+builds on, import ``_kvstore``.
 
-Pointers of handles never leave the object that owns them, which sets its own to :data:`NULL` when it
-closes the handle: the library uses the memory of closed handles again some day.
+Pointers to handles never leave the object that owns them. It sets its own to :data:`NULL` when it
+closes the handle, because the library eventually reuses the memory of closed handles.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kvstore._errors import error_text, exception_for
 if TYPE_CHECKING:
     from typing_extensions import Buffer, TypeVar
 
-    #: What keys and values may be: text (kept as UTF-8) or anything bytes-like.
+    #: Types of keys and values: str (stored as UTF-8) or any bytes-like object.
     Data = Union[str, Buffer]
-    #: What a family gives back as keys, and what its values are.
+    #: The types of keys and values that a family returns.
     K = TypeVar("K", bound=Union[str, bytes], default=bytes)
     V = TypeVar("V", default=bytes)
-else:  # what has a name in every Python, for tools that look at annotations
+else:  # types that exist in every supported Python, for tools that read annotations
     from typing import TypeVar
 
     Data = Union[str, bytes, bytearray, memoryview]
@@ -36,14 +36,15 @@ lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
 
 _kvstore.complete(_kvstore)  # in each interpreter
-#: The iterator of rows.c.
+#: The iterator type of rows.c.
 Rows: Any = _kvstore.Rows
-#: The look-up of handles.c.
+#: The handle lookup of handles.c.
 Handles: Any = _kvstore.Handles
 #: The ``__exit__`` of blocks.c, for classes with ``_ending``, ``_leave`` and ``_abandon``.
 leave: Any = _kvstore.leave
-#: ``surely(function, *args)``: calls it, and again after an interrupt (Ctrl-C) in it, until it comes to its end. To be
-#: the first thing in an ``except``: no interrupt can come before it.
+#: ``surely(function, *args)``: call a function, and again after a KeyboardInterrupt, until it
+#: completes. It must be the first statement of an ``except`` block: no interrupt can be raised
+#: before it.
 surely: Any = _kvstore.surely
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
@@ -51,53 +52,65 @@ MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints
 
 
 def check(rc: int, kv: Any = NULL) -> None:
-    """Returns if a call succeeded, else raises the exception of its code.
+    """Raise the exception for a result code, unless it is success.
 
-    ``kv`` is the store handle the call was made on, or on a family or iterator of which; NULL if there
-    is none (yet).
+    ``kv`` is the store handle of the call (also for calls on its families and iterators), or NULL
+    if there is none.
     """
     if rc:
-        # What is not found needs no more text than its code's: another thread may have failed meanwhile.
+        # NOTFOUND needs no message of its own: another thread may have failed meanwhile.
         raise exception_for(rc, None if rc == _NOTFOUND else error_text(kv))
 
 
-def to_bytes(data: Data, what: str = "a key") -> bytes:
-    """A key or value as bytes: text as UTF-8, bytes as they are, other bytes-like objects copied.
+def to_bytes(data: Data, what: str = "key") -> bytes:
+    """Return a key or value as bytes: str as UTF-8, bytes unchanged, other bytes-like objects
+    copied.
 
-    The result is exactly a bytes, whose length is true: C is told it. ``what`` is what the error texts
-    call it. Raises TypeError for other types and for memory that is
-    not contiguous, ValueError for more than 2 GiB and for text that has no UTF-8 form.
+    The result is exactly of type bytes, so that its length, which C relies on, is correct.
+
+    Args:
+        data: str or bytes-like.
+        what: The name of the argument, for messages.
+
+    Raises:
+        TypeError: For another type, or for memory that is not contiguous.
+        ValueError: For more than 2 GiB, or for str that cannot be encoded as UTF-8.
     """
     if type(data) is bytes:
         result = data
     elif isinstance(data, str):
         try:
-            result = str.encode(data)  # not data.encode, which a subclass may have made: of what length?
-        except UnicodeEncodeError:  # its text has the data in it
-            raise ValueError(f"{what} has surrogates in it, which UTF-8 has not") from None
+            result = str.encode(data)  # not data.encode, which a subclass may override
+        except UnicodeEncodeError:  # the original message contains the data
+            raise ValueError(f"{what} contains surrogates and cannot be encoded as UTF-8: give bytes") from None
     else:
         try:
             view = memoryview(data)
         except TypeError:
-            hint = "; or open the store with a codec, such as kvstore.JSON" if what == "a value" else ""
+            hint = ": open the store or family with a codec, such as kvstore.JSON" if what == "value" else ""
             raise TypeError(f"{what} must be str or bytes-like, not {type(data).__name__}{hint}") from None
         if not view.c_contiguous:
-            raise TypeError(f"{what} must be contiguous in memory; this {type(data).__name__} is not")
+            raise TypeError(
+                f"{what} must be contiguous in memory, and this {type(data).__name__} is not: give bytes(...) "
+                "of it"
+            )
         result = view.tobytes()
     if len(result) > MAX_LENGTH:
-        raise ValueError(f"{what} of {len(result)} bytes is too long") from None
+        raise ValueError(f"{what} has {len(result)} bytes, more than 2 GiB") from None
     return result
 
 
 def refuse_long(key: bytes, value: bytes = b"") -> None:
-    """Raises what to_bytes does of more than 2 GiB: after an OverflowError of a call that was made, for speed, with bytes
-    that it has not looked at."""
+    """Raise what :func:`to_bytes` raises for more than 2 GiB.
+
+    Called after an OverflowError of a call that passed bytes unchecked, for speed.
+    """
     to_bytes(key)
-    to_bytes(value, "a value")
+    to_bytes(value, "value")
 
 
 def taken(data: Any, length: int) -> bytes:
-    """The bytes of memory that the library handed out, which is freed."""
+    """Return a copy of memory that the library allocated, and free it."""
     try:
         return bytes(ffi.buffer(data, length))
     finally:

@@ -1,4 +1,4 @@
-"""The settings of a store: what kvstore.open takes, checked, as the library takes them."""
+"""The settings of kvstore.open: check them, and convert them for the library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SYNC_LEVELS = {"normal": lib.KVSTORE_SYNC_NORMAL, "full": lib.KVSTORE_SYNC_FULL
 
 
 class Settings(TypedDict, total=False):
-    """See :func:`kvstore.open`."""
+    """The keyword arguments of :func:`kvstore.open`."""
 
     journal_mode: str
     sync: str
@@ -33,29 +33,32 @@ class Settings(TypedDict, total=False):
     raw_key: Optional[bytes]
 
 
-#: Bytes of a key that is none derived from a password.
+#: The length of raw_key, in bytes.
 _RAW_KEY = 32
 
 
 def secret_of(password: Union[str, bytes, None], raw_key: Optional[bytes]) -> Optional[bytes]:
-    """What a store is encrypted with, as the library takes it: a key is a text of its digits. None: nothing. No text of
-    what is refused shows any of it."""
+    """Return the secret in the form the library takes, or None without one. A raw key becomes its
+    hex digits.
+
+    Messages never contain any part of a secret.
+    """
     if raw_key is not None:
         if password is not None:
-            raise ValueError("give a password or a raw_key, not both")
+            raise ValueError("password= and raw_key= cannot both be set: give one of them")
         if not isinstance(raw_key, (bytes, bytearray, memoryview)):
             raise TypeError(f"raw_key must be bytes, not {type(raw_key).__name__}")
         key = bytes(raw_key)
         if len(key) != _RAW_KEY:
-            raise ValueError(f"a raw_key has {_RAW_KEY} bytes, not {len(key)}")
+            raise ValueError(f"raw_key must have {_RAW_KEY} bytes, not {len(key)}")
         return b"x'" + key.hex().encode() + b"'"
     if password is None:
         return None
     if not isinstance(password, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"a password must be a str or bytes, not {type(password).__name__}")
-    secret = to_bytes(password, "a password")
+        raise TypeError(f"password must be str or bytes, not {type(password).__name__}")
+    secret = to_bytes(password, "password")
     if not secret:
-        raise ValueError("the password is empty")
+        raise ValueError("password is empty: give one, or None for a store that is not encrypted")
     return secret
 
 
@@ -76,7 +79,11 @@ def configuration(
     secure_delete: bool = False,
     small: bool = False,
 ) -> Any:
-    """The settings as a KVStoreConfig. TypeError or ValueError for what no setting can be."""
+    """Return the settings as a KVStoreConfig.
+
+    Raises:
+        TypeError, ValueError: For an invalid setting.
+    """
     config = ffi.new("KVStoreConfig *")
     config.journalMode = choice(journal_mode, _JOURNAL_MODES, "journal_mode")
     config.syncLevel = choice(sync, _SYNC_LEVELS, "sync")
@@ -84,7 +91,7 @@ def configuration(
     config.exclusive = 1 if exclusive else 0
     config.secureDelete = 1 if secure_delete else 0
     config.profile = lib.KVSTORE_SMALL if small else 0
-    config.busyTimeout = min(duration_ms(busy_timeout, "a busy_timeout"), _MAX_INT)
+    config.busyTimeout = min(duration_ms(busy_timeout, "busy_timeout"), _MAX_INT)
     config.holdReads = 0 if hold_reads is None else 1 if hold_reads else -1
     for field, name, value in (
         ("cacheSize", "cache_size", cache_size),
@@ -97,7 +104,7 @@ def configuration(
         try:
             setattr(config, field, value)
         except OverflowError:
-            raise ValueError(f"{name}={value} is out of bounds") from None
+            raise ValueError(f"{name}={value} is out of range") from None
     return config
 
 
@@ -106,7 +113,7 @@ def choice(given: str, choices: dict[str, int], what: str) -> int:
         raise TypeError(f"{what} must be a str, not {type(given).__name__}")
     number = choices.get(given.lower())
     if number is None:
-        raise ValueError(f"{what} is one of {', '.join(choices)}, not {given!r}")
+        raise ValueError(f"{what} must be one of {', '.join(choices)}, not {given!r}")
     return number
 
 
@@ -115,5 +122,5 @@ def count(number: int, what: str) -> int:
         raise TypeError(f"{what} must be an int, not {type(number).__name__}")
     number = number.__index__()
     if not 0 <= number < 1 << 63:
-        raise ValueError(f"{what} cannot be {number}")
+        raise ValueError(f"{what} must be between 0 and 2**63 - 1, not {number}")
     return number

@@ -1,6 +1,6 @@
 """The methods of a family on ranges of keys: views, iteration, counting; and keys of two parts.
 
-Mixed into Family. What an iteration does is in _iteration.
+Mixed into Family. The behaviour of iterations is in _iteration.
 """
 
 from __future__ import annotations
@@ -27,13 +27,19 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> KeysView[K]:
-        """A view of the live keys from ``start`` to before ``stop`` that begin with ``prefix``, in byte
-        order or in ``reverse``, at most ``limit``.
+        """Return a view of the live keys in a range, in byte order.
 
-        Nothing is read until the view is used; each iteration over it reads anew. An iteration sees
-        each live key once, and may be left at any time; the store may be written to meanwhile, and what
-        this store writes ahead of it is seen. What other processes write, it sees from chunk to chunk
-        (some hundred rows), or inside a transaction not at all.
+        Nothing is read until the view is used, and each iteration reads again. An iteration yields
+        each live key once and may be abandoned at any time. The store may be written to meanwhile:
+        what this store writes ahead of the position is seen. Writes of other processes are seen
+        from chunk to chunk (some hundred rows), and not at all inside a transaction.
+
+        Args:
+            prefix: Only keys that begin with it.
+            start: The first key, inclusive.
+            stop: The last key, exclusive.
+            reverse: Descending order.
+            limit: The maximum number of keys; None: all.
 
         >>> db = kvstore.open(":memory:")
         >>> db.update(a="1", b="2", c="3")
@@ -51,7 +57,7 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> ValuesView[V]:
-        """A view of the values in the order of their keys; otherwise as :meth:`keys`."""
+        """Return a view of the values in a range, in key order. See :meth:`keys`."""
         return Values(self, Range(prefix, start, stop, reverse, limit))
 
     def items(
@@ -63,7 +69,7 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> ItemsView[K, V]:
-        """A view of pairs of key and value; otherwise as :meth:`keys`."""
+        """Return a view of the ``(key, value)`` pairs in a range, in key order. See :meth:`keys`."""
         return Items(self, Range(prefix, start, stop, reverse, limit))
 
     def __iter__(self) -> Iterator[K]:
@@ -76,11 +82,16 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         return self.count()
 
     def __bool__(self) -> bool:
-        return next(iter(self.keys(limit=1)), None) is not None  # len counts all
+        return next(iter(self.keys(limit=1)), None) is not None  # not len(), which counts all keys
 
     def count(self, expired: bool = False) -> int:
-        """How many live keys there are; with ``expired``, how many rows, those included that have
-        expired but that nothing has removed yet. Reads the tree of keys: slow for large families."""
+        """Return the number of live keys.
+
+        Reads the whole key index: slow for large families.
+
+        Args:
+            expired: Count all rows, including expired ones that no purge has removed yet.
+        """
         out = ffi.new("int64_t *")
         rc = (lib.kvstore_cf_count if expired else lib.kvstore_cf_count_live)(self._cf, out)
         if rc:
@@ -90,14 +101,26 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
     def delete_range(
         self, *, prefix: Optional[Data] = None, start: Optional[Data] = None, stop: Optional[Data] = None
     ) -> int:
-        """Deletes the keys that :meth:`keys` shows with the same arguments, in one transaction. Returns how many
-        were alive. It needs a bound, and an empty ``prefix`` or ``start`` is none (ValueError): ``clear()`` deletes
-        them all."""
+        """Delete the keys of a range, in one transaction. :meth:`keys` shows them with the same
+        arguments.
+
+        Returns:
+            The number of live keys that were deleted.
+
+        Raises:
+            TypeError: Without any bound. Use ``clear()`` to delete all keys.
+            ValueError: If the only bound is an empty ``prefix`` or ``start``.
+        """
         if prefix is None and start is None and stop is None:
-            raise TypeError("delete_range needs a prefix, start or stop; clear() deletes every key of the family")
+            raise TypeError(
+                "delete_range() needs prefix=, start= or stop=: to delete all keys of the family, call clear()"
+            )
         low, high = bounds(prefix, start, stop)
         if not low and high is None:
-            raise ValueError("an empty prefix or start is no bound for delete_range; clear() deletes every key of the family")
+            raise ValueError(
+                "delete_range() got an empty prefix= or start=, which selects all keys: to delete them all, "
+                "call clear()"
+            )
         deleted = ffi.new("int64_t *")
         rc = lib.kvstore_cf_delete_range(
             self._cf, low or NULL, len(low or b""), NULL if high is None else high, len(high or b""), deleted
@@ -115,20 +138,30 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> Iterator[tuple[K, V]]:
-        """The rows of a partition (see :func:`kvstore.row_key`), from the clustering part ``start`` to
-        before ``stop``, as pairs of clustering part and value; otherwise as an iteration over
-        :meth:`items`."""
+        """Iterate over the rows of a partition, as ``(clustering, value)`` pairs. See
+        :func:`kvstore.row_key`.
+
+        Args:
+            partition: The partition key.
+            start: The first clustering part, inclusive.
+            stop: The last clustering part, exclusive.
+            reverse: Descending order.
+            limit: The maximum number of rows; None: all.
+        """
         chosen = Range(None, start, stop, reverse, limit)
         source = row_source(self, to_bytes(partition), chosen.start, chosen.stop, chosen.reverse)
         return self._decoded(scan(self, source, ITEMS, chosen.limit), ITEMS)
 
 
 def row_key(partition: Data, clustering: Data = b"") -> bytes:
-    """Builds one ordered key from a partition key and a clustering part; either may be empty.
+    """Return one ordered key built from a partition key and a clustering part.
 
-    All rows of a partition are together, in the byte order of their clustering parts, and no other
-    partition's are between them. The key works with every method; :meth:`Family.rows` iterates over
-    a partition. ValueError if it would have more than 65 536 bytes.
+    All rows of a partition are adjacent, in byte order of their clustering parts, with no key of
+    another partition between them. The key works with every method; :meth:`Family.rows` iterates
+    over a partition. Both parts may be empty.
+
+    Raises:
+        ValueError: If the key would have more than 65,536 bytes.
 
     >>> db = kvstore.open(":memory:")
     >>> db[kvstore.row_key("ada", "2024")] = b"x"
@@ -140,6 +173,9 @@ def row_key(partition: Data, clustering: Data = b"") -> bytes:
     buffer, length = ffi.new("char[]", size), ffi.new("int *")
     rc = lib.kvstore_row_key(first, len(first), second, len(second), buffer, size, length)
     if rc == lib.KVSTORE_ERROR:
-        raise ValueError(f"a partition of {len(first)} bytes and {len(second)} more do not fit into a key")
+        raise ValueError(
+            f"partition of {len(first)} bytes and clustering of {len(second)} bytes make a key that is longer "
+            "than 65536 bytes"
+        )
     check(rc)
     return bytes(ffi.buffer(buffer, length[0]))

@@ -1,6 +1,6 @@
-"""Recovery: what can be read of a damaged file, saved into a new store.
+"""Recovery: save the readable rows of a damaged file into a new store.
 
-Must not import the store: such a file cannot be opened.
+Must not import the store module: a damaged file cannot be opened as a store.
 """
 
 from __future__ import annotations
@@ -12,31 +12,43 @@ from kvstore._errors import InvalidError, error_text
 from kvstore._maintenance import Path
 from kvstore._native import NULL, check, ffi, lib
 
-#: Called with a line about what is lost, or None, and with the pages that were read and are to be read.
+#: Called as report(text, done, total): a line about a loss or None, and pages read and to be read.
 Report = Callable[[Optional[str], int, int], Any]
 
 
 class Recovered(NamedTuple):
-    """What :func:`recover` has done."""
+    """The result of :func:`recover`."""
 
-    #: Rows in the new store.
+    #: The number of rows in the new store.
     saved: int
-    #: Everything that was found to be lost: rows, pages, tables. 0: nothing is.
+    #: The number of losses that were found: rows, pages or tables.
     lost: int
 
 
 def recover(path: Path, new: Path, report: Optional[Report] = None) -> Recovered:
-    """Saves every row that can be read of the file ``path``, which may be damaged, into a new store at ``new``: with
-    its value, its TTL and its family. Rows that have expired are left out, and none is invented.
+    """Save every readable row of a possibly damaged file into a new store, with its value, TTL and
+    family.
 
-    The file is only read, and nobody may have it open. ``new`` must not exist, and appears when it is whole.
-    ``report(text, done, total)`` is called with a line about each thing that is lost, and now and then with None as
-    ``text``; ``done`` and ``total`` are numbers of pages. An exception in it stops the recovery and comes out here.
-    A byte that was changed inside a key or a value is not noticed: values have no checksums.
+    Expired rows are left out. The damaged file is only read; no program may have it open. A changed
+    byte inside a key or value is not noticed: values have no checksums.
+
+    Args:
+        path: The damaged file.
+        new: The file of the new store. It must not exist, and appears when it is complete.
+        report: Called as ``report(text, done, total)``: with a line about each loss, and regularly
+            with None as ``text``. ``done`` and ``total`` are in pages. An exception it raises stops
+            the recovery and is raised here.
+
+    Returns:
+        How many rows were saved, and how many losses were found.
+
+    Raises:
+        InvalidError: If ``new`` exists or ``path`` is not a store file that can be recovered.
+        StoreIOError: If a file cannot be read or written.
     """
     names = [os.fsencode(path), os.fsencode(new)]
     if any(b"\0" in name for name in names):
-        raise ValueError("a path cannot have a NUL in it")
+        raise ValueError("path contains a NUL character: give a path without one")
     call = _Call(report)
     context = ffi.new_handle(call)
     saved, lost = ffi.new("int64_t *"), ffi.new("int64_t *")
@@ -45,7 +57,7 @@ def recover(path: Path, new: Path, report: Optional[Report] = None) -> Recovered
         try:
             raise call.error
         finally:
-            call.error = None  # no cycle through the traceback
+            call.error = None  # avoid a reference cycle through the traceback
     if rc == lib.KVSTORE_ERROR:
         raise InvalidError(error_text(NULL))
     check(rc)
@@ -53,7 +65,7 @@ def recover(path: Path, new: Path, report: Optional[Report] = None) -> Recovered
 
 
 class _Call:
-    """A report function, and what it raised."""
+    """A report function, and the exception it raised."""
 
     __slots__ = ("error", "report")
 
@@ -68,7 +80,7 @@ def kvpy_report(context: Any, text: Any, done: int, total: int) -> int:
     try:
         if call.report is not None:
             call.report(None if text == NULL else ffi.string(text).decode("utf-8", "replace"), done, total)
-    except BaseException as e:  # it goes on in recover()
+    except BaseException as e:  # raised again in recover()
         call.error = e
         return 1
     return 0

@@ -1,7 +1,8 @@
-"""Pickles of stores and families: a path with settings, from which another process opens the store again.
+"""Pickling of stores and families: as a path with settings, from which another process opens the
+store.
 
-In one process, those that come from the same path with the same settings and codec are one Store object, as long as
-it is used and open.
+In one process, unpickled stores of the same path, settings and codec are one Store object, while it
+is in use and open.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kvstore._family import Family
     from kvstore._store import Store
 
-#: A codec as _codec.pickled makes it, and the type of keys.
+#: A codec as _codec.pickled returns it, and the type of keys.
 Spec = tuple[Union[None, str, bytes], type]
 
 _stores: weakref.WeakValueDictionary[Any, Store[Any, Any]] = weakref.WeakValueDictionary()
@@ -25,22 +26,26 @@ _lock: Any = threading.RLock()
 
 
 def reduced_store(store: Store[Any, Any]) -> tuple[Any, ...]:
-    """What a store's __reduce__ returns. TypeError for what another process cannot have."""
+    """Return the ``__reduce__`` value of a store.
+
+    Raises:
+        TypeError: If the store cannot be opened in another process.
+    """
     if not type(store).__module__.startswith("kvstore."):
-        raise TypeError(f"a {type(store).__name__} is not pickled as a Store is: give the class a __reduce__ of its own")
+        raise TypeError(f"cannot pickle {type(store).__name__}, a subclass of Store: define __reduce__ in it")
     store._must_be_open()
     connections = store._shared.connections
     if connections.in_memory:
-        raise TypeError("a store in memory cannot be pickled: no other process, and no other object, can open it")
+        raise TypeError("cannot pickle a store in memory, which no other process can open: use a store in a file")
     if connections.clock is not None:
-        raise TypeError("a store with a clock cannot be pickled: a clock is a function of this process; set_clock(None)")
-    secret = {} if connections.secret is None else {"password": connections.secret}  # a key is one as well
+        raise TypeError("cannot pickle a store with a clock function: call set_clock(None) first")
+    secret = {} if connections.secret is None else {"password": connections.secret}  # a raw key is passed the same way
     settings = tuple(sorted({**store._settings, **secret}.items()))
     return reopened_store, (connections.path, settings, _spec(store))
 
 
 def reduced_family(family: Family[Any, Any]) -> tuple[Any, ...]:
-    """The same for a family."""
+    """Return the ``__reduce__`` value of a family."""
     family._must_be_open()
     return reopened_family, (*reduced_store(family._store)[1], family._name, _spec(family))
 
@@ -51,12 +56,12 @@ def _spec(family: Family[Any, Any]) -> Spec:
 
 
 def reopened_store(path: bytes, settings: tuple[tuple[str, Any], ...], spec: Spec) -> Store[Any, Any]:
-    """The store that was pickled, in this process."""
+    """Return the unpickled store of this process."""
     from kvstore._store import Store
 
     with _lock:
         secret = dict(settings).get("password")
-        key = path, tuple(item for item in settings if item[0] != "password"), spec  # rekey() changes that
+        key = path, tuple(item for item in settings if item[0] != "password"), spec  # rekey() changes the password
         store = _stores.get(key)
         if store is None or store.closed or store._shared.connections.secret != secret:
             codec, keys = spec
@@ -68,7 +73,7 @@ def reopened_store(path: bytes, settings: tuple[tuple[str, Any], ...], spec: Spe
 def reopened_family(
     path: bytes, settings: tuple[tuple[str, Any], ...], store_spec: Spec, name: str, spec: Spec
 ) -> Family[Any, Any]:
-    """The family that was pickled, in this process."""
+    """Return the unpickled family of this process."""
     codec, keys = spec
     return reopened_store(path, settings, store_spec).family(name, codec=unpickled(codec), keys=keys)
 

@@ -1,7 +1,7 @@
-"""What other packages keep: finds out whose a file or folder is, and reads its entries one by one.
+"""Data of other packages: recognise a file or directory, and read its entries one by one.
 
-Reads only: no source is written to, nothing is unpickled, and none of the packages is needed but snkv, whose files
-nobody else can read. What the entries become is decided in _import.
+Sources are only read, and nothing is unpickled. None of the packages is needed except snkv, whose
+files no other program can read. _import converts the entries.
 """
 
 from __future__ import annotations
@@ -16,56 +16,65 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional, Union
 from urllib.parse import quote
 
-#: What a source can be.
+#: The supported sources.
 KINDS = ("diskcache", "sqlitedict", "shelve", "dbm", "snkv")
 
-#: How a key or value is kept: as itself (bytes, str, int, float), or as a pickle, which is not looked into; or it is
-#: missing.
+#: How a key or value is stored: as itself (bytes, str, int, float), as a pickle, which is not
+#: loaded, or missing.
 BYTES, TEXT, NUMBER, PICKLE, NOTHING = "bytes", "text", "number", "pickle", "nothing"
 
 
 class SourceError(Exception):
-    """The source cannot be read; the text says why and what to do."""
+    """The source cannot be read. The message says why and what to do."""
 
 
 class EntryError(Exception):
-    """One entry cannot be read; the text is a reason to report."""
+    """An entry cannot be read. The message is the reason to report."""
 
 
 class Piece(NamedTuple):
-    """A key or a value."""
+    """A key or value of a source."""
 
     kind: str
     data: Union[bytes, str, int, float]
 
 
 class Entry(NamedTuple):
-    """A key with its value."""
+    """An entry of a source."""
 
-    #: The family it is in; None if the source has no families.
+    #: The family of the entry; None if the source has no families.
     family: Optional[str]
     key: Piece
-    #: Reads the value. EntryError if it cannot be.
+    #: Reads the value. Raises EntryError if that fails.
     value: Callable[[], Piece]
-    #: When it expires, in seconds since the Unix epoch, as the source has it; None: never.
+    #: The expiry time in seconds since the Unix epoch, as stored in the source; None: never.
     expires_at: Any
 
 
 class Source(NamedTuple):
-    """A source that was found."""
+    """A source that was recognised."""
 
     kind: str
     path: Path
-    #: The files that must not change while they are read, and which are not to be written to.
+    #: The files that must not change while they are read, and must not be the target.
     files: list[Path]
     entries: Callable[[], Iterator[Entry]]
 
 
 def find(path: Path, kind: Optional[str] = None, table: Optional[str] = None) -> Source:
-    """The source at a path. ``kind`` says what it is, if it cannot be told; ``table`` is for sqlitedict."""
+    """Return the source at a path.
+
+    Args:
+        path: A file or directory.
+        kind: The kind of source, one of KINDS; None: recognise it.
+        table: The table of a sqlitedict file, if it has several.
+
+    Raises:
+        SourceError: If the source is not recognised or cannot be read.
+    """
     found = kind or recognise(path)
     if table is not None and found != "sqlitedict":
-        raise SourceError(f"a table is chosen in files of sqlitedict, and {path} is one of {found}")
+        raise SourceError(f"--table is only for sqlitedict files, and {path} is a {found} file: leave it out")
     if found == "diskcache":
         caches = _diskcaches(path)
         return Source(found, path, caches, lambda: _read_diskcaches(caches))
@@ -77,34 +86,36 @@ def find(path: Path, kind: Optional[str] = None, table: Optional[str] = None) ->
         return Source(found, path, files, lambda: _read_dbm(base, pickles=found == "shelve"))
     if found == "snkv":
         return Source(found, path, [path], lambda: _read_snkv(path))
-    raise SourceError(f"{kind!r} is none of {', '.join(KINDS)}")
+    raise SourceError(f"unknown kind {kind!r}: use one of {', '.join(KINDS)}")
 
 
 def recognise(path: Path) -> str:
-    """What is at a path: one of KINDS."""
+    """Return the kind of source at a path: one of KINDS."""
     if path.is_dir():
         if _caches_in(path):
             return "diskcache"
-        raise SourceError(f"{path} is a folder without a cache.db of diskcache's")
+        raise SourceError(
+            f"{path} is a directory without a cache.db of diskcache: give the directory of a cache, or a file"
+        )
     if not path.exists():
         if _whichdb(path):
             return "shelve"
-        raise SourceError(f"there is nothing at {path}")
+        raise SourceError(f"{path} does not exist: check the path of the source")
     if path.name == "cache.db" and "Cache" in _tables(path):
         return "diskcache"
     if _is_sqlite(path):
         try:
             tables = _tables(path)
         except SourceError:
-            return "snkv"  # SQLite's pages without SQLite's list of tables
+            return "snkv"  # an SQLite file without a schema table
         if "kvstore_family" in tables:
-            raise SourceError(f"{path} is a store of kvstore's already; Store.backup copies it")
+            raise SourceError(f"{path} is already a kvstore store: copy it with Store.backup() or Store.copy_to()")
         if not tables:
             return "snkv"
         return "shelve" if tables.get("Dict") == ["key", "value"] and len(tables) == 1 else "sqlitedict"
     if _whichdb(path):
         return "shelve"
-    raise SourceError(f"cannot tell what {path} is: say --from, one of {', '.join(KINDS)}")
+    raise SourceError(f"cannot recognise {path}: give --from, one of {', '.join(KINDS)}")
 
 
 # SQLite
@@ -116,25 +127,31 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def has_log(path: Path) -> bool:
-    """Whether a write-ahead log lies beside a file of SQLite's: somebody uses it, or has left something there."""
+    """Return whether an SQLite file has a non-empty WAL: another program uses it, or has left data
+    there.
+    """
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing. With a log it reads one state of the file, whatever others write. Without one
-    the file is read as it is, so that SQLite puts no files beside it; then it must not change meanwhile."""
+    """Return a connection that writes nothing.
+
+    With a WAL it reads one snapshot, whatever other programs write. Without one the file is opened
+    as immutable, so that SQLite creates no files next to it; the file must then not change
+    meanwhile.
+    """
     mode = "mode=ro" if has_log(path) else "mode=ro&immutable=1"
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=10)
     except sqlite3.Error as error:
-        raise SourceError(f"{path} cannot be opened: {error}") from error
+        raise SourceError(f"cannot open {path}: {error}") from error
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     return connection
 
 
 def _tables(path: Path) -> dict[str, list[str]]:
-    """The columns of each table."""
+    """Return the columns of each table."""
     connection = connect(path)
     try:
         names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -142,7 +159,7 @@ def _tables(path: Path) -> dict[str, list[str]]:
             name: [row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")] for (name,) in names
         }
     except sqlite3.Error as error:
-        raise SourceError(f"{path} cannot be read as a database: {error}") from error
+        raise SourceError(f"cannot read {path} as an SQLite database: {error}") from error
     finally:
         connection.close()
 
@@ -152,7 +169,7 @@ def _rows(path: Path, query: str) -> Iterator[Any]:
     try:
         yield from connection.execute(query)
     except sqlite3.Error as error:
-        raise SourceError(f"{path} cannot be read: {error}") from error
+        raise SourceError(f"cannot read {path}: {error}") from error
     finally:
         connection.close()
 
@@ -162,7 +179,7 @@ def _quoted(name: str) -> str:
 
 
 def _plain(data: Any) -> Piece:
-    """What SQLite keeps, as itself."""
+    """Return what SQLite stores, as a piece of the same type."""
     if isinstance(data, bytes):
         return Piece(BYTES, data)
     if isinstance(data, str):
@@ -173,13 +190,14 @@ def _plain(data: Any) -> Piece:
 
 
 def _guessed(data: Any) -> Piece:
-    """The same, but bytes may be a pickle: packages do not say."""
+    """Like :func:`_plain`, but recognise pickles among bytes: packages do not mark them."""
     if isinstance(data, bytes) and len(data) > 2 and data[0] == 0x80 and 2 <= data[1] <= 5 and data[-1] == 0x2E:
         return Piece(PICKLE, data)
     return _plain(data)
 
 
-# diskcache: a folder with cache.db, and a file for each long value. A FanoutCache is a folder of such folders.
+# diskcache: a directory with cache.db, and a file for each large value. A FanoutCache is a
+# directory of these.
 
 
 def _caches_in(folder: Path) -> list[Path]:
@@ -191,10 +209,10 @@ def _caches_in(folder: Path) -> list[Path]:
 def _diskcaches(path: Path) -> list[Path]:
     caches = _caches_in(path) if path.is_dir() else [path] if path.is_file() else []
     if not caches:
-        raise SourceError(f"there is no cache of diskcache's at {path}: give its folder")
+        raise SourceError(f"no diskcache cache at {path}: give the directory with its cache.db")
     for cache in caches:
         if "Cache" not in _tables(cache):
-            raise SourceError(f"{cache} has no table Cache, so it is none of diskcache's")
+            raise SourceError(f"{cache} has no table Cache and is not a diskcache file: give another --from")
     return caches
 
 
@@ -215,7 +233,7 @@ def _diskcache_value(folder: Path, mode: Any, filename: Any, value: Any) -> Call
             return Piece(TEXT, data.decode("utf-8", "surrogateescape"))
         if mode in (2, 4) and isinstance(data, bytes):
             return Piece(BYTES if mode == 2 else PICKLE, data)
-        raise EntryError("a value of a mode that is not diskcache's")
+        raise EntryError("the value has a storage mode that diskcache does not define")
 
     return read
 
@@ -223,11 +241,11 @@ def _diskcache_value(folder: Path, mode: Any, filename: Any, value: Any) -> Call
 def _file_in(folder: Path, filename: Any) -> bytes:
     path = os.path.realpath(folder / str(filename))
     if not path.startswith(os.path.realpath(folder) + os.sep):
-        raise EntryError("the file of a value is outside the cache's folder")
+        raise EntryError("the file of the value is outside the cache directory")
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise EntryError(f"the file of a value cannot be read: {error.strerror}") from error
+        raise EntryError(f"the file of the value cannot be read: {error.strerror}") from error
 
 
 # sqlitedict: tables of key and value
@@ -235,14 +253,17 @@ def _file_in(folder: Path, filename: Any) -> bytes:
 
 def _sqlitedict_table(path: Path, table: Optional[str]) -> str:
     if not path.is_file():
-        raise SourceError(f"there is no file {path}")
+        raise SourceError(f"no file at {path}: check the path of the source")
     names = [name for name, columns in _tables(path).items() if columns == ["key", "value"]]
     if table is not None:
         if table not in names:
-            raise SourceError(f"{path} has no table {table!r} of key and value; it has {', '.join(names) or 'none'}")
+            raise SourceError(
+                f"{path} has no table {table!r} with columns key and value: choose from "
+                f"{', '.join(names) or '(none)'}"
+            )
         return table
     if len(names) != 1:
-        known = f"several tables: {', '.join(names)}; say --table" if names else "no table of key and value"
+        known = f"several tables: choose one with --table: {', '.join(names)}" if names else "no table with columns key and value"
         raise SourceError(f"{path} has {known}")
     return names[0]
 
@@ -260,7 +281,7 @@ def _given(data: Any) -> Callable[[], Piece]:
 
 
 def _whichdb(path: Path) -> Optional[tuple[str, str]]:
-    """Which module, and the name it wants: some add an ending to it."""
+    """Return the dbm module of a file and the name that module expects: some add an ending to it."""
     names = [str(path)]
     if path.suffix in (".db", ".dat", ".dir", ".bak", ".pag"):
         names.append(str(path.with_suffix("")))
@@ -276,7 +297,7 @@ def _dbm_files(path: Path) -> tuple[tuple[str, str], list[Path]]:
         return ("dbm.sqlite3", str(path)), [path]
     found = _whichdb(path)
     if found is None:
-        raise SourceError(f"{path} is no file of shelve's or dbm's")
+        raise SourceError(f"{path} is not a shelve or dbm file: give another --from")
     base = Path(found[1])
     endings = ("", ".db", ".dat", ".dir", ".pag")
     return found, [base.with_name(base.name + e) for e in endings if base.with_name(base.name + e).is_file()]
@@ -284,7 +305,7 @@ def _dbm_files(path: Path) -> tuple[tuple[str, str], list[Path]]:
 
 def _read_dbm(found: tuple[str, str], pickles: bool) -> Iterator[Entry]:
     module, name = found
-    if module == "dbm.sqlite3":  # of Python 3.13; older ones can read it, too
+    if module == "dbm.sqlite3":  # the format of Python 3.13, readable by older ones too
         items: Iterator[tuple[Any, Any]] = _rows(Path(name), "SELECT key, value FROM Dict")
     else:
         items = _dbm_items(module, name)
@@ -300,13 +321,13 @@ def _dbm_items(module: str, name: str) -> Iterator[tuple[Any, Any]]:
     try:
         reader: Any = importlib.import_module(module)
     except ImportError as error:
-        raise SourceError(f"{name} needs Python's module {module}, which is not there: {error}") from error
+        raise SourceError(f"{name} needs the Python module {module}, which cannot be imported: {error}") from error
     try:
         with reader.open(name, "r") as file:
             for key in file.keys():
                 yield key, file[key]
-    except Exception as error:  # of a damaged file, dbm.dumb says any
-        raise SourceError(f"{name} cannot be read: {error}") from error
+    except Exception as error:  # dbm.dumb raises anything for a damaged file
+        raise SourceError(f"cannot read {name}: {error}") from error
 
 
 # snkv
@@ -316,10 +337,10 @@ def _read_snkv(path: Path) -> Iterator[Entry]:
     try:
         snkv: Any = importlib.import_module("snkv")
         failure = snkv.Error
-    except (ImportError, AttributeError) as error:  # or it is a folder of that name
-        raise SourceError("files of snkv are read by its own package: pip install snkv") from error
+    except (ImportError, AttributeError) as error:  # or a directory of that name
+        raise SourceError("reading snkv files needs the package snkv: pip install snkv") from error
     if not path.is_file():
-        raise SourceError(f"there is no file {path}")
+        raise SourceError(f"no file at {path}: check the path of the source")
     try:
         with snkv.KVStore(str(path), read_only=1) as store:
             yield from _snkv_family(store, "default")
@@ -327,7 +348,7 @@ def _read_snkv(path: Path) -> Iterator[Entry]:
                 with store.open_column_family(name) as family:
                     yield from _snkv_family(family, name)
     except failure as error:
-        raise SourceError(f"{path} cannot be read by snkv: {error}") from error
+        raise SourceError(f"snkv cannot read {path}: {error}") from error
 
 
 def _snkv_family(family: Any, name: str) -> Iterator[Entry]:

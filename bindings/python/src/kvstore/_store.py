@@ -1,4 +1,4 @@
-"""Stores: opening, families, transactions, time. What concerns the file is in _maintenance."""
+"""Stores: opening, families, transactions, time. Methods on the file are in _maintenance."""
 
 from __future__ import annotations
 
@@ -39,45 +39,52 @@ _AS_THE_STORE: Any = _AsTheStore()
 
 
 class PurgeStep(NamedTuple):
-    """What a step of purging did."""
+    """The result of :meth:`Store.purge_step`."""
 
-    #: How many keys it removed.
+    #: The number of keys that were removed.
     deleted: int
-    #: Whether expired keys are left.
+    #: Whether expired keys remain.
     more: bool
 
 
 class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
-    """An open store. It is also its own default family: see :class:`Family` for what to do with keys.
+    """An open store. It is also its own default family; see :class:`Family` for the methods on
+    keys.
 
-    Made by :func:`kvstore.open`. What one needs first:
+    Created by :func:`kvstore.open`. The most important methods:
 
-    - ``db[key] = value``, ``db[key, ttl] = value``, ``db[key]``, ``del db[key]``, ``key in db``, ``for key in db``
-    - ``get(key, default)``, ``put(key, value, ttl=...)``, ``add`` (if missing), ``delete``, ``pop``, ``incr``
-    - ``ttl(key)``, ``expire(key, ttl)``, ``touch``, ``persist``, ``purge_expired()``
-    - ``keys``, ``values``, ``items`` with ``prefix=``, ``start=``, ``stop=``, ``reverse=``, ``limit=``
+    - ``db[key] = value``, ``db[key, ttl] = value``, ``db[key]``, ``del db[key]``, ``key in db``,
+      ``for key in db``
+    - ``get(key, default)``, ``put(key, value, ttl=...)``, ``add`` (if missing), ``delete``,
+      ``pop``, ``incr``
+    - ``ttl(key)``, ``expires_at(key)``, ``expire(key, ttl)``, ``touch``, ``persist``,
+      ``purge_expired()``
+    - ``keys``, ``values``, ``items`` with ``prefix=``, ``start=``, ``stop=``, ``reverse=``,
+      ``limit=``
     - ``get_many``, ``put_many``, ``delete_many``, ``pop_many``, ``delete_range``, ``clear``
-    - ``with db.transaction():``, ``with db.batch() as batch:``
+    - ``with db.transaction():``, ``with db.snapshot():``, ``with db.batch() as batch:``
     - ``family(name, create=True)``, ``families()``, ``drop_family(name)``
     - ``backup(path)``, ``stats()``, ``close()``
 
-    It can be carried anywhere:
+    Where a store object can be used:
 
-    - Threads share it, and each has a connection of its own, opened when the thread first uses it and closed with the
-      thread. They read in parallel; writes wait for each other, at most ``busy_timeout``; a transaction is its
-      thread's.
-    - In the child of a fork it opens the store anew. A transaction that was open is the parent's.
-    - It can be pickled, as its path and settings: multiprocessing can pass it to a process that it spawns.
-    - In asyncio, a transaction is its task's; calls wait for the disk, so see ``kvstore.aio``.
+    - **Threads** share it. Each has its own connection, opened when the thread first uses the store
+      and closed with the thread. Reads run in parallel; writes wait for each other, up to
+      ``busy_timeout``. A transaction belongs to its thread.
+    - **After a fork** the child opens the file again on first use. An open transaction stays the
+      parent's.
+    - **Pickled**, it is its path and settings, so multiprocessing can pass it to any process.
+    - **asyncio**: a transaction belongs to its task, and calls block on the disk: use
+      :mod:`kvstore.aio`.
 
-    A store in memory has one connection for all threads, and is its process's alone; with ``exclusive=True`` there is
-    one for all threads, too.
+    A store in memory has one connection for all threads and belongs to its process: a child cannot
+    use it, and it cannot be pickled. With ``exclusive=True`` all threads share one connection too.
 
-    On a PostgreSQL server (a path that is a URL) each thread has a connection to the server, and times are the server's.
-    A transaction does not wait for others: what they write meanwhile may make it impossible, which is a
-    :exc:`LockedError` at any call of it or at its end; run it again.
+    On a PostgreSQL server (a path that is a URL) each thread has a connection to the server, and
+    times are the server's. A transaction there can raise :exc:`LockedError`; see
+    :class:`Transaction`.
 
-    Used as a context manager it is closed at the end; a store that is forgotten is closed when it and
+    As a context manager it is closed at the end of the block. Otherwise it is closed when it and
     its families are collected, or at the exit of the program.
     """
 
@@ -96,14 +103,17 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         keys: type[K] = bytes,  # type: ignore[assignment]
         **settings: Any,  # Settings
     ) -> None:
-        """See :func:`kvstore.open`."""
+        """Open a store. See :func:`kvstore.open`."""
         name = encoded(path)
         secret = secret_of(settings.pop("password", None), settings.pop("raw_key", None))
         config, coded = configuration(**settings), coding(codec, keys)
         if coded is not None and not isinstance(self, CodedFamily):
-            raise TypeError(f"a {type(self).__name__} has no codec and no keys=str: derive it from type(kvstore.open(...))")
+            raise TypeError(
+                f"{type(self).__name__} does not support codec= and keys=: derive the class from "
+                "type(kvstore.open(..., codec=...))"
+            )
         connections = Connections(name, config, for_all=bool(settings.get("exclusive")), secret=secret)
-        shared = Shared(connections)  # closed if anything fails
+        shared = Shared(connections)  # collected, and so closed, if anything below fails
         cf, hold = place_for_family(), shared.hold()
         shared.check(lib.kvstore_cf_get_default(hold.connection.kv, cf))
         self._attach(shared, "default", owned(cf), hold, coded)
@@ -119,8 +129,10 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
 
     @property
     def path(self) -> Optional[str]:
-        """The path as it was given to open, also a URL with a password in it; None for a store in memory opened without
-        one."""
+        """The path as it was given to :func:`open`; None for a store in memory opened without one.
+
+        A URL is returned unchanged, with its password.
+        """
         return self._path
 
     @property
@@ -129,12 +141,16 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         return self._shared.closed
 
     def close(self) -> None:
-        """Closes the store and the file in all threads: open transactions are rolled back, the cleaner is stopped,
-        and families, batches and iterators raise MisuseError from now on. To close it again is allowed.
-        MisuseError, and it stays open, inside a clock or progress function that the store is calling. In
-        the child of a fork the parent's store stays open.
+        """Close the store in all threads.
 
-        Other threads may be using the store: their calls end first, or fail with MisuseError.
+        Open transactions are rolled back and the cleaner is stopped. Families, batches and
+        iterators raise MisuseError from now on. Calls of other threads end first, or fail with
+        MisuseError. A store may be closed twice. In the child of a fork the parent's store stays
+        open.
+
+        Raises:
+            MisuseError: If called inside a clock or progress function of the store, which then
+                stays open.
         """
         shared = self._shared
         if shared.closed:
@@ -199,15 +215,24 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         default_ttl: Optional[Duration] = None,
         write_tracking: Optional[bool] = None,
     ) -> Any:
-        """A family by its name; ``"default"`` is the store's own.
+        """Return the family ``name``. ``"default"`` is the family of the store itself.
 
-        If there is none of the name it is made if ``create`` says so, or else this is a NotFoundError.
-        ``codec`` and ``keys`` say what values and keys are in Python, as for :func:`kvstore.open`; without
-        them they are as the store's, and ``codec=None, keys=bytes`` is bytes in any case. ``default_ttl`` and
-        ``write_tracking``, if given, are set if they are different: see the attributes of the same names. A
-        name has 1 to 255 bytes of UTF-8; those that begin with "__", "_snkv_" or "kvstore" are reserved.
+        Each call returns a handle of its own.
 
-        Each call gives a handle of its own.
+        Args:
+            name: 1 to 255 bytes of UTF-8. Names that begin with "__", "_snkv_" or "kvstore" are
+                reserved.
+            create: Create the family if it does not exist.
+            codec: As for :func:`kvstore.open`; by default that of the store. None: values are
+                bytes.
+            keys: As for :func:`kvstore.open`; by default that of the store.
+            default_ttl: If given, set :attr:`Family.default_ttl`: seconds or a ``timedelta``;
+                ``FOREVER`` for none.
+            write_tracking: If given, set :attr:`Family.write_tracking`.
+
+        Raises:
+            NotFoundError: If the family does not exist and ``create`` is False.
+            ValueError: For an invalid or reserved name.
 
         >>> db = kvstore.open(":memory:")
         >>> people = db.family("people", create=True, codec=kvstore.JSON, keys=str)
@@ -227,12 +252,12 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         if family is None and create:
             if ttl_ms is None and write_tracking is None:
                 return self._make_family(encoded, coded, hold)
-            # Nobody sees it without what it is to have.
+            # In one transaction, so that no reader sees the family without its settings.
             return in_one_transaction(
                 self._shared, lambda: self._make_family_with(encoded, coded, ttl_ms, write_tracking, hold)
             )
         if family is None:
-            raise NotFoundError(f"no such family: {name!r}; create=True makes it")
+            raise NotFoundError(f"family {name!r} does not exist: give create=True to create it")
         family._set_up(ttl_ms, write_tracking)
         return family
 
@@ -247,7 +272,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         rc = _NOTFOUND
         while rc == _NOTFOUND:
             rc = lib.kvstore_cf_create(hold.connection.kv, name, out)
-            if rc == lib.KVSTORE_ERROR:  # a bad name; or somebody else has just made it, and may drop it again
+            if rc == lib.KVSTORE_ERROR:  # a bad name, or another thread has just created it and may drop it again
                 text = shared.error_text()
                 rc = lib.kvstore_cf_open(hold.connection.kv, name, out)
                 if rc and rc != _NOTFOUND:
@@ -280,7 +305,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         return family
 
     def families(self) -> list[str]:
-        """The names of all families but the default one, in byte order."""
+        """Return the names of all families except the default one, in byte order."""
         shared = self._shared
         names, count = ffi.new("char ***"), ffi.new("int *")
         shared.check(lib.kvstore_cf_list(shared.handle(), names, count))
@@ -292,10 +317,14 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
             lib.kvstore_free(names[0])
 
     def drop_family(self, name: str) -> None:
-        """Drops a family with everything in it. NotFoundError if there is none.
+        """Delete a family with all its keys.
 
-        Handles on it that this store has given out are closed. ValueError for the default family, BusyError
-        while another thread is in a call on this one.
+        Handles that this store has given out for the family are closed.
+
+        Raises:
+            NotFoundError: If the family does not exist.
+            ValueError: For the default family; use ``clear()``.
+            BusyError: If another handle has the family open, or another thread is in a call on it.
         """
         encoded = _name(name)
         shared = self._shared
@@ -313,10 +342,10 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         if not rc:
             return
         text = shared.error_text()
-        for family in closed:  # it is still there
+        for family in closed:  # the family still exists
             family._closed = False
         if rc == _NOTFOUND:
-            raise NotFoundError(f"no such family: {name!r}")
+            raise NotFoundError(f"family {name!r} does not exist: families() lists the names")
         if rc == lib.KVSTORE_ERROR:
             raise InvalidError(text)
         shared.check(rc)
@@ -324,9 +353,15 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
     # Transactions
 
     def transaction(self, write: bool = True) -> Transaction:
-        """A transaction over all families, for a ``with`` block: see :class:`Transaction`. Without
-        ``write`` it is a stable snapshot that only reads. BusyError if another thread or process goes on
-        writing for longer than ``busy_timeout``.
+        """Return a transaction over all families, for a ``with`` block. See :class:`Transaction`.
+
+        Args:
+            write: False for a read-only transaction, which sees the state of one moment; see
+                :meth:`snapshot`.
+
+        Raises:
+            BusyError: If another thread or process keeps writing for longer than ``busy_timeout``.
+            Error: If this thread already has a transaction open.
 
         >>> db = kvstore.open(":memory:")
         >>> with db.transaction():
@@ -336,32 +371,44 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         return Transaction(self._shared, bool(write))
 
     def snapshot(self) -> Transaction:
-        """A transaction that only reads, and sees the state of one moment."""
+        """Return a read-only transaction, which sees the state of one moment. See
+        :class:`Transaction`.
+        """
         return Transaction(self._shared, False)
 
     # Time
 
     def set_clock(self, clock: Optional[ClockFunction]) -> None:
-        """Uses a function that returns seconds since the Unix epoch as the clock of this store, for
-        tests; None goes back to the system's. All TTLs given to this store count from its time.
+        """Replace the clock of this store, for tests. All TTLs given to this store count from its
+        time.
 
-        It is called from any thread that uses the store, must not use the store itself, and is asked
-        once here. A time before one it has returned counts as that one. An exception in it comes out
-        where this package asks it (as for a ttl); where the library does, it goes to
-        sys.unraisablehook, and the clock stands still.
+        A time before one that it returned earlier counts as the earlier one. If the function
+        raises, the exception is raised where this package calls it (for example to compute an
+        expiry time). Where the library calls it, the exception goes to ``sys.unraisablehook`` and
+        the clock stands still.
 
-        On a server time is the server's: InvalidError.
+        Args:
+            clock: A function that returns seconds since the Unix epoch; None: the system clock. It
+                is called in any thread that uses the store, and once here. It must not use the
+                store.
+
+        Raises:
+            InvalidError: If the store is on a server, whose time applies.
+            MisuseError: If called inside the clock function.
         """
         shared = self._shared
         shared.handle()
         if shared.connections.remote:
             if clock is None:
                 return
-            raise InvalidError("the store is on a server, whose clock decides for all clients: it cannot be replaced")
+            raise InvalidError(
+                "the clock of a store on a server cannot be replaced: the server's clock applies to all "
+                "clients"
+            )
         made = None
         if clock is not None:
             if not callable(clock):
-                raise TypeError(f"a clock is a function that returns seconds, not {type(clock).__name__}")
+                raise TypeError(f"clock must be a function that returns seconds, or None, not {type(clock).__name__}")
             made = Clock(clock)
             made.now_ms()
         shared.handle()
@@ -369,8 +416,16 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         shared.changed()
 
     def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """As :meth:`Family.next_expiry`, of the default family; with ``all_families``, of all of them: the moment at
-        which a timer should call :meth:`purge_step`."""
+        """Return the earliest expiry time of the default family, or of all families.
+
+        A timer can call :meth:`purge_step` at that time. See :meth:`Family.next_expiry`.
+
+        Args:
+            all_families: Consider all families.
+
+        Returns:
+            Seconds since the Unix epoch, or None if no key has a TTL.
+        """
         if not all_families:
             return super().next_expiry()
         out = ffi.new("int64_t *")
@@ -381,22 +436,36 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         return int(out[0]) / 1000
 
     def purge_step(self, max_keys: int = 0, max_time: Duration = 0) -> PurgeStep:
-        """Removes expired keys of all families, those first that expired first, until ``max_keys`` are
-        removed or ``max_time`` is over (0: no limit)."""
+        """Remove expired keys of all families from the file, earliest expiry first.
+
+        Args:
+            max_keys: The maximum number of keys; 0: no limit.
+            max_time: Seconds or a ``timedelta`` after which to stop; 0: no limit.
+
+        Returns:
+            How many keys were removed, and whether expired keys remain.
+        """
         deleted, more = ffi.new("int64_t *"), ffi.new("int *")
         most, budget = count(max_keys, "max_keys"), duration_ms(max_time, "max_time")
         self._shared.check(lib.kvstore_purge_step(self._shared.handle(), most, budget, deleted, more))
         return PurgeStep(int(deleted[0]), bool(more[0]))
 
     def start_cleaner(self, interval: Duration = 1.0, max_keys: int = 0) -> None:
-        """Starts a thread of the library's that removes expired keys of all families every ``interval``,
-        at most ``max_keys`` each time (0: all). Error if it runs already, or for a store in memory."""
-        every, most = duration_ms(interval, "an interval"), count(max_keys, "max_keys")
+        """Start a thread of the library that removes expired keys of all families.
+
+        Args:
+            interval: Seconds or a ``timedelta`` between two runs.
+            max_keys: The maximum number of keys per run; 0: no limit.
+
+        Raises:
+            Error: If a cleaner is already running, or the store is in memory.
+        """
+        every, most = duration_ms(interval, "interval"), count(max_keys, "max_keys")
         if every == 0:
-            raise ValueError("an interval must be positive")
+            raise ValueError("interval must be positive: give the seconds between two runs")
         shared = self._shared
         here = shared.hold()
-        with shared.guard:  # one for all threads
+        with shared.guard:  # one cleaner for all threads
             lease = shared.cleaner or here.lease
             rc = lib.kvstore_cleaner_start(lease.connection.out[0], every, most)
             if rc == 0:
@@ -406,8 +475,10 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
             raise exception_for(rc, error_text(lease.connection.kv))
 
     def stop_cleaner(self) -> None:
-        """Stops the cleaner, and returns when its thread has ended. No error if none is running, and in the
-        child of a fork none is: the parent's goes on."""
+        """Stop the cleaner and wait until its thread has ended.
+
+        Does nothing if no cleaner is running. The child of a fork has none; the parent's continues.
+        """
         shared = self._shared
         if shared.closed:
             raise store_is_closed()
@@ -418,17 +489,17 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
 
 
 class CodedStore(CodedFamily[K, V], Store[K, V]):
-    """A store with a codec, or with keys that are str."""
+    """A store with a codec, or with str keys."""
 
     __slots__ = ()
 
 
 def _name(name: str) -> bytes:
     if not isinstance(name, str):
-        raise TypeError(f"a family's name must be a str, not {type(name).__name__}")
+        raise TypeError(f"name must be str, not {type(name).__name__}")
     encoded = name.encode()
     if b"\0" in encoded:
-        raise ValueError("a family's name cannot have a NUL in it")
+        raise ValueError("name contains a NUL character: give a family name without one")
     return encoded
 
 
@@ -447,7 +518,7 @@ def open(
 ) -> Store[G, bytes]: ...
 @overload
 def open(path: Optional[Path], *, codec: Codec[T], keys: type[G], **settings: Unpack[Settings]) -> Store[G, T]: ...
-def open(  # the name that users of dbm, shelve and sqlite know
+def open(  # the same name as in dbm, shelve and the builtin
     path: Optional[Path],
     *,
     codec: Any = None,
@@ -469,48 +540,63 @@ def open(  # the name that users of dbm, shelve and sqlite know
     password: Union[str, bytes, None] = None,
     raw_key: Optional[bytes] = None,
 ) -> Any:
-    """Opens the store at ``path``; makes it if it is not there. None or ":memory:" is a new one in memory. A URL,
-    ``"postgresql://user@host/database?schema=app"``, is a store on a PostgreSQL server (where
-    ``kvstore.remote_available`` is True; else this is a StoreIOError). Of the settings below, ``read_only``,
-    ``busy_timeout``, ``max_value_size`` and ``sync="off"`` mean something there; a pickle of the store has the URL in it,
-    with its password.
+    """Open the store at ``path``, and create it if it does not exist.
 
-    - ``codec``: what values are in Python: ``kvstore.TEXT`` (str), ``kvstore.JSON``, ``kvstore.PICKLE``, or any object
-      with ``dumps`` and ``loads``; without one, values are str or bytes-like, and come back as bytes.
-    - ``keys``: ``str`` to get keys as str; without it they come back as bytes. The file remembers neither.
-    - ``journal_mode``: "wal", or "delete" for a rollback journal (one file; readers and writers take turns).
-    - ``sync``: "normal" (a power cut may lose the last commits, never the file), "full" (a commit is
-      on the disk when the call returns) or "off" (a power cut may destroy the file).
-    - ``read_only``: the file must exist; one that was closed can also be read where nothing can be written.
-    - ``exclusive``: nobody else may open the file; fastest for one thread. Not together with ``read_only``.
-    - ``busy_timeout``: how long to wait for a write of another thread or process before a BusyError; 0: not at all.
-      Opening waits for 2 seconds at least; so does the first call in a thread, or in the child of a fork.
-    - ``cache_size`` in pages (0: 2000), ``page_size`` of new files in bytes (0: 4096).
-    - ``wal_size_limit``: a checkpoint after so many commits, in a store that has a limit also by ``wal_pages``; 0: automatic,
-      by ``wal_pages``.
-    - ``max_value_size``: the longest value in bytes, up to 512 MiB; 0: 10 MiB.
-    - ``mmap_size``: bytes of the file that are mapped into memory; 0: as is best, negative: none.
-    - ``hold_reads``: whether the library keeps a read snapshot between calls, which makes reads faster, but keeps
-      the WAL of other processes growing while this one sits idle; None: while no other process has the file open, and
-      with ``small`` never.
-    - ``wal_pages``: how long the WAL gets, in pages (0: 4000); with one writer never more than twice as long, and the
-      pages of one transaction.
-    - ``secure_delete``: what is deleted, overwritten, expired and removed, or evicted is overwritten with zeros in the
-      files of the store, in the ``-wal`` file by the next ``checkpoint``. The file does not remember it: every process
-      that writes must ask for it.
-    - ``small``: other defaults for what is 0, for little memory and little flash: a ``cache_size`` of 32, no memory map,
-      ``wal_pages`` of 64, and no read snapshot between calls.
-    - ``password``: what the file is encrypted with, all of it; a file that is there and is not encrypted is encrypted where
-      it is. A key is derived from it at each open, also of a thread: a tenth of a second, or some. ``raw_key``: a key of
-      32 bytes in its place, from which nothing is derived. A pickle of the store has it in it. Where
-      ``kvstore.encryption_available`` is False this is an InvalidError.
+    The returned :class:`Store` can be used in all threads and in the children of a fork, and it can
+    be pickled.
 
-    AuthError if the password is another one, or the file is encrypted and none is given;
-    StoreIOError if the file cannot be opened, CorruptError if it is no store, BusyError if another handle
-    has it open exclusively, ValueError for a setting out of bounds.
+    Args:
+        path: A file; None or ":memory:" for a new store in memory; or a URL,
+            ``"postgresql://user@host/database?schema=app"``, for a store on a PostgreSQL server (if
+            ``kvstore.remote_available``). Of the settings, only ``codec``, ``keys``, ``read_only``,
+            ``busy_timeout``, ``max_value_size`` and ``sync="off"`` apply to a server.
+        codec: How values are encoded: ``kvstore.TEXT`` (str), ``kvstore.JSON``, ``kvstore.PICKLE``,
+            or any object with ``dumps`` and ``loads``. None: values are str or bytes-like, and come
+            back as bytes. The file does not record it.
+        keys: ``str`` to get keys as str, ``bytes`` to get them as bytes. The file does not record
+            it.
+        journal_mode: "wal", or "delete" for a rollback journal (a single file; readers and writers
+            take turns).
+        sync: What a power cut can do. "normal": the last commits may be lost, the file stays
+            intact. "full": a commit is on disk when the call returns. "off": the file may be
+            destroyed.
+        read_only: Only read. The file must exist. A file that was closed properly can be read on a
+            read-only medium.
+        exclusive: No other process or store object may open the file. Fastest for one thread. Not
+            with ``read_only``.
+        busy_timeout: Seconds or a ``timedelta`` to wait for a write of another thread or process
+            before BusyError; 0: do not wait. Opening, and the first call in a thread or after a
+            fork, waits at least 2 seconds.
+        cache_size: The page cache of each connection, in pages; 0: 2,000.
+        page_size: The page size of a new file, in bytes; 0: 4,096.
+        wal_size_limit: The number of commits between two checkpoints; 0: checkpoints depend on
+            ``wal_pages`` only. With a size limit, both apply.
+        max_value_size: The maximum size of a value in bytes, up to 512 MiB; 0: 10 MiB.
+        mmap_size: How many bytes of the file are mapped into memory; 0: chosen by the library;
+            negative: none.
+        hold_reads: Whether to keep a read snapshot between calls. Reads get faster, but while this
+            process is idle, the WAL grows with the writes of other processes. None: only while no
+            other process has the file open, and never with ``small``.
+        wal_pages: The target size of the WAL, in pages; 0: 4,000. With one writer the WAL stays
+            below twice this size plus the pages of one transaction.
+        secure_delete: Overwrite deleted, replaced, expired and evicted data with zeros, in the
+            ``-wal`` file at the next checkpoint. The file does not record it: every process that
+            writes must set it.
+        small: Defaults for little memory and flash: ``cache_size`` 32, no memory map, ``wal_pages``
+            64, no held reads.
+        password: Encrypt the whole file with it; a store that is not encrypted is encrypted in
+            place. Deriving the key takes about a tenth of a second or more for each connection. A
+            pickle of the store contains the password.
+        raw_key: A key of 32 bytes instead of a password; nothing is derived.
 
-    The store may be used in all threads and in the children of a fork, and it can be pickled: see
-    :class:`Store`.
+    Raises:
+        AuthError: If the password or key is wrong, or missing for an encrypted file.
+        StoreIOError: If the file cannot be opened or the server cannot be reached.
+        CorruptError: If the file is damaged or is not a store.
+        BusyError: If another process or store object has the file open exclusively.
+        InvalidError: If this build has no encryption (``kvstore.encryption_available``), or for a
+            rejected setting.
+        ValueError, TypeError: For an invalid setting. InvalidError is a ValueError.
 
     >>> with kvstore.open(":memory:") as db:
     ...     db["user:1"] = "Ada"

@@ -1,6 +1,6 @@
-"""Times of Python as milliseconds of the library: durations, moments, clocks.
+"""Convert Python times to the milliseconds of the library: durations, moments, clocks.
 
-Durations are rounded up, so that no key dies before its time; moments as well. Must not know the store.
+Durations and moments are rounded up, so that no key expires early. Must not depend on the store.
 """
 
 from __future__ import annotations
@@ -13,44 +13,47 @@ from typing import Any, Callable, Final, Union
 
 from kvstore._native import ffi, lib
 
-#: As a TTL: never expires, also in a family with a default TTL. As a moment: the end of time.
+#: As a TTL: the key never expires, even in a family with a default TTL. As a moment: later than
+#: every expiry time.
 FOREVER: Final[float] = math.inf
 
 #: A duration: seconds, or a timedelta.
 Duration = Union[float, timedelta]
-#: A moment: seconds since the Unix epoch, or an aware datetime. One in milliseconds by mistake is a moment, too, in some
-#: 50 000 years: it is not refused, for a TTL can lead there, and what expire_time gives must be taken back.
+#: A moment: seconds since the Unix epoch, or an aware datetime. Milliseconds given by mistake are a
+#: valid moment some 50,000 years ahead. They are not rejected: a TTL can lead there, and what
+#: expires_at() returns must be accepted.
 Moment = Union[float, datetime]
-#: What says the time: a function that returns seconds since the Unix epoch.
+#: A clock: a function that returns seconds since the Unix epoch.
 ClockFunction = Callable[[], float]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
-#: Leaves room for a sum of two in 64 bits; some hundred million years.
+#: The sum of two such times fits in 64 bits. Some hundred million years.
 _MAX_MS: Final[int] = 1 << 61
 
 
-def _milliseconds(seconds: Any, what: str, digits: int) -> int:
-    """Seconds as milliseconds, rounded to ``digits`` decimals and then up: what is beyond these is the
-    inexactness of binary fractions (0.07 * 1000 is 70.00000000000001)."""
+def _milliseconds(seconds: Any, what: str, digits: int, moment: bool = False) -> int:
+    """Return seconds as milliseconds, rounded to ``digits`` decimals and then up.
+
+    The first rounding removes the error of binary fractions (0.07 * 1000 is 70.00000000000001).
+    """
     if isinstance(seconds, bool) or not isinstance(seconds, Real):
-        kind = type(seconds).__name__
-        other = "a datetime" if what == "a moment" else "a timedelta"
-        raise TypeError(f"{what} is a number of seconds or {other}, not {kind}")
+        other = "an aware datetime" if moment else "a timedelta"
+        raise TypeError(f"{what} must be a number of seconds or {other}, not {type(seconds).__name__}")
     if isinstance(seconds, int):
         ms = seconds * 1000
     else:
         as_float = float(seconds)
         if not math.isfinite(as_float):
-            raise ValueError(f"{what} of {as_float} seconds makes no sense here")
+            raise ValueError(f"{what} must be finite, not {as_float}")
         ms = math.ceil(round(as_float * 1000, digits))
     if abs(ms) > _MAX_MS:
-        raise ValueError(f"{what} is too far off, in the future or the past; for what never ends there is FOREVER")
+        raise ValueError(f"{what} is out of range, {seconds!r} seconds: for no expiry, use kvstore.FOREVER")
     return ms
 
 
 def rounded_ms(duration: Duration, what: str) -> int:
-    """A duration in milliseconds: at least 1 if it is positive."""
+    """Return a duration in milliseconds: at least 1 if it is positive."""
     if isinstance(duration, timedelta):
         whole, rest = divmod(duration, _MILLISECOND)
         return whole + bool(rest)
@@ -58,49 +61,51 @@ def rounded_ms(duration: Duration, what: str) -> int:
     return 1 if ms == 0 and duration > 0 else ms
 
 
-def duration_ms(duration: Duration, what: str = "a duration") -> int:
-    """A duration of zero or more in milliseconds, rounded up."""
+def duration_ms(duration: Duration, what: str) -> int:
+    """Return a duration of zero or more in milliseconds, rounded up."""
     ms = rounded_ms(duration, what)
     if ms < 0:
-        raise ValueError(f"{what} cannot be negative: {duration!r}")
+        raise ValueError(f"{what} must be 0 or more, not {duration!r}")
     return ms
 
 
-def ttl_ms(ttl: Duration) -> int:
-    """A TTL in milliseconds, at least 1; 0 for FOREVER."""
+def ttl_ms(ttl: Duration, what: str = "ttl") -> int:
+    """Return a TTL in milliseconds, at least 1; 0 for FOREVER."""
     if isinstance(ttl, float) and ttl == FOREVER:
         return 0
-    ms = rounded_ms(ttl, "a TTL")
+    ms = rounded_ms(ttl, what)
     if ms <= 0:
         raise ValueError(
-            f"a TTL must be positive, not {ttl!r}: to remove a key, delete it; for no TTL, give FOREVER"
+            f"{what} must be positive, not {ttl!r}: for no TTL, use kvstore.FOREVER; to remove a key, call delete()"
         )
     return ms
 
 
-def moment_ms(moment: Moment) -> int:
-    """A moment in milliseconds since the epoch, rounded up; may be negative."""
+def moment_ms(moment: Moment, what: str = "expires_at") -> int:
+    """Return a moment in milliseconds since the Unix epoch, rounded up; may be negative."""
     if isinstance(moment, datetime):
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise ValueError(
-                f"a datetime needs a time zone here, and {moment!r} has none: "
-                "say datetime.now(timezone.utc), or add .astimezone()"
+                f"{what} must be a datetime with a time zone, not {moment!r}: use datetime.now(timezone.utc), or add "
+                ".astimezone()"
             )
         whole, rest = divmod(moment - _EPOCH, _MILLISECOND)
         return whole + bool(rest)
-    return _milliseconds(moment, "a moment", 2)
+    return _milliseconds(moment, what, 2, moment=True)
 
 
 def expires_at_ms(moment: Moment) -> int:
-    """A moment as the library's expire_ms: at least 1, for 0 means never; 0 for FOREVER."""
+    """Return a moment as the library's expire_ms: at least 1, because 0 means never; 0 for FOREVER."""
     if isinstance(moment, float) and moment == FOREVER:
         return 0
     return max(1, moment_ms(moment))
 
 
 class Clock:
-    """A clock made of a Python function. As in the library, it never runs backwards; and it stands still
-    for a store that its own function uses."""
+    """A clock made from a Python function.
+
+    As in the library, it never runs backwards. Inside its own function it stands still.
+    """
 
     __slots__ = ("_asked", "_function", "_latest")
 
@@ -110,15 +115,20 @@ class Clock:
         self._asked: set[int] = set()  # threads that are inside the function
 
     def is_asked(self) -> bool:
-        """Whether this thread is inside the function."""
+        """Return whether this thread is inside the clock function."""
         return _thread.get_ident() in self._asked
 
     def after_fork(self) -> None:
-        """Forgets, in the child, the threads that it has not: a new one may get the number of one of them."""
+        """Forget, in the child, threads that do not exist there: a new thread may get the same
+        number.
+        """
         self._asked &= {_thread.get_ident()}
 
     def now_ms(self) -> int:
-        """Asks the function. Raises what it raises; ValueError or TypeError for no proper time."""
+        """Return the time of the function in milliseconds.
+
+        Raises what the function raises; TypeError or ValueError if it returns no valid time.
+        """
         thread = _thread.get_ident()
         if thread in self._asked:
             return self._latest
@@ -128,22 +138,22 @@ class Clock:
         finally:
             self._asked.discard(thread)
         if isinstance(seconds, bool) or not isinstance(seconds, Real):
-            raise TypeError(f"a clock returns seconds as a number, not {type(seconds).__name__}")
+            raise TypeError(f"the clock function must return seconds as a number, not {type(seconds).__name__}")
         as_float = float(seconds)
         if not abs(as_float) < _MAX_MS / 1000:
-            raise ValueError(f"a clock cannot say {as_float}")
+            raise ValueError(f"the clock function returned {as_float}, which is out of range")
         self._latest = max(self._latest, round(as_float * 1000))
         return self._latest
 
 
-#: The clocks that the library may call, by the number it knows them by. Not by address: a thread may
-#: still be about to call a clock that was replaced just now.
+#: The clocks that the library may call, by the number it knows them by. A number and not an
+#: address, because a thread may be about to call a clock that has just been replaced.
 _clocks: dict[int, Clock] = {}
 _next_number = 1
 
 
 class _ClockOfAStore:
-    """Raises where nobody can catch it, and Python gives it to sys.unraisablehook."""
+    """Raises an error in ``__del__``, so that Python passes it to sys.unraisablehook."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -153,28 +163,28 @@ class _ClockOfAStore:
 
 
 def _clock_failed(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-    """The clock raised in a call of the library, which cannot raise: tell, and stand still."""
+    """Report an exception of a clock function that the library called; the library cannot raise it."""
     if isinstance(error, KeyboardInterrupt):
-        _thread.interrupt_main()  # it was not meant for the clock
+        _thread.interrupt_main()  # the interrupt is for the main thread
     else:
         _ClockOfAStore(error.with_traceback(traceback))
 
 
 @ffi.def_extern(error=0, onerror=_clock_failed)  # type: ignore[untyped-decorator, unused-ignore]
 def kvpy_clock(context: Any) -> int:
-    # The 0 of a failure counts as the latest time so far.
+    # After a failure, 0 is returned, which the library replaces by the latest time.
     clock = _clocks.get(int(ffi.cast("intptr_t", context)))
     return clock.now_ms() if clock is not None else int(lib.kvstore_now_ms())
 
 
 def register(clock: Clock) -> Any:
-    """Makes a clock callable by the library; returns the context it is called with."""
+    """Make a clock callable by the library, and return its context."""
     global _next_number
     number, _next_number = _next_number, _next_number + 1
     _clocks[number] = clock
     return ffi.cast("void *", number)
 
 
-def unregister(context: Any, _clocks: Any = _clocks, _cast: Any = ffi.cast) -> None:  # bound: for the exit
-    """Forgets a clock. A call that comes late gets the system's time."""
+def unregister(context: Any, _clocks: Any = _clocks, _cast: Any = ffi.cast) -> None:  # bound: needed at exit
+    """Remove a clock. A late call gets the system time."""
     _clocks.pop(int(_cast("intptr_t", context)), None)

@@ -14,32 +14,39 @@ from kvstore._errors import Error, LockedError, MisuseError
 from kvstore._handle import Shared
 from kvstore._native import leave, lib, surely
 
-#: How many seconds a thread waits for its turn before it looks whether the transaction before it was forgotten.
+#: Interval in seconds at which a waiting thread checks whether the transaction before it was
+#: forgotten.
 _PATIENCE = 0.5
-#: How many seconds pass, at most, before a transaction that others made impossible is run again: at first, and later.
+#: The longest pause in seconds before a transaction runs again after a conflict: first, and later.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
-#: How long it is run again at least, in seconds, as the library waits for a row.
+#: The shortest time in seconds for which it is retried, as long as the library waits for a row.
 _LEAST_TIME = 0.1
 
 R = TypeVar("R")
 
 
 class Transaction:
-    """A ``with`` block in which everything that this thread does with a store and its families is committed
-    together at the end, or rolled back on an exception. Made by :meth:`Store.transaction`.
+    """A ``with`` block that commits all reads and writes of this thread on a store together.
 
-    It is the thread's: others read the state before it, and their writes and transactions wait for its end, at
-    most ``busy_timeout``. (A store in memory, or one that is opened with ``exclusive=True``, has one connection for
-    all threads: there, transactions take turns, and what other threads do meanwhile is part of the open one.)
-    In asyncio it is the task's: calls of other tasks are a MisuseError while it is open; see ``kvstore.aio``.
+    An exception in the block rolls everything back. Created by :meth:`Store.transaction` and
+    :meth:`Store.snapshot`. It covers the store and all its families.
 
-    A transaction is committed by the thread that began it. A block that is left in another one (a generator that goes
-    on there) rolls it back, and is an Error; until then, and if nobody leaves it, what the first thread does is part of
-    it. A second one inside the block is an Error. The child of a fork that leaves the block ends nothing: the
-    transaction is its parent's.
+    **Threads.** A transaction belongs to the thread that began it. Other threads see the state
+    before it; their writes and transactions wait for its end, up to ``busy_timeout``. In a store in
+    memory, or opened with ``exclusive=True``, all threads share one connection: transactions take
+    turns, and calls of other threads become part of the open one. Leave the block in the thread
+    that entered it: leaving it in another thread, for example in a generator that a pool continues,
+    rolls back and raises Error. Transactions do not nest.
 
-    On a server nobody waits for it. What others write may make it impossible: a :exc:`LockedError` at a call in the block,
-    or at its end. Nothing of it was done then, and the whole block may be run again, with its reads.
+    **asyncio.** A transaction belongs to the task that began it; calls of other tasks in this
+    thread raise MisuseError while it is open. See :mod:`kvstore.aio`.
+
+    **Fork.** A child process that leaves the block neither commits nor rolls back: the transaction
+    is the parent's.
+
+    **Server.** On PostgreSQL a transaction blocks no other client. If concurrent writes conflict
+    with it, a call in the block or its end raises :exc:`LockedError`, and nothing of it was done:
+    run the whole block again, with its reads.
     """
 
     __slots__ = ("__weakref__", "_begun", "_joins", "_hold", "_owner", "_shared", "_write")
@@ -47,25 +54,26 @@ class Transaction:
     def __init__(self, shared: Shared, write: bool, joins: bool = False) -> None:
         self._shared = shared
         self._write = write
-        #: Becomes part of the transaction that this thread has open, if there is one, and ends nothing then.
+        #: Whether it joins a transaction that this thread has open, and then ends nothing.
         self._joins = joins
-        #: The library may have it open.
+        #: Whether the library may have it open.
         self._begun = False
-        #: The thread that is inside the block, or about to be.
+        #: The thread that is inside the block or about to enter it.
         self._owner: Optional[int] = None
-        #: Of its connection, while it is open.
+        #: The Hold of its connection while it is open.
         self._hold: Optional[Hold] = None
 
     @property
     def active(self) -> bool:
-        """Whether it has begun, and not ended."""
+        """Whether it has begun and not ended."""
         return self._owner is not None
 
-    # An interrupt (Ctrl-C) can come at the first step of each Python function that follows, after each call in it,
-    # and again in what mends that. __enter__ is in Python: between its return and the block none can come. __exit__
-    # is in C for the same reason (see blocks.c). What nobody has left (an __enter__ by hand) is ended by the
-    # next transaction, of this thread or of one that waits for its turn, when its object is gone. (Not by a __del__:
-    # an interrupt that comes inside one is lost.)
+    # A KeyboardInterrupt can be raised at the first step of each Python function below, after each
+    # call in it, and again in the code that handles it. __enter__ is in Python: between its return
+    # and the block no interrupt is raised. __exit__ is in C for the same reason (see blocks.c). A
+    # transaction whose block was never left (an __enter__ called by hand) is ended by the next
+    # transaction, of this thread or of a waiting one, once its object is collected. (Not by
+    # __del__: an interrupt raised there is lost.)
 
     def __enter__(self) -> Transaction:
         if self._owner is not None:
@@ -85,7 +93,7 @@ class Transaction:
             if self._joins:
                 return
             raise _nested()
-        while connection.lock._is_owned():  # an interrupt came before the release
+        while connection.lock._is_owned():  # an interrupt was raised before the release
             connection.lock.release()
         thread = threading.get_ident()
         self._hold = hold
@@ -106,7 +114,7 @@ class Transaction:
     def _begin(self) -> None:
         shared, write = self._shared, 1 if self._write else 0
         rc = lib.kvstore_begin(shared.handle(), write)
-        if rc == lib.KVSTORE_BUSY and shared.connections.end_forgotten():  # another thread's, by an interrupt
+        if rc == lib.KVSTORE_BUSY and shared.connections.end_forgotten():  # left behind in another thread by an interrupt
             rc = lib.kvstore_begin(shared.handle(), write)
         shared.check(rc)
 
@@ -123,7 +131,7 @@ class Transaction:
         __exit__ = leave
 
     def _ending(self) -> bool:
-        """What tells _abandon that the block is left."""
+        """Return True: tells _abandon that the block is left."""
         return True
 
     def _leave(
@@ -137,8 +145,9 @@ class Transaction:
             if self._hold is not None and not self._hold.connection.inherited:
                 if self._owner != threading.get_ident():
                     raise Error(
-                        "the transaction is rolled back, for its block was left in another thread than that which began "
-                        "it: begin and end it in one"
+                        "the transaction was rolled back because its block was left in another thread: enter "
+                        "and leave the "
+                        "block in the same thread"
                     )
                 if kind is None:
                     self.commit()
@@ -147,13 +156,19 @@ class Transaction:
         except Error:
             if kind is None:
                 raise
-            # The store is closed, say: the caller must see what went wrong in the block.
+            # For example, the store is closed: the exception of the block is more important.
         finally:
             self._abandon(ending)
 
     def commit(self) -> None:
-        """Commits now. The rest of the block is outside the transaction. If it fails, all is rolled
-        back."""
+        """Commit now. The rest of the block runs outside the transaction.
+
+        If the commit fails, everything is rolled back.
+
+        Raises:
+            LockedError: On a server, if concurrent writes conflict with it.
+            Error: If it is not open, or belongs to another thread.
+        """
         kv = self._must_be_open()
         try:
             self._shared.check(lib.kvstore_commit(kv))
@@ -162,28 +177,32 @@ class Transaction:
             self._abandon()
 
     def rollback(self) -> None:
-        """Undoes everything now. The rest of the block is outside the transaction."""
+        """Roll back now. The rest of the block runs outside the transaction."""
         kv = self._must_be_open()
         try:
-            self._begun = False  # also if it fails
+            self._begun = False  # even if the rollback fails
             self._shared.check(lib.kvstore_rollback(kv))
         finally:
             self._abandon()
 
     def _must_be_open(self) -> Any:
-        """The store handle it is open on."""
+        """Return the store handle on which it is open, or raise."""
         if self._owner is None or self._hold is None:
-            raise Error("the transaction is not open: it has ended, or is used outside a with block")
+            raise Error("the transaction is not open: call this inside its with block, before commit() or rollback()")
         if self._hold.connection.inherited:
-            raise MisuseError("the transaction was begun before a fork: it is the parent's")
+            raise MisuseError(
+                "the transaction belongs to the parent process, which began it before the fork: end it there"
+            )
         if self._owner != threading.get_ident():
-            raise Error("a transaction is ended by the thread that began it")
+            raise Error("the transaction belongs to another thread: end it in the thread that began it")
         return self._shared.handle()
 
     def _abandon(self, left: bool = False) -> None:
-        """Rolls back what is left of it, if anything is, and lets the next thread go on. Only in the thread that has
-        begun it, or if the block is left. May be called again after an interrupt in it, and calls little: the stack may
-        be almost full."""
+        """Roll back what is still open, and let the next thread continue.
+
+        Does nothing in another thread than the one that began it, unless the block is ``left``. May
+        be called again after an interrupt. Makes few calls, because the stack may be almost full.
+        """
         hold = self._hold
         if self._owner != threading.get_ident():
             if not left:
@@ -202,13 +221,15 @@ class Transaction:
 
 
 def _nested() -> Error:
-    return Error("a transaction is open in this thread already; transactions do not nest")
+    return Error("a transaction is already open in this thread, and transactions do not nest: end it first")
 
 
 def in_one_transaction(shared: Shared, function: Callable[[], R], joins: bool = True) -> R:
-    """What ``function`` returns, which is called in a transaction that writes: with ``joins`` in that which this thread has
-    open, if there is one. One of its own is run again if others have made it impossible, as happens on a server, for as
-    long as ``busy_timeout`` says."""
+    """Call ``function`` in a write transaction, and return its result.
+
+    With ``joins``, it becomes part of a transaction that this thread has open. A transaction of its
+    own is run again after a conflict, as happens on a server, for up to ``busy_timeout``.
+    """
     began = time.monotonic()
     pause = _FIRST_PAUSE
     while True:
@@ -220,5 +241,5 @@ def in_one_transaction(shared: Shared, function: Callable[[], R], joins: bool = 
             patience = max(shared.connections.config.busyTimeout / 1000, _LEAST_TIME)
             if joined or time.monotonic() - began >= patience:
                 raise
-        time.sleep(random.uniform(0, pause))  # not in step with the others
+        time.sleep(random.uniform(0, pause))  # with jitter, so that conflicting writers do not meet again
         pause = min(pause * 2, _LONGEST_PAUSE)

@@ -1,7 +1,8 @@
-"""Waiting for other threads of this process, which no interrupt (Ctrl-C) can leave locked.
+"""Waiting for other threads of this process, safe against KeyboardInterrupt.
 
-An interrupt in a Condition or an Event of ``threading``, whose methods are Python, can leave its lock held, or released
-where it is to be released once more. Here each step is one call of C.
+An interrupt inside a Condition or Event of ``threading``, whose methods are Python code, can leave
+its lock held, or released so that it is released a second time. Here each step is a single call
+into C.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from typing import Any
 
 
 class Waiters:
-    """Threads that wait for what others of them do, and look again now and then: to be told late is no harm. There is
-    one in a module: it stays."""
+    """Threads that wait for other threads of this process.
+
+    They also check regularly by themselves, so a late wake-up does no harm. Instances live as long
+    as their module.
+    """
 
     def __init__(self) -> None:
-        #: A lock that is held, of each thread that waits. Who takes it out releases it.
+        #: A held lock for each waiting thread. The thread that removes one releases it.
         self._locks: list[Any] = []
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._locks.clear)  # the threads that waited are not there
+            os.register_at_fork(after_in_child=self._locks.clear)  # the waiting threads do not exist in the child
 
     def wait(self, seconds: float) -> None:
-        """Waits until :meth:`wake`, or that long."""
+        """Wait until :meth:`wake` is called, or for ``seconds``."""
         lock = threading.Lock()
         lock.acquire()
         self._locks.append(lock)
@@ -35,9 +39,9 @@ class Waiters:
                 pass  # woken
 
     def wake(self) -> None:
-        """Lets those that wait now look again. May be called again after an interrupt in it."""
+        """Wake all waiting threads. May be called again after an interrupt."""
         for _ in range(len(self._locks)):
             try:
                 self._locks.pop().release()
             except IndexError:
-                return  # another thread has woken them
+                return  # another thread has woken the rest

@@ -1,9 +1,9 @@
-"""The interface of the package ``snkv`` 0.8, on this library: a program changes one import.
+"""The interface of the package ``snkv`` 0.8 on top of this library: a program changes one import.
 
 >>> from kvstore.snkv import KVStore, NotFoundError
->>> with KVStore() as db:  # in memory; a path opens or makes a file
+>>> with KVStore() as db:  # in memory; a path opens or creates a file
 ...     db["hello"] = "world"
-...     db["otp", 30] = b"123456"  # key, seconds to live
+...     db["otp", 30] = b"123456"  # key, TTL in seconds
 ...     print(db["hello"], db.get("missing"), 29 < db.ttl("otp") <= 30)
 ...     try:
 ...         db["missing"]
@@ -16,28 +16,29 @@ not found
 b'hello' b'world'
 b'otp' b'123456'
 
-Keys and values are ``str`` (kept as UTF-8) or bytes; bytes come back. A file that ``snkv`` wrote cannot
-be opened: copy the data through both packages. Vectors and the command line tool are not here. An encrypted
-store is one of the library's, all of which is encrypted; ``snkv``'s has keys and times in the clear.
+Keys and values are ``str`` (stored as UTF-8) or bytes, and come back as bytes. Files written by
+``snkv`` cannot be opened: copy the data with ``python -m kvstore import``. Vectors and the command
+line tool are not included. An encrypted store has the format of this library, in which the whole
+file is encrypted; ``snkv`` leaves keys and times unencrypted.
 
-What is not as in ``snkv``, because there it loses or shows wrong data:
+Where this module differs from ``snkv``, ``snkv`` loses data or returns wrong data:
 
-- Options that are not given have their defaults. There, giving any option without ``sync_level`` turns
-  syncing off.
-- A transaction that reads is a snapshot: writing in it raises :exc:`ReadOnlyError`, and there is one at
-  a time. There, each write in it is committed at once, and a rollback does not undo it.
-- ``sync``, and reading a key that has expired, do not commit the open transaction.
-- A time to live of any negative length is over at once. There, one longer than the time since 1970 makes
-  the key permanent; so does a negative ``expire_ms``, which is an error here.
-- Deleting a key that has expired raises :exc:`NotFoundError`.
-- Numbers that are no option's value (a journal mode of 7, a page size of 1000) are refused.
-- A reverse iterator moves one way only: ``first`` acts as ``last`` and ``next`` as ``prev``.
-- What is used after its store is closed raises :exc:`Error`; there, it reads freed memory.
-- Names of families that begin with "kvstore" are reserved, too, and the list of families is sorted.
-- Threads may share everything. ``full_mutex`` is accepted, and means nothing.
+- Options that are not given have their defaults. In ``snkv``, giving any option without
+  ``sync_level`` turns syncing off.
+- A read transaction is a snapshot: writing in it raises :exc:`ReadOnlyError`, and only one can be
+  open. In ``snkv``, each write in it is committed at once, and a rollback does not undo it.
+- ``sync``, and reading an expired key, do not commit the open transaction.
+- A negative TTL of any length expires the key at once. In ``snkv``, one longer than the time since
+  1970 makes the key permanent; so does a negative ``expire_ms``, which is an error here.
+- Deleting an expired key raises :exc:`NotFoundError`.
+- Numbers that are not a value of an option (a journal mode of 7, a page size of 1000) are rejected.
+- A reverse iterator moves in one direction only: ``first`` acts as ``last``, and ``next`` as
+  ``prev``.
+- Using an object after its store was closed raises :exc:`Error`; ``snkv`` reads freed memory.
+- Family names that begin with "kvstore" are reserved too, and the list of families is sorted.
+- Threads may share all objects. ``full_mutex`` is accepted and has no effect.
 
-New code is better off with :mod:`kvstore` itself. What only this interface needs belongs here; nothing
-of the package depends on it.
+New code should use :mod:`kvstore` itself. No other module of the package depends on this one.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 _Encodable = Union[str, bytes, bytearray, memoryview]
 
 # ---------------------------------------------------------------------------------------------------------
-# Constants: snkv's names with snkv's numbers, which may be in a program's settings file
+# Constants: the names and numbers of snkv, which programs may have in their settings
 # ---------------------------------------------------------------------------------------------------------
 
 JOURNAL_DELETE: int = 0
@@ -113,11 +114,11 @@ _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 
 
 class Error(_errors.Error):
-    """Base class of all exceptions of this module. ``except kvstore.Error`` catches it, too."""
+    """Base class of all exceptions of this module. Also a :exc:`kvstore.Error`."""
 
 
 class NotFoundError(Error, _errors.NotFoundError):
-    """There is no such key (or it has expired), or no such family. Also a :exc:`KeyError`."""
+    """The key does not exist or has expired, or the family does not exist. Also a :exc:`KeyError`."""
 
 
 class BusyError(Error, _errors.BusyError):
@@ -125,11 +126,11 @@ class BusyError(Error, _errors.BusyError):
 
 
 class LockedError(Error, _errors.LockedError):
-    """A lock inside this process stands in the way."""
+    """A lock inside this process is held."""
 
 
 class ReadOnlyError(Error, _errors.ReadOnlyError):
-    """A write to a store, or in a transaction, that only reads."""
+    """A write to a read-only store or in a read transaction."""
 
 
 class CorruptError(Error, _errors.CorruptError):
@@ -137,7 +138,7 @@ class CorruptError(Error, _errors.CorruptError):
 
 
 class AuthError(Error, _errors.AuthError):
-    """A wrong password, or none for an encrypted store."""
+    """The password is wrong, or missing for an encrypted store."""
 
 
 _CLASSES: dict[int, type[Error]] = {
@@ -146,8 +147,8 @@ _CLASSES: dict[int, type[Error]] = {
 
 
 def _failure(code: int, kv: Any) -> Error:
-    """The exception for a result code of a call on ``kv`` (or on a family or iterator of it)."""
-    if code == _NOTFOUND:  # no failure to the library, which has no text for it
+    """Return the exception for a result code of a call on ``kv``, or on a family or iterator of it."""
+    if code == _NOTFOUND:  # not a failure for the library, which has no message for it
         text = "no such key or column family"
     else:
         text = _errors.error_text(kv)
@@ -155,7 +156,7 @@ def _failure(code: int, kv: Any) -> Error:
 
 
 def _closed(what: str) -> Error:
-    return Error(f"{what} is closed", lib.KVSTORE_MISUSE)
+    return Error(f"the {what} is closed: open a new one", lib.KVSTORE_MISUSE)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -163,16 +164,16 @@ def _closed(what: str) -> Error:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def _enc(v: object, what: str = "a key") -> bytes:
-    """A key or value as bytes; ``what`` is what the text of a ValueError, for 2 GiB and more, calls it."""
+def _enc(v: object, what: str = "key") -> bytes:
+    """Return a key or value as bytes. ``what`` names the argument in messages."""
     if isinstance(v, str):
         data = v.encode("utf-8")
     elif isinstance(v, (bytes, bytearray, memoryview)):
         data = bytes(v)
     else:
-        raise TypeError(f"keys and values must be str or bytes, not {type(v).__name__!r}")
+        raise TypeError(f"{what} must be str or bytes, not {type(v).__name__!r}")
     if len(data) > MAX_LENGTH:
-        raise ValueError(f"{what} of {len(data)} bytes is too long")
+        raise ValueError(f"{what} has {len(data)} bytes, more than 2 GiB")
     return data
 
 
@@ -180,24 +181,24 @@ def _c_string(text: object, what: str) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"{what} must be str, not {type(text).__name__}")
     if "\0" in text:
-        raise ValueError("embedded null character")
+        raise ValueError(f"{what} contains a NUL character: give one without")
     return text.encode("utf-8")
 
 
 def _password(password: object) -> bytes:
     if not isinstance(password, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"a password must be str or bytes, not {type(password).__name__}")
+        raise TypeError(f"password must be str or bytes, not {type(password).__name__}")
     return password.encode("utf-8") if isinstance(password, str) else bytes(password)
 
 
-_LONGEST_TTL_MS = 1 << 62  # the library's clock can be added to it
+_LONGEST_TTL_MS = 1 << 62  # so that the sum with the current time fits in 64 bits
 
 
 def _ttl_ms(ttl: float) -> int:
-    """Seconds as milliseconds, rounded down; 0 (over at once) for all that is not positive."""
+    """Return seconds as milliseconds, rounded down; 0 (expired at once) if not positive."""
     ms = int(float(ttl) * 1000)
     if ms > _LONGEST_TTL_MS:
-        raise OverflowError("ttl is too long")
+        raise OverflowError(f"ttl of {ttl} seconds is out of range: use None for no TTL")
     return ms if ms > 0 else 0
 
 
@@ -217,12 +218,12 @@ _kvstore_cf_put = lib.kvstore_cf_put
 
 
 class _Session:
-    """The native store handle, with what all objects of that store share.
+    """The native store handle and the state that all objects of that store share.
 
-    Each native call is made, and its results are taken, under ``lock``. So no handle is closed while a
-    call with it is about to start (its memory would be used again), no iterator is moved while its key is
-    being copied, and the buffers below serve all threads. The library lets the threads of one handle take
-    turns anyway.
+    Each native call is made, and its results are copied, under ``lock``. So no handle is closed
+    while a call with it is about to start (its memory would be reused), no iterator moves while its
+    key is copied, and the buffers below can be shared by all threads. The library serializes the
+    threads of one handle anyway.
     """
 
     __slots__ = (
@@ -232,10 +233,10 @@ class _Session:
 
     def __init__(self, kv: Any) -> None:
         self.kv: Any = ffi.gc(kv, lib.kvstore_close)
-        self.lock = threading.RLock()  # re-entrant: a signal handler may use the store, too
-        self.changes = 0  # counts what may change rows that an iterator has read ahead
+        self.lock = threading.RLock()  # reentrant: a signal handler may use the store
+        self.changes = 0  # counts changes that may affect rows read ahead by iterators
         self.begun = False  # whether a transaction may be open
-        self.inherited = False  # this process is a child of the one that opened the store
+        self.inherited = False  # whether a parent process opened the store, before a fork
         self.rows: Any = None
         self.allocate(_BUFFER_BYTES)
         self.data: Any = ffi.new("char **")
@@ -245,25 +246,25 @@ class _Session:
         _sessions.add(self)
 
     def allocate(self, size: int) -> None:
-        """Makes the buffer for values."""
+        """Allocate the buffer for values."""
         self.buffer: Any = ffi.new("char[]", size)
         self.buffer_bytes = size
         self.view: Any = ffi.buffer(self.buffer, size)  # slices to bytes faster than ffi.unpack
 
     def now_ms(self) -> int:
-        """The time by which keys expire: on a server, that one's."""
+        """Return the time that expiry uses, in milliseconds; on a server, the server's time."""
         self.check(lib.kvstore_time_ms(self.kv, self.time_ms))
         now: int = self.time_ms[0]
         return now
 
     def chunk(self) -> Any:
-        """The buffer for rows."""
+        """Return the buffer for rows."""
         if self.rows is None:
             self.rows = ffi.gc(ffi.new("kvpy_chunk *"), lib.kvpy_free_chunk)
         return self.rows
 
     def check(self, code: int) -> None:
-        """Raises if a call on the store, or on a handle of it that is not closed, failed."""
+        """Raise if a call on the store, or on an open handle of it, failed."""
         if code:
             raise self.failure(code)
 
@@ -278,7 +279,7 @@ class _Session:
                 return
             self.changes += 1
             kv, self.kv = self.kv, NULL
-            ffi.gc(kv, None)  # not by the finalizer, which would drop the code
+            ffi.gc(kv, None)  # detach the finalizer, which would drop the result code
             code = lib.kvstore_close(kv)
             if code and not self.inherited:
                 raise _failure(code, NULL)
@@ -288,11 +289,13 @@ _sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """A thread that does not exist in the child may have held a lock when the parent forked."""
+    """Replace the locks in the child of a fork: a thread that does not exist there may have held
+    one.
+    """
     for session in list(_sessions):
         session.lock = threading.RLock()
         session.inherited = True
-        session.changes += 1  # iterators ask the library again, which knows that the store is the parent's
+        session.changes += 1  # iterators call the library again, which reports that the store is the parent's
 
 
 if hasattr(os, "register_at_fork"):
@@ -305,39 +308,39 @@ if hasattr(os, "register_at_fork"):
 
 
 class Iterator:
-    """Live entries of a family in the order of their keys, ascending or descending.
+    """Live entries of a family in key order, ascending or descending.
 
     Three ways to use it::
 
         for key, value in db.iterator(): ...
         with db.iterator() as it: ...
-        it.first()                              # it.last() and it.prev() for a reverse one
+        it.first()                              # for a reverse iterator: it.last() and it.prev()
         while not it.eof:
             print(it.key, it.value)
             it.next()
 
-    It holds no lock: writing, committing and closing are possible while it is open, and it sees what this
-    store writes ahead of its position.
+    It holds no lock: writing, committing and closing are possible while it is open. It sees what
+    this store writes ahead of its position.
     """
 
-    # As a Python iterator it reads rows ahead, many in one native call. `_row` is the row it gave last if
-    # the native iterator is not at that row but after those in `_ahead`, else None. Rows ahead are
-    # forgotten when this store writes, and when one of them expires. Without `_row` there are some only
-    # when the clock could not be asked about them.
+    # As a Python iterator it reads ahead many rows in one native call. `_row` is the last returned
+    # row while the native iterator is after the rows in `_ahead`; None while the native iterator is
+    # at the current row. The rows ahead are discarded when this store writes and when one of them
+    # expires. They exist without `_row` only if the clock could not be read.
     __slots__ = (
         "_ahead", "_changes", "_failed", "_first_expire_ms", "_native", "_row", "_session", "_size", "_started",
     )  # fmt: skip
 
     def __init__(self, raw: Any, session: _Session, started: Optional[bool]) -> None:
-        """Only for this module. ``started`` is None if ``raw`` is at its first entry already."""
+        """For internal use. ``started`` is None if ``raw`` is already at its first entry."""
         self._native: Any = ffi.gc(raw, lib.kvstore_iterator_close)
         self._session = session
         self._started = started
         self._row: Optional[tuple[bytes, bytes]] = None
-        self._ahead: list[tuple[bytes, bytes]] = []  # the next one is the last
-        self._first_expire_ms = _NEVER_MS  # of the rows ahead
+        self._ahead: list[tuple[bytes, bytes]] = []  # reversed: the next row is the last element
+        self._first_expire_ms = _NEVER_MS  # the earliest expiry time of the rows ahead
         self._changes = 0  # session.changes when the rows ahead were read
-        self._failed = 0  # the code of what kept the library from reading on after them
+        self._failed = 0  # the result code of a failed read after the rows ahead
         self._size = _FIRST_ROWS
 
     def _check(self, code: int) -> None:
@@ -347,21 +350,23 @@ class Iterator:
     # --- Manual control ---
 
     def first(self) -> Iterator:
-        """Moves to the first entry. Returns self."""
+        """Move to the first entry, and return self."""
         with self._session.lock:
             self._check(lib.kvstore_iterator_first(self._native))
             self._moved()
         return self
 
     def last(self) -> Iterator:
-        """Moves a reverse iterator to the last entry. Returns self. Raises Error if it is a forward one."""
+        """Move a reverse iterator to the last entry, and return self. Raises Error for a forward
+        iterator.
+        """
         with self._session.lock:
             self._check(lib.kvstore_iterator_last(self._native))
             self._moved()
         return self
 
     def seek(self, key: _Encodable) -> Iterator:
-        """Moves to the first key at or after ``key``; on a reverse iterator, at or before it. Returns self."""
+        """Move to the first key at or after ``key`` (reverse: at or before it), and return self."""
         raw = _enc(key)
         with self._session.lock:
             self._check(lib.kvstore_iterator_seek(self._native, raw, len(raw)))
@@ -369,7 +374,7 @@ class Iterator:
         return self
 
     def next(self) -> None:
-        """Moves to the next entry."""
+        """Move to the next entry."""
         with self._session.lock:
             if self._row is not None:
                 self._go_behind(self._row[0])
@@ -379,7 +384,7 @@ class Iterator:
                 self._check(lib.kvstore_iterator_next(self._native))
 
     def prev(self) -> None:
-        """Moves a reverse iterator to the entry before. Raises Error if it is a forward one."""
+        """Move a reverse iterator to the previous entry. Raises Error for a forward iterator."""
         with self._session.lock:
             self._check(lib.kvstore_iterator_prev(self._native))
             if self._row is not None:
@@ -389,7 +394,9 @@ class Iterator:
 
     @property
     def eof(self) -> bool:
-        """Whether it is at no entry: before the first move, after the last entry, or closed."""
+        """Whether there is no current entry: before the first move, after the last entry, or
+        closed.
+        """
         with self._session.lock:
             if self._ahead and self._session.kv is not NULL:
                 return False
@@ -410,35 +417,35 @@ class Iterator:
             return self._value() if row is None else row[1]
 
     def item(self) -> tuple[bytes, bytes]:
-        """The current (key, value). Raises Error at the end."""
+        """Return the current ``(key, value)``. Raises Error at the end."""
         with self._session.lock:
             return self._here() or (self._key(), self._value())
 
     def _moved(self) -> None:
-        """To be called when the native iterator has become what counts."""
+        """Record that the native iterator is at the current entry."""
         self._started = True
         self._row = None
         self._ahead.clear()
 
     def _go_behind(self, key: bytes) -> None:
-        """Moves the native iterator to the entry after ``key``, which may be gone."""
+        """Move the native iterator to the entry after ``key``, which may no longer exist."""
         self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
         self._moved()
         if not self._at_eof() and self._key() == key:
             self._check(lib.kvstore_iterator_next(self._native))
 
     def _go_back(self) -> None:
-        """Moves the native iterator to the first row ahead, after which it was read on."""
+        """Move the native iterator back to the first row ahead."""
         key = self._ahead[-1][0]
         self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
         self._moved()
 
     def _stay(self) -> None:
-        """The native iterator is at the row that is to come."""
+        """Record that the native iterator is at the row to return next."""
         self._started = None
 
     def _here(self) -> Optional[tuple[bytes, bytes]]:
-        """The current row, if it is not that of the native iterator."""
+        """Return the current row, unless the native iterator is at it."""
         if self._row is None and self._ahead:
             self._go_back()
             self._stay()
@@ -483,7 +490,7 @@ class Iterator:
         return self._first_expire_ms == _NEVER_MS or self._session.now_ms() < self._first_expire_ms
 
     def _read(self) -> tuple[bytes, bytes]:
-        """Gives the next row, and reads those after it."""
+        """Return the next row, and read ahead the following ones."""
         session = self._session
         native = self._native
         if native is NULL:
@@ -491,7 +498,7 @@ class Iterator:
         if self._row is not None:
             if self._ahead or self._failed or self._changes != session.changes or not self._none_expired():
                 self._go_behind(self._row[0])
-                self._size = 1  # where rows changed once they are likely to change again
+                self._size = 1  # rows that changed once are likely to change again
         elif self._ahead:
             self._go_back()
         elif self._started:
@@ -517,19 +524,19 @@ class Iterator:
             keys_from, keys_to = [0, *ends[1:-1:2]], ends[::2]
             rows = [(data[a:b], data[b:c]) for a, b, c in zip(keys_from, keys_to, ends[1::2])]
             rows.reverse()
-            self._ahead = rows  # before the clock is asked: where that fails, they are still to come
+            self._ahead = rows  # set before the clock is read: if that fails, these rows are still ahead
             self._first_expire_ms = chunk.first_expire_ms
             now_ms = 0 if self._first_expire_ms == _NEVER_MS else session.now_ms()
             if now_ms >= self._first_expire_ms:
-                living = [ms == NO_TTL or ms > now_ms for ms in ffi.unpack(chunk.expire_ms, count)]
-                alive = [row for row, lives in zip(reversed(rows), living) if lives]
+                live = [ms == NO_TTL or ms > now_ms for ms in ffi.unpack(chunk.expire_ms, count)]
+                live_rows = [row for row, is_live in zip(reversed(rows), live) if is_live]
                 self._ahead = []
-                if not alive:
+                if not live_rows:
                     if self._failed:
                         self._stay()
                     self._check(self._failed)
                     continue
-                self._row = row = alive[0]  # the others are read again
+                self._row = row = live_rows[0]  # the other rows are read again
                 return row
             self._row = row = rows.pop()
             return row
@@ -537,7 +544,7 @@ class Iterator:
     # --- Lifecycle ---
 
     def close(self) -> None:
-        """Releases it. May be called again."""
+        """Close the iterator. May be called twice."""
         with self._session.lock:
             if self._native is not NULL:
                 self._moved()
@@ -557,13 +564,13 @@ class Iterator:
 
 
 class _Entries:
-    """What a store (its default family) and a family have in common: the data methods."""
+    """The data methods of a store (for its default family) and of a family."""
 
     __slots__ = ()
 
     _session: _Session
     _family: Any
-    """The native family handle; NULL once closed, which makes the library refuse every call."""
+    """The native family handle; NULL once closed, so that the library rejects every call."""
 
     def _failure(self, code: int) -> Error:
         return _closed(type(self)._what()) if self._family is NULL else self._session.failure(code)
@@ -575,22 +582,25 @@ class _Entries:
     # --- Core operations ---
 
     def put(self, key: _Encodable, value: _Encodable, ttl: Optional[float] = None) -> None:
-        """Writes a value. ``ttl`` is in seconds; None: the key never expires, whatever it had before."""
+        """Write a value.
+
+        ``ttl`` is in seconds. None: the key never expires, whatever TTL it had before.
+        """
         if key.__class__ is not bytes:
             key = _enc(key)
         if value.__class__ is not bytes:
-            value = _enc(value, "a value")
+            value = _enc(value, "value")
         ttl_ms = None if ttl is None else _ttl_ms(ttl)
         session = self._session
         lock = session.lock
-        lock.acquire()  # for half the price of a with statement; so in get
+        lock.acquire()  # half the cost of a with statement; also in get
         try:
             session.changes += 1
             if ttl_ms is None:
                 code = _kvstore_cf_put(self._family, key, len(key), value, len(value))
             elif ttl_ms:
                 code = _kvstore_cf_put_for(self._family, key, len(key), value, len(value), ttl_ms)
-            else:  # over at once: a moment long past
+            else:  # expires at once: an expiry time long past
                 code = lib.kvstore_cf_put_ttl(self._family, key, len(key), value, len(value), 1)
             if code:
                 raise self._failure(code)
@@ -601,7 +611,7 @@ class _Entries:
             lock.release()
 
     def get(self, key: _Encodable, default: Optional[bytes] = None) -> Optional[bytes]:
-        """The value; ``default`` if the key is missing or has expired."""
+        """Return the value of a key, or ``default`` if the key does not exist or has expired."""
         if key.__class__ is not bytes:
             key = _enc(key)
         session = self._session
@@ -624,7 +634,7 @@ class _Entries:
             lock.release()
 
     def _get_long(self, key: bytes, length: int, default: Optional[bytes]) -> Optional[bytes]:
-        """Reads a value that did not fit into the buffer, which grows for the next ones."""
+        """Read a value that did not fit into the buffer, and enlarge the buffer for later reads."""
         session = self._session
         if session.buffer_bytes < length <= _LARGEST_BUFFER_BYTES:
             session.allocate(1 << (length - 1).bit_length())
@@ -640,7 +650,7 @@ class _Entries:
             lib.kvstore_free(session.data[0])
 
     def delete(self, key: _Encodable) -> None:
-        """Deletes a key. Raises NotFoundError (a KeyError) if it is missing or has expired."""
+        """Delete a key. Raises NotFoundError (a KeyError) if it does not exist or has expired."""
         raw = _enc(key)
         with self._session.lock:
             self._session.changes += 1
@@ -649,7 +659,7 @@ class _Entries:
                 raise self._failure(code)
 
     def exists(self, key: _Encodable) -> bool:
-        """Whether the key is there and alive."""
+        """Return whether a key exists and has not expired."""
         raw = _enc(key)
         with self._session.lock:
             found: int = lib.kvpy_exists(self._family, raw, len(raw))
@@ -658,9 +668,11 @@ class _Entries:
         return found != 0
 
     def ttl(self, key: _Encodable) -> Optional[float]:
-        """The remaining life of a key in seconds, rounded down to milliseconds; None if it never expires.
+        """Return the remaining TTL of a key in seconds, rounded down to milliseconds; None if it
+        never expires.
 
-        0.0 if it has expired and this is the first call to meet it. Raises NotFoundError if there is no such key.
+        0.0 if it has expired and no earlier call has found that. Raises NotFoundError if the key
+        does not exist.
         """
         raw = _enc(key)
         session = self._session
@@ -672,7 +684,7 @@ class _Entries:
         return None if remaining_ms == NO_TTL else remaining_ms / 1000.0
 
     def purge_expired(self) -> int:
-        """Removes all expired keys. Returns how many."""
+        """Remove all expired keys, and return their number."""
         session = self._session
         with session.lock:
             session.changes += 1
@@ -682,11 +694,12 @@ class _Entries:
             return int(session.length[0])
 
     def put_if_absent(self, key: _Encodable, value: _Encodable, ttl: Optional[float] = None) -> bool:
-        """Writes a value only if the key is missing or has expired. Returns whether it did.
+        """Write a value only if the key does not exist or has expired, and return whether it was
+        written.
 
         ``ttl`` is in seconds; None: the key never expires.
         """
-        raw_key, raw_value = _enc(key), _enc(value, "a value")
+        raw_key, raw_value = _enc(key), _enc(value, "value")
         session = self._session
         with session.lock:
             session.changes += 1
@@ -699,7 +712,7 @@ class _Entries:
             return bool(session.length[0])
 
     def clear(self) -> None:
-        """Removes everything."""
+        """Delete all keys."""
         with self._session.lock:
             self._session.changes += 1
             code = lib.kvstore_cf_clear(self._family)
@@ -707,7 +720,9 @@ class _Entries:
                 raise self._failure(code)
 
     def count(self) -> int:
-        """The number of keys, with expired ones that nothing has removed yet: purge first to exclude them."""
+        """Return the number of keys, including expired ones not yet removed; purge first to exclude
+        them.
+        """
         session = self._session
         with session.lock:
             code = lib.kvstore_cf_count(self._family, session.time_ms)
@@ -718,7 +733,9 @@ class _Entries:
     # --- Iterators ---
 
     def iterator(self, *, reverse: bool = False, prefix: Optional[_Encodable] = None) -> Iterator:
-        """Iterates over all keys, or those that start with ``prefix``; with ``reverse`` from the last to the first."""
+        """Return an iterator over all keys, or those that start with ``prefix``; with ``reverse``
+        in descending order.
+        """
         session = self._session
         if prefix is None:
             make = lib.kvstore_cf_reverse_iterator_create if reverse else lib.kvstore_cf_iterator_create
@@ -735,15 +752,15 @@ class _Entries:
             return Iterator(out[0], session, False if prefix is None else None)
 
     def prefix_iterator(self, prefix: _Encodable) -> Iterator:
-        """Iterates over the keys that start with ``prefix``."""
+        """Return an iterator over the keys that start with ``prefix``."""
         return self.iterator(prefix=_enc(prefix))
 
     def reverse_iterator(self) -> Iterator:
-        """Iterates over all keys, from the last to the first."""
+        """Return an iterator over all keys in descending order."""
         return self.iterator(reverse=True)
 
     def reverse_prefix_iterator(self, prefix: _Encodable) -> Iterator:
-        """Iterates over the keys that start with ``prefix``, from the last to the first."""
+        """Return an iterator over the keys that start with ``prefix``, in descending order."""
         return self.iterator(reverse=True, prefix=_enc(prefix))
 
     # --- dict-like interface ---
@@ -757,7 +774,7 @@ class _Entries:
     def __setitem__(self, key: Union[_Encodable, tuple[_Encodable, float]], value: _Encodable) -> None:
         if isinstance(key, tuple):
             key, ttl = key
-            self.put(key, value, 0.0 + ttl)  # a number: here, unlike in put(), not a text that is one
+            self.put(key, value, 0.0 + ttl)  # requires a number here; put() also accepts a numeric str
         else:
             self.put(key, value)
 
@@ -774,7 +791,8 @@ class _Entries:
 
 
 class ColumnFamily(_Entries):
-    """A family of keys of its own within a store, from one of the ``*_column_family`` methods.
+    """A family of keys within a store, from one of the ``*_column_family`` methods. See
+    :class:`kvstore.Family`.
 
     >>> with KVStore() as db, db.create_column_family("users") as users:
     ...     users["alice"] = "30"
@@ -785,12 +803,12 @@ class ColumnFamily(_Entries):
     __slots__ = ("_family", "_session")
 
     def __init__(self, raw: Any, session: _Session) -> None:
-        """Only for this module."""
+        """For internal use."""
         self._family = ffi.gc(raw, lib.kvstore_cf_close)
         self._session = session
 
     def close(self) -> None:
-        """Releases the handle; the data stays. May be called again."""
+        """Close the handle; the data stays. May be called twice."""
         with self._session.lock:
             if self._family is not NULL:
                 family, self._family = self._family, NULL
@@ -809,7 +827,7 @@ class ColumnFamily(_Entries):
 
 
 class _LowLevel:
-    """What ``KVStore._db`` is for: an expiry as a moment instead of a duration."""
+    """The object ``KVStore._db``: takes an expiry time instead of a TTL."""
 
     __slots__ = ("_store",)
 
@@ -817,8 +835,8 @@ class _LowLevel:
         self._store = store
 
     def put_ttl(self, key: bytes, value: bytes, expire_ms: int) -> None:
-        """Writes a value that expires ``expire_ms`` milliseconds after the Unix epoch; 0: never."""
-        raw_key, raw_value, store = _enc(key), _enc(value, "a value"), self._store
+        """Write a value that expires ``expire_ms`` milliseconds after the Unix epoch; 0: never."""
+        raw_key, raw_value, store = _enc(key), _enc(value, "value"), self._store
         with store._session.lock:
             store._session.changes += 1
             code = lib.kvstore_cf_put_ttl(
@@ -829,21 +847,23 @@ class _LowLevel:
 
 
 class KVStore(_Entries):
-    """A store; its data methods work on the default family.
+    """A store. Its data methods work on the default family.
 
-    ``path`` is a file, made if it is not there, or the URL of a store on a PostgreSQL server; None is a store in memory. ``journal_mode`` is
-    ``JOURNAL_WAL`` or ``JOURNAL_DELETE``. Of ``config``, all int:
+    ``path`` is a file, created if it does not exist, or the URL of a store on a PostgreSQL server;
+    None: a store in memory. ``journal_mode`` is ``JOURNAL_WAL`` or ``JOURNAL_DELETE``. The options
+    in ``config`` are int:
 
     - ``sync_level``: ``SYNC_NORMAL`` (default), ``SYNC_FULL`` or ``SYNC_OFF``
     - ``cache_size``: of the page cache, in pages (default 2000)
     - ``page_size``: of a new file, in bytes (default 4096)
     - ``read_only``: 1 to open an existing file only for reading
-    - ``busy_timeout``: milliseconds to wait for a lock of others (default 0: fail with BusyError)
-    - ``wal_size_limit``: a checkpoint every so many commits, in a store that has a limit also by the size of the WAL
-      (default 0: only by that)
-    - ``full_mutex``: without meaning; threads may always share a store
+    - ``busy_timeout``: milliseconds to wait for a lock (default 0: fail with BusyError at once)
+    - ``wal_size_limit``: the number of commits between two checkpoints (default 0: checkpoints
+      depend on the size of the WAL only; with a size limit of the store, both apply)
+    - ``full_mutex``: no effect; threads may always share a store
 
-    Close it, or use it in a ``with`` statement, which closes it; an open transaction is rolled back.
+    Close it, or use it in a ``with`` statement, which closes it. An open transaction is rolled
+    back.
     """
 
     def __init__(self, path: Optional[str] = None, *, journal_mode: int = JOURNAL_WAL, **config: int) -> None:
@@ -883,7 +903,7 @@ class KVStore(_Entries):
     # --- Transactions ---
 
     def begin(self, write: bool = False) -> None:
-        """Begins a transaction: one that writes, or a snapshot that only reads."""
+        """Begin a write transaction, or a read-only snapshot."""
         session = self._session
         with session.lock:
             session.changes += 1
@@ -891,17 +911,17 @@ class KVStore(_Entries):
             session.begun = True
 
     def commit(self) -> None:
-        """Commits the transaction; nothing happens if none is open."""
+        """Commit the transaction. Does nothing if none is open."""
         session = self._session
         with session.lock:
             session.changes += 1
             code = lib.kvstore_commit(session.kv)
-            if code != _ERROR or session.kv is NULL or session.begun:  # else that code means: none is open
+            if code != _ERROR or session.kv is NULL or session.begun:  # otherwise the code means that none is open
                 session.check(code)
             session.begun = False
 
     def rollback(self) -> None:
-        """Rolls the transaction back; nothing happens if none is open."""
+        """Roll back the transaction. Does nothing if none is open."""
         session = self._session
         with session.lock:
             session.changes += 1
@@ -913,17 +933,19 @@ class KVStore(_Entries):
     # --- Column families ---
 
     def create_column_family(self, name: str) -> ColumnFamily:
-        """Makes a family. Raises Error if there is one of that name (but "default" is the default one)."""
+        """Create a family. Raises Error if it exists already ("default" returns the default
+        family).
+        """
         if name == "default":
             return self.default_column_family()
         return self._open_family(lib.kvstore_cf_create, _c_string(name, "a column family's name"))
 
     def open_column_family(self, name: str) -> ColumnFamily:
-        """Opens a family. Raises NotFoundError if there is none of that name."""
+        """Open a family. Raises NotFoundError if it does not exist."""
         return self._open_family(lib.kvstore_cf_open, _c_string(name, "a column family's name"))
 
     def default_column_family(self) -> ColumnFamily:
-        """Opens the default family."""
+        """Open the default family."""
         return self._open_family(lib.kvstore_cf_get_default)
 
     def _open_family(self, function: Any, *arguments: bytes) -> ColumnFamily:
@@ -934,7 +956,7 @@ class KVStore(_Entries):
             return ColumnFamily(out[0], session)
 
     def list_column_families(self) -> list[str]:
-        """The names of all families but the default one, sorted."""
+        """Return the names of all families except the default one, sorted."""
         session = self._session
         names, count = ffi.new("char ***"), ffi.new("int *")
         with session.lock:
@@ -947,7 +969,7 @@ class KVStore(_Entries):
             lib.kvstore_free(names[0])
 
     def drop_column_family(self, name: str) -> None:
-        """Drops a family with everything in it. Raises BusyError while a handle to it is open."""
+        """Delete a family with all its keys. Raises BusyError while a handle to it is open."""
         session = self._session
         c_name = _c_string(name, "a column family's name")
         with session.lock:
@@ -957,19 +979,21 @@ class KVStore(_Entries):
     # --- Maintenance ---
 
     def sync(self) -> None:
-        """Makes every commit so far survive a power cut. Does not commit an open transaction."""
+        """Make every commit so far durable against a power cut. Does not commit an open
+        transaction.
+        """
         session = self._session
         with session.lock:
             session.check(lib.kvstore_sync(session.kv))
 
     def vacuum(self, n_pages: int = 0) -> None:
-        """Gives free pages back to the file system: at most ``n_pages``, or all with 0."""
+        """Return free pages of the file to the file system: at most ``n_pages``, or all with 0."""
         session = self._session
         with session.lock:
             session.check(lib.kvstore_incremental_vacuum(session.kv, operator.index(n_pages)))
 
     def integrity_check(self) -> None:
-        """Checks the whole file. Raises CorruptError, which names the first disagreement."""
+        """Check the whole file. Raises CorruptError, which names the first problem."""
         session = self._session
         out = ffi.new("char **")
         with session.lock:
@@ -981,9 +1005,9 @@ class KVStore(_Entries):
             session.check(code)
 
     def checkpoint(self, mode: int = CHECKPOINT_PASSIVE) -> tuple[int, int]:
-        """Writes the WAL into the file. ``mode`` is one of ``CHECKPOINT_*``.
+        """Copy the WAL into the database file. ``mode`` is one of ``CHECKPOINT_*``.
 
-        Returns (nLog, nCkpt): the frames in the WAL, and how many of them are in the file now.
+        Returns (nLog, nCkpt): the frames in the WAL, and how many of them are copied.
         """
         session = self._session
         log, done = ffi.new("int *"), ffi.new("int *")
@@ -992,10 +1016,10 @@ class KVStore(_Entries):
         return log[0], done[0]
 
     def stats(self) -> dict[str, int]:
-        """What was done through this store since it was opened or the last ``stats_reset``.
+        """Return counters of this store since it was opened or ``stats_reset`` was called.
 
-        Keys: puts, gets, deletes, iterations, errors, bytes_read, bytes_written, wal_commits, checkpoints,
-        ttl_expired, ttl_purged; and db_pages, the size of the file now, in pages.
+        Keys: puts, gets, deletes, iterations, errors, bytes_read, bytes_written, wal_commits,
+        checkpoints, ttl_expired, ttl_purged; and db_pages, the current size of the file in pages.
         """
         session = self._session
         native = ffi.new("KVStoreStats *")
@@ -1004,14 +1028,14 @@ class KVStore(_Entries):
         return {name: getattr(native, field) for name, field in _STATS.items()}
 
     def stats_reset(self) -> None:
-        """Sets all counters to zero."""
+        """Set all counters to zero."""
         session = self._session
         with session.lock:
             session.check(lib.kvstore_stats_reset(session.kv))
 
     @property
     def errmsg(self) -> str:
-        """The text of the last call that failed on this store."""
+        """The message of the last call that failed on this store."""
         session = self._session
         with session.lock:
             if session.kv is NULL:
@@ -1022,14 +1046,16 @@ class KVStore(_Entries):
 
     @classmethod
     def open_encrypted(cls, path: Optional[str], password: Union[str, bytes]) -> Self:
-        """Opens or makes an encrypted store; one that is not encrypted is encrypted where it is. Raises AuthError for
-        another password."""
+        """Open or create an encrypted store; a store that is not encrypted is encrypted in place.
+
+        Raises AuthError if the password is wrong.
+        """
         store = cls.__new__(cls)
         store._open(path, JOURNAL_WAL, {}, _password(password))
         return store
 
     def is_encrypted(self) -> bool:
-        """Whether the store is encrypted."""
+        """Return whether the store is encrypted."""
         session = self._session
         with session.lock:
             if session.kv is NULL:
@@ -1037,14 +1063,18 @@ class KVStore(_Entries):
             return bool(lib.kvstore_is_encrypted(session.kv))
 
     def reencrypt(self, new_password: Union[str, bytes]) -> None:
-        """Gives an encrypted store another password, where it is. Raises BusyError while it is open elsewhere."""
+        """Replace the password of an encrypted store, in place. Raises BusyError while it is open
+        elsewhere.
+        """
         password, session = _password(new_password), self._session
         with session.lock:
             session.changes += 1
             session.check(lib.kvstore_reencrypt(session.kv, password, len(password)))
 
     def remove_encryption(self) -> None:
-        """Takes the encryption off the store, where it is. Raises BusyError while it is open elsewhere."""
+        """Remove the encryption of the store, in place. Raises BusyError while it is open
+        elsewhere.
+        """
         session = self._session
         with session.lock:
             session.changes += 1
@@ -1053,7 +1083,7 @@ class KVStore(_Entries):
     # --- Lifecycle ---
 
     def close(self) -> None:
-        """Closes the store; what is left of an open transaction is rolled back. May be called again."""
+        """Close the store; an open transaction is rolled back. May be called twice."""
         with self._session.lock:
             if self._family is not NULL:
                 family, self._family = self._family, NULL
@@ -1072,7 +1102,7 @@ class KVStore(_Entries):
 
 
 def _choice(name: str, value: int, choices: dict[int, int]) -> int:
-    """The library's number for one of snkv's."""
+    """Return the library's number for a number of snkv."""
     number = operator.index(value)
     if number not in choices:
         raise Error(f"{name} must be one of {sorted(choices)}, not {number}")

@@ -10,8 +10,8 @@
 >>> asyncio.run(main())
 [b'user:1', b'user:2']
 
-The work is done in a few threads, each with a handle of its own, so the loop is never blocked. Start with
-:func:`open`.
+The work is done in a few threads, each with a handle of its own, so the loop is never blocked.
+Start with :func:`open`.
 """
 
 from kvstore.aio._batch import Batch
@@ -21,5 +21,5 @@ from kvstore.aio._store import Store, Transaction, open
 __all__ = ["Batch", "Family", "Store", "Transaction", "open"]
 
 for _class in (Batch, Family, Store, Transaction):
-    _class.__module__ = __name__  # where users find them
+    _class.__module__ = __name__  # the public module
 del _class

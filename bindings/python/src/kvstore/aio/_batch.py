@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from kvstore.aio._family import Family
     from kvstore.aio._pool import Worker
 
-#: What a batch is to do, given the real one, and the family.
+#: A write, applied to the real batch and family in the worker thread.
 Write = Callable[["kvstore.Batch", "kvstore.Family[Any, Any]"], Any]
 
 
 class Batch:
-    """Writes to the families of one store, committed together at the end of the ``async with`` block: all of them,
-    or on an exception none. Inside a transaction, when made from it or a family of it.
+    """Writes to the families of one store that are committed together at the end of an ``async
+    with`` block.
 
-    ``put`` and ``delete`` only remember, and are no coroutines. TTLs count from the commit.
+    An exception in the block discards all of them. A batch made from a transaction, or from a
+    family of one, is part of that transaction.
+
+    ``put`` and ``delete`` only record the write and are not coroutines. TTLs count from the commit.
     """
 
     __slots__ = ("_family", "_writes")
@@ -39,36 +42,41 @@ class Batch:
         *,
         family: Optional[Family[Any, Any]] = None,
     ) -> None:
-        """Adds a write, to the family the batch was made from or to another one of the store."""
+        """Add a write. See :meth:`kvstore.Batch.put`; but a TTL counts from the commit."""
         where = self._family if family is None else family
         name, data = frozen(key), where._frozen(value)
         self._add(family, lambda batch, where: batch.put(name, data, ttl, expires_at, family=where))
 
     def delete(self, key: Data, *, family: Optional[Family[Any, Any]] = None) -> None:
-        """Adds a deletion. A key that is missing at the commit is no error."""
+        """Add a deletion. A key that does not exist at the commit is ignored."""
         name = frozen(key)
         self._add(family, lambda batch, where: batch.delete(name, family=where))
 
     def _add(self, family: Optional[Family[Any, Any]], write: Write) -> None:
         where = self._family if family is None else family
         if where._runner is not self._family._runner:
-            raise ValueError("a batch is of one store, or of one transaction: this family is of another")
+            raise ValueError(
+                "family= belongs to another store or transaction: give a family of the one that the batch was "
+                "made from"
+            )
         self._writes.append((where, write))
 
     def __len__(self) -> int:
-        """How many writes and deletions wait for the commit."""
+        """Return the number of writes and deletions that wait for the commit."""
         return len(self._writes)
 
     def __bool__(self) -> bool:
         return True
 
     def clear(self) -> None:
-        """Forgets what was added."""
+        """Discard all writes that were added."""
         self._writes.clear()
 
     async def commit(self) -> None:
-        """Commits now; the batch is empty afterwards and can be filled again. If it fails, or is cancelled, the
-        batch is as it was."""
+        """Commit the writes now, and empty the batch, which can then be filled again.
+
+        If the commit fails or is cancelled, the batch keeps its writes.
+        """
         writes = list(self._writes)
         if writes:
             await self._family._runner._work(True, lambda worker: worker.with_families(lambda: _commit(worker, writes)))
@@ -95,5 +103,5 @@ def _commit(worker: Worker, writes: list[tuple[Family[Any, Any], Write]]) -> Non
 
 
 def frozen(value: Any) -> Any:
-    """What the caller may change while a thread reads it, as it is now."""
+    """Return a copy of a mutable buffer, so that the caller may change it; other values unchanged."""
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value

@@ -1,4 +1,4 @@
-"""Families for asyncio. Each method gives its work to a thread; none of them touches a store itself."""
+"""Families for asyncio. Each method passes its work to a thread; none uses a store itself."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 T = TypeVar("T")
-#: Keys as they were given.
+#: The type of keys as the caller passed them.
 G = TypeVar("G", bound="Data")
-#: The type of keys that is asked for.
+#: The type given as ``keys=``.
 A = TypeVar("A", str, bytes)
 
-#: No default was given.
+#: Marks an omitted default.
 _RAISE: Any = object()
-#: An iteration reads so many rows at first, then more, up to the last number or so many bytes.
+#: The number of rows an iteration reads first, the largest number of rows, and of bytes, of one
+#: chunk.
 _FIRST_ROWS, _MOST_ROWS, _MOST_BYTES = 16, 512, 1 << 20
 
 
 class Runner(Protocol):
-    """Where the calls of a family go: a store, or a transaction."""
+    """Runs the calls of a family: a store or a transaction."""
 
     _coded: bool
 
@@ -69,23 +70,26 @@ def _writes(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 
 
 class Family(Generic[K, V]):
-    """A family of keys: the methods of :class:`kvstore.Family` as coroutines.
+    """A family of keys (see :class:`kvstore.Family`), with its methods as coroutines.
 
-    ``await db.get(key)`` and ``await db.put(key, value)`` stand for ``db[key]``, ``contains`` for ``in``, ``count``
-    for ``len``; ``async for`` goes over keys, ``items`` and the like.
+    Use ``await db.get(key)`` for ``db[key]``, ``await db.put(key, value)`` for ``db[key] = value``,
+    ``contains`` for ``in`` and ``count`` for ``len``. ``async for`` iterates over keys,
+    ``values()``, ``items()``, ``rows()`` and ``expiring()``.
 
-    A call that is cancelled before its turn has come does nothing; one that has begun goes on to its end. So a
-    write that is cancelled has happened as a whole or not at all. Writes happen in the order in which
-    they were called, cancelled ones, too. Errors are those of the methods of the same names. Values that go through
-    a codec do so in the thread: leave them as they are until the call returns.
+    **Cancellation.** A call that is cancelled before it starts does nothing; a started call runs to
+    its end. So a cancelled write happened completely or not at all. Writes happen in the order in
+    which they were called, including cancelled ones.
 
-    Made by :meth:`Store.family`. It has no handle of its own, so there is nothing to close.
+    **Errors** are those of the methods of the same names. A codec runs in the worker thread: do not
+    change a value until the call returns.
+
+    Created by :meth:`Store.family`. It has no handle of its own, so there is nothing to close.
     """
 
     __slots__ = ("__weakref__", "_coded", "_name", "_options", "_other")
 
     def __init__(self, runner: Runner, name: str, options: Optional[dict[str, Any]] = None) -> None:
-        #: None: this one itself, without a cycle.
+        #: None: this object itself, without a reference cycle.
         self._other: Optional[Runner] = None if runner is cast(object, self) else runner
         self._name = name
         self._options = options or {}
@@ -96,7 +100,9 @@ class Family(Generic[K, V]):
         return self if self._other is None else self._other  # type: ignore[return-value] # of a subclass
 
     def _frozen(self, value: Any) -> Any:
-        """A value as it is now, if the caller may change it; not that of a codec, which makes a difference of types."""
+        """Return a copy of a mutable buffer, unless the family has a codec, which may distinguish
+        types.
+        """
         return value if self._coded else frozen(value)
 
     def _do(self, write: bool, call: Callable[[kvstore.Family[Any, Any]], R]) -> Awaitable[R]:
@@ -106,14 +112,14 @@ class Family(Generic[K, V]):
         )
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a kvstore.aio.{type(self).__name__} cannot be pickled: open the store in each process")
+        raise TypeError(f"cannot pickle kvstore.aio.{type(self).__name__}: open the store in each process")
 
     def __repr__(self) -> str:
         return f"<kvstore.aio.Family {self._name!r}>"
 
     @property
     def name(self) -> str:
-        """The name of the family; of a store, ``"default"``."""
+        """The name of the family; ``"default"`` for a store."""
         return self._name
 
     # One key
@@ -123,17 +129,17 @@ class Family(Generic[K, V]):
     @overload
     async def get(self, key: Data, default: T) -> Union[V, T]: ...
     async def get(self, key: Data, default: Any = None) -> Any:
-        """The value of a key, or ``default`` if there is none."""
+        """Return the value of a key, or ``default`` if the key does not exist."""
         key = frozen(key)
         return await self._do(False, lambda family: family.get(key, default))
 
     async def contains(self, key: Data) -> bool:
-        """Whether a key is there (and alive): the ``in`` of :class:`kvstore.Family`."""
+        """Return whether the key exists, like ``in`` for :class:`kvstore.Family`."""
         key = frozen(key)
         return await self._do(False, lambda family: key in family)
 
     async def has_key(self, key: Data) -> bool:
-        """The same as :meth:`contains`."""
+        """Return whether the key exists. An alias of :meth:`contains`."""
         return await self.contains(key)
 
     @overload
@@ -141,7 +147,10 @@ class Family(Generic[K, V]):
     @overload
     async def pop(self, key: Data, default: T) -> Union[V, T]: ...
     async def pop(self, key: Data, default: Any = _RAISE) -> Any:
-        """Deletes a key and returns its value; or ``default`` if there is none, or raises NotFoundError."""
+        """Delete a key and return its value.
+
+        Returns ``default`` if the key does not exist; without a default, NotFoundError is raised.
+        """
         key = frozen(key)
         given = () if default is _RAISE else (default,)
         return await self._do(True, lambda family: family.pop(key, *given))
@@ -151,11 +160,15 @@ class Family(Generic[K, V]):
     @overload
     async def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
     async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
-        """The value of a key (or ``default``), which lives ``ttl`` from now on, in one step."""
+        """Return the value of a key (or ``default``) and restart its TTL, in one step.
+
+        See :meth:`kvstore.Family.get_and_touch`.
+        """
         key = frozen(key)
         return await self._do(True, lambda family: family.get_and_touch(key, ttl, default))
 
-    # A family of bytes takes all of Data as values, one with a codec what the codec takes.
+    # A family without a codec accepts all of Data as values; one with a codec accepts what the
+    # codec accepts.
 
     @overload
     async def put(
@@ -180,8 +193,7 @@ class Family(Generic[K, V]):
         if_absent: bool = False,
         if_present: bool = False,
     ) -> bool:
-        """Writes a value; says whether it did (False only if a condition did not hold): as
-        :meth:`kvstore.Family.put`."""
+        """Write a value, and return whether it was written. See :meth:`kvstore.Family.put`."""
         name, new = frozen(key), self._frozen(value)
         conditions = {"keep_ttl": keep_ttl, "if_absent": if_absent, "if_present": if_present}
         return await self._do(True, lambda family: family.put(name, new, ttl, expires_at, **conditions))
@@ -198,7 +210,7 @@ class Family(Generic[K, V]):
     async def add(
         self, key: Data, value: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> bool:
-        """Writes a value only if the key is missing; says whether it did."""
+        """Write a value only if the key does not exist, and return whether it was written."""
         name, new = frozen(key), self._frozen(value)
         return await self._do(True, lambda family: family.add(name, new, ttl, expires_at))
 
@@ -224,8 +236,11 @@ class Family(Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> bool:
-        """Writes a value only if the key is there with the value ``expected``; says whether it did. The TTL the key
-        had is replaced, as by put."""
+        """Write a value only if the current value equals ``expected``, and return whether it was
+        written.
+
+        The TTL is replaced, as by :meth:`put`.
+        """
         name, old, new = frozen(key), self._frozen(expected), self._frozen(value)
         return await self._do(True, lambda family: family.compare_and_swap(name, old, new, ttl, expires_at))
 
@@ -234,35 +249,38 @@ class Family(Generic[K, V]):
     @overload
     async def compare_and_delete(self, key: Data, expected: V) -> bool: ...
     async def compare_and_delete(self, key: Data, expected: Any) -> bool:
-        """Deletes a key only if its value is ``expected``; says whether it did."""
+        """Delete a key only if its value equals ``expected``, and return whether it was deleted."""
         name, old = frozen(key), self._frozen(expected)
         return await self._do(True, lambda family: family.compare_and_delete(name, old))
 
     async def popitem(self) -> tuple[K, V]:
-        """Deletes the least key and returns it with its value; NotFoundError if there is none."""
+        """Delete the smallest key and return it with its value. Raises NotFoundError if there is
+        none.
+        """
         return await self._do(True, lambda family: family.popitem())
 
     async def setdefault(
         self, key: Data, default: Union[V, Data], ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> V:
-        """The value of a key; if there is none, ``default``, which is written first."""
+        """Return the value of a key; if the key does not exist, write ``default`` first."""
         name, new = frozen(key), self._frozen(default)
         return await self._do(True, lambda family: family.setdefault(name, new, ttl, expires_at))
 
-    # Many keys. What is given is read before the call waits: it may change afterwards.
+    # Many keys. Arguments are copied before the call waits, so the caller may change them
+    # afterwards.
 
     async def get_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """The values of those of ``keys`` that are there: as :meth:`kvstore.Family.get_many`."""
+        """Return the values of the keys that exist. See :meth:`kvstore.Family.get_many`."""
         wanted = _several(keys)
         return await self._do(False, lambda family: family.get_many(wanted))
 
     async def delete_many(self, keys: Iterable[Data]) -> int:
-        """Deletes keys in one transaction. Returns how many were there."""
+        """Delete keys in one transaction, and return how many existed."""
         wanted = _several(keys)
         return await self._do(True, lambda family: family.delete_many(wanted))
 
     async def pop_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Deletes keys in one transaction and returns the values of those that were there, as get_many does."""
+        """Delete keys in one transaction, and return the values of those that existed."""
         wanted = _several(keys)
         return await self._do(True, lambda family: family.pop_many(wanted))
 
@@ -272,7 +290,9 @@ class Family(Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """Writes all pairs of key and value (or of a mapping) in one transaction; returns how many."""
+        """Write all pairs in one transaction, and return their number. See
+        :meth:`kvstore.Family.put_many`.
+        """
         pairs = self._pairs(items)
         return await self._do(True, lambda family: family.put_many(pairs, ttl, expires_at))
 
@@ -282,7 +302,7 @@ class Family(Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """The same as :meth:`put_many`."""
+        """Write all pairs in one transaction. An alias of :meth:`put_many`."""
         return await self.put_many(items, ttl, expires_at)
 
     def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
@@ -292,7 +312,7 @@ class Family(Generic[K, V]):
     async def update(
         self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Union[V, Data]
     ) -> None:
-        """Writes all pairs and all keyword arguments, in one transaction."""
+        """Write all pairs and keyword arguments in one transaction."""
         given: Any = other
         if not isinstance(other, Mapping) and hasattr(other, "keys"):
             given = {key: given[key] for key in given.keys()}
@@ -300,7 +320,9 @@ class Family(Generic[K, V]):
         await self._do(True, lambda family: family.put_many(pairs))
 
     def batch(self) -> Batch:
-        """Writes to be committed together, at the end of an ``async with`` block: see :class:`Batch`."""
+        """Return a batch of writes that are committed together at the end of an ``async with``
+        block. See :class:`Batch`.
+        """
         return Batch(self)
 
     clear = _writes(kvstore.Family.clear)
@@ -317,11 +339,18 @@ class Family(Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> AsyncIterator[K]:
-        """The live keys from ``start`` to before ``stop`` that begin with ``prefix``, in byte order or in
-        ``reverse``, at most ``limit``: for ``async for``.
+        """Iterate over the live keys of a range, in byte order.
 
-        It reads some hundred rows at a time, each such chunk a state of one moment (inside a transaction, all of
-        them the same); it may be left at any time, and the store may be written to meanwhile.
+        Some hundred rows are read at a time, each chunk from one snapshot (inside a transaction,
+        all from the same). The iteration may be abandoned at any time, and the store may be written
+        to meanwhile.
+
+        Args:
+            prefix: Only keys that begin with it.
+            start: The first key, inclusive.
+            stop: The last key, exclusive.
+            reverse: Descending order.
+            limit: The maximum number of keys; None: all.
         """
         return self._over(_keys, prefix, start, stop, reverse, limit)
 
@@ -334,7 +363,7 @@ class Family(Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> AsyncIterator[V]:
-        """The values in the order of their keys; otherwise as :meth:`keys`."""
+        """Iterate over the values of a range, in key order. See :meth:`keys`."""
         async for _, value in self._over(_items, prefix, start, stop, reverse, limit):
             yield value
 
@@ -347,7 +376,7 @@ class Family(Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> AsyncIterator[tuple[K, V]]:
-        """Pairs of key and value; otherwise as :meth:`keys`."""
+        """Iterate over the ``(key, value)`` pairs of a range, in key order. See :meth:`keys`."""
         return self._over(_items, prefix, start, stop, reverse, limit)
 
     def rows(
@@ -358,8 +387,9 @@ class Family(Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> AsyncIterator[tuple[K, V]]:
-        """The rows of a partition (see :func:`kvstore.row_key`), as pairs of clustering part and value; otherwise
-        as :meth:`items`."""
+        """Iterate over the rows of a partition, as ``(clustering, value)`` pairs. See
+        :meth:`kvstore.Family.rows`.
+        """
         part = frozen(partition)
 
         def rows(family: kvstore.Family[Any, Any], prefix: Any, **given: Any) -> Iterable[Any]:
@@ -389,7 +419,8 @@ class Family(Generic[K, V]):
                 low, high = (start, last) if reverse else (last, stop)
                 if last is None:
                     low, high = start, stop
-                # A key that was shown is read again where its successor may be too long to be asked for.
+                # The last key is read again, because its successor may be too long to be a start
+                # key.
                 again = last is not None and not reverse
                 rows = view(family, prefix, start=low, stop=high, reverse=reverse, limit=wanted + again)
                 return _chunk(rows, last if again else None, wanted)
@@ -405,7 +436,9 @@ class Family(Generic[K, V]):
             size = min(size * 4, _MOST_ROWS)
 
     async def count(self, expired: bool = False) -> int:
-        """How many live keys there are; with ``expired``, how many rows, expired ones included."""
+        """Return the number of live keys; with ``expired``, of all rows, including expired ones not
+        yet purged.
+        """
         return await self._do(False, lambda family: family.count(expired))
 
     # Expiry
@@ -413,8 +446,9 @@ class Family(Generic[K, V]):
     ttl = _reads(kvstore.Family.ttl)
 
     async def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]:
-        """The value of a key and how many seconds it has left (None: it never expires), in one read; None if the
-        key is missing."""
+        """Return the value of a key and its remaining TTL, in one read. See
+        :meth:`kvstore.Family.get_with_ttl`.
+        """
         name = frozen(key)
         return await self._do(False, lambda family: family.get_with_ttl(name))
 
@@ -428,15 +462,19 @@ class Family(Generic[K, V]):
     sweep = _writes(kvstore.Family.sweep)
 
     async def next_expiry(self) -> Optional[float]:
-        """The earliest moment at which a key of the family expires, in seconds since the Unix epoch; None if no
-        key has a TTL."""
+        """Return the earliest expiry time of the family in seconds since the Unix epoch; None if no
+        key has a TTL.
+        """
         return await self._do(False, lambda family: family.next_expiry())
 
     async def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
     ) -> AsyncIterator[tuple[K, float]]:
-        """The keys that expire from ``start`` to before ``stop``, in the order of their expiry, as pairs of key and
-        moment: as :meth:`kvstore.Family.expiring`, read some hundred at a time."""
+        """Iterate over the keys with a TTL, earliest expiry first. See
+        :meth:`kvstore.Family.expiring`.
+
+        Some hundred keys are read at a time.
+        """
         last: Optional[tuple[float, Any]] = None
         more = True
         while more:
@@ -458,29 +496,31 @@ class Family(Generic[K, V]):
                 last = (rows[-1][1], rows[-1][0])
 
     async def default_ttl(self) -> Optional[float]:
-        """The TTL in seconds that writes give which name none; None if there is none."""
+        """Return the default TTL in seconds, or None. See :attr:`kvstore.Family.default_ttl`."""
         return await self._do(False, lambda family: family.default_ttl)
 
     async def set_default_ttl(self, ttl: Optional[Duration]) -> None:
-        """Sets :meth:`default_ttl`, for every handle and process."""
+        """Set the default TTL, for every handle and process: seconds or a ``timedelta``; None for
+        none.
+        """
         await self._do(True, lambda family: setattr(family, "default_ttl", ttl))
 
     async def write_tracking(self) -> bool:
-        """Whether the family remembers when values were written, for write_time and sweep."""
+        """Return whether the family records write times. See :attr:`kvstore.Family.write_tracking`."""
         return await self._do(False, lambda family: family.write_tracking)
 
     async def set_write_tracking(self, on: bool) -> None:
-        """Switches :meth:`write_tracking` on or off."""
+        """Turn the recording of write times on or off."""
         await self._do(True, lambda family: setattr(family, "write_tracking", on))
 
 
 class Families(Family[K, V]):
-    """What gives families: a store, or a transaction."""
+    """An object that opens families: a store or a transaction."""
 
     __slots__ = ()
 
     async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
-        """Has something done by a thread."""
+        """Run a call in a worker thread."""
         raise NotImplementedError
 
     @overload
@@ -522,8 +562,11 @@ class Families(Family[K, V]):
         write_tracking: Optional[bool] = None,
         **coding: Any,
     ) -> Any:
-        """A family by its name, with ``codec`` and ``keys`` of its own, if they are given: as
-        :meth:`kvstore.Store.family`. One of a transaction is to be used inside it."""
+        """Return the family ``name``, with ``codec`` and ``keys`` of its own if given. See
+        :meth:`kvstore.Store.family`.
+
+        A family of a transaction must be used inside it.
+        """
 
         def open_it(worker: Worker) -> None:
             settings: Any = {"default_ttl": default_ttl, "write_tracking": write_tracking, **coding}
@@ -535,7 +578,9 @@ class Families(Family[K, V]):
 
 
 def _several(keys: Iterable[Any]) -> Any:
-    """Keys as they are now; what is no iterable of keys is refused where the store is."""
+    """Copy an iterable of keys. A single str or bytes is returned unchanged, and rejected by the
+    store.
+    """
     return keys if isinstance(keys, (str, bytes)) else [frozen(key) for key in keys]
 
 
@@ -548,7 +593,9 @@ def _items(family: kvstore.Family[Any, Any], prefix: Optional[Data], **given: An
 
 
 def _chunk(rows: Iterable[Any], shown: Any, wanted: int) -> tuple[list[Any], bool]:
-    """Up to so many rows but the one that was shown; and whether there may be more."""
+    """Return up to ``wanted`` rows, without the one that was ``shown``, and whether there may be
+    more.
+    """
     chunk: list[Any] = []
     size = 0
     for row in rows:

@@ -1,8 +1,9 @@
-"""Threads with a store each, and what they are given to do. Knows nothing of event loops.
+"""Worker threads with a store each, and the jobs they are given. Must not depend on event loops.
 
-A lane is some workers that do the same kind of job: one lane writes, with one worker, since there is one writer at a
-time anyway; one reads. A session is a transaction: from its beginning to its end it has a worker, and so a handle,
-to itself. Workers know lanes, lanes know nothing of who uses them: so a pool that is forgotten can be closed.
+A lane is a group of workers for one kind of job: one lane writes, with a single worker, because
+only one writer can run at a time anyway; the other reads. A session is a transaction: it has a
+worker, and so a handle, to itself from beginning to end. Workers refer to lanes, but lanes do not
+refer to their users, so that a forgotten pool can be closed.
 """
 
 from __future__ import annotations
@@ -20,32 +21,38 @@ from kvstore import BusyError, Error, MisuseError, StoreIOError
 from kvstore._connection import absolute, file_at, is_in_memory
 
 R = TypeVar("R")
-#: What a job does, in the worker's thread.
+#: The function of a job, called in the worker thread.
 Call = Callable[["Worker"], Any]
 
 
 class Settings:
-    """What all workers of a pool open and set up their stores with."""
+    """How all workers of a pool open and set up their stores."""
 
     def __init__(self, path: bytes, options: dict[str, Any]) -> None:
         self.path = absolute(path)
         self.options = options
         self.in_memory = is_in_memory(path)
-        #: Which file it is.
+        #: The identity of the file.
         self.file: Optional[tuple[int, int]] = None
-        #: The clock, if set_clock was called; and how often it was.
+        #: The clock given to set_clock, and how often set_clock was called.
         self.clock: Optional[Callable[[], float]] = None
         self.clocks = 0
-        #: How often families were dropped: handles on families are asked for anew then.
+        #: How often families were dropped: workers then reopen their family handles.
         self.drops = 0
-        #: When the last open that found the file locked gave up, and its text.
+        #: When the last failed open gave up on a locked file, and its message.
         self._locked = (0.0, "")
 
     def open_store(self, asked: float) -> kvstore.Store[Any, Any]:
-        """Opens a store, in the thread that is to use it: always the same file. ``asked``: since when the call waits
-        that needs it; one that has waited through an open that found the file locked does not wait once more."""
+        """Open a store in the calling thread: always the same file.
+
+        ``asked`` is the monotonic time since which the caller waits. A call that waited through
+        another open that found the file locked does not wait again.
+        """
         if self.file is not None and self.file != file_at(self.path):
-            raise StoreIOError("the store is no longer at its path: it was deleted, moved or replaced while it was open")
+            raise StoreIOError(
+                "the store file was deleted, moved or replaced while the store was open: close this store and "
+                "open it at its new path"
+            )
         gave_up, text = self._locked
         if asked < gave_up:
             raise BusyError(text)
@@ -60,7 +67,10 @@ class Settings:
 
 
 class Job:
-    """A call, and what comes of it. Cancelled before it has begun, it never begins; later, it goes on."""
+    """A call and its future result.
+
+    Cancelled before it starts, it never runs; cancelled later, it runs to its end.
+    """
 
     __slots__ = ("asked", "call", "future")
 
@@ -77,39 +87,44 @@ class Job:
             result = self.call(worker)
         except BaseException as error:
             self.future.set_exception(error)
-            self = None  # type: ignore[assignment] # no cycle through the traceback
+            self = None  # type: ignore[assignment] # avoid a reference cycle through the traceback
         else:
             self.future.set_result(result)
 
 
 class Session(Job):
-    """A transaction, and the jobs inside it."""
+    """A transaction and the jobs inside it."""
 
     __slots__ = ("_ended", "_guard", "_jobs", "_turned_back", "_write", "owner", "pid")
 
     def __init__(self, write: bool, owner: Optional[Callable[[], object]]) -> None:
         super().__init__(self._begin)
         self._write = write
-        #: A weak reference to who began it, to tell who would wait for himself.
+        #: A weak reference to the task that began it, to detect a task that would wait for itself.
         self.owner = owner
         self.pid = os.getpid()
         self._jobs: queue.SimpleQueue[tuple[Job, bool]] = queue.SimpleQueue()
-        self._guard = threading.RLock()  # a transaction may be collected at any time, and then ends
+        self._guard = threading.RLock()  # a transaction may be collected, and so ended, at any time
         self._ended = False
         self._turned_back = False
 
     @property
     def ended(self) -> bool:
-        """Whether its end was asked for, or it never began."""
+        """Whether its end was requested, or it never began."""
         return self._ended
 
     def submit(self, job: Job) -> None:
-        """Adds a job. Error if the session has ended."""
+        """Add a job. Raises Error if the session has ended."""
         if not self.offer(job):
-            raise Error("the transaction is not open: it has ended, or is used outside its block")
+            raise Error(
+                "the transaction is not open: use it inside its async with block, before commit() or "
+                "rollback()"
+            )
 
     def offer(self, job: Job, *, last: bool = False) -> bool:
-        """Adds a job, if the session has not ended; with ``last``, it has then."""
+        """Add a job unless the session has ended, and return whether it was added. ``last``: the
+        session ends with it.
+        """
         with self._guard:
             if self._ended:
                 return False
@@ -118,17 +133,17 @@ class Session(Job):
             return True
 
     def end(self, commit: bool) -> Optional[Job]:
-        """Ends the transaction after the jobs that were submitted; None if it has ended."""
+        """End the transaction after the submitted jobs. Returns None if it has ended already."""
         self.owner = None
         job = Job(lambda worker: self._end(worker, commit))
         return job if self.offer(job, last=True) else None
 
     def turn_back(self) -> None:
-        """Rolls back where a commit was asked for, if that has not begun."""
+        """Turn a requested commit into a rollback, if it has not started."""
         self._turned_back = True
 
     def abandon(self) -> None:
-        """Ends it without waiting, whether it has begun or not: nothing of it stays."""
+        """Roll back without waiting, whether the transaction has begun or not."""
         self.owner = None
         if not self.future.cancel():
             self.end(False)
@@ -142,11 +157,11 @@ class Session(Job):
             job, last = self._jobs.get()
             job.run(worker)
             if last:
-                worker.transaction = None  # also if the end has failed: all is rolled back then
+                worker.transaction = None  # even if the end failed: everything is rolled back then
             del job
         with self._guard:
             self._ended = True
-        while True:  # what came between a beginning that failed and now
+        while True:  # jobs that were added after the beginning failed
             try:
                 job, _ = self._jobs.get_nowait()
             except queue.Empty:
@@ -165,7 +180,7 @@ class Session(Job):
         if commit and not self._turned_back:
             transaction.__exit__(None, None, None)
             return
-        worker.forget_families()  # one that was made inside is no more
+        worker.forget_families()  # families created inside no longer exist
         error = Error("rolled back")
         transaction.__exit__(Error, error, None)
 
@@ -177,21 +192,22 @@ class Worker(threading.Thread):
         super().__init__(name=f"kvstore-aio-{lane.name}", daemon=True)
         self._lane = lane
         self._store: Optional[kvstore.Store[Any, Any]] = None
-        #: By name and options; with the options, so that these stay what they are.
+        #: Open families by name and options. The options are kept so that their ids stay valid.
         self._families: dict[Any, tuple[kvstore.Family[Any, Any], dict[str, Any]]] = {}
         self._clocks = self._drops = 0
-        #: Since when the job waits that is being done.
+        #: When the current job was submitted.
         self.asked = 0.0
-        #: Jobs for this worker: one at a time by the lane, whose number is given back then; controls at any time.
+        #: Jobs for this worker, and whether they come from the lane: those one at a time, controls
+        #: at any time.
         self.inbox: queue.SimpleQueue[Optional[tuple[Job, bool]]] = queue.SimpleQueue()
         self.inbox.put((first, True))
-        #: The session it is in; and its transaction, once it has begun.
+        #: The current session, and its transaction once that has begun.
         self.session: Optional[Session] = None
         self.transaction: Optional[kvstore.Transaction] = None
 
     @property
     def store(self) -> kvstore.Store[Any, Any]:
-        """The store, opened when it is first needed. For this thread only."""
+        """The store, opened on first use. Only for this thread."""
         settings = self._lane.settings
         if self._store is None:
             if self._lane.gate is not None:
@@ -204,11 +220,11 @@ class Worker(threading.Thread):
         return self._store
 
     def runs_a_cleaner(self) -> bool:
-        """Whether a cleaner was started here."""
+        """Return whether a cleaner was started in this worker."""
         return self._store is not None and self._store._shared.cleaner is not None
 
     def family(self, name: str, options: dict[str, Any]) -> kvstore.Family[Any, Any]:
-        """A family of the store. NotFoundError if there is none of the name."""
+        """Return a family of the store. Raises NotFoundError if it does not exist."""
         if name == "default" and not options:
             return self.store
         if self._drops != self._lane.settings.drops:
@@ -220,23 +236,25 @@ class Worker(threading.Thread):
         return found[0]
 
     def with_families(self, call: Callable[[], R]) -> R:
-        """What a call on families answers; NotFoundError, as by its name, if one was dropped, by whomever."""
+        """Return the result of a call on families. If one was dropped meanwhile, open it again by
+        name, or raise NotFoundError.
+        """
         try:
             return call()
         except Error as error:
             if error.code != Error.code or not self._forget_dropped():
                 raise
-        return call()  # asks for the family by its name; what has failed has done nothing
+        return call()  # opens the family by name; the failed call changed nothing
 
     def _forget_dropped(self) -> bool:
-        """Gives back the handles on families that were dropped by others; says whether there were any."""
+        """Close the handles of families that were dropped, and return whether there were any."""
         dropped = [key for key, (family, _) in self._families.items() if not _is_there(family)]
         for key in dropped:
             self._families.pop(key)[0].close()
         return bool(dropped)
 
     def forget_families(self) -> None:
-        """Gives back all handles on families."""
+        """Close all family handles."""
         self._drops = self._lane.settings.drops
         while self._families:
             self._families.popitem()[1][0].close()
@@ -274,7 +292,9 @@ class Worker(threading.Thread):
 
 
     def _do_controls(self) -> None:
-        """What came meanwhile: nothing else can, before the lane knows that the worker is free."""
+        """Run the controls that arrived meanwhile. No other job can arrive before the lane marks
+        the worker as idle.
+        """
         while True:
             try:
                 item = self.inbox.get_nowait()
@@ -286,42 +306,44 @@ class Worker(threading.Thread):
 
 def _is_there(family: kvstore.Family[Any, Any]) -> bool:
     try:
-        family.default_ttl  # noqa: B018 # asks the file
+        family.default_ttl  # noqa: B018 # reads from the file
     except Error:
         return False
     return True
 
 
 class Lane:
-    """Workers that do the same kind of job, each the next one that waits. They are started when needed."""
+    """Workers for one kind of job, each of which takes the next waiting job. They are started on
+    demand.
+    """
 
     def __init__(
         self, name: str, settings: Settings, most: int, gate: Optional[threading.Event], sessions: Optional[int] = None
     ) -> None:
         self.name = name
         self.settings = settings
-        #: Until it is set no worker opens a store.
+        #: Workers open no store until it is set.
         self.gate = gate
-        #: How many workers there are at most.
+        #: The maximum number of workers.
         self.most = most
-        #: How many of them may be in sessions, so that the others can do what is left.
+        #: The maximum number of workers in sessions, so that some remain for other jobs.
         self.most_sessions = most if sessions is None else sessions
         self._guard = threading.Lock()
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._jobs: deque[Job] = deque()
         self._waiting: deque[Session] = deque()
-        #: The sessions that have, or will soon have, a worker.
+        #: The sessions that have a worker or are about to get one.
         self._sessions: set[Session] = set()
         self._closing = False
-        #: What went wrong in closing.
+        #: The first error while closing.
         self._error: Optional[BaseException] = None
         #: Done when the last worker has closed its store and ended.
         self.closed: Future[None] = Future()
-        self.closed.set_running_or_notify_cancel()  # nobody can cancel it
+        self.closed.set_running_or_notify_cancel()  # cannot be cancelled any more
 
     def submit(self, job: Job) -> None:
-        """Has a job done by the next worker that is free. MisuseError if the lane is closed."""
+        """Have a job done by the next free worker. Raises MisuseError if the lane is closed."""
         with self._guard:
             self._must_be_open()
             if isinstance(job, Session):
@@ -331,7 +353,7 @@ class Lane:
                 self._sessions.add(job)
             try:
                 self._dispatch(job)
-            except BaseException:  # no thread can be started
+            except BaseException:  # no thread could be started
                 if isinstance(job, Session):
                     self._sessions.discard(job)
                 raise
@@ -353,7 +375,9 @@ class Lane:
         worker.inbox.put((job, True))
 
     def done(self, worker: Worker, job: Job) -> tuple[bool, Optional[Job]]:
-        """A worker has done a job: whether it is to stop, or else its next one, if there is one now."""
+        """Record that a worker finished a job. Return whether it is to stop, and its next job if
+        one waits.
+        """
         with self._guard:
             worker.session = None
             if isinstance(job, Session):
@@ -373,14 +397,14 @@ class Lane:
             return False, None
 
     def sessions_of(self, owner: object) -> int:
-        """How many sessions somebody has open here."""
+        """Return how many sessions a task has open in this lane."""
         if not self._sessions or owner is None:
             return 0
         with self._guard:
             return sum(1 for session in self._sessions if session.owner is not None and session.owner() is owner)
 
     def control(self, call: Call) -> list[Future[Any]]:
-        """Has something done once by each worker that there is, between its jobs, or inside its session."""
+        """Run a call once in each existing worker, between its jobs or inside its session."""
         jobs = []
         with self._guard:
             self._must_be_open()
@@ -392,7 +416,7 @@ class Lane:
         return jobs
 
     def close(self) -> None:
-        """Takes no more jobs; workers end when all are done. See ``closed``."""
+        """Accept no more jobs. Workers end when all jobs are done; see ``closed``."""
         with self._guard:
             if self._closing:
                 return
@@ -404,13 +428,13 @@ class Lane:
                 self.closed.set_result(None)
 
     def forget(self) -> None:
-        """Has the workers close the lane, those that there are. Takes no lock."""
+        """Have the existing workers close the lane. Takes no lock."""
         for worker in list(self._workers):
             worker.inbox.put((Job(lambda _: self.close()), False))
 
     def left(self, worker: Worker, error: Optional[BaseException]) -> None:
-        """A worker has ended."""
-        while True:  # controls that came too late
+        """Record that a worker has ended."""
+        while True:  # controls that arrived too late
             try:
                 item = worker.inbox.get_nowait()
             except queue.Empty:
@@ -439,12 +463,14 @@ class Pool:
     """The lanes of a store, in one process."""
 
     def __init__(self, settings: Settings, readers: int, gate: Optional[threading.Event] = None) -> None:
-        """``readers``: how many workers read; 0: one does everything. ``gate``: until it is set all calls wait."""
+        """Create the lanes. ``readers``: the number of reading workers; 0: one worker for
+        everything. ``gate``: all calls wait until it is set.
+        """
         self.pid = os.getpid()
         self.settings = settings
         if readers:
             self.writing = Lane("writer", settings, 1, gate)
-            # One stays for those that are in no session.
+            # One worker remains for jobs outside sessions.
             self.reading = Lane("reader", settings, readers, gate, max(1, readers - 1))
         else:
             self.writing = self.reading = Lane("worker", settings, 1, gate)
@@ -456,12 +482,12 @@ class Pool:
         return [self.writing] if self.writing is self.reading else [self.writing, self.reading]
 
     def close(self) -> list[Future[None]]:
-        """Begins to close; what is returned is done when all is."""
+        """Start closing, and return futures that are done when everything is closed."""
         for lane in self.lanes():
             lane.close()
         return [lane.closed for lane in self.lanes()]
 
     def forget(self) -> None:
-        """As close, for a finalizer, which may come while this thread has a lane's lock: the workers close."""
+        """Like :meth:`close`, for finalizers, which may run while this thread holds a lane's lock."""
         for lane in self.lanes():
             lane.forget()

@@ -1,4 +1,4 @@
-"""Stores and transactions for asyncio: which thread does what, waiting for it, and its cancellation."""
+"""Stores and transactions for asyncio: choosing a thread, waiting for it, and cancellation."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
-#: Numbers of the file, not of a handle: not added up.
+#: Values of the file and not of a handle: not summed.
 _OF_THE_FILE = {"db_pages", "wal_frames", "size_bytes"}
 
 
 async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
-    """Waits for what cannot be stopped any more. A cancellation of the task counts when it has ended."""
+    """Wait for a job that can no longer be stopped. A cancellation of the task is raised after the
+    job has ended.
+    """
     waiting = asyncio.wrap_future(future)
     cancelled = None
     while not waiting.done():
@@ -46,30 +48,31 @@ async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
             cancelled = error
     if cancelled is not None:
         if not waiting.cancelled():
-            waiting.exception()  # it was looked at
+            waiting.exception()  # mark the exception as retrieved
         raise cancelled
     return waiting.result()
 
 
 class Store(Families[K, V]):
-    """A store for asyncio: see :func:`open`. It is also its own default family: see :class:`Family`.
+    """A store for asyncio. It is also its own default family; see :class:`Family`. Created by
+    :func:`open`.
 
-    Used by ``async with``, or ``await``, which open the file; otherwise it is opened by the first call. Not bound
-    to a loop: several may use it, one after the other or at the same time, each in its thread. After a fork the
-    child opens it anew (a store in memory is a MisuseError there); a transaction is that of the process which
-    began it.
+    ``async with`` or ``await`` opens the file; otherwise the first call does. A store is not bound
+    to an event loop: several loops may use it, one after the other or at the same time in different
+    threads. After a fork the child opens the file again; a store in memory raises MisuseError
+    there. A transaction belongs to the process that began it.
 
-    One that is forgotten is closed when it is collected.
+    A forgotten store is closed when it is collected.
     """
 
     __slots__ = ("_closed", "_closing", "_converting", "_path", "_pool", "_readers", "_settings")
 
     def __init__(self, path: Optional[Path], readers: int, options: dict[str, Any]) -> None:
-        """See :func:`open`."""
+        """Create a store that is not open yet. See :func:`open`."""
         if isinstance(readers, bool) or not isinstance(readers, int):
             raise TypeError(f"readers must be an int, not {type(readers).__name__}")
         if readers < 1:
-            raise ValueError(f"readers must be positive, not {readers}")
+            raise ValueError(f"readers must be 1 or more, not {readers}")
         self._coded = options.get("codec") is not None
         super().__init__(self, "default")
         self._path = None if path is None else os.fsdecode(path)
@@ -78,7 +81,7 @@ class Store(Families[K, V]):
         self._pool: Optional[Pool] = Pool(self._settings, self._readers)
         self._closing: list[Future[None]] = []
         self._closed = False
-        #: Done when the file is as it should be; None: nobody converts it.
+        #: Done when the running encryption or decryption has ended; None: none is running.
         self._converting: Optional[Future[None]] = None
 
     def __repr__(self) -> str:
@@ -87,12 +90,12 @@ class Store(Families[K, V]):
 
     @property
     def path(self) -> Optional[str]:
-        """The path as it was given to open."""
+        """The path as it was given to :func:`open`."""
         return self._path
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or being closed."""
+        """Whether the store is closed or being closed."""
         return self._closed
 
     # Opening and closing
@@ -120,17 +123,19 @@ class Store(Families[K, V]):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the store: takes no more calls (MisuseError from now on), and returns when all that were called
-        before are done, transactions included, and the file is closed. To close it again is allowed.
+        """Close the store, after all calls and transactions that began earlier.
 
-        If it is cancelled the store is closed in the background. Error, and it stays open, in a task that has a
-        transaction of it open: it would wait for itself.
+        Later calls raise MisuseError. A store may be closed twice. If this coroutine is cancelled,
+        the store is closed in the background.
+
+        Raises:
+            Error: If this task has a transaction of the store open. The store stays open.
         """
         pool = self._pool
         if not self._closed and pool is not None and pool.pid == os.getpid():
             task = asyncio.current_task()
             if any(lane.sessions_of(task) for lane in pool.lanes()):
-                raise Error("this task has a transaction of the store open, and would wait for itself: end it first")
+                raise Error("close() would wait for a transaction of this task: end the transaction first")
         self._begin_to_close()
         for closed in self._closing:
             await asyncio.shield(asyncio.wrap_future(closed))
@@ -151,22 +156,28 @@ class Store(Families[K, V]):
     # Doing the work
 
     def _here(self) -> Pool:
-        """The pool of this process."""
+        """Return the pool of this process."""
         pool = self._pool
         if pool is None:
             raise MisuseError("the store is closed: open it again")
         if pool.pid != os.getpid():
             if self._settings.in_memory:
-                raise MisuseError("a store in memory is its process's alone: this is a child of a fork")
+                raise MisuseError(
+                    "a store in memory belongs to the process that opened it: open a new one in the child of "
+                    "a fork"
+                )
             _inherited.append(pool)
-            self._converting = None  # the parent does
+            self._converting = None  # the parent process converts it
             pool = self._pool = Pool(self._settings, self._readers)
         return pool
 
     def _submit(self, write: bool, call: Callable[[Worker], object]) -> Job:
         lane = self._here().lane(write)
         if lane.sessions_of(asyncio.current_task()) >= lane.most:
-            raise Error("this task has a transaction open, and would wait for itself: use the transaction's methods")
+            raise Error(
+                "the call would wait for a transaction of this task: call the method of the transaction "
+                "instead of the store"
+            )
         job = Job(call)
         lane.submit(job)
         return job
@@ -179,7 +190,7 @@ class Store(Families[K, V]):
         lane = self._here().lane(write)
         task = asyncio.current_task()
         if lane.sessions_of(task) >= lane.most_sessions:
-            raise Error("a transaction is open in this task already; transactions do not nest")
+            raise Error("a transaction is already open in this task, and transactions do not nest: end it first")
         session = Session(write, None if task is None else weakref.ref(task))
         lane.submit(session)
         return session
@@ -187,11 +198,11 @@ class Store(Families[K, V]):
     # Families
 
     async def families(self) -> list[str]:
-        """The names of all families but the default one, in byte order."""
+        """Return the names of all families except the default one, in byte order."""
         return await self._work(False, lambda worker: worker.store.families())
 
     async def drop_family(self, name: str) -> None:
-        """Drops a family with everything in it. NotFoundError if there is none."""
+        """Delete a family with all its keys. Raises NotFoundError if it does not exist."""
 
         def drop(worker: Worker) -> None:
             worker.forget_families()
@@ -203,26 +214,31 @@ class Store(Families[K, V]):
     # Transactions
 
     def transaction(self, write: bool = True) -> Transaction[K, V]:
-        """A transaction over all families, for an ``async with`` block: see :class:`Transaction`. Without ``write``
-        it is a stable snapshot that only reads."""
+        """Return a transaction over all families, for an ``async with`` block. See
+        :class:`Transaction`.
+
+        ``write=False`` makes it read-only, as :meth:`snapshot` does.
+        """
         return Transaction(self, bool(write))
 
     def snapshot(self) -> Transaction[K, V]:
-        """A transaction that only reads, and sees the state of one moment."""
+        """Return a read-only transaction, which sees the state of one moment."""
         return Transaction(self, False)
 
     # Time
 
     async def set_clock(self, clock: Optional[ClockFunction]) -> None:
-        """Uses a function that returns seconds since the Unix epoch as the clock, for tests; None goes back to the
-        system's. It is called from the threads, and must not use the store."""
+        """Replace the clock, for tests. See :meth:`kvstore.Store.set_clock`.
+
+        The function is called in worker threads, and must not use the store.
+        """
         settings = self._settings
         before = settings.clock
 
         def set_it(worker: Worker) -> None:
             settings.clock, settings.clocks = clock, settings.clocks + 1
             try:
-                worker.store  # noqa: B018 # sets it
+                worker.store  # noqa: B018 # sets the clock
             except BaseException:
                 settings.clock, settings.clocks = before, settings.clocks + 1
                 raise
@@ -230,71 +246,87 @@ class Store(Families[K, V]):
         await self._work(True, set_it)
 
     async def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """As :meth:`Family.next_expiry`, of the default family; with ``all_families``, of all of them."""
+        """Return the earliest expiry time of the default family, or with ``all_families`` of all
+        families.
+        """
         return await self._work(False, lambda worker: worker.store.next_expiry(all_families=all_families))
 
     async def purge_step(self, max_keys: int = 0, max_time: Duration = 0) -> kvstore.PurgeStep:
-        """Removes expired keys of all families: as :meth:`kvstore.Store.purge_step`."""
+        """Remove expired keys of all families from the file. See :meth:`kvstore.Store.purge_step`."""
         return await self._work(True, lambda worker: worker.store.purge_step(max_keys, max_time))
 
     async def start_cleaner(self, interval: Duration = 1.0, max_keys: int = 0) -> None:
-        """Starts a thread of the library's that removes expired keys: as :meth:`kvstore.Store.start_cleaner`."""
+        """Start a thread of the library that removes expired keys. See
+        :meth:`kvstore.Store.start_cleaner`.
+        """
         await self._work(True, lambda worker: worker.store.start_cleaner(interval, max_keys))
 
     async def stop_cleaner(self) -> None:
-        """Stops the cleaner."""
+        """Stop the cleaner and wait until its thread has ended."""
         await self._work(True, lambda worker: worker.store.stop_cleaner())
 
     # Encryption
 
     async def is_encrypted(self) -> bool:
-        """Whether the file is encrypted."""
+        """Return whether the file is encrypted."""
         return await self._work(False, lambda worker: worker.store.is_encrypted)
 
     async def encrypt(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
-        """Encrypts the store where it is: as :meth:`kvstore.Store.encrypt`. It waits for what other tasks have begun, for
-        ``busy_timeout``; their calls meanwhile wait, and go on then. One that is cancelled goes on."""
+        """Encrypt the store in place. See :meth:`kvstore.Store.encrypt`.
+
+        Calls and transactions of other tasks are waited for, up to ``busy_timeout``. Later calls
+        wait, and then continue. Cancelling this coroutine does not stop the encryption.
+        """
         await self._convert(lambda store: store.encrypt(password=password, raw_key=raw_key), password, raw_key)
 
     async def rekey(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
-        """Gives an encrypted store another password or key, where it is: as :meth:`kvstore.Store.rekey`, and
-        :meth:`encrypt`."""
+        """Replace the password or key of an encrypted store, in place. See
+        :meth:`kvstore.Store.rekey` and :meth:`encrypt`.
+        """
         await self._convert(lambda store: store.rekey(password=password, raw_key=raw_key), password, raw_key)
 
     async def decrypt(self) -> None:
-        """Takes the encryption off the store, where it is: as :meth:`kvstore.Store.decrypt`, and :meth:`encrypt`."""
+        """Remove the encryption of the store, in place. See :meth:`kvstore.Store.decrypt` and
+        :meth:`encrypt`.
+        """
         await self._convert(lambda store: store.decrypt(), None, None)
 
     async def _convert(
         self, convert: Callable[[Any], None], password: Union[str, bytes, None], raw_key: Optional[bytes]
     ) -> None:
-        """The workers of all threads close their stores, one store converts, and the workers of another pool, which
-        takes the calls from now on, open theirs."""
+        """Close the stores of all workers, convert the file with one store, and let a new pool open
+        it again.
+
+        The new pool takes the calls from now on.
+        """
         settings = self._settings
         if settings.in_memory:
-            raise InvalidError("a store in memory has no file that could be encrypted")
+            raise InvalidError("a store in memory cannot be encrypted: open one with a path")
         if is_remote(settings.path):
-            raise InvalidError("only a store in a file can be encrypted, and this one is on a server")
+            raise InvalidError("a store on a server cannot be encrypted: only a store in a file can")
         task = asyncio.current_task()
         if any(lane.sessions_of(task) for lane in self._here().lanes()):
-            raise BusyError("this task has a transaction of the store open: end it first")
+            raise BusyError("a transaction is open in this task: end it before this call")
         if any([await asyncio.wrap_future(found) for found in self._here().writing.control(Worker.runs_a_cleaner)]):
-            raise BusyError("a cleaner runs: stop_cleaner() first")
+            raise BusyError("the cleaner is running: call stop_cleaner() first")
         pool = self._here()
         if self._converting is not None:
-            raise BusyError("another task is encrypting or decrypting the store")
+            raise BusyError("another task is encrypting or decrypting the store: call again when it is done")
         gate = threading.Event()
         done: Future[None] = Future()
-        done.set_running_or_notify_cancel()  # who is cancelled does not stop it
+        done.set_running_or_notify_cancel()  # a cancelled caller does not stop it
         self._converting, self._pool = done, Pool(settings, self._readers, gate)
-        patience = duration_ms(settings.options.get("busy_timeout", 5.0), "a busy_timeout") / 1000
+        patience = duration_ms(settings.options.get("busy_timeout", 5.0), "busy_timeout") / 1000
 
         def work() -> None:
             error: Optional[BaseException] = None
             try:
                 _, open_still = wait(pool.close(), timeout=patience)
                 if open_still:
-                    raise BusyError("another task has a transaction or a call open on this store: end it first")
+                    raise BusyError(
+                        "another task is still using the store, in a transaction or a call: end it, then call "
+                        "again"
+                    )
                 with kvstore.open(settings.path, **settings.options) as store:
                     convert(store)
                 rest = {name: value for name, value in settings.options.items() if name not in ("password", "raw_key")}
@@ -314,9 +346,11 @@ class Store(Families[K, V]):
     # Maintenance
 
     async def backup(self, path: Path, progress: Optional[Callable[[int, int], Any]] = None) -> None:
-        """Copies everything that is committed to a new file: as :meth:`kvstore.Store.backup`. ``progress`` is called
-        in a thread. A backup that is cancelled stops at its next step; the task is cancelled then, and there is no
-        file, also if it was whole already."""
+        """Copy everything that is committed to a new file. See :meth:`kvstore.Store.backup`.
+
+        ``progress`` is called in a worker thread. A cancelled backup stops at its next step and
+        leaves no file, even if the file was complete already.
+        """
         name = absolute(os.fsencode(path))
         stopped: list[bool] = []
 
@@ -340,14 +374,16 @@ class Store(Families[K, V]):
             raise
 
     async def copy_to(self, other: Store[Any, Any], progress: Optional[Callable[[int, int], Any]] = None) -> None:
-        """Copies everything into another store: as :meth:`kvstore.Store.copy_to`. ``progress`` is called in a thread.
-        A copy that is cancelled stops, and nothing was copied."""
+        """Copy all live keys to another store. See :meth:`kvstore.Store.copy_to`.
+
+        ``progress`` is called in a worker thread. A cancelled copy stops, and nothing was copied.
+        """
         if not isinstance(other, Store):
-            raise TypeError(f"a store is copied to a kvstore.aio.Store, not to {type(other).__name__}")
+            raise TypeError(f"other must be a kvstore.aio.Store, not {type(other).__name__}")
         task = asyncio.current_task()
         lanes = [self._here().lane(False), other._here().lane(True)]
         if any(lane.sessions_of(task) >= lane.most for lane in lanes):
-            raise Error("this task has a transaction open, and would wait for itself: end it, then copy")
+            raise Error("copy_to() would wait for a transaction of this task: end the transaction first")
         stopped: list[bool] = []
 
         def step(done: int, total: int) -> None:
@@ -356,7 +392,7 @@ class Store(Families[K, V]):
             if progress is not None:
                 progress(done, total)
 
-        # A worker of each store, always in the same order, so that two copies do not wait for each other.
+        # One worker of each store, always in the same order, so that two copies cannot deadlock.
         first, second = sorted(lanes, key=id)
 
         def outer(worker: Worker) -> None:
@@ -380,35 +416,37 @@ class Store(Families[K, V]):
             raise
 
     async def checkpoint(self, mode: str = "passive") -> kvstore.Checkpoint:
-        """Writes the write-ahead log into the file: as :meth:`kvstore.Store.checkpoint`."""
+        """Copy the WAL into the database file. See :meth:`kvstore.Store.checkpoint`."""
         return await self._work(True, lambda worker: worker.store.checkpoint(mode))
 
     async def vacuum(self, pages: int = 0) -> None:
-        """Gives free pages back to the file system."""
+        """Return free pages of the file to the file system: at most ``pages``, or all with 0."""
         await self._work(True, lambda worker: worker.store.vacuum(pages))
 
     async def integrity_check(self) -> None:
-        """Checks the whole file, on one snapshot. CorruptError names the first disagreement."""
+        """Check the whole file, on one snapshot. Raises CorruptError if it is damaged."""
         await self._work(False, lambda worker: worker.store.integrity_check())
 
     async def repair(self) -> int:
-        """Makes indexes agree with the data again: as :meth:`kvstore.Store.repair`."""
+        """Rebuild indexes from the data rows. See :meth:`kvstore.Store.repair`."""
         return await self._work(True, lambda worker: worker.store.repair())
 
     async def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
-        """Sets how much the data may take in the file, and which keys make room: as :meth:`kvstore.Store.limit`."""
+        """Set the size limit and the eviction policy. See :meth:`kvstore.Store.limit`."""
         await self._work(True, lambda worker: worker.store.limit(max_bytes, policy))
 
     async def get_limit(self) -> kvstore.Limit:
-        """What the data may take in the file, and what makes room."""
+        """Return the size limit in bytes (0: none) and the eviction policy."""
         return await self._work(False, lambda worker: worker.store.get_limit())
 
     async def sync(self) -> None:
-        """Makes every commit so far survive a power cut."""
+        """Make every commit so far durable against a power cut."""
         await self._work(True, lambda worker: worker.store.sync())
 
     async def stats(self) -> kvstore.Stats:
-        """What all handles of this store have done since they were opened, or since stats_reset."""
+        """Return the counters of all handles of this store, since they were opened or
+        :meth:`stats_reset` was called.
+        """
         found = await self._by_all(lambda worker: worker.store.stats())
         sums = {}
         for field in fields(found[0]):
@@ -417,11 +455,11 @@ class Store(Families[K, V]):
         return kvstore.Stats(**sums)
 
     async def stats_reset(self) -> None:
-        """Sets the counters to zero."""
+        """Set the counters to zero."""
         await self._by_all(lambda worker: worker.store.stats_reset())
 
     async def _by_all(self, call: Callable[[Worker], R]) -> list[R]:
-        """What each worker answers that there is; of none, what a first one does."""
+        """Return the results of a call in each existing worker, or in a first one."""
         pool = self._here()
         futures = [future for lane in pool.lanes() for future in lane.control(call)]
         if not futures:
@@ -430,17 +468,19 @@ class Store(Families[K, V]):
 
 
 class Transaction(Families[K, V]):
-    """An ``async with`` block whose reads and writes, made through it, are committed together at the end, or rolled
-    back on an exception, or when the task is cancelled. Made by :meth:`Store.transaction`.
+    """An ``async with`` block that commits the reads and writes made through it together.
 
-    It has a handle to itself: the calls of other tasks on the store never land in it, and do not see it before its
-    commit. It has the methods of the default family; ``family`` gives the others. Tasks may share it; their
-    calls are done one after the other.
+    Everything is rolled back on an exception in the block, or if the task is cancelled. Created by
+    :meth:`Store.transaction`.
 
-    Transactions that write take turns, in the order in which they were begun, and so do they with writes outside
-    of any; those wait however long the transaction takes. A task that writes to the *store* inside its own
-    transaction would wait for itself, and gets an Error; one that waits for another task which does so waits for
-    ever.
+    A transaction has a handle to itself: calls of other tasks on the store never become part of it,
+    and do not see it before its commit. It has the methods of the default family; ``family()``
+    gives the others. Tasks may share it; their calls run one after the other.
+
+    Write transactions, and writes outside of any, take turns in the order in which they began, and
+    wait however long a transaction takes. A task that writes to the *store* inside its own
+    transaction would wait for itself, and gets an Error. A task that waits for another task that
+    does so waits forever.
     """
 
     __slots__ = ("_session", "_store", "_write")
@@ -458,12 +498,12 @@ class Transaction(Families[K, V]):
 
     @property
     def active(self) -> bool:
-        """Whether it has begun, and not ended."""
+        """Whether it has begun and not ended."""
         return self._session is not None and not self._session.ended and self._session.future.done()
 
     async def __aenter__(self) -> Transaction[K, V]:
         if self._session is not None and not self._session.ended:
-            raise Error("the transaction is open already: each block needs one of its own")
+            raise Error("the transaction is already open: create one for each async with block")
         session = self._session = self._store._begin(self._write)
         try:
             await asyncio.wrap_future(session.future)
@@ -487,15 +527,17 @@ class Transaction(Families[K, V]):
         except Error:
             if kind is None:
                 raise
-            # The caller must see what went wrong in the block.
+            # The exception of the block is more important.
 
     async def commit(self) -> None:
-        """Commits now; the transaction has ended then. If it fails, all is rolled back. One that is cancelled
-        before it has begun is a rollback."""
+        """Commit now, and end the transaction. If the commit fails, everything is rolled back.
+
+        A commit that is cancelled before it starts is a rollback.
+        """
         await self._end(self._open(), True)
 
     async def rollback(self) -> None:
-        """Undoes everything now; the transaction has ended then."""
+        """Roll back now, and end the transaction."""
         await self._end(self._open(), False)
 
     async def _end(self, session: Session, commit: bool) -> None:
@@ -506,9 +548,14 @@ class Transaction(Families[K, V]):
     def _open(self) -> Session:
         session = self._session
         if session is None or session.ended:
-            raise Error("the transaction is not open: it has ended, or is used outside its block")
+            raise Error(
+                "the transaction is not open: use it inside its async with block, before commit() or "
+                "rollback()"
+            )
         if session.pid != os.getpid():
-            raise MisuseError("the transaction is that of the parent of this process")
+            raise MisuseError(
+                "the transaction belongs to the parent process, which began it before the fork: end it there"
+            )
         return session
 
     async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
@@ -524,7 +571,8 @@ class Transaction(Families[K, V]):
             session.abandon()  # its task was destroyed
 
 
-#: Pools of parents of this process. Their stores are theirs: they are not closed here, nor collected.
+#: Pools inherited from parent processes. They belong to the parents: neither closed nor collected
+#: here.
 _inherited: list[Pool] = []
 
 
@@ -545,15 +593,18 @@ def open(
     path: Optional[Path], *, codec: Codec[T], keys: type[A], readers: int = 4, **settings: Unpack[OpenSettings]
 ) -> Store[A, T]: ...
 def open(path: Optional[Path], *, readers: int = 4, **options: Any) -> Any:
-    """Opens the store at ``path``, for use by ``async with`` or ``await``; makes it if it is not there. None or
-    ":memory:" is a new one in memory.
+    """Open the store at ``path`` for asyncio, with ``async with`` or ``await``; create it if it
+    does not exist.
 
-    ``readers``: how many handles, each with a thread, are opened at most for reading, as they are needed. One more
-    writes. A store in memory, or one that is ``exclusive``, has one handle for both. Each snapshot that is open has
-    one for itself; but the last, so of four readers three can be in snapshots.
-
-    All other arguments are those of :func:`kvstore.open`. ``busy_timeout`` is about other processes: inside this
-    one, writes take turns and wait without end (``asyncio.wait_for`` ends it earlier).
+    Args:
+        path: As for :func:`kvstore.open`.
+        readers: The maximum number of reading handles, each with a thread, opened on demand. One
+            more handle writes. A store in memory, or opened with ``exclusive=True``, has a single
+            handle. Each open snapshot occupies a reader, except the last one: with four readers,
+            three snapshots can be open.
+        **options: The settings of :func:`kvstore.open`. ``busy_timeout`` concerns other processes:
+            inside this process writes take turns and wait without limit (``asyncio.wait_for``
+            limits it).
 
     >>> import asyncio, kvstore.aio
     >>> async def main():

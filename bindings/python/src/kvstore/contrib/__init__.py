@@ -6,7 +6,7 @@
 - :mod:`kvstore.contrib.requests_cache`
 - :mod:`kvstore.contrib.dogpile`
 
-Each module says in its docstring how it is switched on. All keep their data in a family of a file, which they
-share with other backends and programs, other processes among them; in each process a file is opened once,
-when it is first used, and again after a fork.
+Each module documents how to enable it. Each backend stores its data in a family of a file, which
+other backends, programs and processes may share. In each process the file is opened once, on first
+use, and again after a fork.
 """

@@ -1,6 +1,7 @@
-"""Keeps a family at a number of keys, for frameworks that count. Must not know any framework.
+"""Keep a family at a maximum number of keys, for frameworks that count keys. Must not depend on a
+framework.
 
-A file is better bounded in bytes (``max_bytes``), which the store sees to with each write.
+Limiting the file in bytes (``max_bytes``) is cheaper: the store enforces it in each write.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from kvstore.contrib._places import Place
 
 
 def make_room(place: Place, most: int, frequency: int) -> None:
-    """To be called before a key is added to a family that is to have at most ``most``.
+    """Remove keys, if necessary, before a key is added to a family that is to have at most ``most``
+    keys.
 
-    If it has as many, what has expired is removed, and one live key of each ``frequency``: those that expire
-    first, then the first of all. With a ``frequency`` of 0 all keys are removed.
+    If the family is full, all expired keys are removed and one live key in every ``frequency``:
+    those that expire first, then the first in key order. With a ``frequency`` of 0 all keys are
+    removed.
 
-    Keys are not counted each time: one process alone never exceeds the number, but several may for a while.
+    Keys are not counted each time: one process never exceeds the maximum, but several processes may
+    for a while.
     """
     limit, left = place.room
     if limit == most and left > 0:
@@ -35,13 +39,13 @@ def make_room(place: Place, most: int, frequency: int) -> None:
 
 def _remove(place: Place, number: int) -> None:
     family = place.family()
-    family.purge_expired()  # not among those that were counted, but in the file
+    family.purge_expired()  # not counted above, but still in the file
     doomed: list[bytes] = []
     for key, _ in family.expiring():
         if len(doomed) == number:
             break
         doomed.append(key)
-    if len(doomed) < number:  # all that is left lives for ever
+    if len(doomed) < number:  # the remaining keys have no TTL
         known = set(doomed)
         doomed += itertools.islice((key for key in family.keys() if key not in known), number - len(doomed))
     family.delete_many(doomed)

@@ -1,6 +1,5 @@
-"""Where a backend keeps its data: a family of a file, opened once in each process.
-
-Must not know any framework.
+"""The storage of a backend: a family of a file, opened once in each process. Must not depend on a
+framework.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from kvstore._connection import is_remote
 from kvstore._maintenance import POLICIES
 from kvstore._options import choice, configuration, count, secret_of
 
-#: The settings of a place: those of kvstore.open (but not how values look, which backends decide), and a bound.
+#: The settings of a place: those of kvstore.open, except for the encoding, which backends decide,
+#: and a size limit.
 PLACE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | {
     "max_bytes",
     "policy",
@@ -26,12 +26,12 @@ PLACE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path"
 
 MEMORY = ":memory:"
 
-#: What tells stores apart: path and settings.
+#: Identifies a store: path and settings.
 _StoreKey = tuple[str, str]
 
 
 class _Opened:
-    """An open store, and the places that use it: with the last of them it is closed."""
+    """An open store and the places that use it. It is closed with the last of them."""
 
     __slots__ = ("__weakref__", "places", "store")
 
@@ -41,7 +41,7 @@ class _Opened:
 
 
 class _InUse(NamedTuple):
-    """What a place has open."""
+    """The open state of a place."""
 
     process: int
     opened: _Opened
@@ -54,7 +54,9 @@ _lock = threading.RLock()
 
 
 def _after_fork() -> None:
-    """Stores of the parent are none of the child's, and another thread may have had the lock."""
+    """Forget the parent's stores in the child, and replace the lock, which another thread may have
+    held.
+    """
     global _lock, _stores
     _lock = threading.RLock()
     _stores = weakref.WeakValueDictionary()
@@ -65,29 +67,34 @@ if hasattr(os, "register_at_fork"):
 
 
 class Place:
-    """A family of a file, for one backend. Opened when it is first used, and after a fork anew; all places of a
-    process with the same path and settings share a store. Threads may share a place.
+    """A family of a file, for one backend.
 
-    ``options`` are settings of :func:`kvstore.open`; and ``max_bytes`` for a bound of the file, which is kept in it,
-    with a ``policy``: see ``Store.limit``. Without one, those keys make room that were written longest ago. Directories
-    of the path that are missing are made with the file. The path may be the URL of a store on a server.
+    It is opened on first use, and again after a fork. All places of a process with the same path
+    and settings share a store. Threads may share a place.
+
+    Args:
+        path: The path of the file, ":memory:", or the URL of a store on a server. Missing
+            directories are created.
+        name: The name of the family.
+        options: Settings of :func:`kvstore.open`, and ``max_bytes`` and ``policy`` for the size
+            limit of the file (see ``Store.limit``); the default policy is "oldest".
     """
 
     def __init__(self, path: Any, name: str, options: Mapping[str, Any]) -> None:
         text = os.fsdecode(path)
         if not text:
-            raise ValueError("a backend needs the path of a file")
+            raise ValueError("the path is empty: give the path of a file, or ':memory:'")
         if text != MEMORY and not is_remote(os.fsencode(text)):
-            text = os.path.abspath(os.path.expanduser(text))  # the working directory may change before it is used
+            text = os.path.abspath(os.path.expanduser(text))  # the working directory may change before the first use
         if not isinstance(name, str) or not name:
-            raise TypeError(f"the name of a family is a str, not {name!r}")
+            raise TypeError(f"family must be a str that is not empty, not {name!r}")
         unknown = sorted(set(options) - PLACE_OPTIONS)
         if unknown:
-            raise TypeError(f"no such setting of a store: {', '.join(map(str, unknown))}; see help(kvstore.open)")
+            raise TypeError(f"unknown settings: {', '.join(map(str, unknown))}: see help(kvstore.open)")
         if options.get("max_bytes") is None and options.get("policy") is not None:
-            raise TypeError("a policy is for a bounded store: give max_bytes, too")
+            raise TypeError("policy= needs a size limit: give max_bytes= too")
         settings = {setting: value for setting, value in options.items() if setting not in ("max_bytes", "policy")}
-        without_secret = dict(settings)  # what is wrong is told here, not at the first use
+        without_secret = dict(settings)  # check the settings now, not on first use
         secret_of(without_secret.pop("password", None), without_secret.pop("raw_key", None))
         configuration(**without_secret)
         if options.get("max_bytes") is not None:
@@ -98,15 +105,16 @@ class Place:
         self._options = dict(options)
         self._store_key: _StoreKey = (text, repr(sorted(options.items())))
         self._in_use: Optional[_InUse] = None
-        #: How many keys may be added before they are counted again, and for which limit: see _culling.
+        #: The maximum number of keys, and how many keys may be added before they are counted again:
+        #: see _culling.
         self.room: tuple[int, int] = (0, 0)
 
     def family(self) -> Family:
-        """The family, open in this process."""
+        """Return the family, opened in this process."""
         return self._open().family
 
     def store(self) -> Store:
-        """The store of :meth:`family`."""
+        """Return the store of :meth:`family`."""
         return self._open().opened.store
 
     def _open(self) -> _InUse:
@@ -137,7 +145,7 @@ class Place:
         return store
 
     def close(self) -> None:
-        """Closes the file, if no other place uses it. The next use opens it again."""
+        """Close the file, unless another place uses it. The next use opens it again."""
         with _lock:
             in_use, self._in_use = self._in_use, None
             if in_use is None or in_use.process != os.getpid():
@@ -148,7 +156,7 @@ class Place:
 
 
 def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:
-    """Bounds the file, if it is not bounded so already."""
+    """Set the size limit of a store, unless it is set already."""
     limit = (max_bytes, policy or "oldest")
     if tuple(store.get_limit()) != limit:
         store.limit(*limit)

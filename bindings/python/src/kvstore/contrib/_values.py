@@ -1,4 +1,4 @@
-"""Values of Python as bytes, and changes of a value in one step. Must not know any framework."""
+"""Convert Python values to bytes, and change a value atomically. Must not depend on a framework."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ _NUMBER = frozenset(b"-0123456789")
 
 
 class Values:
-    """What a value is kept as: int as decimal text, which other programs can read and count with, all else
-    pickled. Or, with a ``serializer`` (an object with ``dumps`` and ``loads``), as that has it."""
+    """How values are stored.
+
+    An int is stored as decimal text, which other programs can read and increment; other values are
+    pickled. With a ``serializer`` (an object with ``dumps`` and ``loads``), it encodes all values.
+    """
 
     __slots__ = ("_serializer",)
 
     def __init__(self, serializer: Optional[Any] = None) -> None:
         if serializer is not None and not (hasattr(serializer, "dumps") and hasattr(serializer, "loads")):
-            raise TypeError("a serializer is an object with dumps and loads")
+            raise TypeError(
+                f"serializer must have the methods dumps and loads, and {type(serializer).__name__} does not"
+            )
         self._serializer = serializer
 
     def dumps(self, value: Any) -> Union[bytes, str]:
-        """The bytes of a value."""
+        """Return a value as bytes."""
         if self._serializer is not None:
             data: Union[bytes, str] = self._serializer.dumps(value)
             return data
@@ -35,7 +40,7 @@ class Values:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     def loads(self, data: bytes) -> Any:
-        """The value of bytes."""
+        """Return the value that bytes encode."""
         if self._serializer is not None:
             return self._serializer.loads(data)
         if data and data[0] in _NUMBER:
@@ -44,10 +49,16 @@ class Values:
 
 
 def change(place: Place, key: str, values: Values, function: Callable[[Any], T]) -> T:
-    """Replaces the value of a key by what a function makes of it, as one step for every thread and process;
-    returns the new value. The key keeps the time it has left. KeyError if it is missing.
+    """Replace the value of a key by the result of a function, atomically for all threads and
+    processes.
 
-    The function may be called several times, and outside of any transaction.
+    The key keeps its TTL. The function may be called several times, outside of any transaction.
+
+    Returns:
+        The new value.
+
+    Raises:
+        KeyError: If the key does not exist.
     """
     while True:
         family = place.family()
@@ -61,5 +72,5 @@ def change(place: Place, key: str, values: Values, function: Callable[[Any], T])
 
 
 def _replace(family: Family, key: str, before: bytes, data: Union[bytes, str]) -> bool:
-    """Replaces the value of a key, if it is still what it was before; says whether it was."""
+    """Replace the value of a key if it is still ``before``, and return whether it was replaced."""
     return family.get(key) == before and family.put(key, data, keep_ttl=True)

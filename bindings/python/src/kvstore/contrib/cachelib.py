@@ -1,4 +1,4 @@
-"""A cache of cachelib's in a file; also for Flask-Session.
+"""A cachelib cache in a file; also for Flask-Session.
 
 >>> from kvstore.contrib.cachelib import KVStoreCache
 >>> cache = KVStoreCache(":memory:", default_timeout=300)
@@ -10,7 +10,8 @@ With Flask-Session::
     app.config["SESSION_TYPE"] = "cachelib"
     app.config["SESSION_CACHELIB"] = KVStoreCache("/var/lib/site/sessions.db", key_prefix="session:")
 
-The rules are cachelib's: a timeout of None is the default one, 0 is no end, a negative one is over at once.
+Timeouts follow cachelib: None is the default timeout, 0 means no TTL, and a negative value expires
+at once.
 """
 
 from __future__ import annotations
@@ -25,25 +26,30 @@ from kvstore.contrib._culling import make_room
 from kvstore.contrib._places import Place
 from kvstore.contrib._values import Values, change
 
-#: A time to live in seconds, or as a timedelta.
+#: A TTL in seconds, or as a timedelta.
 Timeout = Union[float, timedelta]
 
 
 class KVStoreCache(BaseCache):
     """A cache in a family of a file, which all threads and processes may use.
 
-    - ``path`` of the file, which is made with the directories that are missing; ":memory:" for one in memory.
-    - ``default_timeout`` in seconds, or a timedelta; 0: keys never expire.
-    - ``threshold``: the most keys there are; 0: as many as come. One in three is removed then, those first that
-      expire first. ``max_bytes`` bounds the file instead, and costs less.
-    - ``key_prefix``: before each key; ``clear`` removes the keys that have it.
-    - ``family``: the family of the file.
-    - ``serializer``: an object with ``dumps`` and ``loads``, also as an attribute; otherwise values are pickled, so
-      nobody who is not trusted may be able to write the file.
-    - ``options``: settings of :func:`kvstore.open`; also ``max_bytes`` and ``policy``, of ``Store.limit``.
+    ``add``, ``inc`` and ``dec`` are atomic for all threads and processes, and so are ``set_many``
+    and ``delete_many`` (``set_many`` without a ``threshold``). ``inc`` and ``dec`` keep the TTL of
+    the key.
 
-    ``add``, ``inc`` and ``dec`` are one step for everybody; so are ``set_many`` and ``delete_many``. The key that
-    ``inc`` changes keeps the time it has left.
+    Args:
+        path: The file, created with missing directories; ":memory:" for a cache in memory.
+        default_timeout: Seconds or a ``timedelta``; 0: keys never expire.
+        threshold: The maximum number of keys; 0: no maximum. When it is reached, one key in three
+            is removed, earliest expiry first. ``max_bytes`` limits the size of the file instead,
+            and costs less.
+        key_prefix: Added before each key; ``clear`` removes the keys with this prefix.
+        family: The family of the file.
+        serializer: An object with ``dumps`` and ``loads``; can also be a class attribute. By
+            default values are pickled: anyone who can write to the file can run code in this
+            process.
+        options: Settings of :func:`kvstore.open`, and ``max_bytes`` and ``policy`` of
+            ``Store.limit``.
     """
 
     serializer: Optional[Any] = None
@@ -61,7 +67,7 @@ class KVStoreCache(BaseCache):
     ) -> None:
         super().__init__(int(_seconds(default_timeout)))
         self.default_timeout = _seconds(default_timeout)
-        self.ignore_delete_many_errors = ignore_delete_many_errors  # there are none: a failure is an exception
+        self.ignore_delete_many_errors = ignore_delete_many_errors  # not used: a failure raises
         self.threshold = threshold
         self.key_prefix = key_prefix
         if serializer is not None:
@@ -73,7 +79,7 @@ class KVStoreCache(BaseCache):
         return Values(self.serializer)
 
     def _ttl(self, timeout: Optional[Timeout]) -> Optional[float]:
-        """Seconds to live, FOREVER, or None: not at all."""
+        """Return the TTL in seconds, FOREVER, or None for a value that expires at once."""
         seconds = self.default_timeout if timeout is None else _seconds(timeout)
         if seconds == 0:
             return kvstore.FOREVER
@@ -114,7 +120,7 @@ class KVStoreCache(BaseCache):
         return self._place.family().add(self._name(key), data, ttl=ttl)
 
     def set_many(self, mapping: dict[str, Any], timeout: Optional[Timeout] = None) -> list[Any]:
-        """Sets all; returns their keys."""
+        """Set all values, and return their keys."""
         values = self._values
         items = {self._name(key): values.dumps(value) for key, value in mapping.items()}
         ttl = self._ttl(timeout)
@@ -133,7 +139,7 @@ class KVStoreCache(BaseCache):
         return self._place.family().delete(self._name(key))
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Deletes all; returns all, for a key that was not there is not there now."""
+        """Delete keys, and return all of them: missing keys count as deleted."""
         self._place.family().delete_many([self._name(key) for key in keys])
         return list(keys)
 
@@ -148,8 +154,12 @@ class KVStoreCache(BaseCache):
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """Adds to a number; a missing key counts as 0, and gets the default timeout. TypeError if the value is no
-        number."""
+        """Add to a number, and return the sum. A missing key counts as 0 and gets the default
+        timeout.
+
+        Raises:
+            TypeError: If the value is not a number.
+        """
         while True:
             try:
                 return change(self._place, self._name(key), self._values, lambda value: (value or 0) + delta)
@@ -158,11 +168,13 @@ class KVStoreCache(BaseCache):
                     return delta
 
     def dec(self, key: str, delta: int = 1) -> Any:
-        """As :meth:`inc`, by ``-delta``."""
+        """Subtract ``delta`` from a number. See :meth:`inc`."""
         return self.inc(key, -delta)
 
     def close(self) -> None:
-        """Closes the file, if no other backend of this process uses it. The next use opens it again."""
+        """Close the file, unless another backend of this process uses it. The next use opens it
+        again.
+        """
         self._place.close()
 
 

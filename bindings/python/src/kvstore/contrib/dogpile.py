@@ -1,4 +1,4 @@
-"""A backend for dogpile.cache: a region in a file, with locks for all processes.
+"""A backend for dogpile.cache: a region in a file, with locks shared by all processes.
 
 ::
 
@@ -8,19 +8,24 @@
         "kvstore", expiration_time=3600, arguments={"path": "/var/tmp/site/cache.db", "distributed_lock": True}
     )
 
-The name ``kvstore`` is an entry point of this package; ``import kvstore.contrib.dogpile`` is not needed.
+The name ``kvstore`` is an entry point of this package; ``import kvstore.contrib.dogpile`` is not
+needed.
 
 Arguments:
 
-- ``path`` of the file, which is made with the directories that are missing; ":memory:" for one in memory. ``family``: the family of the file; ``dogpile``.
-- ``ttl``: after how many seconds a key is removed. Let it be longer than the region's ``expiration_time``, after
-  which dogpile makes the value anew and meanwhile gives out the old one; None (and 0): never.
-- ``distributed_lock``: whether one process makes a value while the others wait, or only one thread of each does.
-  ``lock_timeout``: after how many seconds the lock of a process that has died is open again (60). One that lives
-  renews its lock as long as it needs.
-- ``max_bytes``, ``policy``: a bound of the file: see ``Store.limit``; and settings of :func:`kvstore.open`.
+- ``path``: the file, created with missing directories; ":memory:" for a region in memory.
+- ``family``: the family of the file; by default ``dogpile``.
+- ``ttl``: seconds after which a key expires; None or 0: never. It should be longer than the
+  region's ``expiration_time``, after which dogpile recomputes a value while it still returns the
+  old one.
+- ``distributed_lock``: whether only one process computes a value while the others wait, or one
+  thread in each process.
+- ``lock_timeout``: seconds until the lock of a dead process is free again; by default 60. A live
+  process renews its lock.
+- ``max_bytes``, ``policy``: the size limit of the file, see ``Store.limit``; and settings of
+  :func:`kvstore.open`.
 
-Others are not looked at: dogpile's rule.
+Other arguments are ignored, as dogpile requires.
 """
 
 from __future__ import annotations
@@ -37,12 +42,12 @@ from kvstore.recipes import Lock, NotOwnedError
 
 
 class KVStoreBackend(BytesBackend):
-    """See the module."""
+    """A dogpile.cache backend. See the module."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         path = arguments.get("path")
         if not path:
-            raise ValueError("the arguments of a region in kvstore need a path")
+            raise ValueError("the region has no path: give arguments={\"path\": ...}, the path of a file")
         self.ttl = arguments.get("ttl") or kvstore.FOREVER
         self.distributed_lock = bool(arguments.get("distributed_lock", False))
         self.lock_timeout = arguments.get("lock_timeout", 60)
@@ -78,25 +83,30 @@ class KVStoreBackend(BytesBackend):
 
 
 class Mutex(CacheMutex):
-    """The lock of a key for all threads and processes: a :class:`kvstore.recipes.Lock`, as dogpile calls it."""
+    """The lock of a key for all threads and processes: a :class:`kvstore.recipes.Lock` with
+    dogpile's interface.
+    """
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
 
     def acquire(self, wait: bool = True) -> bool:
-        """Takes the lock, and waits for it if ``wait``; says whether it has it."""
+        """Acquire the lock, and return whether that succeeded. ``wait``: wait until it is free."""
         return self._lock.acquire(blocking=wait)
 
     def release(self) -> None:
-        """Opens the lock, if this object still has it: after its time, which can only be over if the process stood
-        still for so long, it may be another's."""
+        """Release the lock, if this object still holds it.
+
+        Its TTL can only have ended if the process was suspended for that long; another process may
+        then hold the lock.
+        """
         try:
             self._lock.release()
         except NotOwnedError:
             pass
 
     def locked(self) -> bool:
-        """Whether anybody has it."""
+        """Return whether the lock is held."""
         return self._lock.locked()
 
 

@@ -1,4 +1,4 @@
-"""A backend for requests-cache: responses in a file.
+"""A backend for requests-cache: cached responses in a file.
 
 ::
 
@@ -7,8 +7,9 @@
 
     session = CachedSession(backend=KVStoreCache("http_cache.db"), expire_after=3600)
 
-A response is removed when it has been expired for ``ttl_offset``, an hour: until then requests-cache may use it,
-as with ``stale_if_error``, or ask whether it has changed. One that is expired when it is saved lives as long.
+A response is stored for ``ttl_offset`` seconds (an hour) beyond its expiration. Until then
+requests-cache can still use it, for example with ``stale_if_error``, or revalidate it. A response
+that has expired when it is saved is stored as long.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from kvstore.contrib._places import PLACE_OPTIONS, Place
 class KVStoreCache(BaseCache):
     """A cache in two families of a file, ``responses`` and ``redirects``.
 
-    - ``cache_name``: the path of the file, as it is; ":memory:" for one in memory.
-    - ``ttl``: whether responses that have expired are removed; ``ttl_offset``: how many seconds later.
-    - ``max_bytes``, ``policy``: a bound of the file: see ``Store.limit``.
-    - settings of :func:`kvstore.open`; and what requests-cache takes: ``serializer``, ``decode_content``...
+    Args:
+        cache_name: The path of the file, used as it is; ":memory:" for a cache in memory.
+        serializer: A serializer of requests-cache; by default pickle.
+        ttl: Whether expired responses are removed.
+        ttl_offset: How many seconds after the expiration they are removed.
+        **kwargs: Settings of :func:`kvstore.open`, ``max_bytes`` and ``policy`` of ``Store.limit``,
+            and arguments of requests-cache, such as ``decode_content``.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class KVStoreCache(BaseCache):
 
 
 class KVStoreDict(BaseStorage):
-    """A mapping in a family of a file. Keys are text; with a serializer of None so are values."""
+    """A mapping in a family of a file. Keys are str; without a serializer, values are str too."""
 
     def __init__(
         self,
@@ -95,13 +99,15 @@ class KVStoreDict(BaseStorage):
         return len(self._place.family())
 
     def bulk_delete(self, keys: Iterable[Any]) -> None:
-        """Deletes keys, all in one step; those that are missing are no error."""
+        """Delete keys in one transaction. Missing keys are ignored."""
         self._place.family().delete_many([str(key) for key in keys])
 
     def clear(self) -> None:
-        """Removes everything."""
+        """Delete all keys."""
         self._place.family().clear()
 
     def close(self) -> None:
-        """Closes the file, if nothing else in this process uses it. The next use opens it again."""
+        """Close the file, unless another backend of this process uses it. The next use opens it
+        again.
+        """
         self._place.close()

@@ -1,4 +1,5 @@
-"""Ready parts on top of a store: locks, rate limits, queues, tags, and results of functions.
+"""Building blocks on top of a store: locks, rate limits, queues, tags, and caching of function
+results.
 
 >>> import kvstore
 >>> from kvstore.recipes import Lock
@@ -7,10 +8,10 @@
 ...     print("only one process at a time comes here")
 only one process at a time comes here
 
-All state is in families of the store, whose names begin with "recipes."; every step is one transaction, so
-the parts work over threads and processes, and what a process that dies leaves behind ends by its TTL. Those
-that only touch keys (``Queue.put``, ``Message.ack``, ``RateLimiter.hit``, ``Tags``) join a transaction that
-their thread has open; locks do not.
+All state is in families of the store whose names begin with "recipes.". Each step is one
+transaction, so recipes work across threads and processes. What a dying process leaves behind
+expires by its TTL. ``Queue``, ``Message``, ``RateLimiter`` and ``Tags`` join a transaction that
+their thread has open; acquiring or releasing a lock inside a transaction is an error.
 """
 
 from kvstore._memoize import CacheInfo, memoize
@@ -35,4 +36,4 @@ __all__ = [
     "memoize",
 ]
 
-NotOwnedError.__module__ = __name__  # where users find it, in tracebacks and pickles
+NotOwnedError.__module__ = __name__  # the public module, shown in tracebacks and pickles

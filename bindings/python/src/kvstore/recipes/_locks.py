@@ -1,7 +1,7 @@
-"""Lock, RLock, Semaphore: holds that end by themselves, each with a fencing token.
+"""Lock, RLock, Semaphore: holds that end by a TTL, each with a fencing token.
 
-A hold is a key with a TTL, whose value (16 random bytes and the fencing token) says whose it is. All locks of a
-family draw their fencing tokens from one counter.
+A hold is a key with a TTL. Its value identifies the holder: 16 random bytes and the fencing token.
+All locks of a family take their fencing tokens from one counter.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _FAMILY = "recipes.locks"
 _LAST_TOKEN = b"f"
 _TOKEN = struct.Struct(">Q")
 _VALUE_BYTES = 16 + _TOKEN.size
-#: A hold is renewed after this part of its TTL.
+#: A hold is renewed after one third of its TTL.
 _RENEWALS = 3
 _MOST_SLOTS = 1_000_000
 
 
 class _Hold:
-    """What this process knows of a hold of its own."""
+    """A hold that this process has acquired."""
 
     __slots__ = ("__weakref__", "depth", "key", "released", "value")
 
@@ -45,11 +45,12 @@ class _Hold:
         self.key = key
         self.value = value
         self.depth = 1
-        #: What is put into it ends the renewal. Not an Event: an interrupt (Ctrl-C) in its set() leaves that locked.
+        #: Anything put into it ends the renewal. Not an Event: a KeyboardInterrupt inside set()
+        #: leaves that locked.
         self.released: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
 
-#: A hold that was taken, and how often it was held before.
+#: A hold that was acquired, and its depth before.
 _Step = tuple[_Hold, int]
 
 
@@ -65,7 +66,7 @@ class _MineOfThread(threading.local, _Mine):
 
 
 class _Holder(ContextDecorator):
-    """What Lock, RLock and Semaphore have in common."""
+    """The common part of Lock, RLock and Semaphore."""
 
     _reentrant = False
 
@@ -79,10 +80,10 @@ class _Holder(ContextDecorator):
         thread_local: bool,
         family: str,
     ) -> None:
-        finite_ttl(ttl, "the ttl of a lock")
-        Patience(blocking_timeout)  # a bad one is told here
+        finite_ttl(ttl, "ttl")
+        Patience(blocking_timeout)  # checks the timeout now
         self._store = store
-        self._name = to_name(name, "a lock's name")
+        self._name = to_name(name, "name")
         self._ttl = ttl
         self._blocking_timeout = blocking_timeout
         self._renew = bool(renew)
@@ -91,19 +92,22 @@ class _Holder(ContextDecorator):
         self._mine: _Mine = _MineOfThread() if thread_local else _Mine()
 
     def _free_key(self) -> Optional[bytes]:
-        """The key of a hold that nobody has; None if all are taken."""
+        """Return the key of a free hold, or None if all are taken."""
         raise NotImplementedError
 
     def _holds(self) -> list[_Hold]:
         mine, pid = self._mine, os.getpid()
-        if getattr(mine, "pid", None) != pid:  # the first use, or that in the child of a fork
+        if getattr(mine, "pid", None) != pid:  # first use, also in the child of a fork
             mine.holds, mine.pid = [], pid
         return mine.holds
 
     def _last(self) -> _Hold:
-        last = self._holds()[-1:]  # one look: another thread may change the list
+        last = self._holds()[-1:]  # read once: another thread may change the list
         if not last:
-            raise NotOwnedError(f"this {'thread' if self._thread_local else 'object'} holds no {self._kind()} here")
+            raise NotOwnedError(
+                f"this {'thread' if self._thread_local else 'object'} does not hold the {self._kind()}: "
+                "acquire it first"
+            )
         return last[0]
 
     def _lasts(self, hold: _Hold) -> bool:
@@ -113,19 +117,28 @@ class _Holder(ContextDecorator):
         return type(self).__name__
 
     def _lost(self) -> NotOwnedError:
-        return NotOwnedError(f"the {self._kind()} is no longer held: its ttl was over before it was released or extended")
+        return NotOwnedError(
+            f"the {self._kind()} is no longer held, because its ttl ended: use a longer ttl=, extend() or "
+            "renew=True"
+        )
 
     # Acquiring
 
     def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
-        """Takes it; says whether it did.
+        """Acquire the lock, and return whether that succeeded.
 
-        If it is not free: False at once without ``blocking``; otherwise waits for at most ``timeout``
-        seconds (default: ``blocking_timeout``; None: for ever) by the monotonic clock, and looks again at
-        least every 50 ms. Who waits longest is not served first.
+        While it waits, it checks at least every 50 ms. Waiting callers are not served in order.
 
-        Error inside a transaction of the store: nobody would see the hold. BusyError if the store is still
-        busy when the time is over, which can take up to ``busy_timeout`` longer.
+        Args:
+            blocking: Wait until the lock is free. If False, return at once.
+            timeout: The longest wait in seconds (monotonic clock) or as a ``timedelta``; None:
+                ``blocking_timeout``, and without one, no limit.
+
+        Raises:
+            Error: Inside a transaction of the store, where no other process would see the hold.
+            BusyError: If the store is still busy after the timeout. This can take up to
+                ``busy_timeout`` longer.
+            ValueError: If ``timeout`` is given and ``blocking`` is False.
         """
         got: list[_Step] = []
         try:
@@ -135,16 +148,19 @@ class _Holder(ContextDecorator):
             raise
 
     def _acquire(self, blocking: bool, timeout: Optional[Duration], got: list[_Step]) -> bool:
-        """The same, for who undoes what was ``got`` if an exception comes out."""
+        """Acquire the lock. The caller undoes what is in ``got`` if an exception is raised."""
         if not blocking and timeout is not None:
-            raise ValueError("a timeout makes no sense without blocking")
+            raise ValueError("timeout= needs blocking=True: leave it out, or wait")
         patience = Patience(self._blocking_timeout if timeout is None else timeout)
         if in_transaction(self._store):
-            raise Error(f"a {self._kind()} cannot be acquired inside a transaction: acquire it before")
+            raise Error(
+                f"a {self._kind()} cannot be acquired inside a transaction: acquire it before the transaction "
+                "begins"
+            )
         holds = self._holds()
         while True:
             try:
-                # A look first, for which nobody has to wait.
+                # Read first: reading blocks no other process.
                 hold = None if self._free_key() is None else self._take(got)
             except (BusyError, LockedError):
                 got.clear()
@@ -163,19 +179,22 @@ class _Holder(ContextDecorator):
         return alone(self._store, lambda: self._take_free(got))
 
     def _take_free(self, got: list[_Step]) -> Optional[_Hold]:
-        got.clear()  # it may be run again
+        got.clear()  # the transaction may run again
         key = self._free_key()
         if key is None:
             return None
         value = uuid.uuid4().bytes + _TOKEN.pack(self._next_token())
         self._family.put(key, value, self._ttl)
         hold = _Hold(key, value)
-        got.append((hold, 0))  # before the commit, after which an interrupt may come
+        got.append((hold, 0))  # before the commit, which an interrupt may follow
         return hold
 
     def _give_up(self, got: list[_Step]) -> None:
-        """Undoes what an interrupt (Ctrl-C) has come after. May be called again after another one in it: a hold is
-        forgotten when the store was told, which does no harm twice. If the store refuses, the TTL ends the hold."""
+        """Undo acquisitions after an interrupt. May be called again after another interrupt.
+
+        A hold is forgotten only after it was deleted in the store, and deleting it twice does no
+        harm. If deleting fails, the TTL ends the hold.
+        """
         for hold, depth in got:
             hold.depth = depth
             if depth == 0:
@@ -187,16 +206,19 @@ class _Holder(ContextDecorator):
                 self._forget(hold)
 
     def _forget(self, hold: _Hold) -> None:
-        """Nobody releases it any more: if it is in the store, it ends by its TTL."""
+        """Forget a hold without releasing it: if it is still in the store, it ends by its TTL."""
         hold.released.put(None)
         try:
             self._holds().remove(hold)
         except ValueError:
-            pass  # another thread of this object has found that it ended
+            pass  # another thread has removed it already
 
     def _next_token(self) -> int:
-        """A number above all that were given before. At least the time in milliseconds: so it also is if the
-        counter was lost (a power cut with sync="normal", an older backup, a family that was cleared)."""
+        """Return a number greater than all earlier fencing tokens.
+
+        It is at least the time in milliseconds, so that it also grows if the counter was lost: by a
+        power cut with sync="normal", by restoring an older backup, or by clearing the family.
+        """
         last = self._family.get(_LAST_TOKEN)
         token = max(int(last or 0) + 1, now_ms(self._family))
         self._family.put(_LAST_TOKEN, str(token), FOREVER)
@@ -206,24 +228,39 @@ class _Holder(ContextDecorator):
 
     @property
     def fencing_token(self) -> int:
-        """The number of this hold: greater than those of all earlier holds of any lock of the family. Whoever
-        is written to under the lock refuses a number below the greatest it has seen. NotOwnedError if this
-        thread has not acquired it; whether the hold has ended since is not looked at."""
+        """The fencing token of this thread's hold: greater than those of all earlier holds of any
+        lock of the family.
+
+        A service that is used under the lock can refuse a token below the greatest it has seen.
+
+        Raises:
+            NotOwnedError: If this thread has not acquired the lock. Whether the hold has ended
+                since is not checked.
+        """
         number: int = _TOKEN.unpack(self._last().value[16:])[0]
         return number
 
     @property
     def token(self) -> bytes:
-        """What proves this hold, for :meth:`adopt`. NotOwnedError as for :attr:`fencing_token`."""
+        """The secret that identifies this hold, for :meth:`adopt`. Raises NotOwnedError as
+        :attr:`fencing_token` does.
+        """
         return self._last().value
 
     def adopt(self, token: bytes) -> bool:
-        """Takes over a hold that another thread, process or object acquired and gave the ``token`` of; says
-        whether it still lasts. Who gave it away must not release it (nor acquire it in a ``with`` block)."""
+        """Take over a hold that another thread, process or object acquired, given its ``token``.
+
+        The previous holder must not release it, and must not have acquired it in a ``with`` block.
+
+        Returns:
+            True if the hold has not ended.
+        """
         if not isinstance(token, bytes):
-            raise TypeError(f"a token is bytes, not {type(token).__name__}")
+            raise TypeError(f"token must be bytes, not {type(token).__name__}")
         if len(token) != _VALUE_BYTES:
-            raise ValueError("this is not the token of a hold")
+            raise ValueError(
+                f"token must have {_VALUE_BYTES} bytes, not {len(token)}: give the token attribute of a lock"
+            )
         for key in self._keys():
             if self._family.get(key) == token:
                 hold = _Hold(key, token)
@@ -234,30 +271,38 @@ class _Holder(ContextDecorator):
         return False
 
     def _keys(self) -> list[bytes]:
-        """The keys of all holds, whoever has them."""
+        """Return the keys of all holds of this lock, of all holders."""
         raise NotImplementedError
 
     def owned(self) -> bool:
-        """Whether this thread's hold (of several the latest) lasts. Inside a transaction that writes, the
-        answer stays true until the transaction ends."""
+        """Return whether this thread's latest hold has not ended.
+
+        Inside a write transaction the answer stays valid until the transaction ends.
+        """
         last = self._holds()[-1:]
         return bool(last) and self._lasts(last[0])
 
     def remaining(self) -> Optional[float]:
-        """How many seconds this thread's hold still lasts, if it is not extended; None if it has none."""
+        """Return how many seconds this thread's latest hold lasts, or None if it has ended."""
         last = self._holds()[-1:]
         found = self._family.get_with_ttl(last[0].key) if last else None
         return found[1] if found is not None and found[0] == last[0].value else None
 
     def locked(self) -> bool:
-        """Whether it is taken (a Semaphore: entirely), by whomever."""
+        """Return whether the lock is taken, by any holder; for a Semaphore, whether all slots are."""
         return self._free_key() is None
 
     def extend(self, ttl: Optional[Duration] = None) -> None:
-        """Lets this thread's hold last ``ttl`` seconds from now (default: those it was made with).
-        NotOwnedError if it has ended. Joins an open transaction."""
+        """Restart the TTL of this thread's latest hold. Joins an open transaction.
+
+        Args:
+            ttl: Seconds or a ``timedelta`` from now; None: the ``ttl`` of the lock.
+
+        Raises:
+            NotOwnedError: If the hold has ended.
+        """
         if ttl is not None:
-            finite_ttl(ttl, "the ttl of a lock")
+            finite_ttl(ttl, "ttl")
         self._extend(self._last(), self._ttl if ttl is None else ttl)
 
     def _extend(self, hold: _Hold, ttl: Duration) -> None:
@@ -265,8 +310,13 @@ class _Holder(ContextDecorator):
             raise self._lost()
 
     def release(self) -> None:
-        """Gives back what this thread acquired last. NotOwnedError if it has acquired nothing, or the hold
-        has ended. Error inside a transaction. After a BusyError it is still held."""
+        """Release what this thread acquired last.
+
+        Raises:
+            NotOwnedError: If this thread has acquired nothing, or the hold has ended.
+            Error: Inside a transaction of the store.
+            BusyError: If the store is busy. The lock is still held.
+        """
         hold = self._last()
         if hold.depth > 1:
             hold.depth -= 1
@@ -281,7 +331,10 @@ class _Holder(ContextDecorator):
         got: list[_Step] = []
         try:
             if not self._acquire(True, None, got):
-                raise TimeoutError(f"the {self._kind()} was not free within its blocking_timeout")
+                raise TimeoutError(
+                    f"the {self._kind()} was not free within blocking_timeout: try again later, or use a "
+                    "longer one"
+                )
         except BaseException:
             surely(self._give_up, got)
             raise
@@ -300,7 +353,7 @@ class _Holder(ContextDecorator):
         __exit__ = leave
 
     def _ending(self) -> Optional[_Step]:
-        """What the end of the block undoes."""
+        """Return the hold that the end of the block releases, and its depth afterwards."""
         last = self._holds()[-1:]
         return (last[0], last[0].depth - 1) if last else None
 
@@ -318,7 +371,7 @@ class _Holder(ContextDecorator):
                 self._forget(ending[0])
             if kind is None:
                 raise
-            # The caller must see what went wrong in the block.
+            # The exception of the block is more important.
 
     def _abandon(self, ending: Optional[_Step]) -> None:
         if ending is not None and ending[0] in self._holds():
@@ -327,13 +380,14 @@ class _Holder(ContextDecorator):
     # Renewal
 
     def _start_renewal(self, hold: _Hold) -> None:
-        interval = finite_ttl(self._ttl, "the ttl of a lock") / 1000 / _RENEWALS
-        # When the hold is gone, its renewal ends: a __del__ in Python would lose an interrupt that comes inside it.
+        interval = finite_ttl(self._ttl, "ttl") / 1000 / _RENEWALS
+        # Ends the renewal when the hold is collected. Not by __del__: a KeyboardInterrupt raised
+        # there is lost.
         here = weakref.ref(hold, hold.released.put)
         # Not a threading.Thread, whose start() waits for an Event: see _Hold.released.
         _thread.start_new_thread(_keep, (self._family, here, hold.released, interval, self._ttl))
 
-    # Carrying it about
+    # Pickling
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -358,7 +412,7 @@ def _made_anew(kind: Any, store: Store[Any, Any], name: Name, arguments: dict[st
 def _keep(
     family: Any, hold: weakref.ref[_Hold], released: queue.SimpleQueue[Any], interval: float, ttl: Duration
 ) -> None:
-    """Renews a hold until it is released or lost, or nobody has the object any more."""
+    """Renew a hold until it is released or lost, or its object is collected."""
     while True:
         try:
             released.get(timeout=interval)
@@ -371,22 +425,23 @@ def _keep(
             if not _kept(family, here, ttl):
                 return
         except (BusyError, LockedError, StoreIOError):
-            pass  # there is time for another try or two; a server may be back then
+            pass  # there is time for further tries; a server may recover
         except Error:
-            return  # the store is closed, say: the TTL ends the hold
+            return  # for example, the store is closed: the TTL ends the hold
         finally:
             del here
 
 
 def _kept(family: Any, hold: _Hold, ttl: Duration) -> bool:
-    """Lets a hold last for at least so long from now, and not less than it does; says whether it is still there. Joins an
-    open transaction."""
+    """Extend a hold to at least ``ttl`` from now, and return whether it still exists. Joins an open
+    transaction.
+    """
 
     def keep() -> bool:
         found = family.get_with_ttl(hold.key)
         if found is None or found[0] != hold.value:
             return False
-        if found[1] is None or found[1] * 1000 < finite_ttl(ttl, "the ttl of a lock"):
+        if found[1] is None or found[1] * 1000 < finite_ttl(ttl, "ttl"):
             family.put(hold.key, hold.value, ttl)
         return True
 
@@ -394,25 +449,39 @@ def _kept(family: Any, hold: _Hold, ttl: Duration) -> bool:
 
 
 class Lock(_Holder):
-    """A lock that one thread of one process holds at a time, by its ``name`` in the store.
+    """A lock, named within a store, that one thread of one process holds at a time.
 
-    - ``ttl``: seconds (or a timedelta) after which a hold ends by itself, so that a process that dies, or
-      hangs, does not lock out the others for ever. Longer than the work takes; or see ``extend`` and ``renew``.
-    - ``blocking_timeout``: how long ``acquire`` and ``with`` wait at most; None: for ever. A ``with`` that
-      waits in vain raises TimeoutError.
-    - ``renew``: a thread of this process extends the hold at every third of the TTL, until it is released,
-      the process dies, or the object or the thread that holds it is gone.
-    - ``thread_local``: a hold belongs to the thread that acquired it. If False, to the object, and any
-      thread that has the object may release it.
-    - ``family``: where the locks are kept. Locks of one name in one family are the same lock.
+    Locks of the same name in the same family are the same lock. Use it with ``with``, as a
+    decorator (``@lock``, held during each call), or with ``acquire`` and ``release``.
 
+<<<<<<< HEAD
     It excludes others for as long as the TTL lasts by the store's clock (the system's), and not longer: a
     process that stands still for longer than that goes on without the lock. What must not happen twice then
     needs the :attr:`fencing_token`, or :meth:`owned` in the transaction that writes. See
     docs/reference/recipes.md for what clocks and power cuts do.
+=======
+    The lock excludes other holders for as long as its TTL lasts by the store's clock, and not
+    longer. A process that is suspended for longer continues without the lock. If something must not
+    happen twice even then, use the :attr:`fencing_token`, or check :meth:`owned` in the transaction
+    that writes. docs/how-to/recipes.md describes the effects of clock changes and power cuts.
+>>>>>>> 5f73184 (Python: rewrite docstrings, messages and the README in plain terms)
 
-    A child of a fork holds nothing of what its parent acquired. The object can be shared by threads; it is
-    pickled without its holds. As a decorator (``@lock``) it is held during each call.
+    The child of a fork holds nothing of its parent. Threads may share the object; it is pickled
+    without its holds.
+
+    Args:
+        store: A :class:`kvstore.Store`.
+        name: str or bytes, not empty.
+        ttl: Seconds or a ``timedelta`` after which a hold ends by itself, so that a dead or hanging
+            process does not block the others forever. It must be longer than the work; or use
+            ``extend()`` or ``renew``.
+        blocking_timeout: The longest wait of ``acquire`` and ``with``, in seconds or as a
+            ``timedelta``; None: no limit. A ``with`` statement that times out raises TimeoutError.
+        renew: Extend the hold in a background thread, every third of the TTL, until it is released,
+            the process dies, or the lock object or the holding thread ends.
+        thread_local: A hold belongs to the thread that acquired it. If False, it belongs to the
+            object, and any thread may release it.
+        family: The family in which locks are stored.
 
     >>> db = kvstore.open(":memory:")
     >>> lock = kvstore.recipes.Lock(db, "report", ttl=30)
@@ -440,9 +509,12 @@ class Lock(_Holder):
     def _acquire(self, blocking: bool, timeout: Optional[Duration], got: list[_Step]) -> bool:
         last = self._holds()[-1:]
         if last and not self._lasts(last[0]):
-            self._forget(last[0])  # it has ended, and another one takes its place
+            self._forget(last[0])  # it has ended
         elif last and blocking and self._thread_local:
-            raise Error("this thread holds the Lock already and would wait for itself; an RLock can be taken again")
+            raise Error(
+                "this thread already holds the Lock and would wait for itself: use an RLock to acquire it "
+                "again"
+            )
         return super()._acquire(blocking, timeout, got)
 
     def _free_key(self) -> Optional[bytes]:
@@ -453,9 +525,10 @@ class Lock(_Holder):
 
 
 class RLock(Lock):
-    """A :class:`Lock` that the thread which holds it can acquire again; it is free when it was released as
-    often. To acquire it again extends the hold, unless it lasts longer anyway. With a Lock of the same name it is
-    one lock.
+    """A reentrant :class:`Lock`: the thread that holds it can acquire it again.
+
+    It is free after as many releases. Acquiring it again extends the hold, unless it lasts longer
+    anyway. A Lock and an RLock of the same name are the same lock.
 
     >>> db = kvstore.open(":memory:")
     >>> lock = kvstore.recipes.RLock(db, "report")
@@ -469,8 +542,12 @@ class RLock(Lock):
     _reentrant = True
 
     def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
-        """As :meth:`Lock.acquire`; if this thread holds it, extends the hold and counts. NotOwnedError if
-        the outer hold has ended: it is not taken anew under a block that believes it had it all along."""
+        """Acquire the lock, or again if this thread holds it. See :meth:`Lock.acquire`.
+
+        Raises:
+            NotOwnedError: If the outer hold has ended. It is not acquired anew, because the outer
+                block relies on an uninterrupted hold.
+        """
         return super().acquire(blocking, timeout)
 
     def _acquire(self, blocking: bool, timeout: Optional[Duration], got: list[_Step]) -> bool:
@@ -486,10 +563,11 @@ class RLock(Lock):
 
 
 class Semaphore(_Holder):
-    """A lock that ``value`` holders have at the same time; a holder has one of the slots 0 to ``value - 1``.
+    """A lock that up to ``value`` holders have at the same time, each with one of the slots 0 to
+    ``value - 1``.
 
-    All who use a name must give the same ``value``. One thread may hold several slots, and releases the
-    latest first. Everything else is as for a :class:`Lock`.
+    All users of a name must give the same ``value``. One thread may hold several slots, and
+    releases the latest first. Otherwise it works like a :class:`Lock`.
 
     >>> db = kvstore.open(":memory:")
     >>> downloads = kvstore.recipes.Semaphore(db, "downloads", 2, ttl=60)
@@ -510,19 +588,19 @@ class Semaphore(_Holder):
         thread_local: bool = True,
         family: str = _FAMILY,
     ) -> None:
-        self._value = positive_int(value, "the value of a semaphore")
+        self._value = positive_int(value, "value")
         if value > _MOST_SLOTS:
-            raise ValueError(f"the value of a semaphore is at most {_MOST_SLOTS}, not {value}")
+            raise ValueError(f"value must be at most {_MOST_SLOTS}, not {value}")
         super().__init__(store, name, ttl, blocking_timeout, renew, thread_local, family)
         self._partition = b"s" + self._name
 
     @property
     def slot(self) -> int:
-        """The number of the slot this thread took last. NotOwnedError if it has none."""
+        """The slot that this thread acquired last. Raises NotOwnedError if it holds none."""
         return int.from_bytes(self._last().key[-4:], "big")
 
     def available(self) -> int:
-        """How many slots are free."""
+        """Return the number of free slots."""
         return self._value - sum(1 for slot in self._taken() if slot < self._value)
 
     def _taken(self) -> list[int]:

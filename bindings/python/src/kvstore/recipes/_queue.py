@@ -1,8 +1,9 @@
-"""Queue: messages that are taken for a time, and acknowledged, or come back.
+"""Queue: messages that are taken for a time, and either acknowledged or delivered again.
 
-Keys of a queue's family: ``c`` the counters; for each message ``b`` + id its body and ``m`` + id its state; and in
-one of three indexes, by that state: ``r`` + id (ready), ``w`` + moment + id (waits for a moment: delayed, or taken),
-``d`` + id (dead). Each method is one transaction that keeps all of them in step.
+Keys of a queue's family: ``c`` for the counters; for each message ``b`` + id with its body and
+``m`` + id with its state; and an entry in one of three indexes, depending on the state: ``r`` + id
+(ready), ``w`` + moment + id (waiting for a moment: delayed or taken), ``d`` + id (dead letter).
+Each method is one transaction that keeps them consistent.
 """
 
 from __future__ import annotations
@@ -32,32 +33,32 @@ class _Meta(NamedTuple):
     """The state of a message."""
 
     state: int
-    #: How often it was taken since it was put, or redriven.
+    #: How often it was taken since it was put or redriven.
     attempts: int
-    #: How often it was ever taken: which delivery an acknowledgement is for.
+    #: How often it was taken in total: identifies the delivery that an acknowledgement is for.
     delivery: int
-    #: When it is ready (again), if it waits.
+    #: When it becomes ready (again), if it waits.
     moment_ms: int
     put_ms: int
 
 
 class QueueSizes(NamedTuple):
-    """How many messages there are in a queue."""
+    """The number of messages of a queue, by state."""
 
-    #: That can be taken now.
+    #: Messages that can be taken now.
     ready: int
-    #: Put with a delay, or given back with one, that is not over.
+    #: Messages whose delay has not ended.
     delayed: int
-    #: Taken, and not acknowledged yet.
+    #: Messages that were taken and not acknowledged yet.
     taken: int
     #: Dead letters.
     dead: int
 
 
 class Message(Generic[T]):
-    """A message that was taken from a queue (or only looked at, by ``peek`` and ``dead_letters``).
+    """A message that was taken from a queue, or only read by ``peek`` and ``dead_letters``.
 
-    As a context manager it is acknowledged at the end of the block, if it is not yet, or given back on an
+    As a context manager it is acknowledged at the end of the block, or given back (``nack``) on an
     exception.
     """
 
@@ -67,11 +68,11 @@ class Message(Generic[T]):
         self, queue: Queue[T], number: int, value: Optional[T], unreadable: Optional[Exception], meta: _Meta
     ) -> None:
         self._queue = queue
-        #: Its number: later ones are greater.
+        #: Its number; later messages have greater numbers.
         self.id = number
         self._value = value
         self._unreadable = unreadable
-        #: How often it was taken, this time included, since it was put or redriven.
+        #: How often it was taken since it was put or redriven, this delivery included.
         self.attempts = meta.attempts
         #: When it was put, in seconds since the Unix epoch.
         self.put_time = meta.put_ms / 1000
@@ -80,30 +81,54 @@ class Message(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What was put. Of a message that is only looked at, and that the codec cannot read, what the codec raises."""
+        """The value that was put.
+
+        For a message that was only read and that the codec cannot decode, it raises the exception
+        of the codec.
+        """
         if self._unreadable is not None:
             raise self._unreadable.with_traceback(None)
         return cast("T", self._value)
 
     def ack(self) -> None:
-        """Deletes it: it is done. NotOwnedError if its visibility was over and somebody else has taken it
-        (or it is done already). In a transaction with what was done, both happen, or neither."""
+        """Delete the message: it is done.
+
+        In a transaction together with its effects, both happen or neither does.
+
+        Raises:
+            NotOwnedError: If it is done already, or its visibility ended and another consumer has
+                taken it.
+        """
         self._queue._ack(self)
         self._settled = True
 
     def nack(self, delay: Optional[Duration] = None) -> None:
-        """Gives it back, to be ready after ``delay`` (default: the queue's ``retry_delay``); or to the dead
-        letters, if that was the last attempt. NotOwnedError as for :meth:`ack`."""
+        """Give the message back, to be delivered again; after the last attempt it becomes a dead
+        letter.
+
+        Args:
+            delay: Seconds or a ``timedelta`` until it is ready; None: the ``retry_delay`` of the
+                queue.
+
+        Raises:
+            NotOwnedError: As for :meth:`ack`.
+        """
         self._queue._nack(self, delay)
         self._settled = True
 
     def extend(self, visibility: Optional[Duration] = None) -> None:
-        """Keeps it from others for so long from now (default: the queue's ``visibility``). NotOwnedError as
-        for :meth:`ack`."""
+        """Restart the visibility of the message, during which no other consumer gets it.
+
+        Args:
+            visibility: Seconds or a ``timedelta`` from now; None: the ``visibility`` of the queue.
+
+        Raises:
+            NotOwnedError: As for :meth:`ack`.
+        """
         self._queue._extend(self, visibility)
 
     def owned(self) -> bool:
-        """Whether it is still this delivery's: not done, and not taken by anybody else."""
+        """Return whether this delivery is still valid: not done, and not taken by another consumer."""
         return self._queue._meta_of(self) is not None
 
     def __enter__(self) -> Message[T]:
@@ -120,9 +145,9 @@ class Message(Generic[T]):
                 self.ack()
             return
         try:
-            self.nack()  # also if it was acknowledged: that may have been rolled back
+            self.nack()  # even after ack(), which may have been rolled back
         except Error:
-            pass  # the caller must see what went wrong in the block; the message comes back by itself
+            pass  # the exception of the block is more important; the message is redelivered anyway
 
     def __repr__(self) -> str:
         return f"<kvstore.recipes.Message {self.id}, attempt {self.attempts}>"
@@ -131,21 +156,27 @@ class Message(Generic[T]):
 class Queue(Generic[T]):
     """A queue of messages for several producers and consumers, in threads and processes.
 
-    - ``visibility``: for so long a message that was taken is kept from others. Who has not acknowledged it
-      by then (its process died, say) loses it: it is ready again.
-    - ``max_attempts``: after having been taken so often without success it becomes a dead letter (None: never).
-    - ``retry_delay``: after a nack it is ready again so much later.
-    - ``codec``: an object with ``dumps`` and ``loads`` (json, pickle) for the values; without one they are bytes.
+    Messages are delivered **at least once**: again if a consumer died or took longer than the
+    visibility. If the effects of a message are in the same store, and in one transaction with
+    :meth:`Message.ack`, they happen exactly once.
 
-    Messages are delivered **at least once**: again after a consumer died, or took longer than the visibility.
-    Whose effects are in the same store, and in one transaction with :meth:`Message.ack`, happen exactly once.
+    Of the ready messages, the one that was put first is taken first; a redelivered message keeps
+    its place. With several consumers, messages may be *done* in another order.
 
-    Of the messages that are ready, the one that was put first is taken first; one that comes back has its old
-    place. With several consumers, they may be *done* in another order.
+    Delays and visibility follow the store's clock; ``timeout`` follows the monotonic clock. All
+    methods except a waiting ``get`` join a transaction that the thread has open.
 
-    Moments are by the store's clock; ``timeout`` by the monotonic clock.
-
-    ``put``, ``get`` and what ends a message join a transaction that the thread has open.
+    Args:
+        store: A :class:`kvstore.Store`.
+        name: str, not empty.
+        visibility: Seconds or a ``timedelta`` for which a taken message is hidden from other
+            consumers. A consumer that has not acknowledged it by then (it may have died) loses it,
+            and the message is ready again.
+        max_attempts: How often a message is taken before it becomes a dead letter; None: no
+            maximum.
+        retry_delay: Seconds or a ``timedelta`` after a ``nack`` until the message is ready again.
+        codec: An object with ``dumps`` and ``loads`` (json, pickle) for the values; None: values
+            are bytes.
 
     >>> db = kvstore.open(":memory:")
     >>> jobs = kvstore.recipes.Queue(db, "jobs")
@@ -191,14 +222,14 @@ class Queue(Generic[T]):
         codec: Any = None,
     ) -> None:
         if not isinstance(name, str):
-            raise TypeError(f"a queue's name must be a str, not {type(name).__name__}")
+            raise TypeError(f"name must be str, not {type(name).__name__}")
         if not name:
-            raise ValueError("a queue's name cannot be empty")
+            raise ValueError("name is empty: give at least one character")
         self._visibility = visibility
-        self._visibility_ms = finite_ttl(visibility, "a visibility")
+        self._visibility_ms = finite_ttl(visibility, "visibility")
         self._max_attempts = None if max_attempts is None else positive_int(max_attempts, "max_attempts")
         self._retry_delay = retry_delay
-        self._retry_ms = _delay_ms(retry_delay)
+        self._retry_ms = _delay_ms(retry_delay, "retry_delay")
         self._codec = codec
         self._name = name
         self._store = store
@@ -206,17 +237,22 @@ class Queue(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name of the queue; its family is ``"recipes.queue."`` and that."""
+        """The name of the queue. Its family is ``"recipes.queue."`` followed by the name."""
         return self._name
 
     # Putting
 
     def put(self, value: Union[T, Name], delay: Duration = 0) -> int:
-        """Adds a message, which is ready after ``delay``; returns its number."""
+        """Add a message, and return its number.
+
+        Args:
+            value: str or bytes-like, or what the codec accepts.
+            delay: Seconds or a ``timedelta`` until it is ready.
+        """
         return self.put_many([value], delay)[0]
 
     def put_many(self, values: Iterable[Union[T, Name]], delay: Duration = 0) -> list[int]:
-        """Adds messages in one transaction, all or none; returns their numbers."""
+        """Add messages in one transaction, and return their numbers. See :meth:`put`."""
         bodies = [self._encoded(value) for value in values]
         after = _delay_ms(delay)
         numbers = self._add(bodies, after)
@@ -236,7 +272,10 @@ class Queue(Generic[T]):
         if isinstance(value, str):
             return value.encode()
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a message is str or bytes, not {type(value).__name__}; or give the queue a codec")
+            raise TypeError(
+                f"value must be str or bytes-like, not {type(value).__name__}: give the queue a codec for "
+                "other types"
+            )
         return bytes(value)
 
     # Taking
@@ -244,11 +283,21 @@ class Queue(Generic[T]):
     def get(
         self, block: bool = True, timeout: Optional[Duration] = None, visibility: Optional[Duration] = None
     ) -> Message[T]:
-        """Takes a message. If none is ready, waits for at most ``timeout`` seconds (None: for ever), or not
-        at all without ``block``; ``queue.Empty`` then. It looks again at least every 50 ms. BusyError if the
-        store is still busy when the time is over, which can take up to ``busy_timeout`` longer.
+        """Take a message.
 
-        Inside a transaction it cannot wait: Error, unless ``block`` is False.
+        While it waits, it checks at least every 50 ms.
+
+        Args:
+            block: Wait until a message is ready.
+            timeout: The longest wait in seconds or as a ``timedelta``; None: no limit.
+            visibility: How long the message is hidden from other consumers; None: the
+                ``visibility`` of the queue.
+
+        Raises:
+            queue.Empty: If no message is ready, or none became ready in time. BusyError: If the
+            store is still busy after the timeout. This can take up to ``busy_timeout`` longer.
+            Error: If it would have to wait inside a transaction, which prevents other writers from
+            putting messages.
         """
         patience = Patience(timeout)
         visible = self._visible_ms(visibility)
@@ -265,29 +314,35 @@ class Queue(Generic[T]):
             if block and not asked:
                 asked = True
                 if in_transaction(self._store):
-                    raise Error("get cannot wait inside a transaction, which keeps others from putting: block=False")
+                    raise Error(
+                        "get() cannot wait inside a transaction, because producers cannot write meanwhile: "
+                        "use block=False"
+                    )
             if not block or not patience.wait():
                 raise queue.Empty
 
     def get_many(self, limit: int, visibility: Optional[Duration] = None) -> list[Message[T]]:
-        """Takes up to ``limit`` messages that are ready, in one transaction. Does not wait. Of those, ones that the
-        codec cannot read are left out, and come back when their visibility is over; if it can read none, what it
-        raises for the first is raised."""
-        return self._take(positive_int(limit, "a limit"), self._visible_ms(visibility))
+        """Take up to ``limit`` ready messages in one transaction, without waiting.
+
+        Messages that the codec cannot decode are left out, and become ready again after their
+        visibility. If none can be decoded, the exception of the codec for the first one is raised.
+        """
+        return self._take(positive_int(limit, "limit"), self._visible_ms(visibility))
 
     def _visible_ms(self, visibility: Optional[Duration]) -> int:
-        return self._visibility_ms if visibility is None else finite_ttl(visibility, "a visibility")
+        return self._visibility_ms if visibility is None else finite_ttl(visibility, "visibility")
 
     def _take(self, limit: int, visible_ms: int) -> list[Message[T]]:
         if not self._has_some():
             return []
         taken = [self._message(number, meta, body) for number, meta, body in self._taken(limit, visible_ms)]
-        # What cannot be read comes back, as after a consumer that died, and does not keep others from theirs.
+        # Undecodable messages become ready again later, as if their consumer had died, and do not
+        # block the others.
         readable = [message for message in taken if message._unreadable is None]
         if readable or not taken:
             return readable
         unreadable = taken[0]._unreadable
-        del taken  # which would have it, and be kept by its traceback
+        del taken  # it refers to the exception, whose traceback would keep it
         raise cast("Exception", unreadable)
 
     @atomic
@@ -299,7 +354,10 @@ class Queue(Generic[T]):
             number = _number(key)
             meta, body = step.meta(number), self._family.get(b"b" + _bytes(number))
             if meta is None or body is None:
-                raise Error(f"queue {self._name!r} has a message without a body: somebody else wrote to its family")
+                raise Error(
+                    f"queue {self._name!r} has a message without a body, because another program changed its "
+                    "family: call clear()"
+                )
             meta = meta._replace(attempts=meta.attempts + 1, delivery=meta.delivery + 1)
             step.move(number, meta, _TAKEN, step.now + visible_ms)
             taken.append((number, meta, body))
@@ -307,7 +365,7 @@ class Queue(Generic[T]):
         return taken
 
     def _has_some(self) -> bool:
-        """Whether there is anything for a get to do: a look for which nobody has to wait."""
+        """Return whether a get may find a message. A read, which blocks no other process."""
         family = self._family
         for key in family.keys(start=b"r", limit=1):
             return key[:1] == b"r" or int.from_bytes(key[1:9], "big") <= now_ms(family)
@@ -324,7 +382,7 @@ class Queue(Generic[T]):
     # The end of a message
 
     def _meta_of(self, message: Message[T]) -> Optional[_Meta]:
-        """The state of a message, if it is still as it was delivered."""
+        """Return the state of a message if this delivery is still valid."""
         packed = self._family.get(b"m" + _bytes(message.id))
         meta = None if packed is None else _Meta(*_META.unpack(packed))
         return meta if meta and meta.delivery == message._delivery and meta.state != _DEAD and meta.attempts else None
@@ -332,7 +390,10 @@ class Queue(Generic[T]):
     def _ours(self, message: Message[T]) -> _Meta:
         meta = self._meta_of(message)
         if meta is None:
-            raise NotOwnedError("the message is done, or its visibility was over and somebody else has taken it")
+            raise NotOwnedError(
+                "the message is already done, or another consumer took it because its visibility ended: use a "
+                "longer visibility="
+            )
         return meta
 
     @atomic
@@ -362,7 +423,9 @@ class Queue(Generic[T]):
     # Looking
 
     def sizes(self) -> QueueSizes:
-        """How many messages are in which state. Costs no more for a long queue."""
+        """Return the number of messages by state. The cost does not depend on the length of the
+        queue.
+        """
         with reading(self._store):
             counts = list(_counters(self._family)[1:])
             for _, meta in self._due():
@@ -371,18 +434,25 @@ class Queue(Generic[T]):
             return QueueSizes(*counts)
 
     def size(self) -> int:
-        """How many messages can be taken now."""
+        """Return the number of messages that can be taken now."""
         return self.sizes().ready
 
     def peek(self) -> Optional[Message[T]]:
-        """The message that ``get`` would take next, without taking it; None if there is none."""
+        """Return the message that ``get`` would take next, without taking it; None if there is
+        none.
+        """
         with reading(self._store):
             numbers = [_number(key) for key in self._family.keys(prefix=b"r", limit=1)]
             numbers += [number for number, meta in self._due() if not self._is_lost(meta)]
             return self._look(min(numbers)) if numbers else None
 
     def dead_letters(self, limit: Optional[int] = None) -> list[Message[T]]:
-        """The dead letters, the oldest first, also those that the codec cannot read: their ``value`` raises."""
+        """Return the dead letters, oldest first. Accessing the ``value`` of one that the codec
+        cannot decode raises.
+
+        Args:
+            limit: The maximum number of messages; None: all.
+        """
         with reading(self._store):
             numbers = [_number(key) for key in self._family.keys(prefix=b"d")]
             numbers += [number for number, meta in self._due() if self._is_lost(meta)]
@@ -390,12 +460,14 @@ class Queue(Generic[T]):
         return [message for message in found if message is not None]
 
     def _due(self) -> list[tuple[int, _Meta]]:
-        """What has waited long enough, and is moved by whoever changes something next."""
+        """Return the messages whose waiting time has ended. The next change of the queue moves
+        them.
+        """
         found = [(number, self._meta(number)) for number in _due(self._family, now_ms(self._family))]
         return [(number, meta) for number, meta in found if meta is not None]
 
     def _is_lost(self, meta: _Meta) -> bool:
-        """Whether it becomes a dead letter, now that its time is over."""
+        """Return whether a message whose time has ended becomes a dead letter."""
         return meta.state == _TAKEN and self._exhausted(meta)
 
     def _look(self, number: int) -> Optional[Message[T]]:
@@ -412,8 +484,12 @@ class Queue(Generic[T]):
     # Many at once
 
     def redrive(self, limit: Optional[int] = None) -> int:
-        """Makes dead letters ready again, the oldest first, with all their attempts before them; returns how
-        many."""
+        """Make dead letters ready again, oldest first, with their attempts reset; return their
+        number.
+
+        Args:
+            limit: The maximum number of messages; None: all.
+        """
         redriven = self._redrive(limit)
         wake()
         return redriven
@@ -432,7 +508,7 @@ class Queue(Generic[T]):
 
     @atomic
     def discard_dead_letters(self) -> int:
-        """Deletes the dead letters; returns how many."""
+        """Delete the dead letters, and return their number."""
         step = _Step(self)
         step.wake_up()
         keys = list(iter(self._family.keys(prefix=b"d")))
@@ -445,7 +521,7 @@ class Queue(Generic[T]):
 
     @atomic
     def clear(self) -> None:
-        """Deletes all messages, those that are taken and the dead letters, too. Numbers go on."""
+        """Delete all messages, including taken ones and dead letters. Numbering continues."""
         last = _counters(self._family)[0]
         self._family.clear()
         self._family.put(b"c", _COUNTERS.pack(last, 0, 0, 0, 0), FOREVER)
@@ -464,7 +540,7 @@ class Queue(Generic[T]):
 
 
 class _Step:
-    """One transaction's changes of a queue. Made inside the transaction; ``end`` writes the counters."""
+    """The changes of one transaction. Created inside the transaction; ``end`` writes the counters."""
 
     def __init__(self, of: Queue[Any]) -> None:
         self._queue = of
@@ -495,7 +571,7 @@ class _Step:
         self._write(number, meta._replace(state=state, moment_ms=_moment(moment_ms)))
 
     def give_back(self, number: int, meta: _Meta, after_ms: int) -> None:
-        """After an attempt that failed."""
+        """Move a message after a failed attempt."""
         if self._queue._exhausted(meta):
             self.move(number, meta, _DEAD)
         elif after_ms:
@@ -504,7 +580,7 @@ class _Step:
             self.move(number, meta, _READY)
 
     def wake_up(self) -> None:
-        """Moves what has waited long enough."""
+        """Move the messages whose waiting time has ended."""
         for number in _due(self._family, self.now):
             meta = self.meta(number)
             if meta is not None:
@@ -524,7 +600,9 @@ class _Step:
         self._family.put(_link(number, meta), b"", FOREVER)
 
     def _unlink(self, number: int) -> None:
-        """By the state in the store, which ``meta`` of a caller may already be ahead of."""
+        """Remove the index entry, by the state in the store: the caller's ``meta`` may already be
+        changed.
+        """
         meta = self.meta(number)
         if meta is not None:
             self._counts[1 + meta.state] -= 1
@@ -540,12 +618,12 @@ def _link(number: int, meta: _Meta) -> bytes:
 
 
 def _due(family: Any, now: int) -> list[int]:
-    """The messages that have waited long enough."""
+    """Return the messages whose waiting time has ended."""
     return [_number(key) for key in family.keys(start=b"w", stop=b"w" + _bytes(_moment(now) + 1))]
 
 
 def _counters(family: Any) -> tuple[int, ...]:
-    """The last number given, and how many messages are in each state."""
+    """Return the last number given, and the number of messages in each state."""
     packed = family.get(b"c")
     return (0, 0, 0, 0, 0) if packed is None else _COUNTERS.unpack(packed)
 
@@ -562,10 +640,10 @@ def _number(key: bytes) -> int:
     return int.from_bytes(key[-8:], "big")
 
 
-def _delay_ms(delay: Duration) -> int:
+def _delay_ms(delay: Duration, what: str = "delay") -> int:
     if delay == FOREVER:
-        raise ValueError("a delay must end")
-    return duration_ms(delay, "a delay")
+        raise ValueError(f"{what} must be finite: give a number of seconds")
+    return duration_ms(delay, what)
 
 
 def _made_anew(store: Store[Any, Any], name: str, arguments: dict[str, Any]) -> Any:

@@ -1,7 +1,8 @@
-"""RateLimiter: how often something may happen, decided in one step for everybody.
+"""RateLimiter: limits how often something may happen, atomically over all threads and processes.
 
-Three algorithms, each a pure function from the state of a key, the time and the cost to a new state and a
-decision. Times are whole milliseconds by the store's clock; states are decimal text.
+Each of the three algorithms is a pure function from the state of a key, the time and the cost to a
+new state and a decision. Times are whole milliseconds of the store's clock; states are decimal
+text.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from kvstore.recipes._base import Name, Patience, atomic, family_of, now_ms, pos
 
 _FAMILY = "recipes.rates"
 _MAX_LIMIT = 10**9
-#: A sliding window of more than so many hits remembers them in so many steps of time.
+#: A sliding window with a larger limit records hits in this many steps of time.
 _STEPS = 64
 
 
 class Decision(NamedTuple):
-    """What a limiter says to a hit."""
+    """The result of a hit."""
 
-    #: Whether it may happen. If so it has been counted, otherwise not.
+    #: Whether the hit is allowed. Only then it was counted.
     allowed: bool
-    #: How much may still happen now.
+    #: How many further hits are allowed now.
     remaining: int
-    #: In how many seconds the same hit would be allowed, if nobody else hits meanwhile; 0.0 if it is allowed.
+    #: Seconds until the same hit would be allowed without other hits; 0.0 if it is allowed.
     retry_after: float
-    #: In how many seconds everything is as if nothing had happened, if nobody hits meanwhile.
+    #: Seconds until the full limit is available again without other hits.
     reset_after: float
 
 
 class _Rule(NamedTuple):
     limit: int
     period_ms: int
-    #: What is allowed at once.
+    #: The number of hits that are allowed at once.
     burst: int
 
 
@@ -43,13 +44,14 @@ class _Step(NamedTuple):
     remaining: int
     retry_ms: int
     reset_ms: int
-    #: What is to be written; it says nothing any more after reset_ms. Of a hit that is refused nothing, unless the
-    #: state is from the future: a clock has gone back, and from here on it is of now, so that it ends some day.
+    #: The state to write, which is irrelevant after reset_ms. Empty for a refused hit, unless the
+    #: stored state is in the future because a clock was set back: it is then rewritten with the
+    #: present time, so that it expires.
     state: bytes
 
 
 def _fixed_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
-    """State: when the window began, and what was used."""
+    """Decide a hit. State: when the window began, and how much of it was used."""
     begun = start = now
     used = 0
     if state is not None:
@@ -64,8 +66,11 @@ def _fixed_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _
 
 
 def _sliding_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
-    """State: times and costs. With a large limit, hits of one step of time are kept as one, at the time of
-    the latest: so they count for up to a step longer, and never shorter."""
+    """Decide a hit. State: times and costs.
+
+    With a large limit, hits of one time step are stored as one, at the time of the latest. So they
+    count for up to one step longer, and never shorter.
+    """
     hits: list[tuple[int, int]] = []
     future = False
     for hit in (state or b"").split():
@@ -97,7 +102,9 @@ def _joined(hits: list[tuple[int, int]]) -> bytes:
 
 
 def _token_bucket(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
-    """State: the level, in tokens times period_ms, so that a millisecond adds ``limit``; and when it was that."""
+    """Decide a hit. State: the level, in tokens times period_ms (a millisecond adds ``limit``), and
+    its time.
+    """
     full = rule.burst * rule.period_ms
     level, at = full, now
     if state is not None:
@@ -121,19 +128,25 @@ _ALGORITHMS: dict[str, tuple[bytes, _Algorithm]] = {
 
 
 class RateLimiter:
-    """Allows ``limit`` hits in each ``period``, for each key (a user, an address) by itself.
+    """Allows ``limit`` hits in each ``period``, separately for each key (a user, an address).
 
-    - ``algorithm``: "sliding_window": never more than ``limit`` within any time of that length. Over 64
-      hits it remembers them by 64ths of the period, and so may refuse for that much too long, never allow
-      too much. "fixed_window": a window begins with the first hit, and ends a period later; around its end
-      up to twice the limit can pass within a short time. "token_bucket": tokens come in evenly, ``limit`` in
-      a period; up to ``burst`` of them are kept.
-    - ``burst``: what a full bucket holds (default: ``limit``). For the token bucket only.
+    Limiters of the same ``name`` and algorithm in a family count together; give them the same
+    numbers. A refused hit is not counted: it only reads and blocks no other process. State expires
+    when it becomes irrelevant. Times are those of the store's clock, in milliseconds.
 
-    Limiters of the same ``name`` and algorithm in a family count together: give them the same numbers.
-
-    A hit that is refused is not counted, reads only, and waits for nobody. State ends by itself when it says
-    nothing any more. Time is that of the store's clock, in milliseconds.
+    Args:
+        store: A :class:`kvstore.Store`.
+        name: str or bytes, not empty.
+        limit: The number of hits, from 1 to 10**9.
+        period: Seconds or a ``timedelta``.
+        algorithm: "sliding_window": never more than ``limit`` hits in any period. For limits above
+            64 it records hits in 64ths of the period, and may refuse for that much too long, but
+            never allows too many. "fixed_window": a window begins with the first hit and ends a
+            period later; around its end up to twice the limit can pass within a short time.
+            "token_bucket": ``limit`` tokens arrive evenly in each period, and up to ``burst`` are
+            kept.
+        burst: The capacity of the bucket; None: ``limit``. Only for "token_bucket".
+        family: The family in which the state is stored.
 
     >>> db = kvstore.open(":memory:")
     >>> logins = kvstore.recipes.RateLimiter(db, "logins", limit=2, period=60)
@@ -155,50 +168,68 @@ class RateLimiter:
         family: str = _FAMILY,
     ) -> None:
         if algorithm not in _ALGORITHMS:
-            raise ValueError(f"an algorithm is one of {', '.join(_ALGORITHMS)}, not {algorithm!r}")
+            raise ValueError(f"algorithm must be one of {', '.join(_ALGORITHMS)}, not {algorithm!r}")
         if burst is not None and algorithm != "token_bucket":
-            raise ValueError("burst is for the token_bucket; a window allows its limit at once")
+            raise ValueError("burst= needs algorithm='token_bucket': leave it out for a window")
         if period == FOREVER:
-            raise ValueError("a period must end")
-        limit = positive_int(limit, "a limit")
-        burst = limit if burst is None else positive_int(burst, "a burst")
+            raise ValueError("period must be finite: give a number of seconds")
+        limit = positive_int(limit, "limit")
+        burst = limit if burst is None else positive_int(burst, "burst")
         if max(limit, burst) > _MAX_LIMIT:
-            raise ValueError(f"a limit is at most {_MAX_LIMIT}, not {max(limit, burst)}")
-        self._rule = _Rule(limit, ttl_ms(period), burst)
+            raise ValueError(f"limit and burst must be at most {_MAX_LIMIT}, not {max(limit, burst)}")
+        self._rule = _Rule(limit, ttl_ms(period, "period"), burst)
         letter, self._algorithm = _ALGORITHMS[algorithm]
         self._name = name
         self._arguments = {"period": period, "algorithm": algorithm}
-        self._partition = letter + to_name(name, "a limiter's name")
+        self._partition = letter + to_name(name, "name")
         self._store = store
         self._family = family_of(store, family)
 
     def hit(self, key: Name, cost: int = 1) -> Decision:
-        """Counts a hit, or refuses it: see :class:`Decision`. ValueError for a ``cost`` that could never be
-        allowed. Joins an open transaction of the thread, and is undone with it."""
+        """Count a hit, or refuse it. Joins an open transaction of the thread, and is rolled back
+        with it.
+
+        Args:
+            key: str or bytes, not empty.
+            cost: How many hits it counts for.
+
+        Raises:
+            ValueError: If ``cost`` could never be allowed.
+        """
         cost = self._cost(cost)
         where = self._key(key)
         while True:
             old = self._family.get(where)
             step = self._algorithm(self._rule, old, now_ms(self._family), cost)
-            # Each that is in vain is another's that counts.
+            # A failed write means that another hit was counted.
             if not step.state or self._replace(where, old, step):
                 return _decision(step)
 
     def _replace(self, where: bytes, old: Optional[bytes], step: _Step) -> bool:
-        """Writes the state, if it is still the old one; says whether it was."""
+        """Write the state if it still is ``old``, and return whether it was written."""
         ttl = max(1, step.reset_ms) / 1000
         if old is None:
             return bool(self._family.put(where, step.state, ttl, if_absent=True))
         return bool(self._family.compare_and_swap(where, old, step.state, ttl))
 
     def peek(self, key: Name, cost: int = 1) -> Decision:
-        """What :meth:`hit` would say. Counts nothing: ``remaining`` is what is left before the hit."""
+        """Return what :meth:`hit` would return, without counting. ``remaining`` is the number
+        before the hit.
+        """
         step = self._step(self._key(key), self._cost(cost))
         return _decision(step)._replace(remaining=step.remaining + cost if step.allowed else step.remaining)
 
     def wait(self, key: Name, cost: int = 1, timeout: Optional[Duration] = None) -> bool:
-        """Waits until a hit is allowed, and counts it; False if that was not so within ``timeout`` seconds
-        (None: for ever), and then nothing is counted. Who waits longest is not served first."""
+        """Wait until a hit is allowed, and count it. Waiting callers are not served in order.
+
+        Args:
+            key: str or bytes, not empty.
+            cost: How many hits it counts for.
+            timeout: The longest wait in seconds or as a ``timedelta``; None: no limit.
+
+        Returns:
+            True if the hit was counted; False if it would not be allowed in time.
+        """
         patience = Patience(timeout)
         while True:
             decision = self.hit(key, cost)
@@ -209,18 +240,18 @@ class RateLimiter:
 
     @atomic
     def reset(self, key: Name) -> None:
-        """Forgets the hits of a key."""
+        """Forget the hits of a key."""
         where = self._key(key)
         self._family.delete(where)
 
     def _key(self, key: Name) -> bytes:
-        return row_key(self._partition, to_name(key, "a key"))
+        return row_key(self._partition, to_name(key, "key"))
 
     def _cost(self, cost: int) -> int:
-        cost = positive_int(cost, "a cost")
+        cost = positive_int(cost, "cost")
         most = self._rule.burst
         if cost > most:
-            raise ValueError(f"a cost of {cost} can never be allowed: at most {most} are at once")
+            raise ValueError(f"cost must be at most {most}, not {cost}: a larger one would never be allowed")
         return cost
 
     def _step(self, where: bytes, cost: int) -> _Step:

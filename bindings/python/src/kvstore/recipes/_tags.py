@@ -1,7 +1,8 @@
-"""Tags: keys carry tags, and all keys of a tag are deleted at once.
+"""Tags: mark keys with tags, and delete all keys of a tag at once.
 
-An index in a family of its own: under ``t`` each tag's keys, under ``k`` each key's tags. Index rows of keys that
-have gone by other ways (their TTL, a delete) are removed a few at a time, by the calls that add tags.
+An index in a family of its own: under ``t`` the keys of each tag, under ``k`` the tags of each key.
+Index rows of keys that expired or were deleted directly are removed a few at a time, by the calls
+that add tags.
 """
 
 from __future__ import annotations
@@ -14,19 +15,26 @@ from kvstore._time import Duration, Moment
 from kvstore.recipes._base import Name, atomic, family_of, reading, to_name
 
 _FAMILY = "recipes.tags"
-#: So many keys of the index are looked at by each call that adds tags.
+#: The number of index keys that each call that adds tags checks.
 _LOOKS = 4
 
 
 class Tags:
-    """Tags on the keys of a family (default: the store's own), kept beside it.
+    """Tags on the keys of a family, stored in a separate index.
 
-    A key and its tags are written in one transaction, and deleted in one; every reader sees the keys of a
-    tag gone at once, whatever way it reads. Each call joins an open transaction of the thread.
+    A key and its tags are written in one transaction, and deleted in one. Every reader sees the
+    keys of an invalidated tag disappear at the same moment. Each call joins an open transaction of
+    the thread.
 
-    Values go through the codec of the store, if it has one; keys come back as bytes. Keys stay ordinary keys. One that is written by other means keeps its tags (so does one that is deleted
-    and written again, until the index has noticed): what is invalidated may be more than was meant, never
-    less. A key that expires or is deleted has no tags to speak of.
+    Keys stay ordinary keys. A key that is written directly keeps its tags; a key that is deleted
+    and written again keeps them until the index has been cleaned. So ``invalidate`` may delete more
+    than intended, never less. An expired or deleted key has no tags. Values go through the codec of
+    the store, if it has one; keys come back as bytes.
+
+    Args:
+        store: A :class:`kvstore.Store`.
+        family: The family whose keys are tagged; None: the default family.
+        index: The family of the index.
 
     >>> db = kvstore.open(":memory:")
     >>> tags = kvstore.recipes.Tags(db)
@@ -51,8 +59,8 @@ class Tags:
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> None:
-        """Writes a value, as ``Family.put`` does, and gives the key these tags and no others."""
-        self._put(to_name(key, "a key"), key, value, _tags(tags), ttl, expires_at)
+        """Write a value, as :meth:`kvstore.Family.put` does, and replace the tags of the key."""
+        self._put(to_name(key, "key"), key, value, _tags(tags), ttl, expires_at)
 
     @atomic
     def _put(
@@ -63,8 +71,8 @@ class Tags:
         self._look_after()
 
     def set(self, key: Name, tags: Iterable[str]) -> bool:
-        """Gives a key these tags and no others; False, and nothing is done, if it is missing."""
-        return self._set_if_there(to_name(key, "a key"), key, _tags(tags))
+        """Replace the tags of a key. Returns False, and does nothing, if the key does not exist."""
+        return self._set_if_there(to_name(key, "key"), key, _tags(tags))
 
     @atomic
     def _set_if_there(self, where: bytes, key: Name, tags: frozenset[str]) -> bool:
@@ -76,8 +84,8 @@ class Tags:
 
     @atomic
     def add(self, key: Name, *tags: str) -> bool:
-        """Gives a key more tags; False, and nothing is done, if it is missing."""
-        where, more = to_name(key, "a key"), _tags(tags)
+        """Add tags to a key. Returns False, and does nothing, if the key does not exist."""
+        where, more = to_name(key, "key"), _tags(tags)
         if key not in self._data:
             return False
         self._set(where, self._tags_of(where) | more)
@@ -86,24 +94,26 @@ class Tags:
 
     @atomic
     def remove(self, key: Name, *tags: str) -> None:
-        """Takes tags from a key. Those it has not are no error."""
-        where, less = to_name(key, "a key"), _tags(tags)
+        """Remove tags from a key. Tags that it does not have are ignored."""
+        where, less = to_name(key, "key"), _tags(tags)
         self._set(where, self._tags_of(where) - less)
 
     def of(self, key: Name) -> list[str]:
-        """The tags of a key, sorted; none if it is missing."""
-        where = to_name(key, "a key")
+        """Return the tags of a key, sorted; empty if the key does not exist."""
+        where = to_name(key, "key")
         with reading(self._store):
             return sorted(self._tags_of(where)) if key in self._data else []
 
     def keys(self, tag: str) -> list[bytes]:
-        """The live keys that carry a tag, in their order."""
+        """Return the live keys that have a tag, in key order."""
         with reading(self._store):
             return [key for key in self._keys_of(tag) if key in self._data]
 
     @atomic
     def invalidate(self, *tags: str) -> int:
-        """Deletes all keys that carry any of the tags, in one transaction; returns how many were alive."""
+        """Delete all keys that have any of the tags, in one transaction; return the number of live
+        keys deleted.
+        """
         wanted = _tags(tags)
         deleted = 0
         for tag in wanted:
@@ -113,12 +123,14 @@ class Tags:
         return deleted
 
     def purge(self) -> int:
-        """Removes from the index all keys that are gone; returns how many. There is no need to: each call that
-        adds tags looks at four keys of the index in turn."""
+        """Remove keys that no longer exist from the index, and return their number.
+
+        Calling it is optional: each call that adds tags checks four keys of the index.
+        """
         removed = 0
         after: Optional[bytes] = None
         while True:
-            after, gone = self._purge_some(after)  # not all at once: others may write between
+            after, gone = self._purge_some(after)  # in portions, so that other writers can run between
             removed += gone
             if after is None:
                 return removed
@@ -153,7 +165,7 @@ class Tags:
             self._index.put(self._record(key), _packed(tags), FOREVER)
 
     def _look_after(self) -> None:
-        """Looks at a few keys of the index, from where the last call stopped."""
+        """Check a few keys of the index, from where the last call stopped."""
         cursor = b"c" + self._scope
         after, _ = self._remove_gone(self._index.get(cursor), _LOOKS)
         if after is None:
@@ -162,7 +174,9 @@ class Tags:
             self._index.put(cursor, after, FOREVER)
 
     def _remove_gone(self, after: Optional[bytes], limit: int) -> tuple[Optional[bytes], int]:
-        """Looks at so many keys; returns the last one (None: there are no more), and how many were gone."""
+        """Check up to ``limit`` keys. Return the last one (None: no more), and how many did not
+        exist.
+        """
         rows = self._index.rows(b"k" + self._scope, start=after, limit=limit + 1)
         keys = [key for key, _ in rows if key != after][:limit]
         gone = [key for key in keys if key not in self._data]
@@ -184,13 +198,13 @@ def _made_anew(store: Store[Any, Any], family: Optional[str], index: str) -> Tag
 
 def _tags(tags: Iterable[str]) -> frozenset[str]:
     if isinstance(tags, (str, bytes)):
-        raise TypeError("tags are an iterable of str, not one")
+        raise TypeError("tags must be an iterable of str, not a single one: give a list")
     wanted = frozenset(tags)
     for tag in wanted:
         if not isinstance(tag, str):
-            raise TypeError(f"a tag must be a str, not {type(tag).__name__}")
+            raise TypeError(f"each tag must be str, not {type(tag).__name__}")
         if not tag:
-            raise ValueError("a tag cannot be empty")
+            raise ValueError("a tag is empty: give at least one character")
     return wanted
 
 

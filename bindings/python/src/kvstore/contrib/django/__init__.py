@@ -1,1 +1,3 @@
-"""Backends for Django: :mod:`kvstore.contrib.django.cache` and :mod:`kvstore.contrib.django.sessions`."""
+"""Backends for Django: :mod:`kvstore.contrib.django.cache` and
+:mod:`kvstore.contrib.django.sessions`.
+"""

@@ -1,4 +1,4 @@
-"""A cache of Django's in a file, for all threads and processes of a machine.
+"""A Django cache in a file, for all threads and processes of a machine.
 
 In the settings::
 
@@ -6,30 +6,31 @@ In the settings::
         "default": {
             "BACKEND": "kvstore.contrib.django.cache.KVStoreCache",
             "LOCATION": "/var/tmp/site/cache.db",
-            "TIMEOUT": 300,                       # also KEY_PREFIX, VERSION, KEY_FUNCTION, as in Django
+            "TIMEOUT": 300,                       # KEY_PREFIX, VERSION and KEY_FUNCTION work as in Django
             "OPTIONS": {"MAX_BYTES": 100_000_000},
         }
     }
 
-OPTIONS may have
+OPTIONS:
 
-- ``MAX_BYTES``: a bound of the whole file, and ``POLICY``, what makes room: "oldest" (what was written longest
-  ago) unless it is said; see ``kvstore.Store.limit``. Without, the file grows with what is alive in it.
-- ``MAX_ENTRIES`` and ``CULL_FREQUENCY``: as in Django's backends, but there is no such bound unless it is given.
-  Those keys are culled that expire first. Keys are counted for it, so a bound in bytes is faster.
-- ``FAMILY``: the family that the cache is kept in; ``django_cache``. Caches of one LOCATION and family share their
-  keys, but for KEY_PREFIX and VERSION, and ``clear`` empties the family.
-- ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"kvstore.JSON"``); otherwise values are
-  pickled, so nobody who is not trusted may be able to write the file.
-- settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``, and
-  ``MAX_VALUE_SIZE`` (10 MiB): a value that is longer is a ValueError.
+- ``MAX_BYTES``: the size limit of the whole file, and ``POLICY``, which keys are evicted: "oldest"
+  (by write time) by default; see ``kvstore.Store.limit``. Without a limit the file grows with its
+  live data.
+- ``MAX_ENTRIES`` and ``CULL_FREQUENCY``: as in Django's backends, but without a default maximum.
+  Keys are culled earliest expiry first. Keys must be counted for it, so ``MAX_BYTES`` is faster.
+- ``FAMILY``: the family of the file; by default ``django_cache``. Caches with the same LOCATION and
+  family share their keys, except for KEY_PREFIX and VERSION, and ``clear`` empties the family.
+- ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"kvstore.JSON"``).
+  By default values are pickled: anyone who can write to the file can run code in this process.
+- Settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``
+  or ``MAX_VALUE_SIZE`` (10 MiB); a larger value raises ValueError.
 
-``incr`` and ``decr`` are one step, and the key keeps the time it has left; ``add`` and the methods of many keys are
-one step, too. The async methods run in threads. ``close``, which Django calls after each request, leaves the file
-open.
+``incr`` and ``decr`` are atomic and keep the TTL of the key. ``add``, and without MAX_ENTRIES the
+methods on many keys, are atomic too. The async methods run in threads. ``close``, which Django
+calls after each request, leaves the file open.
 
-The file is made when it is first used, with the directories of its path that are missing. Mistakes in LOCATION and
-OPTIONS are ImproperlyConfigured.
+The file is created on first use, with missing directories. Invalid values in LOCATION and OPTIONS
+raise ImproperlyConfigured.
 """
 
 from __future__ import annotations
@@ -56,15 +57,23 @@ _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER
 
 
 def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
-    """The place of a LOCATION and of OPTIONS in upper case: one for all threads, each of which has objects of its own,
-    and for as long as the process lives. ImproperlyConfigured if there is something wrong."""
+    """Return the place for a LOCATION and for OPTIONS in upper case.
+
+    It is shared by all threads, each of which has its own cache objects, and lives as long as the
+    process.
+
+    Raises:
+        ImproperlyConfigured: If a value is invalid.
+    """
     if not location:
-        raise ImproperlyConfigured("kvstore needs a LOCATION: the path of a file, or \":memory:\"")
+        raise ImproperlyConfigured("LOCATION is not set: give the path of a file, or \":memory:\"")
     settings = {}
     for name, value in options.items():
         setting = name.lower() if isinstance(name, str) and name.isupper() else name
         if setting not in PLACE_OPTIONS or setting == name:
-            raise ImproperlyConfigured(f"{name!r} is no option of kvstore's; see help(kvstore.contrib.django.cache)")
+            raise ImproperlyConfigured(
+                f"{name!r} is not an option of the kvstore backend: see help(kvstore.contrib.django.cache)"
+            )
         settings[setting] = value
     try:
         made = _Place(location, family, settings)
@@ -74,7 +83,9 @@ def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
 
 
 class _Place(Place):
-    """One whose mistakes are those of the settings, also those that the library finds when it opens the file."""
+    """A place that reports rejected settings as ImproperlyConfigured, including those the library
+    rejects on opening.
+    """
 
     def _open_store(self) -> kvstore.Store:
         try:
@@ -84,7 +95,7 @@ class _Place(Place):
 
 
 class KVStoreCache(BaseCache):
-    """See the module."""
+    """A Django cache backend. See the module."""
 
     def __init__(self, location: Any, params: dict[str, Any]) -> None:
         super().__init__(params)
@@ -102,7 +113,7 @@ class KVStoreCache(BaseCache):
         self._place = place_of(location, {k: v for k, v in options.items() if k not in _OWN_OPTIONS}, family)
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Optional[float]:
-        """Seconds to live, FOREVER, or None: not at all."""
+        """Return the TTL in seconds, FOREVER, or None for a value that expires at once."""
         if timeout == DEFAULT_TIMEOUT:
             timeout = self.default_timeout
         if timeout is None:
@@ -187,9 +198,10 @@ class KVStoreCache(BaseCache):
         self._place.family().clear()
 
     def close(self, **kwargs: Any) -> None:
-        """Does nothing: other threads and requests use the file."""
+        """Do nothing: other threads and requests use the file."""
 
-    # As the base class has them, they would go key by key, and incr would be two steps. Any thread will do.
+    # The base class would handle keys one by one, and increment in two steps. Any thread may run
+    # these.
 
     async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
         return await _in_thread(self.add)(key, value, timeout, version)
@@ -233,7 +245,7 @@ def _in_thread(function: Callable[..., T]) -> Callable[..., Awaitable[T]]:
 
 
 def _imported(name: str) -> Any:
-    """A module, or something in one; a class is called."""
+    """Import a module or an attribute of one by its dotted name. A class is instantiated."""
     try:
         found = importlib.import_module(name)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Sessions of Django's in a file: each expires by itself, and ``clearsessions`` frees the space.
+"""Django sessions in a file: each expires by its TTL, and ``clearsessions`` purges expired ones.
 
 In the settings::
 
@@ -6,7 +6,8 @@ In the settings::
     SESSION_KVSTORE_PATH = "/var/lib/site/sessions.db"
     SESSION_KVSTORE_OPTIONS = {"SYNC": "full"}      # as OPTIONS of the cache; FAMILY is "django_sessions"
 
-The file is made when it is first used, with the directories of its path that are missing. Sessions are signed, and serialized by SESSION_SERIALIZER (JSON), as in Django's database backend.
+The file is created on first use, with missing directories. As in Django's database backend,
+sessions are signed and serialized by SESSION_SERIALIZER (JSON).
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from kvstore.contrib.django.cache import place_of
 
 
 class SessionStore(SessionBase):
-    """See the module."""
+    """A Django session backend. See the module."""
 
     @classmethod
     def _place(cls) -> Place:
         path = getattr(settings, "SESSION_KVSTORE_PATH", None)
         if not path:
-            raise ImproperlyConfigured("SESSION_KVSTORE_PATH is not set: the file that sessions are kept in")
+            raise ImproperlyConfigured("SESSION_KVSTORE_PATH is not set: give the path of the file for sessions")
         options = dict(getattr(settings, "SESSION_KVSTORE_OPTIONS", None) or {})
         return place_of(path, options, options.pop("FAMILY", "django_sessions"))
 
@@ -48,7 +49,7 @@ class SessionStore(SessionBase):
         try:
             return self._place().family().get(session_key) if session_key else None
         except InvalidError:
-            return None  # no key has so many bytes
+            return None  # the session key is too long to exist
 
     def create(self) -> None:
         while True:
@@ -66,7 +67,8 @@ class SessionStore(SessionBase):
             return
         data = self.encode(self._get_session(no_load=must_create))
         age = self.get_expiry_age()
-        # How long, and not until when: a server has a clock of its own. What is over already is written as long past.
+        # A TTL and not an expiry time: a server has its own clock. A session that has expired
+        # already gets a time long past.
         ttl, expires_at = (age, None) if age > 0 else (None, 0.001)
         family = self._place().family()
         if not family.put(
