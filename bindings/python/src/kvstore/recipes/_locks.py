@@ -454,17 +454,10 @@ class Lock(_Holder):
     Locks of the same name in the same family are the same lock. Use it with ``with``, as a
     decorator (``@lock``, held during each call), or with ``acquire`` and ``release``.
 
-<<<<<<< HEAD
-    It excludes others for as long as the TTL lasts by the store's clock (the system's), and not longer: a
-    process that stands still for longer than that goes on without the lock. What must not happen twice then
-    needs the :attr:`fencing_token`, or :meth:`owned` in the transaction that writes. See
-    docs/reference/recipes.md for what clocks and power cuts do.
-=======
     The lock excludes other holders for as long as its TTL lasts by the store's clock, and not
     longer. A process that is suspended for longer continues without the lock. If something must not
     happen twice even then, use the :attr:`fencing_token`, or check :meth:`owned` in the transaction
-    that writes. docs/how-to/recipes.md describes the effects of clock changes and power cuts.
->>>>>>> 5f73184 (Python: rewrite docstrings, messages and the README in plain terms)
+    that writes. docs/reference/recipes.md describes the effects of clock changes and power cuts.
 
     The child of a fork holds nothing of its parent. Threads may share the object; it is pickled
     without its holds.
