@@ -32,7 +32,7 @@ CHARTED = [
 ]  # fmt: skip
 CHART_SIZE = 100
 BOUNDARY_TARGET = 400
-#: What a walk over pairs may take for each.
+#: The maximum ns per pair of an iteration over pairs (a target).
 WALK_TARGET = 130
 NAMES = [store.name for store in STORES]
 

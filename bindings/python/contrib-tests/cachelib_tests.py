@@ -1,4 +1,4 @@
-"""cachelib's tests for caches, with ours: copied into its tests, as test_kvstore.py."""
+"""cachelib's cache tests, run with our caches. Copied into cachelib's tests as test_kvstore.py."""
 
 import pytest
 from clear import ClearTests

@@ -1,4 +1,4 @@
-"""Django's tests for cache backends, with ours. Copied into its tests, as cache/test_kvstore.py."""
+"""Django's cache backend tests, run with our cache. Copied into Django's tests as cache/test_kvstore.py."""
 
 import os
 import shutil

@@ -1,4 +1,5 @@
-"""Django's tests for session backends, with ours: copied into its tests, as sessions_tests/test_kvstore.py."""
+"""Django's session backend tests, run with our sessions. Copied into Django's tests as sessions_tests/test_kvstore.py.
+"""
 
 import os
 import tempfile
@@ -23,7 +24,7 @@ class KVStoreSessionTests(SessionTestsMixin, SimpleTestCase):
 
     @override_settings(SESSION_ENGINE="kvstore.contrib.django.sessions")
     def test_clearsessions_command(self):
-        """As the tests of the backends for files and databases have it."""
+        """As in the tests of the file and database backends."""
         family = SessionStore._place().family()
         family.clear()
         self.session["foo"] = "bar"
@@ -44,7 +45,7 @@ class KVStoreSessionTests(SessionTestsMixin, SimpleTestCase):
 )
 class KVStoreSessionMiddlewareTests(SessionMiddlewareTests):
     def test_empty_session_saved(self):
-        """As there, which looks into the database's table at the end."""
+        """As in the database backend's test, which inspects the table at the end."""
 
         def get_response(request):
             request.session["foo"] = "bar"
@@ -75,6 +76,6 @@ class KVStoreSessionMiddlewareTests(SessionMiddlewareTests):
     }
 )
 class KVStoreCacheSessionTests(SessionTestsMixin, SimpleTestCase):
-    """Django's own sessions in a cache, which is ours."""
+    """Django's cache-based sessions, in our cache."""
 
     backend = CacheSession

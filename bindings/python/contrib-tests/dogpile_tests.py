@@ -1,4 +1,4 @@
-"""dogpile.cache's tests for backends, with ours: copied into its tests, as cache/test_kvstore.py."""
+"""dogpile.cache's backend tests, run with our backend. Copied into its tests as cache/test_kvstore.py."""
 
 import os
 import tempfile

@@ -1,6 +1,6 @@
-"""Flask-Caching's tests of what an application does with a cache, with ours: in place of its tests' conftest.py.
+"""Flask-Caching's tests of caches in applications, run with our cache. Replaces the conftest.py of its tests.
 
-Those of its own caches, and of how it chooses one, are not run; nor is one for a server of redis.
+Its tests of its own caches, of choosing a cache, and of a Redis server are not run.
 """
 
 import os
@@ -29,7 +29,7 @@ def cache(app):
 
 
 class Clock:
-    """The time of the store, which their tests move on."""
+    """The time of the store, which the tests advance."""
 
     def __init__(self):
         self.now = 1_700_000_000.0

@@ -1,4 +1,5 @@
-"""requests-cache's tests for backends, with ours: copied into its tests, as integration/test_kvstore.py."""
+"""requests-cache's backend tests, run with our backend. Copied into its tests as integration/test_kvstore.py.
+"""
 
 from kvstore.contrib.requests_cache import KVStoreCache, KVStoreDict
 from tests.integration.base_cache_test import BaseCacheTest

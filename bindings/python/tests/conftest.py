@@ -1,8 +1,7 @@
-"""Fixtures for all tests: a path, a clock that stands still, a store that uses it; and a server. No helpers: see
-helpers.py.
+"""Fixtures for all tests: a path, a fixed clock, a store that uses it, and a server. Helpers are in helpers.py.
 
-With KVSTORE_TEST_REMOTE=1 the path is the URL of a store on the server, and only what uses that path is run, but for the
-tests that are marked as being about files.
+With KVSTORE_TEST_REMOTE=1 the path is the URL of a store on the server, and only tests that use the path run, except those
+marked as being about files.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def url(server: Server) -> Iterator[str]:
-    """The URL of a store on the server, which is not there yet."""
+    """The URL of a store on the server that does not exist yet."""
     made = server.url(f"s{next(_schemas)}")
     yield made
     server.set_clock(made, None)
@@ -70,7 +69,7 @@ def url(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A file that is not there yet; or a URL."""
+    """A file that does not exist yet, or a URL."""
     if not REMOTE:
         return tmp_path / "test.db"
     _use_clocks_of(request.getfixturevalue("server"), monkeypatch)
@@ -78,7 +77,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _use_clocks_of(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has set_clock set the clock of the server, which jumps with it, as no server's does: so the store's does, too."""
+    """Make set_clock set the clock of the server, and let the store follow its jumps, which real servers do not make."""
     clocks: dict[str, Clock] = {}
     set_clock, now_ms = kvstore.Store.set_clock, Shared.now_ms
 

@@ -1,7 +1,7 @@
-"""Programs that try to crash the interpreter; test_no_crash.py runs each in a process of its own.
+"""Programs that try to crash the interpreter; test_no_crash.py runs each in its own process.
 
-Exceptions are fine here. What is not: a signal that kills the process, output on stderr, a hang, a store
-that cannot be opened or is damaged afterwards. Called as: python crashers.py NAME SEED (in an empty folder).
+Exceptions are allowed. Failures are: a signal that kills the process, output on stderr, a hang, and a store that cannot be
+opened or is damaged afterwards. Usage: python crashers.py NAME SEED (in an empty directory).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def case(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def tolerate(call: Callable[[], Any]) -> Any:
-    """Whatever it answers is right, so long as the process lives."""
+    """Any result is correct, as long as the process survives."""
     try:
         return call()
     except (Exception, GeneratorExit) as error:
@@ -96,7 +96,7 @@ def call_the_store_within_the_clock() -> None:
 
 @case
 def a_clock_that_answers_nonsense() -> None:
-    """What fails in a call of the library goes to the hook of exceptions that cannot be raised."""
+    """A failure of the clock inside the library goes to sys.unraisablehook."""
     unraisable: list[Any] = []
     sys.unraisablehook = lambda args: unraisable.append(args.exc_type)
     store = new()
@@ -135,7 +135,7 @@ def time_bomb() -> float:
 
 @case
 def a_clock_that_dies() -> None:
-    """Whatever the clock raises must not vanish into stderr and must not be lost for ever: it may be raised."""
+    """An exception of the clock must not only be printed to stderr and lost: it may be raised."""
     store = new()
 
     class Clock:
@@ -240,7 +240,7 @@ def delete_the_store_during_the_iteration() -> None:
 
 @case
 def close_within_the_arguments() -> None:
-    """An argument whose conversion closes the store the call is on its way into."""
+    """An argument whose conversion closes the store that the call is about to use."""
     for make in (
         lambda s: {"put": (Evil(s), b"v")},
         lambda s: {"put_many": (closing_pairs(s),)},
@@ -259,7 +259,7 @@ def close_within_the_arguments() -> None:
 
 
 class Evil:
-    """Not a key, but pretends; closes the store when it is looked at."""
+    """Pretends to be a key; closes the store when it is inspected."""
 
     def __init__(self, store: kvstore.Store) -> None:
         self.store = store
@@ -325,7 +325,7 @@ def closing_keys(store: kvstore.Store) -> Iterator[str]:
     yield "0002"
 
 
-# --- objects whose time is over
+# --- objects used after their store, family or thread has ended
 
 
 def objects_of(store: kvstore.Store) -> list[Any]:
@@ -353,7 +353,7 @@ def objects_of(store: kvstore.Store) -> list[Any]:
 
 
 def exercise(thing: Any) -> None:
-    """Every public method and many of the special ones, without arguments and with harmless ones."""
+    """Call every public method and many special ones, without arguments and with harmless ones."""
     for name in dir(type(thing)):
         if name in ("__class__", "__init_subclass__", "__subclasshook__", "__new__"):
             continue
@@ -619,7 +619,7 @@ def buffers_that_change_during_the_call() -> None:
             except BufferError:
                 pass
 
-    # Each call gives the interpreter away, and would wait for it as long as this says: a minute in all by default.
+    # Each call releases the GIL, and would wait for it for a switch interval: a minute in total by default.
     sys.setswitchinterval(1e-5)
     changer = threading.Thread(target=change)
     changer.start()
@@ -809,7 +809,7 @@ def subclasses() -> None:
 
 @case
 def deleted_attributes() -> None:
-    """A program may delete or replace every attribute that Python lets it; it must get exceptions."""
+    """Deleting or replacing any attribute that Python allows must lead to exceptions at most."""
     store = new()
     for thing in objects_of(store):
         names = list(getattr(thing, "__dict__", ())) + [
@@ -885,7 +885,7 @@ def one_iterator_in_many_threads() -> None:
 
 @case
 def threads_that_come_and_go() -> None:
-    """Each uses the store, leaves something behind that others go on with, and ends; meanwhile forks and closes."""
+    """Threads use the store, leave objects for other threads, and end, while the store is forked and closed."""
     for round_number in range(8):
         store = new()
         family = store.family("f", create=True)
@@ -993,8 +993,8 @@ def many_threads_close_one_store() -> None:
 
 @case
 def interrupts() -> None:
-    """KeyboardInterrupt at any moment of a scan, a purge, a write, a transaction; then all goes on."""
-    # Where a shell has started the tests in the background, the signal is ignored.
+    """KeyboardInterrupt at any moment of a scan, a purge, a write or a transaction; afterwards everything works."""
+    # The signal is ignored if a shell has started the tests in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     store = new()
     pid = os.getpid()
@@ -1056,7 +1056,7 @@ def interrupts() -> None:
 
 @case
 def interrupts_around_the_begin_of_a_transaction() -> None:
-    """Whatever the moment, no transaction may stay open that nobody can end."""
+    """At no moment may an interrupt leave a transaction open that cannot be ended."""
     store = kvstore.open(":memory:")
     hits = 0
 
@@ -1071,7 +1071,7 @@ def interrupts_around_the_begin_of_a_transaction() -> None:
             except KeyboardInterrupt:
                 pass
 
-    # Python itself loses an exception in __del__; it is the next interrupt that ends the loop then.
+    # Python discards an exception in __del__; then the next interrupt ends the loop.
     sys.unraisablehook = lambda args: None
     signal.signal(signal.SIGALRM, interrupt)
     for _ in range(400):
@@ -1216,7 +1216,7 @@ FUZZ_SKIP = {"memoize"}
 
 @case
 def fuzz() -> None:
-    """Random calls with random arguments on every public object there is."""
+    """Make random calls with random arguments on all public objects."""
     import kvstore.snkv
 
     modules = [kvstore, kvstore.snkv]

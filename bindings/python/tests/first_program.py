@@ -1,4 +1,4 @@
-"""A program a user would write first; run-tests runs it where only the package is installed. Argument: a folder."""
+"""A first program of a user; run-tests runs it where only the package is installed. Argument: a directory."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What several test files need: the clock, and running Python in another process. No fixtures, no tests."""
+"""Helpers of several test files: the clock, and running Python in another process. No fixtures, no tests."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kvstore.__main__ import main
 
 PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
-#: What has Python programs in it.
+#: Documents that contain Python programs.
 DOCUMENTS = [PYTHON / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-#: Ends a process at once, with the exit code KILLED.
+#: Ends a process at once, with the exit status KILLED.
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 KILLED = -KILL if os.name == "posix" else 1
-#: Does as Ctrl-C; but on Windows, where one process alone cannot be sent that, it ends the process.
+#: Acts like Ctrl-C. On Windows, where it cannot be sent to a single process, it ends the process.
 INTERRUPT = signal.SIGINT if os.name == "posix" else signal.SIGTERM
 
 START_S = 1_700_000_000.0
 
 
 class Clock:
-    """A clock that moves only when it is told to. Seconds since the epoch, as time.time gives."""
+    """A clock that moves only on request, in seconds since the epoch, as time.time returns."""
 
     def __init__(self, now_s: float = START_S) -> None:
         self._told: list[Callable[[float], object]] = []
@@ -53,7 +53,7 @@ class Clock:
         self.now_s += seconds
 
     def tell(self, whom: Callable[[float], object]) -> None:
-        """Calls a function with the time, and whenever it is another one."""
+        """Call a function with the time now and after each change."""
         self._told.append(whom)
         whom(self._now_s)
 
@@ -61,7 +61,7 @@ class Clock:
 def run_python(
     code: str | Path, *args: str, cwd: Path | None = None, timeout: float = 120, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs code (or a file) in a fresh interpreter that reports crashes and every warning."""
+    """Run code (or a file) in a fresh interpreter that reports crashes and all warnings."""
     head = [sys.executable, "-X", "faulthandler", "-W", "error"]
     source = [str(code)] if isinstance(code, Path) else ["-c", code]
     return subprocess.run(
@@ -76,7 +76,7 @@ def run_python(
 
 
 def assert_clean(result: subprocess.CompletedProcess[str], stdout: str | None = None) -> None:
-    """Exit code 0, nothing on stderr, and (if given) this on stdout."""
+    """Assert exit status 0, nothing on stderr, and (if given) this text on stdout."""
     report = f"exit code {result.returncode}\n--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}"
     assert result.returncode == 0, report
     assert result.stderr == "", report
@@ -85,7 +85,10 @@ def assert_clean(result: subprocess.CompletedProcess[str], stdout: str | None = 
 
 
 def open_files_of(path: Path) -> int:
-    """Of its log: descriptors of the other files may stay, parked for the next open. On Windows 1 is any number."""
+    """Return the number of open descriptors of the store's WAL. On Windows, 1 stands for any number.
+
+    Descriptors of the other files may stay open for reuse by the next open.
+    """
     if os.name == "nt":
         log = Path(f"{path}-wal")
         try:
@@ -106,14 +109,14 @@ def open_files_of(path: Path) -> int:
 
 
 def increment(path: str, times: int) -> None:
-    """What processes made by multiprocessing do; here, because they must be able to import it."""
+    """Increment a counter; run by multiprocessing, which must be able to import it."""
     with kvstore.open(path, busy_timeout=60) as store:
         for _ in range(times):
             store.incr("n")
 
 
 class Prefixed:
-    """A codec for text, as a program may have one of its own."""
+    """A user-defined codec for text."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -129,14 +132,14 @@ class Prefixed:
 
 
 def use_store(store: kvstore.Store, family: kvstore.Family, number: int) -> object:
-    """What a process of a pool does with what it is passed."""
+    """Use a store and a family that were passed to a process of a pool."""
     store.incr("n")
     family[f"{number}"] = number
     return store["shared"]
 
 
 def programs() -> list[tuple[str, str]]:
-    """Each document's python blocks, one after the other, as one program: later ones build on earlier ones."""
+    """Return the Python blocks of each document as one program: later blocks build on earlier ones."""
     found = []
     for document in DOCUMENTS:
         text = document.read_text() if document.exists() else ""
@@ -147,7 +150,7 @@ def programs() -> list[tuple[str, str]]:
 
 
 def carried_recipes(lock: Any, again: Any, slots: Any, limiter: Any, jobs: Any, tags: Any) -> None:
-    """What a process does with recipes it was passed, of which its parent holds the lock and a slot."""
+    """Use recipe objects in another process, while the parent holds the lock and a slot."""
     assert not lock.owned() and not lock.acquire(blocking=False)
     assert again.acquire(blocking=False) and again.acquire()
     assert slots.acquire(blocking=False) and slots.slot == 1
@@ -158,11 +161,11 @@ def carried_recipes(lock: Any, again: Any, slots: Any, limiter: Any, jobs: Any, 
 
 
 def run_import(source: Any, target: Any, *options: Any) -> int:
-    """``python -m kvstore import`` in this process; returns its exit code."""
+    """Run ``python -m kvstore import`` in this process, and return its exit status."""
     return main(["import", str(target), str(source), *map(str, options)])
 
 
 def content(target: Path, family: str = "default") -> dict[bytes, bytes]:
-    """All that a closed store has in a family."""
+    """Return the content of a family of a closed store."""
     with kvstore.open(target, read_only=True) as store:
         return dict(store.family(family).items())

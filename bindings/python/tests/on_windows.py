@@ -1,7 +1,7 @@
-"""Which tests are left out on Windows, and why: nothing else. conftest.py asks. A test that wants what is not
-installed (a server, the module resource) says so itself.
+"""The tests that are skipped on Windows, with the reasons. Used by conftest.py. Tests that need something that is not installed
+(a server, the module resource) skip themselves.
 
-A key is a file of tests, or FILE::TEST, which stands for all of its parameters if it names none.
+A key is a test file, or FILE::TEST, which includes all parameters unless it names some.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEFT_OUT: dict[str, str] = {
 }
 
 
-#: Left out under wine, beside.
+#: Also skipped under wine.
 UNDER_WINE: dict[str, str] = {
     "test_pickle.py::test_an_executor_of_spawned_workers_works_with_a_store_that_it_is_passed": (
         "under wine 8 an executor of spawned processes gives nothing back, also without kvstore"
@@ -58,7 +58,7 @@ def is_wine() -> bool:
 
 
 def reason(file: str, test: str) -> str | None:
-    """Why a test is left out; None: it is not."""
+    """Return why a test is skipped, or None."""
     for name in (file, f"{file}::{test}", f"{file}::{test.partition('[')[0]}"):
         if name in LEFT_OUT:
             return LEFT_OUT[name]

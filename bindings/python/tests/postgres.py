@@ -1,8 +1,8 @@
-"""A PostgreSQL server of the tests' own, in a folder that goes with it, on a Unix socket; stopped however the tests end.
+"""A private PostgreSQL server for the tests, in a temporary directory, on a Unix socket. It is stopped however the tests end.
 No fixtures, no tests.
 
-Its clock can be set, for each schema by itself: the superuser has put functions of his own in the place of
-``clock_timestamp``, ``statement_timestamp`` and ``now``, which read the time from a file, if there is one.
+Its clock can be set for each schema: the superuser replaces ``clock_timestamp``, ``statement_timestamp`` and ``now`` by
+functions that read the time from a file, if it exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEGIN RETURN CASE WHEN said IS NULL THEN pg_catalog.real_{name}()
 
 
 def programs() -> Path | None:
-    """Where the newest installed server is; None if there is none."""
+    """Return the directory of the newest installed server, or None."""
     if "KVSTORE_POSTGRES_BIN" in os.environ:
         return Path(os.environ["KVSTORE_POSTGRES_BIN"])
     installed = [path for path in Path("/usr/lib/postgresql").glob("*/bin/pg_ctl") if path.parts[-3].isdigit()]
@@ -36,11 +36,11 @@ def programs() -> Path | None:
 
 
 class Server:
-    """A server, which runs."""
+    """A running server."""
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
-        # It refuses to be root.
+        # The server refuses to run as root.
         self._owner: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.getuid() == 0 else {}
         self.folder = Path(tempfile.mkdtemp(prefix="kvpy"))
         if self._owner:
@@ -48,7 +48,7 @@ class Server:
         self._data = self.folder / "data"
         self._run("initdb", "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale", "C", "-D", self._data)
         watch = _WATCH.format(pg_ctl=programs / "pg_ctl", data=self._data, folder=self.folder)
-        # Waits for the end of its input, which comes when this process ends or closes it. A group of its own, for Ctrl-C.
+        # Waits for the end of its input, when this process ends or closes it. A process group of its own, because of Ctrl-C.
         self._watchdog = subprocess.Popen(
             ["sh", "-c", watch], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True, **self._owner,
@@ -65,7 +65,7 @@ class Server:
         assert done.returncode == 0, f"{program}: {done.stderr}"
 
     def start(self) -> None:
-        """Starts it, also after :meth:`stop`."""
+        """Start the server, also again after :meth:`stop`."""
         settings = ("fsync=off", "full_page_writes=off", "max_connections=300", "allow_system_table_mods=on")
         options = f"-c listen_addresses= -c unix_socket_directories={self.folder}"
         options = " ".join([options, *(f"-c {setting}" for setting in settings)])
@@ -77,17 +77,17 @@ class Server:
         assert done.returncode == 0, log.read_text() if log.exists() else "the server did not start"
 
     def stop(self) -> None:
-        """Ends it and all connections."""
+        """Stop the server and end all connections."""
         self._run("pg_ctl", "-D", self._data, "-w", "-s", "-m", "fast", "stop")
 
     def close(self) -> None:
-        """Ends it, and removes its folder."""
+        """Stop the server and remove its directory."""
         assert self._watchdog.stdin is not None
         self._watchdog.stdin.close()
         self._watchdog.wait()
 
     def sql(self, sql: str) -> str:
-        """Runs SQL as the superuser; rows are lines."""
+        """Run SQL as the superuser, and return the rows as lines."""
         done = subprocess.run(
             [str(self._programs / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d",
              "postgres", "-h", str(self.folder)],
@@ -97,12 +97,15 @@ class Server:
         return done.stdout.strip()
 
     def url(self, schema: str, user: str = "postgres") -> str:
-        """The URL of a store; ``user`` may have a password after a colon."""
+        """Return the URL of a store; ``user`` may contain a password after a colon."""
         return f"postgresql://{user}@/postgres?host={self.folder}&schema={schema}"
 
     def set_clock(self, url: str, time: str | None) -> None:
-        """The clock that a store sees: it stands still at so many milliseconds since the epoch; or, with a sign before
-        them, is that much ahead; None: is as it was."""
+        """Set the clock that a store sees.
+
+        ``time``: milliseconds since the epoch, at which the clock stands still; with a sign, the offset in milliseconds by which it is
+        ahead; None: the real time.
+        """
         file = self.folder / f"clock_{schema_of(url)}"
         if time is None:
             file.unlink(missing_ok=True)
@@ -114,5 +117,5 @@ class Server:
 
 
 def schema_of(url: str) -> str:
-    """The schema of a URL that :meth:`Server.url` has made."""
+    """Return the schema of a URL from :meth:`Server.url`."""
     return url.rpartition("schema=")[2]

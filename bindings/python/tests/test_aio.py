@@ -25,7 +25,7 @@ Work = Callable[[kvstore.aio.Store], Awaitable[Any]]
 
 
 def run(path: Optional[Path], work: Work, **options: Any) -> Any:
-    """What work returns for a store that is opened before and closed after."""
+    """Return the result of ``work`` on a store that is opened before and closed afterwards."""
 
     async def main() -> Any:
         async with kvstore.aio.open(path, **{"sync": "off", **options}) as db:
@@ -40,7 +40,7 @@ def where(request: pytest.FixtureRequest, path: Path) -> Optional[Path]:
 
 
 def threads_end() -> None:
-    """Waits until no worker is left."""
+    """Wait until no worker thread is left."""
     until = time.monotonic() + 30
     while any(thread.name.startswith("kvstore-aio") for thread in threading.enumerate()):
         assert time.monotonic() < until
@@ -49,7 +49,7 @@ def threads_end() -> None:
 
 @contextlib.contextmanager
 def lock_of_another_process(path: Path) -> Iterator[Callable[[], None]]:
-    """A process that has the write lock until what this gives is called, or the block ends."""
+    """Run a process that holds the write lock until the yielded function is called or the block ends."""
     code = """
 import sys, kvstore
 with kvstore.open(sys.argv[1]) as store, store.transaction():
@@ -73,10 +73,10 @@ with kvstore.open(sys.argv[1]) as store, store.transaction():
         end()
 
 
-# The same names
+# Names as in kvstore
 
 ASYNC = kvstore.aio.Store
-#: What stands for operators and properties; and what there is nothing for, each with a reason.
+#: Names without an asynchronous counterpart, each with its replacement or the reason.
 OTHER = {
     "close": "a family has no handle of its own",
     "closed": "a family has no handle of its own",
@@ -186,7 +186,7 @@ def test_many_keys(where: Optional[Path]) -> None:
             with pytest.raises(TypeError):
                 await call
         await db.put("a", b"1")
-        with pytest.raises(ValueError, match="no bound"):
+        with pytest.raises(ValueError, match="selects all keys"):
             await db.delete_range(prefix="")
         assert await db.count() == 1
 
@@ -251,7 +251,7 @@ def test_it_notices_that_its_file_has_another_name(tmp_path: Path) -> None:
         await db.put("k", b"v")
         (tmp_path / "other.db").rename(tmp_path / "moved.db")
         kvstore.open(tmp_path / "other.db").close()
-        with pytest.raises(kvstore.StoreIOError, match="no longer"):
+        with pytest.raises(kvstore.StoreIOError, match="moved or replaced"):
             await db.get("k")
         await db.close()
 
@@ -580,15 +580,15 @@ def test_there_is_always_a_reader_left_beside_snapshots(path: Path) -> None:
 def test_a_task_that_would_wait_for_itself_is_told(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async with db.transaction() as tx:
-            with pytest.raises(kvstore.Error, match="wait for itself"):
+            with pytest.raises(kvstore.Error, match="would wait for a transaction of this task"):
                 await db.put("k", b"v")
             with pytest.raises(kvstore.Error, match="do not nest"):
                 async with db.transaction():
                     raise AssertionError
-            with pytest.raises(kvstore.Error, match="wait for itself"):
+            with pytest.raises(kvstore.Error, match="would wait for a transaction of this task"):
                 await db.close()
             if where is None:
-                with pytest.raises(kvstore.Error, match="wait for itself"):
+                with pytest.raises(kvstore.Error, match="would wait for a transaction of this task"):
                     await db.get("k")
             else:
                 assert await db.get("k") is None
@@ -831,7 +831,7 @@ def test_a_copy_has_everything_and_two_do_not_wait_for_each_other(path: Path, tm
             for _ in range(20):
                 await asyncio.gather(one.copy_to(two), two.copy_to(one))
             async with two.transaction():
-                with pytest.raises(kvstore.Error, match="has a transaction open"):
+                with pytest.raises(kvstore.Error, match="transaction of this task"):
                     await one.copy_to(two)
 
     run(path, work)
@@ -889,7 +889,7 @@ def test_closing_waits_for_what_is_under_way(path: Path) -> None:
                 raise AssertionError
 
     asyncio.run(main())
-    with kvstore.open(path, exclusive=True) as store:  # nobody has it open any more
+    with kvstore.open(path, exclusive=True) as store:  # no process has it open any more
         assert len(store) == 51
 
 

@@ -1,4 +1,4 @@
-"""kvstore.aio where something goes wrong: dropped families, cancelled backups, files that others keep locked."""
+"""kvstore.aio in error cases: dropped families, cancelled backups, locked files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import kvstore.aio
 
 
 def run(path: Optional[Path], work: Callable[[kvstore.aio.Store], Awaitable[Any]], **options: Any) -> Any:
-    """What work returns for a store that is opened before and closed after."""
+    """Return the result of ``work`` on a store that is opened before and closed afterwards."""
 
     async def main() -> Any:
         async with kvstore.aio.open(path, **{"sync": "off", **options}) as db:
@@ -80,7 +80,7 @@ def test_a_family_that_was_dropped_is_the_same_error_for_all_calls(path: Path, w
             call = calls_of(db, family)[name]
             await call()  # there is a handle
             await drop_by(who, db, path)
-            with pytest.raises(kvstore.NotFoundError, match="^no such family: 'f'; create=True makes it$"):
+            with pytest.raises(kvstore.NotFoundError, match="^family 'f' does not exist: give create=True to create it$"):
                 await call()
 
     run(path, work)
@@ -114,7 +114,7 @@ def test_what_was_refused_for_another_reason_is_told_so(path: Path) -> None:
 
 def test_what_is_not_for_asyncio_says_what_it_needs(path: Path) -> None:
     async def work(db: Any) -> None:
-        with pytest.raises(TypeError, match="^memoize needs a kvstore.Store or kvstore.Family, not kvstore.aio.Store$"):
+        with pytest.raises(TypeError, match="^store must be a kvstore.Store or kvstore.Family, not kvstore.aio.Store$"):
             kvstore.memoize(db, ttl=5)
 
     run(path, work)
@@ -205,7 +205,7 @@ def test_a_transaction_is_of_one_block_at_a_time(path: Path, write: bool) -> Non
 
         results = await asyncio.gather(use(), use(), return_exceptions=True)
         assert results[0] is None and isinstance(results[1], kvstore.Error), results
-        assert str(results[1]) == "the transaction is open already: each block needs one of its own"
+        assert str(results[1]) == "the transaction is already open: create one for each async with block"
         await use()  # and one after the other
         await asyncio.gather(*(asyncio.wait_for(db.get("k"), 10) for _ in range(20)))
 
@@ -234,7 +234,7 @@ def test_a_transaction_that_could_not_begin_may_be_begun_again(path: Path) -> No
     run(path, work, busy_timeout=0.05)
 
 
-# Files that others keep locked
+# Files locked by another process
 
 
 @pytest.mark.parametrize("options", ["", ", exclusive=True"])
@@ -256,7 +256,7 @@ async def child():
     assert len(results) == 6 and all(isinstance(result, kvstore.BusyError) for result in results), results
     assert time.monotonic() - before < 3.5
     os.write(to_parent, b"x")
-    os.read(from_parent, 1)  # now nobody has it open
+    os.read(from_parent, 1)  # now no process has it open
     assert await db.get("k") == b"v"
     await db.close()
 

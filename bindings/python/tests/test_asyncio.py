@@ -1,4 +1,4 @@
-"""A transaction that is begun in an asyncio task is that task's: no other task of the thread becomes part of it."""
+"""A transaction begun in an asyncio task belongs to that task: no other task of the thread joins it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ USES: dict[str, Callable[[kvstore.Store], Any]] = {
 
 
 def beside(store: kvstore.Store, work: Callable[[], Any]) -> Any:
-    """What another task gets that works while one has a transaction open: an answer, or what it raised."""
+    """Return the result, or the exception, of another task that works while one has a transaction open."""
 
     async def main() -> Any:
         begun, end = asyncio.Event(), asyncio.Event()

@@ -1,5 +1,5 @@
-"""What setup.py has the extension linked with on systems that no test here runs on. It is not built: what setuptools
-would be told is looked at."""
+"""The linker settings of setup.py on systems that no test runs on. Nothing is built: the arguments for setuptools are checked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from helpers import PYTHON, ROOT, assert_clean, run_python
 
-#: SYSTEM LIBRARY FOLDER: what build_ext gets, and the default of KVSTORE_REMOTE. No C source is made.
+#: SYSTEM LIBRARY FOLDER: prints the settings of build_ext and the default of KVSTORE_REMOTE. Generates no C source.
 PROGRAM = """
 import json, runpy, sys
 import setuptools, setuptools.command.build_ext
@@ -46,7 +46,7 @@ def told(system: str, folder: Path, library: str = "libkvstore.a", **environment
 
 
 def makefile(file: Path, variable: str, *settings: str) -> str:
-    """What a variable of a Makefile is."""
+    """Return the value of a Makefile variable."""
     make = shutil.which("make")
     if make is None:
         pytest.skip("there is no make")

@@ -1,4 +1,4 @@
-"""Writes that depend on what is there: insert-if-absent, compare-and-swap, counters. Each is one step."""
+"""Conditional writes: insert-if-absent, compare-and-swap, counters. Each is atomic."""
 
 from __future__ import annotations
 

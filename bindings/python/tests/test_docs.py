@@ -1,4 +1,4 @@
-"""The Python programs in the documents work as they stand there, in an empty folder."""
+"""The Python programs in the documents run as printed, in an empty directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples in the package's docstrings are true."""
+"""The examples in the package's docstrings are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Encrypted stores, as Python has them: passwords and keys, in place, threads, forks, pickles, asyncio, SQLCipher."""
+"""Encrypted stores in Python: passwords and keys, conversion in place, threads, forks, pickles, asyncio, SQLCipher.
+"""
 
 from __future__ import annotations
 
@@ -401,7 +402,7 @@ def test_what_is_in_the_way_in_asyncio(path: Path) -> None:
             under_way = asyncio.create_task(db.rekey(raw_key=bytes(32)))
             while db._converting is None:
                 await asyncio.sleep(0)
-        # Closed: the file is as it is to be.
+        # Closed: the conversion is complete.
         with kvstore.open(path, raw_key=bytes(32)) as store:
             assert store["a"] == b"1"
         await under_way

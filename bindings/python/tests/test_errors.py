@@ -1,4 +1,4 @@
-"""What fails, fails with the right exception; its text names what was wrong, never a key or a value."""
+"""Failures raise the right exception, with a message that names the problem and never a key or a value."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def test_not_found_is_a_key_error_and_codes_differ() -> None:
 TWO_GIB = """
 import kvstore
 try:
-    long = bytes(2**31)  # no memory is behind it until somebody looks at it
+    long = bytes(2**31)  # the system allocates its memory only on access
 except (MemoryError, OverflowError):
     raise SystemExit(0)
 for keys in bytes, str:
     db = kvstore.open(":memory:", keys=keys)
     calls = {
-        "a key": [
+        "key": [
             lambda: db.get(long), lambda: db[long], lambda: long in db, lambda: db.put(long, "v"), lambda: db.put(long, "v", 60),
             lambda: db.put(long, "v", if_absent=True), lambda: db.__setitem__(long, "v"), lambda: db.delete(long),
             lambda: db.add(long, "v"), lambda: db.pop(long), lambda: db.ttl(long), lambda: db.get_many([long]),
         ],
-        "a value": [
+        "value": [
             lambda: db.put("k", long), lambda: db.put("k", long, expires_at=1e10), lambda: db.put("k", long, keep_ttl=True),
             lambda: db.__setitem__("k", long), lambda: db.__setitem__(("k", 60), long), lambda: db.add("k", long),
         ],
@@ -75,14 +75,14 @@ for keys in bytes, str:
                 call()
                 print(keys, what, number, "nothing")
             except Exception as error:
-                if type(error) is not ValueError or str(error) != what + " of 2147483648 bytes is too long":
+                if type(error) is not ValueError or str(error) != what + " has 2147483648 bytes, more than 2 GiB":
                     print(keys, what, number, type(error), str(error)[:200])
     assert len(db) == 0 and db.put("k", "v") and db.get("k") == b"v"
 """
 
 
 def test_what_is_longer_than_a_length_in_c_is_a_value_error(tmp_path: Path) -> None:
-    # In a process of its own: a report of pytest's would show the bytes.
+    # In its own process: a report of pytest would show the bytes.
     assert_clean(run_python(TWO_GIB, cwd=tmp_path), "")
 
 
@@ -96,7 +96,7 @@ def test_what_the_library_refuses_as_wrong_is_an_error_and_a_value_error(db: kvs
 
 
 def test_errors_can_be_pickled() -> None:
-    """They travel between processes, by multiprocessing for one."""
+    """multiprocessing, for example, passes exceptions between processes."""
     for name in ["Error", "InvalidError", *CLASSES]:
         error = getattr(kvstore, name)("text")
         again = pickle.loads(pickle.dumps(error))
@@ -249,7 +249,7 @@ def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
 @pytest.mark.parametrize("way", ["keys", "items", "values", "reverse", "many small"])
 @pytest.mark.files
 def test_a_damaged_file_never_ends_an_iteration_early(path: Path, way: str) -> None:
-    """Some backend errors come in the middle of a scan: the scan must raise then, not look complete."""
+    """A scan that fails in the middle must raise, and not look complete."""
     rows = 4000
     with kvstore.open(path) as store:
         store.put_many({f"{n:05}": os.urandom(20 if way == "many small" else 900) for n in range(rows)})
@@ -271,7 +271,7 @@ def test_a_damaged_file_never_ends_an_iteration_early(path: Path, way: str) -> N
 
 
 def test_a_full_disk_is_a_full_error_and_leaves_the_store_usable(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE stands in for a small disk (the write fails either way)."""
+    """RLIMIT_FSIZE simulates a small disk (the write fails either way)."""
     import resource
     import signal
 
@@ -390,7 +390,7 @@ def test_what_another_thread_has_open_is_told(path: Path) -> None:
 @pytest.mark.parametrize("path", ["", b""])
 def test_an_empty_path_is_refused(path: Any) -> None:
     for opened in (kvstore.open, kvstore.aio.open):
-        with pytest.raises(ValueError, match="the path is empty: None or ':memory:' is a store in memory"):
+        with pytest.raises(ValueError, match="path is empty: give a file name, or None or ':memory:' for a store in memory"):
             opened(path)
 
 
@@ -401,10 +401,10 @@ def test_a_wrong_type_is_told_of_a_key_or_of_a_value_which_a_codec_could_write(d
         lambda: anything.put_many({"a": 5}), lambda: db.family("default", keys=str).put("a", 5),  # type: ignore[call-overload]
     )  # fmt: skip
     for call in calls:
-        with pytest.raises(TypeError, match="^a value must be str or bytes-like, not int; or open the store with a codec"):
+        with pytest.raises(TypeError, match="^value must be str or bytes-like, not int: open the store or family with a codec"):
             call()
     for call in (lambda: anything.__setitem__(1, "x"), lambda: anything.get(1), lambda: anything.delete_many([1])):
-        with pytest.raises(TypeError, match="^a key must be str or bytes-like, not int$"):
+        with pytest.raises(TypeError, match="^key must be str or bytes-like, not int$"):
             call()
 
 

@@ -1,6 +1,6 @@
-"""The programs of examples/python do what they say, at first and when they are run again, in an empty folder.
+"""The programs of examples/python print what they should, at the first and at later runs, in an empty directory.
 
-Those for frameworks are in contrib/test_examples_of_frameworks.py, those of recipes and asyncio in
+Those for frameworks are in contrib/test_examples_of_frameworks.py, those for recipes and asyncio in
 test_examples_recipes.py.
 """
 
@@ -15,7 +15,7 @@ from helpers import assert_clean, run_python
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "python"
 
-#: What each prints at its first run, and at later ones.
+#: The output of each program at its first run, and at later ones.
 SESSIONS = "{'user': 'ada', 'cart': ['tea']} for 30 minutes\nNone"
 CODES = "False True False\n[False, False, False] False"
 DOCUMENTS = "['ada', 'alan'] 1815\n['ada'] ['alan']"

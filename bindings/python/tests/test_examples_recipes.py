@@ -1,4 +1,4 @@
-"""The programs of examples/python about recipes and asyncio do what they say, in an empty folder."""
+"""The programs of examples/python about recipes and asyncio print what they should, in an empty directory."""
 
 from __future__ import annotations
 

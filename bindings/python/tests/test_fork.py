@@ -1,5 +1,6 @@
-"""A store goes on working in a child made by fork, which opens the file anew, whatever its parent is doing. What
-belongs to the parent (its transactions, its batches) is left alone."""
+"""A store works in the child of a fork, which opens the file again, whatever its parent is doing. The parent's transactions
+and batches stay untouched.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +26,19 @@ from kvstore import _memoize
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 
-#: Seconds that a child may take, before it counts as stuck.
+#: Seconds after which a child counts as stuck.
 PATIENCE = 30
 
 
 def in_child(work: Callable[[], Any]) -> str:
-    """What the work answers (or raises) in a forked child, as text."""
+    """Return the result or exception of ``work`` in a forked child, as text."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12: fork with threads
         child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(PATIENCE)  # who is stuck ends with a signal
+        signal.alarm(PATIENCE)  # a stuck child ends by a signal
         try:
             try:
                 answer = repr(work())
@@ -288,8 +289,8 @@ def test_the_error_says_what_to_do(path: Path) -> None:
         text = in_child(lambda: message(lambda: store["k"]))
         assert "fork" in text and "open a new one" in text
     with kvstore.open(path) as store, store.batch() as batch, store.transaction() as transaction:
-        assert "make a new one" in in_child(lambda: message(batch.commit))
-        assert "parent's" in in_child(lambda: message(transaction.commit))
+        assert "make a new batch" in in_child(lambda: message(batch.commit))
+        assert "belongs to the parent process" in in_child(lambda: message(transaction.commit))
 
 
 def test_a_child_may_open_other_files(path: Path, tmp_path: Path) -> None:
@@ -303,12 +304,12 @@ def test_a_child_may_open_other_files(path: Path, tmp_path: Path) -> None:
         assert "k" not in store
 
 
-# ---- opening anew ----------------------------------------------------------------------------------------
+# ---- opening again ---------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def in_threads(*works: Callable[[], Any]) -> Iterator[None]:
-    """Other threads do this all the time."""
+    """Run by other threads in a loop."""
     stop = threading.Event()
 
     def again_and_again(work: Callable[[], Any]) -> None:

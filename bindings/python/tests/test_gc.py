@@ -1,4 +1,4 @@
-"""A forgotten close: collected stores, cycles, and interpreters that end with everything open."""
+"""Missing close(): collected stores, reference cycles, and interpreters that end with everything open."""
 
 from __future__ import annotations
 
@@ -140,8 +140,10 @@ class Interrupt(BaseException):
 
 
 def interrupted_at(step: int, work: Callable[[], Any], *functions: str) -> bool:
-    """Does the work, and raises before the so many-th line of the package's functions with these names; says whether
-    it came to that."""
+    """Run ``work``, and raise before line number ``step`` of the package's functions with these names.
+
+    Return whether that line was reached.
+    """
     left = [step]
 
     def trace(frame: Any, event: str, argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Several interpreters in a process, as mod_wsgi and uWSGI have them: with one GIL and one extension module."""
+"""Several interpreters in a process, as in mod_wsgi and uWSGI: with one GIL and one extension module."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A Ctrl-C at any moment: no transaction, lock or lease is left open that nobody can end.
+"""Ctrl-C at any moment leaves no transaction, lock or lease open.
 
-Python raises what a signal handler raises at the first step of a Python function, after a call and in a loop. Those
-moments (but the loops) are what a profile function is called at, so one that raises is an interrupt there. Those in the
-Python of ``threading`` count, too.
+Python raises the exception of a signal handler at the first step of a Python function, after a call and in a loop. A
+profile function is called at these moments (except in loops), so one that raises acts like an interrupt. Functions of the
+module ``threading`` are included.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ def is_ours(frame: Any) -> bool:
 
 
 def interrupted_at(step: int, work: Callable[[], Any], then: int = 0) -> bool:
-    """Does the work, and interrupts it at the so many-th of the package's moments, and with ``then`` once more at the
-    so many-th function that is called after that; says whether it came to the first."""
+    """Run ``work``, and interrupt it at moment number ``step`` of the package.
+
+    With ``then``, interrupt it again at function call number ``then`` after that. Return whether the first moment was
+    reached.
+    """
     left = [step, then]
 
     def second(frame: Any, event: str, argument: Any) -> None:
@@ -44,7 +47,7 @@ def interrupted_at(step: int, work: Callable[[], Any], then: int = 0) -> bool:
                 raise KeyboardInterrupt
 
     def first(frame: Any, event: str, argument: Any) -> None:
-        # Between the end of an __enter__ and the block, as after a __del__, comes no interrupt.
+        # No interrupt is raised between the end of an __enter__ and the block, or after a __del__.
         if not is_ours(frame) or event in ("c_call", "c_exception"):
             return
         if frame.f_code.co_name == "__del__" or (event == "return" and frame.f_code.co_name == "__enter__"):
@@ -69,7 +72,7 @@ def interrupted_at(step: int, work: Callable[[], Any], then: int = 0) -> bool:
 
 @pytest.fixture
 def plain(path: Path) -> Iterator[kvstore.Store]:
-    """A store with the system's clock: an exception in one in Python comes out later, and elsewhere."""
+    """A store with the system clock: an exception in a Python clock would be raised later and elsewhere."""
     with kvstore.open(path, busy_timeout=0, sync="off") as store:
         yield store
 
@@ -106,7 +109,7 @@ def rolls_back_by_hand(db: kvstore.Store, open_: Callable[[], kvstore.Transactio
 
 
 def joining(db: kvstore.Store) -> Transaction:
-    """What a step of a recipe is in."""
+    """The context of a step of a recipe."""
     return Transaction(db._shared, True, joins=True)
 
 
@@ -181,7 +184,7 @@ def test_a_many_that_is_interrupted_anywhere_is_done_or_not(path: Path, exclusiv
 def test_signals_that_come_fast_leave_no_transaction_open(db: kvstore.Store, two: kvstore.Store) -> None:
     if sys.version_info < (3, 10):
         pytest.skip("there, an interrupt can come between a block and its __exit__")
-    # In 3.10 a second one can come between an exception and who handles it.
+    # In 3.10 a second interrupt can be raised between an exception and its handler.
     then = 0.00003 if sys.version_info >= (3, 11) else 0.0
     interrupts = [0]
 
@@ -294,7 +297,7 @@ def test_who_waits_for_a_lock_or_a_computation_and_is_interrupted_anywhere_gets_
 
 
 def test_what_calls_no_finalizer_in_python_loses_no_interrupt(plain: kvstore.Store) -> None:
-    """Python throws away what is raised inside a __del__."""
+    """Python discards exceptions raised inside __del__."""
     finalizers: list[str] = []
 
     def look(frame: Any, event: str, argument: Any) -> None:

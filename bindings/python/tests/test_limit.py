@@ -1,4 +1,4 @@
-"""Bounded stores: ``Store.limit``."""
+"""Stores with a size limit: ``Store.limit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many keys at once: in one transaction, all or nothing."""
+"""Calls on many keys: in one transaction, all or nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_pop_many_gives_what_was_there_by_the_keys_as_they_were_given(db: kvstor
 def test_one_key_is_no_iterable_of_keys(db: kvstore.Store, name: str) -> None:
     db.update(a=b"1", b=b"2")
     for one in ("ab", b"ab"):
-        with pytest.raises(TypeError, match=f"{name} takes an iterable of keys"):
+        with pytest.raises(TypeError, match=rf"keys of {name}\(\) must be an iterable of keys"):
             getattr(db, name)(one)
     assert len(db) == 2
 
@@ -90,12 +90,12 @@ def test_hits_and_misses_say_how_well_a_cache_does(db: kvstore.Store) -> None:
 @pytest.mark.parametrize(
     "wrong, error, message",
     [
-        (["abc"], TypeError, "item 0 is str"),
-        (["ab"], TypeError, "item 0 is str"),
-        ([("a", "1"), b"ab"], TypeError, "item 1 is bytes"),
-        ([("a", "1"), ("b",)], ValueError, "item 1 has 1 elements"),
-        ([("a", "1", "2")], ValueError, "item 0 has 3 elements"),
-        ([5], TypeError, "item 0 is int"),
+        (["abc"], TypeError, "item 0 must be .* not str"),
+        (["ab"], TypeError, "item 0 must be .* not str"),
+        ([("a", "1"), b"ab"], TypeError, "item 1 must be .* not bytes"),
+        ([("a", "1"), ("b",)], ValueError, "item 1 must be .* has 1 elements"),
+        ([("a", "1", "2")], ValueError, "item 0 must be .* has 3 elements"),
+        ([5], TypeError, "item 0 must be .* not int"),
         ("ab", TypeError, "not str"),
         (5, TypeError, "not int"),
     ],
@@ -104,7 +104,7 @@ def test_what_is_no_pairs_is_said_to_be_none(
     db: kvstore.Store, wrong: Any, error: type[Exception], message: str
 ) -> None:
     for write in (db.put_many, db.update):
-        with pytest.raises(error, match=f"pairs of key and value are needed.* {message}$"):
+        with pytest.raises(error, match=rf"\(key, value\) pair.* {message}$|^{message}$"):
             write(wrong)
     assert len(db) == 0
 

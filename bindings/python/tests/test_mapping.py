@@ -15,7 +15,7 @@ import kvstore
 
 @pytest.fixture(params=["store", "default family", "other family"])
 def data(request: pytest.FixtureRequest, db: kvstore.Store) -> Any:
-    """The three things that share the data methods."""
+    """The three kinds of objects that share the data methods."""
     if request.param == "store":
         return db
     if request.param == "default family":
@@ -417,7 +417,7 @@ def test_nothing_of_dict_is_there_that_would_copy_a_store(data: Any, name: str) 
 
 
 def test_a_subclass_of_str_or_bytes_cannot_lie_about_its_length(data: Any) -> None:
-    """A length that the caller's class makes up must not reach C: it would read past the bytes."""
+    """A wrong length from a caller's class must not reach C, which would read past the bytes."""
 
     class LongBytes(bytes):
         def __len__(self) -> int:

@@ -23,7 +23,7 @@ import kvstore
 
 @pytest.fixture
 def db(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
-    """With a busy timeout: threads that compute at the same time write at the same time."""
+    """A store with a busy timeout: threads that compute concurrently write concurrently."""
     with kvstore.open(path, sync="off") as store:
         store.set_clock(clock)
         yield store
@@ -305,7 +305,7 @@ def test_a_result_that_comes_after_cache_clear_is_not_kept(db: kvstore.Store) ->
 
 def test_a_result_that_is_serialized_during_a_cache_clear_is_not_kept(db: kvstore.Store) -> None:
     class Slow:
-        """Others clear while it works."""
+        """Other threads clear the cache while it computes."""
 
         def dumps(self, value: object) -> bytes:
             clearing = threading.Thread(target=f.cache_clear)
@@ -324,7 +324,7 @@ def test_a_result_that_is_serialized_during_a_cache_clear_is_not_kept(db: kvstor
 
 
 def test_when_a_lease_is_over_another_computes(db: kvstore.Store, clock: Clock) -> None:
-    """A process that died in the middle holds up the others no longer than its lease."""
+    """A process that dies while computing delays the others for at most its lease."""
     f = kvstore.memoize(db, name="f", lease=30)(lambda: 5)
     lease_key = f.cache_key().replace(b":=", b":~")
     assert db.add(lease_key, b"the dead", ttl=30)
@@ -333,7 +333,7 @@ def test_when_a_lease_is_over_another_computes(db: kvstore.Store, clock: Clock) 
     clock.advance(30)
     waiting.join(30)
     assert not waiting.is_alive()
-    # It may have taken its own lease with the time before the clock was moved, and so have lost it at once.
+    # It may have taken its lease at the time before the clock moved, and lost it at once.
     assert f() == 5
     assert f.cache_info().currsize == 1
 
@@ -417,6 +417,6 @@ def test_what_gives_no_result_that_can_be_kept_is_refused(db: kvstore.Store) -> 
 
 def test_what_has_no_name_of_its_own_needs_one(db: kvstore.Store) -> None:
     for function, kind in ((lambda: 1, "a lambda"), (functools.partial(pow, 5), "a partial object")):
-        with pytest.raises(TypeError, match=f"{kind} has no name.*name='...'"):
+        with pytest.raises(TypeError, match=f"{kind} has no name of its own.*name='...'"):
             kvstore.memoize(db)(function)
     assert kvstore.memoize(db, name="five")(functools.partial(pow, 5))(2) == 25

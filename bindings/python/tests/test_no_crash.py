@@ -1,7 +1,7 @@
-"""Nothing that a program does through the package crashes the interpreter.
+"""No program crashes the interpreter through the package.
 
-The programs are in crashers.py; each runs in a process of its own, with faulthandler, in an empty folder.
-KVSTORE_FUZZ_SEED and KVSTORE_FUZZ_ROUNDS choose what the fuzz loop does.
+The programs are in crashers.py. Each runs in its own process, with faulthandler, in an empty directory.
+KVSTORE_FUZZ_SEED and KVSTORE_FUZZ_ROUNDS control the fuzz loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The list of what is left out on Windows names tests that there are."""
+"""The list of tests skipped on Windows names existing tests."""
 
 from __future__ import annotations
 

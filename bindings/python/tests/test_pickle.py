@@ -1,4 +1,4 @@
-"""Stores and families travel to other processes as a path with settings, and work there."""
+"""Stores and families are pickled as a path with settings, and work in other processes."""
 
 from __future__ import annotations
 

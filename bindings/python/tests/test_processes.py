@@ -1,4 +1,4 @@
-"""Several processes on one file, and processes that die in the middle."""
+"""Several processes on one file, including processes that are killed."""
 
 from __future__ import annotations
 

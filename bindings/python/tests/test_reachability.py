@@ -1,4 +1,4 @@
-"""Every function of the C header is used by the package, and no constant of it is typed by hand."""
+"""The package uses every function of the C header, and repeats none of its constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIST = PYTHON / "unreached.txt"
 NOT_USED = dict(
     line.split(": ", 1) for line in LIST.read_text().splitlines() if line.strip() and not line.startswith("#")
 )
-"""Functions the package does without, each with the reason."""
+"""Functions that the package does not use, each with the reason."""
 
 
 def without_comments(header: str) -> str:
@@ -38,7 +38,7 @@ def used_in_python() -> set[str]:
 
 
 def used_in_c() -> set[str]:
-    """Calls in the C text that build_native.py hands to the compiler (its string constants)."""
+    """Return the calls in the C source that build_native.py passes to the compiler (its string constants)."""
     names = set()
     for node in ast.walk(ast.parse(BUILDER.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -87,7 +87,7 @@ def test_no_constant_of_the_header_is_typed_by_hand() -> None:
 
 
 def test_no_declaration_of_the_header_is_copied_into_the_package() -> None:
-    """A prototype in the package (as opposed to a call) would be a copy that can grow old."""
+    """A prototype in the package (as opposed to a call) would be a copy that can become outdated."""
     names = "|".join(sorted(declared()))
     prototype = re.compile(rf"^\s*(?:int|void|const char \*|int64_t|void \*)\s*\*?({names})\s*\([^;{{]*\)\s*;", re.MULTILINE)
     for file in [*MODULES, BUILDER]:

@@ -1,4 +1,4 @@
-"""Recipe objects are carried where their store is: through forks, threads of the parent under way, and in pickles."""
+"""Recipe objects work where their store works: after forks, with running threads of the parent, and pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lock, RLock and Semaphore: one holder at a time over threads and processes, holds that end, fencing tokens."""
+"""Lock, RLock and Semaphore: one holder at a time over threads and processes, TTLs of holds, fencing tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
 
 
 def in_a_thread(work: Callable[[], Any]) -> Any:
-    """What work returns, or raises, in another thread."""
+    """Return the result of ``work`` in another thread, or raise its exception."""
     result: list[Any] = []
 
     def run() -> None:
@@ -111,7 +111,7 @@ def test_who_has_lost_it_is_told_when_it_is_released_or_extended(store: kvstore.
     with pytest.raises(NotOwnedError, match="no longer"):
         mine.release()
     assert other.owned()
-    with pytest.raises(RuntimeError, match="holds no"):
+    with pytest.raises(RuntimeError, match="does not hold"):
         mine.release()
 
 
@@ -316,7 +316,7 @@ def test_it_cannot_be_acquired_or_released_inside_a_transaction(store: kvstore.S
 
 @every_kind
 def test_renewal_keeps_it_until_it_is_released(store: kvstore.Store, clock: Clock, kind: str) -> None:
-    """The thread waits by a clock that nobody moves; what it gives counts by the store's."""
+    """The renewal waits by the real clock; the TTL it sets counts by the store's fixed clock."""
     lock = KINDS[kind](store, ttl=0.15, renew=True)
     with lock:
         token = lock.token
@@ -363,7 +363,7 @@ def test_a_block_whose_release_fails_leaves_a_hold_that_ends_by_its_ttl(path: Pa
 
 
 def test_a_waiter_is_served_when_it_is_released(store: kvstore.Store) -> None:
-    """The clock stands still, so nothing but the release lets the waiters in."""
+    """The clock stands still, so only the release lets waiting threads continue."""
     inside: list[int] = []
 
     def work(number: int) -> None:
@@ -423,7 +423,7 @@ def test_other_bad_arguments(store: kvstore.Store) -> None:
         Semaphore(store, "s", 1.5)  # type: ignore[arg-type, unused-ignore]
     with pytest.raises(TypeError, match="store"):
         Lock({}, "l")  # type: ignore[arg-type, unused-ignore]
-    with pytest.raises(TypeError, match=r"a recipe needs a kvstore\.Store, not kvstore\.aio\.Store$"):
+    with pytest.raises(TypeError, match=r"store must be a kvstore\.Store, not kvstore\.aio\.Store$"):
         Lock(kvstore.aio.Store.__new__(kvstore.aio.Store), "l")  # type: ignore[arg-type, unused-ignore]
     with pytest.raises(ValueError):
         Lock(store, "l").acquire(blocking=False, timeout=1)
@@ -519,7 +519,7 @@ def test_what_a_killed_process_held_is_free_when_its_ttl_is_over(path: Path, kin
 
 
 def test_processes_that_are_killed_again_and_again_leave_a_lock_that_works(path: Path) -> None:
-    """Under the lock each writes two numbers one after the other; what a killed one left is seen by its token."""
+    """Each process writes two numbers under the lock; the token reveals what a killed one left."""
     code = """
 import sys, kvstore
 from kvstore.recipes import Lock, NotOwnedError
@@ -606,12 +606,12 @@ with kvstore.open(sys.argv[1]) as store, store.transaction():
 
 
 def test_a_hold_that_another_thread_gives_up_meanwhile_is_no_error(db: kvstore.Store) -> None:
-    """Threads that share a lock: one looks while another one releases."""
+    """Threads share a lock: one checks it while another releases it."""
     lock = Lock(db, "l", thread_local=False)
     family: Any = lock._family
 
     class Meanwhile:
-        """Its family, in which the hold is gone after each look."""
+        """The family of the lock, in which the hold disappears after each read."""
 
         def __getattr__(self, name: str) -> Any:
             method = getattr(family, name)

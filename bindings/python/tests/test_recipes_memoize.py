@@ -30,7 +30,7 @@ def store(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
 
 
 def settled() -> None:
-    """When no thread recomputes any more."""
+    """Wait until no thread recomputes any more."""
     for thread in threading.enumerate():
         if thread.name == "kvstore-memoize":
             thread.join(60)
@@ -106,7 +106,7 @@ def test_without_early_or_stale_nothing_is_recomputed_before_it_ends(store: kvst
 
 
 def test_early_recomputation_begins_with_the_probability_of_its_source(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """XFetch: when delta * beta * -log(rand()) reaches the time that is left."""
+    """XFetch recomputes when delta * beta * -log(rand()) reaches the remaining time."""
     f, calls = counting(store, ttl=100, early=2.0)
     f()
     store[f.cache_key().replace(b":=", b":+")] = "3.0"  # it took three seconds

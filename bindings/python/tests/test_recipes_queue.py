@@ -1,4 +1,4 @@
-"""Queue: order, visibility, retries, dead letters, and what happens when consumers are killed."""
+"""Queue: order, visibility, retries, dead letters, and killed consumers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def take(jobs: Queue[Any]) -> Message[Any]:
 
 
 def values(jobs: Queue[Any]) -> list[Any]:
-    """All that can be taken now, which stays taken."""
+    """Take and return all ready messages."""
     return [message.value for message in jobs.get_many(10**6)]
 
 
@@ -372,7 +372,7 @@ def test_bad_calls_change_nothing(store: kvstore.Store) -> None:
 
 
 class Model:
-    """A queue in memory, to compare with: what each message is, and until when."""
+    """A model of a queue in memory: the state of each message, and until when it lasts."""
 
     def __init__(self, visibility: float, most: int) -> None:
         self.visibility, self.most = visibility, most
@@ -499,7 +499,7 @@ while True:
 
 
 def test_what_is_done_in_one_transaction_is_done_once_whoever_is_killed(path: Path) -> None:
-    """Consumers are killed one after the other; each message has its effect once, and sends on one message."""
+    """While consumers are killed, each message has its effect once, and produces one further message."""
     with kvstore.open(path, busy_timeout=60) as store:
         jobs = Queue(store, "jobs", max_attempts=None)
         done = store.family("done", create=True)

@@ -117,7 +117,7 @@ def test_a_sliding_window_never_allows_more_than_its_limit_within_a_period(store
             assert used + cost <= limit
             allowed.append((clock.now_s, cost))
         else:
-            # With a large limit it may refuse for a 64th of the period longer than exactly.
+            # With a large limit it may refuse for up to a 64th of the period too long.
             exact = sum(c for at, c in allowed if at > clock.now_s - 10 * (1 + 1 / 64) - 0.001)
             assert (used if limit <= 64 else exact) + cost > limit
             refused_too_long += used + cost <= limit
@@ -291,8 +291,8 @@ while limiter.hit("k").allowed:
         children += [subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) for _ in range(2)]
         told += sum(len(child.communicate(timeout=120)[0]) for child in children)
         assert [child.returncode for child in children] == [KILLED, 0, 0]
-        # A hit of the killed one may have been counted and not been told; none was told and not counted. (A
-        # token comes in every 36 seconds.)
+        # A hit of the killed process may have been counted but not printed; none was printed but not counted. (A token
+        # arrives every 36 seconds.)
         assert 999 <= told <= 1000 + (3 if algorithm == "token_bucket" else 0)
         assert limiter.peek("k").remaining <= 1
         store.integrity_check()

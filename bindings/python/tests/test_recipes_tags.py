@@ -25,7 +25,7 @@ def store(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
 
 
 def index(store: kvstore.Store) -> list[bytes]:
-    """The rows of the index, without the place where looking stopped."""
+    """Return the rows of the index, without the cursor of the last check."""
     return [key for key in store.family("recipes.tags") if not key.startswith(b"c")]
 
 
@@ -94,7 +94,7 @@ def test_the_index_does_not_grow_with_keys_that_are_gone(store: kvstore.Store, c
     tags = Tags(store)
     longest = 0
     for number in range(600):
-        tags.put(f"{number}", b"1", ["x", f"t{number}"], ttl=20)  # 20 are alive at a time
+        tags.put(f"{number}", b"1", ["x", f"t{number}"], ttl=20)  # 20 are live at a time
         clock.advance(1)
         longest = max(longest, len(index(store)))
     assert longest <= 3 * 40

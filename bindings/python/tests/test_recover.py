@@ -1,4 +1,4 @@
-"""What can be read of a damaged file is saved into a new one."""
+"""Recovery saves the readable part of a damaged file into a new one."""
 
 from __future__ import annotations
 

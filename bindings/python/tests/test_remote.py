@@ -1,5 +1,6 @@
-"""Stores on a server: a URL in the place of a path, and what is different there. What is the same is shown by the other
-files, run with KVSTORE_TEST_REMOTE=1."""
+"""Stores on a server: URLs as paths, and differences from files. Common behaviour is tested by the other test files, run with
+KVSTORE_TEST_REMOTE=1.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +43,16 @@ def db(url: str) -> Iterator[kvstore.Store]:
 
 
 def connections(server: Server, url: str) -> int:
-    """How many the server has to a schema."""
+    """Return the number of connections of the server to a schema."""
     return int(server.sql(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{schema_of(url)}'"))
 
 
 def named(url: str) -> str:
-    """The URL with a name by which the server lists its connections."""
+    """Return the URL with an application name, by which the server lists its connections."""
     return f"{url.replace('?', f'?application_name={schema_of(url)}&')}"
 
 
-# A URL in the place of a path
+# URLs as paths
 
 
 def test_a_url_is_opened_as_a_path_is(url: str) -> None:
@@ -135,7 +136,7 @@ def test_exclusive_is_no_reason_to_share_a_connection(server: Server, url: str) 
         ("postgresql://host?pass%77ord=pw", "postgresql://host"),
         ("postgresql://%2Frun%2Fpg/db", "postgresql://%2Frun%2Fpg/db"),
         ("postgresql://", "postgresql://"),
-        # Written wrongly: what comes where a host should be may be a part of the password.
+        # Malformed: the text in place of a host may be a part of the password.
         ("postgresql://ada:pw/x@host/db", "postgresql://..."),
         ("postgresql://ada:pw?x@host/db", "postgresql://..."),
         ("postgresql://ada:pw#x@host/db", "postgresql://..."),
@@ -152,7 +153,7 @@ def test_a_url_is_shown_without_what_may_be_a_password(url: str, text: str) -> N
 
 @pytest.fixture
 def with_password(server: Server, url: str) -> Iterator[str]:
-    """A URL with a password that the server asks for."""
+    """A URL with a password that the server requires."""
     rules = server.folder / "data" / "pg_hba.conf"
     before = rules.read_text()
     server.sql("SET password_encryption = 'scram-sha-256'; CREATE ROLE ada LOGIN SUPERUSER PASSWORD 'hunter2 secret'")
@@ -328,7 +329,7 @@ def test_a_transaction_that_others_made_impossible_is_a_locked_error_and_can_be_
 
 
 def several(processes: int, code: str, *arguments: str) -> list[str]:
-    """Runs a program in so many processes at once; returns what they have printed."""
+    """Run a program in several processes at once, and return their output."""
     head = "import sys, time, queue\nimport kvstore\nfrom kvstore.recipes import *\nstore = kvstore.open(sys.argv[1], busy_timeout=60)\n"
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
         done = list(pool.map(lambda n: run_python(head + code, *arguments, str(n)), range(processes)))
@@ -430,7 +431,7 @@ while True:
 
 
 def calls_of(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[str]:
-    """The calls of the library's that write, commit or begin, each of which is a round trip."""
+    """Count the library calls that write, commit or begin, each of which is a round trip."""
     made: list[str] = []
     names = "begin commit cf_put_with cf_put_for cf_put_ttl cf_put cf_delete cf_compare_and_swap cf_expire cf_increment"
 
@@ -524,7 +525,7 @@ def test_a_recipe_in_a_transaction_of_the_callers_leaves_the_conflict_to_him(url
 
 @pytest.fixture(params=[HOUR, -HOUR], ids=["the server is ahead", "the server is behind"])
 def apart(request: pytest.FixtureRequest, server: Server, url: str) -> kvstore.Store:
-    """A store on a server whose clock is another one than this machine's."""
+    """A store on a server whose clock differs from this machine's."""
     kvstore.open(url).close()  # makes the schema, by which the server finds the clock
     server.set_clock(url, f"{int(request.param) * 1000:+}")
     store = kvstore.open(url)
@@ -603,7 +604,7 @@ def test_recipes_go_by_the_servers_clock(apart: kvstore.Store, url: str) -> None
 
 
 def test_two_machines_whose_clocks_differ_agree(server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of this process is an hour ahead; the other client's is the server's."""
+    """The clock of this process is an hour ahead; the other client uses the server's."""
     with kvstore.open(url) as mine, kvstore.open(url) as other:
         monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + HOUR)
         limiter, jobs = RateLimiter(mine, "r", 1, 60), Queue(mine, "q")
@@ -632,7 +633,7 @@ def test_an_import_keeps_what_is_left_of_a_life(apart: kvstore.Store, url: str, 
     assert lasts(apart.ttl("k")) and apart.ttl("forever") is None
 
 
-# A server that goes away
+# Lost connections
 
 SUSPENDED = """
 import os, sys

@@ -1,4 +1,4 @@
-"""One walk through the package, for a first look after a build. Everything else has a test file of its own."""
+"""A quick test of the whole package, for a first check after a build. Every part has its own test file."""
 
 from __future__ import annotations
 

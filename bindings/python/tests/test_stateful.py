@@ -1,6 +1,6 @@
 """The store against a model: a dict of families of dicts with expiry, two handles on one file, one clock.
 
-A few hundred steps by default, always the same; KVSTORE_HYPOTHESIS_EXAMPLES=5000 looks further, at random.
+Some hundred steps by default, always the same ones; KVSTORE_HYPOTHESIS_EXAMPLES=5000 runs more, at random.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
         return self.stores[handle] if name == "default" else self.stores[handle].family(name)
 
     def write(self, handle: int, name: str, real: Callable[[Any], Any], model: Callable[[Family], Any]) -> None:
-        """Runs a write in both worlds; they must agree on the answer or on the exception."""
+        """Run a write on the store and the model; they must agree on the result or the exception."""
         data = self.data(handle, name)
         expected: Any
         if self.kinds[handle] is False:
@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
                 answer = real(data)
             except expected:
                 return
-            # A write that finds nothing to do may answer instead of asking for the lock.
+            # A write that has nothing to do may return without taking the lock.
             assert answer in (False, 0, None), f"{answer!r} instead of {expected.__name__}"
             assert expected in (kvstore.ReadOnlyError, kvstore.BusyError)
         else:

@@ -1,4 +1,4 @@
-"""Opening, families, maintenance: what belongs to a whole store."""
+"""Opening, families, maintenance: the methods of a whole store."""
 
 from __future__ import annotations
 

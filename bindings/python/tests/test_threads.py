@@ -1,4 +1,4 @@
-"""Threads: each has a connection of its own, or a store of its own. No test here depends on timing to pass."""
+"""Threads: each has its own connection, or its own store. No test here depends on timing to pass."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kvstore._native import Handles
 
 @pytest.fixture
 def db(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
-    """As everywhere, but threads that write wait for each other."""
+    """A store with a busy timeout, so that writing threads wait for each other."""
     with kvstore.open(path, busy_timeout=60, sync="off") as store:
         store.set_clock(clock)
         yield store
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
-    """Runs all at once; the first exception comes out."""
+    """Run all functions concurrently, and raise the first exception."""
     barrier = threading.Barrier(len(works))
 
     def run(work: Callable[[], Any]) -> Any:
@@ -140,7 +140,7 @@ def test_many_threads_may_close_at_once(path: Path) -> None:
 
 
 def test_an_iterator_that_threads_share_gives_every_key_once(db: kvstore.Store) -> None:
-    """Or says that it is in use; but no key twice, none mangled, and never an end that is none."""
+    """It may report that it is in use; but no key is repeated or damaged, and it never ends early."""
     db.put_many({f"{n:05}": f"{n:05}" for n in range(5000)})
     for view in (db.keys, db.items):
         iterator = iter(view())
@@ -261,7 +261,7 @@ def test_a_store_with_one_connection_is_shared_by_all_threads(path: Path, settin
 
 @pytest.mark.files
 def test_threads_read_at_the_same_time(path: Path) -> None:
-    """One is inside a read (its progress function waits), and the other gets its answer."""
+    """While one thread is inside a read (its progress function waits), another gets its result."""
     with kvstore.open(path) as store:
         store.put_many({f"{n}": b"v" * 1000 for n in range(3000)})
         inside, answered = threading.Event(), threading.Event()
@@ -436,7 +436,7 @@ def test_a_family_whose_making_is_not_committed_is_not_there_for_other_threads(d
     with db.transaction():
         family = db.family("f", create=True)
         family["k"] = b"v"
-        with pytest.raises(kvstore.NotFoundError, match="not been committed"):
+        with pytest.raises(kvstore.NotFoundError, match="not committed yet"):
             in_another_thread(lambda: family.get("k"))
     assert in_another_thread(lambda: family.get("k")) == b"v"
 
@@ -569,7 +569,7 @@ def test_the_clock_may_be_read_from_any_thread(db: kvstore.Store) -> None:
 
 @pytest.mark.parametrize("method", ["get", "items", "purge_expired"])
 def test_other_threads_run_while_the_library_works(db: kvstore.Store, method: str) -> None:
-    """The GIL is released: a thread that only counts moves on while another is inside calls."""
+    """The GIL is released: a counting thread makes progress while another is inside calls."""
     db.put_many({f"{n:05}": b"v" * 100 for n in range(3000)})
     calls = {"get": lambda: db["00001"], "items": lambda: list(db.items()), "purge_expired": db.purge_expired}
     counted = [0]
@@ -636,7 +636,7 @@ def test_the_look_up_of_handles_holds_as_many_threads_as_it_must_and_lets_them_g
 def test_where_threads_are_not_what_locals_are_of_each_call_looks(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Greenlets, say, which take the place of threads in the module threading."""
+    """For example greenlets, which replace threads in the module threading."""
     monkeypatch.setattr(threading, "local", _threading_local.local)
     with kvstore.open(path) as store:
         store["k"] = b"v"

@@ -1,4 +1,4 @@
-"""The end of a key's life, as Python sees it: docs/reference/ttl.md, in seconds."""
+"""TTLs and expiry times in Python: docs/reference/ttl.md, in seconds."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_fractions_of_a_millisecond_count_up(db: kvstore.Store) -> None:
 
 @pytest.mark.parametrize("tenth", range(1, 100, 7))
 def test_a_ttl_in_decimals_is_not_a_millisecond_off(db: kvstore.Store, tenth: int) -> None:
-    """0.1 + 0.2 style errors must not turn 4.35 s into 4351 ms."""
+    """Errors of binary fractions must not turn 4.35 s into 4351 ms."""
     db.put("k", b"v", ttl=tenth / 100)
     assert db.ttl("k") == tenth / 100
 
@@ -325,7 +325,7 @@ def in_a_batch(db: kvstore.Store) -> None:
         batch.put("new", b"")
 
 
-#: Writes to the key "old", which lives for ever, or to "new", which is not there; none names an end.
+#: Writes without a TTL or expiry time to the key "old", which has no TTL, or to "new", which does not exist.
 WRITES: dict[str, Callable[[kvstore.Store], Any]] = {
     "put": lambda db: db.put("old", b""),
     "[]": lambda db: db.__setitem__("old", b""),
@@ -492,7 +492,7 @@ def test_a_clock_that_goes_back_does_not_revive_a_key(db: kvstore.Store, clock: 
 
 
 def test_a_wall_clock_key_is_gone_when_its_time_is_over(path: Path) -> None:
-    """The one test here that waits."""
+    """The only test here that waits."""
     with kvstore.open(path) as store:
         store.put("k", b"v", ttl=0.2)
         assert store["k"] == b"v"
@@ -511,7 +511,7 @@ def test_the_default_ttl_has_a_bound(db: kvstore.Store) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -5, datetime.timedelta(0), datetime.timedelta(seconds=-1)])
 def test_a_default_ttl_that_cannot_be_is_said(db: kvstore.Store, wrong: Any) -> None:
-    message = "a default TTL must be positive, not .*; for none, give FOREVER"
+    message = "default_ttl must be positive, not .*: for no default TTL, use None or kvstore.FOREVER"
     with pytest.raises(ValueError, match=message):
         db.family("f", create=True, default_ttl=wrong)
     with pytest.raises(ValueError, match=message):

@@ -1,5 +1,6 @@
-"""The annotations: the package is clean under mypy --strict, right use passes mypy and pyright (README's code, too),
-and wrong use is found."""
+"""Type annotations: the package passes mypy --strict, correct use (also the documents' code) passes mypy and pyright, and
+wrong use is reported.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_help_begins_with_what_one_needs_first() -> None:
     orders = [
         places(kvstore, "kvstore.open(", "db[", "ttl", "prefix=", "codec=", "transaction", "Store", "CLASSES"),
         places(kvstore.Store, "kvstore.open", "db[key]", "get(", "ttl(", "items", "transaction", "Method resolution"),
-        places(kvstore.Family, "mapping", "str (kept as UTF-8)", "TTLs are seconds", ">>>", "Method resolution"),
+        places(kvstore.Family, "mapping", "str (stored as UTF-8)", "A TTL is a duration: seconds", ">>>", "Method resolution"),
     ]
     assert [sorted(order) for order in orders] == orders
 

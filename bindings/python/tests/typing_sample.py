@@ -1,4 +1,4 @@
-"""Right and wrong uses, for mypy; test_typing.py checks it. Each wrong one has a `type: ignore` that must be needed.
+"""Correct and wrong uses for mypy; checked by test_typing.py. Each wrong one has a `type: ignore` that must be needed.
 
 Never run.
 """

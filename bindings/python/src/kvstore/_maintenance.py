@@ -123,7 +123,8 @@ class MaintenanceMethods(Handle):
                 left.
 
         Raises:
-            StoreIOError: If the file exists or cannot be written.
+            Error: If ``path`` exists.
+            StoreIOError: If the file cannot be created or written.
             FullError: If the disk is full.
         """
         name = os.fsencode(path)

@@ -43,7 +43,8 @@ def recover(path: Path, new: Path, report: Optional[Report] = None) -> Recovered
         How many rows were saved, and how many losses were found.
 
     Raises:
-        InvalidError: If ``new`` exists or ``path`` is not a store file that can be recovered.
+        InvalidError: If ``new`` exists.
+        CorruptError: If no page of the damaged file can be read.
         StoreIOError: If a file cannot be read or written.
     """
     names = [os.fsencode(path), os.fsencode(new)]

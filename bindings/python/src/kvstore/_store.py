@@ -324,7 +324,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         Raises:
             NotFoundError: If the family does not exist.
             ValueError: For the default family; use ``clear()``.
-            BusyError: If another handle has the family open, or another thread is in a call on it.
+            BusyError: If another thread is in a call on the family.
         """
         encoded = _name(name)
         shared = self._shared

@@ -181,7 +181,7 @@ def _c_string(text: object, what: str) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"{what} must be str, not {type(text).__name__}")
     if "\0" in text:
-        raise ValueError(f"{what} contains a NUL character: give one without")
+        raise ValueError(f"{what} has an embedded null character: give one without")
     return text.encode("utf-8")
 
 

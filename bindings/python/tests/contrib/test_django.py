@@ -1,4 +1,4 @@
-"""The cache and the sessions for Django: what Django's own tests do not look at."""
+"""The cache and the sessions for Django: beyond Django's own tests."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def blocks(document: str, kind: str) -> list[str]:
 
 
 def make_sources(folder: Path) -> None:
-    """What the commands of the document import."""
+    """The sources that the commands of the document import."""
     diskcache, sqlitedict = pytest.importorskip("diskcache"), pytest.importorskip("sqlitedict")
     snkv = pytest.importorskip("snkv")
     with diskcache.Cache(str(folder / "cache"), cull_limit=0) as cache:

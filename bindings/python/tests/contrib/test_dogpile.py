@@ -1,4 +1,4 @@
-"""The backend for dogpile.cache: what its own tests do not look at."""
+"""The backend for dogpile.cache: beyond dogpile's own tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The programs of examples/python for frameworks, each as it is started there or by the framework's test client."""
+"""The programs of examples/python for frameworks, started as documented there or by the framework's test client.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def example(name: str, folder: Path) -> Path:
 
 @contextmanager
 def server(command: list[str], folder: Path, ready: str) -> Iterator[str]:
-    """A server in a process of its own, on a free port, which it prints; yields its address."""
+    """Run a server in its own process, on a free port that it prints; yield its address."""
     with open(folder / "log", "w+") as log:
         process = subprocess.Popen(
             [sys.executable, *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""``python -m kvstore import`` of what diskcache, sqlitedict and snkv have written themselves."""
+"""``python -m kvstore import`` of data written by diskcache, sqlitedict and snkv themselves."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 @pytest.fixture
 def location(server: Server, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL; no file or folder is made meanwhile."""
+    """The URL; no file or directory is created meanwhile."""
     kvstore.open(url).close()
     server.set_clock(url, "+3600000")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,5 @@
-"""What all backends share: one store for a path and process, anew after a fork; culling; values."""
+"""The common part of all backends: one store for a path in a process, reopened after a fork; culling; values.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +81,9 @@ def test_closing_one_place_leaves_the_store_to_the_others(tmp_path: Path, here: 
 @pytest.mark.parametrize(
     "options, error",
     [
-        ({"colour": "red"}, "no such setting of a store: colour"),
-        ({"codec": None}, "no such setting of a store: codec"),
-        ({"policy": "oldest"}, "give max_bytes, too"),
+        ({"colour": "red"}, "unknown settings: colour"),
+        ({"codec": None}, "unknown settings: codec"),
+        ({"policy": "oldest"}, "give max_bytes="),
     ],
 )
 def test_settings_that_do_not_exist_are_refused_before_anything_is_opened(

@@ -1,4 +1,4 @@
-"""The backend for requests-cache: what its own tests do not look at. No network: responses are made here."""
+"""The backend for requests-cache: beyond its own tests. No network: responses are created here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kvstore.contrib.requests_cache import KVStoreCache, KVStoreDict  # noqa: E4
 
 
 class Adapter(BaseAdapter):  # type: ignore[misc, unused-ignore]
-    """Answers without a network, and counts."""
+    """Responds without a network, and counts requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def test_after_close_the_next_use_opens_the_file_again(backend: KVStoreCache, tm
     session, adapter = session_with(backend)
     session.get("http://a/")
     session.close()
-    with kvstore.open(tmp_path / "http.db", exclusive=True) as store:  # nobody has it open
+    with kvstore.open(tmp_path / "http.db", exclusive=True) as store:  # no backend has it open
         assert store.families() == ["redirects", "responses"]
     session.mount("http://", adapter)
     assert session.get("http://a/").from_cache

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of kvstore.snkv. Nothing of the package snkv is needed, or used, here."""
+"""Fixtures for the tests of kvstore.snkv. The package snkv is not needed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes api_0_8.json: the names and signatures of the package snkv 0.8, as kvstore.snkv must have them.
+"""Write api_0_8.json: the names and signatures of the package snkv 0.8, which kvstore.snkv must have.
 
 Run where snkv is installed (``pip install snkv==0.8.0``), then commit the file:
 
@@ -17,17 +17,17 @@ CLASSES = ("KVStore", "ColumnFamily", "Iterator")
 
 
 def signature(function: Any) -> str:
-    """The parameters of a function, without their types."""
+    """Return the parameters of a function, without their types."""
     parameters = inspect.signature(function).parameters.values()
     return str(inspect.Signature([parameter.replace(annotation=parameter.empty) for parameter in parameters]))
 
 
 def members(cls: type) -> dict[str, str]:
-    """What a class has that object has not, and its constructor."""
+    """Return the members of a class that object does not have, and its constructor."""
     found: dict[str, str] = {}
     for name in dir(cls):
         private = name.startswith("_") and not name.startswith("__")
-        if private or (name == "__init__" and cls.__name__ != "KVStore"):  # the package itself makes the others
+        if private or (name == "__init__" and cls.__name__ != "KVStore"):  # other classes are created by the package itself
             continue
         member = inspect.getattr_static(cls, name)
         if isinstance(member, property):
@@ -40,7 +40,7 @@ def members(cls: type) -> dict[str, str]:
 
 
 def describe(module: Any) -> dict[str, Any]:
-    """All that a program can see of the module."""
+    """Return everything that the module exports."""
     exceptions = {}
     constants = {}
     for name in module.__all__:

@@ -1,4 +1,5 @@
-"""Every public name of snkv 0.8 is there, with the same parameters and numbers. derive_api.py made the list."""
+"""Every public name of snkv 0.8 exists, with the same parameters and numbers. derive_api.py created the list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys, values and their time to live, in a store and in a family: both have the same methods."""
+"""Keys, values and TTLs, in a store and in a family: both have the same methods."""
 
 from __future__ import annotations
 
@@ -174,19 +174,19 @@ def test_a_ttl_that_is_no_time_is_refused(data: Data, ttl: float, error: type[Ex
 TWO_GIB = """
 from kvstore.snkv import KVStore
 try:
-    long = bytes(2**31)  # no memory is behind it until somebody looks at it
+    long = bytes(2**31)  # the system allocates its memory only on access
 except (MemoryError, OverflowError):
     raise SystemExit(0)
 store = KVStore()
 for db in store, store.create_column_family("other"):
     calls = {
-        "a key": [
+        "key": [
             lambda: db.get(long), lambda: db[long], lambda: long in db, lambda: db.put(long, "v"), lambda: db.put(long, "v", 60),
             lambda: db.put(long, "v", -1), lambda: db.__setitem__(long, "v"), lambda: db.delete(long), lambda: db.ttl(long),
             lambda: db.exists(long), lambda: db.put_if_absent(long, "v"), lambda: db.iterator(prefix=long),
             lambda: db.iterator().seek(long), lambda: store._db.put_ttl(long, b"v", 0),
         ],
-        "a value": [
+        "value": [
             lambda: db.put("k", long), lambda: db.put("k", long, 60), lambda: db.put("k", long, -1),
             lambda: db.__setitem__("k", long), lambda: db.__setitem__(("k", 60), long), lambda: db.put_if_absent("k", long),
             lambda: store._db.put_ttl(b"k", long, 0),
@@ -198,7 +198,7 @@ for db in store, store.create_column_family("other"):
                 call()
                 print(what, number, "nothing")
             except Exception as error:
-                if type(error) is not ValueError or str(error) != what + " of 2147483648 bytes is too long":
+                if type(error) is not ValueError or str(error) != what + " has 2147483648 bytes, more than 2 GiB":
                     print(what, number, type(error), str(error)[:200])
     assert db.count() == 0 and db.put("k", "v") is None and db.get("k") == b"v"
 """

@@ -1,4 +1,4 @@
-"""What snkv 0.8 does and this module must never do, because it loses or shows wrong data."""
+"""Behaviour of snkv 0.8 that this module must not copy, because it loses data or returns wrong data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iterators: as Python iterators, and moved by hand."""
+"""Iterators: as Python iterators, and moved manually."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def test_a_failure_to_read_ahead_is_met_behind_the_rows_that_were_read(full: KVS
 
 
 class Failing:
-    """The library, of which the nth call of one function fails: a read, or the question for the time."""
+    """The library, in which the nth call of one function fails: a read, or reading the time."""
 
     def __init__(self, function: str, nth: int) -> None:
         self.function, self.left = function, nth

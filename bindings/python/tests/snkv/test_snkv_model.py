@@ -1,4 +1,5 @@
-"""Random calls on a store, two families and iterators of both kinds do what a dict, copied at each begin, does."""
+"""Random calls on a store, two families and both kinds of iterators, compared with a dict that is copied at each begin.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Rows = dict[bytes, bytes]
 
 
 class Model:
-    """What the store should contain."""
+    """The expected content of the store."""
 
     def __init__(self) -> None:
         self.families: dict[str, Rows] = {"default": {}, "other": {}}
@@ -30,7 +31,7 @@ class Model:
 
 
 class ModelIterator:
-    """Knows only the row it is at, and looks for the next one when it is moved."""
+    """A model iterator: knows only its current row, and searches for the next one when it is moved."""
 
     def __init__(self, model: Model, family: str, reverse: bool, prefix: Optional[bytes]) -> None:
         self.model, self.family, self.reverse, self.prefix = model, family, reverse, prefix
@@ -41,7 +42,7 @@ class ModelIterator:
             self.started = None
 
     def move(self, key: Optional[bytes], inclusive: bool) -> None:
-        """To the first row from ``key`` on, in the iterator's direction."""
+        """Move to the first row at or after ``key``, in the iterator's direction."""
         rows = self.model.families[self.family]
         self.row = None
         for found in sorted(rows, reverse=self.reverse):
@@ -69,7 +70,7 @@ class ModelIterator:
             self.advance()
         elif self.started is False:
             self.first()
-        elif self.row is not None:  # the first one of a prefix: as it is now, or the next if it has gone
+        elif self.row is not None:  # the first row of a prefix: its current value, or the next row if it was deleted
             self.move(self.row[0], True)
         self.started = True
         if self.row is None:

@@ -81,7 +81,7 @@ def store_calls(db: KVStore) -> list[Callable[[], Any]]:
 
 
 def recycle_native_handles() -> None:
-    """So many closes that the memory of handles closed before is used again."""
+    """Close so many handles that the memory of earlier ones is reused."""
     for _ in range(150):
         with KVStore() as db, db.default_column_family() as family, family.iterator() as it:
             db["other"] = "store"
