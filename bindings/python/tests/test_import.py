@@ -122,7 +122,7 @@ def test_a_shelf_of_a_newer_python_is_read_by_every_python(tmp_path: Path, targe
 def test_values_become_json_if_pickles_may_be_read(shelf: Path, target: Path, capsys: Any) -> None:
     assert run(shelf, target, "--values", "json", "--unpickle") == 1
     assert content(target) == {b"text": b'"Ada"', b"number": b"5", b"list": b'[1, {"a": null}]'}
-    assert "skipped: the value of type bytes cannot be written as JSON" in capsys.readouterr().out
+    assert "skipped: the value is of type bytes, which cannot be written as JSON" in capsys.readouterr().out
 
 
 def test_values_become_what_they_are_if_pickles_may_be_read(shelf: Path, target: Path) -> None:
@@ -260,7 +260,7 @@ def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
     assert run(cache, target, "--unpickle", "--skip-existing") == 1
     assert b'["user", 7]' in content(target)
     assert b"%d" % 2**70 in content(target)
-    assert "its key is no JSON: it is of type type" in capsys.readouterr().out
+    assert "the key is of type type, which cannot be written as JSON" in capsys.readouterr().out
 
 
 def test_what_is_wrong_in_a_cache_is_skipped_and_no_file_outside_of_it_is_read(tmp_path: Path, target: Path, capsys: Any) -> None:

@@ -265,7 +265,7 @@ def _json(data: Any, what: str) -> str:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError):
-        raise EntryError(f"{what} of type {type(data).__name__} cannot be written as JSON") from None
+        raise EntryError(f"{what} is of type {type(data).__name__}, which cannot be written as JSON") from None
     return text
 
 
