@@ -73,14 +73,15 @@
 //! - **Read errors**, which every read can return: [`Busy`](ErrorKind::Busy) (a lock, in DELETE
 //!   journal mode), [`Locked`](ErrorKind::Locked), [`NoMemory`](ErrorKind::NoMemory),
 //!   [`Io`](ErrorKind::Io), [`Corrupt`](ErrorKind::Corrupt), [`Protocol`](ErrorKind::Protocol), and
-//!   [`Misuse`](ErrorKind::Misuse) if the handle is closed, was opened before a fork, or is called
-//!   from its own callback.
+//!   [`Misuse`](ErrorKind::Misuse) if the handle is closed, was opened before a fork, or the caller
+//!   is a callback that the same store is running.
 //! - **Write errors**, which every write can return: the read errors, `Busy` also if another handle
 //!   is writing, [`ReadOnly`](ErrorKind::ReadOnly) and [`Full`](ErrorKind::Full).
 //!
 //! For a store on a server, every call can also return [`CantOpen`](ErrorKind::CantOpen),
 //! [`AuthFailed`](ErrorKind::AuthFailed) or `ReadOnly`, because a lost connection is opened again.
-//! SQL errors without a kind of their own have the kind [`Error`](ErrorKind::Error).
+//! Failures of SQLite or of the server that have no kind of their own have the kind
+//! [`Error`](ErrorKind::Error).
 //!
 //! # Threads, processes and forks
 //!

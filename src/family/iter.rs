@@ -61,8 +61,8 @@ impl Direction {
 /// values that it returns are borrowed until the next move.
 ///
 /// **Visibility.** A cursor reads ahead in chunks of up to 512 entries, or 64 KiB and one value.
-/// - Outside a transaction it sees what its own handle writes ahead of its position. What other
-///   handles commit it sees with the next chunk. Inside a transaction it sees that of the
+/// - Outside a transaction it sees what its own handle writes ahead of its position. It sees what
+///   other handles commit from the next chunk on. Inside a transaction it sees the state of the
 ///   transaction.
 /// - It never returns an entry that had expired when the cursor moved to it, except for
 ///   [`Family::expiry_cursor`]. A TTL that another handle changes after the entry was read ahead is
