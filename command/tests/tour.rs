@@ -1,5 +1,5 @@
-//! The tour of docs/reference/command.md and the tutorials of the command, as they are written there; and that the commands in
-//! all documents exist.
+//! The tutorials and the how-to of the command are run as they are written. All commands in the documents exist, and the
+//! reference names all commands and options.
 
 #![cfg(unix)] // lines of sh
 
@@ -112,10 +112,35 @@ fn every_command_that_a_document_shows_exists() {
     assert!(seen.len() > 15, "{seen:?}");
 }
 
+/// The words of a command's help that name options.
+fn options_of(help: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let lines = help.lines().filter(|line| line.starts_with("  ") && line.trim_start().starts_with('-'));
+    let words = lines.flat_map(|line| line.split(|c: char| !is_part(c)));
+    words.filter(|word| word.starts_with("--") && word.len() > 2).map(str::to_owned).collect()
+}
+
 #[test]
-fn every_command_of_the_tour_can_be_typed_as_it_is_written() {
+fn the_reference_names_every_command_and_option() {
+    let page = fs::read_to_string(root().join("docs/reference/command.md")).unwrap();
+    let help = common::out(&kvstore(&["--help"]));
+    let listed = help.lines().skip_while(|line| *line != "Keys:").take_while(|line| *line != "Options:");
+    let names: Vec<&str> = listed.filter_map(|line| line.strip_prefix("  ")?.split("  ").next()).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names.iter().flat_map(|names| names.split(", ")) {
+        let is_named = [format!("`{name} "), format!("`{name}`")].iter().any(|name| page.contains(name));
+        assert!(is_named, "{name}");
+        for option in options_of(&common::out(&kvstore(&["help", name]))) {
+            let ends = ["`", " ", ","].map(|end| format!("{option}{end}"));
+            assert!(ends.iter().any(|option| page.contains(option)), "{name} {option}");
+        }
+    }
+}
+
+#[test]
+fn every_command_of_the_how_to_works_as_it_is_written() {
     let page =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/command.md")).unwrap();
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/clean-up.md")).unwrap();
     let lines: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     assert!(lines.len() > 15, "{lines:?}");
     let place = Place::new();
@@ -132,7 +157,7 @@ fn every_command_of_the_tour_can_be_typed_as_it_is_written() {
         assert!(output.status.success(), "{line}: {output:?}");
         said.push_str(&String::from_utf8(output.stdout).unwrap());
     }
-    // What the text around says of it.
+    // The numbers in the text.
     for text in [
         "s:40002\ns:40005\ns:40008\n6666\n0\t0\t0\tdefault\n20000\t",
         "family\tsessions\texpired\t40000",
