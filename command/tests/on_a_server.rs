@@ -271,7 +271,7 @@ fn what_cannot_be_copied_is_refused_with_a_reason() {
     fails(&["copy", "--resume", &other, &url], 3, &file);
     fails(&["copy", "--resume", &url, &place.word("third.db")], 3, "is itself the target of a copy");
     let dumped = kvstore(&["dump", &url]);
-    assert_eq!((code(&dumped), err(&dumped).contains("a copy into this store was not finished")), (0, true));
+    assert_eq!((code(&dumped), err(&dumped).contains("a copy to it was not finished")), (0, true));
     ok(&["copy", "--resume", &file, &url]);
     ok(&["copy", "--resume", &file, &url]); // all is there
     ok(&["put", &url, "1", "w"]);
@@ -313,7 +313,7 @@ fn a_key_that_is_too_long_for_a_server_is_named_and_the_copy_goes_on_without_it(
         kvstore(&["families", &url, "drop", "copy in progress", "--yes"]); // if it is there
         kvstore(&["del", &url, "short"]);
     }
-    fails(&["copy", "--resume", &file, &url], 3, "begins with a");
+    fails(&["copy", "--resume", &file, &url], 3, "starts with a");
     for key in &keys {
         family.delete(key).unwrap();
     }
@@ -364,7 +364,7 @@ fn what_helps_with_files_is_not_advised_for_a_server() {
     holder.rollback().unwrap();
     server.sql("INSERT INTO advice.kvstore_row VALUES (99, 'lost', '', NULL, NULL)");
     let text = advised(&["check", &url]);
-    assert!(text.contains("go back to a backup of the server"), "{text}");
+    assert!(text.contains("restore a backup of the server"), "{text}");
     let last = kvstore(&["check", &url, "--json"]);
     assert!(common::out(&last).contains("\"remedy\":\"backup\""), "{}", common::out(&last));
     server.sql("DROP TABLE advice.kvstore_row");
