@@ -496,7 +496,7 @@ mod with {
         fails(
             &["copy", &path, "x.db", "--password-file", "-", "--to-password-file", "-"],
             2,
-            "is the password of TO",
+            "is used for the password of TO",
         );
         // On a terminal, a person is asked before what was encrypted is in the clear.
         Store::open(place.path("open.db")).unwrap();
