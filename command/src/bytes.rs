@@ -1,5 +1,5 @@
-//! The text form of keys and values: UTF-8 with escapes such as `\n` and `\xff`, or hex or base64 (`--hex`, `--base64`). Printed
-//! text can be typed in again.
+//! The text form of keys and values: UTF-8 with escapes such as `\n` and `\xff`, or hex or base64
+//! (`--hex`, `--base64`). Printed text can be typed in again.
 
 use std::borrow::Cow;
 use std::io::Write as _;

@@ -1,5 +1,6 @@
-//! The command-line interface: the commands, their groups in the help, and the options all of them take. Help, completions
-//! and man pages are generated from it. The arguments and the work of each command are in its own file.
+//! The command-line interface: the commands, their groups in the help, and the options all of them
+//! take. Help, completions and man pages are generated from it. The arguments and the work of each
+//! command are in its own file.
 
 use std::rc::Rc;
 
@@ -147,7 +148,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// For a command that reads `what` from standard input: fails if the password is to be read from there, too.
+    /// For a command that reads `what` from standard input: fails if the password is to be read
+    /// from there, too.
     pub fn take_stdin(&self, what: &str) -> Result<()> {
         match self.secrets.read_stdin() {
             true => failure::usage(format!(

@@ -9,8 +9,8 @@ pub fn asks(yes: bool) -> bool {
     !yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// States what is about to be done and asks whether to continue. Returns `false` if the user declines, and `true`
-/// without asking if there is no terminal or `--yes` was given.
+/// States what is about to be done and asks whether to continue. Returns `false` if the user
+/// declines, and `true` without asking if there is no terminal or `--yes` was given.
 pub fn confirm(what: &str, yes: bool) -> Result<bool> {
     if !asks(yes) {
         return Ok(true);

@@ -1,4 +1,5 @@
-//! The outcome of a command: its exit status, and an error message that says what failed and what to do.
+//! The outcome of a command: its exit status, and an error message that says what failed and what
+//! to do.
 
 use std::io;
 use std::path::Path;
@@ -73,7 +74,8 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
             )
         }
         clap::error::ErrorKind::UnknownArgument => {
-            // clap suggests "pass it after --" for any unknown option, which would make a key of a misspelled one.
+            // clap suggests "pass it after --" for any unknown option, which would make a key of a
+            // misspelled one.
             error.remove(ContextKind::Suggested);
             match wrong.as_bytes() {
                 [b'-', b'0'..=b'9', ..] => Some(
@@ -81,6 +83,16 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
                      as --prefix=-1"
                         .to_owned(),
                 ),
+                [first, ..] if *first != b'-' => {
+                    let usage = match error.get(ContextKind::Usage) {
+                        Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+                        _ => String::new(),
+                    };
+                    Some(match usage.contains("kvstore families") {
+                        true => "the commands of 'families' are create, set and drop".to_owned(),
+                        false => "quote a key or value that has spaces".to_owned(),
+                    })
+                }
                 [b'-', other, ..] if *other != b'-' => Some(
                     "write a key that starts with '-' after '--'; as the value of an option, write --prefix=-x".to_owned(),
                 ),
@@ -110,7 +122,8 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Commands of other tools, and what does the same here. (Names that mean exactly a command here are its aliases.)
+/// Commands of other tools, and what does the same here. (Names that mean exactly a command here
+/// are its aliases.)
 const ELSEWHERE: [(&str, &str); 28] = [
     ("append", "'kvstore get' and 'kvstore put' read and write whole values"),
     ("cat", "'kvstore get' prints a value"),

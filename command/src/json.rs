@@ -1,4 +1,5 @@
-//! A writer of JSON lines. Written by hand, because a dump writes millions of objects; JSON is read by serde_json.
+//! A writer of JSON lines. Written by hand, because a dump writes millions of objects; JSON is read
+//! by serde_json.
 
 use std::io::Write as _;
 

@@ -33,7 +33,8 @@ impl LifeArgs {
     }
 }
 
-/// Formats the time left: `2h 05m` on a terminal, milliseconds in a pipe, or `never`; 0 if the time has passed.
+/// Formats the time left: `2h 05m` on a terminal, milliseconds in a pipe, or `never`; 0 if the time
+/// has passed.
 pub fn left(context: &Context, expiry: Expiry, now_ms: i64) -> String {
     match expiry.millis() {
         None => "never".to_owned(),

@@ -1,5 +1,5 @@
-//! The command `kvstore`: inspects, edits, repairs and migrates stores without writing a program. It uses the public API of
-//! the library only. `cli.rs` lists the commands.
+//! The command `kvstore`: inspects, edits, repairs and migrates stores without writing a program.
+//! It uses the public API of the library only. `cli.rs` lists the commands.
 
 /// Prints a line on stderr. A failed write is ignored: the exit status still reports the error.
 macro_rules! say {

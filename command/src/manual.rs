@@ -11,8 +11,8 @@ use crate::failure::{Answer, Result};
 
 /// Print the completion script of a shell
 ///
-/// The scripts of bash, zsh and fish complete commands, options, families and keys; the others only commands and options.
-/// Families and keys of stores on a server are not completed.
+/// The scripts of bash, zsh and fish complete commands, options, families and keys; the others only
+/// commands and options. Families and keys of stores on a server are not completed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore completions bash > ~/.local/share/bash-completion/completions/kvstore

@@ -1,4 +1,5 @@
-//! Standard output: columns, units and colors on a terminal; stable tab-separated fields in a pipe; JSON with `--json`.
+//! Standard output: columns, units and colors on a terminal; stable tab-separated fields in a pipe;
+//! JSON with `--json`.
 
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
 
@@ -34,7 +35,8 @@ pub struct Output {
     colored: bool,
     /// The `--color` option.
     pub color: Color,
-    /// Ends all output when it is set: in the interactive shell, Ctrl-C ends the line and not the process.
+    /// Ends all output when it is set: in the interactive shell, Ctrl-C ends the line and not the
+    /// process.
     stopped_by: Option<Interrupt>,
     ignores_broken_pipe: bool,
 }
@@ -61,7 +63,8 @@ impl Output {
         self.stopped_by = Some(interrupt);
     }
 
-    /// Ignores a closed pipe, for commands whose exit status matters even if the output is not read.
+    /// Ignores a closed pipe, for commands whose exit status matters even if the output is not
+    /// read.
     pub fn ignore_broken_pipe(&mut self, ignore: bool) {
         self.ignores_broken_pipe = ignore;
     }

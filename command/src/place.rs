@@ -133,7 +133,7 @@ pub fn path(store: &str) -> Result<PathBuf> {
     }
 }
 
-/// Fails for a store on a server: for commands on files. `otherwise` says what to do instead.
+/// Fails for a store on a server: for commands on files. `otherwise` is the alternative.
 pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     if is_url(path) {
         return refused(format!("{} is a store on a server: {otherwise}", shown(path)));
@@ -141,7 +141,8 @@ pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails for a URL and for standard output, where a file is to be created. `instead` says what writes to a URL.
+/// Fails for a URL and for standard output, where a file is to be created. `instead` says what
+/// writes to a URL.
 pub fn must_name_a_file(path: &Path, what: &str, instead: &str) -> Result<()> {
     if is_url(path) {
         let path = shown(path);

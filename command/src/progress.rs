@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Time between frames of a spinner.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A progress line on stderr, if that is a terminal. It appears after half a second and is removed at the end.
+/// A progress line on stderr, if that is a terminal. It appears after half a second and is removed
+/// at the end.
 pub struct Progress {
     what: String,
     total: Option<u64>,
@@ -118,12 +119,14 @@ impl Drop for Spinner {
     }
 }
 
-/// Detects Ctrl-C, SIGTERM and Ctrl-Break, for work in steps that stops after the current step. Other work ends with
-/// the process: commits that were acknowledged stay, and transactions are rolled back.
+/// Detects Ctrl-C, SIGTERM and Ctrl-Break, for work in steps that stops after the current step.
+/// Other work ends with the process: commits that were acknowledged stay, and transactions are
+/// rolled back.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Watching>);
 
-/// For each signal, whether it ends the process. The first signal during a watch only sets the flag.
+/// For each signal, whether it ends the process. The first signal during a watch only sets the
+/// flag.
 struct Signals {
     interrupt: Arc<AtomicBool>,
     terminate: Arc<AtomicBool>,
@@ -170,8 +173,8 @@ impl Signals {
 }
 
 impl Interrupt {
-    /// Starts a watch. Until the returned value and its clones are dropped, the first signal only sets a flag, and the
-    /// second one ends the process.
+    /// Starts a watch. Until the returned value and its clones are dropped, the first signal only
+    /// sets a flag, and the second one ends the process.
     pub fn watch() -> std::io::Result<Interrupt> {
         let signals = Signals::of_process()?;
         let mut watching = signals.watching.lock().unwrap_or_else(PoisonError::into_inner);

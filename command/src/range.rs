@@ -78,8 +78,8 @@ impl RangeArgs {
     }
 }
 
-/// The keys a command changes: named keys, a range, or `--all`. An empty bound of the range is refused: it would select all keys
-/// when a shell variable is unset.
+/// The keys a command changes: named keys, a range, or `--all`. An empty bound of the range is
+/// refused: it would select all keys when a shell variable is unset.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").args(["keys", "prefix", "from", "to", "all"]).required(true).multiple(true))]
 pub struct ManyArgs {

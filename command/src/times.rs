@@ -47,8 +47,8 @@ pub fn parse_ttl(word: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time named on the command line. A relative one is resolved with the store's clock: on a server that is the
-/// server's clock.
+/// A time named on the command line. A relative one is resolved with the store's clock: on a server
+/// that is the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Milliseconds since 1970.
@@ -91,8 +91,8 @@ impl Moment {
 }
 
 impl Calendar {
-    /// Milliseconds since 1970. A time that daylight saving skips is moved forward by the length of the gap; of a time
-    /// that occurs twice, `Day` and `Weekday` mean the first.
+    /// Milliseconds since 1970. A time that daylight saving skips is moved forward by the length of
+    /// the gap; of a time that occurs twice, `Day` and `Weekday` mean the first.
     fn millis(self, now_ms: i64, zone: &TimeZone) -> Option<i64> {
         let today = Timestamp::from_millisecond(now_ms).ok()?.to_zoned(zone.clone()).date();
         let on = |date: Date, time| {
@@ -163,8 +163,9 @@ pub fn now_here_ms() -> i64 {
     kvstore::now_ms()
 }
 
-/// Parses a time for clap: ISO 8601 with `Z`, an offset, or in local time; a date (its midnight); a day or time of day
-/// as in [`Calendar`]; `now`; `+2h` or `-7d` relative to now; `@1767225600` in seconds since 1970.
+/// Parses a time for clap: ISO 8601 with `Z`, an offset, or in local time; a date (its midnight); a
+/// day or time of day as in [`Calendar`]; `now`; `+2h` or `-7d` relative to now; `@1767225600` in
+/// seconds since 1970.
 pub fn parse_moment(word: &str) -> Result<Moment, String> {
     if word == "now" {
         return Ok(Moment::FromNow(0));
@@ -195,7 +196,8 @@ pub fn parse_moment(word: &str) -> Result<Moment, String> {
              (local time), 2027-01-01T00:00Z, or @1798761600 (seconds since 1970)"
         )
     };
-    // In pieces: a jiff timestamp cannot hold the last day of the year 9999, a common stand-in for "never".
+    // In pieces: a jiff timestamp cannot hold the last day of the year 9999, a common stand-in for
+    // "never".
     let pieces = Pieces::parse(word).map_err(|_| wrong())?;
     let civil = pieces.date().to_datetime(pieces.time().unwrap_or_else(civil::Time::midnight));
     let offset = match pieces.to_numeric_offset() {

@@ -1,4 +1,5 @@
-//! The care of a file: check, repair, recover, backup, compact, checkpoint, sync.
+//! Maintenance commands: `check`, `repair`, `recover`, `backup`, `compact`, `limit`, `checkpoint`,
+//! `sync`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use kvstore::{Config, Expiry, Store};
 
 const LATER: i64 = 4_000_000_000_000;
 
-/// Runs the command, piped, as a person's script would.
+/// Runs the command with pipes.
 fn kvstore(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kvstore")).args(args).env_remove("KVSTORE").output().unwrap()
 }
@@ -25,7 +26,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The objects, one a line.
+/// Parses one JSON object per line.
 fn json(output: &Output) -> Vec<serde_json::Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -33,7 +34,7 @@ fn json(output: &Output) -> Vec<serde_json::Value> {
 struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    /// With a store in it, closed.
+    /// A directory with a closed store in it.
     fn new(rows: usize) -> Scratch {
         let scratch = Scratch(tempfile::tempdir().unwrap());
         let store = Store::open(scratch.path()).unwrap();
@@ -66,7 +67,7 @@ impl Scratch {
         names
     }
 
-    /// Runs SQL in another process, by Python's SQLite.
+    /// Runs SQL in another process, with Python's SQLite.
     #[cfg(unix)]
     fn sql(&self, sql: &str) {
         let program = "import sqlite3, sys\nsqlite3.connect(sys.argv[1], isolation_level=None).executescript(sys.argv[2])";
@@ -74,7 +75,7 @@ impl Scratch {
         assert!(done.success());
     }
 
-    /// Overwrites the page with this row; says which it is.
+    /// Overwrites the page of this row, and returns its number.
     fn damage(&self, key: &str) -> usize {
         let mut bytes = fs::read(self.path()).unwrap();
         let row = format!("{key}vvvv");
@@ -94,7 +95,7 @@ fn run(command: &str, path: &Path, more: &[&str]) -> Output {
 // ---- check ---------------------------------------------------------------------------------------
 
 #[test]
-fn a_sound_store_is_said_to_be_sound() {
+fn sound_store_passes_check() {
     let scratch = Scratch::new(100);
     let before = fs::read(scratch.path()).unwrap();
     let done = run("check", &scratch.path(), &[]);
@@ -110,7 +111,7 @@ fn a_sound_store_is_said_to_be_sound() {
 
 #[test]
 #[cfg(unix)] // Python's sqlite3
-fn each_disagreement_is_named_and_a_repair_mends_them() {
+fn check_names_inconsistencies_and_repair_fixes_them() {
     let scratch = Scratch::new(300);
     scratch.sql("DELETE FROM \"ttl_key:default\" WHERE key < CAST('key 000150' AS BLOB)");
     let done = run("check", &scratch.path(), &["--max", "10"]);
@@ -136,7 +137,7 @@ fn each_disagreement_is_named_and_a_repair_mends_them() {
 
 #[test]
 #[cfg(unix)] // Python's sqlite3
-fn after_a_repair_the_check_passes_wherever_sqlites_own_does() {
+fn check_passes_after_repair_where_sqlites_check_does() {
     for damage in [
         "DELETE FROM \"ttl_expiry:default\"",
         "UPDATE \"ttl_key:default\" SET expire_ms = 7",
@@ -167,7 +168,7 @@ fn after_a_repair_the_check_passes_wherever_sqlites_own_does() {
 
 #[test]
 #[cfg(unix)] // Python's sqlite3
-fn a_repair_names_what_could_not_be_kept() {
+fn repair_names_what_could_not_be_kept() {
     let damage = "DELETE FROM \"blob:default\" WHERE id = 1; DROP TABLE kvstore_family";
     let scratch = Scratch::new(100);
     scratch.sql(damage);
@@ -196,7 +197,7 @@ fn a_repair_names_what_could_not_be_kept() {
 }
 
 #[test]
-fn a_check_that_sqlite_breaks_off_has_a_last_line_and_says_what_to_do() {
+fn check_that_sqlite_aborts_prints_summary_and_advice() {
     let scratch = Scratch::new(3000);
     scratch.damage("key 001500");
     let done = run("check", &scratch.path(), &["--json"]);
@@ -210,7 +211,7 @@ fn a_check_that_sqlite_breaks_off_has_a_last_line_and_says_what_to_do() {
 }
 
 #[test]
-fn a_check_of_what_cannot_be_opened_has_a_last_line_too() {
+fn check_of_unopenable_store_prints_a_summary() {
     let (scratch, other) = (Scratch::new(300), Scratch::new(300));
     let sound = fs::read(scratch.path()).unwrap();
     let other_format = |at: usize, byte: u8| {
@@ -221,7 +222,7 @@ fn a_check_of_what_cannot_be_opened_has_a_last_line_too() {
     let stranger = other_format(68, b'X');
     for (bytes, remedy) in [
         (sound[..8192].to_vec(), Some("recover")),
-        (other_format(47, 9), Some("recover")), // the schema's format, of which SQLite knows four
+        (other_format(47, 9), Some("recover")), // a schema format that SQLite does not know
         (other_format(63, 2), None),            // a newer version
         (stranger, None),
         (b"just some text, and no store at all".repeat(20), None),
@@ -241,7 +242,7 @@ fn a_check_of_what_cannot_be_opened_has_a_last_line_too() {
 
 #[test]
 #[cfg(unix)] // Python's sqlite3
-fn what_sqlite_cannot_read_of_a_schema_is_no_wrong_call() {
+fn unreadable_schema_is_a_store_error() {
     let scratch = Scratch::new(50);
     scratch.sql("PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = CAST(x'435245415445205456ff' AS TEXT) WHERE name = 'data:default'");
     for command in ["check", "repair"] {
@@ -253,7 +254,7 @@ fn what_sqlite_cannot_read_of_a_schema_is_no_wrong_call() {
 
 #[test]
 #[cfg(unix)] // Python's sqlite3
-fn a_recovery_of_a_newer_version_says_that_it_may_have_misread_it() {
+fn recovery_of_a_newer_version_warns_of_misreading() {
     let scratch = Scratch::new(50);
     scratch.sql("PRAGMA user_version = 2");
     let new = scratch.file("new.db");
@@ -264,7 +265,7 @@ fn a_recovery_of_a_newer_version_says_that_it_may_have_misread_it() {
 }
 
 #[test]
-fn looking_makes_no_file_and_wrong_calls_are_refused() {
+fn read_commands_create_no_file_and_wrong_calls_fail() {
     let scratch = Scratch(tempfile::tempdir().unwrap());
     for command in ["check", "repair", "compact", "checkpoint", "sync"] {
         assert_eq!(code(&run(command, &scratch.path(), &[])), 3, "{command}");
@@ -282,7 +283,7 @@ fn looking_makes_no_file_and_wrong_calls_are_refused() {
 // ---- damage --------------------------------------------------------------------------------------
 
 #[test]
-fn a_damaged_file_is_recovered_into_a_new_one_and_what_is_lost_is_listed() {
+fn recover_saves_readable_rows_and_lists_losses() {
     let scratch = Scratch::new(3000);
     let page = scratch.damage("key 001500");
     let done = run("check", &scratch.path(), &[]);
@@ -310,11 +311,11 @@ fn a_damaged_file_is_recovered_into_a_new_one_and_what_is_lost_is_listed() {
     assert_eq!(last["rows"], rows);
     let lost = ["rows_lost", "pages_lost", "other_losses"].map(|name| last[name].as_u64().unwrap());
     assert_eq!(lost.iter().sum::<u64>() as usize, lines.len() - 1);
-    assert_eq!(code(&run("recover", &scratch.path(), &[new.to_str().unwrap()])), 2); // it is there
+    assert_eq!(code(&run("recover", &scratch.path(), &[new.to_str().unwrap()])), 2); // it exists
 }
 
 #[test]
-fn of_a_file_that_cannot_be_opened_the_advice_is_a_recovery() {
+fn unopenable_file_gives_the_advice_to_recover() {
     let scratch = Scratch::new(3000);
     let file = fs::OpenOptions::new().write(true).open(scratch.path()).unwrap();
     file.set_len(20_000).unwrap();
@@ -333,7 +334,7 @@ fn of_a_file_that_cannot_be_opened_the_advice_is_a_recovery() {
 }
 
 #[test]
-fn no_store_is_made_of_an_empty_file_but_by_what_makes_stores() {
+fn only_creating_commands_turn_an_empty_file_into_a_store() {
     let scratch = Scratch(tempfile::tempdir().unwrap());
     fs::write(scratch.path(), "").unwrap();
     for command in ["check", "repair", "compact", "purge", "sync", "checkpoint", "clean", "info", "ls"] {
@@ -350,7 +351,7 @@ fn no_store_is_made_of_an_empty_file_but_by_what_makes_stores() {
 }
 
 #[test]
-fn a_sound_file_is_recovered_whole() {
+fn sound_file_is_recovered_completely() {
     let scratch = Scratch::new(500);
     let new = scratch.file("new.db");
     let done = run("recover", &scratch.path(), &[new.to_str().unwrap()]);
@@ -360,7 +361,7 @@ fn a_sound_file_is_recovered_whole() {
 }
 
 #[test]
-fn what_is_no_store_is_not_recovered() {
+fn recover_refuses_a_file_that_is_not_a_store() {
     let scratch = Scratch(tempfile::tempdir().unwrap());
     fs::write(scratch.path(), "text").unwrap();
     let done = run("recover", &scratch.path(), &[scratch.file("new.db").to_str().unwrap()]);
@@ -371,7 +372,7 @@ fn what_is_no_store_is_not_recovered() {
 // ---- the small ones ------------------------------------------------------------------------------
 
 #[test]
-fn a_backup_has_everything() {
+fn backup_has_everything() {
     let scratch = Scratch::new(200);
     let copy = scratch.file("copy.db");
     let done = run("backup", &scratch.path(), &[copy.to_str().unwrap(), "--json"]);
@@ -384,7 +385,7 @@ fn a_backup_has_everything() {
 
 #[test]
 #[cfg(unix)] // a signal
-fn work_that_is_stopped_leaves_no_file() {
+fn stopped_command_leaves_no_file() {
     use std::time::{Duration, Instant};
 
     let scratch = Scratch::new(60_000);
@@ -396,7 +397,7 @@ fn work_that_is_stopped_leaves_no_file() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // As soon as it has begun to write.
+        // After it has started to write.
         let until = Instant::now() + Duration::from_secs(30);
         while scratch.names().iter().all(|name| !name.contains(".partial")) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -404,7 +405,7 @@ fn work_that_is_stopped_leaves_no_file() {
         let pid = child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
         let done = child.wait_with_output().unwrap();
-        // It may have been done just before.
+        // It may have completed just before the signal.
         if new.exists() {
             fs::remove_file(&new).unwrap();
         } else {
@@ -416,7 +417,7 @@ fn work_that_is_stopped_leaves_no_file() {
 }
 
 #[test]
-fn a_compacted_file_is_shorter() {
+fn compact_shrinks_the_file() {
     let scratch = Scratch::new(20_000);
     let store = Store::open(scratch.path()).unwrap();
     store.clear().unwrap();
@@ -433,9 +434,9 @@ fn a_compacted_file_is_shorter() {
 }
 
 #[test]
-fn the_log_is_written_back() {
+fn checkpoint_copies_the_log() {
     let scratch = Scratch::new(1);
-    // A snapshot that another process keeps would stand in the way.
+    // A snapshot in another process would block the checkpoint.
     let store = Store::open_with(scratch.path(), &Config::new().hold_reads(false)).unwrap();
     store.put("a", vec![1; 100_000]).unwrap();
     assert!(fs::metadata(scratch.file("store.db-wal")).unwrap().len() > 0);
@@ -450,7 +451,7 @@ fn the_log_is_written_back() {
 }
 
 #[test]
-fn a_busy_store_can_be_checked_and_copied_but_not_repaired() {
+fn busy_store_can_be_checked_and_copied_but_not_repaired() {
     let scratch = Scratch::new(100);
     let store = Store::open(scratch.path()).unwrap();
     store.begin_write().unwrap();
@@ -467,8 +468,8 @@ fn a_busy_store_can_be_checked_and_copied_but_not_repaired() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn on_a_terminal_a_compaction_says_what_it_frees_and_asks() {
-    // Python has a terminal at hand.
+fn compact_on_a_terminal_states_what_it_frees_and_asks() {
+    // Python provides the terminal.
     const PROGRAM: &str = "
 import os, pty, sys
 pid, terminal = pty.fork()
@@ -510,7 +511,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode())
 }
 
 #[test]
-fn of_a_limit_stays_what_is_not_said() {
+fn limit_keeps_the_part_that_is_not_given() {
     let scratch = Scratch::new(10);
     let limit = |words: &[&str]| stdout(&run("limit", &scratch.path(), words));
     let refused = run("limit", &scratch.path(), &["--evict", "oldest"]);
@@ -524,7 +525,7 @@ fn of_a_limit_stays_what_is_not_said() {
 }
 
 #[test]
-fn a_limit_that_is_too_low_names_the_word_that_removes_it() {
+fn too_low_limit_names_the_word_that_removes_it() {
     let scratch = Scratch::new(10);
     for size in ["0", "1kB"] {
         let done = run("limit", &scratch.path(), &[size]);
@@ -534,7 +535,7 @@ fn a_limit_that_is_too_low_names_the_word_that_removes_it() {
     }
 }
 
-/// Runs the command with a reader of its output that has gone; its exit code.
+/// Runs the command while the reader of its output has closed the pipe; returns the exit status.
 #[cfg(unix)]
 fn read_by_nobody(args: &[&str]) -> i32 {
     let mut child = Command::new(env!("CARGO_BIN_EXE_kvstore"))
@@ -550,7 +551,7 @@ fn read_by_nobody(args: &[&str]) -> i32 {
 
 #[test]
 #[cfg(unix)] // Python's sqlite3
-fn what_is_found_does_not_depend_on_who_reads_it() {
+fn closed_output_pipe_keeps_the_exit_status() {
     let scratch = Scratch::new(4_000);
     let path = scratch.path();
     let path = path.to_str().unwrap();

@@ -31,7 +31,7 @@ fn run(shell: &str, args: &[&str], place: &Place) -> Option<Output> {
     command.current_dir(place.path("")).output().ok()
 }
 
-/// What bash puts into COMPREPLY for a line.
+/// Returns the COMPREPLY of bash for a line.
 fn bash(place: &Place, line: &str) -> Vec<String> {
     let script = r#"
         eval "$(kvstore completions bash)"
@@ -57,7 +57,7 @@ fn bash_completes_commands_options_families_and_keys() {
     assert_eq!(bash(&place, "kvstore get app.db us"), ["user:1", "user:2"]);
     assert_eq!(bash(&place, "kvstore get app.db user:"), ["1", "2"]);
     assert_eq!(bash(&place, "kvstore get app.db -f 'web site' "), ["page"]);
-    // Without a store, or with a word bash completes by itself: nothing, and no message.
+    // For a missing store and for words that bash completes itself: nothing, and no message.
     for line in
         ["kvstore get missing.db ", "kvstore get ", "kvstore get app.db --timeout ", "kvstore get 'app.db"]
     {

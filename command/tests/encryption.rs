@@ -1,5 +1,5 @@
-//! Encrypted stores: with the feature `encryption` how passwords are given, and what is done with them; without it what
-//! is said instead.
+//! Encrypted stores: with the feature `encryption`, how passwords are given and used; without it,
+//! the error messages.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Place, code, err, fails, kvstore, ok};
 
 const PASSWORD: &str = "correct horse";
 
-/// A file that only its owner can read; its path as a word.
+/// Creates a file that only its owner can read; returns its path as an argument.
 fn secret_file(place: &Place, name: &str, bytes: impl AsRef<[u8]>) -> String {
     fs::write(place.path(name), bytes).unwrap();
     #[cfg(unix)]
@@ -26,7 +26,7 @@ mod without {
     const HOW: &str = "this build of kvstore does not support encryption: build it from its sources with \"make install \
                        ENCRYPTION=1\" or \"cargo install --path command --features encryption\"";
 
-    /// Bytes without any order, as an encrypted store has them.
+    /// Pseudo-random bytes, like an encrypted store.
     fn encrypted(place: &Place) -> String {
         let mut state = 1u64;
         let bytes = std::iter::repeat_with(|| {
@@ -37,7 +37,7 @@ mod without {
     }
 
     #[test]
-    fn an_encrypted_store_is_refused_with_the_build_that_opens_it() {
+    fn encrypted_store_is_refused_and_the_needed_build_named() {
         let place = Place::new();
         let path = encrypted(&place);
         let before = fs::read(&path).unwrap();
@@ -51,7 +51,7 @@ mod without {
     }
 
     #[test]
-    fn passwords_and_what_needs_them_say_which_build_has_them() {
+    fn password_options_name_the_needed_build() {
         let place = Place::new();
         let path = place.word("app.db");
         ok(&["put", &path, "k", "v"]);
@@ -67,7 +67,8 @@ mod without {
         ] {
             fails(args, 3, HOW);
         }
-        // Where nothing is encrypted, all is as without the variable; but what is to be encrypted is not made in the clear.
+        // For plain stores the variable changes nothing; but a store that should be encrypted is
+        // not created in plain text.
         let run = |args: &[&str]| {
             common::command(args)
                 .env("KVSTORE_PASSWORD_FILE", &file)
@@ -94,8 +95,8 @@ mod with {
 
     use super::*;
 
-    /// The password in a file, and an encrypted store with one key; no time is to be lost with derived keys where it is
-    /// not about them.
+    /// A password file, and a store that is encrypted with a raw key: deriving keys from passwords
+    /// would slow down the tests.
     struct Example {
         place: Place,
         path: String,
@@ -113,8 +114,8 @@ mod with {
         !fs::read(place.path(name)).unwrap().starts_with(b"SQLite format 3")
     }
 
-    /// The command with these arguments in a session of its own, without the terminal of who runs the tests; or with one
-    /// that becomes its own.
+    /// The command in a session of its own, without the terminal of the test run; optionally with a
+    /// new one.
     fn apart(args: &[&str], with_terminal: bool) -> Command {
         let inner = command(args);
         let mut command = Command::new("setsid");
@@ -133,7 +134,7 @@ mod with {
         Terminal::start_command(apart(args, true))
     }
 
-    /// Waits for a question, and types the answer once it would not be shown.
+    /// Waits for a question, and types the answer after echo is turned off.
     #[track_caller]
     fn answer(terminal: &mut Terminal, question: &str, answer: &str) {
         terminal.wait_for(question);
@@ -146,7 +147,7 @@ mod with {
     }
 
     #[test]
-    fn a_password_comes_from_a_file_from_standard_input_or_from_the_environment() {
+    fn password_comes_from_file_stdin_or_environment() {
         let Example { place, path, file } = example();
         let get = |options: &[&str]| command(&[&["get", &path, "k"], options].concat());
         let bare = secret_file(&place, "bare", PASSWORD);
@@ -161,13 +162,13 @@ mod with {
         let fed =
             kvstore_fed(&["--password-file", "-", "get", &path, "k"], format!("{PASSWORD}\n").as_bytes());
         assert_eq!((out(&fed), err(&fed)), ("sentinel".to_owned(), String::new()));
-        // One newline is none of it; a second one is.
+        // One final newline is removed, a second one is part of the password.
         let two = secret_file(&place, "two", format!("{PASSWORD}\n\n"));
         fails(&["get", &path, "k", "--password-file", &two], 3, "is not that of this file");
     }
 
     #[test]
-    fn a_key_is_32_bytes_or_64_digits_in_a_file() {
+    fn key_file_has_32_bytes_or_64_hex_digits() {
         let place = Place::new();
         let path = place.word("app.db");
         Store::open_with(&path, &Config::new().raw_key(&[0xa5; 32])).unwrap().put("k", "v").unwrap();
@@ -189,7 +190,7 @@ mod with {
     }
 
     #[test]
-    fn what_is_no_password_is_said_without_the_password() {
+    fn password_errors_do_not_print_the_password() {
         let Example { place, path, file } = example();
         let before = fs::read(&path).unwrap();
         let empty = secret_file(&place, "empty", "\n");
@@ -257,7 +258,7 @@ mod with {
     }
 
     #[test]
-    fn a_file_that_others_can_read_is_named_once() {
+    fn readable_password_file_is_reported_once() {
         let Example { place: _place, path, file } = example();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         let run = kvstore_fed(&["shell", &path, "--password-file", &file], b"get k\nget k\n");
@@ -271,7 +272,7 @@ mod with {
     }
 
     #[test]
-    fn who_lists_processes_sees_no_password() {
+    fn password_is_not_in_the_process_list() {
         let Example { place: _place, path, file } = example();
         let mut cleaner = command(&["clean", &path, "--password-file", &file, "--json"])
             .stdout(Stdio::piped())
@@ -293,9 +294,9 @@ mod with {
     }
 
     #[test]
-    fn a_person_is_asked_and_what_is_typed_is_not_shown() {
+    fn password_question_does_not_echo() {
         let Example { place, path, .. } = example();
-        // Asked for, and because the store needs it.
+        // With --password, and because the store needs it.
         for args in [&["get", &path, "k", "--password"][..], &["get", &path, "k"]] {
             let mut screen = terminal(args);
             answer(&mut screen, "Password of ", &format!("{PASSWORD}\r"));
@@ -307,11 +308,11 @@ mod with {
         let (status, shown) = screen.end();
         assert!(status.code() == Some(3) && shown.contains("is not that of this file"), "{shown}");
         assert!(!shown.contains("horse"), "{shown}");
-        // A plain store needs none.
+        // A plain store needs no password.
         ok(&["put", &place.word("plain.db"), "k", "in the clear"]);
         let (status, shown) = terminal(&["get", &place.word("plain.db"), "k"]).end();
         assert!(status.success() && shown == "in the clear\n", "{shown}");
-        // The value comes from standard input, and the password from the terminal all the same.
+        // The value comes from standard input, the password from the terminal.
         let line = format!("echo -n new | {} put {path} k - --password", env!("CARGO_BIN_EXE_kvstore"));
         let mut shell = Command::new("setsid");
         shell.args(["--ctty", "sh", "-c", &line]);
@@ -344,7 +345,7 @@ mod with {
     }
 
     #[test]
-    fn a_question_can_be_stopped_and_the_terminal_shows_again_what_is_typed() {
+    fn stopped_password_question_restores_echo() {
         let Example { place: _place, path, .. } = example();
         for (typed, text) in [
             ("\u{3}", "stopped; nothing changed"),
@@ -361,7 +362,7 @@ mod with {
     }
 
     #[test]
-    fn without_a_terminal_nobody_is_asked() {
+    fn missing_password_without_a_terminal_is_an_error() {
         let Example { place: _place, path, .. } = example();
         let run = |args: &[&str]| apart(args, false).stdin(Stdio::null()).output().unwrap();
         let asked = run(&["get", &path, "k", "--password"]);
@@ -403,7 +404,7 @@ mod with {
         let sizes = run(&["compact", &path]);
         let sizes: Vec<u64> = sizes.split_whitespace().map(|size| size.parse().unwrap()).collect();
         assert!(sizes[1] < sizes[0] && sizes[1].is_multiple_of(4096), "{sizes:?}");
-        // Into another one, by each way.
+        // Into an encrypted store, with each option.
         run(&["dump", &path, "-o", &place.word("d.jsonl")]);
         run(&["load", &place.word("loaded.db"), &place.word("d.jsonl")]);
         run(&["backup", &path, &place.word("backup.db")]);
@@ -413,7 +414,7 @@ mod with {
         }
         let piped = kvstore_fed(&[&["shell", &path][..], &given].concat(), b"get k\nput k2 v\nget k2\n");
         assert_eq!((code(&piped), out(&piped)), (0, "sentinelv".to_owned()));
-        // A screen: it opens the store twice, and asks once.
+        // `watch` opens the store twice, and asks once.
         let mut screen = terminal(&["watch", &path]);
         answer(&mut screen, "Password of ", &format!("{PASSWORD}\r"));
         screen.wait_for("commits");
@@ -435,7 +436,7 @@ mod with {
         screen.type_in("put k2 second\r");
         screen.type_in("get k2\r");
         screen.wait_for("second\r\n");
-        // The keys are offered without a question.
+        // Keys are completed without a question.
         screen.type_in("get k\t\t");
         screen.wait_for("k   k2");
         screen.type_in("\u{15}quit\r");
@@ -444,7 +445,7 @@ mod with {
     }
 
     #[test]
-    fn the_default_is_for_what_is_encrypted_and_for_what_is_made() {
+    fn default_password_file_applies_to_encrypted_and_new_stores() {
         let Example { place, path, file } = example();
         let plain = place.word("plain.db");
         ok(&["put", &plain, "k", "in the clear"]);
@@ -465,7 +466,7 @@ mod with {
     }
 
     #[test]
-    fn a_copy_has_the_password_of_the_first_store_unless_it_is_given_another_one() {
+    fn copy_uses_the_first_password_unless_another_is_given() {
         let Example { place, path, file } = example();
         let key = secret_file(&place, "key", [7; 32]);
         let copy = |from: &str, to: &str, options: &[&str]| {
@@ -480,7 +481,7 @@ mod with {
         assert_eq!(ok(&["get", &place.word("plain.db"), "k"]), "sentinel");
         copy("plain.db", "again.db", &["--to-password-file", &file]);
         assert!(is_encrypted(&place, "again.db"));
-        // Into one that is there.
+        // Into an existing store.
         Store::open_with(place.path("there.db"), &Config::new().raw_key(&[7; 32])).unwrap();
         fails(
             &["copy", &path, &place.word("there.db"), of[0], of[1]],
@@ -498,7 +499,7 @@ mod with {
             2,
             "is used for the password of TO",
         );
-        // On a terminal, a person is asked before what was encrypted is in the clear.
+        // On a terminal, the command asks before it writes plain text.
         Store::open(place.path("open.db")).unwrap();
         let mut screen = terminal(&["copy", &path, &place.word("open.db"), of[0], of[1]]);
         screen.wait_for("will be in the clear there. Go on? [y/N]");
@@ -508,7 +509,7 @@ mod with {
     }
 
     #[test]
-    fn what_python_reads_is_not_imported_in_the_clear_by_mistake() {
+    fn python_import_is_not_written_in_plain_text() {
         let place = Place::new();
         let file = secret_file(&place, "password", PASSWORD);
         fs::write(place.path("shelf"), "no shelf").unwrap();
@@ -529,7 +530,7 @@ mod with {
     }
 
     #[test]
-    fn what_is_written_anew_keeps_its_journal_mode() {
+    fn rekey_keeps_the_journal_mode() {
         let place = Place::new();
         let [old, new] = ["old", "new"].map(|name| secret_file(&place, name, name));
         for (mode, name) in [(JournalMode::Wal, "wal"), (JournalMode::Delete, "delete")] {
@@ -551,7 +552,7 @@ mod with {
     }
 
     #[test]
-    fn a_damaged_encrypted_store_is_not_sent_to_a_recovery() {
+    fn damaged_encrypted_store_is_not_sent_to_recover() {
         let place = Place::new();
         let path = place.word("app.db");
         let store = Store::open_with(&path, &Config::new().raw_key(&[7; 32])).unwrap();
@@ -572,7 +573,7 @@ mod with {
     }
 
     #[test]
-    fn a_store_is_encrypted_gets_another_password_and_is_decrypted_where_it_is() {
+    fn encrypt_rekey_and_decrypt_work_in_place() {
         let place = Place::new();
         let path = place.word("app.db");
         ok(&["put", &path, "k", "sentinel"]);
@@ -622,7 +623,7 @@ mod with {
     }
 
     #[test]
-    fn a_new_password_is_typed_twice_and_a_person_is_asked_before_a_store_is_decrypted() {
+    fn new_password_is_typed_twice_and_decrypt_asks() {
         let place = Place::new();
         let path = place.word("app.db");
         ok(&["put", &path, "k", "v"]);
@@ -657,7 +658,7 @@ mod with {
     }
 
     #[test]
-    fn a_store_that_somebody_has_open_stays_as_it_is() {
+    fn open_store_is_not_rewritten() {
         let place = Place::new();
         let path = place.word("app.db");
         let store = Store::open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! import: CSV and JSON, and what the Python package reads.
+//! `import`: CSV, JSON, and the formats that the Python package reads.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::fs;
 use common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
 use kvstore::{Expiry, Store};
 
-/// A file with this text, as a word of a command line.
+/// Creates a file with this text; returns its path as an argument.
 fn file(place: &Place, name: &str, text: &str) -> String {
     fs::write(place.path(name), text).unwrap();
     place.word(name)
@@ -17,7 +17,7 @@ fn value(store: &Store, key: &str) -> Option<String> {
     store.get(key).unwrap().map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
-/// About how many seconds a key has left; -1: it lives for ever.
+/// Returns about how many seconds a key has left; -1 without a TTL.
 fn seconds_left(store: &Store, key: &str) -> i64 {
     match store.expiry(key).unwrap().unwrap() {
         Expiry::At(ms) => (ms - kvstore::now_ms() + 59_000) / 1000 / 60 * 60,
@@ -26,7 +26,7 @@ fn seconds_left(store: &Store, key: &str) -> i64 {
 }
 
 #[test]
-fn a_csv_is_imported_by_the_names_of_its_columns() {
+fn csv_is_imported_by_column_names() {
     let place = Place::new();
     let to = place.word("to.db");
     let csv = file(
@@ -55,7 +55,7 @@ fn a_csv_is_imported_by_the_names_of_its_columns() {
 }
 
 #[test]
-fn a_csv_without_a_header_and_other_delimiters_and_forms() {
+fn csv_without_header_with_other_delimiters_and_forms() {
     let place = Place::new();
     let to = place.word("to.db");
     let csv = file(&place, "a.csv", "x;6162;6b\n");
@@ -128,7 +128,7 @@ fn json_is_imported_in_its_three_shapes() {
 }
 
 #[test]
-fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
+fn duplicate_keys_count_once_and_invalid_text_is_named() {
     let place = Place::new();
     let csv = file(&place, "twice.csv", "key,value,left\na,1,60\nb,2,\na,3,\nb,4,7200\n");
     let output = kvstore(&["import", &place.word("to.db"), &csv, "--ttl-column", "left", "--json"]);
@@ -141,7 +141,7 @@ fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
     let store = Store::open(place.path("to.db")).unwrap();
     assert_eq!(["a", "b"].map(|key| seconds_left(&store, key)), [-1, 7200]);
     assert_eq!(value(&store, "a").as_deref(), Some("3"));
-    // Halves of a pair are no text, but nothing is wrong with the line.
+    // An unpaired surrogate is not text, but the line is valid JSON.
     let json = file(
         &place,
         "half.jsonl",
@@ -167,7 +167,7 @@ fn what_comes_twice_counts_once_and_what_is_no_text_is_named() {
 }
 
 #[test]
-fn the_last_day_that_is_written_with_four_digits_is_a_moment() {
+fn last_day_with_a_four_digit_year_is_a_time() {
     let place = Place::new();
     let csv = file(&place, "never.csv", "key,value,until\na,1,9999-12-31T23:59:59Z\n");
     ok(&["import", &place.word("to.db"), &csv, "--expire-column", "until"]);
@@ -177,7 +177,7 @@ fn the_last_day_that_is_written_with_four_digits_is_a_moment() {
 }
 
 #[test]
-fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
+fn failed_import_reports_the_batches_before_the_error() {
     let place = Place::new();
     let to = place.word("to.db");
     let mut lines: String = (0..2500).map(|n| format!("{{\"key\":\"{n}\",\"value\":\"{n}\"}}\n")).collect();
@@ -200,7 +200,7 @@ fn a_long_import_is_in_batches_and_says_what_was_written_before_an_error() {
 
 #[test]
 #[cfg(unix)] // a signal
-fn an_import_that_is_stopped_ends_with_whole_batches_and_goes_on() {
+fn stopped_import_keeps_whole_batches_and_continues() {
     use std::io::Write as _;
     use std::process::Stdio;
 
@@ -214,10 +214,10 @@ fn an_import_that_is_stopped_ends_with_whole_batches_and_goes_on() {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(first).unwrap(); // all but what a pipe holds is read
+    stdin.write_all(first).unwrap(); // all but the contents of the pipe buffer is read
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
         .unwrap();
-    drop(stdin.write_all(rest)); // it may have ended
+    drop(stdin.write_all(rest)); // the command may have ended
     drop(stdin);
     let output = child.wait_with_output().unwrap();
     assert!(err(&output).contains("use --skip-existing to continue"), "{}", err(&output));
@@ -234,7 +234,7 @@ fn an_import_that_is_stopped_ends_with_whole_batches_and_goes_on() {
 }
 
 #[test]
-fn what_scan_prints_is_imported_with_its_ends() {
+fn scan_output_is_imported_with_expiry() {
     let place = Place::new();
     let [from, to] = ["from.db", "to.db"].map(|name| place.word(name));
     ok(&["put", &from, "never", "1"]);
@@ -247,7 +247,7 @@ fn what_scan_prints_is_imported_with_its_ends() {
 }
 
 #[test]
-fn no_store_is_made_for_a_source_of_which_nothing_can_be_read() {
+fn unreadable_source_creates_no_store() {
     let place = Place::new();
     let to = place.word("to.db");
     let csv = file(&place, "a.csv", "key,value\na,1\n");
@@ -270,7 +270,7 @@ fn no_store_is_made_for_a_source_of_which_nothing_can_be_read() {
 
 #[test]
 #[cfg(unix)] // scripts of sh
-fn what_the_python_package_reads_is_given_to_it() {
+fn other_formats_are_passed_to_the_python_package() {
     use common::{command, copy_to_run};
 
     let place = Place::new();
@@ -303,7 +303,7 @@ fn what_the_python_package_reads_is_given_to_it() {
         )
     );
     for (python, word) in [(&with, "none"), (&with, "of dbm"), (&without, "of dbm")] {
-        let said = run(python, &[&place.word(word), "--from", "dbm"]); // Python looks for what there is
+        let said = run(python, &[&place.word(word), "--from", "dbm"]); // Python reports a missing file itself
         assert!(!err(&said).contains("there is no file"), "{}", err(&said));
     }
     let said = run(&with, &["-", "--from", "diskcache"]);
@@ -327,7 +327,7 @@ fn what_the_python_package_reads_is_given_to_it() {
 
 #[test]
 #[cfg(unix)] // scripts of sh
-fn the_python_beside_the_command_is_asked_before_that_of_the_path() {
+fn python_beside_the_command_is_tried_before_the_path() {
     use std::process::Command;
 
     use common::copy_to_run;
@@ -352,14 +352,14 @@ fn the_python_beside_the_command_is_asked_before_that_of_the_path() {
     assert_eq!(run("", "venv/kvstore"), "venv\n");
     assert_eq!(run("", "link"), "venv\n");
     assert_eq!(run(&place.word("path/python3"), "venv/kvstore"), "path\n");
-    // One that does not have the package is in nobody's way.
+    // An interpreter without the package is skipped.
     script("other", 1);
     copy_to_run(env!("CARGO_BIN_EXE_kvstore"), place.path("other/kvstore"));
     assert_eq!(run("", "other/kvstore"), "path\n");
 }
 
 #[test]
-fn a_column_of_ends_that_is_not_used_and_the_first_bad_row_are_named() {
+fn unused_expiry_column_and_first_bad_row_are_named() {
     let place = Place::new();
     let csv = file(&place, "a.csv", "key,value,ttl\na,1,60\n,2,60\n,3,60\nb,4,soon\n");
     let run = |to: &str, words: &[&str]| kvstore(&[&["import", &place.word(to)], words].concat());
@@ -386,7 +386,7 @@ fn a_column_of_ends_that_is_not_used_and_the_first_bad_row_are_named() {
 }
 
 #[test]
-fn a_quote_that_is_not_closed_is_told_and_one_within_a_text_is_none() {
+fn unclosed_quote_is_reported_and_inner_quotes_are_text() {
     let place = Place::new();
     for (n, (name, text, line)) in [
         ("open.tsv", "key\tvalue\na\t\"5 inch\nb\t2\nc\t3\n", 2),
@@ -415,7 +415,7 @@ fn a_quote_that_is_not_closed_is_told_and_one_within_a_text_is_none() {
 }
 
 #[test]
-fn a_column_of_ends_that_a_line_does_not_have_is_told() {
+fn missing_expiry_column_of_a_line_is_reported() {
     let place = Place::new();
     let csv = file(&place, "a.csv", "a,1,60\nb,2,60\n");
     for option in ["--ttl-column", "--expire-column"] {

@@ -1,4 +1,4 @@
-//! What `--json` prints, for every command, against docs/reference/command.schema.json.
+//! The output with `--json` of every command, compared with docs/reference/command.schema.json.
 
 #![cfg(unix)] // a signal, and Python's sqlite3
 
@@ -13,7 +13,8 @@ use std::time::Duration;
 use common::{Place, command, kvstore, out};
 use serde_json::Value;
 
-/// Why a value is not what a part of the schema says; of JSON Schema, the words that it uses.
+/// Returns why a value does not match a part of the schema. Supports the keywords of JSON Schema
+/// that it uses.
 fn fault(value: &Value, schema: &Value) -> Option<String> {
     let kinds = match &schema["type"] {
         Value::Array(kinds) => kinds.clone(),
@@ -59,7 +60,7 @@ fn fault(value: &Value, schema: &Value) -> Option<String> {
     value.as_array().into_iter().flatten().find_map(|item| fault(item, &schema["items"]))
 }
 
-/// Runs the lines, in a directory of their own; gives what each has printed.
+/// Runs the lines in a directory of their own; returns the output of each.
 fn run(place: &Place, lines: &[&str]) -> Vec<(String, Vec<Value>)> {
     let mut printed = Vec::new();
     for line in lines {
@@ -73,14 +74,14 @@ fn run(place: &Place, lines: &[&str]) -> Vec<(String, Vec<Value>)> {
     printed
 }
 
-/// The words of a line; those that name a file, in the place.
+/// Splits a line into words, and prefixes those that name a file with the directory.
 fn words(line: &str, place: &Place) -> Vec<String> {
     let is_file = |word: &str| [".db", ".csv", ".jsonl"].iter().any(|end| word.ends_with(end));
     line.split(' ').map(|word| if is_file(word) { place.word(word) } else { word.to_owned() }).collect()
 }
 
 #[test]
-fn what_every_command_prints_is_as_the_schema_says() {
+fn json_output_matches_the_schema() {
     let schema =
         fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/command.schema.json")).unwrap();
     let schema: Value = serde_json::from_slice(&schema).unwrap();
@@ -177,7 +178,7 @@ fn what_every_command_prints_is_as_the_schema_says() {
             }
         }
     }
-    // Every command was here, but for those whose output is not such: dump has a schema of its own.
+    // All commands were run, except those with other output: dump has its own schema.
     let seen: BTreeSet<&str> = printed.iter().map(|(command, _)| &**command).collect();
     let mut described: BTreeSet<&str> =
         schema["$defs"].as_object().unwrap().keys().map(|name| &**name).collect();
@@ -195,7 +196,7 @@ fn what_every_command_prints_is_as_the_schema_says() {
     assert_eq!(unseen.collect::<BTreeSet<_>>(), others);
 }
 
-/// Takes the indexes of one store away, and a page of another.
+/// Removes the indexes of one store, and overwrites a page of another.
 fn damage(place: &Place) {
     let program = "import sqlite3, sys\n\
          db = sqlite3.connect(sys.argv[1])\n\
@@ -204,14 +205,14 @@ fn damage(place: &Place) {
     let done = Command::new("python3").args(["-c", program, &place.word("damaged.db")]).status().unwrap();
     assert!(done.success());
     let mut bytes = fs::read(place.path("a.db")).unwrap();
-    // The page of rows.
+    // The page with rows.
     let at = bytes.windows(8).position(|window| window == b"sentinel").unwrap();
     let page = at / 4096 * 4096;
     bytes[page..page + 4096].fill(0x55);
     fs::write(place.path("torn.db"), bytes).unwrap();
 }
 
-/// What `clean` prints, that has something to remove and is told to stop.
+/// Returns the output of `clean`, which has keys to remove and is then stopped.
 fn cleaned(place: &Place) -> Vec<Value> {
     run(place, &["put a.db gone 1 --ttl 300ms"]);
     let child = command(&["clean", &place.word("a.db"), "--interval", "50ms", "--json"])

@@ -1,4 +1,4 @@
-//! Single keys: `get put del exists incr cas`, `ttl expire persist touch`.
+//! Commands on single keys: `get put del exists incr cas`, `ttl expire persist touch`.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
 use common::{Terminal, on_terminal};
 use kvstore::{Config, ErrorKind, Expiry, Store};
 
-/// A directory with a store in it, `$s` of its path.
+/// Creates a directory with a store; returns the path of the store as `s`.
 fn store() -> (Place, String) {
     let place = Place::new();
     let path = place.word("store.db");
@@ -17,21 +17,21 @@ fn store() -> (Place, String) {
     (place, path)
 }
 
-/// A run that must answer no: exit code 1, and nothing said but this.
+/// Asserts that a run ends with exit status 1 and prints only this.
 #[track_caller]
 fn says_no(args: &[&str], said: &str) {
     let output = kvstore(args);
     assert_eq!((code(&output), out(&output), err(&output)), (1, said.to_owned(), String::new()), "{args:?}");
 }
 
-/// How long the key has still to live, in seconds.
+/// Returns the time left of a key in seconds.
 fn seconds_left(s: &str, key: &str) -> i64 {
     let ms: i64 = ok(&["ttl", s, key]).trim().parse().unwrap();
     (ms + 999) / 1000
 }
 
 #[test]
-fn a_missing_file_is_made_by_writing_only() {
+fn only_writes_create_a_missing_store() {
     let place = Place::new();
     let s = place.word("no.db");
     for args in [
@@ -54,7 +54,7 @@ fn a_missing_file_is_made_by_writing_only() {
 }
 
 #[test]
-fn the_store_of_the_environment_is_named_by_a_dash() {
+fn dash_stands_for_the_store_of_the_environment() {
     let (_place, s) = store();
     ok(&["put", &s, "a", "b"]);
     let output = common::command(&["get", "-", "a"]).env("KVSTORE", &s).output().unwrap();
@@ -63,12 +63,12 @@ fn the_store_of_the_environment_is_named_by_a_dash() {
 }
 
 #[test]
-fn bytes_go_in_and_out_as_they_are() {
+fn values_are_read_and_printed_unchanged() {
     let (_place, s) = store();
     let all: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     assert_eq!(code(&kvstore_fed(&["put", &s, "all", "-"], &all)), 0);
     assert_eq!(kvstore(&["get", &s, "all"]).stdout, all);
-    // What a person sees can be typed in again.
+    // Printed keys can be typed in again.
     ok(&["put", &s, "k\\xff\\n", "v\\x00\\\\"]);
     assert_eq!(kvstore(&["get", &s, "k\\xff\\n"]).stdout, b"v\0\\");
     assert_eq!(json(&["get", &s, "k\\xff\\n"])[0]["key_base64"], "a/8K");
@@ -84,7 +84,7 @@ fn bytes_go_in_and_out_as_they_are() {
 }
 
 #[test]
-fn a_put_gives_the_life_that_was_asked_for() {
+fn put_sets_the_requested_expiry() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.set_default_ttl(Some(Duration::from_secs(100))).unwrap();
@@ -109,7 +109,7 @@ fn a_put_gives_the_life_that_was_asked_for() {
 }
 
 #[test]
-fn a_condition_that_does_not_hold_is_exit_code_1() {
+fn unmet_condition_is_exit_status_1() {
     let (_place, s) = store();
     says_no(&["put", &s, "a", "1", "--if-present"], "");
     ok(&["put", &s, "a", "1", "--if-absent"]);
@@ -122,7 +122,7 @@ fn a_condition_that_does_not_hold_is_exit_code_1() {
 }
 
 #[test]
-fn a_family_is_made_when_that_is_said() {
+fn create_family_option_creates_the_family() {
     let (_place, s) = store();
     fails(&["put", &s, "a", "1", "-f", "f"], 1, "--create-family creates it");
     fails(&["get", &s, "a", "-f", "f"], 1, "there is no family \"f\"");
@@ -135,7 +135,7 @@ fn a_family_is_made_when_that_is_said() {
 }
 
 #[test]
-fn exists_answers_by_its_exit_code() {
+fn exists_answers_by_its_exit_status() {
     let (_place, s) = store();
     ok(&["put", &s, "a", "1"]);
     assert_eq!(ok(&["exists", &s, "a"]), "");
@@ -146,7 +146,7 @@ fn exists_answers_by_its_exit_code() {
 }
 
 #[test]
-fn numbers_are_added_up() {
+fn incr_adds_numbers() {
     let place = Place::new();
     let s = place.word("new.db");
     assert_eq!(ok(&["incr", &s, "n"]), "1\n");
@@ -165,7 +165,7 @@ fn numbers_are_added_up() {
 }
 
 #[test]
-fn a_value_is_swapped_only_for_the_expected_one() {
+fn cas_replaces_only_the_expected_value() {
     let (_place, s) = store();
     says_no(&["cas", &s, "a", "1", "2"], "");
     ok(&["cas", &s, "a", "--absent", "1", "--ttl", "1h"]);
@@ -181,7 +181,7 @@ fn a_value_is_swapped_only_for_the_expected_one() {
 }
 
 #[test]
-fn keys_are_removed_together() {
+fn del_removes_several_keys() {
     let (_place, s) = store();
     for key in ["a", "b", "c", "d1", "d2", "d3", "e"] {
         ok(&["put", &s, key, "v"]);
@@ -201,14 +201,14 @@ fn keys_are_removed_together() {
     );
     fails(&["del", &s, "a", "--prefix", "b"], 2, "cannot be used with");
     fails(&["del", &s, "--from", "b", "--to", "a"], 2, "--from is after --to");
-    // All are refused when one word is wrong.
+    // None is removed if one argument is invalid.
     ok(&["put", &s, "a", "v"]);
     fails(&["del", &s, "a", "b\\q"], 2, "backslash");
     ok(&["exists", &s, "a"]);
 }
 
 #[test]
-fn a_range_goes_in_steps_with_the_dead_rows_in_it() {
+fn range_with_expired_rows_is_removed_in_steps() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.transaction(|_| {
@@ -227,7 +227,7 @@ fn a_range_goes_in_steps_with_the_dead_rows_in_it() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn on_a_terminal_a_range_is_removed_only_when_that_is_confirmed() {
+fn del_of_a_range_on_a_terminal_asks() {
     let (_place, s) = store();
     for key in ["a1", "a2", "b"] {
         ok(&["put", &s, key, "v"]);
@@ -243,14 +243,14 @@ fn on_a_terminal_a_range_is_removed_only_when_that_is_confirmed() {
     terminal.type_in("y\n");
     let (status, shown) = terminal.end();
     assert!(status.success() && shown.ends_with("2 keys removed\n"), "{shown}");
-    // A key by its name was said already.
+    // A named key needs no confirmation.
     assert_eq!(on_terminal(&["del", &s, "b"]), (0, "1 key removed\n".to_owned()));
     ok(&["put", &s, "a", "v"]);
     assert_eq!(on_terminal(&["del", &s, "--prefix", "a", "--yes"]), (0, "1 key removed\n".to_owned()));
 }
 
 #[test]
-fn the_time_left_is_told() {
+fn ttl_prints_the_time_left() {
     let (_place, s) = store();
     ok(&["put", &s, "never", "v"]);
     ok(&["put", &s, "soon", "v", "--ttl", "90m"]);
@@ -270,7 +270,7 @@ fn the_time_left_is_told() {
 }
 
 #[test]
-fn lives_are_changed() {
+fn expire_and_persist_change_the_ttl() {
     let (_place, s) = store();
     ok(&["put", &s, "a", "v"]);
     says_no(&["expire", &s, "none", "1h"], "");
@@ -294,7 +294,7 @@ fn lives_are_changed() {
 }
 
 #[test]
-fn keys_are_touched_together() {
+fn touch_changes_several_keys() {
     let (_place, s) = store();
     ok(&["put", &s, "a", "v"]);
     ok(&["put", &s, "b", "v", "--ttl", "1m"]);
@@ -311,7 +311,7 @@ fn keys_are_touched_together() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn a_person_is_told_what_an_exit_code_tells_a_program() {
+fn terminal_shows_what_the_exit_status_means() {
     let (_place, s) = store();
     for command in ["get", "ttl"] {
         assert_eq!(on_terminal(&[command, &s, "k"]), (1, "kvstore: key not found\n".to_owned()));
@@ -329,7 +329,7 @@ fn a_person_is_told_what_an_exit_code_tells_a_program() {
 }
 
 #[test]
-fn wrong_command_lines_get_advice_that_fits() {
+fn wrong_command_lines_get_fitting_advice() {
     #[cfg(unix)]
     let no_text = <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(b"k\xff".to_vec());
     #[cfg(windows)]
@@ -340,7 +340,7 @@ fn wrong_command_lines_get_advice_that_fits() {
     assert!(err(&output).contains("write a byte that is not UTF-8 as \\xff"), "{}", err(&output));
     let output = kvstore(&["get", &s, "k", "--foo"]);
     assert!(code(&output) == 2 && !err(&output).contains("tip:"), "{}", err(&output));
-    // One that is nearly right is still suggested.
+    // A misspelled option is still suggested.
     fails(&["ls", &s, "--prefi", "k"], 2, "'--prefix'");
     fails(&["del", &s, "-x"], 2, "after '--'");
     fails(&["ls", &s, "--prefix", "-x"], 2, "--prefix=-x");
@@ -348,7 +348,7 @@ fn wrong_command_lines_get_advice_that_fits() {
         fails(words, 2, "numbers and durations cannot be negative here");
     }
     assert_eq!(ok(&["ls", &s, "--prefix=-x"]), "");
-    // The fields of JSON are text, or base64 where there is none.
+    // JSON has its own fields for bytes that are not text.
     fails(&["ls", &s, "--json", "--hex"], 2, "cannot be used with");
     fails(&["ls", &s, "--json", "--base64"], 2, "cannot be used with");
 }
@@ -379,7 +379,7 @@ fn a_range_is_touched_in_steps() {
 }
 
 #[test]
-fn a_touched_range_is_asked_about_and_an_empty_one_is_no_range() {
+fn touch_of_a_range_asks_and_an_empty_bound_is_refused() {
     let (_place, s) = store();
     for key in ["a1", "a2", "b"] {
         ok(&["put", &s, key, "v"]);
@@ -393,7 +393,7 @@ fn a_touched_range_is_asked_about_and_an_empty_one_is_no_range() {
         assert_eq!(terminal.end().0.code(), Some(1));
     }
     assert_eq!(ok(&["ls", &s, "--no-ttl"]).lines().count(), 3);
-    // As a variable that is not set makes it.
+    // As written by an unset shell variable.
     for word in ["--prefix", "--from", "--to"] {
         fails(&["del", &s, word, ""], 2, &format!("{word} is empty"));
         fails(&["touch", &s, word, "", "--ttl", "1s"], 2, "use --all");
@@ -408,7 +408,7 @@ fn a_touched_range_is_asked_about_and_an_empty_one_is_no_range() {
 }
 
 #[test]
-fn a_busy_store_is_exit_code_3_and_looking_goes_on() {
+fn busy_store_is_exit_status_3_and_reads_work() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.put("a", "1").unwrap();
@@ -427,7 +427,7 @@ fn a_busy_store_is_exit_code_3_and_looking_goes_on() {
 }
 
 #[test]
-fn looking_writes_nothing_also_where_nothing_can_be_written() {
+fn reads_write_nothing_even_without_permission() {
     let (place, s) = store();
     ok(&["put", &s, "dead", "v", "--at", "-1h"]);
     ok(&["put", &s, "a", "v"]);
@@ -440,7 +440,7 @@ fn looking_writes_nothing_also_where_nothing_can_be_written() {
     permissions.set_readonly(true);
     std::fs::set_permissions(&s, permissions).unwrap();
     assert_eq!(ok(&["get", &s, "a"]), "v");
-    // (Root may write all the same.)
+    // (Root may write anyway.)
     let output = kvstore(&["put", &s, "a", "w"]);
     assert!(
         code(&output) == 0 || code(&output) == 3 && err(&output).contains("may not be written"),
@@ -449,7 +449,7 @@ fn looking_writes_nothing_also_where_nothing_can_be_written() {
 }
 
 #[test]
-fn what_is_no_store_is_left_alone() {
+fn other_files_are_left_unchanged() {
     let place = Place::new();
     let s = place.word("text");
     std::fs::write(&s, "hello").unwrap();
@@ -463,7 +463,7 @@ fn what_is_no_store_is_left_alone() {
 
 #[test]
 #[cfg(unix)] // a FIFO
-fn what_is_no_file_is_refused_and_not_waited_for() {
+fn devices_and_pipes_are_refused_without_waiting() {
     let place = Place::new();
     let pipe = place.word("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -489,7 +489,7 @@ fn a_device_is_refused() {
 }
 
 #[test]
-fn a_removal_that_is_killed_in_the_middle_leaves_whole_steps() {
+fn killed_removal_leaves_whole_steps() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.transaction(|_| (0..60_000).try_for_each(|n| db.put(format!("k{n:05}"), [7; 400]))).unwrap();
@@ -507,7 +507,7 @@ fn a_removal_that_is_killed_in_the_middle_leaves_whole_steps() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn ctrl_c_stops_a_removal_between_two_steps_and_says_so() {
+fn ctrl_c_stops_a_removal_between_steps() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.transaction(|_| (0..200_000).try_for_each(|n| db.put(format!("k{n:06}"), [7; 300]))).unwrap();
@@ -525,7 +525,7 @@ fn ctrl_c_stops_a_removal_between_two_steps_and_says_so() {
 }
 
 #[test]
-fn a_ttl_of_nothing_is_refused_and_nothing_is_changed() {
+fn zero_ttl_is_refused_and_changes_nothing() {
     let place = Place::new();
     let path = place.word("a.db");
     ok(&["put", &path, "k", "v"]);

@@ -27,7 +27,7 @@ const LEAVE: &str = "\x1b[?1049l";
 
 #[test]
 #[cfg(unix)] // a terminal
-fn watch_shows_the_store_and_leaves_the_screen_as_it_was() {
+fn watch_shows_the_store_and_restores_the_screen() {
     let place = Place::new();
     let path = example(&place);
     for end in ["q", "\x1b", "\x03"] {
@@ -44,7 +44,7 @@ fn watch_shows_the_store_and_leaves_the_screen_as_it_was() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn watch_ends_well_at_a_signal_and_with_the_error_when_its_file_is_gone() {
+fn watch_ends_at_a_signal_and_when_its_file_is_moved() {
     let place = Place::new();
     let path = example(&place);
     let mut terminal = Terminal::start(&["watch", &path, "--interval", "50ms"]);
@@ -62,7 +62,7 @@ fn watch_ends_well_at_a_signal_and_with_the_error_when_its_file_is_gone() {
 }
 
 #[test]
-fn watch_refuses_what_is_no_terminal_and_names_another_way() {
+fn watch_without_a_terminal_names_another_command() {
     let place = Place::new();
     let path = example(&place);
     fails(&["watch", &path], 2, "--json\" prints similar data once");
@@ -116,11 +116,11 @@ fn the_first_line_that_fails_is_the_last() {
 }
 
 #[test]
-fn the_shell_hands_its_own_options_to_its_lines_and_makes_no_file() {
+fn shell_passes_its_options_to_lines_and_creates_no_file() {
     let place = Place::new();
     let path = example(&place);
     let run = kvstore_fed(&["shell", &path, "--hex"], b"get 757365723a31\nget user:1 --json\n");
-    assert_eq!(code(&run), 2); // no hex
+    assert_eq!(code(&run), 2); // not hex
     assert!(out(&run).starts_with("416461\n"), "{}", out(&run));
     let run = kvstore_fed(&["shell", &path, "--json"], b"exists user:1\n");
     assert_eq!(out(&run), "{\"key\":\"user:1\",\"exists\":true}\n");
@@ -134,7 +134,7 @@ fn the_shell_hands_its_own_options_to_its_lines_and_makes_no_file() {
 }
 
 #[test]
-fn a_line_ends_as_lines_of_the_system_do() {
+fn lines_may_end_like_those_of_the_system() {
     let place = Place::new();
     let path = example(&place);
     let run = kvstore_fed(&["shell", &path], b"put k 1\r\nget k --json\r\n");
@@ -148,7 +148,7 @@ fn a_line_ends_as_lines_of_the_system_do() {
 // ---- shell: on a terminal ------------------------------------------------------------------------
 
 #[cfg(unix)]
-/// What a terminal is told then: paste as usual, a new line, and paste in brackets.
+/// The escape sequences after a line: bracketed paste off, a new line, bracketed paste on.
 const NEXT_PROMPT_AFTER_HALF_A_LINE: &str = "half a line\x1b[?2004l\r\n\x1b[?2004h";
 
 #[cfg(unix)]
@@ -160,7 +160,7 @@ fn shell(place: &Place, args: &[&str]) -> Terminal {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn errors_do_not_end_the_shell_and_exit_codes_are_shown() {
+fn errors_do_not_end_the_shell_and_show_their_status() {
     let place = Place::new();
     let path = example(&place);
     let mut terminal = shell(&place, &[&path]);
@@ -205,7 +205,7 @@ fn tab_completes_commands_options_families_and_keys() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn the_history_is_kept_for_its_owner_alone() {
+fn history_is_readable_by_its_owner_only() {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -223,7 +223,7 @@ fn the_history_is_kept_for_its_owner_alone() {
     assert!(kept.contains("exists user:1") && !kept.contains("user:2"), "{kept}");
     assert_eq!(fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(place.path("state/kvstore")).unwrap().permissions().mode() & 0o777, 0o700);
-    // It is there in the next shell, also if somebody has opened it to all.
+    // The history is in the next shell, and its permissions are restored.
     fs::set_permissions(&history, fs::Permissions::from_mode(0o644)).unwrap();
     let mut terminal = shell(&place, &[&path]);
     terminal.wait_for("app.db> ");
@@ -231,14 +231,14 @@ fn the_history_is_kept_for_its_owner_alone() {
     terminal.wait_for("exists user:1");
     terminal.type_in("\r");
     terminal.wait_for("yes");
-    terminal.type_in("quit\r"); // what is typed between two prompts is kept, but not control characters
+    terminal.type_in("quit\r"); // input between two prompts is kept, except control characters
     assert_eq!(terminal.end().0.code(), Some(0));
     assert_eq!(fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
 #[cfg(unix)] // a terminal
-fn ctrl_c_ends_a_line_that_prints_and_not_the_shell() {
+fn ctrl_c_stops_a_printing_line_and_not_the_shell() {
     let place = Place::new();
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();

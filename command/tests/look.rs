@@ -1,4 +1,4 @@
-//! What only looks: `ls scan count families info`.
+//! Commands that only read: `ls scan count families info`.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{Place, code, fails, json, kvstore, ok, out};
 use common::{Terminal, copy_to_run, err, on_terminal};
 use kvstore::{Config, Expiry, JournalMode, Store};
 
-/// A store with some keys in it, dead ones, too.
+/// Creates a store with live and expired keys.
 fn store() -> (Place, String) {
     let place = Place::new();
     let path = place.word("store.db");
@@ -28,7 +28,7 @@ fn store() -> (Place, String) {
 }
 
 #[test]
-fn keys_are_listed_in_order_and_ranges_of_them() {
+fn ls_lists_keys_and_ranges_in_order() {
     let (_place, s) = store();
     assert_eq!(ok(&["ls", &s]), "a1\na2\nb\nc\\xff\nsoon\nä\n");
     for (range, keys) in [
@@ -53,7 +53,7 @@ fn keys_are_listed_in_order_and_ranges_of_them() {
 }
 
 #[test]
-fn values_are_shown_on_one_line_each() {
+fn scan_prints_each_value_on_one_line() {
     let (_place, s) = store();
     assert_eq!(ok(&["scan", &s, "--to", "soon"]), "a1\tone\na2\ttwo\nb\ttab\\there\nc\\xff\t\\x00\\xfe\n");
     assert_eq!(ok(&["scan", &s, "--base64", "--prefix", "Yw=="]), "Y/8=\tAP4=\n");
@@ -61,12 +61,12 @@ fn values_are_shown_on_one_line_each() {
     assert_eq!(rows[2], serde_json::json!({"key": "b", "value": "tab\there", "expire_ms": null}));
     assert_eq!(rows[3]["value_base64"], "AP4=");
     assert!(rows[4]["expire_ms"].as_i64().unwrap() > 1_700_000_000_000);
-    // Nobody is shown the value of a key that has expired.
+    // The values of expired keys are never printed.
     assert_eq!(ok(&["scan", &s, "--expired"]), "dead2\ndead1\n");
 }
 
 #[test]
-fn a_long_list_has_sizes_and_times() {
+fn long_listing_has_sizes_and_times() {
     let (_place, s) = store();
     let lines = ok(&["ls", &s, "-l"]);
     let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split('\t').collect()).collect();
@@ -96,7 +96,7 @@ fn a_long_list_has_sizes_and_times() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn on_a_terminal_long_values_are_cut_and_nothing_can_move_its_cursor() {
+fn long_values_are_truncated_and_escapes_are_inert() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.put("long", "ä".repeat(5000)).unwrap();
@@ -108,7 +108,7 @@ fn on_a_terminal_long_values_are_cut_and_nothing_can_move_its_cursor() {
 }
 
 #[test]
-fn many_rows_are_all_listed_and_whoever_reads_may_stop() {
+fn all_rows_are_listed_and_the_reader_may_stop() {
     let place = Place::new();
     let s = place.word("store.db");
     let db = Store::open(&s).unwrap();
@@ -143,7 +143,7 @@ fn keys_are_counted() {
 }
 
 #[test]
-fn keys_of_all_families_are_counted_and_an_empty_default_one_is_no_dead_end() {
+fn count_covers_all_families_and_ls_hints_at_others() {
     let place = Place::new();
     let s = place.word("store.db");
     let db = Store::open(&s).unwrap();
@@ -184,7 +184,7 @@ fn keys_of_all_families_are_counted_and_an_empty_default_one_is_no_dead_end() {
 }
 
 #[test]
-fn families_are_made_set_listed_and_dropped() {
+fn families_are_created_set_listed_and_dropped() {
     let place = Place::new();
     let s = place.word("new.db");
     fails(&["families", &s], 3, "there is no file");
@@ -242,7 +242,7 @@ fn families_are_made_set_listed_and_dropped() {
     assert_eq!(ok(&["families", &s]).lines().count(), 1);
 }
 
-/// The value of a line of `info`.
+/// Returns the value of a line of `info`.
 fn line<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'))
 }
@@ -280,7 +280,7 @@ fn info_is_one_screen() {
     let told = &json(&["info", &s])[0];
     assert_eq!(told["families"][0]["next_expiry_ms"], 2000);
     assert!(told["wal_pending_bytes"].as_u64() > Some(1_000_000) && told["eviction"].is_null(), "{told}");
-    // What they take is not known, so it is not said.
+    // Unknown sizes are left out.
     assert!(told.get("purge_frees_bytes").is_none());
     let sizes = ["rows_bytes", "large_values_bytes", "indexes_bytes", "other_bytes", "free_bytes"];
     let sum: u64 = sizes.iter().map(|name| told[*name].as_u64().unwrap()).sum();
@@ -291,7 +291,7 @@ fn info_is_one_screen() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn of_many_families_info_shows_the_largest() {
+fn info_shows_the_largest_of_many_families() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     for n in 0..30 {
@@ -305,7 +305,7 @@ fn of_many_families_info_shows_the_largest() {
 
 #[test]
 fn the_help_of_each_command_fits_and_is_plain() {
-    // (What a program of sh has of them is right.)
+    // (Backslashes in the shell programs of examples are intended.)
     for command in ["watch", "shell", "purge", "check", "recover", "backup", "load", "import", "expiring"] {
         assert!(!ok(&[command, "--help"]).contains("\\\""), "{command}");
     }
@@ -347,7 +347,7 @@ fn info_gives_hints() {
 }
 
 #[test]
-fn looking_works_while_others_write_and_changes_nothing() {
+fn reads_work_during_writes_and_change_nothing() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let place = Place::new();
         let s = place.word("store.db");
@@ -380,7 +380,7 @@ fn looking_works_while_others_write_and_changes_nothing() {
 
 #[test]
 #[cfg(unix)] // modes of files
-fn a_store_of_somebody_elses_can_be_looked_at() {
+fn store_of_another_user_can_be_read() {
     use std::fs::Permissions;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::os::unix::process::CommandExt as _;
@@ -390,7 +390,7 @@ fn a_store_of_somebody_elses_can_be_looked_at() {
         |path: &std::path::Path| std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     open(place.path("store.db").parent().unwrap());
     open(&place.path("store.db"));
-    // As nobody, if the one who runs this may choose.
+    // As an unprivileged user, if possible.
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     let copy = place.path("kvstore");
     copy_to_run(env!("CARGO_BIN_EXE_kvstore"), &copy);
@@ -407,7 +407,7 @@ fn a_store_of_somebody_elses_can_be_looked_at() {
 }
 
 #[test]
-fn nothing_is_made_by_looking() {
+fn reads_create_nothing() {
     let place = Place::new();
     let s = place.word("no.db");
     for command in ["ls", "scan", "count", "families", "info"] {

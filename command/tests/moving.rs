@@ -1,4 +1,4 @@
-//! dump, load and copy: what goes from one store to another is all there, or it is said what is missing.
+//! `dump`, `load` and `copy`: everything arrives, or the command reports what is missing.
 
 mod common;
 
@@ -16,7 +16,7 @@ const V1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump-v1.jsonl"
 const ODD: &str = "O'dd \"näme\"\n\t\u{1f}";
 const LATER: i64 = 9_000_000_000_000;
 
-/// Value, end of life, write time (-1: not tracked).
+/// Value, expiry time, write time (-1: not tracked).
 type Row = (Vec<u8>, Option<i64>, i64);
 type Settings = (Option<Duration>, bool);
 
@@ -41,7 +41,7 @@ fn contents(path: impl AsRef<Path>) -> BTreeMap<String, (Settings, BTreeMap<Vec<
         .collect()
 }
 
-/// Everything a store can have.
+/// Fills a store with every kind of data.
 fn fill(path: impl AsRef<Path>) {
     let store = Store::open(path).unwrap();
     let (aged, odd) = (store.create_family("aged").unwrap(), store.create_family(ODD).unwrap());
@@ -69,7 +69,7 @@ fn set_limit(path: impl AsRef<Path>, limit: SizeLimit) {
     Store::open(path).unwrap().set_size_limit(Some(limit)).unwrap();
 }
 
-/// A store with `n` keys in key order, and its dump.
+/// Creates a store with `n` keys in key order; returns its dump.
 fn numbered(place: &Place, n: usize) -> Vec<u8> {
     let store = Store::open(place.path("numbered.db")).unwrap();
     store
@@ -82,7 +82,7 @@ fn numbered(place: &Place, n: usize) -> Vec<u8> {
 // ---- there and back ------------------------------------------------------------------------------
 
 #[test]
-fn a_dump_that_is_loaded_is_the_same_store() {
+fn loaded_dump_equals_the_store() {
     let place = Place::new();
     let from = place.word("from.db");
     fill(&from);
@@ -110,7 +110,7 @@ fn a_dump_that_is_loaded_is_the_same_store() {
 }
 
 #[test]
-fn a_dump_of_version_1_is_loaded_by_every_later_version() {
+fn dump_of_version_1_loads() {
     let place = Place::new();
     let to = place.word("to.db");
     let done = json(&["load", &to, V1]);
@@ -152,7 +152,7 @@ fn a_dump_of_version_1_is_loaded_by_every_later_version() {
     );
 }
 
-/// Whether the fields of a line are those of one alternative of docs/reference/dump.schema.json.
+/// Returns `true` if the fields of a line match one alternative of docs/reference/dump.schema.json.
 #[test]
 fn every_line_is_one_of_the_schema() {
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/dump.schema.json");
@@ -190,7 +190,7 @@ fn every_line_is_one_of_the_schema() {
 }
 
 #[test]
-fn a_dump_may_be_of_some_families_and_of_a_prefix() {
+fn dump_of_some_families_and_of_a_prefix() {
     let place = Place::new();
     let from = place.word("from.db");
     fill(&from);
@@ -205,7 +205,7 @@ fn a_dump_may_be_of_some_families_and_of_a_prefix() {
 }
 
 #[test]
-fn looking_makes_no_file_and_a_busy_store_can_be_dumped() {
+fn dump_creates_no_store_and_works_on_a_busy_one() {
     let place = Place::new();
     fails(&["dump", &place.word("missing.db")], 3, "there is no file");
     assert!(place.files().is_empty());
@@ -226,13 +226,13 @@ fn looking_makes_no_file_and_a_busy_store_can_be_dumped() {
 }
 
 #[test]
-fn an_output_file_is_whole_or_as_it_was() {
+fn output_file_is_complete_or_unchanged() {
     let place = Place::new();
     let from = place.word("from.db");
     fill(&from);
     let before = ok(&["dump", &from, "-f", "default", "--prefix", "none"]);
     fs::write(place.path("dump"), &before).unwrap();
-    // (On Windows a symbolic link takes a right of its own.)
+    // (On Windows a symbolic link needs a privilege.)
     let link = if cfg!(unix) { "link" } else { "dump" };
     #[cfg(unix)]
     std::os::unix::fs::symlink(place.path("dump"), place.path(link)).unwrap();
@@ -258,7 +258,7 @@ fn an_output_file_is_whole_or_as_it_was() {
 }
 
 #[test]
-fn a_dump_may_go_to_standard_output_and_a_backup_not() {
+fn dump_writes_to_standard_output_and_backup_does_not() {
     let place = Place::new();
     let path = place.word("app.db");
     ok(&["put", &path, "k", "v"]);
@@ -274,7 +274,7 @@ fn a_dump_may_go_to_standard_output_and_a_backup_not() {
 }
 
 #[test]
-fn a_dump_replaces_a_dump_or_an_empty_file_and_no_other() {
+fn dump_replaces_only_a_dump_or_an_empty_file() {
     let place = Place::new();
     let (from, other) = (place.word("from.db"), place.word("other.db"));
     fill(&from);
@@ -294,7 +294,7 @@ fn a_dump_replaces_a_dump_or_an_empty_file_and_no_other() {
 }
 
 #[test]
-fn a_reader_that_has_enough_ends_a_dump_quietly() {
+fn closed_pipe_ends_a_dump_without_error() {
     let place = Place::new();
     fill(place.path("from.db"));
     let mut child = command(&["dump", &place.word("from.db")])
@@ -303,7 +303,7 @@ fn a_reader_that_has_enough_ends_a_dump_quietly() {
         .spawn()
         .unwrap();
     let mut first = [0; 10];
-    child.stdout.take().unwrap().read_exact(&mut first).unwrap(); // and closes it
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap(); // then closes the pipe
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), err(&output)), (0, String::new()));
 }
@@ -311,7 +311,7 @@ fn a_reader_that_has_enough_ends_a_dump_quietly() {
 // ---- what is not loaded --------------------------------------------------------------------------
 
 #[test]
-fn nothing_of_a_dump_that_is_cut_off_anywhere_is_loaded() {
+fn truncated_dump_loads_nothing() {
     let place = Place::new();
     let dump = fs::read(V1).unwrap();
     let to = place.word("to.db");
@@ -328,12 +328,12 @@ fn nothing_of_a_dump_that_is_cut_off_anywhere_is_loaded() {
         );
     }
     assert_eq!(contents(&to), BTreeMap::from([("default".to_owned(), ((None, false), BTreeMap::new()))]));
-    // But the newline of the last line may be missing.
+    // The newline of the last line may be missing.
     assert_eq!(code(&kvstore_fed(&["load", &to], &dump[..dump.len() - 1])), 0);
 }
 
 #[test]
-fn a_line_that_is_wrong_is_named_and_nothing_is_loaded() {
+fn invalid_line_is_named_and_nothing_is_loaded() {
     let place = Place::new();
     let to = place.word("to.db");
     let head = "{\"kvstore_dump\":1}\n{\"family\":\"default\"}\n{\"key\":\"a\",\"value\":\"1\"}\n";
@@ -391,7 +391,7 @@ fn a_line_that_is_wrong_is_named_and_nothing_is_loaded() {
 // ---- into a store with keys ----------------------------------------------------------------------
 
 #[test]
-fn keys_that_are_there_are_kept_or_replaced_as_it_was_said() {
+fn existing_keys_are_kept_or_replaced_as_asked() {
     let place = Place::new();
     let to = place.word("to.db");
     let store = Store::open(&to).unwrap();
@@ -418,7 +418,7 @@ fn keys_that_are_there_are_kept_or_replaced_as_it_was_said() {
 }
 
 #[test]
-fn a_family_of_which_a_dump_has_no_key_is_made_or_stays_as_it_is() {
+fn family_without_keys_in_the_dump_is_created_or_unchanged() {
     let place = Place::new();
     let dump = place.word("dump.jsonl");
     let head = r#"{"kvstore_dump":1}
@@ -433,7 +433,7 @@ fn a_family_of_which_a_dump_has_no_key_is_made_or_stays_as_it_is() {
     let fresh = place.word("fresh.db");
     ok(&["load", &fresh, &dump]);
     assert_eq!(ttl(&Store::open(&fresh).unwrap().family("default").unwrap()), Some(5));
-    // What the store has is not changed, whether it has keys or none.
+    // Existing settings stay, with or without keys.
     let to = place.word("to.db");
     let store = Store::open(&to).unwrap();
     store.put("k", "mine").unwrap();
@@ -445,12 +445,12 @@ fn a_family_of_which_a_dump_has_no_key_is_made_or_stays_as_it_is() {
     let [default, new, there] = ["default", "new", "there"].map(|name| store.family(name).unwrap());
     assert_eq!([ttl(&default), ttl(&new), ttl(&there)], [None, Some(6), Some(60)]);
     assert!(new.tracks_writes().unwrap() && default.get("k").unwrap().unwrap() == b"mine");
-    // Also one that was set up, and has no keys in any family.
+    // Also a configured store without keys in any family.
     let set_up = place.word("set up.db");
     ok(&["families", &set_up, "create", "there", "--ttl", "1m"]);
     ok(&["load", &set_up, &dump]);
     assert_eq!(ttl(&Store::open(&set_up).unwrap().family("there").unwrap()), Some(60));
-    // A load that is refused changes nothing.
+    // A refused load changes nothing.
     let before = contents(&to);
     fails(&["load", &to, &dump], 3, "the family \"rows\" has keys already");
     let more = r#"{"family":"default","default_ttl_ms":5000}
@@ -462,7 +462,7 @@ fn a_family_of_which_a_dump_has_no_key_is_made_or_stays_as_it_is() {
 }
 
 #[test]
-fn a_limit_that_no_store_can_have_is_a_wrong_line_and_the_store_that_was_made_is_named() {
+fn impossible_limit_is_an_error_and_the_new_store_is_named() {
     let (place, from) = (Place::new(), Place::new());
     fill(from.path("from.db"));
     let dump = ok(&["dump", &from.word("from.db")]);
@@ -478,7 +478,7 @@ fn a_limit_that_no_store_can_have_is_a_wrong_line_and_the_store_that_was_made_is
 }
 
 #[test]
-fn a_limit_that_would_remove_what_was_loaded_is_refused_and_one_of_the_store_itself_kept() {
+fn limit_below_the_loaded_size_is_refused() {
     let (place, from) = (Place::new(), Place::new());
     let store = Store::open(from.path("from.db")).unwrap();
     let limit = SizeLimit::new(400_000, Eviction::Soonest);
@@ -503,7 +503,7 @@ fn a_limit_that_would_remove_what_was_loaded_is_refused_and_one_of_the_store_its
 }
 
 #[test]
-fn one_family_may_be_loaded_under_another_name() {
+fn one_family_loads_under_another_name() {
     let place = Place::new();
     let (from, to) = (place.word("from.db"), place.word("to.db"));
     fill(&from);
@@ -516,7 +516,7 @@ fn one_family_may_be_loaded_under_another_name() {
 }
 
 #[test]
-fn a_limit_of_the_store_itself_stays_and_what_had_to_go_is_counted() {
+fn limit_of_the_target_stays_and_evictions_are_counted() {
     let place = Place::new();
     let to = place.word("to.db");
     let dump = numbered(&place, 20_000);
@@ -538,7 +538,7 @@ fn a_limit_of_the_store_itself_stays_and_what_had_to_go_is_counted() {
 // ---- batches -------------------------------------------------------------------------------------
 
 #[test]
-fn a_load_in_batches_goes_on_after_the_last_one() {
+fn interrupted_load_continues_after_the_last_batch() {
     let place = Place::new();
     let from = place.word("from.db");
     fill(&from);
@@ -576,7 +576,7 @@ fn a_load_in_batches_goes_on_after_the_last_one() {
 }
 
 #[test]
-fn a_load_that_goes_on_does_so_as_it_was_begun() {
+fn resumed_load_must_have_the_same_options() {
     let place = Place::new();
     let (from, to) = (place.word("from.db"), place.word("to.db"));
     let (source, target) = (Store::open(&from).unwrap(), Store::open(&to).unwrap());
@@ -608,7 +608,7 @@ fn a_load_that_goes_on_does_so_as_it_was_begun() {
     assert_eq!(target.family("with it").unwrap().count().unwrap(), 300);
 }
 
-/// Kills a load when so many bytes of the dump have gone into it.
+/// Kills a load after this part of the dump has been written to its input.
 fn killed(to: &str, options: &[&str], dump: &[u8]) {
     let mut child = command(&[&["load", to], options].concat())
         .stdin(Stdio::piped())
@@ -617,13 +617,13 @@ fn killed(to: &str, options: &[&str], dump: &[u8]) {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(dump).unwrap(); // more than fits into the pipe, so most of it was read
+    stdin.write_all(dump).unwrap(); // longer than the pipe buffer, so most of it was read
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
-fn a_load_that_is_killed_leaves_nothing_or_whole_batches() {
+fn killed_load_leaves_nothing_or_whole_batches() {
     let place = Place::new();
     let dump = numbered(&place, 30_000);
     for (at, part) in [300_000, 700_000, 1_000_000].into_iter().enumerate() {
@@ -646,7 +646,7 @@ fn a_load_that_is_killed_leaves_nothing_or_whole_batches() {
 
 #[test]
 #[cfg(unix)] // a signal
-fn a_load_that_is_stopped_says_what_is_left_of_it() {
+fn stopped_load_reports_what_was_loaded() {
     let place = Place::new();
     let dump = numbered(&place, 30_000);
     for (name, options, said) in [
@@ -664,7 +664,7 @@ fn a_load_that_is_stopped_says_what_is_left_of_it() {
         stdin.write_all(&dump[..700_000]).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
             .unwrap();
-        drop(stdin.write_all(&dump[700_000..])); // it may have ended
+        drop(stdin.write_all(&dump[700_000..])); // the command may have ended
         drop(stdin);
         let output = child.wait_with_output().unwrap();
         assert!(err(&output).contains("stopped\n  ") && err(&output).contains(said), "{}", err(&output));
@@ -683,7 +683,7 @@ fn a_load_that_is_stopped_says_what_is_left_of_it() {
 // ---- copy ----------------------------------------------------------------------------------------
 
 #[test]
-fn a_copy_is_the_same_store() {
+fn copy_equals_the_store() {
     let place = Place::new();
     let (from, to) = (place.word("from.db"), place.word("to.db"));
     fill(&from);
@@ -704,7 +704,7 @@ fn a_copy_is_the_same_store() {
 
 #[test]
 #[cfg(unix)] // mounts
-fn on_a_full_disk_each_command_says_so_and_loses_nothing() {
+fn full_disk_is_reported_and_loses_nothing() {
     let place = Place::new();
     let (store, dump) = (Store::open(place.path("large.db")).unwrap(), place.path("large.jsonl"));
     for n in 0..4000 {
@@ -713,7 +713,7 @@ fn on_a_full_disk_each_command_says_so_and_loses_nothing() {
     store.close().unwrap();
     fs::write(&dump, out(&kvstore(&["dump", &place.word("large.db")]))).unwrap();
     fs::create_dir(place.path("small")).unwrap();
-    // A file system of its own for this shell; only root may.
+    // A file system of its own for this shell; requires root.
     let script = r#"
         cd "$1" && mount -t tmpfs -o size=1m tmpfs small 2>/dev/null || exit 99
         cd small
@@ -745,7 +745,7 @@ fn on_a_full_disk_each_command_says_so_and_loses_nothing() {
         [
             "put: 0",
             "load: 3",
-            "1", // nothing of the load is there
+            "1", // nothing was loaded
             "load: 3",
             "put: 3",
             "backup: 3",
@@ -753,7 +753,7 @@ fn on_a_full_disk_each_command_says_so_and_loses_nothing() {
             "dump: 3",
             "kept",
             "ok: no inconsistencies",
-            "a.db", // and no part of a backup or dump
+            "a.db", // no part of a backup or dump
             "a.db-shm",
             "a.db-wal",
             "load: 0",

@@ -1,5 +1,5 @@
-//! The command with stores on a PostgreSQL server of the tests' own: moving between a file and a server, what `info` says
-//! of one, and whose clock counts.
+//! The command with stores on a PostgreSQL server: copies between files and servers, `info`, and
+//! the server's clock.
 #![cfg(feature = "remote")]
 
 mod common;
@@ -17,7 +17,7 @@ use server::Server;
 const ODD: &str = "O'dd \"näme\"\n";
 const LATER: i64 = 9_000_000_000_000;
 
-/// Rows for the tests of moving; the long ones say how many (KVSTORE_COPY_ROWS).
+/// Number of rows of the copy tests; KVSTORE_COPY_ROWS sets it for long runs.
 fn rows_wanted(few: usize) -> usize {
     std::env::var("KVSTORE_COPY_ROWS").map_or(few, |rows| rows.parse().unwrap())
 }
@@ -26,7 +26,8 @@ fn open(path: impl AsRef<Path>) -> Store {
     Store::open_with(path, &Config::new().keep_journal_mode(true)).unwrap()
 }
 
-/// Keys with ends of life in three families, one of which tracks write times and one has a default TTL, and an empty one.
+/// Keys with expiry times in three families (one tracks write times, one has a default TTL), and an
+/// empty family.
 fn fill(path: impl AsRef<Path>, rows: usize) {
     let store = open(path);
     let (aged, odd) = (store.create_family("aged").unwrap(), store.create_family(ODD).unwrap());
@@ -56,8 +57,8 @@ fn fill(path: impl AsRef<Path>, rows: usize) {
     store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
 }
 
-/// Both stores have the same families with the same settings, and the same rows: key, value, end of life, write time.
-/// Returns how many.
+/// Asserts that both stores have the same families, settings and rows (key, value, expiry time,
+/// write time); returns the number of rows.
 fn same(one: impl AsRef<Path>, other: impl AsRef<Path>) -> u64 {
     let (one, other) = (open(one), open(other));
     assert_eq!(one.family_names().unwrap(), other.family_names().unwrap());
@@ -81,7 +82,7 @@ fn same(one: impl AsRef<Path>, other: impl AsRef<Path>) -> u64 {
             let (a, b) = (entry(&left), entry(&right));
             assert!(a == b, "{name}: row {rows}: {:?}, {:?}", a.map(|a| a.0), b.map(|b| b.0));
             let Some((key, ..)) = a else { break };
-            // In a long run of some only: each is a round trip.
+            // In a long run only for some rows: each is a round trip.
             if tracks && (rows < 20_000 || rows % 10 == 0) {
                 assert_eq!(one.write_time(&key).unwrap(), other.write_time(&key).unwrap(), "{name} {key:?}");
             }
@@ -104,7 +105,7 @@ fn timed(what: &str, rows: u64, run: impl FnOnce()) {
 // ---- copy -----------------------------------------------------------------------------------------
 
 #[test]
-fn a_copy_to_a_server_and_back_has_every_row_with_its_times_and_every_setting() {
+fn copy_to_a_server_and_back_keeps_rows_times_and_settings() {
     let (place, server, rows) = (Place::new(), Server::shared(), rows_wanted(3_000));
     let file = place.word("app.db");
     fill(&file, rows);
@@ -124,9 +125,9 @@ fn a_copy_to_a_server_and_back_has_every_row_with_its_times_and_every_setting() 
     }
 }
 
-/// The place that a copy has come to, as its record in the target has it; `None`: there is none (yet, or any more).
+/// Returns the position of a copy, as recorded in the target; `None` without a record.
 fn how_far(to: &str) -> Option<Vec<u8>> {
-    // Not made by who looks.
+    // Opened read-only, so that it is not created.
     let store = Store::open_with(to, &Config::new().read_only(true).keep_journal_mode(true)).ok()?;
     store.family("copy in progress").ok()?.get("at").ok()?
 }
@@ -136,7 +137,7 @@ fn start(from: &str, to: &str) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until a copy has got on from where it was; `false`: it has ended.
+/// Waits until a copy has advanced; returns `false` if it has ended.
 fn gets_on(copy: &mut Child, to: &str, from: Option<&[u8]>) -> bool {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
@@ -152,7 +153,7 @@ fn gets_on(copy: &mut Child, to: &str, from: Option<&[u8]>) -> bool {
 }
 
 #[test]
-fn a_copy_that_is_killed_again_and_again_goes_on_to_the_end_in_both_directions() {
+fn killed_copy_continues_to_the_end_in_both_directions() {
     let (place, server) = (Place::new(), Server::shared());
     let (file, url, back) = (place.word("app.db"), server.url("killed"), place.word("back.db"));
     fill(&file, rows_wanted(60_000));
@@ -187,7 +188,7 @@ fn a_copy_that_is_killed_again_and_again_goes_on_to_the_end_in_both_directions()
 }
 
 #[test]
-fn a_copy_waits_for_a_server_that_is_started_again_and_says_how_to_go_on_if_it_is_not() {
+fn copy_waits_for_a_restarted_server_and_names_the_next_step() {
     let (place, server) = (Place::new(), Server::start(&[]));
     let (file, url, back) = (place.word("app.db"), server.url("restarted"), place.word("back.db"));
     fill(&file, rows_wanted(40_000));
@@ -198,7 +199,7 @@ fn a_copy_waits_for_a_server_that_is_started_again_and_says_how_to_go_on_if_it_i
         server.start_again();
         let done = copy.wait_with_output().unwrap();
         assert_eq!(code(&done), 0, "{}", err(&done));
-        // The snapshot of a file has stayed.
+        // The snapshot of a file survives a lost connection.
         let warns = err(&done).contains("the copy is not one snapshot");
         assert_eq!((warns, err(&done).is_empty()), (from == &url, from == &file), "{}", err(&done));
         same(from, to);
@@ -217,12 +218,12 @@ fn a_copy_waits_for_a_server_that_is_started_again_and_says_how_to_go_on_if_it_i
 }
 
 #[test]
-fn ctrl_c_stops_a_copy_in_steps_and_says_how_to_go_on() {
+fn ctrl_c_stops_a_resumable_copy() {
     let (place, server) = (Place::new(), Server::shared());
     let (file, url) = (place.word("app.db"), server.url("stopped"));
     fill(&file, rows_wanted(300_000));
     let mut terminal = common::Terminal::start(&["copy", "--resume", &file, &url]);
-    terminal.wait_for("copying keys"); // with a bar
+    terminal.wait_for("copying keys"); // the progress bar
     terminal.interrupt();
     let (status, shown) = terminal.end();
     assert_eq!(status.code(), Some(3), "{shown}");
@@ -233,7 +234,7 @@ fn ctrl_c_stops_a_copy_in_steps_and_says_how_to_go_on() {
 }
 
 #[test]
-fn a_store_with_a_limit_is_moved_to_a_server_without_it() {
+fn copy_to_a_server_leaves_the_limit_out() {
     let (place, server) = (Place::new(), Server::shared());
     let file = place.word("app.db");
     let store = open(&file);
@@ -250,7 +251,7 @@ fn a_store_with_a_limit_is_moved_to_a_server_without_it() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_refused_with_a_reason() {
+fn impossible_copies_are_refused_with_a_reason() {
     let (place, server) = (Place::new(), Server::shared());
     let (file, other, url) = (place.word("app.db"), place.word("other.db"), server.url("refusing"));
     for (store, key) in [(&file, "1"), (&other, "2")] {
@@ -264,7 +265,7 @@ fn what_cannot_be_copied_is_refused_with_a_reason() {
     let refused = kvstore(&["copy", "--resume", &file, &nowhere, "--timeout", "10ms"]);
     assert_eq!(code(&refused), 3);
     assert!(err(&refused).contains("cannot reach the server") && !err(&refused).contains("secret"));
-    // A target that belongs to the copy of another store, which was cut off.
+    // A target with the interrupted copy of another store.
     let store = open(&file);
     store.copy_resumable(&open(&url), |done, _| done == 0).unwrap_err();
     fails(&["copy", "--resume", &other, &url], 3, "belongs to the copy of another store");
@@ -273,10 +274,10 @@ fn what_cannot_be_copied_is_refused_with_a_reason() {
     let dumped = kvstore(&["dump", &url]);
     assert_eq!((code(&dumped), err(&dumped).contains("a copy to it was not finished")), (0, true));
     ok(&["copy", "--resume", &file, &url]);
-    ok(&["copy", "--resume", &file, &url]); // all is there
+    ok(&["copy", "--resume", &file, &url]); // everything is copied already
     ok(&["put", &url, "1", "w"]);
     fails(&["copy", "--resume", &file, &url], 3, "has keys: clear it, or copy to another store");
-    // The same schema by another URL, and without a key that would be in the way.
+    // The same schema through another URL, and without the conflicting key.
     ok(&["del", &url, "1"]);
     let same_by_another_name = url.replace("postgresql://", "postgres://");
     for options in [&[][..], &["--resume"]] {
@@ -285,7 +286,7 @@ fn what_cannot_be_copied_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_key_that_is_too_long_for_a_server_is_named_and_the_copy_goes_on_without_it() {
+fn too_long_key_is_named_and_copy_continues_without_it() {
     let (place, server) = (Place::new(), Server::shared());
     let (file, url) = (place.word("app.db"), server.url("too_long"));
     ok(&["put", &file, "short", "v"]);
@@ -310,7 +311,7 @@ fn a_key_that_is_too_long_for_a_server_is_named_and_the_copy_goes_on_without_it(
             assert!(text.contains(said), "{said}: {text}");
         }
         assert!(!text.contains(&"x".repeat(100)) && !text.contains("goes on where it was"), "{text}");
-        kvstore(&["families", &url, "drop", "copy in progress", "--yes"]); // if it is there
+        kvstore(&["families", &url, "drop", "copy in progress", "--yes"]); // if it exists
         kvstore(&["del", &url, "short"]);
     }
     fails(&["copy", "--resume", &file, &url], 3, "starts with a");
@@ -322,7 +323,7 @@ fn a_key_that_is_too_long_for_a_server_is_named_and_the_copy_goes_on_without_it(
 }
 
 #[test]
-fn where_a_file_is_made_the_url_of_a_server_is_refused_with_the_command_that_copies() {
+fn url_in_place_of_a_new_file_names_the_copy_command() {
     let place = Place::new();
     let file = place.word("app.db");
     ok(&["put", &file, "k", "v"]);
@@ -342,7 +343,7 @@ fn where_a_file_is_made_the_url_of_a_server_is_refused_with_the_command_that_cop
 }
 
 #[test]
-fn what_helps_with_files_is_not_advised_for_a_server() {
+fn advice_about_files_is_not_given_for_a_server() {
     let server = Server::start(&[]);
     let url = server.url("advice");
     ok(&["put", &url, "k", "v"]);
@@ -369,7 +370,7 @@ fn what_helps_with_files_is_not_advised_for_a_server() {
     assert!(common::out(&last).contains("\"remedy\":\"backup\""), "{}", common::out(&last));
     server.sql("DROP TABLE advice.kvstore_row");
     advised(&["get", &url, "k"]);
-    // Any failure of its own.
+    // Any other failure of the server.
     server.sql(
         "CREATE SCHEMA broken; CREATE VIEW broken.kvstore_meta AS SELECT 1 / 0 AS one, 1 AS format; \
                 CREATE VIEW broken.kvstore_unsettled AS SELECT 1 AS one",
@@ -378,7 +379,7 @@ fn what_helps_with_files_is_not_advised_for_a_server() {
 }
 
 #[test]
-fn watch_shows_what_the_tables_take_on_a_server() {
+fn watch_shows_table_sizes_of_a_server() {
     let server = Server::shared();
     let url = server.url("watched");
     ok(&["put", &url, "k", "v"]);
@@ -391,7 +392,7 @@ fn watch_shows_what_the_tables_take_on_a_server() {
 }
 
 #[test]
-fn the_help_says_that_a_store_may_be_on_a_server() {
+fn help_mentions_stores_on_a_server() {
     let place = Place::new();
     ok(&["man", &place.word("")]);
     let page = std::fs::read_to_string(place.path("kvstore.1")).unwrap();
@@ -404,7 +405,7 @@ fn the_help_says_that_a_store_may_be_on_a_server() {
 // ---- info -----------------------------------------------------------------------------------------
 
 #[test]
-fn info_says_what_is_true_on_a_server_and_nothing_of_pages() {
+fn info_of_a_server_store_has_no_pages() {
     let server = Server::shared();
     let url = server.url("info");
     ok(&["put", &url, "k", "v", "--ttl", "1h"]);
@@ -428,7 +429,7 @@ fn info_says_what_is_true_on_a_server_and_nothing_of_pages() {
     let (_, shown) = common::on_terminal(&["info", &url]);
     assert!(shown.contains(&format!("PostgreSQL {version}")) && shown.contains("no TLS"), "{shown}");
     assert!(!shown.contains("pages") && !shown.contains("btree"), "{shown}");
-    // A role that may only look.
+    // A role with read access only.
     server.sql("CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA info TO looker; GRANT SELECT ON ALL TABLES IN SCHEMA info TO looker");
     let looked = &json(&["info", &server.url_as("looker", "info")])[0];
     assert_eq!(looked["server"]["total_bytes"], info["server"]["total_bytes"]);
@@ -436,7 +437,7 @@ fn info_says_what_is_true_on_a_server_and_nothing_of_pages() {
 
 // ---- the clock ------------------------------------------------------------------------------------
 
-/// A server whose clock is an hour ahead of this machine's.
+/// A server whose clock is one hour ahead.
 fn ahead() -> &'static Server {
     static AHEAD: std::sync::OnceLock<Server> = std::sync::OnceLock::new();
     AHEAD.get_or_init(|| {
@@ -453,7 +454,7 @@ fn ahead() -> &'static Server {
 }
 
 #[test]
-fn the_servers_clock_counts_for_every_command() {
+fn every_command_uses_the_servers_clock() {
     let url = ahead().url("clock");
     let hour_ms = 3_600_000;
     let about = |ms: &serde_json::Value, wanted: i64| {
@@ -471,7 +472,7 @@ fn the_servers_clock_counts_for_every_command() {
     for line in json(&["ls", &url, "-l"]) {
         about(&line["ttl_ms"], hour_ms / 2);
     }
-    // By this machine's clock these would still live for half an hour.
+    // By the clock of this machine, these keys would be live for another half hour.
     let (_, shown) = common::on_terminal(&["put", &url, "gone", "1", "--at", &at(now_ms() - hour_ms / 2)]);
     assert!(shown.contains("warning: expiry is in the past; the key is already expired"), "{shown}");
     assert_eq!(json(&["expiring", &url, "--from", "now"]).len(), 3);
@@ -499,14 +500,14 @@ fn the_servers_clock_counts_for_every_command() {
     assert_eq!(json(&["purge", &url, "--yes"])[0]["removed"], 1);
 }
 
-/// A moment as a command takes it.
+/// Formats a time as an argument.
 fn at(ms: i64) -> String {
     format!("@{}", ms / 1000)
 }
 
-/// What a command says of time it has from the store: only where there is none may it look at this machine's clock.
+/// Commands may read the clock of this machine only where no store gives the time.
 #[test]
-fn no_command_asks_this_machines_clock_where_it_has_a_store() {
+fn commands_use_the_clock_of_the_store() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut folders = vec![sources.clone()];
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,4 @@
-//! `expiring`, `next`, `purge`, `sweep`, `clean`.
+//! Commands on expiry: `expiring`, `next`, `purge`, `sweep`, `clean`.
 
 mod common;
 
@@ -13,7 +13,8 @@ use serde_json::json;
 
 const HOUR: i64 = 3_600_000;
 
-/// A store with two families: keys `a0`.. that end in so many hours, `dead0`.. that have ended, and one for ever.
+/// A store with two families: keys `a0`.. that expire in the following hours, `dead0`.. that have
+/// expired, and one without a TTL.
 fn example(place: &Place) -> String {
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();
@@ -35,7 +36,7 @@ fn columns(text: &str, column: usize) -> Vec<&str> {
 // ---- expiring ------------------------------------------------------------------------------------
 
 #[test]
-fn expiring_lists_what_lives_in_the_order_of_its_end_over_all_families() {
+fn expiring_merges_families_in_order_of_expiry() {
     let place = Place::new();
     let path = example(&place);
     let listed = ok(&["expiring", &path]);
@@ -51,7 +52,7 @@ fn expiring_lists_what_lives_in_the_order_of_its_end_over_all_families() {
 }
 
 #[test]
-fn expiring_lists_the_dead_only_when_asked() {
+fn expiring_lists_expired_keys_only_if_asked() {
     let place = Place::new();
     let path = example(&place);
     assert_eq!(ok(&["expiring", &path, "--to", "now"]), "");
@@ -69,7 +70,7 @@ fn expiring_lists_the_dead_only_when_asked() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn expiring_shows_a_person_a_table() {
+fn expiring_prints_a_table_on_a_terminal() {
     let place = Place::new();
     let path = example(&place);
     let (code, shown) = on_terminal(&["expiring", &path, "--expired"]);
@@ -82,7 +83,7 @@ fn expiring_shows_a_person_a_table() {
 }
 
 #[test]
-fn the_chart_counts_what_ends_in_each_bar() {
+fn chart_counts_keys_per_bar() {
     let place = Place::new();
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();
@@ -98,7 +99,7 @@ fn the_chart_counts_what_ends_in_each_bar() {
          2100-01-01T03:00:00.000Z\t1\n"
     );
     assert_eq!(json(&hours)[3], json!({"from_ms": begin + 3 * HOUR, "to_ms": begin + 4 * HOUR, "count": 1}));
-    assert_eq!(ok(&chart).lines().count(), 14); // quarters of an hour
+    assert_eq!(ok(&chart).lines().count(), 14); // bars of 15 minutes
     #[cfg(unix)] // a terminal
     {
         let (_, shown) = on_terminal(&hours);
@@ -117,7 +118,7 @@ fn the_chart_counts_what_ends_in_each_bar() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn the_chart_marks_now_among_the_dead_and_the_living() {
+fn chart_marks_now_between_expired_and_live_keys() {
     let place = Place::new();
     let path = example(&place);
     let (_, shown) = on_terminal(&["expiring", &path, "--chart", "--expired", "--bucket", "1h"]);
@@ -129,7 +130,7 @@ fn the_chart_marks_now_among_the_dead_and_the_living() {
 // ---- next ----------------------------------------------------------------------------------------
 
 #[test]
-fn next_is_the_first_that_lives() {
+fn next_is_the_first_live_key() {
     let place = Place::new();
     let path = example(&place);
     assert_eq!(columns(&ok(&["next", &path]), 0), ["a0"]);
@@ -148,7 +149,7 @@ fn next_is_the_first_that_lives() {
 // ---- purge ---------------------------------------------------------------------------------------
 
 #[test]
-fn purge_removes_what_has_expired_and_tells_how_many() {
+fn purge_removes_expired_keys_and_prints_their_number() {
     let place = Place::new();
     let path = example(&place);
     assert_eq!(ok(&["purge", &path, "--dry-run"]), "default\t2\nsessions\t2\n");
@@ -168,7 +169,7 @@ fn purge_removes_what_has_expired_and_tells_how_many() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn purge_asks_a_person_and_does_what_the_answer_says() {
+fn purge_on_a_terminal_asks() {
     let place = Place::new();
     let path = example(&place);
     let mut terminal = Terminal::start(&["purge", &path]);
@@ -192,7 +193,7 @@ fn purge_asks_a_person_and_does_what_the_answer_says() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn a_person_is_asked_also_when_the_output_goes_elsewhere() {
+fn question_is_asked_even_if_output_is_piped() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();
@@ -212,7 +213,7 @@ fn a_person_is_asked_also_when_the_output_goes_elsewhere() {
 }
 
 #[test]
-fn a_purge_beside_a_writer_is_busy_and_one_of_a_missing_file_makes_none() {
+fn purge_beside_a_writer_is_busy() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();
@@ -232,7 +233,7 @@ fn a_purge_beside_a_writer_is_busy_and_one_of_a_missing_file_makes_none() {
 
 #[test]
 #[cfg(unix)] // a signal
-fn a_purge_that_is_interrupted_ends_after_its_step_and_the_store_is_sound() {
+fn interrupted_purge_ends_after_its_step() {
     let place = Place::new();
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();
@@ -260,7 +261,7 @@ fn a_purge_that_is_interrupted_ends_after_its_step_and_the_store_is_sound() {
 // ---- sweep ---------------------------------------------------------------------------------------
 
 #[test]
-fn sweep_removes_what_was_written_too_long_ago_where_write_times_are_kept() {
+fn sweep_removes_keys_by_age_of_the_last_write() {
     let place = Place::new();
     let path = place.word("app.db");
     let store = Store::open(&path).unwrap();
@@ -295,7 +296,7 @@ fn sweep_removes_what_was_written_too_long_ago_where_write_times_are_kept() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn clean_removes_what_expires_until_it_is_interrupted_while_others_write() {
+fn clean_purges_until_interrupted_while_others_write() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();
@@ -313,7 +314,7 @@ fn clean_removes_what_expires_until_it_is_interrupted_while_others_write() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn clean_goes_on_when_another_program_writes_for_long() {
+fn clean_continues_while_another_process_holds_a_lock() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();

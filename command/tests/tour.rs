@@ -1,5 +1,5 @@
-//! The tutorials and the how-to of the command are run as they are written. All commands in the documents exist, and the
-//! reference names all commands and options.
+//! The tutorials and the how-to of the command are run as they are written. All commands in the
+//! documents exist, and the reference names all commands and options.
 
 #![cfg(unix)] // lines of sh
 
@@ -19,17 +19,18 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// `$PATH`, with the folder of the command and `tools` before it.
+/// Returns `$PATH`, with `tools` and the directory of the command before it.
 fn path_with(tools: &Path) -> String {
     let folder = Path::new(env!("CARGO_BIN_EXE_kvstore")).parent().unwrap();
     format!("{}:{}:{}", tools.display(), folder.display(), std::env::var("PATH").unwrap())
 }
 
-/// Follows a tutorial on a terminal, in an empty folder. `shell` is what runs the script.
+/// Follows a tutorial on a terminal, in an empty directory. `shell` is the command that runs the
+/// script.
 fn follow(page: &str, shell: &[&str]) {
     let tutorial = Tutorial::read(root(), page);
     let (place, files) = (Place::new(), Place::new());
-    // A container has no sudo, and a test is no place for it.
+    // A container has no sudo, and the test should not use it.
     fs::write(files.path("sudo"), "#!/bin/sh\nexec \"$@\"\n").unwrap();
     assert!(Command::new("chmod").arg("+x").arg(files.path("sudo")).status().unwrap().success());
     fs::write(files.path("script"), tutorial.script(&files.path(""))).unwrap();
@@ -52,7 +53,7 @@ fn the_tutorial_of_the_command_works_as_it_is_written() {
 
 #[test]
 fn the_tutorial_of_the_full_disk_works_as_it_is_written() {
-    // With rights to mount, and mounts that end with it.
+    // With permission to mount, in a mount namespace that ends with the test.
     let unshare = ["unshare", "--user", "--map-root-user", "--mount"];
     let may =
         Command::new(unshare[0]).args(&unshare[1..]).args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
@@ -63,7 +64,7 @@ fn the_tutorial_of_the_full_disk_works_as_it_is_written() {
     follow("tutorial/full-disk.md", &[&unshare[..], &["sh"]].concat());
 }
 
-/// The words after "kvstore" in the commands of console blocks.
+/// Returns the words after "kvstore" in the commands of console blocks.
 fn commands_of(text: &str) -> BTreeSet<String> {
     let words = |line: &str| {
         let mut words = Vec::new();
@@ -112,7 +113,7 @@ fn every_command_that_a_document_shows_exists() {
     assert!(seen.len() > 15, "{seen:?}");
 }
 
-/// The words of a command's help that name options.
+/// Returns the options named in the help of a command.
 fn options_of(help: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let lines = help.lines().filter(|line| line.starts_with("  ") && line.trim_start().starts_with('-'));

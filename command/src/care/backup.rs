@@ -13,7 +13,8 @@ use crate::progress::{Interrupt, Progress};
 
 /// Copy the store to a new file while it is in use
 ///
-/// The backup is a consistent snapshot with everything committed so far. The file gets its name when it is complete.
+/// The backup is a consistent snapshot with everything committed so far. The file gets its name
+/// when it is complete.
 #[derive(Debug, Args)]
 #[command(
     after_help = "FILE must not exist. Ctrl-C stops the backup and leaves no file. To restore a backup, use it as the store's file.

@@ -15,9 +15,10 @@ use crate::progress::{Interrupt, Progress};
 
 /// Check the integrity of a store
 ///
-/// Runs SQLite's integrity check, then compares the tables and indexes of every family. On a server, checks that each row
-/// belongs to a family and has a valid key. Reads the whole store and changes nothing; other processes may write
-/// meanwhile. Prints one line per inconsistency, then what to do.
+/// Runs SQLite's integrity check, then compares the tables and indexes of every family. On a
+/// server, checks that each row belongs to a family and has a valid key. Reads the whole store and
+/// changes nothing; other processes may write meanwhile. Prints one line per inconsistency, then
+/// what to do.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 3: the store is inconsistent or damaged.
 
@@ -36,7 +37,7 @@ pub struct CheckArgs {
     max: u64,
 }
 
-/// What to do about the inconsistencies.
+/// The recommended command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remedy {
     Repair,
@@ -165,7 +166,8 @@ impl CheckArgs {
     }
 }
 
-/// Prints the last line with `--json`. `stopped` is the error that ended the check early; its first line is printed.
+/// Prints the last line with `--json`. `stopped` is the error that ended the check early; its first
+/// line is printed.
 fn summary(
     out: &mut Output,
     checked: &CheckReport,

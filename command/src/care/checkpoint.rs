@@ -20,7 +20,7 @@ Examples:
 pub struct CheckpointArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// What to wait for
+    /// Which locks to wait for
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Truncate)]
     mode: Mode,
 }

@@ -16,9 +16,9 @@ const STEP: u32 = 1000;
 
 /// Return free space in the file to the file system
 ///
-/// Removed rows leave free pages, which later writes reuse; this command shrinks the file instead. It works in short
-/// transactions, between which other processes can write; Ctrl-C stops it and keeps what was freed. Expired keys count as
-/// used space until they are purged.
+/// Removed rows leave free pages, which later writes reuse; this command shrinks the file instead.
+/// It works in short transactions, between which other processes can write; Ctrl-C stops it and
+/// keeps what was freed. Expired keys count as used space until they are purged.
 #[derive(Debug, Args)]
 #[command(after_help = "In a pipe, prints two numbers: the bytes of the file before and after.
 

@@ -11,8 +11,8 @@ use crate::place::{For, StoreFirst, shown};
 
 /// Show or set the size limit of a store
 ///
-/// The limit is stored in the file and applies to every program that writes to it. At the limit, a write fails or, with
-/// --evict, first removes other keys.
+/// The limit is stored in the file and applies to every program that writes to it. At the limit, a
+/// write fails or, with --evict, first removes other keys.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 1: the store has no limit.
 

@@ -16,10 +16,10 @@ use crate::progress::{Interrupt, Progress};
 
 /// Save the readable rows of a damaged file to a new store
 ///
-/// Reads the damaged file and its log, which no other process may have open, and changes neither. Saves every readable row
-/// with its value, expiry time and family, and lists the losses. Damaged pages and free pages are not used, so no row is
-/// invented; a changed byte inside a key or value is not detected. The new file gets its name when it is complete; Ctrl-C
-/// leaves none.
+/// Reads the damaged file and its log, which no other process may have open, and changes neither.
+/// Saves every readable row with its value, expiry time and family, and lists the losses. Damaged
+/// pages and free pages are not used, so no row is invented; a changed byte inside a key or value
+/// is not detected. The new file gets its name when it is complete; Ctrl-C leaves none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status: 0 everything was saved; 1 some rows are lost, and NEW has the rest; 3 nothing was saved.

@@ -12,9 +12,9 @@ use crate::place::{self, For, StoreArgs};
 
 /// Repair the tables and indexes of a store
 ///
-/// Rebuilds indexes, views and the catalog from the rows where they differ, and removes rows whose value is lost. Runs in
-/// one transaction: stopped at any moment, it has changed nothing. Lists on stderr what could not be kept: rows, settings,
-/// and conflicting tables.
+/// Rebuilds indexes, views and the catalog from the rows where they differ, and removes rows whose
+/// value is lost. Runs in one transaction: stopped at any moment, it has changed nothing. Lists on
+/// stderr what could not be kept: rows, settings, and conflicting tables.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status 3: the file itself is damaged (see \"kvstore help recover\"); nothing was changed.

@@ -1,5 +1,6 @@
-//! Completion of the word under the cursor: commands, options, values, families, keys and files. It serves the interactive
-//! shell (`live/complete.rs`) and, through the hidden command `complete`, the shells of the system (`shells.rs`).
+//! Completion of the word under the cursor: commands, options, values, families, keys and files. It
+//! serves the interactive shell (`live/complete.rs`) and, through the hidden command `complete`,
+//! the shells of the system (`shells.rs`).
 
 mod shells;
 
@@ -67,7 +68,7 @@ pub struct Completer {
     pub secrets: Secrets,
 }
 
-/// What the words before the cursor mean.
+/// The words before the cursor, parsed.
 struct Parsed<'a> {
     command: &'a Command,
     positionals: Vec<&'a str>,
@@ -80,8 +81,8 @@ struct Parsed<'a> {
 }
 
 impl Completer {
-    /// Completes `typed`, the unquoted word under the cursor, given the words before it. All candidates start with `typed`.
-    /// Errors give no candidates.
+    /// Completes `typed`, the unquoted word under the cursor, given the words before it. All
+    /// candidates start with `typed`. Errors give no candidates.
     pub fn complete(&self, words: &[String], typed: &str) -> Offer {
         // `--family=web`: the value is completed, and the name kept.
         if let (true, Some((name, value))) = (typed.starts_with("--"), typed.split_once('=')) {
@@ -265,7 +266,8 @@ impl Completer {
     }
 }
 
-/// The bytes that a partly typed key stands for: an escape, or a group of digits, may be incomplete at its end.
+/// The bytes that a partly typed key stands for: an escape, or a group of digits, may be incomplete
+/// at its end.
 fn prefix_of(form: Form, typed: &str) -> Option<Vec<u8>> {
     let ends = typed.char_indices().map(|(at, _)| at).rev();
     let whole = [typed.len()].into_iter().chain(ends).take(4);

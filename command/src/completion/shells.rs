@@ -1,6 +1,7 @@
-//! Completion in bash, zsh and fish. Their scripts run `kvstore complete SHELL ...` for the word under the cursor. It
-//! prints "files" if that word is a file name, which the shell completes itself; otherwise "words", and a candidate per
-//! line. Errors are silent, because anything on the terminal would disturb the line that is being typed.
+//! Completion in bash, zsh and fish. Their scripts run `kvstore complete SHELL ...` for the word
+//! under the cursor. It prints "files" if that word is a file name, which the shell completes
+//! itself; otherwise "words", and a candidate per line. Errors are silent, because anything on the
+//! terminal would disturb the line that is being typed.
 
 use clap::Args;
 
@@ -77,7 +78,8 @@ end
 complete -c kvstore -f -a '(__kvstore_complete)'
 "#;
 
-/// Returns the completion script of a shell; `None` if it has none that completes families and keys.
+/// Returns the completion script of a shell; `None` if it has none that completes families and
+/// keys.
 pub fn script(shell: clap_complete::Shell) -> Option<&'static str> {
     match shell {
         clap_complete::Shell::Bash => Some(BASH),
@@ -99,7 +101,8 @@ enum Shell {
 pub struct CompleteArgs {
     #[arg(value_enum)]
     shell: Shell,
-    /// For bash, the line up to the cursor and $COMP_WORDBREAKS; for the others, the unquoted words of the line
+    /// For bash, the line up to the cursor and $COMP_WORDBREAKS; for the others, the unquoted words
+    /// of the line
     #[arg(allow_hyphen_values = true)]
     words: Vec<String>,
 }
@@ -127,7 +130,8 @@ impl CompleteArgs {
 }
 
 fn offer(words: &[String], typed: &str) -> Offer {
-    // As in the commands it completes, a password comes from $KVSTORE_PASSWORD_FILE only: nothing is asked here.
+    // As in the commands it completes, a password comes from $KVSTORE_PASSWORD_FILE only: nothing
+    // is asked here.
     let secrets = crate::secret::Secrets::without_questions();
     let mut definition = cli::definition();
     definition.build(); // adds --help and --version
@@ -154,7 +158,8 @@ enum Quoting {
 }
 
 impl Quoting {
-    /// `None` for a word with a quote that is not at its beginning: bash does not say which part it replaces.
+    /// `None` for a word with a quote that is not at its beginning: bash does not say which part it
+    /// replaces.
     fn of(raw: &str) -> Option<Quoting> {
         let mut chars = raw.chars();
         match chars.next() {
@@ -195,8 +200,9 @@ fn has_plain_quote(raw: &str) -> bool {
     })
 }
 
-/// Completes a line of bash. bash splits words at `COMP_WORDBREAKS`, too, which usually has `:` and `=`, and replaces only
-/// what follows the last of them: so candidates have to leave out the part before it.
+/// Completes a line of bash. bash splits words at `COMP_WORDBREAKS`, too, which usually has `:` and
+/// `=`, and replaces only what follows the last of them: so candidates have to leave out the part
+/// before it.
 fn bash(line: &str, breaks: &str, offer: impl Fn(&[String], &str) -> Offer) -> Vec<String> {
     let (before, raw) = line.split_at(start_of_word(line));
     let (Some(words), Some(quoting)) = (shlex::split(before), Quoting::of(raw)) else { return Vec::new() };

@@ -19,8 +19,9 @@ const KEYS_PER_STEP: usize = 4096;
 
 /// Remove keys, by name or by range
 ///
-/// Named keys are removed in one transaction. A range is removed in transactions of 4096 keys, between which other
-/// processes can write and Ctrl-C stops. Prints the number of removed keys, not counting expired ones.
+/// Named keys are removed in one transaction. A range is removed in transactions of 4096 keys,
+/// between which other processes can write and Ctrl-C stops. Prints the number of removed keys, not
+/// counting expired ones.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "kvstore del [OPTIONS] <STORE> <KEY...|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>",
@@ -87,7 +88,8 @@ fn delete_range(context: &Context, family: &Family, range: &KeyRange) -> Result<
     let mut deleted = 0;
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
     while !interrupt.came() {
-        // Up to the last key of the step. If no live key is left, the whole range: only expired rows remain in it.
+        // Up to the last key of the step. If no live key is left, the whole range: only expired
+        // rows remain in it.
         cursor.first()?;
         let (mut keys, mut last) = (0, None);
         while keys < KEYS_PER_STEP {

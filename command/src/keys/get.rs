@@ -10,7 +10,8 @@ use crate::place::{FamilyArgs, For, StoreFirst};
 
 /// Print the value of a key
 ///
-/// On a terminal, special characters are escaped and a newline is added. In a pipe, the bytes are printed unchanged.
+/// On a terminal, special characters are escaped and a newline is added. In a pipe, the bytes are
+/// printed unchanged.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 1: the key does not exist or has expired.
 

@@ -15,8 +15,8 @@ use crate::secret::Secrets;
 
 /// Store a value under a key
 ///
-/// Creates the store if it does not exist. Without --ttl, --at or --no-ttl, the family's default TTL applies. A value that
-/// is overwritten loses its TTL, unless --keep-ttl is given.
+/// Creates the store if it does not exist. Without --ttl, --at or --no-ttl, the family's default
+/// TTL applies. A value that is overwritten loses its TTL, unless --keep-ttl is given.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status 1: --if-absent or --if-present was not met, or the family does not exist.
@@ -61,7 +61,8 @@ struct WrittenFamily {
 }
 
 impl WrittenFamily {
-    /// Opens the store and the family. Does not create a store for a family that would be missing from it.
+    /// Opens the store and the family. Does not create a store for a family that would be missing
+    /// from it.
     fn open(&self, store: &StoreFirst, secrets: &Secrets) -> Result<(Store, Family)> {
         let making = self.create_family || self.family.family == "default";
         let store = store.open(if making { For::Making } else { For::Writing }, secrets)?;

@@ -181,9 +181,9 @@ impl PersistArgs {
 
 /// Set a new TTL on keys, by name or by range
 ///
-/// Without --ttl, --at or --no-ttl, sets the family's default TTL. Named keys are changed in one transaction. A range is
-/// changed in transactions of at most 1024 keys, between which other processes can write and Ctrl-C stops. Prints the
-/// number of changed keys.
+/// Without --ttl, --at or --no-ttl, sets the family's default TTL. Named keys are changed in one
+/// transaction. A range is changed in transactions of at most 1024 keys, between which other
+/// processes can write and Ctrl-C stops. Prints the number of changed keys.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "kvstore touch [OPTIONS] <STORE> <KEY...|--prefix <PREFIX>|--from <KEY>|--to <KEY>|--all>",

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::system;
 
-/// Returns the path of `kvstore/history` in the user's state directory and creates it if needed; `None` without a state
-/// directory.
+/// Returns the path of `kvstore/history` in the user's state directory and creates it if needed;
+/// `None` without a state directory.
 pub fn file() -> io::Result<Option<PathBuf>> {
     let Some(directory) = system::state_directory().map(|state| state.join("kvstore")) else {
         return Ok(None);

@@ -1,7 +1,9 @@
-//! Sampling for `watch`. Samples take at most a twentieth of the time, whatever the size of the store.
+//! Sampling for `watch`. Samples take at most a twentieth of the time, whatever the size of the
+//! store.
 //!
-//! Two threads sample, each with its own handle. One samples file sizes, the number of keys that expire soon (up to a
-//! bound), and the next keys to expire. The other counts keys, for which SQLite reads all pages of a family.
+//! Two threads sample, each with its own handle. One samples file sizes, the number of keys that
+//! expire soon (up to a bound), and the next keys to expire. The other counts keys, for which
+//! SQLite reads all pages of a family.
 
 use std::collections::HashMap;
 use std::fs;
@@ -140,7 +142,8 @@ impl Looking {
     /// Opens the store and starts the threads.
     pub fn start(path: &Path, open: &OpenArgs, secrets: &Secrets, interval: Duration) -> Result<Looking> {
         let page_size = place::page_size(path);
-        // No read snapshot is held between samples, because it would block checkpoints of other processes.
+        // No read snapshot is held between samples, because it would block checkpoints of other
+        // processes.
         let config = || Config::new().hold_reads(false);
         let looker = place::open_with(path, For::Looking, open, secrets, config())?;
         let counter = place::open_with(path, For::Looking, open, secrets, config())?;
@@ -261,7 +264,8 @@ impl Looker {
         if is_url(&self.path) {
             return self.look_on_a_server();
         }
-        // Only metadata: opening and closing the file would drop the POSIX locks SQLite holds on it.
+        // Only metadata: opening and closing the file would drop the POSIX locks SQLite holds on
+        // it.
         let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
         let mut look =
             Look { file_bytes: length(&self.path), wal_bytes: length(&self.wal), ..Look::default() };

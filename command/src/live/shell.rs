@@ -26,9 +26,10 @@ const NOT_HERE: [&str; 4] = ["shell", "completions", "man", "complete"];
 
 /// Start an interactive shell on a store
 ///
-/// Takes the other commands without STORE, such as "get user:1" or "ls user:", with words quoted as in sh. "use FAMILY"
-/// selects the family of the following lines, "use" alone resets it; "help" lists the commands; "quit" or Ctrl-D ends the
-/// shell. Tab completes commands, options, families and keys. Ctrl-C stops the running line, not the shell.
+/// Takes the other commands without STORE, such as "get user:1" or "ls user:", with words quoted as
+/// in sh. "use FAMILY" selects the family of the following lines, "use" alone resets it; "help"
+/// lists the commands; "quit" or Ctrl-D ends the shell. Tab completes commands, options, families
+/// and keys. Ctrl-C stops the running line, not the shell.
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(

@@ -20,8 +20,9 @@ const FRAME: Duration = Duration::from_millis(250);
 
 /// Show a live view: keys, rates, sizes, next expiries
 ///
-/// A full-screen view, until q, Esc or Ctrl-C. It only reads, and reads at most a twentieth of the time: large families are
-/// counted less often, and expiry times up to 10 000 per family (shown as "10 000+").
+/// A full-screen view, until q, Esc or Ctrl-C. It only reads, and reads at most a twentieth of the
+/// time: large families are counted less often, and expiry times up to 10 000 per family (shown as
+/// "10 000+").
 #[derive(Debug, Args)]
 #[command(
     after_help = "Rates are differences between samples: a key that is put and deleted in between is not counted. Commits \

@@ -16,9 +16,10 @@ use crate::time::ends;
 
 /// Count live and expired keys
 ///
-/// Counts the keys of all families, or of one, in one snapshot. Expired keys are those that have not been purged yet.
-/// In a pipe: live, expired and total, tab-separated, in a line per family that ends with the family's name, and a last
-/// line with the sums (for one family, only the numbers). With --json, one object per family.
+/// Counts the keys of all families, or of one, in one snapshot. Expired keys are those that have
+/// not been purged yet. In a pipe: live, expired and total, tab-separated, in a line per family
+/// that ends with the family's name, and a last line with the sums (for one family, only the
+/// numbers). With --json, one object per family.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore count app.db

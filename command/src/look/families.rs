@@ -17,9 +17,10 @@ use crate::times;
 
 /// List, create, configure and drop families
 ///
-/// A family is a separate key space in a store (also called column family); every store has the family "default". In a
-/// pipe, the list has tab-separated fields: name, live keys, default TTL in milliseconds or "none", write tracking "on"
-/// or "off", creation time in milliseconds since 1970. If the store's file is named like a command below, write ./create.
+/// A family is a separate key space in a store (also called column family); every store has the
+/// family "default". In a pipe, the list has tab-separated fields: name, live keys, default TTL in
+/// milliseconds or "none", write tracking "on" or "off", creation time in milliseconds since 1970.
+/// If the store's file is named like a command below, write ./create.
 #[derive(Debug, Args)]
 #[command(mut_arg("timeout", |timeout| timeout.global(true)), after_help = "Examples:
   kvstore families app.db
@@ -59,7 +60,8 @@ enum Action {
         /// New default TTL, for later writes; "none" removes it
         #[arg(short, long, value_name = "DURATION", value_parser = parse_default_ttl)]
         ttl: Option<DefaultTtl>,
-        /// Track the write time of keys. Rewrites every row: "on" sets all write times to now, "off" deletes them
+        /// Track the write time of keys. Rewrites every row: "on" sets all write times to now,
+        /// "off" deletes them
         #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
         track: Option<Switch>,
     },
@@ -163,7 +165,8 @@ impl FamiliesArgs {
             ));
         }
         let store = self.store.open(For::Writing, &context.secrets)?;
-        // A family with an open handle cannot be dropped, so this handle must not outlive the count.
+        // A family with an open handle cannot be dropped, so this handle must not outlive the
+        // count.
         let keys = match asks(context.yes) {
             true => place::family(&store, name)?.count_live()?,
             false => 0,

@@ -18,10 +18,11 @@ use crate::times;
 
 /// Show format, sizes, families and key counts
 ///
-/// Reads one snapshot. For a file: format, engine, and the space taken by rows, indexes, the WAL and free pages. For a
-/// store on a server: its version, whether the connection uses TLS, and table sizes. In a pipe, each line is a name and
-/// a value separated by a tab, with sizes in bytes and times in milliseconds; lines about a family start with "family"
-/// and its name, lines about a server with "server".
+/// Reads one snapshot. For a file: format, engine, and the space taken by rows, indexes, the WAL
+/// and free pages. For a store on a server: its version, whether the connection uses TLS, and table
+/// sizes. In a pipe, each line is a name and a value separated by a tab, with sizes in bytes and
+/// times in milliseconds; lines about a family start with "family" and its name, lines about a
+/// server with "server".
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore info app.db

@@ -39,8 +39,9 @@ struct RowsArgs {
 
 /// List keys in order
 ///
-/// With --long, also the size of the value, the time left, and the age in a family that tracks write times. In a pipe,
-/// --long prints tab-separated fields: key, bytes, milliseconds left (or "never"), milliseconds since the write.
+/// With --long, also the size of the value, the time left, and the age in a family that tracks
+/// write times. In a pipe, --long prints tab-separated fields: key, bytes, milliseconds left (or
+/// "never"), milliseconds since the write.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore ls app.db user: -l                  keys that start with \"user:\"
@@ -72,8 +73,8 @@ impl LsArgs {
 
 /// Print keys and values in key order
 ///
-/// One entry per line, key and value separated by a tab, special characters escaped (or in hex or base64). On a
-/// terminal, long values are truncated. Values of expired keys are not printed.
+/// One entry per line, key and value separated by a tab, special characters escaped (or in hex or
+/// base64). On a terminal, long values are truncated. Values of expired keys are not printed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore scan app.db user:
@@ -158,7 +159,7 @@ fn list(context: &mut Context, store: &Store, family: &Family, rows: &RowsArgs, 
     Ok(Answer::Yes)
 }
 
-/// If the default family is empty and others exist, suggests to name one of them.
+/// If the default family is empty and there are more families, suggests to select one.
 fn hint_if_empty(store: &Store, family: &Family) -> Result<()> {
     let others = store.family_names()?.len();
     let is_default = family.name() == store.default_family().name();

@@ -15,10 +15,11 @@ use crate::secret::ToSecretArgs;
 
 /// Copy all families and keys to another store
 ///
-/// Copies keys with expiry and write times, and the settings of families. FROM and TO can be files or on a server; files can
-/// differ in page size and journal mode. The copy is one transaction: if it fails or is stopped, nothing was copied.
-/// Families of TO must have no keys. The size limit is copied if TO is empty and has none. A new TO gets the password of
-/// FROM, unless an option gives another. To copy a file as it is, "kvstore backup" is faster.
+/// Copies keys with expiry and write times, and the settings of families. FROM and TO can be files
+/// or on a server; files can differ in page size and journal mode. The copy is one transaction: if
+/// it fails or is stopped, nothing was copied. Families of TO must have no keys. The size limit is
+/// copied if TO is empty and has none. A new TO gets the password of FROM, unless an option gives
+/// another. To copy a file as it is, "kvstore backup" is faster.
 #[derive(Debug, Args)]
 #[command(
     after_help = "With --resume, the copy uses many transactions. If it is stopped, killed or disconnected, the copied part \
@@ -53,7 +54,8 @@ pub struct CopyArgs {
 
 impl CopyArgs {
     pub fn run(&self, context: &mut Context) -> Result {
-        // No memory map: its pages would count as memory of the process, up to the size of the stores.
+        // No memory map: its pages would count as memory of the process, up to the size of the
+        // stores.
         let config = || Config::new().mmap_size(0).cache_pages(1500);
         if self.secret.reads_stdin() {
             context.take_stdin("the password of TO")?;
@@ -93,7 +95,8 @@ impl CopyArgs {
     }
 }
 
-/// Describes the keys that are too long for a server. (The messages of the library do not contain keys.)
+/// Describes the keys that are too long for a server. (The messages of the library do not contain
+/// keys.)
 fn too_long_for_a_server(from: &Store, form: Form, resume: bool) -> Option<String> {
     /// Bytes of a key that are shown.
     const SHOWN: usize = 40;

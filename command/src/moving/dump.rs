@@ -22,8 +22,9 @@ const ROWS: usize = 512;
 
 /// Write everything as JSON lines, for "kvstore load"
 ///
-/// Writes one snapshot, while other processes read and write. Expired keys are left out. The format is stable: every later
-/// version loads it. The last line has the number of keys, so that "kvstore load" detects a truncated dump.
+/// Writes one snapshot, while other processes read and write. Expired keys are left out. The format
+/// is stable: every later version loads it. The last line has the number of keys, so that "kvstore
+/// load" detects a truncated dump.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore dump app.db > app.jsonl
@@ -62,7 +63,8 @@ impl DumpArgs {
             must_name_a_file(output, "a dump", &copy)?;
             must_be_creatable(output)?;
         }
-        // No memory map: its pages would count as memory of the process, up to the size of the store.
+        // No memory map: its pages would count as memory of the process, up to the size of the
+        // store.
         let store =
             open_with(&path, For::Looking, &self.store.open, &context.secrets, Config::new().mmap_size(0))?;
         if let Some(what) = resume::unfinished(&store)? {

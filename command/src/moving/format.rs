@@ -1,4 +1,5 @@
-//! Reading and writing the lines of a dump (docs/reference/dump-format.md). Version 1 must stay readable for ever.
+//! Reading and writing the lines of a dump (docs/reference/dump-format.md). Version 1 must stay
+//! readable for ever.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Read as _};

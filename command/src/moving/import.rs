@@ -94,9 +94,10 @@ impl Kind {
 
 /// Import CSV, JSON, or the data of another store
 ///
-/// Reads CSV and JSON itself. SNKV, diskcache, sqlitedict, shelve and dbm are read by the Python package kvstore-ttl, run by
-/// $KVSTORE_PYTHON, or by python3 (on Windows python) in the directory of this command or in the PATH. The source is not
-/// changed. Entries are written in batches: after an error or Ctrl-C, earlier batches stay, and --skip-existing continues.
+/// Reads CSV and JSON itself. SNKV, diskcache, sqlitedict, shelve and dbm are read by the Python
+/// package kvstore-ttl, run by $KVSTORE_PYTHON, or by python3 (on Windows python) in the directory
+/// of this command or in the PATH. The source is not changed. Entries are written in batches: after
+/// an error or Ctrl-C, earlier batches stay, and --skip-existing continues.
 #[derive(Debug, Args)]
 #[command(
     after_help = "JSON: an array of objects, [{\"key\":\"a\",\"value\":\"1\"}, ...], or an object {\"a\":\"1\", ...}; \
@@ -194,7 +195,8 @@ impl ImportArgs {
         Failure::Refused(format!("there is no file {}: check the path", place::shown(&self.source)))
     }
 
-    /// Returns `true` if there is no file of that name. Modules of dbm add extensions, so names with one count, too.
+    /// Returns `true` if there is no file of that name. Modules of dbm add extensions, so names
+    /// with one count, too.
     fn is_missing(&self) -> bool {
         let Some(name) = self.source.file_name() else { return false };
         let is_missing = std::fs::metadata(&self.source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
@@ -296,9 +298,9 @@ impl ImportArgs {
     }
 }
 
-/// Returns the Python interpreters to try: the one in the environment variable, or else the one in the directory of this
-/// command (as in a virtual environment, active or not), then the one in the PATH. (Symbolic links are not resolved: they
-/// identify the virtual environment.)
+/// Returns the Python interpreters to try: the one in the environment variable, or else the one in
+/// the directory of this command (as in a virtual environment, active or not), then the one in the
+/// PATH. (Symbolic links are not resolved: they identify the virtual environment.)
 fn pythons() -> Vec<OsString> {
     if let Some(named) = std::env::var_os(PYTHON).filter(|python| !python.is_empty()) {
         return vec![named];
@@ -450,7 +452,8 @@ impl<'a> Importing<'a> {
         Ok(())
     }
 
-    /// Commits the last batch. Checks for Ctrl-C at the end of input, too: it has also stopped the writer of a pipe.
+    /// Commits the last batch. Checks for Ctrl-C at the end of input, too: it has also stopped the
+    /// writer of a pipe.
     fn end(&mut self) -> Result<()> {
         self.check_interrupt()?;
         if self.report.is_complete() {

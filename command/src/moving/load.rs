@@ -21,13 +21,14 @@ const LINES: u64 = 1024;
 
 /// Load a dump written by "kvstore dump"
 ///
-/// Loads everything in one transaction: if the dump is invalid or the command is stopped, nothing is loaded. Other processes
-/// can read meanwhile, and the log (-wal) grows to the size of the data. With --batch, it does not, and other processes can
-/// write between batches.
+/// Loads everything in one transaction: if the dump is invalid or the command is stopped, nothing
+/// is loaded. Other processes can read meanwhile, and the log (-wal) grows to the size of the data.
+/// With --batch, it does not, and other processes can write between batches.
 ///
-/// Missing families are created with the settings in the dump. A family that has keys is an error, unless --if-absent or
-/// --replace is given; it keeps its settings. A family without keys in the dump leaves an existing family unchanged.
-/// Expired keys are not loaded. The size limit is loaded only if the store is empty and has none.
+/// Missing families are created with the settings in the dump. A family that has keys is an error,
+/// unless --if-absent or --replace is given; it keeps its settings. A family without keys in the
+/// dump leaves an existing family unchanged. Expired keys are not loaded. The size limit is loaded
+/// only if the store is empty and has none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "With --batch N, every N lines are a transaction. The position is stored in a family \"load in progress\", \
@@ -67,7 +68,8 @@ pub struct LoadArgs {
 impl LoadArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         if self.file != "-" {
-            let file = File::open(&self.file).map_err(|e| Failure::Refused(format!("{}: {e}", self.file)))?;
+            let file = File::open(&self.file)
+                .map_err(|e| Failure::Refused(format!("cannot open {}: {e}: check the path", self.file)))?;
             let total = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|of| of.len());
             return self.load(BufReader::with_capacity(1 << 16, file), total, context);
         }
@@ -101,7 +103,8 @@ impl LoadArgs {
                 }
             },
         };
-        // A long transaction needs no larger cache than this. No memory map: its pages would count as memory.
+        // A long transaction needs no larger cache than this. No memory map: its pages would count
+        // as memory.
         let config = Config::new().mmap_size(0).cache_pages(1500);
         let path = self.store.path()?;
         let is_made = !path.exists() && !is_url(&path);
@@ -340,8 +343,9 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Handles a family without keys in the dump: creates it, or leaves an existing one unchanged. (In a store without keys,
-    /// an existing family without a default TTL counts as new: every store has "default".)
+    /// Handles a family without keys in the dump: creates it, or leaves an existing one unchanged.
+    /// (In a store without keys, an existing family without a default TTL counts as new: every
+    /// store has "default".)
     fn make_waiting(&mut self) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {

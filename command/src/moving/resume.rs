@@ -1,5 +1,6 @@
-//! The position of a load in batches. It is stored in the store itself, in the transaction of each batch, so that it always
-//! matches the loaded keys. It is the only key of a separate family, which the last batch drops.
+//! The position of a load in batches. It is stored in the store itself, in the transaction of each
+//! batch, so that it always matches the loaded keys. It is the only key of a separate family, which
+//! the last batch drops.
 
 use kvstore::{ErrorKind, Store};
 use serde::{Deserialize, Serialize};

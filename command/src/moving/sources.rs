@@ -1,4 +1,5 @@
-//! Readers of CSV, and of JSON in three shapes, for `import`. Each entry is passed on as it is read.
+//! Readers of CSV, and of JSON in three shapes, for `import`. Each entry is passed on as it is
+//! read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +27,8 @@ pub struct Columns {
     /// Column of the TTL: seconds, or 15m; milliseconds if its name ends with _ms
     #[arg(long, value_name = "COLUMN")]
     pub ttl_column: Option<String>,
-    /// Column of the expiry time: ISO 8601, or seconds since 1970; milliseconds if its name ends with _ms
+    /// Column of the expiry time: ISO 8601, or seconds since 1970; milliseconds if its name ends
+    /// with _ms
     #[arg(long, value_name = "COLUMN", conflicts_with = "ttl_column")]
     pub expire_column: Option<String>,
     /// The CSV has no header line
@@ -116,7 +118,8 @@ fn whole(ms: f64) -> Option<i64> {
     (ms.is_finite() && ms.abs() <= LAST_MS).then_some(ms.ceil() as i64)
 }
 
-/// Parses a TTL. A number is in seconds, or in milliseconds if the name of the column ends with `_ms`.
+/// Parses a TTL. A number is in seconds, or in milliseconds if the name of the column ends with
+/// `_ms`.
 fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let after = |ms| whole(ms).map(|ms| Some(Moment::FromNow(ms))).ok_or(NO_TTL);
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
@@ -154,9 +157,9 @@ fn end<'t>(
 
 // ---- CSV -----------------------------------------------------------------------------------------
 
-/// A reader that checks the quotes of a CSV. The csv crate accepts an unclosed quote, and takes the following lines up to
-/// the next quote as part of the field. (Rules of csv-core: a quote opens only at the start of a field, and a doubled quote
-/// stands for one.)
+/// A reader that checks the quotes of a CSV. The csv crate accepts an unclosed quote, and takes the
+/// following lines up to the next quote as part of the field. (Rules of csv-core: a quote opens
+/// only at the start of a field, and a doubled quote stands for one.)
 struct Quotes<R> {
     input: R,
     delimiter: u8,
@@ -165,7 +168,8 @@ struct Quotes<R> {
     /// The line of the last opening quote.
     begins: u64,
     is_at_end: bool,
-    /// The line of an opening quote whose field spans lines and has text after the closing quote: a sign of a stray quote.
+    /// The line of an opening quote whose field spans lines and has text after the closing quote: a
+    /// sign of a stray quote.
     strays: Option<u64>,
     /// Number of bytes of a byte order mark seen so far.
     mark: usize,

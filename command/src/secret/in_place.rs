@@ -15,9 +15,10 @@ use crate::progress::Spinner;
 
 /// Encrypt a store in place
 ///
-/// Rewrites the whole file, including free pages with deleted data. Asks for the new password twice, unless an option gives
-/// it; a lost password cannot be recovered. No other process may have the store open. Stopped at any moment, the change has
-/// happened completely or not at all. Earlier copies and backups stay unencrypted.
+/// Rewrites the whole file, including free pages with deleted data. Asks for the new password
+/// twice, unless an option gives it; a lost password cannot be recovered. No other process may have
+/// the store open. Stopped at any moment, the change has happened completely or not at all. Earlier
+/// copies and backups stay unencrypted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore encrypt app.db
@@ -31,7 +32,8 @@ pub struct EncryptArgs {
 
 /// Decrypt a store in place
 ///
-/// No other process may have the store open. Stopped at any moment, the change has happened completely or not at all.
+/// No other process may have the store open. Stopped at any moment, the change has happened
+/// completely or not at all.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore decrypt app.db")]
@@ -42,9 +44,9 @@ pub struct DecryptArgs {
 
 /// Change the password of an encrypted store
 ///
-/// Rewrites every page of the file. Asks for the new password twice, unless an option gives it. No other process may have
-/// the store open. Stopped at any moment, the store has either the old or the new password. Earlier copies and backups keep
-/// the old one.
+/// Rewrites every page of the file. Asks for the new password twice, unless an option gives it. No
+/// other process may have the store open. Stopped at any moment, the store has either the old or
+/// the new password. Earlier copies and backups keep the old one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore rekey app.db
@@ -106,8 +108,8 @@ impl RekeyArgs {
     }
 }
 
-/// Opens a store to be rewritten, with its current journal mode in the configuration: the rewrite uses DELETE mode, and the
-/// library then reopens the store in the configured mode.
+/// Opens a store to be rewritten, with its current journal mode in the configuration: the rewrite
+/// uses DELETE mode, and the library then reopens the store in the configured mode.
 fn open(of: &StoreArgs, context: &Context) -> Result<Store> {
     let store = of.open(For::Writing, &context.secrets)?;
     let Some(mode) = store.info()?.journal_mode else { return Ok(store) };

@@ -1,5 +1,6 @@
-//! Passwords and keys of encrypted stores: the options that name their source, and which of them applies to which store. A
-//! secret is read once, when a store needs it, and is never an argument of the command.
+//! Passwords and keys of encrypted stores: the options that name their source, and which of them
+//! applies to which store. A secret is read once, when a store needs it, and is never an argument
+//! of the command.
 
 #[cfg(feature = "encryption")]
 mod read;
@@ -24,7 +25,8 @@ pub use read::Secret;
 /// The environment variable that names the password file if no option is given.
 const DEFAULT_FILE: &str = "KVSTORE_PASSWORD_FILE";
 
-/// A build without encryption hides the options, but accepts them in order to explain that it has no encryption.
+/// A build without encryption hides the options, but accepts them in order to explain that it has
+/// no encryption.
 const HIDDEN: bool = cfg!(not(feature = "encryption"));
 
 /// The error of a build without encryption.
@@ -38,7 +40,8 @@ pub struct SecretArgs {
     /// Ask for the password on the terminal
     #[arg(long, global = true, hide = HIDDEN, conflicts_with_all = ["password_file", "password_env", "raw_key_file"])]
     password: bool,
-    /// Read the password from FILE, without its final newline; "-" for standard input [default: $KVSTORE_PASSWORD_FILE]
+    /// Read the password from FILE, without its final newline; "-" for standard input [default:
+    /// $KVSTORE_PASSWORD_FILE]
     #[arg(long, global = true, hide = HIDDEN, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["password_env", "raw_key_file"])]
     password_file: Option<PathBuf>,
     /// Read the password from an environment variable

@@ -1,5 +1,6 @@
-//! Reads passwords and keys from files, the environment or a terminal, and passes them to the library. They are wiped from
-//! memory after use. A build without encryption uses `none.rs` instead.
+//! Reads passwords and keys from files, the environment or a terminal, and passes them to the
+//! library. They are wiped from memory after use. A build without encryption uses `none.rs`
+//! instead.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal as _, Read};

@@ -1,5 +1,5 @@
-//! System-specific code: signals, file permissions, devices, standard directories. `unix.rs` and `windows.rs` have the
-//! same interface; no other file of the command depends on the system.
+//! System-specific code: signals, file permissions, devices, standard directories. `unix.rs` and
+//! `windows.rs` have the same interface; no other file of the command depends on the system.
 
 #[cfg(unix)]
 mod unix;

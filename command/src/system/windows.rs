@@ -1,5 +1,5 @@
-//! Windows: Ctrl-C and Ctrl-Break of consoles, and files that inherit the permissions of their directory. Access control
-//! lists are neither read nor set.
+//! Windows: Ctrl-C and Ctrl-Break of consoles, and files that inherit the permissions of their
+//! directory. Access control lists are neither read nor set.
 
 use std::env;
 use std::ffi::OsStr;
@@ -53,8 +53,8 @@ const DEVICES: [&str; 30] = [
     "LPT¹", "LPT²", "LPT³", "NUL", "PRN",
 ];
 
-/// Returns `true` if the path names something that is neither a file nor a directory. (Judged by the name: opening a
-/// named pipe would take the place of its reader.)
+/// Returns `true` if the path names something that is neither a file nor a directory. (Judged by
+/// the name: opening a named pipe would take the place of its reader.)
 pub fn is_device(path: &Path) -> bool {
     // Since Windows 11 most of these names can be files, too: ask the system about this one.
     is_among_devices(path)
@@ -67,15 +67,16 @@ fn is_among_devices(path: &Path) -> bool {
     matches!(prefix, Some(Component::Prefix(prefix)) if matches!(prefix.kind(), Prefix::DeviceNS(_)))
 }
 
-/// Returns `true` if some version of Windows treats the name as a device: before Windows 11 also with an extension or a
-/// colon.
+/// Returns `true` if some version of Windows treats the name as a device: before Windows 11 also
+/// with an extension or a colon.
 fn may_be_device(name: &OsStr) -> bool {
     let mut parts = name.as_encoded_bytes().split(|byte| b".:".contains(byte));
     let name = parts.next().unwrap_or_default().trim_ascii_end();
     DEVICES.iter().any(|device| device.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Formats a path without the `\\?\` prefix of canonical paths, unless it would be too long for most programs.
+/// Formats a path without the `\\?\` prefix of canonical paths, unless it would be too long for
+/// most programs.
 pub fn path(path: &Path) -> String {
     let mut parts = path.components();
     let start = match parts.next() {
@@ -97,8 +98,8 @@ pub fn on_one_line(path: &str) -> String {
     path.to_owned()
 }
 
-/// Returns `true` if both paths name the same existing file. (Hard links are not recognized; but a file that is open as a
-/// store cannot be replaced through any of its names.)
+/// Returns `true` if both paths name the same existing file. (Hard links are not recognized; but a
+/// file that is open as a store cannot be replaced through any of its names.)
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
     matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -1,7 +1,8 @@
 //! Buckets of a chart: parts of a day, days or months, and the number of expiry times in each.
 //!
-//! The range of the expiry times is not known in advance. Counting starts with short buckets and merges them into longer
-//! ones when there are too many, so memory use does not depend on the size of the store.
+//! The range of the expiry times is not known in advance. Counting starts with short buckets and
+//! merges them into longer ones when there are too many, so memory use does not depend on the size
+//! of the store.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ const FAR_MS: i64 = 100 * 366 * DAY;
 /// The time span of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bucket {
-    /// Milliseconds, less than a day, counted from midnight; the last bucket of a day may be shorter.
+    /// Milliseconds, less than a day, counted from midnight; the last bucket of a day may be
+    /// shorter.
     Part(i64),
     /// A number of days; weeks start on Mondays.
     Days(i32),
@@ -168,7 +170,8 @@ pub struct Bar {
 /// Counts expiry times by bucket.
 pub struct Tally {
     calendar: Calendar,
-    /// The current bucket, and the index of the next one in [`COUNTED`] if it is chosen automatically.
+    /// The current bucket, and the index of the next one in [`COUNTED`] if it is chosen
+    /// automatically.
     bucket: Bucket,
     coarser: Option<usize>,
     counts: BTreeMap<i64, u64>,
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_bar_is_chosen_by_how_far_the_ends_reach() {
+    fn bucket_is_chosen_by_the_range_of_times() {
         for (reach, bucket) in [
             (0, Bucket::Part(SECOND)),
             (20 * SECOND, Bucket::Part(SECOND)),
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ends_are_put_together_and_none_is_lost() {
+    fn many_times_are_merged_and_none_is_lost() {
         // A key a minute for two years: counted in seconds, minutes, hours, at last in days.
         let ends = (0..1_051_200).map(|n| NOW + n * MINUTE);
         let mut tally = Tally::new(utc(), None, NOW);
@@ -327,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_in_more_than_a_century_is_one_bar_at_the_end() {
+    fn times_beyond_a_century_share_the_last_bar() {
         let (bucket, bars) = bars([NOW, NOW + 5 * SECOND, i64::MAX, i64::MAX - 1], None);
         assert_eq!(bucket, Bucket::Part(SECOND));
         assert_eq!(bars.len(), 7);
@@ -343,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn weeks_begin_on_mondays_and_days_at_midnight_of_the_zone() {
+    fn weeks_start_on_monday_and_days_at_local_midnight() {
         let (_, bars) = bars([NOW], Some(Bucket::Days(7)));
         assert_eq!(times::iso(bars[0].from_ms), "2026-11-23T00:00:00.000Z");
         assert_eq!(times::iso(bars[0].to_ms.unwrap()), "2026-11-30T00:00:00.000Z");
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_day_on_which_clocks_are_set_back_has_twentyfive_hours_without_a_gap() {
+    fn day_of_a_clock_change_has_25_hours_without_a_gap() {
         // 2026-10-25, from 00:00+02:00 to 24:00+01:00.
         let midnight = 1_792_879_200_000;
         let calendar = berlin();

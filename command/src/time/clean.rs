@@ -21,8 +21,9 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// Purge expired keys continuously, until Ctrl-C
 ///
-/// For a store whose program runs no cleaner. Each round removes expired keys in transactions of at most 256, between which
-/// other processes can write. If a lock is held for longer than --timeout, the next round tries again.
+/// For a store whose program runs no cleaner. Each round removes expired keys in transactions of at
+/// most 256, between which other processes can write. If a lock is held for longer than --timeout,
+/// the next round tries again.
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
@@ -58,7 +59,8 @@ impl CleanArgs {
         if self.interval.is_zero() {
             return usage("--interval must be longer than 0");
         }
-        // No read snapshot is held between rounds, because it would block checkpoints of other processes.
+        // No read snapshot is held between rounds, because it would block checkpoints of other
+        // processes.
         let config = Config::new().hold_reads(false);
         let store =
             place::open_with(&self.store.path()?, For::Writing, &self.store.open, &context.secrets, config)?;

@@ -32,8 +32,8 @@ pub fn families(store: &Store, name: Option<&str>) -> Result<Vec<Family>> {
     Ok(families)
 }
 
-/// Calls `visit` for each key of the family with `from_ms <= expire_ms < to_ms`, in order of expiry, until it returns
-/// `false`.
+/// Calls `visit` for each key of the family with `from_ms <= expire_ms < to_ms`, in order of
+/// expiry, until it returns `false`.
 pub fn each(
     family: &Family,
     from_ms: i64,

@@ -13,8 +13,8 @@ use crate::times::{self, Moment};
 
 /// List keys in order of expiry, or chart them
 ///
-/// Lists the keys of all families, or of one. --expired includes keys that have expired but have not been purged. --chart
-/// draws how many keys expire when.
+/// Lists the keys of all families, or of one. --expired includes keys that have expired but have
+/// not been purged. --chart draws how many keys expire when.
 #[derive(Debug, Args)]
 #[command(
     after_help = "In a pipe, prints tab-separated fields: key, family, expiry time (UTC), milliseconds left; for a chart: \

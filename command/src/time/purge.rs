@@ -15,8 +15,9 @@ use crate::progress::Progress;
 
 /// Remove expired keys from the store
 ///
-/// Expired keys are never returned by a read; a purge frees their space. It removes at most 256 keys per transaction,
-/// between which other processes can write and Ctrl-C stops. On a terminal it asks first, unless --yes is given.
+/// Expired keys are never returned by a read; a purge frees their space. It removes at most 256
+/// keys per transaction, between which other processes can write and Ctrl-C stops. On a terminal it
+/// asks first, unless --yes is given.
 #[derive(Debug, Args)]
 #[command(
     after_help = "In a pipe, prints the number of removed keys; with --dry-run, family and number, tab-separated. With \

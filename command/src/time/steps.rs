@@ -1,5 +1,5 @@
-//! Removal of many keys in short transactions, within a budget and until Ctrl-C. The number of removed keys is reported in
-//! any case.
+//! Removal of many keys in short transactions, within a budget and until Ctrl-C. The number of
+//! removed keys is reported in any case.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,8 @@ struct Done {
     stopped: bool,
 }
 
-/// Calls `step` with a maximum number of keys until nothing is left, the budget is used up, or Ctrl-C; then reports.
+/// Calls `step` with a maximum number of keys until nothing is left, the budget is used up, or
+/// Ctrl-C; then reports.
 pub fn run(
     context: &mut Context,
     budget: &BudgetArgs,

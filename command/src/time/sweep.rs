@@ -14,9 +14,10 @@ use crate::times;
 
 /// Remove keys that were written before a given age
 ///
-/// Removes keys by the time of their last write, whether they have expired or not. The family must track write times; keys
-/// that existed when tracking was turned on count as written at that time. Removes at most 256 keys per transaction,
-/// between which other processes can write and Ctrl-C stops. On a terminal it asks first, unless --yes is given.
+/// Removes keys by the time of their last write, whether they have expired or not. The family must
+/// track write times; keys that existed when tracking was turned on count as written at that time.
+/// Removes at most 256 keys per transaction, between which other processes can write and Ctrl-C
+/// stops. On a terminal it asks first, unless --yes is given.
 #[derive(Debug, Args)]
 #[command(
     after_help = "In a pipe, prints the number of live keys removed. With --json: removed, more (older keys are left), \

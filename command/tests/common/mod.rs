@@ -1,8 +1,7 @@
-//! Runs the built command as a person or a program would: piped, or on a terminal.
-//!
-//! The command sees neither `$KVSTORE` nor `$NO_COLOR` of who runs the tests, and the time zone is UTC.
+//! Runs the built command with pipes or on a terminal. `$KVSTORE` and `$NO_COLOR` are removed from
+//! its environment, and the time zone is UTC.
 
-#![allow(dead_code, unused_imports)] // each file of tests uses its own part
+#![allow(dead_code, unused_imports)] // each test file uses a part of it
 
 #[cfg(unix)]
 mod terminal;
@@ -15,18 +14,19 @@ use std::process::{Command, Output, Stdio};
 #[cfg(unix)]
 pub use terminal::{Terminal, on_terminal};
 
-/// What is said of a file that is not there.
+/// Part of the system's message for a missing file.
 pub const NOT_THERE: &str = if cfg!(windows) { "(os error " } else { "No such file" };
 
-/// Copies a program, or a script, and lets everybody run it. By another process: what this one has open for writing can be
-/// run by nobody, and a child that a test beside this one has just forked has it open, too.
+/// Copies a program or script and makes it executable. A child process copies it: a file that this
+/// process has open for writing cannot be executed, and a fork of a parallel test could keep it
+/// open.
 #[cfg(unix)]
 pub fn copy_to_run(from: impl AsRef<std::path::Path>, to: impl AsRef<std::path::Path>) {
     let mut install = std::process::Command::new("install");
     assert!(install.args(["-m", "755", "--"]).args([from.as_ref(), to.as_ref()]).status().unwrap().success());
 }
 
-/// The command with these arguments, not started yet.
+/// Returns the command with these arguments, not started.
 pub fn command<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvstore"));
     command
@@ -39,25 +39,25 @@ pub fn command<S: AsRef<OsStr>>(args: &[S]) -> Command {
     command
 }
 
-/// Runs it with pipes, and nothing to read.
+/// Runs the command with pipes and empty input.
 pub fn kvstore<S: AsRef<OsStr>>(args: &[S]) -> Output {
     command(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs it with something to read from standard input.
+/// Runs the command with this input.
 pub fn kvstore_fed<S: AsRef<OsStr>>(args: &[S], input: &[u8]) -> Output {
     let mut child =
         command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // It may end before it has read all.
+    // The command may end before it has read everything.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
     output
 }
 
-/// Standard output of a run that must end with 0 and say nothing on stderr.
+/// Returns the standard output of a run that must succeed and print nothing on stderr.
 #[track_caller]
 pub fn ok<S: AsRef<OsStr>>(args: &[S]) -> String {
     let output = kvstore(args);
@@ -66,7 +66,7 @@ pub fn ok<S: AsRef<OsStr>>(args: &[S]) -> String {
     out(&output)
 }
 
-/// The lines that a run with `--json` must print, parsed.
+/// Returns the parsed lines of a run with `--json`, which must succeed.
 #[track_caller]
 pub fn json<S: AsRef<OsStr>>(args: &[S]) -> Vec<serde_json::Value> {
     let mut args: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
@@ -74,7 +74,7 @@ pub fn json<S: AsRef<OsStr>>(args: &[S]) -> Vec<serde_json::Value> {
     ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A run that must end with this exit code and say something with this text on stderr.
+/// Asserts that a run fails with this exit status and a message that contains this text.
 #[track_caller]
 pub fn fails<S: AsRef<OsStr>>(args: &[S], exit_code: i32, text: &str) {
     let output = kvstore(args);
@@ -86,7 +86,7 @@ fn shown<S: AsRef<OsStr>>(args: &[S]) -> Vec<&OsStr> {
     args.iter().map(AsRef::as_ref).collect()
 }
 
-/// The exit code; -1 if a signal has ended it.
+/// Returns the exit status; -1 if a signal ended the process.
 pub fn code(output: &Output) -> i32 {
     output.status.code().unwrap_or(-1)
 }
@@ -99,7 +99,7 @@ pub fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A directory for a test's stores; gone with it.
+/// A temporary directory for a test's stores.
 pub struct Place(tempfile::TempDir);
 
 impl Place {
@@ -111,12 +111,12 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// The path as a word of a command line.
+    /// Returns the path as a command line argument.
     pub fn word(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// The names of the files in it, in order.
+    /// Returns the sorted names of the files in the directory.
     pub fn files(&self) -> Vec<String> {
         let mut files: Vec<String> = std::fs::read_dir(self.0.path())
             .unwrap()

@@ -1,4 +1,4 @@
-//! The command on a terminal, as a person would run it; on Unix.
+//! Runs the command on a pseudo-terminal, on Unix.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -15,26 +15,26 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use super::command;
 
-/// A pseudo-terminal with the command on it: its input, output and errors. It is not the controlling terminal, so
-/// Ctrl-C is to be sent by [`Terminal::interrupt`].
+/// The command on a pseudo-terminal, with input, output and errors. It is not the controlling
+/// terminal, so Ctrl-C is sent by [`Terminal::interrupt`].
 pub struct Terminal {
     child: Child,
     keyboard: File,
     screen: Receiver<Vec<u8>>,
-    /// What has come so far.
+    /// Output so far.
     seen: String,
 }
 
-/// How long something on a terminal may take.
+/// Maximum time to wait for output.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Terminal {
-    /// Starts it on a terminal of 100 columns and 30 lines.
+    /// Starts the command on a terminal of 100 columns and 30 lines.
     pub fn start<S: AsRef<OsStr>>(args: &[S]) -> Terminal {
         Terminal::start_command(command(args))
     }
 
-    /// The same, but its output goes elsewhere: only its input and its errors are on the terminal.
+    /// Like `start`, but with standard output in a pipe: only input and errors are on the terminal.
     pub fn start_piped<S: AsRef<OsStr>>(args: &[S]) -> Terminal {
         Terminal::start_with(command(args), true)
     }
@@ -55,13 +55,13 @@ impl Terminal {
         let output = if is_piped { Stdio::null() } else { slave.try_clone().unwrap().into() };
         command.stdin(slave.try_clone().unwrap()).stdout(output).stderr(slave);
         let child = command.spawn().unwrap();
-        drop(command); // and with it our side of the slave: the end of the command is the end of the screen
+        drop(command); // closes this process's copy of the slave, so that output ends with the command
         let keyboard = File::from(master);
         let mut reader = keyboard.try_clone().unwrap();
         let (sender, screen) = channel();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // Linux says EIO at the end.
+            // Linux reports EIO at the end.
             while let Ok(read @ 1..) = reader.read(&mut buffer) {
                 if sender.send(buffer[..read].to_vec()).is_err() {
                     break;
@@ -71,22 +71,22 @@ impl Terminal {
         Terminal { child, keyboard, screen, seen: String::new() }
     }
 
-    /// Types this, as it is; a line ends with `\n`.
+    /// Types this text; a line ends with `\n`.
     pub fn type_in(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Whether what is typed is shown.
+    /// Returns `true` if the terminal echoes input.
     pub fn echoes(&self) -> bool {
         tcgetattr(&self.keyboard).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
-    /// As Ctrl-C does.
+    /// Sends the signal of Ctrl-C.
     pub fn interrupt(&self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
-    /// Waits until this text has been shown; returns all that was.
+    /// Waits until this text has been printed; returns all output so far.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) -> &str {
         let deadline = Instant::now() + PATIENCE;
@@ -100,7 +100,8 @@ impl Terminal {
         &self.seen
     }
 
-    /// Waits until it has ended; returns how, and all that was shown, without colours, with `\n` after each line.
+    /// Waits for the end of the command; returns its status and all output, without colors, with
+    /// `\n` after each line.
     #[track_caller]
     pub fn end(mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + PATIENCE;
@@ -118,20 +119,20 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Only if the test has failed is it still there.
+        // The command is still running only if the test has failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs it on a terminal, on which nobody types anything: the exit code, and what was shown.
+/// Runs the command on a terminal without input; returns the exit status and the output.
 #[track_caller]
 pub fn on_terminal<S: AsRef<OsStr>>(args: &[S]) -> (i32, String) {
     let (status, shown) = Terminal::start(args).end();
     (status.code().unwrap_or(-1), shown)
 }
 
-/// The text without the escape sequences of colours and cursors (CSI), and without those of window titles (OSC).
+/// Removes the escape sequences of colors and cursors (CSI) and of window titles (OSC).
 fn without_escapes(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
