@@ -423,19 +423,21 @@ impl Config {
         self.file.check()?;
         if self.read_only && self.file.exclusive {
             return Err(Error::invalid(
-                "read-only (readOnly) and exclusive: who only reads cannot keep others out; choose one of them",
+                "a read-only store cannot be exclusive, because a reader cannot lock out other \
+                handles: set one of the two",
             ));
         }
         if i32::try_from(self.busy_timeout.as_millis()).is_err() {
             return Err(Error::invalid(format!(
-                "busy timeout {:?}: must be at most {} ms",
+                "the busy timeout of {:?} is too long: the maximum is {} ms",
                 self.busy_timeout,
                 i32::MAX
             )));
         }
         if !(1..=MAX_VALUE_SIZE).contains(&self.max_value_size) {
             return Err(Error::invalid(format!(
-                "maximum value size (maxValueSize) {}: must be from 1 to {MAX_VALUE_SIZE} bytes",
+                "the maximum value size of {} bytes is out of bounds: set 1 to {MAX_VALUE_SIZE} \
+                bytes",
                 self.max_value_size
             )));
         }
@@ -455,7 +457,7 @@ impl FileConfig {
     fn check(&self) -> Result<()> {
         if !(512..=65_536).contains(&self.page_size) || !self.page_size.is_power_of_two() {
             return Err(Error::invalid(format!(
-                "page size (pageSize) {}: must be a power of two from 512 to 65536",
+                "the page size of {} bytes is not a power of two from 512 to 65536",
                 self.page_size
             )));
         }
@@ -464,15 +466,16 @@ impl FileConfig {
             secret.check()?;
             if self.page_size != DEFAULT_PAGE_SIZE {
                 return Err(Error::invalid(format!(
-                    "page size (pageSize) {}: an encrypted store has pages of {DEFAULT_PAGE_SIZE} bytes, or other \
-                     programs would not open it with its password alone",
+                    "the page size of {} bytes cannot be used for an encrypted store, whose pages have \
+                    {DEFAULT_PAGE_SIZE} bytes: other programs could not open the file with its \
+                    password alone",
                     self.page_size
                 )));
             }
         }
         if self.cache_pages == 0 || i32::try_from(self.cache_pages).is_err() {
             return Err(Error::invalid(format!(
-                "page cache (cacheSize) of {} pages: must be from 1 to {}",
+                "the cache size of {} pages is out of bounds: set 1 to {} pages",
                 self.cache_pages,
                 i32::MAX
             )));
@@ -481,11 +484,12 @@ impl FileConfig {
             && !(MIN_WAL_PAGES..=MAX_WAL_PAGES).contains(&pages)
         {
             return Err(Error::invalid(format!(
-                "WAL (walPages) of {pages} pages: must be from {MIN_WAL_PAGES} to {MAX_WAL_PAGES}"
+                "the WAL size of {pages} pages is out of bounds: set {MIN_WAL_PAGES} to \
+                {MAX_WAL_PAGES} pages"
             )));
         }
         if self.checkpoint_every == Some(0) {
-            return Err(Error::invalid("checkpoint_every 0: must be at least 1 commit"));
+            return Err(Error::invalid("a checkpoint after every 0 commits is impossible: set at least 1"));
         }
         Ok(())
     }
@@ -495,7 +499,7 @@ impl FileConfig {
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() || key.len() > MAX_KEY_SIZE {
         return Err(Error::invalid(format!(
-            "a key of {} bytes: keys are 1 to {MAX_KEY_SIZE} bytes long",
+            "the key has {} bytes: a key has 1 to {MAX_KEY_SIZE} bytes",
             key.len()
         )));
     }
@@ -506,13 +510,15 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_SIZE || name.contains('\0') {
         return Err(Error::invalid(format!(
-            "a family name of {} bytes: names are 1 to {MAX_NAME_SIZE} bytes of UTF-8 without NUL",
+            "the family name has {} bytes or contains a NUL: a name has 1 to {MAX_NAME_SIZE} bytes of \
+            UTF-8 without NUL",
             name.len()
         )));
     }
     if ["__", "_snkv_", "kvstore"].iter().any(|reserved| name.starts_with(reserved)) {
         return Err(Error::invalid(
-            "family names that start with \"__\", \"_snkv_\" or \"kvstore\" are reserved; choose another",
+            "family names that begin with \"__\", \"_snkv_\" or \"kvstore\" are reserved: choose \
+            another name",
         ));
     }
     Ok(())

@@ -1,26 +1,45 @@
-//! The one error type, and its kinds, which are one to one with the C result codes.
+//! The error type of the crate. Its kinds correspond one to one to the C result codes.
 //!
-//! Must not enter: anything that knows SQLite (`db::file::failure` translates its codes) or C.
+//! Knows neither SQLite (`db::file::failure` translates its codes) nor C.
+
+use std::fmt;
+
+use crate::hint::Hint;
 
 /// A specialised `Result` for this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong: a [`kind`](Error::kind) for programs, and a text for people, which is what `Display` shows.
+/// An error: a [`kind`](Error::kind) for programs, a [`message`](Error::message) that says what failed, and often a
+/// [`hint`](Error::hint) that says what to do about it.
 ///
-/// No message ever contains a key or a value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+/// `Display` shows the message and the hint. No message ever contains a key or a value.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
-    /// SQLite has failed in a way that has no kind of its own: unlike a refused argument, it may have stopped
-    /// half-way.
-    is_failure: bool,
-    /// Whatever the call had done was undone, so that the transaction around it can go on.
-    is_undone: bool,
-    /// A server's, not a file's.
-    is_of_server: bool,
     message: String,
+    hint: Option<Hint>,
+    /// SQLite has failed without a kind of its own. Unlike a rejected argument, the call may have stopped half-way.
+    is_failure: bool,
+    /// The failed call was undone, so the transaction around it can continue.
+    is_undone: bool,
+    is_from_server: bool,
 }
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        self.hint.map_or(Ok(()), |hint| write!(f, ": {hint}"))
+    }
+}
+
+/// The kind, the message and the hint in one line, since `fn main() -> kvstore::Result<()>` prints an error this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind)
+    }
+}
+
+impl std::error::Error for Error {}
 
 /// The kind of an [`Error`]: what a program can decide on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,53 +140,70 @@ impl Error {
         Error::new(ErrorKind::Full, message)
     }
 
-    /// The store has reached the limit that its users have set, and the write was undone.
+    /// The store has reached its size limit, and the write was undone.
     pub(crate) fn over_limit(message: impl Into<String>) -> Error {
         Error { is_undone: true, ..Error::new(ErrorKind::Full, message) }
     }
 }
 
 impl Error {
-    /// An error of a caller's own, such as one that makes a [transaction](crate::Store::transaction) roll back.
+    /// Returns an error of the caller's own, such as one that makes a [transaction](crate::Store::transaction) roll back.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, is_failure: false, is_undone: false, is_of_server: false, message: message.into() }
+        Error {
+            kind,
+            message: message.into(),
+            hint: None,
+            is_failure: false,
+            is_undone: false,
+            is_from_server: false,
+        }
     }
 
-    /// The kind of this error.
+    /// Returns the kind of this error, which a program can decide on.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the same call may succeed later, because only a lock stood in the way.
+    /// Returns the message: what failed, without the [`hint`](Error::hint).
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns what the caller can do about this error, if the library knows.
+    #[must_use]
+    pub fn hint(&self) -> Option<Hint> {
+        self.hint
+    }
+
+    /// Returns `true` if the same call may succeed later, because only a lock prevented it.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind, ErrorKind::Busy | ErrorKind::Locked)
     }
 
-    /// Whether SQLite has failed in a way that has no kind of its own.
+    /// Returns `true` if SQLite failed without a kind of its own; `false` for a rejected argument.
     #[doc(hidden)]
     #[must_use]
     pub fn is_failure(&self) -> bool {
         self.is_failure
     }
 
-    /// The same, of a store on a server.
-    #[cfg(feature = "remote")]
-    pub(crate) fn of_server(self) -> Error {
-        Error { is_of_server: true, ..self }
-    }
-
-    /// Whether a server has failed, or the way to it: what helps with files does not help then.
-    #[doc(hidden)]
+    /// Returns `true` if the error comes from a PostgreSQL server or from the connection to it.
     #[must_use]
-    pub fn is_of_server(&self) -> bool {
-        self.is_of_server
+    pub fn is_from_server(&self) -> bool {
+        self.is_from_server
     }
 
-    /// Whether a write that failed like this may have been half done, so that the transaction
-    /// around it can only be rolled back. Errors found before the first change are not of that sort.
+    #[cfg(feature = "remote")]
+    pub(crate) fn from_server(self) -> Error {
+        Error { is_from_server: true, ..self }
+    }
+
+    /// Returns `true` if a write that failed with this error may be half done, so that its transaction can only be
+    /// rolled back. Errors that are found before the first change are not of that sort.
     pub(crate) fn dooms_transaction(&self) -> bool {
         match self.kind {
             ErrorKind::Error => self.is_failure,
@@ -177,13 +213,41 @@ impl Error {
         }
     }
 
-    /// The same error of another kind, with another text.
+    pub(crate) fn with_hint(self, hint: Hint) -> Error {
+        Error { hint: Some(hint), ..self }
+    }
+
+    pub(crate) fn without_hint(self) -> Error {
+        Error { hint: None, ..self }
+    }
+
+    /// Replaces the message; kind and hint stay.
+    pub(crate) fn with_message(&self, message: String) -> Error {
+        Error { message, ..self.clone() }
+    }
+
+    /// Puts a context before the message: "context: message".
+    pub(crate) fn in_context(self, context: impl fmt::Display) -> Error {
+        Error { message: format!("{context}: {}", self.message), ..self }
+    }
+
+    /// Replaces the kind and the message; the hint stays.
     pub(crate) fn with_kind(&self, kind: ErrorKind, message: String) -> Error {
         Error { kind, message, ..self.clone() }
     }
+}
 
-    /// The same kind of error with another text.
-    pub(crate) fn with_message(&self, message: String) -> Error {
-        Error { message, ..self.clone() }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_and_debug_show_message_and_hint() {
+        let error = Error::busy("the store is locked").with_hint(Hint::Retry);
+        assert_eq!(error.to_string(), "the store is locked: retry later");
+        assert_eq!(format!("{error:?}"), "Busy: the store is locked: retry later");
+        assert_eq!((error.message(), error.hint()), ("the store is locked", Some(Hint::Retry)));
+        let in_context = error.in_context("app.db").without_hint();
+        assert_eq!(in_context.to_string(), "app.db: the store is locked");
     }
 }

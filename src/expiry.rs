@@ -31,7 +31,8 @@ impl Expiry {
             0 => Ok(Expiry::Never),
             1.. => Ok(Expiry::At(expire_ms)),
             _ => Err(Error::invalid(format!(
-                "expire_ms is {expire_ms}: pass milliseconds since 1970, or 0 for a key that never expires"
+                "the expiry time {expire_ms} is negative: give milliseconds since 1970, or 0 for a key \
+                that never expires"
             ))),
         }
     }
@@ -50,7 +51,7 @@ impl Expiry {
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Expiry::At(expire_ms @ ..=0) => Err(Error::invalid(format!(
-                "an expiry time of {expire_ms} ms: times are milliseconds since 1970, and greater than 0"
+                "the expiry time {expire_ms} is not greater than 0: give milliseconds since 1970"
             ))),
             _ => Ok(()),
         }
@@ -112,7 +113,7 @@ pub(crate) const MAX_DEFAULT_TTL_MS: i64 = 630_720_000_000;
 pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
     match ttl.map_or(0, millis_rounded_up) {
         ms @ 0..=MAX_DEFAULT_TTL_MS => Ok(ms),
-        _ => Err(Error::invalid("a default TTL is at most 20 years (630720000 seconds)")),
+        _ => Err(Error::invalid("the default TTL is longer than 20 years (630720000 seconds), the maximum")),
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
     // The capacity usually doubles, so that many small pieces are not copied again and again. If
     // that is too much, only the needed space is reserved.
     let made = bytes.try_reserve(more).or_else(|_| bytes.try_reserve_exact(more));
-    made.map_err(|_| Error::no_memory(format!("out of memory for {more} bytes")))
+    made.map_err(|_| Error::no_memory(format!("out of memory: {more} bytes could not be allocated")))
 }
 
 /// Appends bytes.
@@ -36,8 +36,9 @@ pub(crate) fn extend(bytes: &mut Vec<u8>, with: &[u8]) -> Result<()> {
 #[inline]
 pub(crate) fn copy_of(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len())
-        .map_err(|_| Error::no_memory(format!("out of memory for {} bytes", bytes.len())))?;
+    copy.try_reserve_exact(bytes.len()).map_err(|_| {
+        Error::no_memory(format!("out of memory: {} bytes could not be allocated", bytes.len()))
+    })?;
     copy.extend_from_slice(bytes);
     Ok(copy)
 }

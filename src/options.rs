@@ -124,7 +124,7 @@ impl PutOptions {
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(written_ms @ ..0) = self.written_ms {
             return Err(Error::invalid(format!(
-                "a write time of {written_ms} ms: times are milliseconds since 1970, and not negative"
+                "the write time {written_ms} is negative: give milliseconds since 1970"
             )));
         }
         self.expiry.check()

@@ -27,7 +27,7 @@ pub(crate) fn path_of(bytes: &[u8]) -> Result<&Path> {
     #[cfg(not(unix))]
     let path = std::str::from_utf8(bytes)
         .map(Path::new)
-        .map_err(|_| crate::error::Error::invalid("the path is not UTF-8, as it must be on this system"));
+        .map_err(|_| crate::error::Error::invalid("the path is not UTF-8, which this system requires"));
     path
 }
 

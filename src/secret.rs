@@ -52,8 +52,10 @@ impl Secret {
     /// Fails with `Error` if the password is empty or too long.
     pub(crate) fn check(&self) -> Result<()> {
         match self.0.len() {
-            0 => Err(Error::invalid("the password is empty: open the store without one, or give one")),
-            length if i32::try_from(length).is_err() => Err(Error::invalid("the password is too long")),
+            0 => Err(Error::invalid("the password is empty: give one, or open the store without a password")),
+            length if i32::try_from(length).is_err() => {
+                Err(Error::invalid("the password is too long: the maximum is 2147483647 bytes"))
+            }
             _ => Ok(()),
         }
     }

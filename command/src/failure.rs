@@ -191,11 +191,11 @@ impl From<kvstore::Error> for Failure {
             _ => said(&error),
         };
         let hint = match error.kind() {
-            ErrorKind::Busy | ErrorKind::Locked if error.is_of_server() => {
+            ErrorKind::Busy | ErrorKind::Locked if error.is_from_server() => {
                 return Failure::Busy(format!("{text}\n  try again, or wait longer with --timeout 60s"));
             }
             // Its text says what to do there.
-            _ if error.is_of_server() => return Failure::Refused(text),
+            _ if error.is_from_server() => return Failure::Refused(text),
             ErrorKind::NotFound => return Failure::Missing(text),
             ErrorKind::Error if !error.is_failure() => return Failure::Usage(text),
             ErrorKind::Busy | ErrorKind::Locked => {

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, Result};
 use crate::expiry::{Expiry, ExpiryCondition};
+use crate::hint::Hint;
 use crate::info::StoreInfo;
 use crate::options::{PutOptions, SizeLimit};
 use crate::place::is_url;
@@ -102,14 +103,15 @@ impl Db {
         if let Some(url) = path.filter(|path| is_url(path)) {
             if config.file.is_encrypted() {
                 return Err(Error::invalid(
-                    "a store on a server is not encrypted by this library: open it without a password or key; encrypt the \
-                     server's disk, and the way there by TLS (sslmode=verify-full in the URL)",
+                    "a password or key was given, and a store on a server is not encrypted by this \
+                    library: open it without one; encrypt the disk of the server, and the connection \
+                    by TLS (sslmode=verify-full in the URL)",
                 ));
             }
             return open_on_a_server(url.as_os_str(), config, clock);
         }
         let opened = file::Db::open(path, config, clock.now_ms()).map_err(|e| match path {
-            Some(path) => e.with_message(format!("{}: {e}", crate::place::path_without_password(path))),
+            Some(path) => e.in_context(crate::place::path_without_password(path)),
             None => e,
         });
         opened.map(Db::File)
@@ -245,7 +247,9 @@ impl Db {
 
     /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
     pub(crate) fn write_or_doom<R>(&mut self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
-        let panicked = |db: &mut &mut Db| db.doom(&Error::failed("a callback in it has panicked"));
+        let panicked = |db: &mut &mut Db| {
+            db.doom(&Error::failed("a callback panicked inside the transaction").with_hint(Hint::RollBack))
+        };
         or_undo(self, |db| f(db.view()), panicked)
     }
 
@@ -720,21 +724,22 @@ impl Contents<'_> {
 fn open_on_a_server(url: &std::ffi::OsStr, config: &Config, clock: &Arc<Clock>) -> Result<Db> {
     config.check()?;
     let url =
-        url.to_str().ok_or_else(|| Error::cant_open("the URL is no UTF-8: write other bytes as %XX"))?;
+        url.to_str().ok_or_else(|| Error::cant_open("the URL is not UTF-8: write other bytes as %XX"))?;
     remote::Db::open(url, config, Arc::clone(clock)).map(|home| Db::Remote(Box::new(home)))
 }
 
 /// What a store on a server answers to what only a file can.
 #[cfg(feature = "remote")]
 fn only_a_file(does: &str) -> Error {
-    Error::invalid(format!("only a store in a file {does}, and this one is on a server"))
+    Error::invalid(format!("only a store in a file {does}, and this store is on a server"))
 }
 
 #[cfg(not(feature = "remote"))]
 fn open_on_a_server(_: &std::ffi::OsStr, _: &Config, _: &Arc<Clock>) -> Result<Db> {
     // The URL may have a password: it is in no text.
     Err(Error::cant_open(
-        "the path is the URL of a server, and this build has no stores on servers: build it with the feature \"remote\", \
-         or name a file",
-    ))
+        "the path is the URL of a server, and this build of the library has no stores on servers: use \
+        another build, or give the path of a file",
+    )
+    .with_hint(Hint::BuildWithServer))
 }

@@ -1,6 +1,7 @@
 //! The caller's transaction on a connection, wherever that leads: its states, and what may be done in each.
 
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// The caller's transaction on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +30,12 @@ impl TransactionState {
     pub(super) fn check_commit(&self) -> Result<()> {
         match self {
             TransactionState::None => Err(no_transaction("commit")),
-            TransactionState::Doomed(why) => Err(why.with_message(format!(
-                "the transaction cannot be committed because a call in it failed ({why}); roll it back"
-            ))),
+            TransactionState::Doomed(why) => Err(why
+                .with_message(format!(
+                    "the transaction cannot be committed, because a call in it failed ({})",
+                    why.message()
+                ))
+                .with_hint(Hint::RollBack)),
             TransactionState::Lost(why) => Err(lost(why)),
             TransactionState::Read | TransactionState::Write => Ok(()),
         }
@@ -39,12 +43,14 @@ impl TransactionState {
 }
 
 pub(super) fn no_transaction(what: &str) -> Error {
-    Error::invalid(format!("there is no transaction to {what}: begin one first"))
+    Error::invalid(format!("there is no transaction to {what}")).with_hint(Hint::BeginTransaction)
 }
 
 #[cold]
 fn lost(why: &Error) -> Error {
     why.with_message(format!(
-        "the read transaction has lost its snapshot because something in it failed ({why}); roll it back"
+        "the read transaction has lost its snapshot, because a call in it failed ({})",
+        why.message()
     ))
+    .with_hint(Hint::RollBack)
 }

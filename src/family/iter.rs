@@ -206,7 +206,8 @@ impl Cursor {
         self.family.shared.count_failure(check_key(&key))?;
         let Over::Keys(range, _) = &self.walk else {
             return self.family.shared.count_failure(Err(Error::invalid(
-                "an iterator in the order of expiry cannot seek a key: make one that starts at another time",
+                "an iterator in the order of expiry cannot seek a key: create one that starts at \
+                another time",
             )));
         };
         self.chunk_rows = FIRST_ROWS;

@@ -21,6 +21,7 @@ use crate::config::check_key;
 use crate::db::{Contents, Found, Tables, Times, View};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
+use crate::hint::Hint;
 use crate::memory;
 use crate::options::PutOptions;
 use crate::shared::Shared;
@@ -417,9 +418,10 @@ impl Family {
             let max = self.shared().config.max_value_size;
             if value.len() > max {
                 return Err(Error::invalid(format!(
-                    "a value of {} bytes: this store takes up to {max} (Config::max_value_size; in C, KVStoreConfig.maxValueSize)",
+                    "the value has {} bytes, and the maximum of this store is {max}",
                     value.len()
-                )));
+                ))
+                .with_hint(Hint::RaiseMaxValueSize));
             }
             expiry.check()
         });

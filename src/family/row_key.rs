@@ -37,7 +37,8 @@ pub fn row_key(partition: &[u8], clustering: &[u8]) -> Result<Vec<u8>> {
     let length = partition.len() + zeros + TERMINATOR.len() + clustering.len();
     if length > MAX_KEY_SIZE {
         return Err(Error::invalid(format!(
-            "a row key of {length} bytes (partition, escapes, terminator and clustering): keys are up to {MAX_KEY_SIZE} bytes long"
+            "the row key has {length} bytes (partition, escapes, terminator and clustering columns), \
+            and the maximum is {MAX_KEY_SIZE}"
         )));
     }
     let mut key = Vec::with_capacity(length);

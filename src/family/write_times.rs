@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::family::purge::{KEYS_PER_STEP, PurgeStep};
+use crate::hint::Hint;
 
 impl Family {
     /// Switches write tracking of the family on or off, for every handle and process. The setting
@@ -91,5 +92,5 @@ impl Family {
 }
 
 fn not_tracked(family: &str) -> Error {
-    Error::invalid(format!("family \"{family}\" does not track write times: switch write tracking on first"))
+    Error::invalid(format!("family \"{family}\" does not track write times")).with_hint(Hint::TrackWrites)
 }

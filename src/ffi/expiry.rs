@@ -448,8 +448,8 @@ fn limit(max_keys: i64) -> Outcome<Option<u64>> {
     match u64::try_from(max_keys) {
         Ok(0) => Ok(None),
         Ok(max) => Ok(Some(max)),
-        Err(_) => {
-            Err(Failure::Argument(Error::invalid(format!("max_keys is {max_keys}: pass 0 for no limit"))))
-        }
+        Err(_) => Err(Failure::Argument(Error::invalid(format!(
+            "max_keys is {max_keys}: pass 0 for no limit, or a positive number"
+        )))),
     }
 }

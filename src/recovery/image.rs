@@ -60,7 +60,7 @@ impl Image {
         // A FIFO would be waited for.
         let found = std::fs::metadata(path).map_err(failed)?;
         if !found.is_file() {
-            return Err(Error::cant_open("what is to be recovered is not a regular file"));
+            return Err(Error::cant_open("the file to recover is not a regular file"));
         }
         let file = File::open(path).map_err(failed)?;
         let mut notes = Vec::new();
@@ -85,7 +85,8 @@ impl Image {
         };
         let Some((page_size, reserved)) = image.find_page_size() else {
             return Err(Error::not_a_database(
-                "no page of the file can be read as one of a SQLite database, so nothing can be recovered from it",
+                "no page of the file can be read as a page of a SQLite database, so nothing can be \
+                recovered from it",
             ));
         };
         image.set_page_size(page_size, reserved);

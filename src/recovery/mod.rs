@@ -163,7 +163,7 @@ pub fn recover(
     let contents = find::find(&forest, &mut tell)?;
     if !contents.is_store && header.application_id != APPLICATION_ID {
         return Err(Error::not_a_database(
-            "there is nothing of a store in the file, so nothing can be recovered from it",
+            "the file contains no part of a store, so nothing can be recovered from it",
         ));
     }
     if header.version > FORMAT_VERSION.unsigned_abs() {

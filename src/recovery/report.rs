@@ -28,7 +28,7 @@ impl<'r> Reporter<'r> {
         match (self.report)(what) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => {
-                Err(Error::invalid("the recovery was stopped by its caller; no file is left"))
+                Err(Error::invalid("the recovery was stopped by its callback; the new file was removed"))
             }
         }
     }

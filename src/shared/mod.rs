@@ -19,6 +19,7 @@ use crate::config::{CheckpointMode, Config};
 use crate::db::{Db, FileIdentity, Removed, Tables, TransactionState, View, is_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
+use crate::hint::Hint;
 use stats::Counters;
 pub use stats::Stats;
 use worker::Running;
@@ -310,11 +311,15 @@ impl Shared {
                     done
                 }
                 TransactionState::Read | TransactionState::Lost(_) => Err(Error::read_only(
-                    "a read transaction is open on this handle: end it, or begin a write transaction",
-                )),
-                TransactionState::Doomed(why) => Err(why.with_message(format!(
-                    "the transaction takes no more writes because a call in it failed ({why}); roll it back"
-                ))),
+                    "a read transaction is open on this handle, so nothing can be written",
+                )
+                .with_hint(Hint::UseWriteTransaction)),
+                TransactionState::Doomed(why) => Err(why
+                    .with_message(format!(
+                        "the transaction accepts no more writes, because a call in it failed ({})",
+                        why.message()
+                    ))
+                    .with_hint(Hint::RollBack)),
             }
         })
     }
@@ -434,10 +439,11 @@ impl Shared {
             return Ok(());
         }
         Err(Error::io(format!(
-            "the store is no longer at {}: it, or a directory on the way to it, was deleted, moved or replaced while \
-             it was open. Close this handle, and open the store by the path it has now",
+            "the store is no longer at {}: the file, or a directory in its path, was deleted, moved or \
+            replaced while it was open",
             path.display()
-        )))
+        ))
+        .with_hint(Hint::OpenAgain))
     }
 
     /// Refuses a closed handle, one from before a fork, and a callback.
@@ -500,9 +506,9 @@ impl Shared {
     pub(crate) fn check_no_callback(&self) -> Result<()> {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != 0 && owner == thread_token() || self.clock.is_being_asked() {
-            return Err(Error::misuse(
-                "a callback called the store it was called by: use another handle in callbacks",
-            ));
+            return Err(
+                Error::misuse("a callback called the store that called it").with_hint(Hint::UseSecondHandle)
+            );
         }
         Ok(())
     }
@@ -617,12 +623,13 @@ impl Drop for LetGo<'_> {
 
 /// Error of a write on a read-only handle.
 pub(crate) fn read_only() -> Error {
-    Error::read_only("the store was opened read-only: open it without that to write")
+    Error::read_only("the store was opened read-only, so nothing can be written")
+        .with_hint(Hint::OpenForWriting)
 }
 
 #[cold]
 fn never_run() -> Error {
-    Error::failed("a write was not run")
+    Error::failed("the write was not run")
 }
 
 fn closed() -> Error {

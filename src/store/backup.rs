@@ -6,6 +6,7 @@ use super::{NewFile, Store};
 use crate::config::Config;
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 impl Store {
     /// Copies all committed data with all expiry times into a new file, as a consistent snapshot.
@@ -50,7 +51,8 @@ impl Store {
             // No other connection can read the store: its own handle must, and is busy meanwhile.
             _ => shared.with(|db| match db.transaction() {
                 TransactionState::None => db.copy(new.partial(), &mut progress),
-                _ => Err(Error::busy("a transaction is open on this handle: end it, then back up")),
+                _ => Err(Error::busy("a transaction is open on this handle, so no backup can be made")
+                    .with_hint(Hint::EndTransaction)),
             }),
         };
         let copied = copied.and_then(|whole| match whole {
@@ -61,7 +63,7 @@ impl Store {
             if !whole {
                 shared.check_open()?;
                 return Err(Error::invalid(
-                    "the backup was stopped by its progress callback; no file is left",
+                    "the backup was stopped by its progress callback; the new file was removed",
                 ));
             }
             new.finish()

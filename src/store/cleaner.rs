@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::Store;
 use crate::config::JournalMode;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::shared::worker::{Running, Stop, Worker};
 use crate::shared::{Shared, read_only};
 
@@ -24,7 +25,8 @@ const TURN: Duration = Duration::from_micros(100);
 pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
     let path = shared.with(|db| {
         db.path().ok_or_else(|| {
-            Error::invalid("a store in memory has no file a cleaner could open: call purge_step instead")
+            Error::invalid("a store in memory has no file that a cleaner could open")
+                .with_hint(Hint::PurgeYourself)
         })
     })?;
     // Checkpoints are made outside the handle's lock, see `clean`.
@@ -91,7 +93,8 @@ impl Store {
     pub fn start_cleaner(&self, interval: Duration, max_keys: Option<u64>) -> Result<()> {
         let shared = self.shared();
         if interval.is_zero() {
-            return shared.count_failure(Err(Error::invalid("a cleaner's interval must be longer than 0")));
+            return shared
+                .count_failure(Err(Error::invalid("the interval of the cleaner is 0: give a longer one")));
         }
         if shared.with(|db| Ok(db.is_read_only()))? {
             return shared.count_failure(Err(read_only()));
@@ -99,8 +102,9 @@ impl Store {
         let mut running = shared.cleaner();
         shared.count_failure(shared.check_open())?;
         if running.is_some() {
-            return shared
-                .count_failure(Err(Error::invalid("the cleaner is running already: stop it first")));
+            return shared.count_failure(Err(
+                Error::invalid("the cleaner is already running").with_hint(Hint::StopCleaner)
+            ));
         }
         *running = Some(start(shared, interval, max_keys)?);
         Ok(())

@@ -8,6 +8,7 @@ use {
     crate::config::Config,
     crate::db::TransactionState,
     crate::error::{Error, ErrorKind},
+    crate::hint::Hint,
     crate::secret::Secret,
     crate::shared::{neighbours, read_only},
     std::path::Path,
@@ -43,7 +44,8 @@ impl Store {
     pub fn open_encrypted(path: impl AsRef<Path>, config: &Config) -> Result<Store> {
         let path = path.as_ref();
         let Some(secret) = config.file.secret.clone() else {
-            return Err(Error::invalid("there is no password and no key to open an encrypted store with"));
+            return Err(Error::invalid("neither a password nor a key was given for the encrypted store")
+                .with_hint(Hint::GivePassword));
         };
         let started = Instant::now();
         let has_time = |e: &Error| e.is_retryable() && started.elapsed() < config.busy_timeout;
@@ -98,7 +100,7 @@ impl Store {
         self.convert(
             false,
             Some(with),
-            "the store is encrypted already: give it another password by rekey (in C, kvstore_reencrypt)",
+            Error::invalid("the store is already encrypted").with_hint(Hint::Rekey),
         )
     }
 
@@ -109,11 +111,7 @@ impl Store {
     /// [`Error`](ErrorKind::Error) if the store is not encrypted; otherwise as
     /// [`encrypt`](Store::encrypt).
     pub fn rekey(&self, with: &Secret) -> Result<()> {
-        self.convert(
-            true,
-            Some(with),
-            "the store is not encrypted: encrypt it (in C, kvstore_open_encrypted)",
-        )
+        self.convert(true, Some(with), Error::invalid("the store is not encrypted").with_hint(Hint::Encrypt))
     }
 
     /// Removes the encryption of a store, in place. Otherwise as [`encrypt`](Store::encrypt).
@@ -122,10 +120,10 @@ impl Store {
     /// [`Error`](ErrorKind::Error) if the store is not encrypted; otherwise as
     /// [`encrypt`](Store::encrypt).
     pub fn decrypt(&self) -> Result<()> {
-        self.convert(true, None, "the store is not encrypted")
+        self.convert(true, None, Error::invalid("the store is not encrypted"))
     }
 
-    fn convert(&self, is_encrypted: bool, to: Option<&Secret>, otherwise: &str) -> Result<()> {
+    fn convert(&self, is_encrypted: bool, to: Option<&Secret>, otherwise: Error) -> Result<()> {
         let shared = self.shared();
         shared.count_failure(shared.check_open())?;
         // Stop the cleaner, which has a connection of its own. The guard keeps another one from
@@ -137,19 +135,22 @@ impl Store {
         });
         let converted = shared.with(|db| {
             if db.is_encrypted() != is_encrypted {
-                return Err(Error::invalid(otherwise));
+                return Err(otherwise);
             }
             if db.is_read_only() {
                 return Err(read_only());
             }
             if *db.transaction() != TransactionState::None {
-                return Err(Error::busy("a transaction is open on this handle: commit or roll back first"));
+                return Err(
+                    Error::busy("a transaction is open on this handle").with_hint(Hint::EndTransaction)
+                );
             }
             if !neighbours::has_none(shared) {
                 return Err(Error::busy(
-                    "another handle of this process has the store open: close it first, or convert the store where \
-                     it is open once",
-                ));
+                    "another handle of this process has the store open; a store can only be encrypted, \
+                    decrypted or rekeyed by its only handle",
+                )
+                .with_hint(Hint::CloseOtherHandles));
             }
             shared.note_change();
             let before = db.with_its_secret(&shared.config);

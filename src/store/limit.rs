@@ -64,17 +64,17 @@ impl Store {
         let evicted = self.stats()?.evicted;
         let why = |why: &dyn std::fmt::Display| {
             format!(
-                "the limit of {} bytes cannot be taken over: {why}: give the new store a limit first, which is kept, or the \
-                 old one a greater one",
+                "the size limit of {} bytes cannot be copied to the new store ({why}): set a limit in the new store first, or \
+                 a larger one in the old store",
                 limit.max_bytes
             )
         };
         match self.set_size_limit(Some(limit)) {
             Ok(()) if self.stats()?.evicted == evicted => Ok(()),
-            Ok(()) => Err(Error::over_limit(why(&"what was copied takes more here"))),
+            Ok(()) => Err(Error::over_limit(why(&"the copied data takes more space there"))),
             Err(e) if e.dooms_transaction() => Err(e),
-            Err(e) if e.kind() == ErrorKind::Full => Err(Error::over_limit(why(&e))),
-            Err(e) if e.kind() == ErrorKind::Error => Err(Error::invalid(why(&e))),
+            Err(e) if e.kind() == ErrorKind::Full => Err(Error::over_limit(why(&e.message()))),
+            Err(e) if e.kind() == ErrorKind::Error => Err(Error::invalid(why(&e.message()))),
             Err(e) => Err(e),
         }
     }

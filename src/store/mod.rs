@@ -23,6 +23,7 @@ use crate::config::{CheckpointMode, Config, check_name};
 use crate::db::{DEFAULT_FAMILY, Db, Disagreement, TransactionState, gone};
 use crate::error::{Error, Result};
 use crate::family::Family;
+use crate::hint::Hint;
 use crate::shared::neighbours;
 use crate::shared::{Shared, Stats, read_only};
 pub use batch::WriteBatch;
@@ -188,9 +189,11 @@ impl Store {
         let now = self.shared.clock.now_ms();
         match self.shared.write(|db| db.create_family(family.tables(), now))? {
             true => Ok(family),
-            false => self.shared.count_failure(Err(Error::invalid(format!(
-                "family \"{name}\" exists already: open it instead"
-            )))),
+            false => {
+                self.shared
+                    .count_failure(Err(Error::invalid(format!("family \"{name}\" already exists"))
+                        .with_hint(Hint::OpenFamily)))
+            }
         }
     }
 
@@ -234,9 +237,9 @@ impl Store {
     pub fn drop_family(&self, name: &str) -> Result<()> {
         self.shared.count_failure(check_name(name))?;
         if name == DEFAULT_FAMILY {
-            return self.shared.count_failure(Err(Error::invalid(
-                "the default family cannot be dropped: clear it instead",
-            )));
+            return self.shared.count_failure(Err(
+                Error::invalid("the default family cannot be dropped").with_hint(Hint::ClearFamily)
+            ));
         }
         let tables = crate::db::Tables::of(name);
         let dropped = self.shared.write(|db| {
@@ -249,9 +252,10 @@ impl Store {
         match dropped {
             Some(true) => Ok(()),
             Some(false) => Err(Error::not_found(format!("there is no family \"{name}\""))),
-            None => self.shared.count_failure(Err(Error::busy(format!(
-                "family \"{name}\" is in use: close its handles on this store, then drop it"
-            )))),
+            None => self
+                .shared
+                .count_failure(Err(Error::busy(format!("family \"{name}\" has open handles on this store"))
+                    .with_hint(Hint::CloseFamily))),
         }
     }
 
@@ -362,9 +366,8 @@ impl Store {
                 return Err(read_only());
             }
             if *db.transaction() != TransactionState::None {
-                return Err(Error::busy(
-                    "a transaction is open on this handle: commit or roll back, then repair",
-                ));
+                return Err(Error::busy("a transaction is open on this handle, so no repair can run")
+                    .with_hint(Hint::EndTransaction));
             }
             self.shared.note_change();
             let mut tell =
@@ -484,13 +487,13 @@ impl Store {
             return Ok(());
         }
         Err(Error::invalid(
-            "the store is on a server, whose clock decides for all clients: it cannot be replaced",
+            "the clock of a store on a server is the clock of the server, and cannot be replaced",
         ))
     }
 }
 
 fn no_family(name: &str) -> Error {
-    Error::not_found(format!("there is no family \"{name}\": create it first"))
+    Error::not_found(format!("there is no family \"{name}\"")).with_hint(Hint::CreateFamily)
 }
 
 /// A store is its own default family.

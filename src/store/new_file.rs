@@ -9,6 +9,7 @@ use crate::atomic::AtomicU64;
 use crate::db;
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::hint::Hint;
 use crate::place::{is_url, path_without_password, without_suffix};
 
 /// File under construction, under a temporary name next to its final one. It is removed if it is
@@ -36,7 +37,7 @@ impl NewFile {
         let partial = partial_name(&path, what)?;
         let filling = ready()?;
         db::make_like(original, &partial)
-            .map_err(|e| Error::cant_open(format!("cannot make the {what}'s file: {e}")))?;
+            .map_err(|e| Error::cant_open(format!("cannot create the file of the {what}: {e}")))?;
         Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
     }
 
@@ -72,20 +73,21 @@ fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.is_empty() || bytes == b":memory:" {
         return Err(Error::invalid(format!(
-            "a {what} needs the name of a file: an empty one, or \":memory:\", is none (\"./:memory:\" is)"
+            "the {what} needs the path of a file, and this one is empty or \":memory:\" (a file of \
+            that name is \"./:memory:\")"
         )));
     }
     if bytes.starts_with(b"file:") {
         return Err(Error::invalid(format!(
-            "a {what} needs the name of a file, not a URI: write \"./file:…\" if the file is called so"
+            "the {what} needs the path of a file, not a URI (a file of that name is \"./file:…\")"
         )));
     }
     if is_url(path) {
         return Err(Error::invalid(format!(
-            "a {what} is a file, and {} is a store on a server: copy into it (Store::copy_to; in C, kvstore_copy; the command, \
-             kvstore copy FROM TO)",
+            "the {what} is a file, and {} is a store on a server",
             path_without_password(path)
-        )));
+        ))
+        .with_hint(Hint::CopyToStore));
     }
     // Both endings name directories; `Path` removes them silently.
     let is_separator = |byte: &u8| std::path::is_separator(char::from(*byte));
@@ -96,14 +98,15 @@ fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
     };
     if is_directory || path.file_name().is_none() {
         return Err(Error::invalid(format!(
-            "a {what} needs the name of a file, and this is one of a directory"
+            "the {what} needs the path of a file, and this one is a directory"
         )));
     }
-    std::path::absolute(path).map_err(|e| Error::cant_open(format!("cannot find the current directory: {e}")))
+    std::path::absolute(path)
+        .map_err(|e| Error::cant_open(format!("cannot determine the current directory: {e}")))
 }
 
 fn is_taken(what: &str) -> Error {
-    Error::invalid(format!("the {what}'s file exists already: name a new one, or remove it first"))
+    Error::invalid(format!("the file of the {what} already exists: choose another name, or remove it first"))
 }
 
 fn refuse_existing(path: &Path, what: &str) -> Result<()> {
@@ -111,7 +114,7 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(_) => return Err(is_taken(what)),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
-        Err(e) => return Err(Error::cant_open(format!("cannot look at the {what}'s path: {e}"))),
+        Err(e) => return Err(Error::cant_open(format!("cannot read the status of the {what}'s path: {e}"))),
     }
     // SQLite would take such a log for that of the new file as soon as the file is opened.
     for suffix in ["-wal", "-journal"] {
@@ -119,8 +122,8 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
         log.push(suffix);
         if fs::symlink_metadata(&log).is_ok_and(|found| found.len() > 0) {
             return Err(Error::invalid(format!(
-                "beside the {what}'s path is a log of another store, whose name ends in \"{suffix}\": remove it, \
-                 or choose another name"
+                "next to the {what}'s path is the log of another store (its name ends in \
+                \"{suffix}\"): remove it, or choose another name"
             )));
         }
     }
@@ -130,8 +133,8 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
         let of = path.file_name().and_then(|name| without_suffix(name, suffix));
         if of.is_some_and(|of| !of.is_empty() && is_there(&path.with_file_name(of))) {
             return Err(Error::invalid(format!(
-                "the {what}'s name is that of the file beside it with \"{suffix}\" after it, which SQLite uses and \
-                 removes: choose another name"
+                "the name of the {what} is that of an existing file with \"{suffix}\" appended, which \
+                SQLite uses for that file: choose another name"
             )));
         }
     }
@@ -149,7 +152,7 @@ fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
         Ok(()) => Ok(()),
         // The other file may have been removed since: this file has not got the name nevertheless.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(is_taken(what)),
-        Err(e) => Err(Error::io(format!("cannot name the {what}: {e}"))),
+        Err(e) => Err(Error::io(format!("cannot rename the finished {what}: {e}"))),
     }
 }
 
@@ -174,7 +177,7 @@ fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::
 fn partial_name(path: &Path, what: &str) -> Result<PathBuf> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let name =
-        path.file_name().ok_or_else(|| Error::invalid(format!("the {what}'s path does not name a file")))?;
+        path.file_name().ok_or_else(|| Error::invalid(format!("the path of the {what} names no file")))?;
     let mut name = name.to_owned();
     name.push(format!(".{}-{}.partial", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed)));
     Ok(path.with_file_name(name))

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use super::Store;
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::shared::read_only;
 
 impl Store {
@@ -93,9 +94,8 @@ impl Store {
     fn begin(&self, write: bool) -> Result<()> {
         self.shared.with(|db| {
             if *db.transaction() != TransactionState::None {
-                return Err(Error::invalid(
-                    "a transaction is already open on this handle: commit or roll back first",
-                ));
+                return Err(Error::invalid("a transaction is already open on this handle")
+                    .with_hint(Hint::EndTransaction));
             }
             if write && db.is_read_only() {
                 return Err(read_only());

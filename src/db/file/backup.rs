@@ -11,6 +11,7 @@ use super::open::wipe_what_goes;
 use super::os;
 use crate::config::SyncLevel;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// Pages between two reports of progress: 1 MiB of them, usually.
 const PAGES_PER_STEP: i32 = 256;
@@ -55,8 +56,14 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
                 _ if !go_on => return Ok(false),
                 StepResult::Done => return Ok(true),
                 StepResult::More => {}
-                StepResult::Busy => return Err(Error::busy("another handle holds the lock: retry")),
-                _ => return Err(Error::locked("the file is locked inside this process: retry")),
+                StepResult::Busy => {
+                    return Err(Error::busy("another handle or process holds the lock")
+                        .with_hint(Hint::RaiseBusyTimeout));
+                }
+                _ => {
+                    return Err(Error::locked("this process itself holds the lock of the file")
+                        .with_hint(Hint::Retry));
+                }
             }
         }
     })

@@ -9,6 +9,7 @@ use super::failure::translate;
 use super::limit::Bound;
 use super::schema::{self, Settings, Tables};
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::options::Eviction;
 
 /// Settings as read at a certain state of the file.
@@ -215,9 +216,10 @@ impl Db {
         }
         if !on && self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
             return Err(Error::invalid(
-                "this store makes room by removing what was written longest ago (kvstore_set_limit), for which every \
-                 family tracks write times: set another policy first",
-            ));
+                "write tracking cannot be turned off, because this store evicts the keys that were \
+                written longest ago",
+            )
+            .with_hint(Hint::ChangeEviction));
         }
         if on {
             self.note_growth();

@@ -14,6 +14,7 @@ use super::write_back::{Aim, WriteBack};
 use crate::config::{CheckpointMode, FileConfig, JournalMode, MIN_WAL_PAGES};
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 
 /// How long a checkpoint that nobody has asked for waits for others.
 const MIN_WAIT: Duration = Duration::from_millis(10);
@@ -180,9 +181,8 @@ impl Db {
 
     fn run_checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
         if self.transaction != TransactionState::None {
-            return Err(Error::busy(
-                "a transaction is open on this handle: commit or roll back, then checkpoint",
-            ));
+            return Err(Error::busy("a transaction is open on this handle, so no checkpoint can run")
+                .with_hint(Hint::EndTransaction));
         }
         self.stop_writing_back();
         let (log, done) = self.run_sqlites_checkpoint(mode)?;

@@ -15,6 +15,7 @@ use super::os;
 use crate::config::Config;
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::secret::Secret;
 
 // In no header: SQLCipher adds it to SQLite's.
@@ -35,9 +36,9 @@ unsafe extern "C" {
 #[allow(unsafe_code)]
 pub(super) fn set_secret(conn: &Connection, schema: &str, secret: &Secret) -> Result<()> {
     let bytes = secret.as_bytes();
-    let size =
-        std::ffi::c_int::try_from(bytes.len()).map_err(|_| Error::invalid("the password is too long"))?;
-    let schema = CString::new(schema).map_err(|_| Error::invalid("a name of a database has no NUL"))?;
+    let size = std::ffi::c_int::try_from(bytes.len())
+        .map_err(|_| Error::invalid("the password is too long: the maximum is 2147483647 bytes"))?;
+    let schema = CString::new(schema).map_err(|_| Error::invalid("the name of a database contains a NUL"))?;
     // SAFETY: an open connection, which this thread uses alone; a name that ends with NUL; so many bytes, which are
     // copied.
     let code = unsafe { sqlite3_key_v2(conn.handle(), schema.as_ptr(), bytes.as_ptr().cast(), size) };
@@ -54,9 +55,10 @@ pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
     }
     match error.kind() {
         ErrorKind::Corrupt | ErrorKind::NotADatabase => Error::auth_failed(
-            "the password (or key) is not that of this file, or its first page was changed or is damaged, or its end is \
-             missing",
-        ),
+            "the password or key is wrong for this file, or the beginning or the end of the file is \
+            damaged",
+        )
+        .with_hint(Hint::GivePassword),
         _ => error,
     }
 }
@@ -71,7 +73,7 @@ pub(super) fn is_spoilt(conn: &Connection) -> bool {
 }
 
 pub(super) fn not_decrypted() -> Error {
-    damaged("a page of the file cannot be decrypted: it was changed, or is damaged")
+    damaged("a page of the file cannot be decrypted, because it was changed or is damaged")
 }
 
 impl Db {
@@ -90,9 +92,10 @@ impl Db {
         }
         self.spoilt.clone().unwrap_or_else(|| {
             Error::corrupt(
-                "the first page of the file is damaged, or the file was encrypted anew, or decrypted, while it was \
-                 open here: close it, and open the store again",
+                "the first page of the file is damaged, or another process gave the file another \
+                password while it was open here",
             )
+            .with_hint(Hint::OpenAgain)
         })
     }
 

@@ -30,6 +30,7 @@ use crate::config::{Config, SyncLevel};
 use crate::db::TransactionState;
 use crate::db::transaction::no_transaction;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::unwind::or_undo;
 
 /// A SQLite connection to a store.
@@ -356,8 +357,7 @@ impl Db {
         }
         self.begin_savepoint()?;
         // After a panic the caller's transaction can only be rolled back anyway.
-        let undo =
-            |db: &mut &Db| drop(db.end_savepoint(Err::<(), _>(Error::failed("a callback has panicked"))));
+        let undo = |db: &mut &Db| drop(db.end_savepoint(Err::<(), _>(Error::failed("a callback panicked"))));
         let done = or_undo(self, |db| f(db), undo);
         self.end_savepoint(done)
     }
@@ -387,7 +387,15 @@ impl Db {
 
     /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
     fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        or_undo(self, |db| f(db), |db| db.doom(&Error::failed("a callback in it has panicked")))
+        or_undo(
+            self,
+            |db| f(db),
+            |db| {
+                db.doom(
+                    &Error::failed("a callback panicked inside the transaction").with_hint(Hint::RollBack),
+                )
+            },
+        )
     }
 
     /// Runs `f` inside the caller's write transaction such that, if it fails, nothing of it is left in it. The
@@ -424,7 +432,7 @@ impl Db {
 
     fn commit_by_sql(&self) -> Result<()> {
         if self.is_idle() {
-            return Err(Error::no_memory("out of memory: SQLite has rolled the transaction back by itself"));
+            return Err(Error::no_memory("out of memory: SQLite has rolled the transaction back"));
         }
         self.execute("COMMIT")
     }

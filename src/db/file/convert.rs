@@ -24,6 +24,7 @@ use super::undo::{CHUNK, Undo};
 use super::watch::gone;
 use crate::config::{Config, DEFAULT_PAGE_SIZE};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::secret::Secret;
 
 /// The file that the new content is made in, beside a store with this inode: nobody else gives a file this name.
@@ -42,7 +43,7 @@ impl Db {
     /// `Busy` if others have the file open; `Io`, `Full`, `Corrupt`. The file has its old content then.
     pub(crate) fn convert(&mut self, before: &Config, after: &Config) -> Result<()> {
         let Some(path) = self.path.clone() else {
-            return Err(Error::invalid("a store in memory has no file that could be encrypted"));
+            return Err(Error::invalid("a store in memory has no file to encrypt"));
         };
         after.check()?;
         self.check_place()?;
@@ -88,13 +89,15 @@ impl Db {
 fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
     if !os::is_at(path, file) {
         return Err(Error::cant_open(
-            "the store, or a directory on the way to it, was moved or replaced while it was open: close it, and convert it by \
-             the path it has now",
-        ));
+            "the store, or a directory in its path, was moved or replaced while it was open; it can \
+            only be encrypted, decrypted or rekeyed under its current path",
+        )
+        .with_hint(Hint::OpenAgain));
     }
     match os::names_at(path) {
         Ok(names) if names > 1 => Err(Error::cant_open(
-            "the file has several names (hard links), and could not be opened again: remove all names but one",
+            "the file has several hard links, so it cannot be reopened after the conversion: remove \
+            all links but one",
         )),
         found => found.map(drop).map_err(failed),
     }
@@ -148,7 +151,9 @@ fn empty_log(path: &Path) -> Result<()> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(match failed(e) {
             e if e.kind() == ErrorKind::Full => e,
             e => e.with_message(format!(
-                "the log beside the store (its name ends in \"-wal\") can neither be removed nor emptied: {e}"
+                "the write-ahead log of the store (its name ends in \"-wal\") can be neither removed \
+                nor emptied: {}",
+                e.message()
             )),
         }),
         _ => Ok(()),
@@ -254,7 +259,8 @@ fn fill(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<()> {
         if count(CONVERTED)? == tables {
             return Ok(());
         }
-        Err(Error::corrupt("not all tables of the file could be copied: run \"kvstore check\""))
+        Err(Error::corrupt("not all tables of the file could be copied, so nothing was changed")
+            .with_hint(Hint::CheckIntegrity))
     })();
     if filled.is_err() && !conn.is_autocommit() {
         let _ = run(conn, "ROLLBACK"); // the first error is the one to report
@@ -339,19 +345,22 @@ impl Db {
 
 fn in_use() -> Error {
     Error::busy(
-        "another handle or process has the store open, and it must be open nowhere else to be encrypted, decrypted or \
-         given another password: close it there, and try again",
+        "another handle or process has the store open; a store can only be encrypted, decrypted or \
+        rekeyed by its only handle",
     )
+    .with_hint(Hint::CloseOtherHandles)
 }
 
 fn failed(e: io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::StorageFull => Error::full(
-            "there is no room on the disk: to convert a store takes twice its size for a while; nothing was changed",
-        ),
+            "the disk has too little free space to convert the store, which temporarily takes twice \
+            the size of the store; nothing was changed",
+        )
+        .with_hint(Hint::FreeDiskSpace),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::read_only(format!(
-            "cannot convert the store: {e}: this process must be allowed to write the store, its log and its journal, and \
-             to make a file beside it; nothing was changed"
+            "cannot convert the store ({e}): this process needs permission to write the store, its \
+            -wal and its -journal, and to create a file in its directory; nothing was changed"
         )),
         _ => Error::io(format!("cannot convert the store: {e}")),
     }

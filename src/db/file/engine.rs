@@ -83,12 +83,12 @@ pub(super) enum LargeValues<'a> {
 }
 
 fn dangling(tables: &Tables) -> Error {
-    damaged(format!("a blob_id of family \"{}\" points nowhere", tables.family()))
+    damaged(format!("a blob_id of family \"{}\" refers to no row of its blob table", tables.family()))
 }
 
 fn out_of_order(tables: &Tables) -> Error {
     damaged(format!(
-        "an index by time of family \"{}\" is out of order: it does not find an entry it shows",
+        "a time index of family \"{}\" is out of order: an entry that a scan shows cannot be looked up",
         tables.family()
     ))
 }

@@ -1,4 +1,4 @@
-//! What SQLite says when something fails, in the words of this library.
+//! Converts the errors of SQLite to those of this library.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -9,18 +9,12 @@ use super::connection::beside;
 use super::os;
 use super::watch::gone;
 use crate::error::{Error, ErrorKind};
+use crate::hint::Hint;
 
-/// What to do about a file that no repair can mend.
-pub(in crate::db::file) const LAST_RESORT: &str =
-    "go back to a backup, or save what can be read with a recovery (kvstore_recover, or \"kvstore recover\")";
-/// The end of what is said when the system forbids to write.
-const FORBIDDEN: &str = "this process may not write the file, or its -wal or -shm, or make files in its directory: \
-                         look at their permissions";
+/// SQLite's text for `SQLITE_ERROR` when it has no memory for a more precise one (`sqlite3ErrStr`).
+const GENERIC_ERROR: &str = "SQL logic error";
 
-/// What SQLite says of an error in a statement when it has no memory for what is wrong with it (`sqlite3ErrStr`).
-const SPEECHLESS: &str = "SQL logic error";
-
-/// SQLite's error as ours. SQLite's texts name tables and columns, never their content.
+/// Converts an error of SQLite. SQLite's texts name tables and columns, never their content.
 pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
     let (code, text) = match &error {
         rusqlite::Error::SqliteFailure(error, message) => {
@@ -31,89 +25,82 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         _ => return Error::failed(error.to_string()),
     };
     match code.code {
-        ErrorCode::DatabaseBusy => Error::busy(
-            "another handle or process held the lock until the busy timeout was over: retry, or set a longer one",
-        ),
-        ErrorCode::DatabaseLocked => Error::locked(text),
-        // SQLite has no memory for a text of its own then; rusqlite's may be the path.
+        ErrorCode::DatabaseBusy => {
+            Error::busy("another handle or process holds the lock").with_hint(Hint::RaiseBusyTimeout)
+        }
+        ErrorCode::DatabaseLocked => Error::locked(text).with_hint(Hint::Retry),
+        // SQLite has no memory for a text of its own; rusqlite's text may be the path.
         ErrorCode::OutOfMemory => Error::no_memory("out of memory"),
-        _ if code.extended_code == ffi::SQLITE_ERROR && text == SPEECHLESS => {
+        _ if code.extended_code == ffi::SQLITE_ERROR && text == GENERIC_ERROR => {
             Error::no_memory("out of memory")
         }
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_DBMOVED => gone(),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => Error::read_only(
-            "a process that was killed has left a transaction to be rolled back, which is a write: open the store once \
-             without read-only",
-        ),
+            "a killed process left a transaction that must be rolled back, which is a write",
+        )
+        .with_hint(Hint::OpenForWriting),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_RECOVERY => Error::busy(
-            "a process that may write has begun to make the -shm, which this one may not: retry; or it was killed, then \
+            "a process is creating the -shm file, which this process may not write: retry; if that process was killed, \
              open the store once where it can be written",
-        ),
-        ErrorCode::ReadOnly => Error::read_only(format!("{text}: {FORBIDDEN}")),
+        )
+        .with_hint(Hint::Retry),
+        ErrorCode::ReadOnly => Error::read_only(format!(
+            "{text}: this process may not write the file, its -wal or its -shm, or create files in its directory"
+        ))
+        .with_hint(Hint::CheckPermissions),
         ErrorCode::SystemIoFailure if code.extended_code == ffi::SQLITE_IOERR_NOMEM => {
             Error::no_memory("out of memory")
         }
         ErrorCode::SystemIoFailure => Error::io(format!(
-            "the operating system could not read or write ({text}): look at the disk, its space and its limits"
+            "the operating system failed to read, write or sync ({text}): check the disk, its free space and its limits"
         )),
         ErrorCode::DatabaseCorrupt => damaged(text),
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::NoLargeFileSupport => {
             Error::cant_open(format!(
-                "{text}: look at the permissions of the file and its directory, at the length of its name, and at \
-                 how many files this process may open"
+                "{text}: check the permissions of the file and its directory, the length of its name, and the number of \
+                 files this process may open"
             ))
         }
-        ErrorCode::FileLockingProtocolFailed => {
-            Error::protocol(format!("{text}: others kept changing the state of the file; retry"))
-        }
+        ErrorCode::FileLockingProtocolFailed => Error::protocol(format!(
+            "{text}: other processes kept changing the state of the file"
+        ))
+        .with_hint(Hint::Retry),
         ErrorCode::NotADatabase => Error::not_a_database(text),
-        // Of a page number that no file can have, too, SQLite says that it is full.
-        ErrorCode::DiskFull => Error::full(format!(
-            "{text}: make room, then try again; if there is room, the file is damaged: run the integrity check"
-        )),
+        // SQLite also reports "full" for a page number that no file can have.
+        ErrorCode::DiskFull => Error::full(text).with_hint(Hint::FreeDiskSpace),
         ErrorCode::ConstraintViolation => Error::failed(format!(
-            "what another program has added to the table forbids this row ({text}): drop that index or constraint"
+            "an index or constraint that another program added to the table forbids this row ({text}): drop it"
         )),
         _ if code.extended_code == ffi::SQLITE_AUTH => Error::auth_failed(text),
         _ => Error::failed(text),
     }
 }
 
-/// The file is damaged: what was found, and what to do about it.
+/// The error of damage in the file.
 #[cold]
 pub(in crate::db::file) fn damaged(what: impl Display) -> Error {
-    Error::corrupt(format!(
-        "{what}: run the integrity check; if SQLite's part of it passes, a repair mends the store; else {LAST_RESORT}"
-    ))
+    Error::corrupt(what.to_string()).with_hint(Hint::CheckIntegrity)
 }
 
-/// What was found, without what to do about it: for a check that says that itself.
-pub(in crate::db::file) fn without_advice(error: &Error) -> String {
-    let text = error.to_string();
-    text.split_once(": run the integrity check").map_or(text.as_str(), |(found, _)| found).to_owned()
-}
-
-/// The same for an error of a check; `what_to_do` is better advice if nothing was said yet.
-pub(in crate::db::file) fn with_advice(error: Error, what_to_do: &str) -> Error {
-    let text = error.to_string();
-    if error.kind() != ErrorKind::Corrupt || text.ends_with(LAST_RESORT) {
-        return error;
+/// Replaces the hint of damage: a check knows better than [`damaged`] what helps.
+pub(in crate::db::file) fn hint_for_damage(error: Error, hint: Hint) -> Error {
+    match error.kind() {
+        ErrorKind::Corrupt => error.with_hint(hint),
+        _ => error,
     }
-    error.with_message(format!("{text}: {what_to_do}"))
 }
 
-/// What an open for writing answers that finds a file which it may not write.
+/// The error of an open for writing that finds a file it may not write.
 #[cold]
 pub(in crate::db::file) fn forbidden() -> Error {
     translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), None))
 }
 
-/// Where the system has forbidden to write: names what it is of the store at a path, if that can be seen.
+/// Names the files of the store at `path` that this process may not write, if the system shows which.
 #[cold]
 pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>) -> Error {
-    let Some(path) = path.filter(|_| error.kind() == ErrorKind::ReadOnly) else { return error };
-    let text = error.to_string();
-    let Some(start) = text.strip_suffix(FORBIDDEN) else { return error };
+    let is_forbidden = error.hint() == Some(Hint::CheckPermissions);
+    let Some(path) = path.filter(|_| is_forbidden) else { return error };
     let forbidden: Vec<_> = ["", "-wal", "-shm", "-journal"]
         .iter()
         .map(|suffix| beside(path, suffix))
@@ -123,11 +110,7 @@ pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>)
     if forbidden.is_empty() {
         return error;
     }
-    let names = forbidden.join(" and ");
-    error.with_message(format!(
-        "{start}this process may not write {names}: change the owner or the permissions; or if the file system is \
-         read-only, open the store for reading alone (readOnly), or a copy elsewhere"
-    ))
+    error.with_message(format!("this process may not write {}", forbidden.join(" and ")))
 }
 
 #[cfg(test)]
@@ -156,14 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_has_a_text_that_says_what_to_do() {
-        let text = said_of(ffi::SQLITE_CORRUPT);
-        for what in ["integrity check", "repair", "backup", "recover"] {
+    fn damage_hints_at_the_integrity_check() {
+        let error = translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), None));
+        assert_eq!((error.kind(), error.hint()), (ErrorKind::Corrupt, Some(Hint::CheckIntegrity)));
+        let text = error.to_string();
+        for what in ["integrity_check", "repair", "backup", "recover"] {
             assert!(text.contains(what), "{text}");
         }
-        let found = with_advice(Error::corrupt("a view is missing"), "a repair mends it");
-        assert_eq!(found.to_string(), "a view is missing: a repair mends it");
-        assert_eq!(with_advice(damaged("x"), "a repair mends it"), damaged("x"));
-        assert_eq!(without_advice(&damaged("x: y")), "x: y");
+        assert_eq!(hint_for_damage(damaged("x: y"), Hint::Repair).message(), "x: y");
+        assert_eq!(hint_for_damage(damaged("x"), Hint::Repair).hint(), Some(Hint::Repair));
+        assert_eq!(hint_for_damage(Error::io("x"), Hint::Repair).hint(), None);
     }
 }

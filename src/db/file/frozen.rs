@@ -20,6 +20,7 @@ use crate::clock::system_now_ms;
 use crate::config::{Config, JournalMode};
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// No file system's clock ticks less often (it is some milliseconds usually, on Linux).
 const TICK: Duration = Duration::from_millis(50);
@@ -36,7 +37,9 @@ pub(super) struct Seen {
 impl Seen {
     pub(super) fn at(place: &Place) -> Result<Seen> {
         let look = |suffix| {
-            place.state(suffix).map_err(|e| Error::io(format!("cannot look at the store's files: {e}")))
+            place
+                .state(suffix)
+                .map_err(|e| Error::io(format!("cannot read the status of the store's files: {e}")))
         };
         Ok(Seen {
             file: look("")?,
@@ -172,7 +175,7 @@ impl Db {
     }
 
     fn lose_snapshot(&mut self) -> Error {
-        let why = Error::busy("the file has changed while it was read: retry");
+        let why = Error::busy("the file changed while it was being read").with_hint(Hint::Retry);
         if self.transaction == TransactionState::Read {
             self.transaction = TransactionState::Lost(why.clone());
         }

@@ -10,7 +10,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, FileControl, ffi};
 
 use super::engine::sql::is_missing_table;
-use super::failure::{translate, without_advice};
+use super::failure::translate;
 use super::form::{FACTS, FAMILIES, Form, Listed};
 use super::os;
 use super::pragmas::page_size;
@@ -116,7 +116,7 @@ pub(super) fn report(conn: &Connection, most: u32, report: &mut dyn Report) -> O
             Err(Stop::Failed(e)) if !is_damage(&e) => return Some(e),
             Err(Stop::Failed(e)) => {
                 let whose = if of_tables { "the check of the tables" } else { "SQLite's integrity check" };
-                let told = tell_of_file(report, &format!("{whose} came to no end: {}", without_advice(&e)));
+                let told = tell_of_file(report, &format!("{whose} came to no end: {}", e.message()));
                 stopped = stopped.or(Some(e));
                 if told.is_err() {
                     return stopped;
@@ -138,8 +138,7 @@ fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> C
         go_on(report.family(at, families.len()))?;
         match check_family(conn, &Tables::of(family), &listed, report) {
             Err(Stop::Failed(e)) if past_damage && (is_damage(&e) || e.kind() == ErrorKind::Error) => {
-                let text =
-                    format!("family \"{family}\" cannot be checked any further: {}", without_advice(&e));
+                let text = format!("family \"{family}\" cannot be checked any further: {}", e.message());
                 match is_damage(&e) {
                     true => tell_of_file(report, &text)?,
                     false => tell(report, &text, None)?,

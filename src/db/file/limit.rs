@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::expiry;
+use crate::hint::Hint;
 use crate::options::{Eviction, SizeLimit};
 
 /// The names in kvstore_meta.
@@ -157,8 +158,8 @@ impl Db {
             let least = LEAST_PAGES * self.page_size()?;
             if limit.max_bytes < least || i64::try_from(limit.max_bytes).is_err() {
                 return Err(Error::invalid(format!(
-                    "a limit of {} bytes: the least for this store is {least}, which is {LEAST_PAGES} of its pages, \
-                     and the greatest {} (0 is no limit)",
+                    "the size limit of {} bytes is out of bounds: set {least} ({LEAST_PAGES} pages of \
+                    this store) to {} bytes, or 0 for no limit",
                     limit.max_bytes,
                     i64::MAX
                 )));
@@ -505,27 +506,25 @@ impl<'d> Candidates<'d> {
     }
 }
 
-/// What a write answers that alone is more than the store may take.
+/// The error of a write that alone is larger than the size limit.
 #[cold]
 fn too_much(limit: SizeLimit) -> Error {
     Error::over_limit(format!(
-        "this write alone puts more than the limit of {} bytes of this store (kvstore_set_limit): write less at a \
-         time, or set another limit",
+        "this write alone is larger than the size limit of {} bytes; write less in one transaction",
         limit.max_bytes
     ))
+    .with_hint(Hint::RaiseSizeLimit)
 }
 
-/// What a write answers for which there is no room.
+/// The error of a write that does not fit, when nothing can be evicted.
 #[cold]
 fn full(limit: SizeLimit, set: bool) -> Error {
     let why = match limit.eviction {
-        Eviction::None => "none is removed by itself",
-        Eviction::Soonest => "no other key with a TTL is left to be removed",
-        Eviction::Oldest => "no other key is left to be removed",
+        Eviction::None => "its policy evicts nothing",
+        Eviction::Soonest => "no other key with a TTL is left to evict",
+        Eviction::Oldest => "no other key is left to evict",
     };
-    let what = if set { "the data takes more than" } else { "the store has reached" };
-    Error::over_limit(format!(
-        "{what} the limit of {} bytes (kvstore_set_limit), and {why}: delete something, or set another limit",
-        limit.max_bytes
-    ))
+    let what = if set { "the data is larger than" } else { "the store has reached" };
+    Error::over_limit(format!("{what} the size limit of {} bytes, and {why}", limit.max_bytes))
+        .with_hint(Hint::RaiseSizeLimit)
 }

@@ -1,11 +1,12 @@
 //! What a connection does for its file beside transactions and checkpoints: syncs, the vacuum, the check, the repair.
 
 use super::connection::Db;
-use super::failure::{LAST_RESORT, translate, with_advice};
+use super::failure::{hint_for_damage, translate};
 use super::os::{self, Opened};
 use super::{integrity, repair};
 use crate::config::SyncLevel;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 impl Db {
     pub(crate) fn page_count(&self) -> Result<u64> {
@@ -32,7 +33,7 @@ impl Db {
         // The WAL may be new, or a rollback journal removed.
         watched.place.sync_directory().map_err(|e| {
             Error::io(format!(
-                "cannot sync the directory of the store, to which this process needs permission to read: {e}"
+                "cannot sync the directory of the store, which needs permission to read it: {e}"
             ))
         })
     }
@@ -57,8 +58,8 @@ impl Db {
     pub(crate) fn integrity_check(&self) -> Result<()> {
         self.in_snapshot(|db| {
             let conn = db.switch_to_sql()?;
-            integrity::check_sqlite(conn).map_err(|e| with_advice(e, LAST_RESORT))?;
-            integrity::check_tables(conn).map_err(|e| with_advice(e, "a repair mends it"))
+            integrity::check_sqlite(conn).map_err(|e| hint_for_damage(e, Hint::Recover))?;
+            integrity::check_tables(conn).map_err(|e| hint_for_damage(e, Hint::Repair))
         })
     }
 

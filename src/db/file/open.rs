@@ -22,7 +22,7 @@ use super::cipher;
 use super::connection::{Db, beside};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
-use super::failure::{LAST_RESORT, forbidden, name_the_forbidden, translate};
+use super::failure::{forbidden, name_the_forbidden, translate};
 use super::frozen::{Frozen, Seen};
 use super::leftovers::Leftovers;
 use super::limit::Room;
@@ -34,6 +34,7 @@ use super::write_back::WriteBack;
 use crate::config::{Config, JournalMode, SyncLevel};
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind as Kind, Result};
+use crate::hint::Hint;
 
 /// How SQLite opens every file, and one by a URI.
 const BASE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -53,10 +54,12 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
     os::set_up()?;
     let Some(path) = path else {
         if config.read_only {
-            return Err(Error::invalid("an in-memory store cannot be read-only: it would stay empty"));
+            return Err(Error::invalid("a store in memory cannot be read-only, because it would stay empty"));
         }
         if config.file.is_encrypted() {
-            return Err(Error::invalid("a store in memory is not encrypted: open it without a password"));
+            return Err(Error::invalid(
+                "a store in memory cannot be encrypted: open it without a password or key",
+            ));
         }
         let flags = BASE | OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let conn = Connection::open_in_memory_with_flags(flags).map_err(translate)?;
@@ -65,7 +68,7 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
 
     // Absolute, so that SQLite gives no meaning to names like "file:x" or ":memory:".
     let path = std::path::absolute(path)
-        .map_err(|e| Error::cant_open(format!("cannot find the current directory: {e}")))?;
+        .map_err(|e| Error::cant_open(format!("cannot determine the current directory: {e}")))?;
     for _ in 0..ATTEMPTS {
         if let Some(db) = open_file(&path, config, now_ms)?
             && !os::has_moved(&db.conn)
@@ -75,9 +78,8 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
         }
         // Deleted or replaced while it was opened, such as by an open that failed and took its empty file along.
     }
-    Err(Error::busy(
-        "the file is deleted, replaced or changed again and again while it is being opened: retry",
-    ))
+    Err(Error::busy("the file is being deleted, replaced or changed repeatedly by other processes")
+        .with_hint(Hint::Retry))
 }
 
 /// `None`: it has changed meanwhile, and is to be opened again.
@@ -89,7 +91,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     let length = real.as_os_str().len();
     if length > os::MAX_PATH {
         return Err(Error::cant_open(format!(
-            "the path has {length} bytes with all directories, and SQLite opens at most {}: move it up",
+            "the absolute path has {length} bytes, and the maximum is {}: use a shorter path",
             os::MAX_PATH
         )));
     }
@@ -114,9 +116,10 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
             now.filter(|now| now.kind() == Kind::AuthFailed).unwrap_or(e)
         }
         Kind::Busy => Error::busy(
-            "another handle or process keeps the file locked: it has it open exclusively or in the other journal mode, or \
-             others write to it without a pause: close it there, or try again",
-        ),
+            "another handle or process keeps the file locked: it has the file open exclusively or in \
+            the other journal mode, or it writes without a pause",
+        )
+        .with_hint(Hint::RaiseBusyTimeout),
         _ => name_the_forbidden(e, Some(&real)),
     });
     if opened.is_err() && !is_there {
@@ -133,8 +136,8 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
     let found = Found { path: real, place, file };
     if looked.names > 1 && (!config.read_only || found.place.can_be_written_to()) {
         return Err(Error::cant_open(format!(
-            "the file has {} names (hard links), and who opens it by another one does not see what is committed by \
-             this one: remove all names but one, or copy the file in place of the link",
+            "the file has {} hard links; opening it through another link would use a different WAL and \
+            lose commits: remove the other links, or replace this one by a copy",
             looked.names
         )));
     }
@@ -150,8 +153,8 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             return Ok(seen);
         }
         Err(Error::cant_open(
-            "the store was not closed, or is in use, and nothing can be written beside it: close it where it \
-             is open, or open it once where it can be written",
+            "the store is in use or was not closed cleanly, and its directory cannot be written: close \
+            it where it is open, or open it once where its directory can be written",
         ))
     };
     let frozen = |found: Found, seen: Seen| {
@@ -209,7 +212,11 @@ fn has_changed(path: &Path, seen: Seen) -> bool {
 fn keep_files_beside(path: &Path) -> Result<OsFile> {
     let file = OsFile::open(path, false, false)
         .map_err(|e| Error::cant_open(format!("cannot open the file: {e}")))?;
-    if file.keeps_files_beside() { Ok(file) } else { Err(Error::busy("the file is locked")) }
+    if file.keeps_files_beside() {
+        Ok(file)
+    } else {
+        Err(Error::busy("another process is checking or closing the file").with_hint(Hint::Retry))
+    }
 }
 
 /// The name of a file that never changes, as SQLite wants it.
@@ -473,8 +480,8 @@ pub(super) fn wipe_what_goes(conn: &Connection, sync: SyncLevel) -> Result<()> {
         return Ok(());
     }
     Err(Error::cant_open(
-        "secure_delete (secureDelete) needs files that SQLite opens in one way, and those of another VFS than that of \
-         this process's first store are not overwritten: open the store without it, or leave SQLite's default VFS",
+        "secure delete needs SQLite's default VFS, and the first store of this process was opened with \
+        another one: open the store without secure delete, or keep the default VFS",
     ))
 }
 
@@ -508,8 +515,8 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
             db.conn.query_row("PRAGMA encoding", [], |row| row.get(0)).map_err(translate)?;
         if encoding != "UTF-8" {
             return Err(Error::not_a_database(format!(
-                "the file is an empty SQLite database in {encoding}, and a store is in UTF-8: remove it, and the \
-                 store is made anew"
+                "the file is an empty SQLite database with the text encoding {encoding}, and a store \
+                uses UTF-8: remove the file, and the next open creates a store"
             )));
         }
         db.execute("VACUUM")?;
@@ -545,9 +552,9 @@ fn remove_shared_memory(db: &Db) -> Result<()> {
         file.clear_start();
     }
     match std::fs::remove_file(&old) {
-        Err(e) if e.kind() != ErrorKind::NotFound => {
-            Err(Error::cant_open(format!("cannot remove the -shm of a store that had the name before: {e}")))
-        }
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::cant_open(format!(
+            "cannot remove the -shm file that a previous store of the same name left: {e}"
+        ))),
         _ => Ok(()),
     }
 }
@@ -574,7 +581,11 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
         db.execute("PRAGMA shrink_memory")?;
         return Ok(true);
     }
-    Err(Error::busy(format!("the journal mode is \"{is}\", and cannot become \"{wanted}\" now")))
+    Err(Error::busy(format!(
+        "the journal mode is \"{is}\" and cannot be changed to \"{wanted}\" while other handles have \
+        the store open"
+    ))
+    .with_hint(Hint::CloseOtherHandles))
 }
 
 /// Whether a file of ours is of a version that is known, and whole.
@@ -582,7 +593,8 @@ fn check_format(db: &Db, config: &Config) -> Result<()> {
     let version = db.format_version()?;
     if version > i64::from(schema::FORMAT_VERSION) {
         return Err(Error::cant_open(format!(
-            "the file has format version {version}, and this library knows versions up to {}: use a newer library",
+            "the file has format version {version}, and this library supports versions up to {}: use a \
+            newer version of the library",
             schema::FORMAT_VERSION
         )));
     }
@@ -590,13 +602,10 @@ fn check_format(db: &Db, config: &Config) -> Result<()> {
         return Ok(()); // the check tells of it
     }
     let damaged = |what: &str| {
-        Error::corrupt(format!(
-            "the file is marked as a store, but {what}: \"kvstore repair\" mends that if the rest of the file is whole; else \
-             {LAST_RESORT}"
-        ))
+        Error::corrupt(format!("the file is marked as a store, but {what}")).with_hint(Hint::Repair)
     };
     if version < i64::from(schema::FORMAT_VERSION) {
-        return Err(damaged(&format!("has format version {version}, which never was")));
+        return Err(damaged(&format!("it has format version {version}, which does not exist")));
     }
     match db.family_exists(schema::DEFAULT_FAMILY) {
         Ok(true) => Ok(()),

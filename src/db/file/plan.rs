@@ -184,9 +184,9 @@ impl Contents<'_> {
             Some((head, Some(number))) => (number, head.expire_ms),
             _ => (0, self.new_end(expiry)?),
         };
-        let sum = before.checked_add(delta).ok_or_else(|| {
-            Error::invalid("the sum does not fit into 64 bits: the value was left as it is")
-        })?;
+        let sum = before
+            .checked_add(delta)
+            .ok_or_else(|| Error::invalid("the sum does not fit into 64 bits; the value was not changed"))?;
         let text = sum.to_string();
         self.write_row(key, text.as_bytes(), expire_ms, old)?;
         Ok((sum, text.len()))
@@ -412,14 +412,14 @@ impl<'c> Contents<'c> {
 
     fn no_table(self, kind: &str) -> Error {
         let family = self.tables.family();
-        damaged(format!("the {kind} table of family \"{family}\" should be there, but is not"))
+        damaged(format!("the {kind} table of family \"{family}\" is missing"))
     }
 }
 
 fn number(value: &[u8]) -> Result<i64> {
     let text = std::str::from_utf8(value).ok();
     text.and_then(|text| text.parse().ok())
-        .ok_or_else(|| Error::invalid("the value is not a decimal number of 64 bits: it was left as it is"))
+        .ok_or_else(|| Error::invalid("the value is not a decimal integer of 64 bits; it was not changed"))
 }
 
 /// Entries of an index by time, in the order in which their rows lie: each page is changed once.

@@ -8,6 +8,7 @@ use super::os::{self, FileIdentity, OsFile};
 use super::schema;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind as Kind, Result};
+use crate::hint::Hint;
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -36,19 +37,27 @@ pub(super) fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => {
             if read_only && found.len() == 0 {
-                return Err(Error::cant_open("the file is empty, and a read-only open cannot make a store"));
+                return Err(Error::cant_open(
+                    "the file is empty, and a read-only open cannot create a store in it",
+                )
+                .with_hint(Hint::OpenForWriting));
             }
             Ok(true)
         }
-        Ok(found) if found.is_dir() => Err(Error::cant_open("the path is a directory, not a file")),
+        Ok(found) if found.is_dir() => {
+            Err(Error::cant_open("the path is a directory: give the path of a file"))
+        }
         Ok(_) => Err(Error::cant_open("the path is not a regular file")),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             if read_only {
-                return Err(Error::cant_open("the file does not exist, and a read-only open cannot make it"));
+                return Err(Error::cant_open(
+                    "the file does not exist, and a read-only open cannot create it",
+                )
+                .with_hint(Hint::OpenForWriting));
             }
             Ok(false)
         }
-        Err(e) => Err(Error::cant_open(format!("cannot look at the file: {e}"))),
+        Err(e) => Err(Error::cant_open(format!("cannot read the status of the file: {e}"))),
     }
 }
 
@@ -73,7 +82,8 @@ impl Beside {
 pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
     let check = |suffix| match os::length_of_file(&beside(path, suffix)) {
         Ok(None) => Err(Error::cant_open(format!(
-            "what has the name of the store with \"{suffix}\" after it is not a regular file: remove it"
+            "the path with \"{suffix}\" appended exists and is not a regular file: remove it, because \
+            SQLite uses that name"
         ))),
         found => Ok(found.is_ok()),
     };
@@ -99,7 +109,7 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
     let failed = |e: std::io::Error| match path.parent() {
         Some(directory) if e.kind() == ErrorKind::NotFound && !directory.exists() => {
             // Without its name, which may be a URL that was mistyped, with its password.
-            Error::cant_open("there is no such directory: make it first")
+            Error::cant_open("the directory of the file does not exist: create it first")
         }
         _ => Error::cant_open(format!("cannot open the file: {e}")),
     };
@@ -140,8 +150,8 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
     {
         let wal = beside(path, "-wal");
         return Err(Error::cant_open(format!(
-            "the log beside it belongs to a file of this name that was deleted or replaced while somebody has it \
-             open: close it there, then remove {} and the -shm beside it",
+            "the WAL next to the file belongs to a deleted or replaced file of the same name that \
+            another process still has open: close it there, then remove {} and the -shm next to it",
             wal.file_name().unwrap_or_default().display()
         )));
     }
@@ -171,22 +181,26 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
             // SQLite rolls it back, or decrypts it; but SQLCipher takes less than a page for a new file.
             if header.len() < SECTOR && config.file.is_encrypted() && !has("-journal") {
                 return Err(Error::corrupt(
-                    "the file is shorter than the smallest page: it was cut off, or is no store; it was left as it is",
-                ));
+                    "the file is shorter than the smallest page, so it was truncated or is not a \
+                    store; it was not changed",
+                )
+                .with_hint(Hint::Recover));
             }
             return Ok(());
         }
         if looks_encrypted(header) {
             return Err(Error::auth_failed(
-                "the file is encrypted, or is no store: open it with its password, in a build with encryption",
-            ));
+                "the file is encrypted, or is not a store, and no password was given",
+            )
+            .with_hint(Hint::GivePassword));
         }
-        return Err(Error::not_a_database("the file is not a SQLite database, so it is no store"));
+        return Err(Error::not_a_database(
+            "the file is not a SQLite database, so it is not a store; it was not changed",
+        ));
     };
     if config.file.is_encrypted() {
-        return Err(Error::auth_failed(
-            "the file is not encrypted: open it without a password, or encrypt it",
-        ));
+        return Err(Error::auth_failed("a password was given, but the file is not encrypted")
+            .with_hint(Hint::OmitPassword));
     }
     if application_id == schema::APPLICATION_ID.unsigned_abs() {
         return Ok(());
@@ -196,7 +210,8 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
         return Err(not_ours());
     }
     if config.read_only {
-        return Err(Error::cant_open("the file has no store in it, and a read-only open cannot make one"));
+        return Err(Error::cant_open("the file contains no store, and a read-only open cannot create one")
+            .with_hint(Hint::OpenForWriting));
     }
     Ok(())
 }
@@ -237,6 +252,6 @@ fn undone_by_journal(path: &Path) -> Option<[u8; SECTOR]> {
 
 pub(super) fn not_ours() -> Error {
     Error::not_a_database(
-        "the file is a SQLite database of another application, not a store; it was left as it is",
+        "the file is a SQLite database of another application, not a store; it was not changed",
     )
 }

@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params};
 
-use super::failure::{LAST_RESORT, translate};
+use super::failure::translate;
 use super::form::{FACTS, FAMILIES, Form, Listed, OfTheStore, columns_of};
 use super::integrity::{self, Found};
 use super::schema::{
@@ -19,6 +19,7 @@ use super::schema::{
 };
 use crate::config::{MAX_KEY_SIZE, check_name};
 use crate::error::Result;
+use crate::hint::Hint;
 
 /// Repairs everything, inside a write transaction of its own; says how many rows, entries and tables it has
 /// added, removed or changed, and tells of what could not be kept. If it fails, that transaction is to be rolled back.
@@ -49,9 +50,8 @@ pub(super) fn repair(conn: &Connection, now_ms: i64, tell: &mut dyn FnMut(Found<
 
 fn check_sqlite(conn: &Connection) -> Result<()> {
     integrity::check_sqlite(conn).map_err(|e| {
-        e.with_message(format!(
-            "{e}: this is below what a repair can mend, and nothing was changed; {LAST_RESORT}"
-        ))
+        e.with_message(format!("{}: a repair cannot fix this, and nothing was changed", e.message()))
+            .with_hint(Hint::Recover)
     })
 }
 

@@ -12,6 +12,7 @@ use super::engine::sql::{Statements, is_missing_table};
 use super::failure::{damaged, translate};
 use crate::error::{Error, Result};
 use crate::expiry::MAX_DEFAULT_TTL_MS;
+use crate::hint::Hint;
 
 /// Marks a SQLite file as a store ("KVS1").
 pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
@@ -408,10 +409,7 @@ pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
 
 /// What a call on a family answers that another handle has dropped.
 pub(super) fn no_longer_exists(tables: &Tables) -> Error {
-    Error::invalid(format!(
-        "family \"{}\" no longer exists: it was dropped; open or create it again",
-        tables.family()
-    ))
+    Error::invalid(format!("family \"{}\" was dropped", tables.family())).with_hint(Hint::CreateFamily)
 }
 
 /// Whether there is a table or view of this name, not quoted.

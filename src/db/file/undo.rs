@@ -14,6 +14,7 @@ use super::failure::translate;
 use super::os::{self, Journal, Opened};
 use super::probe::{JOURNAL_MAGIC, JOURNAL_MARK, JOURNAL_MARK_AT, SECTOR};
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// Nothing is ever on the page with this byte (os.h, "PENDING_BYTE"); a journal that has it ends there.
 const LOCK_BYTE: u64 = 0x4000_0000;
@@ -39,7 +40,10 @@ impl Undo {
         let page_bytes = page_size as u64;
         let pages = match u32::try_from(size / page_bytes) {
             Ok(pages) if pages > 0 && size % page_bytes == 0 => pages,
-            _ => return Err(Error::corrupt("the file has no whole number of pages: run \"kvstore check\"")),
+            _ => {
+                return Err(Error::corrupt("the size of the file is not a multiple of its page size")
+                    .with_hint(Hint::CheckIntegrity));
+            }
         };
         let locks = u32::try_from(LOCK_BYTE / page_bytes + 1).unwrap_or(u32::MAX);
         let nonce: i64 = conn.query_row("SELECT random()", [], |row| row.get(0)).map_err(translate)?;

@@ -11,6 +11,7 @@ use super::connection::Db;
 use super::os::{self, Place};
 use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// How long a look may be put off, in milliseconds of a clock that may be 4 behind (10 on systems with slow ticks).
 const NOW_AND_THEN: u64 = 5;
@@ -37,10 +38,8 @@ impl Watched {
 /// What a call answers when the file is no longer at its place.
 #[cold]
 pub(crate) fn gone() -> Error {
-    Error::io(
-        "the file was deleted, moved or replaced while it was open: nobody would see what is written to it. Close \
-         this handle, and open the store that has the name now",
-    )
+    Error::io("the file was deleted, moved or replaced while it was open, so nothing more is written to it")
+        .with_hint(Hint::OpenAgain)
 }
 
 impl Db {

@@ -13,6 +13,7 @@ use super::os::{
     self, Begun, FRAME_HEADER, HandedOver, Opened, OsFile, Presence, Salts, WAL_HEADER, WalIndex,
 };
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// What is under way is looked at each so many commits, at most: to ask for a sync is a system call.
 const LOOK_EACH: u32 = 8;
@@ -191,7 +192,7 @@ impl WriteBack {
     fn begin_part(&self, conn: &Connection) -> Result<Option<Part>> {
         let (salts, frames) = self.synced;
         let Some(begun) = self.index.begin(conn, salts, frames)? else { return Ok(None) };
-        let none = || Error::no_memory("no memory to write the WAL back");
+        let none = || Error::no_memory("out of memory while copying the WAL into the file");
         let mut pages = self.index.last_frames(conn, &begun).ok_or_else(none)?;
         pages.reverse();
         let mut frame = Vec::new();
@@ -278,7 +279,7 @@ fn copy(conn: &Connection, salts: Salts, page: u32, number: u32, frame: &mut [u8
     let length = frame.len() as u64;
     os::read(conn, Opened::Journal, frame, u64::from(WAL_HEADER) + u64::from(number - 1) * length)?;
     let Some((header, content)) = frame.split_at_checked(FRAME_HEADER as usize) else {
-        return Err(Error::io("a frame is too short"));
+        return Err(Error::io("a frame of the WAL is truncated"));
     };
     // SQLite keeps the salts as they stand in the file.
     let [first, second] = salts.map(u32::to_ne_bytes);
@@ -286,7 +287,8 @@ fn copy(conn: &Connection, salts: Salts, page: u32, number: u32, frame: &mut [u8
         && header.get(8..12) == Some(first.as_slice())
         && header.get(12..16) == Some(second.as_slice());
     if !is_it {
-        return Err(Error::corrupt("a frame of the WAL is not the one it should be"));
+        return Err(Error::corrupt("a frame of the WAL belongs to another page than expected")
+            .with_hint(Hint::CheckIntegrity));
     }
     os::write(conn, Opened::Main, content, u64::from(page - 1) * content.len() as u64)
 }

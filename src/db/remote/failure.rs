@@ -9,6 +9,7 @@ use std::io;
 use tokio_postgres::error::{DbError, Severity};
 
 use crate::error::Error;
+use crate::hint::Hint;
 
 /// What can be done about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Failure {
     }
 
     pub(super) fn new(sort: Sort, error: Error) -> Failure {
-        Failure { sort, error: error.of_server(), code: String::new() }
+        Failure { sort, error: error.from_server(), code: String::new() }
     }
 }
 
@@ -71,8 +72,8 @@ pub(super) fn unsent(failure: Failure) -> Failure {
 /// What is said by a server that only reads, as a standby does.
 pub(super) fn only_reads(why: &str) -> Failure {
     let text = format!(
-        "the server only reads ({why}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one that can \
-         write is found, with a busy timeout longer than a failover takes"
+        "the server accepts no writes ({why}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one that \
+         does is found, and set a busy timeout longer than a failover takes"
     );
     Failure::new(Sort::Standby, Error::read_only(text))
 }
@@ -105,7 +106,7 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
         return of_server(error);
     }
     if is_unsendable(error) {
-        let text = format!("the statement could not be sent ({}): nothing was done", summary(error));
+        let text = format!("the request could not be sent ({}); nothing was done", summary(error));
         return Failure::new(Sort::Refused, Error::invalid(text));
     }
     if let Some(error) = error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
@@ -115,7 +116,7 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
         return broken("it was closed");
     }
     // Parameters or columns that do not fit a statement, an answer that cannot be read.
-    let text = format!("the statement could not be run: {}", summary(error));
+    let text = format!("the statement failed: {}", summary(error));
     Failure::new(Sort::Refused, Error::failed(text))
 }
 
@@ -147,23 +148,26 @@ const OUT_OF_MEMORY: &str = "53200";
 /// open at the same time.
 fn no_room_for_locks(message: &str) -> Failure {
     let text = format!(
-        "the server had no room for another lock until the busy timeout was over ({message}): retry, write less in one \
-         transaction, or raise max_locks_per_transaction and max_pred_locks_per_transaction there"
+        "the lock table of the server was full until the busy timeout was over ({message}): retry, write less in one \
+         transaction, or raise max_locks_per_transaction and max_pred_locks_per_transaction on the server"
     );
-    Failure { code: OUT_OF_MEMORY.to_owned(), ..Failure::new(Sort::Conflict, Error::busy(text)) }
+    Failure {
+        code: OUT_OF_MEMORY.to_owned(),
+        ..Failure::new(Sort::Conflict, Error::busy(text).with_hint(Hint::Retry))
+    }
 }
 
 impl Failure {
     /// What is said of a transaction in whose way others have stood.
     pub(super) fn of_transaction(&self) -> Error {
         Error::locked(if self.code == OUT_OF_MEMORY {
-            "the server has no room for another lock, because of all transactions that are going on: nothing of this one is \
-             done; end it and run it again, or raise max_locks_per_transaction and max_pred_locks_per_transaction there"
+            "the lock table of the server is full, so nothing of this transaction was done; \
+             max_locks_per_transaction and max_pred_locks_per_transaction on the server set its size"
         } else {
-            "another client has changed or locked what this transaction read or wrote: nothing of it is done; run it again \
-             (where it is still open, roll it back before)"
+            "another client changed or locked data that this transaction used, so nothing of it was done"
         })
-        .of_server()
+        .with_hint(Hint::RunTransactionAgain)
+        .from_server()
     }
 }
 
@@ -203,18 +207,24 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     let class = code.get(..2).unwrap_or_default();
     match code {
         "40003" => {
-            return (Sort::Ambiguous, Error::io(format!("the server does not know the outcome ({message})")));
+            return (
+                Sort::Ambiguous,
+                Error::io(format!("the server does not know the outcome of the transaction ({message})")),
+            );
         }
         "57P03" | "57P05" | "53300" => {
-            let text = format!("the server takes no connection now ({message})");
+            let text = format!("the server accepts no connection now ({message})");
             let sort = if is_fatal { Sort::Unreachable } else { Sort::Refused };
-            return (sort, Error::busy(text));
+            return (sort, Error::busy(text).with_hint(Hint::Retry));
         }
         "28P01" | "28000" | "28P02" => {
-            return (Sort::Refused, Error::auth_failed(format!("the server refuses the log-in ({message})")));
+            return (
+                Sort::Refused,
+                Error::auth_failed(format!("the server rejected the log-in ({message})")),
+            );
         }
         "3D000" => {
-            let text = format!("{message}: make it, or name another one in the URL");
+            let text = format!("{message}: create the database, or name another one in the URL");
             return (Sort::Refused, Error::cant_open(text));
         }
         _ => {}
@@ -226,41 +236,44 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     match code {
         "40001" | "40P01" | WAITED => (
             Sort::Conflict,
-            Error::busy(
-                "another client's transaction stood in the way until the busy timeout was over: retry, or set a longer one",
-            ),
+            Error::busy("a transaction of another client held the lock until the busy timeout was over")
+                .with_hint(Hint::RaiseBusyTimeout),
         ),
-        "57014" => refused(Error::busy(format!("the server gave the statement up ({message}): retry"))),
+        "57014" => refused(
+            Error::busy(format!("the server cancelled the statement ({message})")).with_hint(Hint::Retry),
+        ),
         "25006" => {
             let failure = only_reads(message);
             (failure.sort, failure.error)
         }
         "42501" => refused(Error::read_only(format!(
-            "the role of this connection lacks a right ({message}): who writes needs USAGE on the schema, and SELECT, INSERT, \
-             UPDATE and DELETE on its tables; GRANT that, or connect as another role"
+            "the role of this connection lacks a privilege ({message}): a writer needs USAGE on the \
+            schema, and SELECT, INSERT, UPDATE and DELETE on its tables; GRANT them, or connect as \
+            another role"
         ))),
         "42P01" | "3F000" | "42703" => refused(Error::not_a_database(format!(
-            "the schema is not one of a store, is one no more, or is closed to this role ({message}): name another one in the \
-             URL, or GRANT USAGE ON SCHEMA and the rights to its tables"
+            "the schema contains no store, or this role may not use it ({message}): name another \
+            schema in the URL, or GRANT USAGE ON SCHEMA and the privileges on its tables"
         ))),
-        "53100" => refused(Error::full(format!("the server's disk is full ({message})"))),
+        "53100" => refused(Error::full(format!("the disk of the server is full ({message})"))),
         OUT_OF_MEMORY | "53000" => {
-            refused(Error::no_memory(format!("the server has no memory left ({message})")))
+            refused(Error::no_memory(format!("the server is out of memory ({message})")))
         }
         "53400" => {
-            refused(Error::full(format!("a limit of the server's is reached ({message}): raise it there")))
+            refused(Error::full(format!("a limit of the server is reached ({message}): raise it there")))
         }
-        "54000" => refused(Error::invalid("a key or value is too large for the server")),
+        "54000" => refused(Error::invalid("the key or value is too large for the server")),
         "58030" => {
-            refused(Error::io(format!("the server could not read or write ({message}): look at its log")))
+            refused(Error::io(format!("the server failed to read or write ({message}): check its log")))
         }
         "XX001" | "XX002" => refused(Error::corrupt(format!(
-            "the server's data is damaged ({message}): look at its log, and go back to a backup of the server"
+            "the data of the server is damaged ({message}): check its log, and restore a backup of the \
+            server"
         ))),
-        "25P02" => refused(Error::failed("a call in this transaction has failed: roll it back")),
+        "25P02" => refused(Error::failed("a call in this transaction failed").with_hint(Hint::RollBack)),
         // The message may quote data.
         _ if class == "22" || class == "23" => {
-            refused(Error::failed(format!("the server refuses what was to be written (SQLSTATE {code})")))
+            refused(Error::failed(format!("the server rejected the data (SQLSTATE {code})")))
         }
         _ => refused(Error::failed(format!("{message} (SQLSTATE {code})"))),
     }

@@ -51,11 +51,11 @@ impl Db {
                 return Ok(());
             }
             Err(Error::corrupt(format!(
-                "the store has {}: another program has changed its tables, or the server has lost data; go back to a \
-                 backup",
+                "the store has {}: another program changed its tables, or the server lost data; \
+                restore a backup of the server",
                 found.join(", ")
             ))
-            .of_server())
+            .from_server())
         })
     }
 }

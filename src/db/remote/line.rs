@@ -116,7 +116,7 @@ impl Line {
     fn fit(mut self, host: &Host, wants_primary: bool) -> Result<Line, Failure> {
         if wants_primary && self.ask("SHOW transaction_read_only")?.as_deref() == Some("on") {
             self.terminate();
-            let text = format!("the server at {host} only reads, as a standby does");
+            let text = format!("the server at {host} accepts no writes (a standby)");
             return Err(Failure::new(Sort::Unreachable, Error::read_only(text)));
         }
         Ok(self)
@@ -313,18 +313,22 @@ enum LogIn {
 fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn {
     let cause = shown(&error.source().map(ToString::to_string).unwrap_or_default());
     if error.to_string().starts_with("error performing TLS handshake") {
-        let text = format!("there is no TLS with the server at {host} as sslmode wants it ({cause})");
+        let text =
+            format!("the TLS connection to the server at {host} that sslmode requires failed ({cause})");
         return LogIn::Tls(Failure::new(Sort::Refused, Error::cant_open(text)));
     }
     let unused = || match settings.unused_password_file() {
         Some(path) => {
-            format!(" (the file {} was not used, because others may read it: chmod 600 it)", path.display())
+            format!(
+                " (the file {} was ignored, because other users may read it: chmod 600 it)",
+                path.display()
+            )
         }
         None => String::new(),
     };
     if cause.contains("password missing") {
         let text = format!(
-            "the server wants a password: give it in the URL, in PGPASSWORD or in ~/.pgpass, which nobody else may read{}",
+            "the server requires a password: give it in the URL, in PGPASSWORD, or in ~/.pgpass with mode 600{}",
             unused()
         );
         return LogIn::Other(Failure::new(Sort::Refused, Error::auth_failed(text)));
@@ -332,8 +336,8 @@ fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn
     let failure = translate(error);
     LogIn::Other(match failure.sort {
         Sort::Broken => {
-            let text = format!("cannot log in at the server at {host}: {}", failure.error);
-            Failure { sort: Sort::Unreachable, error: Error::io(text).of_server(), ..failure }
+            let text = format!("cannot log in to the server at {host}: {}", failure.error.message());
+            Failure { sort: Sort::Unreachable, error: Error::io(text).from_server(), ..failure }
         }
         Sort::Refused if error.as_db_error().is_none() => {
             let is_of_method = error.to_string().starts_with("authentication error");
@@ -341,11 +345,11 @@ fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn
                 Sort::Refused,
                 match is_of_method {
                     true => Error::auth_failed(format!(
-                        "the server at {host} wants a way to log in that this library has not ({cause}): let it take passwords \
-                     (scram-sha-256) in its pg_hba.conf"
+                        "the server at {host} requires a log-in method that this library does not \
+                        support ({cause}): allow passwords (scram-sha-256) in its pg_hba.conf"
                     )),
                     false => Error::cant_open(format!(
-                        "what answers at {host} is no PostgreSQL server ({}{}{cause})",
+                        "the program that answers at {host} is not a PostgreSQL server ({}{}{cause})",
                         summary(error),
                         if cause.is_empty() { "" } else { ": " }
                     )),
@@ -366,7 +370,7 @@ fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
         .iter()
         .take(MOST_HOSTS)
         .map(|(host, failure)| {
-            let (text, host) = (cut(&failure.error.to_string(), MOST_CHARS / 2), host.to_string());
+            let (text, host) = (cut(failure.error.message(), MOST_CHARS / 2), host.to_string());
             if text.contains(&host) { text } else { format!("{host}: {text}") }
         })
         .collect();
@@ -390,11 +394,11 @@ fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
     }
     if is_standby && first.sort != Sort::Refused {
         text = format!(
-            "no server of the URL can write now ({text}): if another one is about to be made the primary, set a busy timeout \
-             longer than that takes, or retry; name all servers in the URL"
+            "no server in the URL accepts writes now ({text}): name all servers in the URL; during a failover, retry or set a \
+             longer busy timeout"
         );
     } else if !is_one {
-        text = format!("no server of the URL will do: {text}");
+        text = format!("no server in the URL can be used: {text}");
     }
     Failure { error: first.error.with_message(text), ..first }
 }
@@ -404,8 +408,8 @@ fn open(host: &Host, settings: &Settings, end: Instant) -> Result<Socket, Failur
     let unreachable = |e: std::io::Error| {
         let advice = match e.kind() {
             std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound => {
-                ": is the server running, and does it listen there? See its listen_addresses, port and \
-                 unix_socket_directories, and the host and port of the URL"
+                ": check that the server is running, and that its listen_addresses, port and unix_socket_directories \
+                 match the host and port of the URL"
             }
             _ => "",
         };

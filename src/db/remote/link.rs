@@ -13,6 +13,7 @@ use super::plan::PLANNER;
 use super::schema::in_schema;
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::hint::Hint;
 
 /// How long a statement waits for a lock at first: a write that would wait longer is begun anew, in a way that does not take
 /// the time before the wait for the time of the write (`plan/late.rs`).
@@ -287,8 +288,8 @@ impl Link {
         if !may_end && self.line.ask(&at_work)?.is_none_or(|count| count == "0") {
             return Ok(true);
         }
-        let text = "a statement of the connection that broke is still at work on the server: retry";
-        Err(Failure::new(Sort::Unreachable, Error::busy(text)))
+        let text = "a statement of the broken connection is still running on the server";
+        Err(Failure::new(Sort::Unreachable, Error::busy(text).with_hint(Hint::Retry)))
     }
 
     /// Waits until the synchronous standbys have what a backend has committed that was ended while it waited for them: on this

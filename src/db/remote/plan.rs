@@ -39,6 +39,7 @@ use super::{Db, MAX_KEY_SIZE};
 use crate::db::{Removals, Scan, TransactionState};
 use crate::error::{Error, Result};
 use crate::expiry::{Expiry, ExpiryCondition};
+use crate::hint::Hint;
 use crate::options::{Presence, PutOptions};
 use crate::unwind::or_undo;
 use size::check_size;
@@ -156,9 +157,9 @@ impl Contents<'_> {
             self.settle_on_time(key, INCREMENT.on(self.db), &[&self.name(), &key, &delta, &expiry.millis()])?;
         match column::<i32>(&row, 0)? {
             NO_NUMBER => {
-                Err(Error::invalid("the value is not a decimal number of 64 bits: it was left as it is"))
+                Err(Error::invalid("the value is not a decimal integer of 64 bits; it was not changed"))
             }
-            REFUSED => Err(Error::invalid("the sum does not fit into 64 bits: the value was left as it is")),
+            REFUSED => Err(Error::invalid("the sum does not fit into 64 bits; the value was not changed")),
             _ => {
                 let text = std::str::from_utf8(column::<Option<&[u8]>>(&row, 1)?.unwrap_or_default());
                 let sum = text.ok().and_then(|text| Some((text.parse().ok()?, text.len())));
@@ -320,7 +321,7 @@ fn until_nobody_came_between(write: impl Fn() -> Result<Option<Row>>) -> Result<
             done => return Ok(done),
         }
     }
-    Err(Error::busy("others kept changing the key: retry"))
+    Err(Error::busy("other clients kept changing the key").with_hint(Hint::Retry))
 }
 
 /// A column of an answer.
@@ -336,7 +337,7 @@ pub(super) fn count(row: &Row, at: usize) -> Result<u64> {
 /// The server has answered what no server that runs these statements answers.
 #[cold]
 pub(super) fn strange() -> Error {
-    Error::failed("the server's answer is not of the form that was asked for: is it PostgreSQL?").of_server()
+    Error::failed("the answer of the server has another form than a PostgreSQL server gives").from_server()
 }
 
 pub(super) fn check_key(key: &[u8]) -> Result<()> {
@@ -344,7 +345,8 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the key has {} bytes: on a server it may have {MAX_KEY_SIZE}, because an index of PostgreSQL takes no more",
+        "the key has {} bytes: on a server a key has at most {MAX_KEY_SIZE} bytes, because an index of \
+        PostgreSQL allows no more",
         key.len()
     )))
 }

@@ -11,6 +11,7 @@ use super::plan::strange;
 use super::session::{Session, quoted};
 use crate::db::DEFAULT_FAMILY;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 
 /// The version of the tables that this library makes and reads.
 pub(crate) const FORMAT: i32 = 1;
@@ -79,16 +80,17 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
         }
         if is_closed_to_us(session) {
             return Err(Error::cant_open(format!(
-                "schema {} is there, but this role may not use it: let its owner say {}",
+                "schema {} exists, but this role may not use it: let its owner run {}",
                 quoted(session.schema()),
                 grants(session)
             )));
         }
         if read_only {
             return Err(Error::cant_open(format!(
-                "schema {} has no store, and a read-only handle makes none",
+                "schema {} contains no store, and a read-only open cannot create one",
                 quoted(session.schema())
-            )));
+            ))
+            .with_hint(Hint::OpenForWriting));
         }
         let why = match make(session) {
             Ok(()) if made == MAX_MADE => return Err(strange()),
@@ -99,19 +101,19 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
             Err(failure) if is_another_at_it(&failure) => failure.error,
             Err(failure) if failure.code == "42501" => {
                 return Err(Error::cant_open(format!(
-                    "schema {} has no store, and this role may not make one ({}): let a role with CREATE open it once, or \
-                     GRANT that",
+                    "schema {} contains no store, and this role may not create one ({}): open it once \
+                    as a role with the CREATE privilege, or GRANT that",
                     quoted(session.schema()),
-                    failure.error
+                    failure.error.message()
                 )));
             }
             Err(failure) if failure.sort == Sort::Unreachable && session.is_late() => {
                 let text = format!(
-                    "{}: it was to make the tables of a new store; if synchronous_standby_names names a standby that is \
-                     not there, each commit waits for it",
-                    failure.error
+                    "{}; the tables of a new store could not be committed: if synchronous_standby_names names a \
+                     standby that is down, each commit waits for it",
+                    failure.error.message()
                 );
-                return Err(Error::cant_open(text).of_server());
+                return Err(Error::cant_open(text).from_server());
             }
             Err(failure) => return Err(failure.at_open()),
         };
@@ -134,12 +136,13 @@ fn is_there(session: &mut Session) -> Result<Option<bool>> {
             Ok(Some(row.get(1).is_some_and(|is_unsettled| is_unsettled == "t")))
         }
         Ok(Some(row)) => Err(Error::cant_open(format!(
-            "the store has version {}, and this library reads version {FORMAT}: use a newer one",
+            "the store has format version {}, and this library supports version {FORMAT}: use a newer \
+            version of the library",
             shown(row.first().map_or("?", String::as_str))
         ))),
         Err(failure) if failure.error.kind() == ErrorKind::NotADatabase => Ok(None),
         Err(failure) if failure.code == "42501" => {
-            Err(Error::cant_open(format!("{}. What it needs: {}", failure.error, grants(session))))
+            Err(Error::cant_open(format!("{}. Required: {}", failure.error.message(), grants(session))))
         }
         Err(failure) => Err(failure.at_open()),
     }

@@ -15,6 +15,7 @@ use super::schema::{NOW_MS, search_path};
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 
 /// What may be done when the connection breaks after a statement was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,11 +85,12 @@ impl Fall {
     /// What the caller is told of a call that was a transaction of its own.
     pub(super) fn alone(self) -> Error {
         match self.end {
-            End::Conflict => Error::busy(
-                "other clients' transactions stood in the way until the busy timeout was over: retry, or set a longer one",
-            )
-            .of_server(),
-            End::Undone(why) => why.with_message(format!("{why}: nothing was done")),
+            End::Conflict => {
+                Error::busy("transactions of other clients held locks until the busy timeout was over")
+                    .with_hint(Hint::RaiseBusyTimeout)
+                    .from_server()
+            }
+            End::Undone(why) => why.with_message(format!("{}; nothing was done", why.message())),
             End::Unknown(why) => why,
             End::Refused => self.why,
         }
@@ -263,11 +265,11 @@ impl Session {
             Sort::Conflict | Sort::Forgotten => (failure.of_transaction(), End::Conflict),
             Sort::Broken | Sort::Unreachable => {
                 self.lose_link();
-                let text = format!(
-                    "{}: the transaction is not done, and can only be rolled back and run again",
-                    failure.error
-                );
-                (failure.error.with_message(text), End::Undone(failure.error))
+                let text = format!("{}; nothing of the transaction was done", failure.error.message());
+                (
+                    failure.error.with_message(text).with_hint(Hint::RunTransactionAgain),
+                    End::Undone(failure.error),
+                )
             }
             Sort::Standby if self.read_only => (read_only(), End::Refused),
             _ => (failure.error, End::Refused),
@@ -502,21 +504,22 @@ impl Failure {
     /// The error of an open, which has done nothing for the caller.
     pub(super) fn at_open(self) -> Error {
         match self.error.kind() {
-            ErrorKind::Io => Error::cant_open(self.error.to_string()).of_server(),
+            ErrorKind::Io => Error::cant_open(self.error.message()).from_server(),
             _ => self.error,
         }
     }
 }
 
 pub(super) fn read_only() -> Error {
-    Error::read_only("the store was opened read-only: nothing can be written through this handle")
+    Error::read_only("the store was opened read-only, so nothing can be written")
+        .with_hint(Hint::OpenForWriting)
 }
 
 /// What is said of a call of which nothing was sent, or nothing is left.
 fn undone(failure: Failure) -> Failure {
     match failure.sort {
         Sort::Unreachable if failure.error.kind() == ErrorKind::Io => {
-            let text = format!("{}; nothing was done", failure.error);
+            let text = format!("{}; nothing was done", failure.error.message());
             Failure { error: failure.error.with_message(text), ..failure }
         }
         _ => failure,
@@ -526,11 +529,11 @@ fn undone(failure: Failure) -> Failure {
 /// What is said of a call that may have been done.
 pub(super) fn unknown(failure: Failure) -> Failure {
     let text = format!(
-        "{}: whether the call was done is unknown; look at the store before you run it again",
-        failure.error
+        "{}; whether the call was done is unknown: read the store before you run it again",
+        failure.error.message()
     );
     // By the code of a wait it would be taken for one that has done nothing.
-    Failure { error: Error::io(text).of_server(), code: String::new(), ..failure }
+    Failure { error: Error::io(text).from_server(), code: String::new(), ..failure }
 }
 
 impl Db {

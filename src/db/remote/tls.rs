@@ -38,8 +38,9 @@ pub(super) fn connector(mode: TlsMode, root: Option<&str>) -> Result<MakeRustlsC
         }
         (TlsMode::VerifyFull | TlsMode::VerifyCa, None) => {
             return Err(Error::cant_open(
-                "sslmode wants the server's certificate verified, but there is no root certificate: name one by \
-                 sslrootcert=FILE, put it at ~/.postgresql/root.crt, or take the system's by sslrootcert=system",
+                "sslmode requires verification of the server's certificate, and there is no root \
+                certificate: name a file by sslrootcert=FILE, put one at ~/.postgresql/root.crt, or \
+                use those of the system by sslrootcert=system",
             ));
         }
         (TlsMode::Disable | TlsMode::Prefer, _) | (TlsMode::Require, None) => {
@@ -48,7 +49,7 @@ pub(super) fn connector(mode: TlsMode, root: Option<&str>) -> Result<MakeRustlsC
     };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| Error::cant_open(format!("TLS cannot be set up ({e})")))?
+        .map_err(|e| Error::cant_open(format!("TLS cannot be initialised ({e})")))?
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -58,7 +59,7 @@ pub(super) fn connector(mode: TlsMode, root: Option<&str>) -> Result<MakeRustlsC
 fn with_roots(roots: RootCertStore, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>> {
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .build()
-        .map_err(|e| Error::cant_open(format!("sslrootcert: {e}")))
+        .map_err(|e| Error::cant_open(format!("the root certificates (sslrootcert) cannot be used: {e}")))
 }
 
 /// Where libpq looks if nothing is said.
@@ -75,7 +76,7 @@ fn of_file(path: &Path) -> Result<RootCertStore> {
         roots.add(certificate).map_err(|e| unusable(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(unusable("has no certificate in PEM form".to_owned()));
+        return Err(unusable("the file contains no certificate in PEM form".to_owned()));
     }
     Ok(roots)
 }

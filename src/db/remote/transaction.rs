@@ -11,6 +11,7 @@ use super::session::{Again, Block, End, Fall, Patience, Session, read_only, unkn
 use crate::db::TransactionState;
 use crate::db::transaction::no_transaction;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::unwind::or_undo;
 
 /// How long the server is asked for what has become of a commit, at least.
@@ -104,22 +105,20 @@ impl Session {
                         return Ok(());
                     }
                     Outcome::Undone => (
-                        Error::io(format!(
-                            "{}, and the transaction was not committed: roll it back and run it again",
-                            failure.error
-                        )),
+                        Error::io(format!("{}; the transaction was not committed", failure.error.message()))
+                            .with_hint(Hint::RunTransactionAgain),
                         End::Undone(failure.error),
                     ),
                     Outcome::Unknown => (
                         Error::io(format!(
-                            "{}: whether the transaction was committed is unknown; roll it back, and look at the store \
-                             before you run it again",
-                            failure.error
+                            "{}; whether the transaction was committed is unknown: roll it back, and \
+                            read the store before you run it again",
+                            failure.error.message()
                         )),
                         End::Unknown(unknown(failure).error),
                     ),
                 };
-                let why = why.of_server();
+                let why = why.from_server();
                 self.block = Block::Failed(Fall { why: why.clone(), end });
                 Err(why)
             }
@@ -200,7 +199,8 @@ impl Db {
     fn refuse_second(&self) -> Result<()> {
         match self.transaction {
             TransactionState::None => self.roll_back_remains(),
-            _ => Err(Error::invalid("there is a transaction already: end it first")),
+            _ => Err(Error::invalid("a transaction is already open on this handle")
+                .with_hint(Hint::EndTransaction)),
         }
     }
 

@@ -135,7 +135,8 @@ impl Environment {
 impl Settings {
     pub(super) fn of(url: &str, environment: &Environment) -> Result<Settings> {
         let rest = SCHEMES.iter().find_map(|scheme| url.strip_prefix(scheme));
-        let rest = rest.ok_or_else(|| Error::invalid("a URL of a server begins with postgresql://"))?;
+        let rest = rest
+            .ok_or_else(|| Error::invalid("the URL of a server begins with postgresql:// or postgres://"))?;
         if rest.contains('#') {
             return Err(unencoded('#', "%23"));
         }
@@ -148,8 +149,8 @@ impl Settings {
         // What is after such a sign is no path and no parameter, but the rest of a password.
         if path.contains('@') || query.split('&').any(|pair| !pair.contains('=') && pair.contains('@')) {
             return Err(Error::invalid(
-                "the URL has an @ after its host: in a user's name or password, write / as %2F, ? as %3F, # as %23 and @ \
-                 as %40",
+                "the URL has an @ after its host: in a user name or password, write / as %2F, ? as \
+                %3F, # as %23 and @ as %40",
             ));
         }
         let (user, password) = match log_in.map(|log_in| log_in.split_once(':').unwrap_or((log_in, ""))) {
@@ -166,7 +167,9 @@ impl Settings {
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
-                Error::invalid("each parameter of the URL is name=value: write a & in a value as %26")
+                Error::invalid(
+                    "a parameter of the URL is not of the form name=value: write a & in a value as %26",
+                )
             })?;
             given.take(name, value)?;
         }
@@ -248,7 +251,7 @@ impl Given {
                     "verify-full" => TlsMode::VerifyFull,
                     _ => {
                         return Err(Error::invalid(
-                            "sslmode is disable, prefer, require, verify-ca or verify-full",
+                            "sslmode is none of disable, prefer, require, verify-ca and verify-full",
                         ));
                     }
                 });
@@ -257,7 +260,11 @@ impl Given {
                 self.wants_primary = Some(match &*text(value)? {
                     "any" => false,
                     "read-write" | "primary" => true,
-                    _ => return Err(Error::invalid("target_session_attrs is any, read-write or primary")),
+                    _ => {
+                        return Err(Error::invalid(
+                            "target_session_attrs is none of any, read-write and primary",
+                        ));
+                    }
                 });
             }
             "connect_timeout" => {
@@ -272,9 +279,10 @@ impl Given {
             }
             _ => {
                 return Err(Error::invalid(
-                    "the URL has a parameter that is none of host, port, user, password, passfile, dbname, schema, sslmode, \
-                     sslrootcert, application_name, connect_timeout, keepalives, keepalives_idle, keepalives_interval, \
-                     keepalives_count, tcp_user_timeout and target_session_attrs (in a password, write ? as %3F)",
+                    "the URL has an unknown parameter; known are host, port, user, password, passfile, \
+                    dbname, schema, sslmode, sslrootcert, application_name, connect_timeout, \
+                    keepalives, keepalives_idle, keepalives_interval, keepalives_count, \
+                    tcp_user_timeout and target_session_attrs (in a password, write ? as %3F)",
                 ));
             }
         }
@@ -283,14 +291,21 @@ impl Given {
 
     fn complete(self, environment: &Environment) -> Result<Settings> {
         let user = self.user.or_else(|| environment.user.clone());
-        let user = user.ok_or_else(|| Error::invalid("the URL names no user, and PGUSER is not set"))?;
+        let user = user.ok_or_else(|| {
+            Error::invalid(
+                "the URL names no user, and neither PGUSER nor USER is set: write postgresql://USER@HOST/…",
+            )
+        })?;
         let schema = self.schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
         if schema.is_empty() || schema.len() > MAX_IDENTIFIER {
-            return Err(Error::invalid(format!("schema: a name of 1 to {MAX_IDENTIFIER} bytes")));
+            return Err(Error::invalid(format!(
+                "the schema name is empty or too long: it has 1 to {MAX_IDENTIFIER} bytes"
+            )));
         }
         if schema.starts_with("pg_") || SERVERS_OWN.contains(&&*schema) {
             return Err(Error::invalid(format!(
-                "schema: pg_… and {} are the server's own; give a store another one (the default is {DEFAULT_SCHEMA})",
+                "the schema name is reserved by the server (pg_…, {}): choose another one (the default \
+                is {DEFAULT_SCHEMA})",
                 SERVERS_OWN.join(", ")
             )));
         }
@@ -301,7 +316,8 @@ impl Given {
         let tls = self.tls.unwrap_or(weakest);
         if weakest == TlsMode::VerifyFull && tls != TlsMode::VerifyFull {
             return Err(Error::invalid(
-                "sslrootcert=system needs sslmode=verify-full: anybody may have a certificate of those roots",
+                "sslrootcert=system requires sslmode=verify-full, because anyone can get a certificate \
+                from those authorities",
             ));
         }
         let host =
@@ -335,7 +351,9 @@ fn placed(name: String, port: u16, environment: &Environment) -> Result<Host> {
     } else if name.chars().all(|c| c.is_ascii_alphanumeric() || "-._:%".contains(c)) {
         Place::Name(name)
     } else {
-        return Err(Error::invalid("the URL's host is no name, address or folder of a socket"));
+        return Err(Error::invalid(
+            "the host in the URL is neither a name, an address nor the directory of a socket",
+        ));
     };
     Ok(Host { place, port })
 }
@@ -344,12 +362,15 @@ fn placed(name: String, port: u16, environment: &Environment) -> Result<Host> {
 fn host_and_port(part: &str) -> Result<(String, Option<u16>)> {
     let (host, rest) = match part.strip_prefix('[') {
         Some(rest) => {
-            let (host, rest) =
-                rest.split_once(']').ok_or_else(|| Error::invalid("the URL's host has a [ without a ]"))?;
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| Error::invalid("the host in the URL has a [ without a ]"))?;
             let rest = match rest {
                 "" => None,
                 rest => Some(rest.strip_prefix(':').ok_or_else(|| {
-                    Error::invalid("the URL has something other than :port after its host's ]")
+                    Error::invalid(
+                        "the host in the URL is followed by something other than :port after its ]",
+                    )
                 })?),
             };
             (host, rest)
@@ -366,8 +387,8 @@ fn host_and_port(part: &str) -> Result<(String, Option<u16>)> {
 fn port(digits: &str) -> Result<u16> {
     let wrong = || {
         Error::invalid(
-            "the URL's port is not a number from 1 to 65535 (in a user's name or password, write : as %3A, / as %2F \
-             and @ as %40)",
+            "the port in the URL is not a number from 1 to 65535 (in a user name or password, write : \
+            as %3A, / as %2F and @ as %40)",
         )
     };
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -381,7 +402,7 @@ fn number(name: &str, value: &str) -> Result<u32> {
         .parse()
         .ok()
         .filter(|number| *number <= 1_000_000_000)
-        .ok_or_else(|| Error::invalid(format!("{name} is a number from 0 to 1000000000")))
+        .ok_or_else(|| Error::invalid(format!("{name} in the URL is not a number from 0 to 1000000000")))
 }
 
 fn seconds(name: &str, value: &str) -> Result<Duration> {
@@ -402,10 +423,13 @@ fn decoded(part: &str) -> Result<Vec<u8>> {
             let value = digit(bytes.next()).zip(digit(bytes.next())).map(|(high, low)| high * 16 + low);
             let value = value.and_then(|value| u8::try_from(value).ok()).filter(|value| *value != 0);
             value.ok_or_else(|| {
-                Error::invalid("the URL has a % that is not followed by two hexadecimal digits other than 00: write % as %25")
+                Error::invalid(
+                    "the URL has a % that is not followed by two hexadecimal digits other than 00: \
+                    write % as %25",
+                )
             })?
         } else if byte == 0 {
-            return Err(Error::invalid("the URL has a NUL in it"));
+            return Err(Error::invalid("the URL contains a NUL"));
         } else {
             byte
         });
@@ -415,11 +439,11 @@ fn decoded(part: &str) -> Result<Vec<u8>> {
 
 fn text(part: &str) -> Result<String> {
     String::from_utf8(decoded(part)?)
-        .map_err(|_| Error::invalid("the URL is not UTF-8 where it must be a text"))
+        .map_err(|_| Error::invalid("a part of the URL is not UTF-8 after decoding"))
 }
 
 fn unencoded(what: char, instead: &str) -> Error {
-    Error::invalid(format!("the URL has a {what}: write it as {instead}"))
+    Error::invalid(format!("the URL contains a {what}: write it as {instead}"))
 }
 
 #[cfg(test)]

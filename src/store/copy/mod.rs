@@ -8,6 +8,7 @@ use super::Store;
 use crate::db::{DEFAULT_FAMILY, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::{Direction, Family, KeyRange};
+use crate::hint::Hint;
 use crate::options::PutOptions;
 pub use resumable::CopyReport;
 
@@ -75,7 +76,7 @@ fn goes_on(
 
 /// Runs a copy between two different stores.
 fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Result<R>) -> Result<R> {
-    let itself = || Error::invalid("a store cannot be copied into itself: open another one to copy to");
+    let itself = || Error::invalid("a store cannot be copied into itself: give another target");
     let (from_shared, to_shared) = (from.shared(), to.shared());
     let is_same_file = from_shared.file.is_some() && from_shared.file == to_shared.file;
     if is_same_file || std::ptr::eq(&raw const **from_shared, &raw const **to_shared) {
@@ -91,7 +92,7 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     // The transactions of the copy are not those of the caller: `Locked` would ask the caller to
     // roll back.
     copy(from, to).map_err(|e| match e.kind() {
-        ErrorKind::Locked => e.with_kind(ErrorKind::Busy, format!("{e}; nothing was copied in it")),
+        ErrorKind::Locked => e.with_kind(ErrorKind::Busy, format!("{}; nothing was copied", e.message())),
         _ => e,
     })
 }
@@ -109,8 +110,10 @@ impl<'s> Side<'s> {
         let (path, idle) = shared.with(|db| Ok((db.path(), *db.transaction() == TransactionState::None)))?;
         let path = path.filter(|_| !shared.config.file.exclusive);
         if !idle && (to_write || path.is_none()) {
-            let which = if to_write { "the store to copy to" } else { "the store to copy" };
-            return Err(Error::busy(format!("a transaction is open on {which}: end it, then copy")));
+            let which = if to_write { "the target store" } else { "the source store" };
+            return Err(
+                Error::busy(format!("a transaction is open on {which}")).with_hint(Hint::EndTransaction)
+            );
         }
         let own = path.map(|path| {
             let read_only = shared.config.read_only || !to_write;
@@ -129,10 +132,10 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
     let names = from.shared().with(|db| db.view().families())?;
     if to.shared().with(|db| db.view().family_exists(record::FAMILY))? {
         return Err(Error::invalid(format!(
-            "the store to copy to belongs to a copy that is not finished: finish that (copy_resumable, or \
-             \"kvstore copy --resume\"), or drop the family \"{}\" there if it is not wanted any more",
+            "the target store holds an unfinished copy (its progress is in the family \"{}\")",
             record::FAMILY
-        )));
+        ))
+        .with_hint(Hint::ResumeCopy));
     }
     let is_new = to.size_limit()?.is_none() && is_empty(to)?;
     let mut total = 0;
@@ -168,14 +171,13 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
 
 fn has_keys(name: &str) -> Error {
     Error::invalid(format!(
-        "family \"{name}\" of the store to copy to has keys: clear it, or copy to another store"
+        "family \"{name}\" of the target store has keys: clear it, or copy to another store"
     ))
 }
 
 fn does_not_fit() -> Error {
-    Error::over_limit(
-        "what is to be copied does not fit into the limit of the store to copy to: set a greater one there",
-    )
+    Error::over_limit("the copied data does not fit into the size limit of the target store")
+        .with_hint(Hint::RaiseSizeLimit)
 }
 
 fn is_empty(store: &Store) -> Result<bool> {
@@ -241,8 +243,8 @@ fn is_in_transaction(store: &Store, state: TransactionState) -> Result<()> {
         true => Ok(()),
         false => Err(Error::new(
             ErrorKind::Misuse,
-            "the progress callback has ended the transaction of the copy: it must not use a store in memory, or an \
-             exclusive one, that is being copied",
+            "the progress callback ended the transaction of the copy: it may not use a store in \
+            memory, or an exclusive one, while that is being copied",
         )),
     })
 }

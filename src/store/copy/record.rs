@@ -8,6 +8,7 @@ use crate::db::{BatchWrite, DEFAULT_FAMILY};
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;
+use crate::hint::Hint;
 use crate::options::PutOptions;
 
 /// Name of the family that exists while a copy is unfinished.
@@ -103,16 +104,17 @@ impl<'s> Held<'s> {
         } else if self.family.get(SOURCE)?.as_deref() != Some(source.id.as_bytes()) {
             let other = self.family.get(PATH)?.unwrap_or_default();
             return Err(Error::invalid(format!(
-                "the store to copy to belongs to the copy of another store ({}), which is not finished: finish that, or \
-                 drop the family \"{FAMILY}\" there if it is not wanted any more",
+                "the target store holds the unfinished copy of another store ({}; its progress is in \
+                the family \"{FAMILY}\")",
                 String::from_utf8_lossy(&other)
-            )));
+            ))
+            .with_hint(Hint::ResumeCopy));
         }
         self.put(PATH, &source.path)?;
         self.put(RUN, self.run)?;
         let at = match self.family.get(AT)? {
             Some(bytes) => Place::of(&bytes).ok_or_else(|| {
-                Error::corrupt(format!("the family \"{FAMILY}\" does not say how far the copy has come"))
+                Error::corrupt(format!("the family \"{FAMILY}\" does not contain the progress of the copy"))
             })?,
             None => Place::default(),
         };
@@ -134,7 +136,8 @@ impl<'s> Held<'s> {
         match self.is_held()? {
             true => Ok(()),
             false => Err(Error::invalid(
-                "another run of this copy has gone on with it, or has finished it: only one can be at it",
+                "another run has continued or finished this copy; only one run at a time can work on \
+                it",
             )),
         }
     }
@@ -167,7 +170,9 @@ impl<'s> Held<'s> {
         let name = |entry: Result<(Vec<u8>, Vec<u8>)>| {
             let (key, _) = entry?;
             let name = key.get(TAKEN.len()..).unwrap_or_default().to_vec();
-            String::from_utf8(name).map_err(|_| Error::corrupt("the name of a family is not UTF-8"))
+            String::from_utf8(name).map_err(|_| {
+                Error::corrupt("the name of a family is not UTF-8").with_hint(Hint::CheckIntegrity)
+            })
         };
         self.family.prefix(TAKEN).map(name).collect()
     }

@@ -21,6 +21,7 @@ use crate::db::{BatchWrite, Tables, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::expiry::Expiry;
 use crate::family::{Cursor, Direction, Family, KeyRange};
+use crate::hint::Hint;
 use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
 
@@ -89,7 +90,9 @@ impl Store {
     ) -> Result<CopyReport> {
         let mut go_on = |done, total| match goes_on(self, to, &mut progress, done, total)? {
             true => Ok(()),
-            false => Err(Error::invalid("the copy was stopped by its progress callback")),
+            false => Err(Error::invalid(
+                "the copy was stopped by its progress callback; the part copied so far is kept",
+            )),
         };
         let copied = between(self, to, |from, to| {
             let id = RandomState::new().build_hasher().finish();
@@ -228,7 +231,8 @@ impl Run<'_> {
                 return Err(match self.record {
                     None => why,
                     Some(_) => why.with_message(format!(
-                        "{why}; the copy is not finished: when that is over or was seen to, run it again, and it goes on where it was"
+                        "{}; the copy is unfinished, and the next run continues where it stopped",
+                        why.message()
                     )),
                 });
             }
@@ -347,7 +351,9 @@ impl Run<'_> {
                     if is_there && family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
                         let e = has_keys(name);
                         return Err(e.with_message(format!(
-                            "{e}. There is no note of a copy that has not ended, and not all there is as it is in the store to copy"
+                            "{}; the target has no record of an unfinished copy, and its content \
+                            differs from the source",
+                            e.message()
                         )));
                     }
                     held.note_taken(name)?;
@@ -563,9 +569,10 @@ fn names(store: &Store) -> Result<Vec<String>> {
     let names = store.shared().with(|db| db.view().families())?;
     if names.iter().any(|name| name == FAMILY) {
         return Err(Error::invalid(format!(
-            "the store to copy is itself the target of a copy that is not finished: finish that first, or drop the family \
-             \"{FAMILY}\" there if it is not wanted any more"
-        )));
+            "the source store itself holds an unfinished copy (its progress is in the family \
+            \"{FAMILY}\")"
+        ))
+        .with_hint(Hint::ResumeCopy));
     }
     Ok(names)
 }

@@ -29,7 +29,7 @@ impl Journal {
         let named =
             |suffix: &str| CString::new([path.as_os_str().as_encoded_bytes(), suffix.as_bytes()].concat());
         let (Ok(database), Ok(journal), Ok(wal)) = (named(""), named("-journal"), named("-wal")) else {
-            return Err(Error::cant_open("the path has a NUL in it"));
+            return Err(Error::cant_open("the path contains a NUL"));
         };
         let vfs = vfs::name()?;
         // SAFETY: C strings, which SQLite copies, and no parameters. A VFS stays as long as the process.
@@ -41,7 +41,7 @@ impl Journal {
             )
         };
         if name.is_null() || vfs.is_null() {
-            return Err(Error::no_memory("no memory for the name of a journal"));
+            return Err(Error::no_memory("out of memory for the name of a journal"));
         }
         // SAFETY: found just now.
         let size = usize::try_from(unsafe { (*vfs).szOsFile }).unwrap_or(0);

@@ -80,7 +80,7 @@ pub(in crate::db) fn set_up() -> Result<()> {
     let _alone = ONE_AT_A_TIME.lock();
     if !IS_SET_UP.load(Ordering::Relaxed) {
         Connection::open_in_memory()
-            .map_err(|e| Error::no_memory(format!("SQLite cannot set itself up: {e}")))?;
+            .map_err(|e| Error::no_memory(format!("SQLite cannot be initialised: {e}")))?;
         if !system::install() {
             return Err(Error::no_memory("SQLite's system calls cannot be replaced"));
         }

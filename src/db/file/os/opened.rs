@@ -122,7 +122,7 @@ pub(super) unsafe fn write_object(file: *mut ffi::sqlite3_file, bytes: &[u8], at
 /// As `write_object`.
 #[cfg(feature = "encryption")]
 pub(super) unsafe fn truncate_object(file: *mut ffi::sqlite3_file, length: u64) -> Result<()> {
-    let length = i64::try_from(length).map_err(|_| Error::io("a file cannot be so long"))?;
+    let length = i64::try_from(length).map_err(|_| Error::io("the offset is larger than a file can be"))?;
     // SAFETY: the caller's promise. xTruncate is public (sqlite3_io_methods).
     let code =
         unsafe { methods(file).and_then(|methods| methods.xTruncate).map(|truncate| truncate(file, length)) };

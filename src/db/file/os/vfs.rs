@@ -89,7 +89,7 @@ struct Table {
 /// # Errors
 /// `NoMemory`.
 pub(in crate::db::file) fn name() -> Result<&'static CStr> {
-    let none = || Error::no_memory("SQLite takes no VFS");
+    let none = || Error::no_memory("out of memory while registering the VFS");
     // SAFETY: SQLite is set up. It gives a VFS that lives as long as the process; ours is a copy of it, which is never
     // freed, with an xOpen of the same type. What is in the list is never freed either.
     unsafe {

@@ -20,8 +20,8 @@ pub(in crate::db::remote) fn check_size(parts: impl IntoIterator<Item = usize>) 
     let bytes = parts.into_iter().fold(0, usize::saturating_add);
     if bytes > MOST_BYTES {
         return Err(Error::invalid(format!(
-            "{bytes} bytes of keys and values at once: a server takes {MOST_BYTES} in one request; nothing was done, do it in \
-             parts"
+            "the keys and values have {bytes} bytes together, and a server accepts {MOST_BYTES} in one \
+            request; nothing was done: split the request"
         )));
     }
     if bytes > FEW_BYTES { check_memory(bytes) } else { Ok(()) }
@@ -36,10 +36,9 @@ pub(in crate::db::remote) fn check_keys(keys: &[&[u8]]) -> Result<()> {
 /// copy.
 fn check_memory(bytes: usize) -> Result<()> {
     let (mut buffer, mut copy) = (Vec::<u8>::new(), Vec::<u8>::new());
-    buffer
-        .try_reserve_exact(bytes.saturating_mul(2))
-        .and_then(|()| copy.try_reserve_exact(bytes))
-        .map_err(|_| Error::no_memory(format!("out of memory to send {bytes} bytes: nothing was done")))
+    buffer.try_reserve_exact(bytes.saturating_mul(2)).and_then(|()| copy.try_reserve_exact(bytes)).map_err(
+        |_| Error::no_memory(format!("out of memory for a request of {bytes} bytes; nothing was done")),
+    )
 }
 
 #[cfg(test)]

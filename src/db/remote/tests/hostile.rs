@@ -278,7 +278,7 @@ fn a_server_that_says_yes_to_all_and_has_nothing_is_left() {
             Ok(())
         });
         let (e, took) = fake.refusal();
-        assert!(e.to_string().contains("is it PostgreSQL?") && e.is_of_server(), "{e}");
+        assert!(e.to_string().contains("is it PostgreSQL?") && e.is_from_server(), "{e}");
         assert!(took < Duration::from_secs(20), "{took:?}");
     }
 }
@@ -302,7 +302,7 @@ fn what_no_server_says_is_told_with_the_server() {
         let fake = Fake::new(move |client| client.write_all(&said));
         let (e, took) = fake.refusal();
         assert!(e.kind() == kind && e.to_string().contains(part), "{name}: {:?} {e}", e.kind());
-        assert!(e.is_of_server() && !e.to_string().contains("statement"), "{name}: {e}");
+        assert!(e.is_from_server() && !e.to_string().contains("statement"), "{name}: {e}");
         let host = fake.folder.path().display().to_string();
         assert!(e.to_string().contains(&host) || name == "a broken answer", "{name}: {e}");
         assert!(took < Duration::from_secs(20), "{name}: {took:?}");

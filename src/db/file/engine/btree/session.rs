@@ -33,6 +33,7 @@ use crate::db::file::failure::translate;
 use crate::db::file::os::Header;
 use crate::db::file::schema::Tables;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 /// Open cursors that are kept for the next operation.
 const MAX_CURSORS: usize = 16;
@@ -268,7 +269,7 @@ impl Direct {
     pub(in crate::db) fn commit(&self) -> Result<Option<u32>> {
         self.clear();
         if !self.tree.is_writing() {
-            return Err(Error::failed("the transaction has been rolled back"));
+            return Err(Error::failed("the transaction has been rolled back").with_hint(Hint::RollBack));
         }
         let header = self.tree.commit(|| self.hold.header())?;
         self.writing.set(false);
@@ -329,7 +330,7 @@ impl Direct {
             drop(visit);
             self.look_closely(db, tables)?;
         }
-        Err(Error::busy("other handles keep changing the families of this store: retry"))
+        Err(Error::busy("other handles keep changing the families of this store").with_hint(Hint::Retry))
     }
 
     /// Begins an operation on no family in particular.

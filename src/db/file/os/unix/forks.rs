@@ -63,7 +63,7 @@ pub(in crate::db::file::os) fn watch() -> Result<()> {
                 let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
                 WATCHING.store(if code == 0 { WATCHED } else { 0 }, Ordering::Release);
                 if code != 0 {
-                    return Err(Error::no_memory("forks cannot be watched: out of memory"));
+                    return Err(Error::no_memory("out of memory while registering the fork handlers"));
                 }
             }
         }
