@@ -4,8 +4,9 @@
 use std::path::Path;
 
 /// The sources of the header, in its order.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "codes.rs",
+    "hint.rs",
     "types.rs",
     "library.rs",
     "store.rs",

@@ -217,10 +217,6 @@ impl Error {
         Error { hint: Some(hint), ..self }
     }
 
-    pub(crate) fn without_hint(self) -> Error {
-        Error { hint: None, ..self }
-    }
-
     /// Replaces the message; kind and hint stay.
     pub(crate) fn with_message(&self, message: String) -> Error {
         Error { message, ..self.clone() }
@@ -247,7 +243,6 @@ mod tests {
         assert_eq!(error.to_string(), "the store is locked: retry later");
         assert_eq!(format!("{error:?}"), "Busy: the store is locked: retry later");
         assert_eq!((error.message(), error.hint()), ("the store is locked", Some(Hint::Retry)));
-        let in_context = error.in_context("app.db").without_hint();
-        assert_eq!(in_context.to_string(), "app.db: the store is locked");
+        assert_eq!(error.in_context("app.db").to_string(), "app.db: the store is locked: retry later");
     }
 }

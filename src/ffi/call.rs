@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use super::args::{Failure, Outcome};
 use super::codes::{KVSTORE_ERROR, KVSTORE_MISUSE, KVSTORE_NOTFOUND, KVSTORE_OK, code_of};
-use super::errmsg::{Texts, set_thread_error};
+use super::errmsg::{LastError, Part, set_thread_error};
 use super::handle::{
     self, Closing, Entered, Exclusive, FamilyHandle, NotOpen, Opaque, Single, StoreHandle, enter, enter_mine,
     enter_single,
 };
-use crate::{Error, INHERITED};
+use super::hint::KVSTORE_HINT_NONE;
+use crate::{Error, Hint, INHERITED};
 
 /// What a store's handle shares with its families, iterators and batches.
 pub(super) struct Session {
     /// The fork generation the store was opened in.
     generation: u32,
-    texts: Texts,
+    last_error: LastError,
     /// Calls that failed before they reached the store, such as those with a NULL pointer.
     pub(super) bad_calls: AtomicUsize,
     /// A call panicked: what it left behind is not to be trusted.
@@ -31,7 +32,7 @@ impl Session {
     pub(super) fn new() -> Arc<Session> {
         Arc::new(Session {
             generation: crate::fork_generation(),
-            texts: Texts::default(),
+            last_error: LastError::default(),
             bad_calls: AtomicUsize::new(0),
             poisoned: AtomicBool::new(false),
         })
@@ -44,11 +45,13 @@ impl Session {
     }
 
     /// Valid until this store has failed as often as texts are kept.
-    pub(super) fn error_text(&self) -> *const c_char {
-        if self.is_inherited() {
-            return INHERITED.as_ptr();
-        }
-        self.texts.last()
+    pub(super) fn error_text(&self, part: Part) -> *const c_char {
+        if self.is_inherited() { INHERITED.as_ptr() } else { self.last_error.text(part) }
+    }
+
+    /// The number of the last error's hint.
+    pub(super) fn error_hint(&self) -> c_int {
+        if self.is_inherited() { KVSTORE_HINT_NONE } else { self.last_error.hint() }
     }
 }
 
@@ -200,24 +203,19 @@ where
 /// As [`call`].
 pub(super) unsafe fn argument<'a, T: Opaque>(handle: *const T) -> Outcome<Entered<'a, T::Value>> {
     // SAFETY: passed on.
-    unsafe { enter(handle) }.map_err(|why| {
-        let text = why_not_open::<T>(why);
-        Failure::Argument(match why {
-            NotOpen::Null => Error::invalid(text),
-            NotOpen::Closed | NotOpen::InUse => Error::misuse(text),
-        })
-    })
+    unsafe { enter(handle) }.map_err(|why| Failure::Argument(why_not_open::<T>(why)))
 }
 
 /// Runs a call that has no handle yet.
 pub(super) fn call_without_handle(f: impl FnOnce() -> Outcome<c_int>) -> c_int {
-    let (code, text) = match guarded(f) {
+    let error = match guarded(f) {
         Ok(Ok(code)) => return code,
-        Ok(Err(failure)) => failure_code(&failure),
-        Err(_) => (KVSTORE_ERROR, INTERNAL.to_owned()),
+        Ok(Err(Failure::Argument(error) | Failure::Store(error))) => error,
+        Ok(Err(Failure::Missing(text))) => Error::not_found(text.to_string_lossy()),
+        Err(_) => internal(),
     };
-    set_thread_error(&text);
-    code
+    set_thread_error(&error);
+    code_of(error.kind())
 }
 
 /// Closes a handle. Its own error text is out of reach afterwards, so the thread has it.
@@ -260,18 +258,21 @@ where
 }
 
 fn refuse_inherited() -> c_int {
-    set_thread_error(&INHERITED.to_string_lossy());
+    set_thread_error(&Error::misuse(INHERITED.to_string_lossy()));
     KVSTORE_MISUSE
 }
 
-const INTERNAL: &str = "internal failure: close this store and open it again; please report this";
+/// The error of a panic in the library.
+fn internal() -> Error {
+    Error::failed("internal error in the library (please report it)").with_hint(Hint::OpenAgain)
+}
 
 fn run(session: &Session, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     if session.is_inherited() {
         return refuse_inherited();
     }
     if session.poisoned.load(Relaxed) {
-        session.texts.set(INTERNAL);
+        session.last_error.set(&internal());
         return KVSTORE_MISUSE;
     }
     let done = guarded(f);
@@ -281,49 +282,44 @@ fn run(session: &Session, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     match done {
         Ok(Ok(code)) => code,
         Ok(Err(Failure::Missing(text))) => {
-            session.texts.set_miss(text);
+            session.last_error.set_miss(text);
             KVSTORE_NOTFOUND
         }
-        Ok(Err(failure)) => {
-            if let Failure::Argument(_) = failure {
-                session.bad_calls.fetch_add(1, Relaxed);
-            }
-            let (code, text) = failure_code(&failure);
-            session.texts.set(&text);
-            code
+        Ok(Err(Failure::Argument(error))) => {
+            session.bad_calls.fetch_add(1, Relaxed);
+            session.last_error.set(&error);
+            code_of(error.kind())
+        }
+        Ok(Err(Failure::Store(error))) => {
+            session.last_error.set(&error);
+            code_of(error.kind())
         }
         Err(_) => {
             session.poisoned.store(true, Relaxed);
-            session.texts.set(INTERNAL);
+            session.last_error.set(&internal());
             KVSTORE_ERROR
         }
     }
 }
 
-fn failure_code(failure: &Failure) -> (c_int, String) {
-    match failure {
-        Failure::Argument(error) | Failure::Store(error) => (code_of(error.kind()), error.to_string()),
-        Failure::Missing(text) => (KVSTORE_NOTFOUND, text.to_string_lossy().into_owned()),
-    }
-}
-
 fn not_open<T: Opaque>(why: NotOpen) -> c_int {
-    set_thread_error(&why_not_open::<T>(why));
-    match why {
-        NotOpen::Null => KVSTORE_ERROR,
-        NotOpen::Closed | NotOpen::InUse => KVSTORE_MISUSE,
-    }
+    let error = why_not_open::<T>(why);
+    set_thread_error(&error);
+    code_of(error.kind())
 }
 
-fn why_not_open<T: Opaque>(why: NotOpen) -> String {
+fn why_not_open<T: Opaque>(why: NotOpen) -> Error {
+    let name = T::NAME;
     match why {
-        NotOpen::Null => {
-            format!("the {} handle is NULL: look at what the call returned that should make it", T::NAME)
+        NotOpen::Null => Error::invalid(format!(
+            "the {name} handle is NULL: check the result of the call that should have created it"
+        )),
+        NotOpen::InUse => Error::misuse(format!(
+            "the {name} is in use by another thread, or by the call whose callback calls it"
+        )),
+        NotOpen::Closed => {
+            Error::misuse(format!("the {name} handle is closed, or the pointer is not a {name}"))
         }
-        NotOpen::InUse => {
-            format!("the {} is in use: by the call whose callback calls it, or another thread", T::NAME)
-        }
-        NotOpen::Closed => format!("the {} handle is closed, or is no {0}", T::NAME),
     }
 }
 
@@ -371,8 +367,8 @@ mod tests {
         assert_eq!(run(&session, || panic!("must not get out")), KVSTORE_ERROR);
         assert_eq!(run(&session, || Ok(KVSTORE_OK)), KVSTORE_MISUSE);
         // SAFETY: the text lives as long as the session.
-        let text = unsafe { CStr::from_ptr(session.error_text()) };
-        assert_eq!(text.to_str(), Ok(INTERNAL));
+        let text = unsafe { CStr::from_ptr(session.error_text(Part::Reason)) };
+        assert_eq!(text.to_str(), Ok(internal().message()));
     }
 
     #[test]

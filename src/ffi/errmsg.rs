@@ -1,55 +1,101 @@
-//! The texts that kvstore_errmsg gives: those of a store, and those of a thread. Which call failed with which
-//! text is the knowledge of `call`.
+//! The last error of a store and of a thread: what kvstore_errmsg, kvstore_errreason and kvstore_errhint answer.
+//! `call` knows which call failed with which error.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// How many texts that kvstore_errmsg has given to a thread stay readable: enough for as many stores that each have
-/// failed with another one.
+use super::hint::{KVSTORE_HINT_NONE, number_of, text_of};
+use crate::Error;
+
+/// Number of texts given to a thread that stay readable. It is enough for as many stores, each with another error.
 const GIVEN_TEXTS: usize = 64;
 
 const NO_ERROR: &CStr = c"no error";
 
-/// What calls say that answer KVSTORE_NOTFOUND: constants, because a miss is nothing unusual, and must cost nothing.
+/// The texts of calls that answer KVSTORE_NOTFOUND. They are constants, because a miss is common and must cost nothing.
 pub(super) const NO_SUCH_KEY: &CStr = c"no such key";
-pub(super) const NO_SUCH_FAMILY: &CStr = c"no such family";
 pub(super) const NO_TTLS: &CStr = c"no key has a TTL";
 
-/// The text of the last failure on one store.
+/// An error in the form that C gets.
+struct Kept {
+    /// Message and hint.
+    whole: CString,
+    /// The message alone.
+    reason: CString,
+    hint: c_int,
+}
+
+impl Kept {
+    fn of(error: &Error) -> Kept {
+        let reason = c_string(error.message());
+        let Some(hint) = error.hint() else {
+            return Kept { whole: reason.clone(), reason, hint: KVSTORE_HINT_NONE };
+        };
+        let whole = c_string(&format!("{}: {}", error.message(), text_of(hint).to_string_lossy()));
+        Kept { whole, reason, hint: number_of(hint) }
+    }
+}
+
+/// One of the two texts of an error.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Whole,
+    Reason,
+}
+
+impl Part {
+    fn of(self, kept: &Kept) -> &CStr {
+        match self {
+            Part::Whole => &kept.whole,
+            Part::Reason => &kept.reason,
+        }
+    }
+}
+
+/// The last error on one store.
 #[derive(Default)]
-pub(super) struct Texts {
-    last: Mutex<Option<CString>>,
-    /// The constant text of the last failure if that was a miss; NULL: the last one kept counts.
+pub(super) struct LastError {
+    last: Mutex<Option<Kept>>,
+    /// The constant text of the last failure if that was a miss; NULL: `last` counts.
     miss: AtomicPtr<c_char>,
 }
 
-impl Texts {
-    /// Keeps the text of a failure.
-    pub(super) fn set(&self, text: &str) {
-        let text = c_string(text);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+impl LastError {
+    /// Keeps an error.
+    pub(super) fn set(&self, error: &Error) {
+        let kept = Kept::of(error);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
         self.miss.store(null_mut(), Relaxed);
     }
 
-    /// Says that a call has not found what it looked for. A miss is nothing unusual, so this costs one store:
-    /// the text is never freed, and so needs neither a lock nor an order.
+    /// Records that a lookup found nothing. This costs one store: the text is never freed, so it needs neither a lock
+    /// nor an order.
     #[inline]
     pub(super) fn set_miss(&self, text: &'static CStr) {
         self.miss.store(text.as_ptr().cast_mut(), Relaxed);
     }
 
-    /// The text of the last failure. It is a copy that belongs to the calling thread, since other threads may fail with
+    /// Returns a text of the last error. It is a copy owned by the calling thread, because other threads may fail with
     /// the same handle at any time.
-    pub(super) fn last(&self) -> *const c_char {
+    pub(super) fn text(&self, part: Part) -> *const c_char {
         let miss = self.miss.load(Relaxed);
         if !miss.is_null() {
             return miss;
         }
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map_or(NO_ERROR.as_ptr(), |text| given(text))
+        last.as_ref().map_or(NO_ERROR.as_ptr(), |kept| given(part.of(kept)))
+    }
+
+    /// Returns the number of the last error's hint.
+    pub(super) fn hint(&self) -> c_int {
+        if !self.miss.load(Relaxed).is_null() {
+            return KVSTORE_HINT_NONE;
+        }
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map_or(KVSTORE_HINT_NONE, |kept| kept.hint)
     }
 }
 
@@ -78,18 +124,25 @@ fn given(text: &CStr) -> *const c_char {
 const THREAD_IS_ENDING: &CStr = c"the call failed; this thread is ending, and keeps no text of it";
 
 thread_local! {
-    /// What kvstore_errmsg has given to this thread, the latest last.
+    /// The texts given to this thread, the latest last.
     static GIVEN: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
-    static THREAD_ERROR: RefCell<CString> = RefCell::new(CString::from(NO_ERROR));
+    static THREAD_ERROR: RefCell<Option<Kept>> = const { RefCell::new(None) };
 }
 
-/// The text of this thread's last failure without a handle. A thread that is ending keeps none any more.
-pub(super) fn thread_error() -> *const c_char {
-    THREAD_ERROR.try_with(|text| text.borrow().as_ptr()).unwrap_or(NO_ERROR.as_ptr())
+/// Returns a text of this thread's last error without a handle. A thread that is ending keeps none.
+pub(super) fn thread_text(part: Part) -> *const c_char {
+    let text = |kept: &Option<Kept>| kept.as_ref().map_or(NO_ERROR.as_ptr(), |kept| part.of(kept).as_ptr());
+    THREAD_ERROR.try_with(|kept| text(&kept.borrow())).unwrap_or(NO_ERROR.as_ptr())
 }
 
-pub(super) fn set_thread_error(text: &str) {
-    let _ = THREAD_ERROR.try_with(|kept| *kept.borrow_mut() = c_string(text));
+/// Returns the number of the hint of this thread's last error without a handle.
+pub(super) fn thread_hint() -> c_int {
+    let hint = |kept: &Option<Kept>| kept.as_ref().map_or(KVSTORE_HINT_NONE, |kept| kept.hint);
+    THREAD_ERROR.try_with(|kept| hint(&kept.borrow())).unwrap_or(KVSTORE_HINT_NONE)
+}
+
+pub(super) fn set_thread_error(error: &Error) {
+    let _ = THREAD_ERROR.try_with(|kept| *kept.borrow_mut() = Some(Kept::of(error)));
 }
 
 fn c_string(text: &str) -> CString {
@@ -99,33 +152,52 @@ fn c_string(text: &str) -> CString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Hint;
+
+    fn failed(text: &str) -> Error {
+        Error::invalid(text)
+    }
+
+    #[test]
+    fn message_and_hint_are_given_together_and_apart() {
+        let last = LastError::default();
+        last.set(&Error::busy("locked").with_hint(Hint::Retry));
+        // SAFETY: given to this thread, which asks for fewer texts than are kept.
+        let text = |part| unsafe { CStr::from_ptr(last.text(part)) }.to_str();
+        assert_eq!(text(Part::Whole), Ok("locked: retry later"));
+        assert_eq!((text(Part::Reason), last.hint()), (Ok("locked"), number_of(Hint::Retry)));
+        last.set_miss(NO_SUCH_KEY);
+        assert_eq!((text(Part::Reason), last.hint()), (Ok("no such key"), KVSTORE_HINT_NONE));
+        last.set(&failed("odd"));
+        assert_eq!((text(Part::Whole), text(Part::Reason), last.hint()), (Ok("odd"), Ok("odd"), 0));
+    }
 
     #[test]
     fn a_text_that_was_given_stays_readable_though_other_threads_fail_meanwhile() {
-        let texts = Texts::default();
-        texts.set("first");
-        let first = texts.last();
+        let texts = LastError::default();
+        texts.set(&failed("first"));
+        let first = texts.text(Part::Whole);
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..100).for_each(|n| texts.set(&n.to_string())));
+            scope.spawn(|| (0..100).for_each(|n| texts.set(&failed(&n.to_string()))));
         });
         // SAFETY: given to this thread, which has asked for no other.
         assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
         // SAFETY: as above.
-        assert_eq!(unsafe { CStr::from_ptr(texts.last()) }, c"99");
-        assert_eq!(texts.last(), texts.last());
+        assert_eq!(unsafe { CStr::from_ptr(texts.text(Part::Whole)) }, c"99");
+        assert_eq!(texts.text(Part::Whole), texts.text(Part::Whole));
         for n in 2..GIVEN_TEXTS {
-            texts.set(&n.to_string());
-            texts.last();
+            texts.set(&failed(&n.to_string()));
+            texts.text(Part::Whole);
         }
         // SAFETY: it has asked for as many as are kept.
         assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
         // Asked for once more, it is the latest.
-        texts.set("first");
-        assert_eq!(texts.last(), first);
-        let other = Texts::default();
+        texts.set(&failed("first"));
+        assert_eq!(texts.text(Part::Whole), first);
+        let other = LastError::default();
         for n in 1..GIVEN_TEXTS {
-            other.set(&format!("other {n}"));
-            other.last();
+            other.set(&failed(&format!("other {n}")));
+            other.text(Part::Whole);
         }
         // SAFETY: fewer texts than are kept were given since.
         assert_eq!(unsafe { CStr::from_ptr(first) }, c"first");
@@ -133,13 +205,13 @@ mod tests {
 
     #[test]
     fn of_a_miss_and_a_failure_the_later_one_counts() {
-        let texts = Texts::default();
+        let texts = LastError::default();
         // SAFETY: constant, or the last text, which nothing follows before it is read.
-        let last = || unsafe { CStr::from_ptr(texts.last()) }.to_owned();
+        let last = || unsafe { CStr::from_ptr(texts.text(Part::Whole)) }.to_owned();
         assert_eq!(last().as_c_str(), NO_ERROR);
         texts.set_miss(NO_SUCH_KEY);
         assert_eq!(last().as_c_str(), NO_SUCH_KEY);
-        texts.set("failed");
+        texts.set(&failed("failed"));
         assert_eq!(last().as_c_str(), c"failed");
         texts.set_miss(NO_SUCH_KEY);
         assert_eq!(last().as_c_str(), NO_SUCH_KEY);

@@ -3,13 +3,12 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
-use super::args::{Failure, Outcome, c_length, malloc_copy, name, no_memory, output};
+use super::args::{Outcome, c_length, malloc_copy, name, no_memory, output};
 use super::call::{call, call_close};
 use super::codes::KVSTORE_OK;
-use super::errmsg::NO_SUCH_FAMILY;
 use super::handle::{self, FamilyHandle, StoreHandle};
 use super::types::{KVColumnFamily, KVStore};
-use crate::{Error, ErrorKind, Family};
+use crate::Family;
 
 /// Creates a family and opens a handle on it.
 ///
@@ -45,7 +44,7 @@ pub unsafe extern "C" fn kvstore_cf_open(
     ppCF: *mut *mut KVColumnFamily,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { new_family(kv, ppCF, |kv| kv.store.family(self::name(name)?).map_err(missing_family)) }
+    unsafe { new_family(kv, ppCF, |kv| Ok(kv.store.family(self::name(name)?)?)) }
 }
 
 /// Opens a handle on the default family, on which the functions without "cf" in their names
@@ -95,17 +94,9 @@ pub unsafe extern "C" fn kvstore_cf_drop(kv: *mut KVStore, name: *const c_char) 
     // SAFETY: as documented.
     unsafe {
         call(kv, |kv| {
-            kv.store.drop_family(self::name(name)?).map_err(missing_family)?;
+            kv.store.drop_family(self::name(name)?)?;
             Ok(KVSTORE_OK)
         })
-    }
-}
-
-/// The caller has the name of the family that is not there.
-fn missing_family(error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::NotFound => Failure::Missing(NO_SUCH_FAMILY),
-        _ => error.into(),
     }
 }
 

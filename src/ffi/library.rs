@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::codes::name_of;
+use super::hint::{hint_of, text_of};
 
 /// A text of the package, as C takes it.
 const fn text(bytes: &[u8]) -> &CStr {
@@ -48,6 +49,17 @@ pub extern "C" fn kvstore_engine() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_strerror(code: c_int) -> *const c_char {
     name_of(code).as_ptr()
+}
+
+/// Returns the advice of a KVSTORE_HINT_* in words, as kvstore_errmsg has it after its colon.
+///
+/// @param hint A result of kvstore_errhint.
+///
+/// The result is never NULL. It is empty for KVSTORE_HINT_NONE and for unknown numbers. It is
+/// static.
+#[unsafe(no_mangle)]
+pub extern "C" fn kvstore_strhint(hint: c_int) -> *const c_char {
+    hint_of(hint).map_or(c"", text_of).as_ptr()
 }
 
 /// Returns the current time of the system clock as the library uses it, in milliseconds since the

@@ -25,6 +25,7 @@ mod errmsg;
 mod expiry;
 mod families;
 mod handle;
+mod hint;
 mod iterators;
 mod library;
 mod limit;

@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use super::args::{Outcome, output};
 use super::call::{Session, call, call_close, call_without_handle, silence_guarded_panics};
 use super::codes::KVSTORE_OK;
-use super::errmsg::thread_error;
+use super::errmsg::{Part, thread_hint, thread_text};
 use super::handle::{self, NotOpen, StoreHandle};
+use super::hint::KVSTORE_HINT_NONE;
 use super::types::{KVColumnFamily, KVStore, KVStoreConfig, journal_mode};
 use super::under_way;
 use crate::{Config, Store, path_of};
@@ -150,23 +151,57 @@ pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Returns the text of the last call that failed on a handle, its families or its iterators.
+/// Returns the text of the last call that failed on a handle, its families or its iterators: what
+/// failed, then what to do about it.
 ///
 /// @param kv Handle. NULL asks for the last call of this thread that failed without a usable
 ///   handle: kvstore_open, or a call whose handle was NULL, closed, or in use by the call that ran
 ///   the callback.
 ///
-/// The result is never NULL. It is "no error" if no call failed, and "no such key", "no such
-/// family" or "no key has a TTL" after KVSTORE_NOTFOUND.
+/// The result is never NULL. It is "no error" if no call failed, and "no such key" or "no key has a
+/// TTL" after KVSTORE_NOTFOUND for a key.
 ///
 /// Memory: the string belongs to the library and is valid until the next failing call on the handle
 /// in the thread that requested it. Calls of other threads do not change it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     // SAFETY: NULL or a handle, as documented.
+    unsafe { error_text(kv, Part::Whole) }
+}
+
+/// Returns the first part of kvstore_errmsg: what failed, without what to do about it. For
+/// bindings, which give the advice in the words of their own language.
+///
+/// @param kv As for kvstore_errmsg; so are the result and its memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_errreason(kv: *mut KVStore) -> *const c_char {
+    // SAFETY: NULL or a handle, as documented.
+    unsafe { error_text(kv, Part::Reason) }
+}
+
+/// Returns what the caller can do about the last failure, as one of KVSTORE_HINT_*.
+///
+/// @param kv As for kvstore_errmsg.
+///
+/// The result is KVSTORE_HINT_NONE if no call failed, or if the library has no advice. Later
+/// versions may return further numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_errhint(kv: *mut KVStore) -> c_int {
+    // SAFETY: NULL or a handle, as documented.
     match unsafe { handle::enter(kv) } {
-        Ok(kv) => kv.session.error_text(),
-        Err(NotOpen::Null) => thread_error(),
+        Ok(kv) => kv.session.error_hint(),
+        Err(NotOpen::Null) => thread_hint(),
+        Err(NotOpen::Closed | NotOpen::InUse) => KVSTORE_HINT_NONE,
+    }
+}
+
+/// # Safety
+/// `kv` is NULL or came from `handle::open`.
+unsafe fn error_text(kv: *mut KVStore, part: Part) -> *const c_char {
+    // SAFETY: passed on.
+    match unsafe { handle::enter(kv) } {
+        Ok(kv) => kv.session.error_text(part),
+        Err(NotOpen::Null) => thread_text(part),
         Err(NotOpen::Closed | NotOpen::InUse) => c"the store is closed".as_ptr(),
     }
 }
