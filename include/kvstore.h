@@ -304,6 +304,186 @@
 #define KVSTORE_VERSION_PATCH 0
 
 /**
+ * There is no hint.
+ */
+#define KVSTORE_HINT_NONE 0
+
+/**
+ * Retry later; the cause is temporary.
+ */
+#define KVSTORE_HINT_RETRY 1
+
+/**
+ * Retry, or set a longer KVStoreConfig.busyTimeout.
+ */
+#define KVSTORE_HINT_RAISE_BUSY_TIMEOUT 2
+
+/**
+ * Roll the transaction back (kvstore_rollback).
+ */
+#define KVSTORE_HINT_ROLL_BACK 3
+
+/**
+ * Roll the transaction back and run it again from its first read.
+ */
+#define KVSTORE_HINT_RUN_TRANSACTION_AGAIN 4
+
+/**
+ * Commit or roll back the transaction that is open on this handle.
+ */
+#define KVSTORE_HINT_END_TRANSACTION 5
+
+/**
+ * Begin a transaction first (kvstore_begin).
+ */
+#define KVSTORE_HINT_BEGIN_TRANSACTION 6
+
+/**
+ * End the read transaction, or begin a write transaction in its place.
+ */
+#define KVSTORE_HINT_USE_WRITE_TRANSACTION 7
+
+/**
+ * Open the store without KVStoreConfig.readOnly.
+ */
+#define KVSTORE_HINT_OPEN_FOR_WRITING 8
+
+/**
+ * Open the store with KVStoreConfig.readOnly.
+ */
+#define KVSTORE_HINT_OPEN_READ_ONLY 9
+
+/**
+ * Close this handle and open the store again.
+ */
+#define KVSTORE_HINT_OPEN_AGAIN 10
+
+/**
+ * Close the store in all other handles and processes.
+ */
+#define KVSTORE_HINT_CLOSE_OTHER_HANDLES 11
+
+/**
+ * Use a second handle of the store inside callbacks.
+ */
+#define KVSTORE_HINT_USE_SECOND_HANDLE 12
+
+/**
+ * Run kvstore_integrity_check; its result says what helps.
+ */
+#define KVSTORE_HINT_CHECK_INTEGRITY 13
+
+/**
+ * Run kvstore_repair.
+ */
+#define KVSTORE_HINT_REPAIR 14
+
+/**
+ * Restore a backup, or save what can be read (kvstore_recover).
+ */
+#define KVSTORE_HINT_RECOVER 15
+
+/**
+ * Change the owner or the permissions of the file, its log files or its directory.
+ */
+#define KVSTORE_HINT_CHECK_PERMISSIONS 16
+
+/**
+ * Free space on the disk, then retry.
+ */
+#define KVSTORE_HINT_FREE_DISK_SPACE 17
+
+/**
+ * Open the store with its password or key.
+ */
+#define KVSTORE_HINT_GIVE_PASSWORD 18
+
+/**
+ * Open the store without a password.
+ */
+#define KVSTORE_HINT_OMIT_PASSWORD 19
+
+/**
+ * Encrypt the store.
+ */
+#define KVSTORE_HINT_ENCRYPT 20
+
+/**
+ * Give the store another password (kvstore_reencrypt).
+ */
+#define KVSTORE_HINT_REKEY 21
+
+/**
+ * Use a build of the library with encryption.
+ */
+#define KVSTORE_HINT_BUILD_WITH_ENCRYPTION 22
+
+/**
+ * Use a build of the library with stores on a server.
+ */
+#define KVSTORE_HINT_BUILD_WITH_SERVER 23
+
+/**
+ * Delete something, or raise the size limit (kvstore_set_limit).
+ */
+#define KVSTORE_HINT_RAISE_SIZE_LIMIT 24
+
+/**
+ * Raise KVStoreConfig.maxValueSize.
+ */
+#define KVSTORE_HINT_RAISE_MAX_VALUE_SIZE 25
+
+/**
+ * Create the family (kvstore_cf_create).
+ */
+#define KVSTORE_HINT_CREATE_FAMILY 26
+
+/**
+ * Open the family, which exists (kvstore_cf_open).
+ */
+#define KVSTORE_HINT_OPEN_FAMILY 27
+
+/**
+ * Close the handles of the family (kvstore_cf_close).
+ */
+#define KVSTORE_HINT_CLOSE_FAMILY 28
+
+/**
+ * Clear the default family, which cannot be dropped (kvstore_clear).
+ */
+#define KVSTORE_HINT_CLEAR_FAMILY 29
+
+/**
+ * Turn on write tracking (kvstore_cf_set_write_tracking).
+ */
+#define KVSTORE_HINT_TRACK_WRITES 30
+
+/**
+ * Set another eviction policy (kvstore_set_limit).
+ */
+#define KVSTORE_HINT_CHANGE_EVICTION 31
+
+/**
+ * Purge from the calling thread (kvstore_purge_step).
+ */
+#define KVSTORE_HINT_PURGE_YOURSELF 32
+
+/**
+ * Stop the cleaner (kvstore_cleaner_stop).
+ */
+#define KVSTORE_HINT_STOP_CLEANER 33
+
+/**
+ * Use kvstore_copy.
+ */
+#define KVSTORE_HINT_COPY_TO_STORE 34
+
+/**
+ * Finish the interrupted copy, or drop its progress family in the target.
+ */
+#define KVSTORE_HINT_RESUME_COPY 35
+
+/**
  * List of writes that are committed together. Used by one thread at a time.
  */
 typedef struct KVBatch KVBatch;
@@ -587,6 +767,16 @@ const char *kvstore_engine(void);
 const char *kvstore_strerror(int code);
 
 /**
+ * Returns the advice of a KVSTORE_HINT_* in words, as kvstore_errmsg has it after its colon.
+ *
+ * @param hint A result of kvstore_errhint.
+ *
+ * The result is never NULL. It is empty for KVSTORE_HINT_NONE and for unknown numbers. It is
+ * static.
+ */
+const char *kvstore_strhint(int hint);
+
+/**
  * Returns the current time of the system clock as the library uses it, in milliseconds since the
  * Unix epoch. The result never decreases within a process.
  */
@@ -691,19 +881,38 @@ int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *confi
 int kvstore_close(KVStore *kv);
 
 /**
- * Returns the text of the last call that failed on a handle, its families or its iterators.
+ * Returns the text of the last call that failed on a handle, its families or its iterators: what
+ * failed, then what to do about it.
  *
  * @param kv Handle. NULL asks for the last call of this thread that failed without a usable
  *   handle: kvstore_open, or a call whose handle was NULL, closed, or in use by the call that ran
  *   the callback.
  *
- * The result is never NULL. It is "no error" if no call failed, and "no such key", "no such
- * family" or "no key has a TTL" after KVSTORE_NOTFOUND.
+ * The result is never NULL. It is "no error" if no call failed, and "no such key" or "no key has a
+ * TTL" after KVSTORE_NOTFOUND for a key.
  *
  * Memory: the string belongs to the library and is valid until the next failing call on the handle
  * in the thread that requested it. Calls of other threads do not change it.
  */
 const char *kvstore_errmsg(KVStore *kv);
+
+/**
+ * Returns the first part of kvstore_errmsg: what failed, without what to do about it. For
+ * bindings, which give the advice in the words of their own language.
+ *
+ * @param kv As for kvstore_errmsg; so are the result and its memory.
+ */
+const char *kvstore_errreason(KVStore *kv);
+
+/**
+ * Returns what the caller can do about the last failure, as one of KVSTORE_HINT_*.
+ *
+ * @param kv As for kvstore_errmsg.
+ *
+ * The result is KVSTORE_HINT_NONE if no call failed, or if the library has no advice. Later
+ * versions may return further numbers.
+ */
+int kvstore_errhint(KVStore *kv);
 
 /**
  * Returns the current time of a store: the time from which kvstore_get_ttl and similar calls

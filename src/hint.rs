@@ -79,11 +79,13 @@ pub enum Hint {
     CopyToStore,
     /// Finish the copy that was interrupted.
     ResumeCopy,
+    /// Use a shorter key.
+    UseShorterKey,
 }
 
 impl Hint {
     /// Every hint.
-    pub(crate) const ALL: [Hint; 35] = [
+    pub(crate) const ALL: [Hint; 36] = [
         Hint::Retry,
         Hint::RaiseBusyTimeout,
         Hint::RollBack,
@@ -119,6 +121,7 @@ impl Hint {
         Hint::StopCleaner,
         Hint::CopyToStore,
         Hint::ResumeCopy,
+        Hint::UseShorterKey,
     ];
 }
 
@@ -170,6 +173,7 @@ impl fmt::Display for Hint {
             Hint::StopCleaner => "stop it with Store::stop_cleaner first",
             Hint::CopyToStore => "use Store::copy_to",
             Hint::ResumeCopy => "finish it with Store::copy_resumable, or drop its progress family in the target",
+            Hint::UseShorterKey => "use a shorter key, such as a hash of it",
         })
     }
 }

@@ -264,7 +264,7 @@ fn a_target_that_exists_is_refused_and_left_as_it_is() {
         assert_eq!(refused.kind(), ErrorKind::Error, "{target}");
         // The error must not be about the log next to it: the log belongs to the store and must
         // stay.
-        assert!(refused.to_string().contains("exists already"), "{target}: {refused}");
+        assert!(refused.to_string().contains("already exists"), "{target}: {refused}");
     }
     assert_eq!(fs::read(scratch.file("file")).unwrap(), b"precious");
     assert_eq!(fs::read(scratch.file("empty")).unwrap(), b"");
@@ -283,17 +283,17 @@ fn names_that_are_no_file_are_refused_and_nothing_is_made() {
         let refused = store.backup(name, |_, _| panic!("the progress of a backup that was refused"));
         let error = refused.expect_err(name);
         assert_eq!(error.kind(), ErrorKind::Error, "{name}: {error}");
-        assert!(error.to_string().contains("name of a file") || error.to_string().contains("exists"));
+        assert!(error.to_string().contains("path of a file") || error.to_string().contains("exists"));
     }
     // In any build.
     let e = store.backup("postgresql://u:secret@h/d", go_on).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Error, "{e}");
     let text = e.to_string();
-    assert!(text.contains("postgresql://u@h/d is a store on a server: copy into it"), "{text}");
+    assert!(text.contains("postgresql://u@h/d is a store on a server: use Store::copy_to"), "{text}");
     assert!(!text.contains("secret"), "{text}");
     let e = kvstore::recover(scratch.path(), "postgres://h", |_| std::ops::ControlFlow::Continue(()))
         .unwrap_err();
-    assert!(e.to_string().contains("is a store on a server: copy into it"), "{e}");
+    assert!(e.to_string().contains("is a store on a server: use Store::copy_to"), "{e}");
     for name in ["new/", "new/.", "directory/", "directory/..", "directory/."] {
         assert_eq!(kind(store.backup(scratch.file(name), go_on)), ErrorKind::Error, "{name}");
     }

@@ -153,10 +153,10 @@ fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
                     }
                     Err(e) => {
                         refused += 1;
-                        let is_too_small = e.to_string().contains("the least for this store is");
+                        let is_too_small = e.to_string().contains("is out of bounds");
                         assert_eq!(e.kind() == ErrorKind::Error, is_too_small, "{e}");
                         assert!(is_too_small || e.kind() == ErrorKind::Full, "{e}");
-                        assert!(e.to_string().contains("cannot be taken over"), "{e}");
+                        assert!(e.to_string().contains("cannot be copied to the new store"), "{e}");
                         assert_eq!(to.size_limit().unwrap(), None);
                         // As the text says.
                         to.set_size_limit(Some(SizeLimit::new(4 << 20, Eviction::None))).unwrap();
@@ -461,11 +461,17 @@ fn a_store_belongs_to_one_unfinished_copy() {
     let created_ms = |store: &Store| store.family("default").unwrap().created_ms().unwrap();
     assert_ne!(created_ms(&other), created_ms(&from));
     let text = |refused: kvstore::Result<_>| refused.unwrap_err().to_string();
-    assert!(text(other.copy_resumable(&to, |_, _| true).map(drop)).contains("the copy of another store"));
+    assert!(
+        text(other.copy_resumable(&to, |_, _| true).map(drop))
+            .contains("the unfinished copy of another store")
+    );
     for store in [&other, &from] {
-        assert!(text(store.copy_to(&to, |_, _| true).map(drop)).contains("a copy that is not finished"));
+        assert!(text(store.copy_to(&to, |_, _| true).map(drop)).contains("an unfinished copy"));
     }
-    assert!(text(to.copy_resumable(&third, |_, _| true).map(drop)).contains("is itself the target"));
+    assert!(
+        text(to.copy_resumable(&third, |_, _| true).map(drop))
+            .contains("source store itself holds an unfinished copy")
+    );
     assert!(rows(&to) == before);
     assert_eq!((third.count().unwrap(), third.family_names().unwrap()), (0, vec![]));
     from.copy_resumable(&to, |_, _| true).unwrap();
@@ -500,7 +506,7 @@ fn a_copy_that_is_done_is_done_again_as_long_as_all_is_there() {
     // One row, one setting or one family of difference: it is not that copy.
     let refused = || {
         let refused = from.copy_resumable(&to, |_, _| true).unwrap_err().to_string();
-        assert!(refused.contains("not all there is as it is in the store to copy"), "{refused}");
+        assert!(refused.contains("its content differs from the source"), "{refused}");
     };
     let rows_before = rows(&to);
     to.put("another", "1").unwrap();
@@ -525,7 +531,7 @@ fn of_two_runs_of_a_copy_one_goes_on() {
         }
         true
     });
-    assert!(first.unwrap_err().to_string().contains("another run of this copy"));
+    assert!(first.unwrap_err().to_string().contains("another run has continued or finished this copy"));
     same(&from, &to);
 }
 
@@ -554,7 +560,10 @@ fn a_copy_that_another_run_has_taken_over_at_its_end_is_not_reported_as_finished
         }
         true
     });
-    assert!(stage == 2 && first.unwrap_err().to_string().contains("another run of this copy"));
+    assert!(
+        stage == 2
+            && first.unwrap_err().to_string().contains("another run has continued or finished this copy")
+    );
     from.copy_resumable(&to, |_, _| true).unwrap();
     same(&from, &to);
 }

@@ -326,7 +326,7 @@ mod on_a_server {
         });
         let given_up = given_up.unwrap_err();
         assert_eq!(given_up.kind(), ErrorKind::Io);
-        assert!(given_up.to_string().ends_with("run it again, and it goes on where it was"), "{given_up}");
+        assert!(given_up.to_string().ends_with("the next run continues where it stopped"), "{given_up}");
         assert!(began.elapsed() > Duration::from_secs(15), "it has waited");
         server.start_again();
         let done = here.copy_resumable(&there, |_, _| true).unwrap();

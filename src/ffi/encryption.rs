@@ -6,6 +6,8 @@
 use std::ffi::CStr;
 use std::ffi::{c_char, c_int, c_void};
 
+#[cfg(not(feature = "encryption"))]
+use super::args::Failure;
 use super::args::{Outcome, bad_argument, output};
 use super::call::{call, call_without_handle};
 use super::codes::KVSTORE_OK;
@@ -14,6 +16,8 @@ use super::store::handle_of;
 use super::types::{KVStore, KVStoreConfig};
 #[cfg(feature = "encryption")]
 use crate::{Config, Secret, Store, path_of};
+#[cfg(not(feature = "encryption"))]
+use crate::{Error, Hint};
 
 /// Opens an encrypted store, and creates it if it does not exist. An existing store that is not
 /// encrypted is first encrypted in place with everything in it, as by kvstore_reencrypt.
@@ -166,8 +170,6 @@ unsafe fn password<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8
 
 #[cfg(not(feature = "encryption"))]
 fn not_in_this_build<T>() -> Outcome<T> {
-    bad_argument(
-        "this build of the library has no encryption: use one that was built with it (make all ENCRYPTION=1, or the \
-         Cargo feature \"encryption\")",
-    )
+    let error = Error::invalid("this build of the library has no encryption");
+    Err(Failure::Argument(error.with_hint(Hint::BuildWithEncryption)))
 }

@@ -78,6 +78,8 @@ pub const KVSTORE_HINT_STOP_CLEANER: c_int = 33;
 pub const KVSTORE_HINT_COPY_TO_STORE: c_int = 34;
 /// Finish the interrupted copy, or drop its progress family in the target.
 pub const KVSTORE_HINT_RESUME_COPY: c_int = 35;
+/// Use a shorter key.
+pub const KVSTORE_HINT_USE_SHORTER_KEY: c_int = 36;
 
 /// Maps each hint to its number.
 pub(super) fn number_of(hint: Hint) -> c_int {
@@ -117,6 +119,7 @@ pub(super) fn number_of(hint: Hint) -> c_int {
         Hint::StopCleaner => KVSTORE_HINT_STOP_CLEANER,
         Hint::CopyToStore => KVSTORE_HINT_COPY_TO_STORE,
         Hint::ResumeCopy => KVSTORE_HINT_RESUME_COPY,
+        Hint::UseShorterKey => KVSTORE_HINT_USE_SHORTER_KEY,
     }
 }
 
@@ -180,6 +183,7 @@ pub(super) fn text_of(hint: Hint) -> &'static CStr {
             c"finish that copy with \"kvstore copy --resume\", or drop its progress family in the \
                 target with kvstore_cf_drop"
         }
+        Hint::UseShorterKey => c"use a shorter key, such as a hash of it",
     }
 }
 

@@ -159,7 +159,7 @@ impl Db {
             if limit.max_bytes < least || i64::try_from(limit.max_bytes).is_err() {
                 return Err(Error::invalid(format!(
                     "the size limit of {} bytes is out of bounds: set {least} ({LEAST_PAGES} pages of \
-                    this store) to {} bytes, or 0 for no limit",
+                    this store) to {} bytes, or no limit",
                     limit.max_bytes,
                     i64::MAX
                 )));

@@ -12,6 +12,7 @@ use super::plan::strange;
 use super::schema::NOW_MS;
 use super::session::Again;
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 
 const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
 
@@ -185,5 +186,5 @@ impl Db {
 }
 
 pub(super) fn no_longer_exists(family: &str) -> Error {
-    Error::invalid(format!("family \"{family}\" no longer exists: it was dropped; open or create it again"))
+    Error::invalid(format!("family \"{family}\" was dropped")).with_hint(Hint::CreateFamily)
 }

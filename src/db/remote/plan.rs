@@ -348,7 +348,8 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
         "the key has {} bytes: on a server a key has at most {MAX_KEY_SIZE} bytes, because an index of \
         PostgreSQL allows no more",
         key.len()
-    )))
+    ))
+    .with_hint(Hint::UseShorterKey))
 }
 
 fn step(max: usize) -> i64 {

@@ -278,7 +278,10 @@ fn a_server_that_says_yes_to_all_and_has_nothing_is_left() {
             Ok(())
         });
         let (e, took) = fake.refusal();
-        assert!(e.to_string().contains("is it PostgreSQL?") && e.is_from_server(), "{e}");
+        assert!(
+            e.to_string().contains("another form than a PostgreSQL server gives") && e.is_from_server(),
+            "{e}"
+        );
         assert!(took < Duration::from_secs(20), "{took:?}");
     }
 }
@@ -289,7 +292,7 @@ fn what_no_server_says_is_told_with_the_server() {
     for (name, said, kind, part) in [
         ("no such method", message(b'R', &7_u32.to_be_bytes()), ErrorKind::AuthFailed, "pg_hba.conf"),
         ("no such message", message(b'!', b"x"), ErrorKind::CantOpen, "unknown message"),
-        ("a row at the log-in", message(b'D', &[0, 0]), ErrorKind::CantOpen, "no PostgreSQL server"),
+        ("a row at the log-in", message(b'D', &[0, 0]), ErrorKind::CantOpen, "not a PostgreSQL server"),
         ("another protocol", b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), ErrorKind::CantOpen, ""),
         (
             "more than a message has",
@@ -393,9 +396,11 @@ fn of_several_servers_each_is_named_with_its_reason() {
     let (e, _) = refused(&hosts(&[starting, silent, closed.path()]));
     assert_eq!(e.kind(), ErrorKind::Busy, "{e}"); // it may be there soon
     let text = e.to_string();
-    for (folder, reason) in
-        [(starting, "starting up"), (silent, "no answer in time"), (closed.path(), "is the server running")]
-    {
+    for (folder, reason) in [
+        (starting, "starting up"),
+        (silent, "no answer in time"),
+        (closed.path(), "check that the server is running"),
+    ] {
         let named = text.find(&*folder.display().to_string());
         assert!(named.is_some() && text.contains(reason), "{reason}: {text}");
     }

@@ -22,7 +22,8 @@ fn a_wrong_password_is_refused_and_shown_nowhere() {
         match try_open(&url) {
             Ok(_) => assert!(works, "{mode:o}"),
             Err(e) => {
-                let advice = format!("the file {} was not used, because others may read it", file.display());
+                let advice =
+                    format!("the file {} was ignored, because other users may read it", file.display());
                 assert!(!works && e.to_string().contains(&advice), "{mode:o}: {e}");
             }
         }
@@ -75,7 +76,10 @@ fn a_port_without_a_server_is_told_with_what_to_look_at() {
     ] {
         let e = Db::open(&url, &Config::new(), Arc::default()).map(drop).unwrap_err();
         let text = e.to_string();
-        assert!(e.kind() == ErrorKind::CantOpen && text.contains("is the server running"), "{text}");
+        assert!(
+            e.kind() == ErrorKind::CantOpen && text.contains("check that the server is running"),
+            "{text}"
+        );
         assert!(text.contains("port of the URL"), "{text}");
     }
 }

@@ -60,7 +60,7 @@ fn a_transaction_that_the_server_has_ended_for_being_idle_is_told_as_that() {
     let e = db.commit().unwrap_err();
     let text = e.to_string();
     assert!(e.kind() == ErrorKind::Io && !text.contains("unknown"), "{text}");
-    assert!(text.contains("idle-in-transaction timeout") && text.contains("run again"), "{text}");
+    assert!(text.contains("idle-in-transaction timeout") && text.contains("run it again"), "{text}");
     db.rollback().unwrap();
     assert_eq!(puts(&server, "idle", "k"), 0);
     db.begin_write().unwrap();
@@ -361,7 +361,7 @@ fn a_backend_that_may_not_be_ended_and_is_idle_keeps_nobody_for_ever() {
     other.begin_write().unwrap();
     put(&other, "k").unwrap();
     let e = end(&db, &old, wait).unwrap_err();
-    assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("still at work"), "{e}");
+    assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("still running"), "{e}");
     other.commit().unwrap();
 }
 

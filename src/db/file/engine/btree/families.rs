@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(has("kept"), Ok(0));
         assert!(has("lost").unwrap_err().starts_with("no such table"));
         assert_eq!(db.rows().count(&kept).unwrap(), 0);
-        assert!(db.rows().count(&lost).unwrap_err().to_string().contains("no longer exists"));
+        assert!(db.rows().count(&lost).unwrap_err().to_string().contains("was dropped"));
         assert_eq!(db.families().unwrap(), ["default", "kept"]);
     }
 }
