@@ -484,6 +484,11 @@
 #define KVSTORE_HINT_RESUME_COPY 35
 
 /**
+ * Use a shorter key.
+ */
+#define KVSTORE_HINT_USE_SHORTER_KEY 36
+
+/**
  * List of writes that are committed together. Used by one thread at a time.
  */
 typedef struct KVBatch KVBatch;

@@ -120,6 +120,15 @@ fn the_tutorial_in_rust_works_as_it_is_written() {
 }
 
 #[test]
+fn the_page_of_messages_lists_those_of_the_sources() {
+    if !has_tool("python3") {
+        return;
+    }
+    let output = Command::new("python3").arg(root().join("docs/messages")).arg("--check").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn the_documents_have_no_broken_links() {
     if !has_tool("python3") {
         return;

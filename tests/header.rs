@@ -84,7 +84,7 @@ const BASIC_FUNCTIONS: &[&str] = &[
 ];
 
 /// Functions whose `int` is not a result code.
-const ANSWERS: [&str; 1] = ["kvstore_iterator_eof"];
+const ANSWERS: [&str; 2] = ["kvstore_iterator_eof", "kvstore_errhint"];
 
 /// Function declared by the header.
 struct Function {

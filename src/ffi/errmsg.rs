@@ -31,11 +31,16 @@ struct Kept {
 impl Kept {
     fn of(error: &Error) -> Kept {
         let reason = c_string(error.message());
-        let Some(hint) = error.hint() else {
-            return Kept { whole: reason.clone(), reason, hint: KVSTORE_HINT_NONE };
-        };
-        let whole = c_string(&format!("{}: {}", error.message(), text_of(hint).to_string_lossy()));
-        Kept { whole, reason, hint: number_of(hint) }
+        let hint = error.hint().map_or(KVSTORE_HINT_NONE, number_of);
+        Kept { whole: c_string(&text_for_c(error)), reason, hint }
+    }
+}
+
+/// Returns the message and the hint of an error in the words of the C API.
+pub(super) fn text_for_c(error: &Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{}: {}", error.message(), text_of(hint).to_string_lossy()),
+        None => error.message().to_owned(),
     }
 }
 

@@ -10,6 +10,7 @@ use super::codes::{
     KVSTORE_CHECKPOINT_TRUNCATE, KVSTORE_OK,
 };
 use super::conditional::give_count;
+use super::errmsg::text_for_c;
 use super::types::{KVStore, KVStoreStats};
 use crate::{CheckpointMode, ErrorKind, path_of};
 
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn kvstore_integrity_check(kv: *mut KVStore, pzMessage: *m
             if let (Err(e), Some(message)) = (&checked, message)
                 && e.kind() == ErrorKind::Corrupt
             {
-                message.set(malloc_copy(e.to_string().as_bytes()).cast());
+                message.set(malloc_copy(text_for_c(e).as_bytes()).cast());
             }
             checked?;
             Ok(KVSTORE_OK)

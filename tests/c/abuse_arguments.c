@@ -73,7 +73,8 @@ static void null_pointers(void)
     iterator_functions_give(KVSTORE_ERROR, NULL, 1);
     CHECK(kvstore_iterator_eof(NULL) == 1);
     CHECK(strcmp(kvstore_cf_name(NULL), "") == 0);
-    CHECK(kvstore_errmsg(NULL) != NULL);
+    CHECK(kvstore_errmsg(NULL) != NULL && kvstore_errreason(NULL) != NULL);
+    CHECK(kvstore_errhint(NULL) == KVSTORE_HINT_NONE);
     OK(kvstore_close(NULL));
     kvstore_cf_close(NULL);
     kvstore_iterator_close(NULL);
@@ -92,6 +93,8 @@ static void null_pointers(void)
     OK(kvstore_close(no_store));
     CHECK(kvstore_version() != NULL && kvstore_now_ms() > 0);
     CHECK(kvstore_strerror(INT_MIN) != NULL && kvstore_strerror(INT_MAX) != NULL);
+    CHECK(strcmp(kvstore_strhint(INT_MIN), "") == 0 && strcmp(kvstore_strhint(INT_MAX), "") == 0);
+    CHECK(strcmp(kvstore_strhint(KVSTORE_HINT_NONE), "") == 0 && *kvstore_strhint(KVSTORE_HINT_RETRY) != '\0');
     CHECK(kvstore_malloc(-1) == NULL && kvstore_malloc(INT_MIN) == NULL);
     value = kvstore_malloc(0);
     kvstore_free(value);

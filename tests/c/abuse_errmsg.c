@@ -92,9 +92,18 @@ static void not_found(void)
     MISSES("no such key", kvstore_cf_write_time(cf, KEY, &time));
     MISSES("no key has a TTL", kvstore_next_expiry(kv, &time));
     MISSES("no key has a TTL", kvstore_cf_next_expiry(cf, &time));
-    MISSES("no such family", kvstore_cf_open(kv, "missing", &none));
+    MISSES("there is no family \"missing\": create it with kvstore_cf_create", kvstore_cf_open(kv, "missing", &none));
     CHECK(none == NULL);
-    MISSES("no such family", kvstore_cf_drop(kv, "missing"));
+    MISSES("there is no family \"missing\"", kvstore_cf_drop(kv, "missing"));
+    CHECK(kvstore_errhint(kv) == KVSTORE_HINT_BEGIN_TRANSACTION); /* of the rollback in MISSES */
+    GIVES(KVSTORE_NOTFOUND, kvstore_cf_drop(kv, "missing"));
+    CHECK(kvstore_errhint(kv) == KVSTORE_HINT_NONE);
+    GIVES(KVSTORE_NOTFOUND, kvstore_cf_open(kv, "missing", &none));
+    CHECK(kvstore_errhint(kv) == KVSTORE_HINT_CREATE_FAMILY);
+    CHECK(strcmp(kvstore_errreason(kv), "there is no family \"missing\"") == 0);
+    CHECK(strstr(kvstore_errmsg(kv), kvstore_strhint(KVSTORE_HINT_CREATE_FAMILY)) != NULL);
+    GIVES(KVSTORE_NOTFOUND, kvstore_get(kv, KEY, &value, &n));
+    CHECK(kvstore_errhint(kv) == KVSTORE_HINT_NONE && strcmp(kvstore_errreason(kv), "no such key") == 0);
 
     /* An expired key is missing. */
     OK(kvstore_put_ttl(kv, KEY, VALUE, 1));
