@@ -41,44 +41,44 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// The kind of an [`Error`]: what a program can decide on.
+/// The kind of an [`Error`], which a program can decide on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A wrong argument, a wrong order of calls, or an error without a kind of its own.
+    /// An invalid argument, calls in the wrong order, or a failure without a kind of its own.
     Error,
-    /// Retry later: another handle or process is writing, or another client of the server; or that takes no connection now.
+    /// Another handle, process or client of the server holds a lock, or the server accepts no connection now. Retry.
     Busy,
-    /// Retry later: this process itself holds the lock. On a server: another client's transaction has made this one
-    /// impossible; roll it back and run it again.
+    /// Store in a file: this process itself holds the lock; retry. Store on a server: the transaction conflicts with that
+    /// of another client; roll it back and run it again.
     Locked,
-    /// Memory ran out.
+    /// Out of memory.
     NoMemory,
-    /// Writing is not allowed here; or, on a server, not now.
+    /// A write through a read-only handle or transaction, or to a file or server that accepts none.
     ReadOnly,
-    /// The operating system reported a failure, or the connection to the server broke.
+    /// The operating system failed to read, write or sync, or the connection to the server broke.
     Io,
-    /// The file is damaged, or what the server has of the store.
+    /// The file, or the store's data on the server, is damaged.
     Corrupt,
-    /// Does not exist.
+    /// The family does not exist.
     NotFound,
-    /// Wrong password or tampered value; a log-in that the server refuses.
+    /// A wrong or missing password, or a log-in that the server rejected.
     AuthFailed,
-    /// The file cannot be opened, or the server not be reached.
+    /// The file cannot be opened, or the server cannot be reached.
     CantOpen,
-    /// Locking protocol failure.
+    /// The locking protocol of the file failed, because other processes kept changing its state. Retry.
     Protocol,
-    /// The handle may not be used (any more).
+    /// The handle is closed, was inherited through a fork, or is in use by the call whose callback uses it.
     Misuse,
-    /// Not a store.
+    /// The file or schema is not a store.
     NotADatabase,
-    /// The disk is full, or the store has reached its [limit](crate::Store::set_size_limit).
+    /// The disk is full, or the store has reached its [size limit](crate::Store::set_size_limit).
     Full,
 }
 
-/// One constructor for each kind; `Error` has two.
+/// One constructor for each kind. `ErrorKind::Error` has two.
 impl Error {
-    /// An argument or the order of calls was wrong; nothing was changed.
+    /// An invalid argument, or calls in the wrong order. Nothing was changed.
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Error, message)
     }
