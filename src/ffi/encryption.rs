@@ -81,7 +81,7 @@ pub unsafe extern "C" fn kvstore_open_encrypted(
 
 /// Returns 1 if the store is encrypted, otherwise 0.
 ///
-/// Errors: 0 for a handle that is NULL or closed.
+/// Errors: none. The result is 0 for a handle that is NULL or closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_is_encrypted(kv: *mut KVStore) -> c_int {
     let mut encrypted = 0;
