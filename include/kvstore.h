@@ -2407,7 +2407,7 @@ int kvstore_open_encrypted(const char *path,
 /**
  * Returns 1 if the store is encrypted, otherwise 0.
  *
- * Errors: 0 for a handle that is NULL or closed.
+ * Errors: none. The result is 0 for a handle that is NULL or closed.
  */
 int kvstore_is_encrypted(KVStore *kv);
 

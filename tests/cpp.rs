@@ -31,7 +31,8 @@ const AREAS: [&str; 13] = [
 const STANDARDS: [&str; 3] = ["c++17", "c++20", "c++23"];
 
 /// Functions of the C API that the C++ headers do not call, with the reason.
-const NOT_CALLED: [(&str, &str); 2] = [
+const NOT_CALLED: [(&str, &str); 3] = [
+    ("kvstore_errmsg", "its advice is in the words of C; what() is made of the reason and the hint"),
     ("kvstore_malloc", "C++ allocates by itself, and no call takes ownership of memory"),
     (
         "kvstore_cf_put_for",
@@ -142,6 +143,8 @@ scenarios! {
     is_encrypted_throws_on_closed_store
     build_without_encryption_throws_and_keeps_store_plain
     error_has_code_text_and_retryable
+    error_has_hint_and_advice_in_cpp_words
+    every_hint_has_advice_without_names_of_c_or_rust
     failed_open_reports_its_reason
     length_beyond_int_is_rejected_not_truncated
     objects_of_a_closed_store_throw_misuse
@@ -375,6 +378,22 @@ fn every_function_of_the_c_api_is_called_through_the_cpp_headers() {
     let exempt = |name: &str| NOT_CALLED.iter().any(|(function, _)| *function == name);
     let missing: Vec<_> = declared.iter().filter(|name| !called.contains(*name) && !exempt(name)).collect();
     assert!(missing.is_empty(), "the C++ headers do not call, or no test reaches: {missing:?}");
+}
+
+#[test]
+fn every_hint_of_the_c_header_has_an_enumerator() {
+    let header = fs::read_to_string(root().join("include/kvstore.h")).unwrap();
+    let cpp = fs::read_to_string(root().join("bindings/cpp/include/kvstore/error.hpp")).unwrap();
+    let hints: Vec<_> = header
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define KVSTORE_HINT_")?.split_once(' '))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    assert!(hints.len() > 30, "{hints:?}");
+    for hint in hints {
+        let enumerator = format!("    {} = KVSTORE_HINT_{hint},", hint.to_lowercase());
+        assert!(cpp.contains(&enumerator), "error.hpp has no {enumerator}");
+    }
 }
 
 #[test]

@@ -25,6 +25,62 @@ SCENARIO(error_has_code_text_and_retryable) {
     CHECK(kvstore::error(kvstore::errc::locked, std::string("text")).retryable());
 }
 
+namespace {
+
+// Returns the error that a call throws.
+template <class Call>
+kvstore::error thrown_by(const Call& call) {
+    try {
+        call();
+    } catch (const kvstore::error& e) {
+        return e;
+    }
+    check::fail(__FILE__, __LINE__, "the call threw nothing");
+}
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+} // namespace
+
+SCENARIO(error_has_hint_and_advice_in_cpp_words) {
+    using kvstore::hint;
+    kvstore::config config;
+    config.max_value_size = 3;
+    kvstore::store db("hints.db", config);
+    kvstore::store other("hints.db");
+    const auto busy = thrown_by([&] {
+        auto tx = db.begin();
+        db.put("key", "v");
+        other.put("key", "w");
+    });
+    CHECK(busy.code() == kvstore::errc::busy && busy.hint() == hint::raise_busy_timeout);
+    CHECK(contains(busy.what(), "config::busy_timeout"));
+    CHECK(busy.what() == std::string(busy.reason()) + ": " + kvstore::describe(busy.hint()));
+    const auto tx = db.begin();
+    CHECK(thrown_by([&] { (void)db.begin(); }).hint() == hint::end_transaction);
+    CHECK(thrown_by([&] { db.put("key", "long"); }).hint() == hint::raise_max_value_size);
+    CHECK(thrown_by([&] { other.drop_family("default"); }).hint() == hint::clear_family);
+    db.put("key", "v");
+    CHECK(thrown_by([&] { (void)db.write_time("key"); }).hint() == hint::track_writes);
+    const kvstore::error plain(kvstore::errc::error, "text");
+    CHECK(plain.hint() == hint::none && plain.reason() == "text" && plain.what() == std::string("text"));
+    const kvstore::error copy = busy;
+    CHECK(copy.reason() == busy.reason() && copy.hint() == busy.hint());
+}
+
+SCENARIO(every_hint_has_advice_without_names_of_c_or_rust) {
+    int known = 0;
+    for (int number = 1; number < 1000; number++) {
+        const std::string_view advice = kvstore::describe(static_cast<kvstore::hint>(number));
+        known += advice.empty() ? 0 : 1;
+        for (const char* foreign : {"kvstore_", "KV", "Config", "Store::", "busyTimeout"}) {
+            CHECK(!contains(advice, foreign));
+        }
+    }
+    CHECK(known >= static_cast<int>(kvstore::hint::use_shorter_key));
+    CHECK(std::string_view(kvstore::describe(kvstore::hint::none)).empty());
+}
+
 SCENARIO(failed_open_reports_its_reason) {
     THROWS(cantopen, kvstore::store("no/such/folder/store.db"));
     THROWS(cantopen, kvstore::store("."));

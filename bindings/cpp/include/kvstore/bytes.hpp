@@ -153,7 +153,7 @@ private:
 inline std::string row_key(bytes_view partition, bytes_view clustering) {
     const int partition_length = detail::c_length(partition.size(), "partition key");
     const int clustering_length = detail::c_length(clustering.size(), "clustering part");
-    const auto fail = [](int code) { throw error(static_cast<errc>(code), kvstore_errmsg(nullptr)); };
+    const auto fail = [](int code) { throw detail::last_error(code); };
     int length = 0;
     int code = kvstore_row_key(partition.data(), partition_length, clustering.data(), clustering_length,
                                nullptr, 0, &length);

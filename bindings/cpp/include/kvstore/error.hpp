@@ -5,8 +5,11 @@
 
 #include <kvstore.h>
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 
 /// An embedded, ordered key-value store with per-key TTL.
 namespace kvstore {
@@ -35,27 +38,155 @@ enum class errc : int {
     full = KVSTORE_FULL, ///< The disk is full, or the store has reached its size limit.
 };
 
+/// What the caller can do about an error. The values are the KVSTORE_HINT_* numbers of the C API. A later version of
+/// the library may return further ones.
+enum class hint : int {
+    none = KVSTORE_HINT_NONE, ///< There is no advice.
+    retry = KVSTORE_HINT_RETRY, ///< Retry later; the cause is temporary.
+    raise_busy_timeout = KVSTORE_HINT_RAISE_BUSY_TIMEOUT, ///< Retry, or set a longer config::busy_timeout.
+    roll_back = KVSTORE_HINT_ROLL_BACK, ///< Roll the transaction back.
+    run_transaction_again = KVSTORE_HINT_RUN_TRANSACTION_AGAIN, ///< Roll the transaction back and run it again.
+    end_transaction = KVSTORE_HINT_END_TRANSACTION, ///< Commit or roll back the open transaction.
+    begin_transaction = KVSTORE_HINT_BEGIN_TRANSACTION, ///< Begin a transaction first.
+    use_write_transaction = KVSTORE_HINT_USE_WRITE_TRANSACTION, ///< Use a write transaction instead of a snapshot.
+    open_for_writing = KVSTORE_HINT_OPEN_FOR_WRITING, ///< Open the store without config::read_only.
+    open_read_only = KVSTORE_HINT_OPEN_READ_ONLY, ///< Open the store with config::read_only.
+    open_again = KVSTORE_HINT_OPEN_AGAIN, ///< Close the store and open it again.
+    close_other_handles = KVSTORE_HINT_CLOSE_OTHER_HANDLES, ///< Close all other handles of the store.
+    use_second_handle = KVSTORE_HINT_USE_SECOND_HANDLE, ///< Use a second store object inside callbacks.
+    check_integrity = KVSTORE_HINT_CHECK_INTEGRITY, ///< Run store::integrity_check.
+    repair = KVSTORE_HINT_REPAIR, ///< Run store::repair.
+    recover = KVSTORE_HINT_RECOVER, ///< Restore a backup, or use kvstore::recover.
+    check_permissions = KVSTORE_HINT_CHECK_PERMISSIONS, ///< Change the owner or the permissions of the files.
+    free_disk_space = KVSTORE_HINT_FREE_DISK_SPACE, ///< Free space on the disk.
+    give_password = KVSTORE_HINT_GIVE_PASSWORD, ///< Open the store with its password.
+    omit_password = KVSTORE_HINT_OMIT_PASSWORD, ///< Open the store without a password.
+    encrypt = KVSTORE_HINT_ENCRYPT, ///< Encrypt the store.
+    rekey = KVSTORE_HINT_REKEY, ///< Change the password of the store.
+    build_with_encryption = KVSTORE_HINT_BUILD_WITH_ENCRYPTION, ///< Use a build with encryption.
+    build_with_server = KVSTORE_HINT_BUILD_WITH_SERVER, ///< Use a build with support for servers.
+    raise_size_limit = KVSTORE_HINT_RAISE_SIZE_LIMIT, ///< Erase keys, or raise the size limit.
+    raise_max_value_size = KVSTORE_HINT_RAISE_MAX_VALUE_SIZE, ///< Raise config::max_value_size.
+    create_family = KVSTORE_HINT_CREATE_FAMILY, ///< Create the family.
+    open_family = KVSTORE_HINT_OPEN_FAMILY, ///< Open the family, which exists.
+    close_family = KVSTORE_HINT_CLOSE_FAMILY, ///< Destroy the objects of the family.
+    clear_family = KVSTORE_HINT_CLEAR_FAMILY, ///< Clear the default family; it cannot be dropped.
+    track_writes = KVSTORE_HINT_TRACK_WRITES, ///< Switch write tracking on.
+    change_eviction = KVSTORE_HINT_CHANGE_EVICTION, ///< Set another eviction policy.
+    purge_yourself = KVSTORE_HINT_PURGE_YOURSELF, ///< Purge from the calling thread.
+    stop_cleaner = KVSTORE_HINT_STOP_CLEANER, ///< Stop the cleaner.
+    copy_to_store = KVSTORE_HINT_COPY_TO_STORE, ///< Use store::copy_to.
+    resume_copy = KVSTORE_HINT_RESUME_COPY, ///< Finish the interrupted copy.
+    use_shorter_key = KVSTORE_HINT_USE_SHORTER_KEY, ///< Use a shorter key, such as a hash.
+};
+
 /// Returns a short description of a code. The string is static.
 inline const char* describe(errc code) noexcept { return kvstore_strerror(static_cast<int>(code)); }
 
-/// Exception thrown by every function of this library. `what()` states what failed and what to do.
-/// It names families and settings, never keys or values.
+/// Returns the advice of a hint in the words of this header, as at the end of error::what(); empty for hint::none. For
+/// a hint that this header does not know, it is the text of the library. The string is static.
+inline const char* describe(hint advice) noexcept {
+    switch (advice) {
+    case hint::none: return "";
+    case hint::retry: return "retry later";
+    case hint::raise_busy_timeout: return "retry, or set a longer config::busy_timeout";
+    case hint::roll_back: return "roll the transaction back";
+    case hint::run_transaction_again: return "roll the transaction back and run it again from its first read";
+    case hint::end_transaction: return "commit or roll back the open transaction first";
+    case hint::begin_transaction: return "call store::begin first";
+    case hint::use_write_transaction:
+        return "end the snapshot, or begin a write transaction with store::begin instead";
+    case hint::open_for_writing: return "open the store without config::read_only";
+    case hint::open_read_only: return "open the store with config::read_only";
+    case hint::open_again: return "close the store and open it again";
+    case hint::close_other_handles: return "close the store in all other objects and processes, then retry";
+    case hint::use_second_handle: return "open a second store object for use inside callbacks";
+    case hint::check_integrity:
+        return "run store::integrity_check; if SQLite's part of it passes, store::repair fixes the store; "
+               "otherwise restore a backup, or save what can be read with kvstore::recover";
+    case hint::repair:
+        return "run store::repair; if it fails, restore a backup, or save what can be read with kvstore::recover";
+    case hint::recover: return "restore a backup, or save what can be read with kvstore::recover";
+    case hint::check_permissions:
+        return "change the owner or the permissions; on a read-only file system, open the store with "
+               "config::read_only, or open a copy";
+    case hint::free_disk_space:
+        return "free space on the disk and retry; if there is space, the file is damaged: run "
+               "store::integrity_check";
+    case hint::give_password: return "open the store with its password: store::open_encrypted";
+    case hint::omit_password: return "open the store without a password, or encrypt it with store::open_encrypted";
+    case hint::encrypt: return "encrypt it with store::open_encrypted";
+    case hint::rekey: return "give it another password with store::reencrypt";
+    case hint::build_with_encryption: return "use a build of the library with encryption (make all ENCRYPTION=1)";
+    case hint::build_with_server: return "use a build of the library with stores on a server (make all REMOTE=1)";
+    case hint::raise_size_limit: return "erase something, or raise the limit with store::set_limit";
+    case hint::raise_max_value_size: return "raise config::max_value_size, or split the value";
+    case hint::create_family: return "create it with store::create_family";
+    case hint::open_family: return "open it with store::family";
+    case hint::close_family: return "destroy its family objects of this store first";
+    case hint::clear_family: return "remove its keys with store::clear";
+    case hint::track_writes: return "turn it on with set_write_tracking(true)";
+    case hint::change_eviction: return "choose another policy with store::set_limit first";
+    case hint::purge_yourself: return "call store::purge_step instead";
+    case hint::stop_cleaner: return "call store::stop_cleaner first";
+    case hint::copy_to_store: return "use store::copy_to";
+    case hint::resume_copy:
+        return "finish that copy with \"kvstore copy --resume\", or drop its progress family in the target with "
+               "store::drop_family";
+    case hint::use_shorter_key: return "use a shorter key, such as a hash of it";
+    }
+    return kvstore_strhint(static_cast<int>(advice));
+}
+
+/// @cond
+namespace detail {
+
+/// Returns the text of an error: what failed, then what to do.
+inline std::string with_advice(std::string reason, hint advice) {
+    const char* const text = describe(advice);
+    return *text ? std::move(reason) + ": " + text : std::move(reason);
+}
+
+} // namespace detail
+/// @endcond
+
+/// Exception thrown by every function of this library. `what()` states what failed and what to do,
+/// in the words of this header. It names families and settings, never keys or values.
 class error : public std::runtime_error {
 public:
-    /// Creates an error with a kind and a text.
-    error(errc code, const std::string& text) : std::runtime_error(text), code_(code) {}
-    /// Creates an error with a kind and a text.
-    error(errc code, const char* text) : std::runtime_error(text), code_(code) {}
+    /// Creates an error with a kind, the reason of the failure, and a hint.
+    error(errc code, const std::string& reason, kvstore::hint advice = kvstore::hint::none)
+        : std::runtime_error(detail::with_advice(reason, advice)), code_(code), hint_(advice),
+          reason_size_(reason.size()) {}
 
     /// Returns the kind of failure.
     errc code() const noexcept { return code_; }
+
+    /// Returns what the caller can do about it, or hint::none.
+    kvstore::hint hint() const noexcept { return hint_; }
+
+    /// Returns what failed: what() without the advice. Valid as long as this object.
+    std::string_view reason() const noexcept { return {what(), reason_size_}; }
 
     /// Returns whether the same call may succeed later, because only a lock prevented it.
     bool retryable() const noexcept { return code_ == errc::busy || code_ == errc::locked; }
 
 private:
     errc code_;
+    kvstore::hint hint_;
+    std::size_t reason_size_;
 };
+
+/// @cond
+namespace detail {
+
+/// Returns the last error of a store; null: of this thread, for calls without a store.
+inline error last_error(int code, KVStore* kv = nullptr) {
+    return {static_cast<errc>(code), kvstore_errreason(kv), static_cast<hint>(kvstore_errhint(kv))};
+}
+
+} // namespace detail
+/// @endcond
 
 } // namespace kvstore
 

@@ -65,7 +65,7 @@ recover_report recover(const std::string& path, const std::string& new_path, Rep
         std::rethrow_exception(watching.thrown);
     }
     if (code != KVSTORE_OK) {
-        throw error(static_cast<errc>(code), kvstore_errmsg(nullptr));
+        throw detail::last_error(code);
     }
     return recover_report{static_cast<std::uint64_t>(saved), static_cast<std::uint64_t>(lost)};
 }

@@ -102,7 +102,10 @@ public:
     }
 
     [[noreturn]] void fail(int code) const {
-        throw error(static_cast<errc>(code), is_open() ? kvstore_errmsg(kv) : "the store is closed");
+        if (!is_open()) {
+            throw error(static_cast<errc>(code), "the store is closed");
+        }
+        throw last_error(code, kv);
     }
 
     /// Returns the time of the store's clock: of the user, of the server, or of the system. Throws

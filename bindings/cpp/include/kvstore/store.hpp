@@ -175,7 +175,7 @@ public:
         }
         const int code = session_->close();
         if (code != KVSTORE_OK) {
-            throw error(static_cast<errc>(code), kvstore_errmsg(nullptr));
+            throw detail::last_error(code);
         }
     }
 
@@ -398,13 +398,7 @@ public:
     /// @throws error errc::corrupt, whose text names the first inconsistency, and the read errors.
     void integrity_check() const {
         const detail::session& session = usable();
-        char* message = nullptr;
-        const int code = kvstore_integrity_check(session.kv, &message);
-        const detail::memory owner(message);
-        if (message) {
-            throw error(static_cast<errc>(code), message);
-        }
-        session.throw_on_error(code);
+        session.throw_on_error(kvstore_integrity_check(session.kv, nullptr));
     }
 
     /// Rebuilds everything that can be derived from the data rows: indexes, large values, views and
@@ -624,13 +618,13 @@ private:
         KVStore* kv = nullptr;
         int code = open(&kv);
         if (code != KVSTORE_OK) {
-            throw error(static_cast<errc>(code), kvstore_errmsg(nullptr));
+            throw detail::last_error(code);
         }
         std::unique_ptr<KVStore, close_handle> store_owner(kv);
         KVColumnFamily* cf = nullptr;
         code = kvstore_cf_get_default(kv, &cf);
         if (code != KVSTORE_OK) {
-            throw error(static_cast<errc>(code), kvstore_errmsg(kv));
+            throw detail::last_error(code, kv);
         }
         std::unique_ptr<KVColumnFamily, close_handle> family_owner(cf);
         auto session = std::make_shared<detail::session>(kv, cf);
