@@ -12,8 +12,9 @@
  *              family named "default". A function on keys without "cf" in its name works on the
  *              default family; the function of the same name with "cf" works on any family.
  *   Results    Functions that can fail return int: KVSTORE_OK (0) or another KVSTORE_* code. The
- *              comments list the codes under "Errors". kvstore_errmsg returns the text. A failed
- *              call changes nothing, unless its comment says otherwise.
+ *              comments list the codes under "Errors". kvstore_errmsg returns the text,
+ *              kvstore_errhint the advice. A failed call changes nothing, unless its comment says
+ *              otherwise.
  *   Reads      The read codes are the failures that every read can have. KVSTORE_BUSY: a lock
  *              (files in DELETE journal mode), or the server accepts no connection.
  *              KVSTORE_LOCKED: a conflict with another client (server), or a lock within this
