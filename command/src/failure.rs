@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue};
-use kvstore::ErrorKind;
+use kvstore::{ErrorKind, Hint};
 
 use crate::system;
 
@@ -168,56 +168,132 @@ fn about_command(word: &str) -> Option<String> {
     })
 }
 
-/// What an error says, without the functions of C that would help a program.
-fn said(error: &kvstore::Error) -> String {
-    let text = error.to_string();
-    let Some((before, after)) = text.split_once(" (kvstore_") else { return text };
-    match after.split_once(')') {
-        Some((_, after)) => format!("{before}{after}"),
-        None => text,
-    }
+/// Renders a hint of the library in the words of the command; `None` if it does not apply to a
+/// command, which opens its own handles and runs its own transactions.
+fn advice(hint: Hint) -> Option<&'static str> {
+    Some(match hint {
+        Hint::Retry => "try again",
+        Hint::RaiseBusyTimeout => "try again, or wait longer with --timeout 60s",
+        Hint::RollBack | Hint::RunTransactionAgain | Hint::OpenAgain => "run the command again",
+        Hint::OpenForWriting => "check the store's name: \"kvstore put\" and \"kvstore load\" create a store",
+        Hint::OpenReadOnly => "the store can be read, as with \"kvstore get\" and \"kvstore scan\"",
+        Hint::CloseOtherHandles => "stop the other programs that have the store open, then try again",
+        Hint::CheckIntegrity => {
+            "\"kvstore check\" lists what is wrong, and \"kvstore repair\" fixes it unless the file itself is damaged; in that \
+             case restore a backup, or save the readable rows with \"kvstore recover\" (not of an encrypted store)"
+        }
+        Hint::Repair => {
+            "\"kvstore repair\" fixes it; if that fails, restore a backup, or save the readable rows with \"kvstore recover\""
+        }
+        Hint::Recover => {
+            "restore a backup, or save the readable rows with \"kvstore recover\" (not of an encrypted store)"
+        }
+        Hint::CheckPermissions => {
+            "change the owner or the permissions of the file, its log files or its directory; commands that only read, such as \
+             \"kvstore scan\", need no permission to write"
+        }
+        Hint::FreeDiskSpace => {
+            "free space on the disk, and try again: \"kvstore info\" shows what \"kvstore purge\" and \"kvstore compact\" can \
+             free; if the disk has space, \"kvstore check\" finds the damage"
+        }
+        Hint::GivePassword => {
+            "give its password with --password (asks for it), --password-file or --password-env, or its key with --raw-key-file"
+        }
+        Hint::OmitPassword => "leave out the password options, or encrypt the store with \"kvstore encrypt\"",
+        Hint::Encrypt => "encrypt it with \"kvstore encrypt\"",
+        Hint::Rekey => "change its password with \"kvstore rekey\"",
+        Hint::BuildWithEncryption => {
+            "build kvstore from its sources with \"make install ENCRYPTION=1\" or \"cargo install --path command --features \
+             encryption\""
+        }
+        Hint::BuildWithServer => {
+            "give the path of a file, or build kvstore with \"make install REMOTE=1\" or \"cargo install --path command \
+             --features remote\""
+        }
+        Hint::RaiseSizeLimit => {
+            "remove keys with \"kvstore del\" or \"kvstore purge\", or raise the limit with \"kvstore limit\""
+        }
+        Hint::RaiseMaxValueSize => "split the value: commands accept the largest size there is",
+        Hint::CreateFamily => {
+            "\"kvstore families\" lists the families, and \"kvstore families STORE create NAME\" creates one"
+        }
+        Hint::OpenFamily => "use it as it is, or change it with \"kvstore families STORE set NAME\"",
+        Hint::ClearFamily => "\"kvstore del STORE --all\" removes its keys",
+        Hint::TrackWrites => "turn tracking on with \"kvstore families STORE set NAME --track on\"",
+        Hint::ChangeEviction => "choose another policy with \"kvstore limit STORE --evict POLICY\"",
+        Hint::CopyToStore => "\"kvstore copy\" copies to a store",
+        Hint::ResumeCopy => {
+            "continue the copy with \"kvstore copy --resume\", or give it up with \"kvstore families TO drop 'copy in progress'\""
+        }
+        Hint::UseShorterKey => "use a shorter key, such as a hash of it",
+        Hint::EndTransaction
+        | Hint::BeginTransaction
+        | Hint::UseWriteTransaction
+        | Hint::UseSecondHandle
+        | Hint::CloseFamily
+        | Hint::PurgeYourself
+        | Hint::StopCleaner => return None,
+        // A hint that a newer library has added.
+        _ => return None,
+    })
 }
 
-/// What was wrong with a damaged file, without what a program could do about it.
-pub fn cause(error: &kvstore::Error) -> String {
-    let text = said(error);
-    text.split_once(": run the integrity check").map_or(text.as_str(), |(cause, _)| cause).to_owned()
+/// Returns `true` for advice about files, which is wrong for a store on a server.
+fn is_about_files(hint: Hint) -> bool {
+    matches!(hint, Hint::CheckIntegrity | Hint::Repair | Hint::Recover | Hint::FreeDiskSpace)
+}
+
+/// Returns what to do about an error.
+fn advice_of(error: &kvstore::Error) -> Option<String> {
+    let is_in_a_file = !error.is_from_server();
+    let hint = error.hint().filter(|hint| is_in_a_file || !is_about_files(*hint));
+    let text = match (hint, error.kind()) {
+        (Some(Hint::FreeDiskSpace), _) => {
+            let advice = advice(Hint::FreeDiskSpace).unwrap_or_default();
+            return Some(format!("{advice}; {}", system::DISK_SPACE_ADVICE));
+        }
+        (Some(hint), _) => advice(hint)?.to_owned(),
+        (None, ErrorKind::NotADatabase) if is_in_a_file => format!(
+            "give the path of a store{}; if it was one, \"kvstore recover\" saves the readable rows",
+            system::FILE_TYPE_ADVICE
+        ),
+        (None, ErrorKind::Error) if is_in_a_file && error.is_failure() => {
+            advice(Hint::CheckIntegrity)?.to_owned()
+        }
+        _ => return None,
+    };
+    Some(text)
 }
 
 impl From<kvstore::Error> for Failure {
     fn from(error: kvstore::Error) -> Failure {
-        let text = match error.kind() {
-            ErrorKind::Corrupt => cause(&error),
-            _ => said(&error),
+        Failure::in_context("", &error)
+    }
+}
+
+impl Failure {
+    /// Converts an error of the library, with a context before its message, such as "line 7: ".
+    pub fn in_context(context: &str, error: &kvstore::Error) -> Failure {
+        let message = error.message();
+        let text = match advice_of(error) {
+            Some(advice) => format!("{context}{message}\n  {advice}"),
+            None => format!("{context}{message}"),
         };
-        let hint = match error.kind() {
-            ErrorKind::Busy | ErrorKind::Locked if error.is_from_server() => {
-                return Failure::Busy(format!("{text}\n  try again, or wait longer with --timeout 60s"));
-            }
-            // Its text says what to do there.
-            _ if error.is_from_server() => return Failure::Refused(text),
-            ErrorKind::NotFound => return Failure::Missing(text),
-            ErrorKind::Error if !error.is_failure() => return Failure::Usage(text),
-            ErrorKind::Busy | ErrorKind::Locked => {
-                return Failure::Busy(format!(
-                    "{text}\n  another program is using the store: try again, or wait longer with --timeout 60s"
-                ));
-            }
-            ErrorKind::Corrupt | ErrorKind::Error => {
-                "\"kvstore check\" names what is wrong, \"kvstore repair\" mends it where it can be mended, and \
-                 \"kvstore recover\" saves what can be read into a new file (not of an encrypted one)"
-            }
-            ErrorKind::NotADatabase => &format!(
-                "give the path of a store{}. If it was one, \"kvstore recover\" saves what can be read",
-                system::FILE_TYPE_ADVICE
-            ),
-            ErrorKind::Full => &format!(
-                "\"kvstore info\" shows the store's own limit and what \"purge\" and \"compact\" could free, {}",
-                system::DISK_SPACE_ADVICE
-            ),
-            _ => return Failure::Refused(text),
-        };
-        Failure::Refused(format!("{text}\n  {hint}"))
+        match error.kind() {
+            ErrorKind::Busy | ErrorKind::Locked => Failure::Busy(text),
+            ErrorKind::NotFound => Failure::Missing(text),
+            ErrorKind::Error if !error.is_failure() && !error.is_from_server() => Failure::Usage(text),
+            _ => Failure::Refused(text),
+        }
+    }
+
+    /// Makes a usage error of the library a store error: for commands whose arguments were valid, and
+    /// that were refused for the contents of a file or store.
+    pub fn into_refused(self) -> Failure {
+        match self {
+            Failure::Usage(text) => Failure::Refused(text),
+            failure => failure,
+        }
     }
 }
 
@@ -242,4 +318,32 @@ pub fn report(result: Result) -> u8 {
     };
     say!("kvstore: {text}");
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_has_the_message_and_the_advice_of_the_command() {
+        let place = tempfile::tempdir().unwrap();
+        let store = kvstore::Store::open(place.path().join("a.db")).unwrap();
+        let missing = store.family("none").err().unwrap();
+        assert_eq!(missing.hint(), Some(Hint::CreateFamily));
+        let Failure::Missing(text) = Failure::in_context("line 3: ", &missing) else { panic!() };
+        assert!(text.starts_with("line 3: there is no family \"none\"\n  \"kvstore families\""), "{text}");
+        let Failure::Usage(text) = store.put("", "").unwrap_err().into() else { panic!() };
+        assert!(!text.contains("Config") && !text.contains("kvstore::"), "{text}");
+    }
+
+    #[test]
+    fn word_that_is_no_command_has_a_tip_if_it_is_known_elsewhere() {
+        assert!(about_command("FLUSHALL").unwrap().contains("kvstore del STORE --all"));
+        assert!(about_command("app.db").unwrap().contains("'kvstore info app.db'"));
+        assert!(about_command("nonsense").is_none());
+        let definition = crate::cli::definition();
+        for (word, _) in ELSEWHERE {
+            assert!(definition.find_subcommand(word).is_none(), "{word} is a command");
+        }
+    }
 }

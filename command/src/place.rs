@@ -9,7 +9,7 @@ use clap::Args;
 pub use kvstore::internal::{is_url, path_without_password as shown};
 use kvstore::{Config, ErrorKind, Family, Store, SyncLevel};
 
-use crate::failure::{self, Failure, Result, refused, usage};
+use crate::failure::{Failure, Result, refused, usage};
 use crate::secret::{Opened, Secrets};
 use crate::system;
 use crate::times;
@@ -228,7 +228,7 @@ fn on_a_server(url: &Path, purpose: For, how: &OpenArgs, config: Config) -> Resu
 
 /// Explains why a damaged store cannot be opened, and what to do.
 fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
-    let (cause, path_text) = (failure::cause(error), shown(path));
+    let (cause, path_text) = (error.message(), shown(path));
     let save = match is_encrypted(path) {
         true => "restore a backup (\"kvstore recover\" cannot read encrypted files)".to_owned(),
         false => {

@@ -380,7 +380,7 @@ fn backup_has_everything() {
     assert_eq!(Store::open(&copy).unwrap().count().unwrap(), 200);
     let done = run("backup", &scratch.path(), &[copy.to_str().unwrap()]);
     assert_eq!(code(&done), 2);
-    assert!(stderr(&done).contains("exists already"));
+    assert!(stderr(&done).contains("already exists"));
 }
 
 #[test]

@@ -164,7 +164,7 @@ mod with {
         assert_eq!((out(&fed), err(&fed)), ("sentinel".to_owned(), String::new()));
         // One final newline is removed, a second one is part of the password.
         let two = secret_file(&place, "two", format!("{PASSWORD}\n\n"));
-        fails(&["get", &path, "k", "--password-file", &two], 3, "is not that of this file");
+        fails(&["get", &path, "k", "--password-file", &two], 3, "is wrong for this file");
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod with {
         fails(
             &["get", &path, "k", "--raw-key-file", &secret_file(&place, "other", [1; 32])],
             3,
-            "is not that of this",
+            "is wrong for this file",
         );
     }
 
@@ -203,7 +203,7 @@ mod with {
             (
                 &["get", &path, "k", "--password-file", &wrong],
                 3,
-                "the password (or key) is not that of this file",
+                "the password or key is wrong for this file",
             ),
             (&["get", &path, "k", "--password-file", &empty], 3, "empty is empty: write the password to it"),
             (&["get", &path, "k", "--password-file", &place.word("none")], 3, "No such file"),
@@ -215,7 +215,7 @@ mod with {
             (
                 &["get", &place.word("plain.db"), "k", "--password-file", &file],
                 3,
-                "is not encrypted: open it without",
+                "is not encrypted\n  leave out the password options",
             ),
             (
                 &["put", &path, "k", "-", "--password-file", "-"],
@@ -306,7 +306,7 @@ mod with {
         let mut screen = terminal(&["get", &path, "k"]);
         answer(&mut screen, "Password of ", "horse battery\r");
         let (status, shown) = screen.end();
-        assert!(status.code() == Some(3) && shown.contains("is not that of this file"), "{shown}");
+        assert!(status.code() == Some(3) && shown.contains("is wrong for this file"), "{shown}");
         assert!(!shown.contains("horse"), "{shown}");
         // A plain store needs no password.
         ok(&["put", &place.word("plain.db"), "k", "in the clear"]);
@@ -486,7 +486,7 @@ mod with {
         fails(
             &["copy", &path, &place.word("there.db"), of[0], of[1]],
             3,
-            "there.db: the password (or key) is not that",
+            "there.db: the password or key is wrong",
         );
         fails(
             &["copy", &place.word("plain.db"), &place.word("there.db")],
@@ -602,10 +602,10 @@ mod with {
         fails(
             &["rekey", &path, "--password-file", &two, "--new-password-file", &two],
             3,
-            "is not that of this file",
+            "is wrong for this file",
         );
         ok(&["rekey", &path, "--password-file", &one, "--new-password-file", &two]);
-        fails(&["get", &path, "k", "--password-file", &one], 3, "is not that of this file");
+        fails(&["get", &path, "k", "--password-file", &one], 3, "is wrong for this file");
         ok(&["rekey", &path, "--password-file", &two, "--new-raw-key-file", &key]);
         assert_eq!(get("--raw-key-file", &key), "sentinel");
         let run = command(&["rekey", &path, "--raw-key-file", &key, "--new-password-env", "NEW"])

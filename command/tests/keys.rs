@@ -158,7 +158,7 @@ fn incr_adds_numbers() {
     assert_eq!(ok(&["incr", &s, "rate", "--ttl", "10m"]), "2\n");
     assert!(seconds_left(&s, "rate") <= 60);
     ok(&["put", &s, "text", "x"]);
-    fails(&["incr", &s, "text"], 2, "number");
+    fails(&["incr", &s, "text"], 2, "not a decimal integer");
     ok(&["put", &s, "n", "9223372036854775807"]);
     fails(&["incr", &s, "n"], 2, "64 bits");
     fails(&["incr", &s, "n", "x"], 2, "invalid value");

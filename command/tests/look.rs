@@ -216,7 +216,11 @@ fn families_are_created_set_listed_and_dropped() {
     ok(&["families", &s, "--timeout", "1s", "drop", "behind"]);
     let busy = Store::open(&s).unwrap();
     busy.begin_write().unwrap();
-    fails(&["families", &s, "create", "behind", "--timeout", "1ms"], 3, "another program is using the store");
+    fails(
+        &["families", &s, "create", "behind", "--timeout", "1ms"],
+        3,
+        "holds the lock\n  try again, or wait longer with --timeout",
+    );
     busy.rollback().unwrap();
     drop(busy);
     fails(&["families", &s, "set", "none", "--ttl", "1h"], 1, "there is no family");

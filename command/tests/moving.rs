@@ -343,13 +343,13 @@ fn invalid_line_is_named_and_nothing_is_loaded() {
         ("not JSON", "line 4: expected"),
         ("{\"key\":\"b\",\"valu\":\"1\"}", "line 4: unknown field `valu`"),
         ("{\"key\":\"b\"}", "line 4: it has neither \"value\""),
-        ("{\"key\":\"\",\"value\":\"1\"}", "line 4: a key of 0 bytes"),
-        (&long, "line 4: a key of 65537 bytes"),
-        ("{\"key\":\"b\",\"value\":\"1\",\"expire_ms\":0}", "line 4: an expiry time of 0 ms"),
-        ("{\"key\":\"b\",\"value\":\"1\",\"written_ms\":-5}", "line 4: a write time of -5 ms"),
-        ("{\"family\":\"__mine\"}", "line 4: family names that start with"),
+        ("{\"key\":\"\",\"value\":\"1\"}", "line 4: the key has 0 bytes"),
+        (&long, "line 4: the key has 65537 bytes"),
+        ("{\"key\":\"b\",\"value\":\"1\",\"expire_ms\":0}", "line 4: the expiry time 0 is not"),
+        ("{\"key\":\"b\",\"value\":\"1\",\"written_ms\":-5}", "line 4: the write time -5 is negative"),
+        ("{\"family\":\"__mine\"}", "line 4: family names that begin with"),
         ("{\"family\":\"default\"}", "line 4: the family \"default\" occurs twice"),
-        ("{\"family\":\"f\",\"default_ttl_ms\":999999999999999}", "line 4: a default TTL is at most"),
+        ("{\"family\":\"f\",\"default_ttl_ms\":999999999999999}", "line 4: the default TTL is longer than"),
         ("{\"kvstore_dump\":1}", "line 4: a second header"),
         ("", "line 5: the dump should have 2 keys in 1 families and has 1 in 1"),
         (
@@ -490,7 +490,11 @@ fn limit_below_the_loaded_size_is_refused() {
     for batch in [&["--batch", "500"][..], &[]] {
         let to = place.word(&format!("{}.db", batch.len()));
         let output = kvstore_fed(&[&["load", &to], batch].concat(), dump.as_bytes());
-        assert!(code(&output) == 3 && err(&output).contains("cannot be taken over"), "{}", err(&output));
+        assert!(
+            code(&output) == 3 && err(&output).contains("cannot be copied to the new store"),
+            "{}",
+            err(&output)
+        );
         let there = Store::open(&to).unwrap();
         assert_eq!(there.size_limit().unwrap(), None);
         there.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::None))).unwrap();

@@ -178,7 +178,7 @@ fn killed_copy_continues_to_the_end_in_both_directions() {
         assert!(kills >= 2, "{kills}: it was done before it could be killed");
         let at = how_far(to);
         assert!(at.is_some(), "what was copied stays");
-        fails(&["copy", from, to], 3, "belongs to a copy that is not finished");
+        fails(&["copy", from, to], 3, "holds an unfinished copy");
         let done = &json(&["copy", "--resume", from, to])[0];
         assert_eq!(how_far(to), None);
         let keys = same(from, to);
@@ -211,7 +211,10 @@ fn copy_waits_for_a_restarted_server_and_names_the_next_step() {
     let given_up = copy.wait_with_output().unwrap();
     assert_eq!(code(&given_up), 3);
     let text = err(&given_up);
-    assert!(text.contains("cannot reach the server") && text.contains("it goes on where it was"), "{text}");
+    assert!(
+        text.contains("cannot reach the server") && text.contains("the next run continues where it stopped"),
+        "{text}"
+    );
     server.start_again();
     ok(&["copy", "--resume", &url, &third]);
     same(&url, &third);
@@ -258,7 +261,11 @@ fn impossible_copies_are_refused_with_a_reason() {
         ok(&["put", store, key, "v"]);
     }
     fails(&["copy", "--resume", &file], 2, "the following required arguments were not provided");
-    fails(&["copy", "--resume", &file, "postgresql://u@h/d?nonsense=1"], 2, "the URL has a parameter");
+    fails(
+        &["copy", "--resume", &file, "postgresql://u@h/d?nonsense=1"],
+        2,
+        "the URL has an unknown parameter",
+    );
     fails(&["copy", "--resume", &place.word("none.db"), &url], 3, "there is no file");
     fails(&["copy", "--resume", &file, &file], 3, "cannot be copied into itself");
     let nowhere = format!("postgresql://u:secret@/d?host={}", place.word(""));
@@ -268,9 +275,13 @@ fn impossible_copies_are_refused_with_a_reason() {
     // A target with the interrupted copy of another store.
     let store = open(&file);
     store.copy_resumable(&open(&url), |done, _| done == 0).unwrap_err();
-    fails(&["copy", "--resume", &other, &url], 3, "belongs to the copy of another store");
+    fails(&["copy", "--resume", &other, &url], 3, "holds the unfinished copy of another store");
     fails(&["copy", "--resume", &other, &url], 3, &file);
-    fails(&["copy", "--resume", &url, &place.word("third.db")], 3, "is itself the target of a copy");
+    fails(
+        &["copy", "--resume", &url, &place.word("third.db")],
+        3,
+        "the source store itself holds an unfinished copy",
+    );
     let dumped = kvstore(&["dump", &url]);
     assert_eq!((code(&dumped), err(&dumped).contains("a copy to it was not finished")), (0, true));
     ok(&["copy", "--resume", &file, &url]);
@@ -310,7 +321,7 @@ fn too_long_key_is_named_and_copy_continues_without_it() {
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }
-        assert!(!text.contains(&"x".repeat(100)) && !text.contains("goes on where it was"), "{text}");
+        assert!(!text.contains(&"x".repeat(100)) && !text.contains("continues where it stopped"), "{text}");
         kvstore(&["families", &url, "drop", "copy in progress", "--yes"]); // if it exists
         kvstore(&["del", &url, "short"]);
     }
@@ -352,7 +363,7 @@ fn advice_about_files_is_not_given_for_a_server() {
         let text = err(&refused);
         assert_eq!(code(&refused), 3, "{text}");
         for wrong in
-            ["kvstore repair", "kvstore recover", "\"file PATH\"", "\"df\"", "another program is using"]
+            ["kvstore repair", "kvstore recover", "\"file PATH\"", "\"df\"", "another handle or process"]
         {
             assert!(!text.contains(wrong), "{wrong}: {text}");
         }

@@ -218,7 +218,11 @@ fn purge_beside_a_writer_is_busy() {
     let path = example(&place);
     let store = Store::open(&path).unwrap();
     store.begin_write().unwrap();
-    fails(&["purge", &path, "--timeout", "50ms"], 3, "another program is using the store");
+    fails(
+        &["purge", &path, "--timeout", "50ms"],
+        3,
+        "holds the lock\n  try again, or wait longer with --timeout",
+    );
     assert_eq!(ok(&["purge", &path, "--dry-run"]), "default\t2\nsessions\t2\n");
     store.rollback().unwrap();
     drop(store);

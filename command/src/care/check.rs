@@ -7,7 +7,7 @@ use kvstore::internal::is_url;
 use kvstore::{CheckEvent, CheckReport};
 
 use crate::cli::Context;
-use crate::failure::{self, Answer, Failure, Result, refused};
+use crate::failure::{Answer, Failure, Result, refused};
 use crate::json::Object;
 use crate::output::{BAD, GOOD, Output, WARN, count};
 use crate::place::{self, For, StoreArgs};
@@ -125,8 +125,8 @@ impl CheckArgs {
         let path = self.store.path()?;
         let is_on_a_server = is_url(&path);
         let remedy = Remedy::of(&checked, is_encrypted, is_on_a_server);
-        let stopped = checked.stopped_by.as_ref().map(failure::cause);
-        summary(out, &checked, remedy, stopped.as_deref())?;
+        let stopped = checked.stopped_by.as_ref().map(kvstore::Error::message);
+        summary(out, &checked, remedy, stopped)?;
         if !out.json && found > shown {
             let more = format!("... and {} more: use --max 0 to print all", count(found - shown));
             out.line(more)?;

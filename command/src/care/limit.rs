@@ -120,10 +120,7 @@ impl LimitArgs {
             }
         };
         store.set_size_limit(limit).map_err(|e| match e.into() {
-            // 0 is what a program says.
-            Failure::Usage(text) => {
-                Failure::Usage(text.replace("(0 is no limit)", "(\"none\" removes the limit)"))
-            }
+            Failure::Usage(text) => Failure::Usage(format!("{text}; \"none\" removes the limit")),
             failure => failure,
         })?;
         Ok(limit)

@@ -90,7 +90,7 @@ impl RecoverArgs {
                  or try \"kvstore repair\"",
                 path.display()
             )),
-            _ => Failure::Refused(format!("{}: {e}", path.display())),
+            _ => Failure::in_context(&format!("{}: ", path.display()), &e).into_refused(),
         })?;
         let losses = recovered.rows_lost + recovered.pages_lost + recovered.other_losses;
         if losses > shown && !out.json {

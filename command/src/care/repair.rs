@@ -47,7 +47,8 @@ impl RepairArgs {
             store.repair_with(|what| lost.push((what.message.to_owned(), what.key.map(<[u8]>::to_vec))));
         let repaired = done.map_err(|e| match e.kind() {
             ErrorKind::Corrupt | ErrorKind::Error => Failure::Damaged(format!(
-                "{e}\n  {}",
+                "{}\n  {}",
+                e.message(),
                 match place::is_encrypted(&path) {
                     true => "restore a backup: \"kvstore recover\" cannot read encrypted files".to_owned(),
                     false =>

@@ -1,7 +1,7 @@
 //! `copy`: copies a store into another.
 
 use clap::Args;
-use kvstore::{Config, Direction, ErrorKind, KeyRange, MAX_SERVER_KEY_SIZE, Store};
+use kvstore::{Config, Direction, ErrorKind, Hint, KeyRange, MAX_SERVER_KEY_SIZE, Store};
 
 use super::{all_families, report, resume};
 use crate::bytes::Form;
@@ -82,16 +82,26 @@ impl CopyArgs {
                 return Ok(Answer::No);
             }
         }
-        let copied = match self.resume {
+        match self.resume {
             true => in_steps(&from, &to, context),
             false => at_once(&from, &to, context),
-        };
-        copied.map_err(|failure| match failure {
-            Failure::Refused(text) if text.contains("on a server it may have") => {
-                Failure::Refused(too_long_for_a_server(&from, context.form, self.resume).unwrap_or(text))
-            }
-            failure => failure,
-        })
+        }
+    }
+}
+
+/// The error of a failed copy.
+fn failed(from: &Store, error: &kvstore::Error, form: Form, resume: bool) -> Failure {
+    if error.hint() == Some(Hint::UseShorterKey)
+        && let Some(text) = too_long_for_a_server(from, form, resume)
+    {
+        return Failure::Refused(text);
+    }
+    // The stores are wrong, not the arguments.
+    match (Failure::from(error.clone()).into_refused(), error.kind()) {
+        (Failure::Refused(text), ErrorKind::Error) if !resume => {
+            Failure::Refused(format!("{text}\n  nothing was copied"))
+        }
+        (failure, _) => failure,
     }
 }
 
@@ -142,9 +152,8 @@ fn at_once(from: &Store, to: &Store, context: &mut Context) -> Result {
     drop(progress);
     let copied = match copied {
         Err(_) if interrupt.came() => return refused("stopped: nothing was copied"),
-        // An error of the stores, not of the command line.
-        Err(e) if e.kind() == ErrorKind::Error => return refused(format!("{e}. Nothing was copied")),
-        copied => copied?,
+        Err(e) => return Err(failed(from, &e, context.form, false)),
+        Ok(copied) => copied,
     };
     let families = all_families(from)?.len() as u64;
     let text = format!("{} copied, in {} families", keys(copied), count(families));
@@ -169,12 +178,7 @@ fn in_steps(from: &Store, to: &Store, context: &mut Context) -> Result {
         Err(_) if interrupt.came() => {
             return refused("stopped: run the same command again to continue");
         }
-        Err(e) => {
-            return match Failure::from(e) {
-                Failure::Usage(text) => Err(Failure::Refused(text)),
-                other => Err(other),
-            };
-        }
+        Err(e) => return Err(failed(from, &e, context.form, true)),
         Ok(copied) => copied,
     };
     let mut text = format!(

@@ -485,7 +485,7 @@ fn cut_off(line: u64) -> String {
 /// Adds the line number to a store error.
 fn at_line(number: u64, error: kvstore::Error) -> Failure {
     match error.kind() {
-        ErrorKind::Error => Failure::Refused(format!("line {number}: {error}")),
+        ErrorKind::Error => Failure::in_context(&format!("line {number}: "), &error).into_refused(),
         _ => error.into(),
     }
 }

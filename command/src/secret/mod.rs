@@ -16,7 +16,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kvstore::{Config, ErrorKind, Store};
+use kvstore::{Config, ErrorKind, Hint, Store};
 
 use crate::bytes::Form;
 use crate::failure::{Result, refused, usage};
@@ -248,7 +248,7 @@ impl Secrets {
             Err(e) if e.kind() == ErrorKind::AuthFailed => {
                 let may_ask = self.may_ask && !HIDDEN && is_terminal();
                 if self.found.get().is_none() && self.default.is_none() && !may_ask {
-                    return refused(format!("{e}\n  {}", self.advice()));
+                    return refused(format!("{}\n  {}", e.message(), self.advice()));
                 }
                 self.opened(path, read::apply(&self.find(path, false)?, config))
             }
@@ -259,7 +259,9 @@ impl Secrets {
     /// Opens a store with a password that is known.
     fn opened(&self, path: &Path, config: Config) -> Result<Opened> {
         match Store::open_with(path, &config) {
-            Err(e) if e.kind() == ErrorKind::AuthFailed => refused(e.to_string()),
+            // A password was given, so the advice to give one would not help.
+            Err(e) if e.hint() == Some(Hint::GivePassword) => refused(e.message()),
+            Err(e) if e.kind() == ErrorKind::AuthFailed => Err(e.into()),
             store => Ok(Opened { store, config }),
         }
     }
