@@ -502,7 +502,7 @@ mod with {
         // On a terminal, the command asks before it writes plain text.
         Store::open(place.path("open.db")).unwrap();
         let mut screen = terminal(&["copy", &path, &place.word("open.db"), of[0], of[1]]);
-        screen.wait_for("will be in the clear there. Go on? [y/N]");
+        screen.wait_for("there in plain text. Continue? [y/N]");
         screen.type_in("n\n");
         assert_eq!(screen.end().0.code(), Some(1));
         assert_eq!(Store::open(place.path("open.db")).unwrap().count().unwrap(), 0);
