@@ -15,14 +15,25 @@
 #define kvpy_exchange(flag, value) __atomic_exchange_n((flag), (value), __ATOMIC_ACQ_REL)
 #endif
 
-void kvpy_errmsg(KVStore *kv, char *buf, int cap)
+/* Reason and hint are two calls. Another thread may fail on the handle between them, so they are repeated until the reason
+ * is the same before and after reading the hint. */
+int kvpy_failure(KVStore *kv, char *buf, int cap)
 {
-    const char *text = kvstore_errmsg(kv);
-    size_t n = strlen(text);
-    if (cap <= 0) return;
+    const char *reason = kvstore_errreason(kv);
+    int hint = kvstore_errhint(kv), tries;
+    size_t n;
+    for (tries = 0; tries < 100; tries++) {
+        const char *again = kvstore_errreason(kv);
+        if (strcmp(reason, again) == 0) break;
+        reason = again;
+        hint = kvstore_errhint(kv);
+    }
+    if (cap <= 0) return hint;
+    n = strlen(reason);
     if (n >= (size_t)cap) n = (size_t)cap - 1;
-    memcpy(buf, text, n);
+    memcpy(buf, reason, n);
     buf[n] = 0;
+    return hint;
 }
 
 int kvpy_get(KVColumnFamily *cf, const void *key, int n_key, char *buf, int cap)

@@ -45,7 +45,7 @@ Where to look:
 - :func:`memoize`: cache the results of a function.
 - :mod:`kvstore.recipes`: locks, queues, rate limits and tags; :mod:`kvstore.aio`: the same API for
   asyncio.
-- :class:`Error`: the base class of all exceptions. A missing key raises :class:`NotFoundError`,
+- :class:`Error`: the base class of all exceptions; :class:`Hint`: what to do about one. A missing key raises :class:`NotFoundError`,
   which is also a ``KeyError``.
 """
 
@@ -66,6 +66,7 @@ from kvstore._errors import (
     StoreIOError,
 )
 from kvstore._family import Family
+from kvstore._hints import Hint
 from kvstore._maintenance import Checkpoint, Limit, Stats
 from kvstore._memoize import memoize
 from kvstore._native import ffi as _ffi
@@ -91,6 +92,7 @@ __all__ = [
     "Error",
     "Family",
     "FullError",
+    "Hint",
     "InvalidError",
     "Limit",
     "LockedError",
@@ -121,7 +123,7 @@ sqlite_version: str = _ffi.string(_lib.kvstore_sqlite_version()).decode()
 engine: str = _ffi.string(_lib.kvstore_engine()).decode()
 
 for _error in (
-    AuthError, BusyError, CorruptError, Error, FullError, InvalidError, LockedError, MisuseError, NotFoundError,
+    AuthError, BusyError, CorruptError, Error, FullError, Hint, InvalidError, LockedError, MisuseError, NotFoundError,
     ReadOnlyError, StoreIOError,
 ):  # the public module, shown in tracebacks and pickles
     _error.__module__ = __name__

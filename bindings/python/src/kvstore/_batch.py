@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Any, Optional
 
-from kvstore._errors import BusyError, InvalidError, MisuseError, exception_for
+from kvstore._errors import BusyError, MisuseError, exception_for
 from kvstore._handle import Handle
 from kvstore._native import NULL, Data, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment
@@ -199,7 +199,5 @@ class Batch:
         if not self._batch:
             raise MisuseError("the batch is closed: make a new one")
         family._must_be_open()
-        text = self._hold.connection.error_text()
-        if rc == lib.KVSTORE_ERROR:
-            raise InvalidError(text)
-        raise exception_for(rc, text)
+        failure = self._hold.connection.failure()
+        raise failure.rejected() if rc == lib.KVSTORE_ERROR else exception_for(rc, failure)

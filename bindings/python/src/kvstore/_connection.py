@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable, Optional, Union
 
-from kvstore._errors import BusyError, InvalidError, MisuseError, StoreIOError, error_text
+from kvstore._errors import BusyError, Failure, MisuseError, StoreIOError, exception_for, last_failure
 from kvstore._native import NULL, check, ffi, lib
 from kvstore._time import Clock, register, unregister
 
@@ -32,10 +32,6 @@ _IDLE = 4
 _PAUSE = 0.001
 
 _COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
-#: Describes a transaction on the shared connection that blocks a thread which has none.
-_IN_ANOTHER_THREAD = (
-    "open in another thread, and all threads of this store have one connection (it is in memory, or exclusive=True)"
-)
 #: Current values rather than counters: not summed over connections.
 GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 
@@ -99,10 +95,9 @@ class Connection:
         #: The asyncio task that began it, if any.
         self.task: Any = None
 
-    def error_text(self) -> str:
-        """The text of this thread's last failure."""
-        other = self.transaction_thread not in (None, threading.get_ident())
-        return error_text(self.kv).replace("open on this connection", _IN_ANOTHER_THREAD if other else "open")
+    def failure(self) -> Failure:
+        """Return this thread's last failure."""
+        return last_failure(self.kv, self.transaction_thread not in (None, threading.get_ident()))
 
     def end_forgotten(self, lock: Any, left: Any = None) -> bool:
         """Roll back the transaction that holds ``lock`` if its object was collected, or is
@@ -208,8 +203,8 @@ class Connections:
         self.guard: Any = threading.RLock()
         self.pid = os.getpid()
         #: When the last failed open of the shared connection gave up on a locked file, and its
-        #: message. Threads that waited through that attempt do not wait again.
-        self.locked = (0.0, "")
+        #: failure. Threads that waited through that attempt do not wait again.
+        self.locked = (0.0, Failure("", None))
         #: The identity of the file. Another file under the same name is another store.
         self.file: Optional[tuple[int, int]] = None
 
@@ -228,13 +223,13 @@ class Connections:
         asked = time.monotonic()
         with self.guard:
             if not isinstance(self.for_all, Lease):
-                gave_up, text = self.locked
+                gave_up, failure = self.locked
                 if asked < gave_up:
-                    raise BusyError(text)
+                    raise BusyError(failure.text, hint=failure.hint)
                 try:
                     self.for_all = _LeaseForAll(self._open())
                 except BusyError as error:
-                    self.locked = time.monotonic(), str(error)
+                    self.locked = time.monotonic(), Failure(str(error), error.hint)
                     raise
             lease: Lease = self.for_all
             return lease
@@ -257,7 +252,7 @@ class Connections:
             else:
                 rc = lib.kvstore_open_encrypted(self.path, secret, len(secret), connection.out, self.config)
             if rc == lib.KVSTORE_ERROR:
-                raise InvalidError(error_text(NULL))
+                raise last_failure(NULL).rejected()
             check(rc)
             connection.opened()
             self.all.append(connection)
@@ -342,7 +337,7 @@ class Connections:
                     connection.out[0] = connection.kv = kv
                     self.all.append(connection)
                     self.closed = False
-                    raise MisuseError(error_text(NULL))
+                    raise exception_for(rc, last_failure(NULL))
                 if not connection.inherited:
                     failure = failure or rc
         finally:

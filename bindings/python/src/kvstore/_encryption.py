@@ -100,7 +100,7 @@ class EncryptionMethods(Handle):
         with shared.alone(keep=True) as connection:
             rc = call(connection.kv)
             if rc == lib.KVSTORE_ERROR:
-                raise InvalidError(shared.error_text())
+                raise shared.failure().rejected()
             shared.check(rc)
             shared.connections.secret = secret
 

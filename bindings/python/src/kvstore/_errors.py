@@ -1,67 +1,71 @@
-"""The exceptions, and the one function that turns result codes of the library into them.
+"""The exceptions, and their construction from failures of the library.
 
-Must not import anything of the package but the native module.
+Must not import anything of the package but the native module and the hints.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from kvstore import _kvstore  # type: ignore[attr-defined]
+from kvstore._hints import OPEN_IN_ANOTHER_THREAD, Hint, hint_of
 
 _lib: Any = _kvstore.lib
 _ffi: Any = _kvstore.ffi
 
 
 class Error(Exception):
-    """A call of the store failed. The text says why, :attr:`code` is the library's result code.
+    """A call of the store failed.
 
-    All exceptions of the library derive from this class, but for these: an argument of a wrong type
-    is a :exc:`TypeError`, one of a wrong value a :exc:`ValueError`, and lack of memory a
-    :exc:`MemoryError`.
+    The message says what failed and what to do. :attr:`code` is the result code of the library, and
+    :attr:`hint` is what to do, for programs; never parse the message.
+
+    All exceptions of the package derive from this class, except: ``TypeError`` for an argument of a
+    wrong type, ``ValueError`` for an invalid argument, and ``MemoryError``.
     """
 
     #: The result code of the library, a ``KVSTORE_*`` constant of kvstore.h.
     code: int = _lib.KVSTORE_ERROR
+    #: What to do about the error; None if the library has no advice.
+    hint: Optional[Hint] = None
 
-    def __init__(self, message: str = "", code: Optional[int] = None) -> None:
+    def __init__(self, message: str = "", code: Optional[int] = None, hint: Optional[Hint] = None) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code
+        self.hint = hint
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # not KeyError's, which quotes
 
     def __reduce__(self) -> Any:
-        return (type(self), (str(self), self.code))
+        return (type(self), (str(self), self.code, self.hint))
 
 
 class InvalidError(Error, ValueError):
-    """The library refused what it was given, or what it would have become. Also a
-    :exc:`ValueError`.
-    """
+    """The library rejected an argument or a setting. Also a :exc:`ValueError`."""
 
 
 class NotFoundError(Error, KeyError):
-    """There is no such key (or it has expired), or no such family. Also a :exc:`KeyError`."""
+    """The key does not exist or has expired, or the family does not exist. Also a :exc:`KeyError`."""
 
     code: int = _lib.KVSTORE_NOTFOUND
 
 
 class BusyError(Error):
-    """Another handle, process or client of the server holds a lock: try again, or open with a
-    longer ``busy_timeout``.
+    """Another thread, process or client of the server holds a lock.
+
+    Retry, or open the store with a longer ``busy_timeout``.
     """
 
     code: int = _lib.KVSTORE_BUSY
 
 
 class LockedError(Error):
-    """A lock inside this process stands in the way: try again.
+    """A lock inside this process is held: retry.
 
-    On a server: what others have written makes this transaction impossible. Nothing of it was done;
-    run the whole block again, with all its reads::
+    On a server: concurrent writes conflict with this transaction, and nothing of it was done. Run the
+    whole block again, with its reads::
 
         while True:
             try:
@@ -76,40 +80,42 @@ class LockedError(Error):
 
 
 class ReadOnlyError(Error):
-    """A write to a store, or in a transaction, that only reads."""
+    """A write to a read-only store, or in a snapshot."""
 
     code: int = _lib.KVSTORE_READONLY
 
 
 class CorruptError(Error):
-    """The file, or what the server has, is damaged or is not a store."""
+    """The file, or the data on the server, is damaged or is not a store."""
 
     code: int = _lib.KVSTORE_CORRUPT
 
 
 class AuthError(Error):
-    """A wrong password, or a tampered value; a log-in that the server refuses."""
+    """A wrong or missing password, tampered data, or a login that the server rejected."""
 
     code: int = _lib.KVSTORE_AUTH_FAILED
 
 
 class FullError(Error):
-    """The disk is full, or the store has reached its limit."""
+    """The disk is full, or the store has reached its size limit."""
 
     code: int = _lib.KVSTORE_FULL
 
 
 class StoreIOError(Error):
-    """The file cannot be opened, or the operating system failed to read, write or sync it; the
-    server cannot be reached, or the connection broke.
+    """The operating system could not open, read, write or sync the file, or the connection to the server
+    failed.
     """
 
     code: int = _lib.KVSTORE_IOERR
 
 
 class MisuseError(Error):
-    """The store, family, batch or iterator is closed; or it is another process's (the parent's
-    batch or transaction, a store in memory), or another asyncio task's.
+    """The object is closed, or belongs to another process or asyncio task.
+
+    Examples: a closed store, family, batch or iterator; a batch, a transaction or a store in memory of the
+    parent process after a fork.
     """
 
     code: int = _lib.KVSTORE_MISUSE
@@ -133,69 +139,38 @@ _CLASSES: dict[int, type[Error]] = {
 
 _TEXT_BYTES = 4096
 
-#: What the library's texts say for C and Rust, and what it is in Python.
-_WORDS = [
-    (r"\(Config::(\w+)(?:, or|;) in C, KVStoreConfig\.\w+\)", r"(\1=)"),
-    (r"\breadOnly\b", "read_only="),
-    (r"\bcacheSize\b", "cache_size="),
-    (r"\bpageSize\b", "page_size="),
-    (r"\bbusyTimeout\b", "busy_timeout="),
-    (r"\bwalSizeLimit\b|\bcheckpoint_every\b", "wal_size_limit="),
-    (r"\b(?:KVStoreConfig\.)?maxValueSize\b", "max_value_size="),
-    (r"\bmmapSize\b", "mmap_size="),
-    (r"\bholdReads\b", "hold_reads="),
-    (r"\bwalPages\b", "wal_pages="),
-    (r"\bsecure_delete \(secureDelete\)", "secure_delete="),
-    (r"\bjournalMode\b|^journal mode\b", "journal_mode="),
-    (r"\bsyncLevel\b", "sync="),
-    (r"\bexclusive: who\b", "exclusive=: who"),
-    (r"^busy timeout ", "busy_timeout= "),
-    (r"until the busy timeout was over: retry, or set a longer one", "until busy_timeout= was over: retry, or set a longer one"),
-    (r"\bkvstore_set_limit\b", "limit()"),
-    (r"\(Store::copy_to; in C, kvstore_copy; the command,", "(copy_to(); the command,"),
-    (r"switch write tracking on first", "set write_tracking to True first"),
-    (r"open it without that to write", "open it without read_only= to write"),
-    (r"without read-only\b", "without read_only="),
-    (r"run the integrity check\b", "call integrity_check()"),
-    (r"call purge_step instead", "call purge_step() instead"),
-    (r"\ba read transaction is open on this handle\b", "a snapshot is open on this handle"),
-    (r"\bend it, or begin a write transaction\b", "end it, or use transaction() in its place"),
-    (r"\bopen on this handle\b", "open on this connection"),
-    (r"\banother handle or process\b", "another thread, store or process"),
-    (r"\banother store handle\b", "another store"),
-    (r"\banother handle\b", "another store"),
-    (r"\bother handles\b", "others"),
-    (r"\bthe handle was opened before a fork: open a new one\b", "the store was opened before a fork: open a new one"),
-    (r"\b([Cc])lose this handle, and", r"\1lose this store, and"),
-    (r"\ba read-only handle makes none", "one that is opened with read_only= is not made"),
-    (r"\bthrough this handle\b", "through this store"),
-    (r"^the handle is closed\b", "it is closed"),
-    (r"create it first\b", "create=True makes it"),
-]
-_PYTHON_WORDS = [(re.compile(pattern), words) for pattern, words in _WORDS]
+
+class Failure(NamedTuple):
+    """The last failure on a store handle."""
+
+    #: What failed, and what to do.
+    text: str
+    hint: Optional[Hint]
+
+    def rejected(self) -> InvalidError:
+        """Return the exception for a call that rejected its arguments (KVSTORE_ERROR)."""
+        return InvalidError(self.text, hint=self.hint)
 
 
-def in_python(text: str) -> str:
-    """A text of the library in Python's words: the names of settings and calls as this package has
-    them.
+def last_failure(kv: Any, in_another_thread: bool = False) -> Failure:
+    """Return the last failure on a store handle; with NULL, this thread's last failure without a handle.
+
+    ``in_another_thread``: an open transaction on the handle is another thread's.
     """
-    for pattern, words in _PYTHON_WORDS:
-        text = pattern.sub(words, text)
-    return text
-
-
-def error_text(kv: Any) -> str:
-    """The text of the last failure on a store handle; with NULL, of this thread's without a handle."""
     buf = _ffi.new("char[]", _TEXT_BYTES)
-    _lib.kvpy_errmsg(kv, buf, _TEXT_BYTES)
-    text: bytes = _ffi.string(buf)
-    return in_python(text.decode("utf-8", "replace"))
+    hint = hint_of(_lib.kvpy_failure(kv, buf, _TEXT_BYTES))
+    reason: bytes = _ffi.string(buf)
+    text = reason.decode("utf-8", "replace")
+    if hint is None:
+        return Failure(text, None)
+    shared = in_another_thread and hint in (Hint.END_TRANSACTION, Hint.USE_WRITE_TRANSACTION)
+    return Failure(f"{text}: {OPEN_IN_ANOTHER_THREAD if shared else hint.advice}", hint)
 
 
-def exception_for(code: int, text: Optional[str] = None) -> Exception:
-    """The exception of a result code, with ``text``, or else with what the code means in general."""
-    if text is None:
-        text = in_python(_ffi.string(_lib.kvstore_strerror(code)).decode("utf-8", "replace"))
+def exception_for(code: int, failure: Optional[Failure] = None) -> Exception:
+    """Return the exception of a result code; without ``failure``, with the general meaning of the code."""
+    if failure is None:
+        failure = Failure(_ffi.string(_lib.kvstore_strerror(code)).decode("utf-8", "replace"), None)
     if code == _lib.KVSTORE_NOMEM:
-        return MemoryError(text)
-    return _CLASSES.get(code, Error)(text, code)
+        return MemoryError(failure.text)
+    return _CLASSES.get(code, Error)(failure.text, code, failure.hint)

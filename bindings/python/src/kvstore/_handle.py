@@ -38,7 +38,7 @@ from typing import Any, Callable, NoReturn, Optional
 
 from kvstore._codec import Coding
 from kvstore._connection import Connection, Connections, Hold, Lease, store_is_closed
-from kvstore._errors import BusyError, InvalidError, MisuseError, NotFoundError, error_text, exception_for
+from kvstore._errors import BusyError, Failure, MisuseError, NotFoundError, exception_for, last_failure
 from kvstore._native import NULL, Handles, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment, expires_at_ms, ttl_ms, unregister
 
@@ -193,18 +193,18 @@ class Shared:
         for family in families:
             family._handles.drop(None)
 
-    def error_text(self) -> str:
+    def failure(self) -> Failure:
         """The text of this thread's last failure."""
         connection = self.connection_here()
-        return error_text(NULL) if connection is None else connection.error_text()
+        return last_failure(NULL) if connection is None else connection.failure()
 
     def check(self, rc: int) -> None:
         """Raise if a call on the store failed. Like :func:`kvstore._native.check`."""
         if rc:
             self.handle()
-            text = self.error_text()
+            failure = self.failure()
             self.after_failure(rc)
-            raise exception_for(rc, text)
+            raise exception_for(rc, failure)
 
     def after_failure(self, rc: int) -> None:
         """After a busy error, roll back forgotten transactions, so that a retry can succeed."""
@@ -386,7 +386,7 @@ class Handle:
                     "that creates "
                     "it is not committed yet"
                 )
-            raise exception_for(rc, error_text(connection.kv))
+            raise exception_for(rc, last_failure(connection.kv))
         cf = owned(out)
         connection.keep_family(cf)
         return cf
@@ -410,11 +410,11 @@ class Handle:
         self._must_be_open()
         if rc == _NOTFOUND:
             raise not_found()
-        text = self._shared.error_text()
+        failure = self._shared.failure()
         if rc == _ERROR:
-            raise InvalidError(text)
+            raise failure.rejected()
         self._shared.after_failure(rc)
-        raise exception_for(rc, text)
+        raise exception_for(rc, failure)
 
     def _check(self, rc: int) -> None:
         """Raise for a failed call whose arguments cannot be the cause."""

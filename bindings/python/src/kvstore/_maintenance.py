@@ -9,7 +9,6 @@ import os
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Optional, Union
 
-from kvstore._errors import CorruptError, InvalidError
 from kvstore._handle import Handle
 from kvstore._native import NULL, ffi, lib
 from kvstore._options import choice, count
@@ -208,15 +207,7 @@ class MaintenanceMethods(Handle):
         Raises:
             CorruptError: If the file is damaged; the message names the first problem.
         """
-        shared = self._shared
-        message = ffi.new("char **")
-        rc = lib.kvstore_integrity_check(shared.handle(), message)
-        if message[0]:
-            try:
-                raise CorruptError(ffi.string(message[0]).decode("utf-8", "replace"), rc)
-            finally:
-                lib.kvstore_free(message[0])
-        shared.check(rc)
+        self._shared.check(lib.kvstore_integrity_check(self._shared.handle(), NULL))
 
     def repair(self) -> int:
         """Rebuild the indexes, large values, views and catalogue from the data rows, in one
@@ -270,7 +261,7 @@ class MaintenanceMethods(Handle):
         shared = self._shared
         rc = lib.kvstore_set_limit(shared.handle(), most, number)
         if rc == lib.KVSTORE_ERROR:
-            raise InvalidError(shared.error_text())
+            raise shared.failure().rejected()
         shared.check(rc)
         shared.changed()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from kvstore import _kvstore  # type: ignore[attr-defined]
-from kvstore._errors import error_text, exception_for
+from kvstore._errors import exception_for, last_failure
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, TypeVar
@@ -59,7 +59,7 @@ def check(rc: int, kv: Any = NULL) -> None:
     """
     if rc:
         # NOTFOUND needs no message of its own: another thread may have failed meanwhile.
-        raise exception_for(rc, None if rc == _NOTFOUND else error_text(kv))
+        raise exception_for(rc, None if rc == _NOTFOUND else last_failure(kv))
 
 
 def to_bytes(data: Data, what: str = "key") -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, NamedTuple, Optional
 
-from kvstore._errors import InvalidError, error_text
+from kvstore._errors import last_failure
 from kvstore._maintenance import Path
 from kvstore._native import NULL, check, ffi, lib
 
@@ -60,7 +60,7 @@ def recover(path: Path, new: Path, report: Optional[Report] = None) -> Recovered
         finally:
             call.error = None  # avoid a reference cycle through the traceback
     if rc == lib.KVSTORE_ERROR:
-        raise InvalidError(error_text(NULL))
+        raise last_failure(NULL).rejected()
     check(rc)
     return Recovered(int(saved[0]), int(lost[0]))
 

@@ -10,7 +10,7 @@ from kvstore._codec import Codec, Coding, coding
 from kvstore._coded import CodedFamily
 from kvstore._connection import Connections, Hold, encoded, shown, store_is_closed
 from kvstore._encryption import EncryptionMethods
-from kvstore._errors import InvalidError, NotFoundError, error_text, exception_for
+from kvstore._errors import InvalidError, NotFoundError, exception_for, last_failure
 from kvstore._expiry import default_ttl_ms
 from kvstore._family import Family
 from kvstore._handle import Shared, owned, place_for_family, show_as
@@ -156,14 +156,14 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         if shared.closed:
             return
         rc = shared.connections.close(shared.connection_here())
-        text = error_text(NULL) if rc else ""
+        failure = last_failure(NULL) if rc else None
         shared.changed()
         with shared.guard:
             families = list(shared.families)
         for family in families:
             family._detach()
         if rc:
-            raise exception_for(rc, text)
+            raise exception_for(rc, failure)
 
     def __exit__(
         self,
@@ -273,10 +273,10 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         while rc == _NOTFOUND:
             rc = lib.kvstore_cf_create(hold.connection.kv, name, out)
             if rc == lib.KVSTORE_ERROR:  # a bad name, or another thread has just created it and may drop it again
-                text = shared.error_text()
+                failure = shared.failure()
                 rc = lib.kvstore_cf_open(hold.connection.kv, name, out)
                 if rc and rc != _NOTFOUND:
-                    raise InvalidError(text)
+                    raise failure.rejected()
         return self._family_of(rc, name, coded, out, hold)
 
     def _make_family_with(
@@ -297,7 +297,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         shared = self._shared
         if rc == lib.KVSTORE_ERROR:
             shared.handle()
-            raise InvalidError(shared.error_text())
+            raise shared.failure().rejected()
         shared.check(rc)
         kind: Any = Family if coded is None else CodedFamily
         family: Family[Any, Any] = kind.__new__(kind)
@@ -341,13 +341,13 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         shared.changed()
         if not rc:
             return
-        text = shared.error_text()
+        failure = shared.failure()
         for family in closed:  # the family still exists
             family._closed = False
         if rc == _NOTFOUND:
             raise NotFoundError(f"family {name!r} does not exist: families() lists the names")
         if rc == lib.KVSTORE_ERROR:
-            raise InvalidError(text)
+            raise failure.rejected()
         shared.check(rc)
 
     # Transactions
@@ -472,7 +472,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
                 shared.cleaner = lease
         if rc:
             shared.handle()
-            raise exception_for(rc, error_text(lease.connection.kv))
+            raise exception_for(rc, last_failure(lease.connection.kv))
 
     def stop_cleaner(self) -> None:
         """Stop the cleaner and wait until its thread has ended.

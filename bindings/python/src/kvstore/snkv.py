@@ -149,10 +149,9 @@ _CLASSES: dict[int, type[Error]] = {
 def _failure(code: int, kv: Any) -> Error:
     """Return the exception for a result code of a call on ``kv``, or on a family or iterator of it."""
     if code == _NOTFOUND:  # not a failure for the library, which has no message for it
-        text = "no such key or column family"
-    else:
-        text = _errors.error_text(kv)
-    return _CLASSES.get(code, Error)(text, code)
+        return NotFoundError("no such key or column family")
+    failure = _errors.last_failure(kv)
+    return _CLASSES.get(code, Error)(failure.text, code, failure.hint)
 
 
 def _closed(what: str) -> Error:
@@ -995,14 +994,8 @@ class KVStore(_Entries):
     def integrity_check(self) -> None:
         """Check the whole file. Raises CorruptError, which names the first problem."""
         session = self._session
-        out = ffi.new("char **")
         with session.lock:
-            code = lib.kvstore_integrity_check(session.kv, out)
-            if code == lib.KVSTORE_CORRUPT and out[0] != NULL:
-                text = ffi.string(out[0]).decode("utf-8", "replace")
-                lib.kvstore_free(out[0])
-                raise CorruptError(text, code)
-            session.check(code)
+            session.check(lib.kvstore_integrity_check(session.kv, NULL))
 
     def checkpoint(self, mode: int = CHECKPOINT_PASSIVE) -> tuple[int, int]:
         """Copy the WAL into the database file. ``mode`` is one of ``CHECKPOINT_*``.
@@ -1040,7 +1033,7 @@ class KVStore(_Entries):
         with session.lock:
             if session.kv is NULL:
                 raise _closed("KVStore")
-            return _errors.error_text(session.kv)
+            return _errors.last_failure(session.kv).text
 
     # --- Encryption ---
 

@@ -40,7 +40,7 @@ class Settings:
         #: How often families were dropped: workers then reopen their family handles.
         self.drops = 0
         #: When the last failed open gave up on a locked file, and its message.
-        self._locked = (0.0, "")
+        self._locked: tuple[float, str, Optional[kvstore.Hint]] = (0.0, "", None)
 
     def open_store(self, asked: float) -> kvstore.Store[Any, Any]:
         """Open a store in the calling thread: always the same file.
@@ -53,13 +53,13 @@ class Settings:
                 "the store file was deleted, moved or replaced while the store was open: close this store and "
                 "open it at its new path"
             )
-        gave_up, text = self._locked
+        gave_up, text, hint = self._locked
         if asked < gave_up:
-            raise BusyError(text)
+            raise BusyError(text, hint=hint)
         try:
             store: kvstore.Store[Any, Any] = kvstore.open(self.path, **self.options)
         except BusyError as error:
-            self._locked = time.monotonic(), str(error)
+            self._locked = time.monotonic(), str(error), error.hint
             raise
         if self.file is None and not self.in_memory:
             self.file = file_at(self.path)
