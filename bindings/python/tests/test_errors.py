@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import inspect
 import os
 import pickle
 import re
@@ -17,7 +18,7 @@ from helpers import assert_clean, run_python
 import kvstore
 import kvstore.aio
 import kvstore.recipes
-from kvstore._errors import in_python
+from kvstore._hints import ADVICE, OPEN_IN_ANOTHER_THREAD
 
 CLASSES = [
     "NotFoundError", "BusyError", "LockedError", "ReadOnlyError", "CorruptError",
@@ -98,10 +99,10 @@ def test_what_the_library_refuses_as_wrong_is_an_error_and_a_value_error(db: kvs
 def test_errors_can_be_pickled() -> None:
     """multiprocessing, for example, passes exceptions between processes."""
     for name in ["Error", "InvalidError", *CLASSES]:
-        error = getattr(kvstore, name)("text")
+        error = getattr(kvstore, name)("text", hint=kvstore.Hint.RETRY)
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)
-        assert (str(again), again.code) == (str(error), error.code)
+        assert (str(again), again.code, again.hint) == (str(error), error.code, kvstore.Hint.RETRY)
 
 
 SECRET = "s3cr3t"
@@ -294,72 +295,132 @@ def test_a_full_disk_is_a_full_error_and_leaves_the_store_usable(tmp_path: Path)
     store.close()
 
 
-# --- the library's texts in Python's words
+# --- hints
 
-LIBRARY = Path(__file__).resolve().parents[3] / "src"
-#: Names that C and Rust have and Python has not: settings in camel case, types with ::, constants, handles.
+ROOT = Path(__file__).resolve().parents[3]
+#: Names of the C and Rust APIs, which no message in Python may contain.
 FOREIGN = re.compile(
     r"\b(?:readOnly|cacheSize|pageSize|busyTimeout|walSizeLimit|maxValueSize|mmapSize|holdReads|walPages|secureDelete|syncLevel"
-    r"|journalMode|checkpoint_every|KVStoreConfig|Config::|Store::|Family::)|\bhandle\b"
+    r"|journalMode|checkpoint_every|KVStoreConfig|kvstore_\w+|KVSTORE_\w+)\b|\b(?:Config|Store|Family)::"
 )
-#: Texts that no call of the package can meet: it checks first, or does not make such a call at all.
-NOT_MET = re.compile(r"KVSTORE_|reserved must|handle is NULL|handle is closed, or is no|callback called the store it was")
 
 
-def texts_of_the_library() -> list[str]:
-    """Of all string literals in the Rust sources (tests in them left out), those that are sentences."""
-    found = []
-    for file in sorted(LIBRARY.rglob("*.rs")):
-        if file.name == "tests.rs":
-            continue
-        code = re.sub(r"(?m)^\s*//.*$", "", file.read_text().split("#[cfg(test)]")[0])
-        for literal in re.findall(r'"((?:[^"\\]|\\.)*)"', code, flags=re.DOTALL):
-            text = re.sub(r"\\\n\s*", "", literal)
-            if len(text.split()) > 2:
-                found.append(text)
-    return found
+def hints_of_the_header() -> dict[str, int]:
+    header = (ROOT / "include" / "kvstore.h").read_text(encoding="utf-8")
+    return {name: int(number) for name, number in re.findall(r"#define KVSTORE_HINT_(\w+) (\d+)", header)}
 
 
-def test_no_text_of_the_library_speaks_of_c_or_rust_to_python() -> None:
-    texts = texts_of_the_library()
-    assert any("Config::max_value_size" in text for text in texts), "the sources have moved: look for the texts there"
-    translated = [in_python(text) for text in texts if FOREIGN.search(text) and not NOT_MET.search(text)]
-    assert len(translated) > 5
-    assert [text for text in translated if FOREIGN.search(text)] == []
+def test_every_hint_of_the_header_has_a_member_and_a_text() -> None:
+    numbers = hints_of_the_header()
+    assert numbers.pop("NONE") == 0 and len(numbers) > 30
+    assert {hint.name: hint.value for hint in kvstore.Hint} == numbers
+    assert set(ADVICE) == set(kvstore.Hint)
+
+
+def test_hints_speak_of_what_there_is_in_python() -> None:
+    known = {*dir(kvstore.Store), *dir(kvstore.Transaction), *dir(kvstore), *inspect.signature(kvstore.open).parameters}
+    for text in (*ADVICE.values(), OPEN_IN_ANOTHER_THREAD):
+        assert not FOREIGN.search(text), text
+        names = re.findall(r"(\w+)\(", text) + re.findall(r"(\w+)=", text)
+        assert set(names) <= {*known, "create"}, text
+
+
+def test_the_package_never_reads_a_message_of_an_error() -> None:
+    for file in Path(kvstore.__file__).parent.rglob("*.py"):
+        code = file.read_text(encoding="utf-8")
+        assert not re.search(r"\b(?:in|==|!=) str\(|str\(\w+\)\.(?:startswith|endswith|find|replace|split)", code), file
+
+
+def failure(call: Callable[[], Any]) -> kvstore.Error:
+    with pytest.raises(kvstore.Error) as caught:
+        call()
+    error = caught.value
+    assert not FOREIGN.search(str(error)), error
+    if error.hint is not None:
+        assert isinstance(error.hint, kvstore.Hint) and str(error).endswith(f": {error.hint.advice}"), error
+    return error
+
+
+def hint_of(call: Callable[[], Any]) -> Any:
+    return failure(call).hint
+
+
+@pytest.mark.files
+def test_errors_carry_hints(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as db, kvstore.open(path, busy_timeout=0) as other:
+        with db.transaction():
+            assert hint_of(lambda: other.put("k", b"v")) is kvstore.Hint.RAISE_BUSY_TIMEOUT
+            assert hint_of(db.checkpoint) is kvstore.Hint.END_TRANSACTION
+        with db.snapshot():
+            assert hint_of(lambda: db.put("k", b"v")) is kvstore.Hint.USE_WRITE_TRANSACTION
+        assert hint_of(lambda: db.put("k", bytes(11 << 20))) is kvstore.Hint.RAISE_MAX_VALUE_SIZE
+        db["k"] = b"v"
+        assert hint_of(lambda: db.write_time("k")) is kvstore.Hint.TRACK_WRITES
+        assert hint_of(lambda: db.drop_family("default")) is kvstore.Hint.CLEAR_FAMILY
+        family, same = db.family("f", create=True), other.family("f")
+        db.drop_family("f")
+        assert hint_of(lambda: same.get("k")) is kvstore.Hint.CREATE_FAMILY
+        assert failure(lambda: family.get("k")).hint is None  # closed: the package says so itself
+        assert hint_of(lambda: db["missing"]) is None
+    with kvstore.open(path, read_only=True) as db:
+        assert hint_of(lambda: db.put("k", b"v")) is kvstore.Hint.OPEN_FOR_WRITING
+    with kvstore.open(None) as db:
+        assert hint_of(db.start_cleaner) is kvstore.Hint.PURGE_YOURSELF
+
+
+@pytest.mark.files
+def test_a_full_store_says_how_to_get_room(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.limit(200_000, "none")
+        error = failure(lambda: db.put_many({f"{n}": bytes(10_000) for n in range(40)}))
+        assert isinstance(error, kvstore.FullError) and error.hint is kvstore.Hint.RAISE_SIZE_LIMIT
+
+
+@pytest.mark.files
+def test_a_damaged_file_says_how_to_save_it(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.put_many({f"{n:05}": bytes(900) for n in range(4000)})
+        db.checkpoint("truncate")
+    pages = path.stat().st_size // 4096
+    with path.open("r+b") as file:
+        file.seek(pages // 2 * 4096)
+        file.write(b"\xa5" * 4096 * 8)
+    with kvstore.open(path) as db:
+        for call in (db.integrity_check, lambda: list(db.items())):
+            error = failure(call)
+            assert isinstance(error, kvstore.CorruptError)
+            assert error.hint in (kvstore.Hint.CHECK_INTEGRITY, kvstore.Hint.REPAIR, kvstore.Hint.RECOVER), error
+
+
+@pytest.mark.files
+@pytest.mark.skipif(not kvstore.encryption_available, reason="the library has no encryption")
+def test_a_missing_password_is_asked_for(path: Path) -> None:
+    kvstore.open(path, raw_key=b"k" * 32).close()
+    error = failure(lambda: kvstore.open(path))
+    assert isinstance(error, (kvstore.AuthError, kvstore.CorruptError)) and error.hint is kvstore.Hint.GIVE_PASSWORD
+    wrong = failure(lambda: kvstore.open(path, raw_key=b"w" * 32))
+    assert isinstance(wrong, kvstore.AuthError) and wrong.hint in (None, kvstore.Hint.GIVE_PASSWORD)
 
 
 @pytest.mark.parametrize(
     "settings, name",
     [
-        ({"page_size": 1000}, "page_size="),
-        ({"page_size": -1}, "page_size="),
-        ({"cache_size": -1}, "cache_size="),
-        ({"cache_size": 2**40}, "cache_size="),
-        ({"wal_pages": 1}, "wal_pages="),
-        ({"wal_size_limit": -1}, "wal_size_limit="),
-        ({"max_value_size": 2**30}, "max_value_size="),
+        ({"page_size": 1000}, "the page size of 1000 bytes"),
+        ({"page_size": -1}, "^page_size must be 0 or more, not -1$"),
+        ({"cache_size": -1}, "^cache_size must be 0 or more, not -1$"),
+        ({"cache_size": 2**40}, "cache_size=1099511627776"),
+        ({"wal_pages": 1}, "the WAL size of 1 pages"),
+        ({"wal_size_limit": -1}, "^wal_size_limit must be 0 or more, not -1$"),
+        ({"max_value_size": 2**30}, "the maximum value size of 1073741824 bytes"),
         ({"mmap_size": 2**70}, "mmap_size="),
-        ({"read_only": True, "exclusive": True}, "read_only="),
+        ({"read_only": True, "exclusive": True}, "a read-only store cannot be exclusive"),
     ],
 )
 @pytest.mark.files
-def test_a_refused_setting_is_called_as_open_calls_it(path: Path, settings: Any, name: str) -> None:
+def test_a_refused_setting_is_named(path: Path, settings: Any, name: str) -> None:
     with pytest.raises(ValueError, match=name) as caught:
         kvstore.open(path, **settings)
     assert not FOREIGN.search(str(caught.value))
-
-
-@pytest.mark.files
-def test_what_to_do_is_said_in_pythons_words(path: Path) -> None:
-    with kvstore.open(path, max_value_size=5, busy_timeout=0) as db, kvstore.open(path, busy_timeout=0) as other:
-        with pytest.raises(ValueError, match=r"up to 5 \(max_value_size=\)"):
-            db["k"] = b"123456"
-        with pytest.raises(kvstore.Error, match="write_tracking"):
-            db.sweep(1)
-        with db.transaction(), pytest.raises(kvstore.BusyError, match="busy_timeout="):
-            other["k"] = b"v"
-        with db.transaction(), pytest.raises(kvstore.BusyError, match="^a transaction is open: commit or roll back"):
-            db.checkpoint()
 
 
 @pytest.mark.files
@@ -368,7 +429,6 @@ def test_what_another_thread_has_open_is_told(path: Path) -> None:
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return str(thread.submit(call).exception())
 
-    where = "open in another thread, and all threads of this store have one connection (it is in memory, or exclusive=True)"
     stores = (kvstore.open(None), kvstore.open(path, exclusive=True))
     for db in stores:
         family = db.family("f", create=True)
@@ -378,11 +438,10 @@ def test_what_another_thread_has_open_is_told(path: Path) -> None:
                 lambda family=family: family.delete("k"), lambda db=db: db.family("g", create=True),
             ]  # fmt: skip
             for call in calls:
-                assert told(call) == f"a snapshot is {where}: end it, or use transaction() in its place"
-                with pytest.raises(kvstore.ReadOnlyError, match="^a snapshot is open: end it, or use transaction"):
-                    call()
+                assert told(call).endswith(f": {OPEN_IN_ANOTHER_THREAD}")
+                assert hint_of(call) is kvstore.Hint.USE_WRITE_TRANSACTION
         with db.transaction():
-            assert told(db.checkpoint) == f"a transaction is {where}: commit or roll back, then checkpoint"
+            assert told(db.checkpoint).endswith(f": {OPEN_IN_ANOTHER_THREAD}")
         db["k"] = b"v"
         db.close()
 

@@ -101,8 +101,12 @@ def configuration(
         ("mmapSize", "mmap_size", mmap_size),
         ("walPages", "wal_pages", wal_pages),
     ):
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+        if value.__index__() < 0 and name != "mmap_size":
+            raise ValueError(f"{name} must be 0 or more, not {value}")
         try:
-            setattr(config, field, value)
+            setattr(config, field, value.__index__())
         except OverflowError:
             raise ValueError(f"{name}={value} is out of range") from None
     return config
