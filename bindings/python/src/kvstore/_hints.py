@@ -57,6 +57,7 @@ class Hint(enum.IntEnum):
     STOP_CLEANER = _lib.KVSTORE_HINT_STOP_CLEANER
     COPY_TO_STORE = _lib.KVSTORE_HINT_COPY_TO_STORE
     RESUME_COPY = _lib.KVSTORE_HINT_RESUME_COPY
+    USE_SHORTER_KEY = _lib.KVSTORE_HINT_USE_SHORTER_KEY
 
     @property
     def advice(self) -> str:
@@ -114,6 +115,7 @@ ADVICE: dict[Hint, str] = {
         'finish that copy with the command "kvstore copy --resume", or call drop_family() for its '
         "progress family in the target"
     ),
+    Hint.USE_SHORTER_KEY: "use a shorter key, such as a hash of it",
 }
 
 #: Replaces the advice on a transaction that another thread has open on a shared connection.
