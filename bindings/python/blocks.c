@@ -1,8 +1,8 @@
-/* An __exit__ for with blocks that always runs, even if a KeyboardInterrupt (Ctrl-C) is pending. Python runs signal
- * handlers at the first step of a Python function, after calls and in loops, but never between the end of a block and an
- * __exit__ implemented in C. So __exit__ is here, and calls Python methods of the classes. (In Python 3.9 an interrupt can
- * also be raised before __exit__ is called, in 3.10 a second one can.) What a block releases does not belong here. Stable
- * ABI only. */
+/* An __exit__ for with blocks that always runs, even if a KeyboardInterrupt (Ctrl-C) is pending. Python runs
+ * signal handlers at the first step of a Python function, after calls and in loops, but never between the end
+ * of a block and an __exit__ implemented in C. So __exit__ is here, and calls Python methods of the classes.
+ * (In Python 3.9 an interrupt can also be raised before __exit__ is called, in 3.10 a second one can.) What a
+ * block releases does not belong here. Stable ABI only. */
 
 /** How often an interrupted call is repeated. */
 enum { BLOCKS_TRIES = 100 };
@@ -19,8 +19,8 @@ static PyObject *blocks_call(PyObject *function, PyObject *args)
     return result;
 }
 
-/* surely(function, *args): calls a function, and again if it raises an interrupt. For functions that can be resumed by
- * calling them again. */
+/* surely(function, *args): calls a function, and again if it raises an interrupt. For functions that can be
+ * resumed by calling them again. */
 static PyObject *blocks_surely(PyObject *module, PyObject *args)
 {
     PyObject *rest, *result;

@@ -1,11 +1,12 @@
-/* The type Handles of the extension module: looks up the native handle of a family that belongs to the calling thread.
- * It is a cache for speed: _handle.py keeps the handles in a threading.local, and removes them from here when their thread
- * ends. Stable ABI only. */
+/* The type Handles of the extension module: looks up the native handle of a family that belongs to the
+ * calling thread. It is a cache for speed: _handle.py keeps the handles in a threading.local, and removes
+ * them from here when their thread ends. Stable ABI only. */
 
 #include <stdlib.h>
 #include <string.h>
 
-/** The number of entries before a table is allocated, and the maximum, beyond which threads replace each other's entries. */
+/** The number of entries before a table is allocated, and the maximum, beyond which threads replace each
+ * other's entries. */
 enum { HANDLES_FEW = 4, HANDLES_MOST = 1024 };
 
 typedef struct {

@@ -1,6 +1,6 @@
-/* The type Rows of the extension module: the Python iterator over keys, values or pairs. It creates each row on request,
- * from the memory of the library's iterator. _iteration.py creates the objects and documents the guarantees of an
- * iteration. Code that runs once per iteration does not belong here. Stable ABI only. */
+/* The type Rows of the extension module: the Python iterator over keys, values or pairs. It creates each row
+ * on request, from the memory of the library's iterator. _iteration.py creates the objects and documents the
+ * guarantees of an iteration. Code that runs once per iteration does not belong here. Stable ABI only. */
 
 enum { ROWS_KEYS, ROWS_VALUES, ROWS_ITEMS };
 
@@ -98,7 +98,8 @@ static PyObject *rows_change(const Rows *self)
 #endif
 }
 
-/* 1: no write since `it` was created. (A borrowed reference suffices: while `seen` exists, no other object has its address.) */
+/* 1: no write since `it` was created. (A borrowed reference suffices: while `seen` exists, no other object
+ * has its address.) */
 static int rows_unwritten(const Rows *self)
 {
     return self->seen != NULL && PyList_GetItem(self->changes, 0) == self->seen;

@@ -15,8 +15,8 @@
 #define kvpy_exchange(flag, value) __atomic_exchange_n((flag), (value), __ATOMIC_ACQ_REL)
 #endif
 
-/* Reason and hint are two calls. Another thread may fail on the handle between them, so they are repeated until the reason
- * is the same before and after reading the hint. */
+/* Reason and hint are two calls. Another thread may fail on the handle between them, so they are repeated
+ * until the reason is the same before and after reading the hint. */
 int kvpy_failure(KVStore *kv, char *buf, int cap)
 {
     const char *reason = kvstore_errreason(kv);

@@ -6,9 +6,9 @@
  * All of them may be called from any thread, without the GIL.
  */
 
-/** Copies the reason of the handle's last failure (NULL: of this thread's) to buf, truncated to cap - 1 bytes and
- * terminated by NUL. Returns its hint, one of KVSTORE_HINT_*. Reason and hint belong to the same failure, even if other
- * threads fail on the handle meanwhile. */
+/** Copies the reason of the handle's last failure (NULL: of this thread's) to buf, truncated to cap - 1 bytes
+ * and terminated by NUL. Returns its hint, one of KVSTORE_HINT_*. Reason and hint belong to the same failure,
+ * even if other threads fail on the handle meanwhile. */
 int kvpy_failure(KVStore *kv, char *buf, int cap);
 
 /** kvstore_cf_get_into, but returns the full length of the value, or the negated result code. */

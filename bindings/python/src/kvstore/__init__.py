@@ -45,8 +45,8 @@ Where to look:
 - :func:`memoize`: cache the results of a function.
 - :mod:`kvstore.recipes`: locks, queues, rate limits and tags; :mod:`kvstore.aio`: the same API for
   asyncio.
-- :class:`Error`: the base class of all exceptions; :class:`Hint`: what to do about one. A missing key raises :class:`NotFoundError`,
-  which is also a ``KeyError``.
+- :class:`Error`: the base class of all exceptions; :class:`Hint`: what to do about one. A missing
+  key raises :class:`NotFoundError`, which is also a ``KeyError``.
 """
 
 from kvstore._batch import Batch

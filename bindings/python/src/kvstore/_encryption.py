@@ -14,7 +14,7 @@ AVAILABLE: bool = b"sqlcipher" in ffi.string(lib.kvstore_engine())
 
 
 class EncryptionMethods(Handle):
-    """See :class:`kvstore.Store`."""
+    """The methods of :class:`kvstore.Store` on encryption."""
 
     __slots__ = ()
 

@@ -47,7 +47,8 @@ class InvalidError(Error, ValueError):
 
 
 class NotFoundError(Error, KeyError):
-    """The key does not exist or has expired, or the family does not exist. Also a :exc:`KeyError`."""
+    """The key does not exist or has expired, or the family does not exist. Also a :exc:`KeyError`.
+    """
 
     code: int = _lib.KVSTORE_NOTFOUND
 
@@ -64,8 +65,8 @@ class BusyError(Error):
 class LockedError(Error):
     """A lock inside this process is held: retry.
 
-    On a server: concurrent writes conflict with this transaction, and nothing of it was done. Run the
-    whole block again, with its reads::
+    On a server: concurrent writes conflict with this transaction, and nothing of it was done. Run
+    the whole block again, with its reads::
 
         while True:
             try:
@@ -104,8 +105,8 @@ class FullError(Error):
 
 
 class StoreIOError(Error):
-    """The operating system could not open, read, write or sync the file, or the connection to the server
-    failed.
+    """The operating system could not open, read, write or sync the file, or the connection to the
+    server failed.
     """
 
     code: int = _lib.KVSTORE_IOERR
@@ -114,8 +115,8 @@ class StoreIOError(Error):
 class MisuseError(Error):
     """The object is closed, or belongs to another process or asyncio task.
 
-    Examples: a closed store, family, batch or iterator; a batch, a transaction or a store in memory of the
-    parent process after a fork.
+    Examples: a closed store, family, batch or iterator; a batch, a transaction or a store in memory
+    of the parent process after a fork.
     """
 
     code: int = _lib.KVSTORE_MISUSE
@@ -153,7 +154,8 @@ class Failure(NamedTuple):
 
 
 def last_failure(kv: Any, in_another_thread: bool = False) -> Failure:
-    """Return the last failure on a store handle; with NULL, this thread's last failure without a handle.
+    """Return the last failure on a store handle; with NULL, this thread's last failure without a
+    handle.
 
     ``in_another_thread``: an open transaction on the handle is another thread's.
     """
@@ -168,7 +170,9 @@ def last_failure(kv: Any, in_another_thread: bool = False) -> Failure:
 
 
 def exception_for(code: int, failure: Optional[Failure] = None) -> Exception:
-    """Return the exception of a result code; without ``failure``, with the general meaning of the code."""
+    """Return the exception of a result code; without ``failure``, with the general meaning of the
+    code.
+    """
     if failure is None:
         failure = Failure(_ffi.string(_lib.kvstore_strerror(code)).decode("utf-8", "replace"), None)
     if code == _lib.KVSTORE_NOMEM:

@@ -21,12 +21,12 @@ _MIN_MS, _MAX_MS = -(1 << 63), (1 << 63) - 1
 
 
 class ExpiryMethods(Handle, Generic[K, V]):
-    """See Family."""
+    """The methods of :class:`kvstore.Family` on TTLs and expiry times."""
 
     __slots__ = ()
 
     def ttl(self, key: Data) -> Optional[float]:
-        """Return the TTL that a key has left.
+        """Return the remaining TTL of a key.
 
         Returns:
             Seconds until the key expires, or None if it never expires.

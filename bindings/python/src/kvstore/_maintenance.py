@@ -106,7 +106,7 @@ def _python_name(field: str) -> str:
 
 
 class MaintenanceMethods(Handle):
-    """See Store."""
+    """The methods of :class:`kvstore.Store` on its file."""
 
     __slots__ = ()
 

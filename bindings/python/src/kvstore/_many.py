@@ -20,7 +20,7 @@ _MANY = 4096
 
 
 class ManyMethods(Handle, Generic[K, V]):
-    """See Family."""
+    """The methods of :class:`kvstore.Family` on many keys."""
 
     __slots__ = ()
 

@@ -14,7 +14,7 @@ from kvstore._native import NULL, Data, K, V, check, ffi, lib, to_bytes
 
 
 class RangeMethods(Handle, Iterable[K], Generic[K, V]):
-    """See Family."""
+    """The methods of :class:`kvstore.Family` on ranges of keys."""
 
     __slots__ = ()
 

@@ -488,6 +488,7 @@ class Pool:
         return [lane.closed for lane in self.lanes()]
 
     def forget(self) -> None:
-        """Like :meth:`close`, for finalizers, which may run while this thread holds a lane's lock."""
+        """Like :meth:`close`, for finalizers, which may run while this thread holds a lane's lock.
+        """
         for lane in self.lanes():
             lane.forget()
