@@ -104,7 +104,7 @@ def test_what_was_refused_for_another_reason_is_told_so(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)
         await family.put("text", b"no number")
-        with pytest.raises(kvstore.InvalidError, match="number"):
+        with pytest.raises(kvstore.InvalidError, match="decimal integer"):
             await family.incr("text")
         with pytest.raises(kvstore.Error, match="track"):
             await family.sweep(1)

@@ -373,7 +373,7 @@ def test_the_cleaner_is_one_for_all_threads_and_survives_that_which_started_it(p
         in_another_thread(lambda: store.start_cleaner(3600))
         gc.collect()
         for start in (lambda: store.start_cleaner(1), lambda: in_another_thread(lambda: store.start_cleaner(1))):
-            with pytest.raises(kvstore.Error, match="running already"):
+            with pytest.raises(kvstore.Error, match="already running"):
                 start()
         in_another_thread(store.stop_cleaner)
         store.start_cleaner(3600)

@@ -95,7 +95,7 @@ def test_a_read_only_store_reads_and_refuses_writes(file: str) -> None:
 
 
 def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="there is no such directory"):
+    with pytest.raises(Error, match="the directory of the file does not exist"):
         KVStore(str(tmp_path / "no" / "dir.db"))
     foreign = tmp_path / "foreign"
     foreign.write_bytes(b"something else" * 1000)
