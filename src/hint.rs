@@ -155,20 +155,20 @@ impl fmt::Display for Hint {
             Hint::FreeDiskSpace => {
                 "free space on the disk and retry; if there is space, the file is damaged: run Store::integrity_check"
             }
-            Hint::GivePassword => "open the store with its password (Config::password) or key (Config::key)",
+            Hint::GivePassword => "open the store with its password (Config::password) or key (Config::raw_key)",
             Hint::OmitPassword => "open the store without a password, or encrypt it with Store::encrypt",
             Hint::Encrypt => "encrypt it with Store::encrypt",
             Hint::Rekey => "give it another password with Store::rekey",
             Hint::BuildWithEncryption => "build with the crate feature \"encryption\"",
             Hint::BuildWithServer => "build with the crate feature \"remote\"",
-            Hint::RaiseSizeLimit => "delete something, or raise the limit with Store::set_limit",
+            Hint::RaiseSizeLimit => "delete something, or raise the limit with Store::set_size_limit",
             Hint::RaiseMaxValueSize => "raise Config::max_value_size, or split the value",
             Hint::CreateFamily => "create it with Store::create_family",
             Hint::OpenFamily => "open it with Store::family",
             Hint::CloseFamily => "drop its Family values on this store first",
             Hint::ClearFamily => "remove its keys with Family::clear",
             Hint::TrackWrites => "turn it on with Family::set_write_tracking",
-            Hint::ChangeEviction => "choose another policy with Store::set_limit first",
+            Hint::ChangeEviction => "choose another policy with Store::set_size_limit first",
             Hint::PurgeYourself => "call Store::purge_step instead",
             Hint::StopCleaner => "stop it with Store::stop_cleaner first",
             Hint::CopyToStore => "use Store::copy_to",
