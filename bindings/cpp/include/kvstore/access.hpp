@@ -29,7 +29,7 @@
 /// @cond
 namespace kvstore::detail {
 
-/// C functions that exist for stores and for families.
+/// Maps a handle type (KVStore or KVColumnFamily) to the C functions that work on it.
 template <class Handle>
 struct functions;
 
@@ -73,7 +73,7 @@ struct functions<KVColumnFamily> {
     static constexpr auto reverse_prefix_iterator = &kvstore_cf_reverse_prefix_iterator_create;
 };
 
-/// Argument converted for C: a pointer and a length.
+/// Byte argument in the form that the C API takes: a pointer and a length.
 struct c_bytes {
     c_bytes(bytes_view bytes, const char* what) : data(bytes.data()), size(c_length(bytes.size(), what)) {}
     explicit c_bytes(const bound& bytes)
@@ -93,13 +93,14 @@ struct c_value : c_bytes {
 
 namespace found_by_range_for {
 using std::begin;
-/// Iterator type of a range-for over a Range.
+/// Iterator type that a range-for over a Range uses.
 template <class Range>
 using iterator_of = decltype(begin(std::declval<const Range&>()));
 } // namespace found_by_range_for
 
-/// Whether an iterator is at least a forward iterator: by iterator_concept (C++20) if it has one,
-/// otherwise by iterator_category.
+/// True if an iterator type is at least a forward iterator according to its iterator_category.
+///
+/// is_multi_pass uses it for types without iterator_concept (C++20).
 template <class Iterator, class = void>
 struct says_forward : std::false_type {};
 template <class Iterator>
@@ -111,7 +112,8 @@ template <class Iterator>
 struct is_multi_pass<Iterator, std::void_t<typename Iterator::iterator_concept>>
     : std::is_base_of<std::forward_iterator_tag, typename Iterator::iterator_concept> {};
 
-/// Whether a T refers to bytes that it does not own, which stay valid when the T is destroyed.
+/// True if T is a view: it refers to bytes that it does not own, which remain valid when the T is
+/// destroyed.
 template <class T>
 inline constexpr bool is_view =
     std::is_pointer_v<T> || std::is_same_v<T, bytes_view> ||
@@ -121,9 +123,11 @@ template <std::ranges::borrowed_range T>
 inline constexpr bool is_view<T> = true;
 #endif
 
-/// Keys converted for C, from a range of anything that converts to bytes_view. Keys that do not
-/// outlive a step of the range are stored here: as values if the range is multi-pass, otherwise as
-/// copies of their bytes.
+/// List of keys as the pointers and lengths that the C API takes, made from a range of anything
+/// that converts to bytes_view.
+///
+/// Keys that do not outlive a step of the range are stored here: as values if the range is
+/// multi-pass, and as copies of their bytes if it is single-pass.
 template <class Keys>
 struct c_keys {
     explicit c_keys(const Keys& keys) {
@@ -159,17 +163,18 @@ private:
         sizes.push_back(k.size);
     }
 
-    /// A deque, because it never moves its elements.
+    /// Storage for keys that do not outlive a step of the range. A deque never moves its elements.
     std::conditional_t<stays, std::tuple<>, std::deque<kept>> kept_;
 };
 
-/// Session and handle of a store or a family.
+/// Base of stores and families that holds their session and their C handle.
 template <class Handle>
 class access {
 protected:
     using call = functions<Handle>;
 
-    /// Takes no ownership of `cf`.
+    /// Creates the object with a session and a family handle. The destructor does not close the
+    /// handle.
     access(std::shared_ptr<session> of, KVColumnFamily* cf) noexcept : session_(std::move(of)), cf_(cf) {}
     access(access&& other) noexcept = default;
     access& operator=(access&& other) = delete;
@@ -180,10 +185,11 @@ protected:
         std::swap(cf_, other.cf_);
     }
 
-    /// Returns the session, or throws errc::misuse.
+    /// Returns the session. Throws errc::misuse if the object was moved from or its store is
+    /// closed.
     session& usable() const { return detail::usable(session_); }
 
-    /// Returns the handle that the C functions take.
+    /// Returns the C handle: the KVStore of a store, or the KVColumnFamily of a family.
     Handle* handle() const noexcept {
         if constexpr (std::is_same_v<Handle, KVStore>) {
             return session_->kv;
@@ -212,7 +218,7 @@ protected:
         return open.found(ask(cf_, k.data, k.size, &ms)) ? std::optional<std::int64_t>(ms) : std::nullopt;
     }
 
-    std::shared_ptr<session> session_; ///< Null if moved from.
+    std::shared_ptr<session> session_; ///< Session of the store; null if moved from.
     KVColumnFamily* cf_; ///< Handle of this family, or of the default family of a store.
 };
 

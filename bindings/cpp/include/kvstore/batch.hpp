@@ -1,5 +1,5 @@
 /// @file
-/// Writes that are committed together.
+/// Class batch: writes that are collected in memory and committed together.
 #ifndef KVSTORE_BATCH_HPP
 #define KVSTORE_BATCH_HPP
 
@@ -17,11 +17,12 @@
 
 namespace kvstore {
 
-/// List of writes and deletions that are committed atomically; created by store::batch. Destroying
-/// it discards what was not committed. Used by one thread at a time.
+/// List of writes and deletions that are committed atomically, created by store::batch.
+///
+/// Destroying it discards what was not committed. Used by one thread at a time.
 class batch {
 public:
-    /// Adds a write to the default family. Key and value are copied.
+    /// Adds a write to the batch: key and value for the default family. Both are copied.
     /// @param key 1 to 65536 bytes.
     /// @param value Up to config::max_value_size bytes.
     /// @param expires TTL or expiry time. A TTL counts from this call, not from the commit. The
@@ -31,24 +32,27 @@ public:
         put(detail::usable(session_).cf, key, value, expires);
     }
 
-    /// Adds a write to a family. The family object may be destroyed before the commit. Otherwise
-    /// like put(key, value, expires).
+    /// Adds a write to the batch: key and value for the family `to`. Both are copied.
+    ///
+    /// The family object may be destroyed before the commit. Expiry and errors are those of
+    /// put(key, value, expires).
     /// @throws error Also errc::error if the family belongs to another store object.
     void put(const family& to, bytes_view key, bytes_view value, const expiry& expires = never) {
         put(to.native_handle(), key, value, expires);
     }
 
-    /// Adds a deletion from the default family. It is not an error if the key does not exist at the
-    /// commit.
+    /// Adds a deletion to the batch: of a key in the default family. A key that does not exist at
+    /// the commit is ignored.
     /// @throws error errc::error (the length is out of bounds), errc::misuse. Nothing is added
     ///   then.
     void erase(bytes_view key) { erase(detail::usable(session_).cf, key); }
 
-    /// Adds a deletion from a family. Otherwise like erase(key).
+    /// Adds a deletion to the batch: of a key in the family `from`. A key that does not exist at
+    /// the commit is ignored.
     /// @throws error Also errc::error if the family belongs to another store object.
     void erase(const family& from, bytes_view key) { erase(from.native_handle(), key); }
 
-    /// Returns the number of writes and deletions.
+    /// Returns the number of writes and deletions in the batch.
     [[nodiscard]] std::uint64_t count() const {
         std::int64_t n = 0;
         const detail::session& session = detail::usable(session_);
@@ -56,21 +60,25 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// Removes all writes and deletions.
+    /// Removes all writes and deletions from the batch.
     void clear() {
         const detail::session& session = detail::usable(session_);
         session.throw_on_error(kvstore_batch_clear(handle_.get()));
     }
 
-    /// Commits the batch atomically: in one transaction, or as part of the open one. After success
-    /// the batch is empty and can be used again; after a failure it keeps its content.
+    /// Commits all writes and deletions of the batch atomically. Inside a transaction they become
+    /// part of it.
+    ///
+    /// After success the batch is empty and can be used again; after a failure it keeps its
+    /// content.
     /// @throws error As every write (see keyspace); errc::error if a family was dropped.
     void commit() {
         const detail::session& session = detail::usable(session_);
         session.throw_on_error(kvstore_batch_commit(handle_.get()));
     }
 
-    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from.
+    /// Returns the handle to pass to functions of the C API; null if this object was moved from.
+    /// This object still owns the handle.
     KVBatch* native_handle() const noexcept { return handle_.get(); }
 
 private:

@@ -1,5 +1,6 @@
 /// @file
-/// Arguments of bytes (bytes_view), memory of the library (buffer), and key encodings.
+/// Types for byte arguments and results (bytes_view, buffer), and functions that build keys and
+/// passwords (row_key, raw_key).
 #ifndef KVSTORE_BYTES_HPP
 #define KVSTORE_BYTES_HPP
 
@@ -25,7 +26,7 @@ template <class T>
 inline constexpr bool is_byte = std::is_same_v<T, std::byte> || std::is_same_v<T, unsigned char> ||
                                 std::is_same_v<T, signed char> || std::is_same_v<T, char>;
 
-/// Whether T is a contiguous range of std::byte or of a char type: an array, a vector, a span.
+/// True if T is a contiguous range of std::byte or of a char type: an array, a vector, a span.
 template <class T, class = void>
 struct is_byte_range : std::false_type {};
 template <class T>
@@ -34,7 +35,7 @@ struct is_byte_range<T, std::void_t<decltype(std::data(std::declval<const T&>())
     : std::bool_constant<
           is_byte<std::remove_cv_t<std::remove_pointer_t<decltype(std::data(std::declval<const T&>()))>>>> {};
 
-/// Whether a T refers to such a range whose bytes can be written.
+/// True if T is a contiguous range of bytes, or a view of one, whose bytes can be written.
 template <class T, class = void>
 inline constexpr bool is_writable_byte_range = false;
 template <class T>
@@ -42,7 +43,7 @@ inline constexpr bool is_writable_byte_range<T, std::void_t<decltype(std::data(s
                                                             decltype(std::size(std::declval<T&>()))>> =
     is_byte<std::remove_pointer_t<decltype(std::data(std::declval<T&>()))>>;
 
-/// Returns the bytes as a container.
+/// Copies bytes into a new container of type Bytes.
 template <class Bytes>
 Bytes copy_of(std::string_view bytes) {
     using byte = typename Bytes::value_type;
@@ -54,7 +55,7 @@ Bytes copy_of(std::string_view bytes) {
 template <class Handle>
 class access;
 
-/// Converts a length for C. Throws if it exceeds INT_MAX, instead of truncating it.
+/// Returns a length as the `int` that the C API takes. Throws if the length exceeds INT_MAX.
 inline int c_length(std::size_t size, const char* what) {
     if (size > static_cast<std::size_t>(INT_MAX)) {
         throw error(errc::error, std::string("a ") + what + " of " + std::to_string(size) +
@@ -63,13 +64,13 @@ inline int c_length(std::size_t size, const char* what) {
     return static_cast<int>(size);
 }
 
-/// Frees memory of the library.
+/// Deleter for memory that the library allocated.
 struct free_memory {
     void operator()(void* memory) const noexcept { kvstore_free(memory); }
 };
 using memory = std::unique_ptr<void, free_memory>;
 
-/// Converts a name or path for C. Throws if it contains a NUL, which would truncate it.
+/// Returns a name or path as a C string. Throws if it contains a NUL, at which C would cut it off.
 inline const char* c_string(const std::string& text, const char* what) {
     if (text.find('\0') != std::string::npos) {
         throw error(errc::error, std::string("a NUL inside the ") + what);
@@ -80,7 +81,8 @@ inline const char* c_string(const std::string& text, const char* what) {
 } // namespace detail
 /// @endcond
 
-/// Key or value as an argument: a view of bytes, used during the call only.
+/// Function argument for a key or value: a view of bytes. The called function copies what it needs
+/// before it returns.
 ///
 /// It converts from everything that std::string_view converts from, and from contiguous ranges of
 /// `std::byte`, `char` or `unsigned char`: `std::vector`, `std::array`, arrays and (C++20)
@@ -88,7 +90,7 @@ inline const char* c_string(const std::string& text, const char* what) {
 /// to include one. A view of no bytes may have a null pointer.
 class bytes_view {
 public:
-    /// Creates a view of no bytes.
+    /// Creates an empty view.
     constexpr bytes_view() noexcept = default;
     bytes_view(std::nullptr_t) = delete;
 
@@ -96,11 +98,11 @@ public:
     bytes_view(const void* data, std::size_t size) noexcept
         : bytes_(not_null({static_cast<const char*>(data), size})) {}
 
-    /// Creates a view of a string.
+    /// Creates a view of the bytes of a string.
     template <class Text, std::enable_if_t<std::is_convertible_v<const Text&, std::string_view>, int> = 0>
     constexpr bytes_view(const Text& text) noexcept : bytes_(not_null(text)) {}
 
-    /// Creates a view of a range of bytes.
+    /// Creates a view of a contiguous range of bytes.
     template <class Range, std::enable_if_t<!std::is_convertible_v<const Range&, std::string_view> &&
                                                 detail::is_byte_range<Range>::value,
                                             long> = 0>
@@ -123,14 +125,16 @@ private:
     std::string_view bytes_ = "";
 };
 
-/// Value in memory that the library allocated; avoids a copy into a std::string.
+/// Owner of a value in memory that the library allocated, returned by get_buffer(). It saves a copy
+/// into a std::string.
 class buffer {
 public:
-    /// Returns the bytes, followed by a NUL. Valid as long as this object.
+    /// Returns a view of the value, valid until this buffer is destroyed. A NUL follows the last
+    /// byte.
     std::string_view view() const noexcept { return {data(), size()}; }
-    /// Returns the bytes, like view().
+    /// Converts to a view of the value, like view().
     operator std::string_view() const noexcept { return view(); }
-    /// Returns a pointer to the first byte; null only if moved from.
+    /// Returns a pointer to the first byte of the value; null only if the buffer was moved from.
     const char* data() const noexcept { return static_cast<const char*>(memory_.get()); }
     /// Returns the number of bytes.
     std::size_t size() const noexcept { return memory_ ? size_ : 0; }
@@ -144,9 +148,10 @@ private:
     std::size_t size_;
 };
 
-/// Returns an ordered key built from a partition key and clustering columns. Rows of one partition
-/// are contiguous, in the byte order of their clustering columns. The key can be used with every
-/// function; keyspace::rows iterates over a partition.
+/// Returns a key built from a partition key and clustering columns. The keys of one partition are
+/// adjacent, and sorted by the bytes of their clustering columns.
+///
+/// The key can be used with every function; keyspace::rows iterates over a partition.
 /// @param partition Partition key; may be empty.
 /// @param clustering Clustering columns; may be empty.
 /// @throws error errc::error if the key would exceed 65536 bytes.
@@ -169,8 +174,10 @@ inline std::string row_key(bytes_view partition, bytes_view clustering) {
     return key;
 }
 
-/// Returns the password that represents a raw key of 32 bytes, from which no key is derived: `x'`,
-/// 64 hexadecimal digits, `'`. It is as secret as the key.
+/// Returns a password text that makes a store use the 32 bytes of `key` directly as its encryption
+/// key, without key derivation.
+///
+/// The text is `x'`, 64 hexadecimal digits and `'`. It is as secret as the key.
 /// @throws error errc::error if the key does not have 32 bytes.
 inline std::string raw_key(bytes_view key) {
     constexpr std::size_t key_size = 32;

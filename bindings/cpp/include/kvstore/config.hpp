@@ -17,7 +17,7 @@
 
 namespace kvstore {
 
-/// Journal of the SQLite file.
+/// Journal mode of the SQLite file.
 enum class journal_mode : int {
     wal = KVSTORE_JOURNAL_WAL, ///< Write-ahead log. Readers and a writer do not block each other.
     /// Rollback journal: a single file. Readers and a writer exclude each other.
@@ -34,7 +34,7 @@ enum class sync_level : int {
 /// Configuration of a store. A default-constructed object is the default configuration, which is
 /// safe. In C++20: `kvstore::store db("app.db", {.busy_timeout = 5s})`.
 struct config {
-    /// Journal mode. An existing file is converted.
+    /// Journal mode. An existing file is converted to it.
     journal_mode journal = journal_mode::wal;
     /// Durability of commits.
     sync_level sync = sync_level::normal;
@@ -42,22 +42,24 @@ struct config {
     int cache_pages = 0;
     /// Page size of a new file, in bytes: a power of two from 512 to 65536; 0: 4096.
     int page_size = 0;
-    /// Opens the store read-only; the file must exist. A store that was closed cleanly can be read
-    /// from a read-only file system.
+    /// Whether to open the store read-only. The file must exist. A store that was closed cleanly
+    /// can be read from a read-only file system.
     bool read_only = false;
     /// Time to wait for a lock of another handle, up to INT_MAX ms; 0: fail at once with
     /// errc::busy.
     std::chrono::milliseconds busy_timeout{0};
-    /// N > 0: run a passive checkpoint after every N write commits; in a store with a size limit,
-    /// also by wal_pages. 0: checkpoint automatically, by wal_pages.
+    /// Number of write commits between two automatic checkpoints (passive ones). 0: wal_pages
+    /// decides when a checkpoint runs.
+    ///
+    /// In a store with a size limit, a number above 0 and wal_pages both apply.
     int checkpoint_every = 0;
     /// Maximum length of a value, in bytes, up to 512 MiB; 0: 10 MiB.
     std::size_t max_value_size = 0;
     /// Number of bytes of the file that are read through a memory map; 0: none; nullopt: 256 MiB on
     /// 64-bit systems, none on 32-bit systems.
     std::optional<std::int64_t> mmap_size = std::nullopt;
-    /// This handle alone uses the file. This is the fastest mode; every other open fails with
-    /// errc::busy. Cannot be combined with read_only.
+    /// Whether this handle is the only one that may have the file open. This is the fastest mode.
+    /// Every other open fails with errc::busy. Cannot be combined with read_only.
     bool exclusive = false;
     /// Whether the store keeps a read snapshot between calls. nullopt: only while no other process
     /// has the file open, and never with `small`.
@@ -66,13 +68,17 @@ struct config {
     /// limit of the store. With one writer the WAL never exceeds twice this length plus the pages
     /// of one transaction.
     int wal_pages = 0;
-    /// Overwrites deleted, replaced, purged and evicted data with zeros in the files of the store;
-    /// in the -wal file at the next checkpoint. The setting is not stored in the file: every store
-    /// object that writes must set it.
+    /// Whether the store overwrites deleted, replaced, purged and evicted data with zeros in its
+    /// files.
+    ///
+    /// The -wal file is overwritten at the next checkpoint. The setting is not stored in the file:
+    /// every store object that writes must set it.
     bool secure_delete = false;
-    /// Uses defaults for devices with little memory and little flash: 32 cache_pages, no memory
-    /// map, 64 wal_pages, and no read snapshot between calls. (Windows' rpcndr.h defines a macro
-    /// `small`; a program that names this member must undefine it first.)
+    /// Selects defaults for devices with little memory and little flash: 32 cache_pages, no memory
+    /// map, 64 wal_pages, and no read snapshot between calls.
+    ///
+    /// Windows' rpcndr.h defines a macro `small`; a program that names this member must undefine it
+    /// first.
     bool small = false;
 };
 

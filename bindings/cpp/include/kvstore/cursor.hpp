@@ -1,5 +1,5 @@
 /// @file
-/// Cursors over live entries, and ranges of keys and values.
+/// Class cursor over live entries, and classes for ranges of keys and of values.
 #ifndef KVSTORE_ITERATOR_HPP
 #define KVSTORE_ITERATOR_HPP
 
@@ -25,33 +25,33 @@
 
 namespace kvstore {
 
-/// Order of iteration.
+/// Order in which a cursor visits keys.
 enum class direction {
     forward, ///< From the least key to the greatest.
     reverse, ///< From the greatest key to the least.
 };
 
-/// Options of keyspace::range and keyspace::rows; combined with `|`.
+/// Flags for keyspace::range and keyspace::rows, combined with `|`.
 enum class range_flags : int {
     none = 0, ///< Lower bound included, upper bound excluded, ascending.
     reverse = KVSTORE_RANGE_REVERSE, ///< From the greatest key to the least.
-    closed = KVSTORE_RANGE_CLOSED, ///< Includes the upper bound.
-    open = KVSTORE_RANGE_OPEN, ///< Excludes the lower bound.
+    closed = KVSTORE_RANGE_CLOSED, ///< Includes the upper bound in the range.
+    open = KVSTORE_RANGE_OPEN, ///< Excludes the lower bound from the range.
     keys_only = KVSTORE_RANGE_KEYS_ONLY ///< Reads no values: entries have an empty one.
 };
 
-/// Combines flags.
+/// Returns all flags that are in `a` or in `b`.
 constexpr range_flags operator|(range_flags a, range_flags b) noexcept {
     return static_cast<range_flags>(static_cast<int>(a) | static_cast<int>(b));
 }
 
-/// Returns the common flags.
+/// Returns the flags that are both in `a` and in `b`.
 constexpr range_flags operator&(range_flags a, range_flags b) noexcept {
     return static_cast<range_flags>(static_cast<int>(a) & static_cast<int>(b));
 }
 
-/// Position among the live entries of a family. It is also a range: the entries from the position
-/// on.
+/// Cursor over the live entries of a family, or of a part of it. A cursor has a current entry.
+/// It is also a range of the entries from that one on:
 /// @code
 /// for (auto [key, value] : db.items("user:")) ...
 /// @endcode
@@ -81,13 +81,13 @@ constexpr range_flags operator&(range_flags a, range_flags b) noexcept {
 /// failed seek, the cursor is at its end, and next() continues after the last entry it was at.
 class cursor {
 public:
-    /// Moves the cursor. Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
     cursor(cursor&& other) noexcept = default;
     /// Discards the current cursor and takes over `other`, whose calls throw errc::misuse
     /// afterwards.
     cursor& operator=(cursor&& other) noexcept = default;
 
-    /// Returns whether the cursor is at the end.
+    /// Returns whether the cursor is at its end, where it has no current entry.
     bool eof() const {
         open();
         return kvstore_iterator_eof(state_->handle()) != 0;
@@ -119,17 +119,20 @@ public:
     /// @throws error errc::error on a forward cursor.
     bool last() { return move(&kvstore_iterator_last); }
 
-    /// Moves to the next entry in the order of iteration. At the end, it stays there.
+    /// Moves to the next entry in the order of iteration. At the end, does nothing.
     /// @return Whether there is one.
     bool next() { return move(&kvstore_iterator_next); }
 
-    /// Moves a reverse cursor to the entry before in key order, as next() does.
+    /// Moves a reverse cursor to the entry with the next smaller key. On a reverse cursor, next()
+    /// does the same.
     /// @return Whether there is one.
     /// @throws error errc::error on a forward cursor.
     bool prev() { return move(&kvstore_iterator_prev); }
 
-    /// Moves to the first entry whose key is greater than or equal to `key`; in reverse order, less
-    /// than or equal. A key outside the range moves the cursor to its end.
+    /// Moves to the first entry whose key is greater than or equal to `key`; on a reverse cursor,
+    /// less than or equal.
+    ///
+    /// A key outside the range moves the cursor to its end.
     /// @return Whether there is such an entry.
     /// @throws error errc::error (the length of the key is out of bounds, or the cursor is in order
     ///   of expiry).
@@ -139,8 +142,9 @@ public:
         return kvstore_iterator_eof(state_->handle()) == 0;
     }
 
-    /// Returns up to `max` live entries from the current one on, and moves past them. It is
-    /// equivalent to a loop of key(), value() and next(), and much faster. If this store has
+    /// Returns up to `max` live entries, starting with the current one, and moves past them.
+    ///
+    /// It is equivalent to a loop of key(), value() and next(), and much faster. If this store has
     /// written since, the current entry is returned in its new state. The result may be shorter
     /// than `max` before the end; it is empty only at the end, or if `max` is 0.
     /// @throws error As next(). The cursor then stays at its entry, or moves to the following one
@@ -160,8 +164,10 @@ public:
         return entries;
     }
 
-    /// Returns an iterator at the current position. It belongs to this cursor: moving one moves the
-    /// other. The cursor itself is past the entries that were fetched for the iterator.
+    /// Returns an iterator at the current entry.
+    ///
+    /// The iterator belongs to this cursor: moving one moves the other. The cursor itself is past
+    /// the entries that were fetched for the iterator.
     basic_iterator<entry> begin() {
         open();
         return basic_iterator<entry>(state_);
@@ -169,8 +175,10 @@ public:
     /// Returns the end iterator.
     basic_iterator<entry> end() const noexcept { return {}; }
 
-    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from.
-    /// A C call that moves it invalidates what iterators show.
+    /// Returns the handle to pass to functions of the C API; null if this object was moved from.
+    /// This object still owns the handle.
+    ///
+    /// A C call that moves the handle invalidates what iterators show.
     KVIterator* native_handle() const noexcept { return state_ ? state_->handle() : nullptr; }
 
 private:
@@ -217,7 +225,7 @@ private:
     std::shared_ptr<detail::cursor_state> state_;
 };
 
-/// Range of keys (key_range) or values (value_range):
+/// Range over the keys (key_range) or the values (value_range) of entries:
 /// @code
 /// for (std::string_view key : db.keys("user:")) ...
 /// @endcode
@@ -225,7 +233,7 @@ private:
 template <class Shown>
 class part_range {
 public:
-    /// Returns an iterator at the current position.
+    /// Returns an iterator at the current key or value of the range.
     basic_iterator<Shown> begin() {
         state_.open();
         return basic_iterator<Shown>(state_.state_);
@@ -241,9 +249,9 @@ private:
     cursor state_;
 };
 
-/// Range of keys, which reads no values.
+/// Range over keys, which reads no values from the store.
 using key_range = part_range<key_view>;
-/// Range of values, in the order of their keys.
+/// Range over values, in the order of their keys.
 using value_range = part_range<value_view>;
 
 } // namespace kvstore

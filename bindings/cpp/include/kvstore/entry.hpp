@@ -1,5 +1,6 @@
 /// @file
-/// Entries: as iterators show them, and as a program keeps them.
+/// Types for the entries of a range: entry and part_view refer to memory of a cursor, owned_entry
+/// owns its bytes.
 #ifndef KVSTORE_ENTRY_HPP
 #define KVSTORE_ENTRY_HPP
 
@@ -17,26 +18,29 @@ namespace kvstore {
 
 struct entry;
 
-/// Entry that owns its bytes, for containers: `std::vector(range.begin(), range.end())`.
+/// Key and value as strings. Use it to collect entries in a container: `std::vector(range.begin(),
+/// range.end())`.
 struct owned_entry {
     std::string key; ///< Key.
     std::string value; ///< Value.
 
-    /// Returns views of both.
+    /// Converts to views of the key and the value.
     operator entry() const noexcept;
 };
 
-/// Key and value in memory of a cursor, valid until the cursor moves or is destroyed. To keep them,
-/// convert to owned_entry, or to a `std::pair` of types that can be constructed from them:
-/// `std::map<std::string, std::string> all(range.begin(), range.end())`.
+/// Views of a key and its value in memory of a cursor, valid until the cursor moves or is
+/// destroyed.
+///
+/// To keep them, convert to owned_entry, or to a `std::pair` of types that can be constructed from
+/// them: `std::map<std::string, std::string> all(range.begin(), range.end())`.
 struct entry {
     std::string_view key; ///< Key; in a range of rows, its clustering part.
     std::string_view value; ///< Value; empty with range_flags::keys_only.
 
-    /// Returns copies of both.
+    /// Converts to copies of the key and the value.
     operator owned_entry() const { return {std::string(key), std::string(value)}; }
 
-    /// Converts both.
+    /// Converts the key and the value to the two types of a `std::pair`.
     template <class Key, class Value,
               std::enable_if_t<std::is_constructible_v<Key, std::string_view> &&
                                    std::is_constructible_v<Value, std::string_view>,
@@ -48,36 +52,40 @@ struct entry {
 
 inline owned_entry::operator entry() const noexcept { return {key, value}; }
 
-/// Returns whether keys and values are equal.
+/// Returns whether two entries have the same key and the same value.
 inline bool operator==(const entry& a, const entry& b) noexcept { return a.key == b.key && a.value == b.value; }
-/// Returns whether keys or values differ.
+/// Returns whether two entries differ in their keys or their values.
 inline bool operator!=(const entry& a, const entry& b) noexcept { return !(a == b); }
 
-/// Key in a range of keys (key_view), or value in a range of values (value_view): a
-/// `std::string_view` into memory of a cursor, valid until the cursor moves or is destroyed. It
-/// converts to `std::string` implicitly: `for (std::string key : db.keys())`.
+/// View of a key (key_view) or a value (value_view) in memory of a cursor, valid until the cursor
+/// moves or is destroyed.
+///
+/// It is a `std::string_view` that also converts to `std::string` implicitly: `for (std::string key
+/// : db.keys())`.
 template <class Part>
 struct part_view : std::string_view {
-    /// Creates a view of no bytes.
+    /// Creates an empty view.
     constexpr part_view() noexcept = default;
-    /// Creates a view of these bytes.
+    /// Creates a view of the given bytes.
     constexpr explicit part_view(std::string_view bytes) noexcept : std::string_view(bytes) {}
 
-    /// Returns a copy.
+    /// Returns a copy of the bytes as a string.
     operator std::string() const { return std::string(data(), size()); }
 };
 
-/// Key in a range of keys.
+/// View of a key, as the iterators of a key_range return it.
 using key_view = part_view<struct key_part>;
-/// Value in a range of values.
+/// View of a value, as the iterators of a value_range return it.
 using value_view = part_view<struct value_part>;
 
-/// Entry with its expiry time, returned by cursor::fetch; its bytes are in memory of the cursor,
-/// valid until the cursor moves, fetches again or is destroyed.
+/// Key, value and expiry time of an entry, returned by cursor::fetch.
+///
+/// Key and value are views of memory of the cursor, valid until it moves, fetches again or is
+/// destroyed.
 struct fetched_entry {
     std::string_view key; ///< Key; in a range of rows, its clustering part.
     std::string_view value; ///< Value; empty with range_flags::keys_only.
-    expiry_time expires_at; ///< Expiry time.
+    expiry_time expires_at; ///< Expiry time of the key.
 };
 
 } // namespace kvstore

@@ -1,5 +1,5 @@
 /// @file
-/// Exception type of the library, and its codes.
+/// Exception type of the library, its error codes, and its hints.
 #ifndef KVSTORE_ERROR_HPP
 #define KVSTORE_ERROR_HPP
 
@@ -14,32 +14,34 @@
 /// An embedded, ordered key-value store with per-key TTL.
 namespace kvstore {
 
-/// Kind of a failure. The values are the result codes of the C API.
+/// Error codes of kvstore::error. The values are the result codes of the C API.
 enum class errc : int {
     /// Invalid argument, wrong order of calls, or a failure without a code of its own.
     error = KVSTORE_ERROR,
     /// Another handle, process or server client holds a lock: retry, or set config::busy_timeout.
     busy = KVSTORE_BUSY,
-    /// Lock within this process: retry. On a server: conflict; roll back and run the transaction
-    /// again.
+    /// A lock within this process is held: retry. On a server, the transaction conflicts with
+    /// another one: roll back and run it again.
     locked = KVSTORE_LOCKED,
     nomem = KVSTORE_NOMEM, ///< The library is out of memory.
     readonly = KVSTORE_READONLY, ///< Write to a read-only store or file.
     ioerr = KVSTORE_IOERR, ///< A read, write or sync failed, or the connection to the server broke.
     corrupt = KVSTORE_CORRUPT, ///< The file, or the data on the server, is damaged.
-    notfound = KVSTORE_NOTFOUND, ///< There is no such family. (A missing key is not an error.)
+    notfound = KVSTORE_NOTFOUND, ///< The family does not exist. A missing key is not an error.
     /// The password is wrong or missing, or the server refused the login.
     auth_failed = KVSTORE_AUTH_FAILED,
     cantopen = KVSTORE_CANTOPEN, ///< The file cannot be opened, or the server cannot be reached.
-    protocol = KVSTORE_PROTOCOL, ///< The locking protocol of the file failed.
+    protocol = KVSTORE_PROTOCOL, ///< Too many processes competed for a lock of the file.
     /// The object is closed, moved from, inherited through a fork, or unusable.
     misuse = KVSTORE_MISUSE,
     notadb = KVSTORE_NOTADB, ///< The file, or the schema on the server, is not a store.
     full = KVSTORE_FULL, ///< The disk is full, or the store has reached its size limit.
 };
 
-/// What the caller can do about an error. The values are the KVSTORE_HINT_* numbers of the C API. A later version of
-/// the library may return further ones.
+/// Advice on an error: what the caller can do. The values are the KVSTORE_HINT_* numbers of the C
+/// API.
+///
+/// A later version of the library may return further values.
 enum class hint : int {
     none = KVSTORE_HINT_NONE, ///< There is no advice.
     retry = KVSTORE_HINT_RETRY, ///< Retry later; the cause is temporary.
@@ -80,11 +82,13 @@ enum class hint : int {
     use_shorter_key = KVSTORE_HINT_USE_SHORTER_KEY, ///< Use a shorter key, such as a hash.
 };
 
-/// Returns a short description of a code. The string is static.
+/// Returns a short description of an error code, as a static string.
 inline const char* describe(errc code) noexcept { return kvstore_strerror(static_cast<int>(code)); }
 
-/// Returns the advice of a hint in the words of this header, as at the end of error::what(); empty for hint::none. For
-/// a hint that this header does not know, it is the text of the library. The string is static.
+/// Returns the advice that a hint stands for, as a static string; empty for hint::none.
+///
+/// It is the text that ends error::what(). For a hint that this header does not know, it is the
+/// text of the library.
 inline const char* describe(hint advice) noexcept {
     switch (advice) {
     case hint::none: return "";
@@ -141,7 +145,7 @@ inline const char* describe(hint advice) noexcept {
 /// @cond
 namespace detail {
 
-/// Returns the text of an error: what failed, then what to do.
+/// Returns the text of error::what(): the reason of the failure, then the advice of the hint.
 inline std::string with_advice(std::string reason, hint advice) {
     const char* const text = describe(advice);
     return *text ? std::move(reason) + ": " + text : std::move(reason);
@@ -150,8 +154,9 @@ inline std::string with_advice(std::string reason, hint advice) {
 } // namespace detail
 /// @endcond
 
-/// Exception thrown by every function of this library. `what()` states what failed and what to do,
-/// in the words of this header. It names families and settings, never keys or values.
+/// Exception thrown by every function of this library. `what()` says what failed and what to do.
+///
+/// The text is in the words of this header. It names families and settings, never keys or values.
 class error : public std::runtime_error {
 public:
     /// Creates an error with a kind, the reason of the failure, and a hint.
@@ -159,16 +164,17 @@ public:
         : std::runtime_error(detail::with_advice(reason, advice)), code_(code), hint_(advice),
           reason_size_(reason.size()) {}
 
-    /// Returns the kind of failure.
+    /// Returns the error code.
     errc code() const noexcept { return code_; }
 
-    /// Returns what the caller can do about it, or hint::none.
+    /// Returns the advice on this error, or hint::none.
     kvstore::hint hint() const noexcept { return hint_; }
 
-    /// Returns what failed: what() without the advice. Valid as long as this object.
+    /// Returns the part of what() that says what failed, without the advice. The view is valid
+    /// until this object is destroyed.
     std::string_view reason() const noexcept { return {what(), reason_size_}; }
 
-    /// Returns whether the same call may succeed later, because only a lock prevented it.
+    /// Returns whether a retry of the same call can succeed, because only a lock prevented it.
     bool retryable() const noexcept { return code_ == errc::busy || code_ == errc::locked; }
 
 private:
@@ -180,7 +186,8 @@ private:
 /// @cond
 namespace detail {
 
-/// Returns the last error of a store; null: of this thread, for calls without a store.
+/// Returns the last failure on the store `kv` as an exception. If `kv` is null, returns this
+/// thread's last failure of a call without a store.
 inline error last_error(int code, KVStore* kv = nullptr) {
     return {static_cast<errc>(code), kvstore_errreason(kv), static_cast<hint>(kvstore_errhint(kv))};
 }

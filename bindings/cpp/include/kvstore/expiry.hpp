@@ -19,7 +19,7 @@
 
 namespace kvstore {
 
-/// Functions of a keyspace on expiry and write times.
+/// Functions of stores and families on TTLs, expiry times, purging and write times.
 template <class Handle>
 class expiry_calls : public write_calls<Handle> {
     using base = write_calls<Handle>;
@@ -29,8 +29,10 @@ public:
     /// @name Expiry times
     /// @{
 
-    /// Returns the remaining TTL of a key, or `nullopt` if the key does not exist. The TTL is 0 if
-    /// the key has expired and this call is the first of this store to find the row.
+    /// Returns the remaining TTL of a key, or `nullopt` if the key does not exist.
+    ///
+    /// The TTL is 0 if the key has expired and this call is the first of this store to find the
+    /// row.
     /// @throws error The read errors.
     [[nodiscard]] std::optional<remaining_ttl> ttl(bytes_view key) const {
         const detail::session& session = this->usable();
@@ -42,7 +44,7 @@ public:
         return detail::remaining_ttl_of(left);
     }
 
-    /// Returns the expiry time of a live key, or `nullopt` if there is no such key.
+    /// Returns the expiry time of a key, or `nullopt` if the key is not live.
     /// @throws error The read errors.
     [[nodiscard]] std::optional<expiry_time> expires_at(bytes_view key) const {
         const std::optional<std::int64_t> ms = this->read_ms(&kvstore_cf_expire_time, key);
@@ -65,7 +67,7 @@ public:
         return changed ? expire_result::changed : expire_result::unchanged;
     }
 
-    /// Removes the expiry time of a live key.
+    /// Removes the expiry time of a live key, so that the key never expires.
     /// @throws error The write errors.
     expire_result persist(bytes_view key) {
         const detail::session& session = this->usable();
@@ -77,8 +79,10 @@ public:
         return changed ? expire_result::changed : expire_result::unchanged;
     }
 
-    /// Reads a value and changes its expiry time, atomically; for example, to extend a session by
-    /// 20 minutes with each use. Returns `nullopt` if the key is not live.
+    /// Returns the value of a key and sets its expiry time, in one atomic step. Returns `nullopt`
+    /// if the key is not live.
+    ///
+    /// Use it, for example, to extend a session by 20 minutes with each use.
     /// @throws error The write errors.
     std::optional<std::string> get_and_expire(bytes_view key, const expiry& expires) {
         const std::optional<buffer> value = this->read([&](const detail::c_key& k, void** data, int* n) {
@@ -87,9 +91,10 @@ public:
         return value ? std::optional<std::string>(value->view()) : std::nullopt;
     }
 
-    /// Sets the default TTL: the TTL of keys written by put(key, value) in this family, through any
-    /// handle and process. The setting is stored in the file. Existing keys keep their expiry
-    /// times.
+    /// Sets the default TTL of the family: the TTL of keys that put(key, value) writes.
+    ///
+    /// The setting is stored in the file and applies to every handle and process. Existing keys
+    /// keep their expiry times.
     /// @param ttl Up to 20 years; zero: none. Rounded up to a millisecond.
     /// @throws error errc::error (negative or more than 20 years), and the write errors.
     template <class Rep, class Period>
@@ -97,10 +102,10 @@ public:
         set_default_ttl_ms(detail::to_ms(ttl));
     }
 
-    /// Removes the default TTL.
+    /// Removes the default TTL of the family.
     void set_default_ttl(std::nullopt_t) { set_default_ttl_ms(0); }
 
-    /// Returns the default TTL, or `nullopt` if there is none.
+    /// Returns the default TTL of the family, or `nullopt` if there is none.
     /// @throws error The read errors.
     [[nodiscard]] std::optional<std::chrono::milliseconds> default_ttl() const {
         const detail::session& session = this->usable();
@@ -109,8 +114,10 @@ public:
         return ms == 0 ? std::nullopt : std::optional<std::chrono::milliseconds>(ms);
     }
 
-    /// Returns the earliest expiry time: of this family, or of all families for a store. It is in
-    /// the past if an expired key has not been removed yet; `nullopt` if no key has an expiry time.
+    /// Returns the earliest expiry time of the keys of a family, or of all families if called on a
+    /// store. Returns `nullopt` if no key has an expiry time.
+    ///
+    /// The time is in the past if an expired key has not been removed yet.
     /// @throws error The read errors.
     [[nodiscard]] std::optional<time_point> next_expiry() const {
         const detail::session& session = this->usable();
@@ -121,9 +128,10 @@ public:
         return detail::from_ms(ms);
     }
 
-    /// Removes all expired keys of this family, in transactions of at most 256 keys; inside a
-    /// transaction, all in that one. After a failure, keys that earlier transactions removed stay
-    /// removed.
+    /// Removes all expired keys of the family.
+    ///
+    /// It uses transactions of at most 256 keys, or the open transaction if there is one. After a
+    /// failure, keys that earlier transactions removed stay removed.
     /// @return Number of keys removed.
     /// @throws error The write errors.
     std::uint64_t purge_expired() {
@@ -133,8 +141,10 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// Removes the keys of this family whose expiry time is before `cutoff`; live keys stay.
-    /// Otherwise like purge_expired().
+    /// Removes the keys of the family whose expiry time is before `cutoff`. Live keys stay, even if
+    /// `cutoff` is in the future.
+    ///
+    /// Transactions and errors are those of purge_expired().
     std::uint64_t purge_before(const timestamp& cutoff) {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
@@ -146,17 +156,18 @@ public:
     /// @name Write times
     /// @{
 
-    /// Switches the recording of write times in this family on or off, for every handle and
-    /// process. The setting is stored in the file. Switched on, existing keys count as written now;
-    /// switched off, all write times are discarded. Both directions visit every row, in one
-    /// transaction.
+    /// Turns on or off that the family records when each value is written.
+    ///
+    /// The setting is stored in the file and applies to every handle and process. When it is turned
+    /// on, existing keys count as written now. When it is turned off, all write times are
+    /// discarded. Both visit every row, in one transaction.
     /// @throws error The write errors.
     void set_write_tracking(bool on) {
         const detail::session& session = this->usable();
         session.throw_on_error(kvstore_cf_set_write_tracking(this->cf_, on ? 1 : 0));
     }
 
-    /// Returns whether this family records write times.
+    /// Returns whether the family records when each value is written.
     /// @throws error The read errors.
     [[nodiscard]] bool write_tracking() const {
         const detail::session& session = this->usable();
@@ -165,16 +176,18 @@ public:
         return on != 0;
     }
 
-    /// Returns the time at which the value of a live key was written, or `nullopt` if there is no
-    /// such key. A change of the expiry time is not a write.
+    /// Returns when the value of a key was written, or `nullopt` if the key is not live.
+    ///
+    /// A change of the expiry time is not a write.
     /// @throws error errc::error if the family does not record write times, and the read errors.
     [[nodiscard]] std::optional<time_point> write_time(bytes_view key) const {
         const std::optional<std::int64_t> ms = this->read_ms(&kvstore_cf_write_time, key);
         return ms ? std::optional<time_point>(detail::from_ms(*ms)) : std::nullopt;
     }
 
-    /// Removes every key, live or expired, whose value is older than `max_age`, in transactions
-    /// like purge_expired().
+    /// Removes every key, live or expired, whose value was written longer ago than `max_age`.
+    ///
+    /// It uses transactions as purge_expired() does.
     /// @return Number of live keys among the removed ones.
     /// @throws error errc::error (the family does not record write times, or `max_age` is
     ///   negative), and the write errors.
@@ -190,7 +203,7 @@ public:
 
 protected:
     using base::base;
-    /// Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
     expiry_calls(expiry_calls&& other) noexcept = default;
     expiry_calls& operator=(expiry_calls&& other) = delete;
     ~expiry_calls() = default;

@@ -1,5 +1,5 @@
 /// @file
-/// Families.
+/// Class family: a handle on one of the named sets of keys in a store.
 #ifndef KVSTORE_FAMILY_HPP
 #define KVSTORE_FAMILY_HPP
 
@@ -18,11 +18,13 @@
 
 namespace kvstore {
 
-/// Handle on a family, returned by store::family and similar functions. Threads may share it. It
-/// may outlive its store; its calls then throw errc::misuse.
+/// Handle on a family, a named set of keys in a store. Returned by store::family and similar
+/// functions.
+///
+/// Threads may share the handle. It may outlive its store; its calls then throw errc::misuse.
 class family : public keyspace<KVColumnFamily> {
 public:
-    /// Moves the handle. Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
     family(family&& other) noexcept = default;
     /// Closes the current handle and takes over that of `other`, whose calls throw errc::misuse
     /// afterwards.
@@ -44,11 +46,12 @@ public:
         return kvstore_cf_name(cf_);
     }
 
-    /// Returns an iterator at the first live entry, as of items(). A family is a range: `for (auto
-    /// [key, value] : users)`.
+    /// Returns an iterator at the first live entry. It makes a family a range: `for (auto [key,
+    /// value] : users)`.
     [[nodiscard]] basic_iterator<entry> begin() const { return items().begin(); }
 
-    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from.
+    /// Returns the handle to pass to functions of the C API; null if this object was moved from.
+    /// This object still owns the handle.
     KVColumnFamily* native_handle() const noexcept { return session_ ? cf_ : nullptr; }
 
 private:

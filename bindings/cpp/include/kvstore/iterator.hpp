@@ -28,7 +28,8 @@ inline std::string_view view_of(const void* data, int size) noexcept {
                 : std::string_view();
 }
 
-/// Conversion of a fetched row into what an iterator shows, and the type that owns a copy of it.
+/// Traits of what an iterator shows (entry, key_view or value_view): its conversion from a fetched
+/// row, and the type that owns a copy of it.
 template <class Shown>
 struct part;
 
@@ -52,8 +53,8 @@ struct part<value_view> {
     static value_view of(const KVEntry& row) noexcept { return value_view(view_of(row.pValue, row.nValue)); }
 };
 
-/// Iterator of the C API and the entries fetched from it last; shared by a cursor and its
-/// iterators.
+/// Iterator of the C API, and the rows last fetched from it. A cursor and its iterators share one
+/// such object.
 class cursor_state {
 public:
     cursor_state(std::shared_ptr<session> of, KVIterator* made) noexcept : session_(std::move(of)), handle_(made) {}
@@ -65,7 +66,7 @@ public:
 
     const session& open() const { return usable(session_); }
 
-    /// Discards the fetched entries before a call that moves the C iterator.
+    /// Discards the fetched rows. Called before each C call that moves the C iterator.
     const session& moving() {
         const session& at = open();
         row_ = end_ = nullptr;
@@ -75,7 +76,7 @@ public:
 
     bool at_end() { return row_ == end_ && !fetch(); }
 
-    /// Returns the current row.
+    /// Returns the current row. Throws errc::error at the end.
     const KVEntry& row() {
         open();
         if (at_end()) {
@@ -84,14 +85,16 @@ public:
         return *row_;
     }
 
-    /// Returns a view of the current row. Always the same object.
+    /// Returns a view of the current row, as an entry, a key or a value.
+    ///
+    /// Every call returns a reference to the same object, and updates it.
     template <class Shown>
     const Shown& here() {
         const KVEntry& at = row();
         return std::get<Shown>(shown_) = part<Shown>::of(at);
     }
 
-    /// Moves to the next row. At the end, it stays there.
+    /// Moves to the next row. At the end, does nothing.
     void step() {
         open();
         if (!at_end()) {
@@ -124,15 +127,16 @@ private:
     const KVEntry* row_ = nullptr;
     const KVEntry* end_ = nullptr;
     std::tuple<entry, key_view, value_view> shown_;
-    bool over_ = false; ///< A fetch returned no entry.
+    bool over_ = false; ///< Whether a fetch has returned no row: the end is reached.
 };
 
 } // namespace detail
 /// @endcond
 
-/// Input iterator, of C++17 and of C++20, over entries (`basic_iterator<entry>`), keys
-/// (`basic_iterator<key_view>`) or values (`basic_iterator<value_view>`). A default-constructed
-/// object is the end iterator.
+/// Input iterator over entries (`basic_iterator<entry>`), keys (`basic_iterator<key_view>`) or
+/// values (`basic_iterator<value_view>`). A default-constructed object is the end iterator.
+///
+/// It meets the requirements of C++17 and of C++20.
 ///
 /// The iterator shows a view that is valid until the next step. Its `value_type` owns its bytes,
 /// and is what algorithms store. Copies of an iterator move together, because the range is
@@ -144,23 +148,23 @@ private:
 template <class Shown>
 class basic_iterator {
 public:
-    /// Single pass.
+    /// Category of the iterator: input, because a range can be traversed only once.
     using iterator_category = std::input_iterator_tag;
-    /// Single pass, for C++20.
+    /// Category of the iterator for C++20: input, because a range can be traversed only once.
     using iterator_concept = std::input_iterator_tag;
     /// View of the current entry, key or value.
     using reference = const Shown&;
-    /// Pointer to that view.
+    /// Pointer to the view of the current entry, key or value.
     using pointer = const Shown*;
     /// Entry, key or value that owns its bytes.
     using value_type = typename detail::part<Shown>::kept;
-    /// Required by the iterator requirements.
+    /// Type of the distance between two iterators. Input iterators must declare it.
     using difference_type = std::ptrdiff_t;
 
-    /// Result of `it++`; owns its bytes.
+    /// Result of `it++`: a copy of the entry, key or value before the move.
     class left {
     public:
-        /// Returns the entry, key or value.
+        /// Returns the copied entry, key or value.
         const value_type& operator*() const noexcept { return kept_; }
 
     private:
@@ -184,7 +188,7 @@ public:
     /// @throws error errc::error at the end.
     expiry_time expires_at() const { return detail::expiry_of(state().row().expireMs); }
 
-    /// Moves to the next entry. At the end, it stays there.
+    /// Moves to the next entry. At the end, does nothing.
     basic_iterator& operator++() {
         if (state_) {
             state_->step();
@@ -200,12 +204,14 @@ public:
         return before;
     }
 
-    /// Returns whether both are at the end, or both are in the same cursor and not at its end.
+    /// Returns whether both iterators are at the end, or both belong to the same cursor, which is
+    /// not at its end.
     friend bool operator==(const basic_iterator& a, const basic_iterator& b) {
         const bool ended = a.at_end();
         return ended == b.at_end() && (ended || a.state_ == b.state_);
     }
-    /// Returns whether only one is at the end, or both belong to different cursors.
+    /// Returns whether only one of the iterators is at the end, or both are before the end of
+    /// different cursors.
     friend bool operator!=(const basic_iterator& a, const basic_iterator& b) { return !(a == b); }
 
 private:

@@ -1,6 +1,6 @@
 /// @file
-/// Functions that stores (on their default family) and families share: reads.hpp, writes.hpp,
-/// expiry.hpp, ranges.hpp.
+/// Base class of stores and families. Its functions are in reads.hpp, writes.hpp, expiry.hpp and
+/// ranges.hpp.
 #ifndef KVSTORE_KEYSPACE_HPP
 #define KVSTORE_KEYSPACE_HPP
 
@@ -13,7 +13,8 @@
 
 namespace kvstore {
 
-/// Functions that stores and families share; those of a store work on its default family.
+/// Base class of stores and families with all their functions on keys. Those of a store work on its
+/// default family.
 ///
 /// A key has 1 to 65536 bytes, a value 0 to config::max_value_size bytes, any content; both are
 /// copied. Every call is atomic: a transaction of its own, or part of the open one. Threads may
@@ -29,7 +30,8 @@ template <class Handle>
 class keyspace : public range_calls<Handle> {
 protected:
     using range_calls<Handle>::range_calls;
-    keyspace(keyspace&& other) noexcept = default; ///< Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
+    keyspace(keyspace&& other) noexcept = default;
     keyspace& operator=(keyspace&& other) = delete;
     ~keyspace() = default;
 };

@@ -1,5 +1,5 @@
 /// @file
-/// Types of arguments and results: bounds, conditions, options.
+/// Argument and result types of the functions on keys: bounds, conditions, options.
 #ifndef KVSTORE_OPTIONS_HPP
 #define KVSTORE_OPTIONS_HPP
 
@@ -14,10 +14,10 @@
 
 namespace kvstore {
 
-/// Bound of a range; `std::nullopt`: unbounded.
+/// Lower or upper bound of a range of keys; `std::nullopt` means unbounded.
 using bound = std::optional<bytes_view>;
 
-/// Value and its remaining TTL.
+/// Value and remaining TTL of a key, returned by keyspace::get_with_ttl.
 struct value_with_ttl {
     std::string value; ///< Value.
     remaining_ttl ttl; ///< Remaining TTL.
@@ -30,8 +30,8 @@ enum class expire_result {
     changed, ///< The expiry time was changed.
 };
 
-/// Condition of keyspace::expire. A key without an expiry time counts as expiring later than any
-/// time.
+/// Condition under which keyspace::expire changes the expiry time. A key without an expiry time
+/// counts as expiring later than any time.
 enum class expire_if : int {
     always = 0, ///< No condition.
     no_ttl = KVSTORE_EXPIRE_NX, ///< The key has no expiry time.
@@ -47,14 +47,15 @@ enum class expire_if : int {
 /// @endcode
 class put_options {
 public:
-    /// Sets a TTL or expiry time. Cannot be combined with default_ttl().
+    /// Sets the TTL or expiry time that the key gets. Cannot be combined with default_ttl().
     put_options& expires(const expiry& when) {
         expiry_ = when;
         return *this;
     }
-    /// Uses the default TTL of the family, if it has one.
+    /// Gives the key the default TTL of the family, if the family has one.
     put_options& default_ttl() noexcept { return add(KVSTORE_PUT_DEFAULT_TTL); }
-    /// Keeps the expiry time of a live key, or its lack of one. A new key gets the one given.
+    /// Keeps the expiry time of a live key, or its lack of one. A new key gets what expires() or
+    /// default_ttl() set.
     put_options& keep_ttl() noexcept { return add(KVSTORE_PUT_KEEP_TTL); }
     /// Writes only if the key does not exist or has expired.
     put_options& if_absent() noexcept { return add(KVSTORE_PUT_IF_ABSENT); }

@@ -21,8 +21,8 @@
 
 namespace kvstore {
 
-/// Functions of a keyspace that return ranges and cursors. All of them throw the read errors listed
-/// there.
+/// Functions of stores and families that return cursors and ranges. All of them throw the read
+/// errors listed at keyspace.
 template <class Handle>
 class range_calls : public expiry_calls<Handle> {
     using base = expiry_calls<Handle>;
@@ -33,8 +33,10 @@ public:
     /// Each is at its first entry. Visibility of writes and lifetime of the views: see cursor.
     /// @{
 
-    /// Returns an iterator at a live key, which continues with the keys after it, or end() if the
-    /// key is not live. get() is faster if only the value is needed.
+    /// Returns an iterator at the entry with the given key, or end() if the key is not live.
+    /// Incrementing it visits the keys after that one.
+    ///
+    /// get() is faster if only the value is needed.
     [[nodiscard]] basic_iterator<entry> find(bytes_view key) const {
         cursor made = make([&](KVIterator** it) { return call::iterator(this->handle(), it); });
         made.seek(key);
@@ -42,11 +44,14 @@ public:
         return at != end() && at->key == key.view() ? at : end(); // compares what was fetched: the key may have expired since seek
     }
 
-    /// Returns the end iterator of every range. (There is no begin(): store::begin begins a
-    /// transaction. Use items().)
+    /// Returns the end iterator, to compare with the result of find().
+    ///
+    /// A store has no begin() that returns an iterator: store::begin begins a transaction. Use
+    /// items().
     [[nodiscard]] basic_iterator<entry> end() const noexcept { return {}; }
 
-    /// Returns the live entries whose keys start with `prefix`, or all of them.
+    /// Returns a cursor over the live entries whose keys start with `prefix`. An empty prefix, the
+    /// default, selects all entries.
     [[nodiscard]] cursor items(bytes_view prefix = {}, direction order = direction::forward) const {
         const bool forward = order == direction::forward;
         if (prefix.size() == 0) {
@@ -63,7 +68,10 @@ public:
         });
     }
 
-    /// Returns the live keys that start with `prefix`, or all of them. It reads no values.
+    /// Returns a range over the live keys that start with `prefix`. An empty prefix, the default,
+    /// selects all keys.
+    ///
+    /// It reads no values.
     [[nodiscard]] key_range keys(bytes_view prefix = {}, direction order = direction::forward) const {
         const std::string after = after_prefix(prefix.view());
         const range_flags how = order == direction::forward ? range_flags::none : range_flags::reverse;
@@ -71,14 +79,16 @@ public:
                                after.empty() ? bound() : bound(after), how | range_flags::keys_only));
     }
 
-    /// Returns the values of the live keys that start with `prefix`, or of all of them, in the
-    /// order of the keys.
+    /// Returns a range over the values of the live keys that start with `prefix`, in the order of
+    /// the keys. An empty prefix, the default, selects all keys.
     [[nodiscard]] value_range values(bytes_view prefix = {}, direction order = direction::forward) const {
         return value_range(items(prefix, order));
     }
 
-    /// Returns the live entries from `lower` (included) to `upper` (excluded). The range is empty
-    /// if `lower` is not below `upper`.
+    /// Returns a cursor over the live entries whose keys are from `lower` (included) to `upper`
+    /// (excluded).
+    ///
+    /// The range is empty if `lower` is not below `upper`.
     /// @throws error errc::error if a bound is too long.
     [[nodiscard]] cursor range(const bound& lower, const bound& upper,
                                  range_flags flags = range_flags::none) const {
@@ -90,9 +100,10 @@ public:
         });
     }
 
-    /// Returns the rows of one partition of row keys (see row_key()), from the clustering part
-    /// `start` (included) to `finish` (excluded). Keys of the cursor, and those it seeks, are
-    /// clustering parts.
+    /// Returns a cursor over the rows of one partition of row keys (see row_key()), from the
+    /// clustering part `start` (included) to `finish` (excluded).
+    ///
+    /// Keys of the cursor, and those it seeks, are clustering parts.
     [[nodiscard]] cursor rows(bytes_view partition, const bound& start = {}, const bound& finish = {},
                                 range_flags flags = range_flags::none) const {
         const detail::c_bytes of(partition, "partition key");
@@ -104,8 +115,10 @@ public:
         });
     }
 
-    /// Returns the entries that expire from `from` (included) to `to` (excluded), in order of
-    /// expiry. Expired rows that have not been removed yet are included. The cursor cannot seek;
+    /// Returns a cursor over the entries that expire from `from` (included) to `to` (excluded),
+    /// earliest first.
+    ///
+    /// Expired rows that have not been removed yet are included. The cursor cannot seek;
     /// cursor::expires_at returns the expiry times.
     [[nodiscard]] cursor expiring(const timestamp& from, const timestamp& to) const {
         return make([&](KVIterator** it) {
@@ -113,8 +126,8 @@ public:
         });
     }
 
-    /// Like expiring(from, to), without an upper bound: includes keys that expire at the last
-    /// representable time.
+    /// Like expiring(from, to), but without an upper bound. It includes keys that expire at the
+    /// last representable time.
     [[nodiscard]] cursor expiring(const timestamp& from, never_t) const {
         return make([&](KVIterator** it) {
             return kvstore_cf_expiring_iterator_create(this->cf_, from.ms(), detail::max_ms, it);
@@ -125,13 +138,14 @@ public:
 
 protected:
     using base::base;
-    /// Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
     range_calls(range_calls&& other) noexcept = default;
     range_calls& operator=(range_calls&& other) = delete;
     ~range_calls() = default;
 
 private:
-    /// Returns the first string after all strings that start with a prefix; empty if there is none.
+    /// Returns the least string that is greater than all strings with a prefix; empty if there is
+    /// none.
     static std::string after_prefix(std::string_view prefix) {
         std::string after(prefix);
         while (!after.empty() && after.back() == '\xff') {

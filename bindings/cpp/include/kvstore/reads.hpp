@@ -1,5 +1,5 @@
 /// @file
-/// Read functions of a store or family.
+/// Functions of stores and families that read values.
 #ifndef KVSTORE_READS_HPP
 #define KVSTORE_READS_HPP
 
@@ -23,7 +23,8 @@
 
 namespace kvstore {
 
-/// Read functions of a keyspace. All of them throw the read errors listed there.
+/// Functions of stores and families that read values. All of them throw the read errors listed at
+/// keyspace.
 template <class Handle>
 class read_calls : public detail::access<Handle> {
     using base = detail::access<Handle>;
@@ -33,23 +34,25 @@ public:
     /// @name Reading
     /// @{
 
-    /// Returns the value of a live key as a `std::string` or another container of bytes, or
-    /// `nullopt`: `db.get<std::vector<std::byte>>("key")`.
+    /// Returns the value of a key, or `nullopt` if the key is not live. The result is a
+    /// `std::string` or another container of bytes: `db.get<std::vector<std::byte>>("key")`.
     template <class Bytes = std::string>
     [[nodiscard]] std::optional<Bytes> get(bytes_view key) const {
         const std::optional<buffer> value = get_buffer(key);
         return value ? std::optional<Bytes>(detail::copy_of<Bytes>(value->view())) : std::nullopt;
     }
 
-    /// Returns the value of a live key in memory of the library, or `nullopt`. It saves the copy
-    /// that get() makes of a large value.
+    /// Returns the value of a key in memory that the library allocated, or `nullopt` if the key is
+    /// not live.
+    ///
+    /// It saves the copy that get() makes of a large value.
     [[nodiscard]] std::optional<buffer> get_buffer(bytes_view key) const {
         return this->read([&](const detail::c_key& k, void** value, int* n) {
             return call::get(this->handle(), k.data, k.size, value, n);
         }, key);
     }
 
-    /// Reads the first `capacity` bytes of a value into a buffer of the caller, without allocating
+    /// Copies the first `capacity` bytes of a value into a buffer of the caller, without allocating
     /// memory.
     /// @return Full length of the value, which may exceed `capacity`; `nullopt` if the key is not
     ///   live.
@@ -65,14 +68,14 @@ public:
         return static_cast<std::size_t>(n);
     }
 
-    /// Like get_into(key, buffer, capacity), for a range of bytes: a `std::array`, a `std::span`,
-    /// or a vector, whose size stays the same.
+    /// Like get_into(key, buffer, capacity), but the buffer is a range of bytes: a `std::array`, a
+    /// `std::span`, or a vector, whose size stays the same.
     template <class Range, std::enable_if_t<detail::is_writable_byte_range<Range>, int> = 0>
     [[nodiscard]] std::optional<std::size_t> get_into(bytes_view key, Range&& buffer) const {
         return get_into(key, static_cast<void*>(std::data(buffer)), std::size(buffer));
     }
 
-    /// Returns the value of a live key and its remaining TTL, or `nullopt`.
+    /// Returns the value of a key and its remaining TTL, or `nullopt` if the key is not live.
     [[nodiscard]] std::optional<value_with_ttl> get_with_ttl(bytes_view key) const {
         std::int64_t left = 0;
         const std::optional<buffer> value = this->read([&](const detail::c_key& k, void** data, int* n) {
@@ -84,7 +87,7 @@ public:
         return value_with_ttl{std::string(value->view()), detail::remaining_ttl_of(left)};
     }
 
-    /// Reads several values from one snapshot.
+    /// Reads the values of several keys from one snapshot.
     /// @param keys Range of anything that converts to bytes_view; may generate its elements.
     /// @return Values in the order of the keys; `nullopt` for each key that is not live.
     template <class Keys>
@@ -106,16 +109,18 @@ public:
         return found;
     }
 
-    /// Like get_many(keys), for a list of keys.
+    /// Like get_many(keys), but the keys are an initializer list: `db.get_many({"a", "b"})`.
     [[nodiscard]] std::vector<std::optional<std::string>>
     get_many(std::initializer_list<bytes_view> keys) const {
         return get_many<std::initializer_list<bytes_view>>(keys);
     }
 
-    /// Returns whether a key is live.
+    /// Returns whether a key exists and has not expired.
     [[nodiscard]] bool contains(bytes_view key) const { return exists(key); }
 
-    /// Returns whether a key is live. Same as contains(); this is the name in the other languages.
+    /// Returns whether a key exists and has not expired, like contains().
+    ///
+    /// The function has this name in the other languages.
     [[nodiscard]] bool exists(bytes_view key) const {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -124,9 +129,10 @@ public:
         return there != 0;
     }
 
-    /// Returns the number of rows, including expired rows that have not been removed yet. An
-    /// expired row is not counted once a get, contains or ttl call of this store has found it. The
-    /// call reads the whole key index.
+    /// Returns the number of rows, including expired rows that have not been removed yet. The call
+    /// reads the whole key index.
+    ///
+    /// An expired row is not counted once a get, contains or ttl call of this store has found it.
     [[nodiscard]] std::uint64_t count() const {
         const detail::session& session = this->usable();
         std::int64_t n = 0;
@@ -146,7 +152,7 @@ public:
 
 protected:
     using base::base;
-    /// Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
     read_calls(read_calls&& other) noexcept = default;
     read_calls& operator=(read_calls&& other) = delete;
     ~read_calls() = default;

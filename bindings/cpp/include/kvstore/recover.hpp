@@ -15,7 +15,7 @@
 
 namespace kvstore {
 
-/// Result of recover().
+/// Result of recover(): the number of saved rows, and the number of losses.
 struct recover_report {
     /// Number of rows in the new store.
     std::uint64_t saved;
@@ -45,8 +45,9 @@ struct recovery {
 
 } // namespace detail
 
-/// Saves every readable row of a damaged file into a new store. No row is invented; kvstore_recover
-/// has the details.
+/// Saves every readable row of a damaged file into a new store.
+///
+/// No row is invented; kvstore_recover has the details.
 /// @param path Damaged file. It is never written, and must not be open elsewhere.
 /// @param new_path Path of the new store, which must not exist.
 /// @param report Called as `report(text, done, total)`: with a line of text for each loss, and at
@@ -70,7 +71,7 @@ recover_report recover(const std::string& path, const std::string& new_path, Rep
     return recover_report{static_cast<std::uint64_t>(saved), static_cast<std::uint64_t>(lost)};
 }
 
-/// Like recover(path, new_path, report), without a report.
+/// Like recover(path, new_path, report), but without progress reports.
 inline recover_report recover(const std::string& path, const std::string& new_path) {
     return recover(path, new_path, [](const char*, std::int64_t, std::int64_t) {});
 }

@@ -1,6 +1,6 @@
 /// @file
-/// State that a store shares with its families, cursors, batches and transactions, and the
-/// conversion of result codes into exceptions. Internal.
+/// Class session: the state of an open store, shared with its families, cursors, batches and
+/// transactions. It converts result codes into exceptions. Internal.
 #ifndef KVSTORE_SESSION_HPP
 #define KVSTORE_SESSION_HPP
 
@@ -21,14 +21,16 @@
 /// @cond
 namespace kvstore::detail {
 
-/// Clock of the user, in the form that the C API calls.
+/// Clock function of the user, in the form that the C API calls.
 class clock {
 public:
-    /// Calls the clock once, so that one that throws is rejected here with its own exception.
+    /// Stores the function and calls it once. An exception that it throws is passed on.
     explicit clock(std::function<time_point()> now) : now_(std::move(now)) { advance(now_()); }
 
-    /// Returns the time for C. It never decreases, and keeps its value while the user's function
-    /// throws, because no exception may cross C.
+    /// Returns the current time in milliseconds. It is the callback that the C API calls, and never
+    /// decreases.
+    ///
+    /// While the user's function throws, the time stands still, because no exception may cross C.
     static std::int64_t read(void* context) noexcept {
         auto& self = *static_cast<clock*>(context);
         try {
@@ -52,8 +54,11 @@ private:
     std::atomic<std::int64_t> latest_{0};
 };
 
-/// State of one open store; destroyed with the last object that belongs to it. After the store is
-/// closed, `kv` is not passed to C any more, because its memory may belong to another store.
+/// State of an open store, shared by the store and all objects that belong to it. The last of them
+/// destroys it.
+///
+/// After the store is closed, `kv` is not passed to C any more, because its memory may belong to
+/// another store.
 class session {
 public:
     session(KVStore* opened, KVColumnFamily* default_family) noexcept : kv(opened), cf(default_family) {}
@@ -66,13 +71,14 @@ public:
         }
     }
 
-    KVStore* const kv; ///< Store.
-    KVColumnFamily* const cf; ///< Its default family.
+    KVStore* const kv; ///< Handle of the store.
+    KVColumnFamily* const cf; ///< Handle of the default family of the store.
 
     bool is_open() const noexcept { return open_.load(std::memory_order_relaxed); }
 
-    /// Closes the store once. Returns a code, because a destructor calls it; kvstore_errmsg(NULL)
-    /// has the text.
+    /// Closes the store and returns the result code. Further calls do nothing.
+    ///
+    /// It returns a code because a destructor calls it; kvstore_errmsg(NULL) has the text.
     int close() noexcept {
         if (!open_.exchange(false)) {
             return KVSTORE_OK;
@@ -92,7 +98,8 @@ public:
         }
     }
 
-    /// Returns whether a call on a key found it; throws for codes other than OK and NOTFOUND.
+    /// Converts the result code of a call on a key: true if the key was found, false for
+    /// KVSTORE_NOTFOUND. Throws for a failure.
     bool found(int code) const {
         if (code == KVSTORE_NOTFOUND) {
             return false;
@@ -108,9 +115,10 @@ public:
         throw last_error(code, kv);
     }
 
-    /// Returns the time of the store's clock: of the user, of the server, or of the system. Throws
-    /// if the server must be asked and cannot be reached, because the clock of this machine may
-    /// differ.
+    /// Returns the current time of the store's clock, in milliseconds since the Unix epoch.
+    ///
+    /// The clock is that of the user, of the server, or of the system. Throws if the server must be
+    /// asked and cannot be reached, because the clock of this machine may differ.
     std::int64_t now_ms() const {
         if (clock* set = current_.load(std::memory_order_acquire)) {
             return clock::read(set);
@@ -124,8 +132,9 @@ public:
         return expires.expire_ms([this] { return now_ms(); });
     }
 
-    /// Replaces the clock. Replaced clocks are kept as long as the session, because another thread
-    /// may be calling one.
+    /// Replaces the clock of the store.
+    ///
+    /// Replaced clocks are kept as long as the session, because another thread may be calling one.
     void set_clock(std::unique_ptr<clock> made) {
         const std::lock_guard<std::mutex> lock(clock_mutex_);
         throw_on_error(kvstore_set_clock(kv, made ? &clock::read : nullptr, made.get()));
@@ -147,7 +156,8 @@ private:
     throw error(errc::misuse, "this object was moved from: use the one it was moved to");
 }
 
-/// Returns the session of an object. Throws if it was moved from or its store is closed.
+/// Returns the session of an object. Throws errc::misuse if the object was moved from or its store
+/// is closed.
 inline session& usable(const std::shared_ptr<session>& of) {
     if (!of) {
         moved_from();

@@ -1,5 +1,5 @@
 /// @file
-/// Stores: opening, families, transactions, maintenance.
+/// Class store: opening a store, its families, transactions, expiry, maintenance and encryption.
 #ifndef KVSTORE_STORE_HPP
 #define KVSTORE_STORE_HPP
 
@@ -37,35 +37,38 @@ inline std::string_view sqlite_version() noexcept { return kvstore_sqlite_versio
 /// Returns the storage engine of the library: "sql" or "btree", with the suffix "+sqlcipher" in a
 /// build with encryption.
 inline std::string_view engine() noexcept { return kvstore_engine(); }
-/// Returns the time of the system clock, which never decreases within a process. store::now returns
-/// that of a store.
+/// Returns the current time of the system clock, which never decreases within a process.
+///
+/// A store can have another clock: store::now returns its time.
 inline time_point now() noexcept { return detail::from_ms(kvstore_now_ms()); }
 
-/// Extent of a checkpoint.
+/// Mode of store::checkpoint: how much it copies, and which connections it waits for.
 enum class checkpoint_mode : int {
     passive = KVSTORE_CHECKPOINT_PASSIVE, ///< Copies as many frames as possible without waiting.
     full = KVSTORE_CHECKPOINT_FULL, ///< Waits for writers, then copies all frames.
-    /// Also waits for readers, so that the next writer overwrites the WAL from its start.
+    /// Like full, and waits for readers, so that the next writer overwrites the WAL from its start.
     restart = KVSTORE_CHECKPOINT_RESTART,
     truncate = KVSTORE_CHECKPOINT_TRUNCATE ///< Like restart, and truncates the WAL to zero bytes.
 };
 
-/// Policy that selects the keys a store with a size limit removes.
+/// Eviction policy: selects the keys that a store removes to stay below its size limit.
 enum class eviction : int {
     none = KVSTORE_EVICT_NONE, ///< Evicts nothing: a write beyond the limit fails with errc::full.
-    /// Expired keys, then the keys with the earliest expiry time; never a key without one.
+    /// Removes expired keys, then the keys with the earliest expiry time; never a key without one.
     soonest = KVSTORE_EVICT_SOONEST,
-    oldest = KVSTORE_EVICT_OLDEST ///< Expired keys, then the keys that were written longest ago.
+    /// Removes expired keys, then the keys that were written longest ago.
+    oldest = KVSTORE_EVICT_OLDEST
 };
 
-/// Size limit (quota) of a store.
+/// Size limit (quota) of a store, and its eviction policy.
 struct limit {
     std::int64_t max_bytes = 0; ///< Maximum size of the data in the file, in bytes; 0: no limit.
     eviction policy = eviction::none; ///< Eviction policy.
 };
 
-/// Counters of a store object since it was opened or since store::reset_stats. Only successful
-/// calls count, except in `errors`. Members marked "current" are not reset.
+/// Counters of a store object, since it was opened or store::reset_stats was called.
+///
+/// Only successful calls count, except in `errors`. Members marked "current" are not reset.
 struct stats {
     std::uint64_t puts; ///< Keys written.
     std::uint64_t gets; ///< Values read.
@@ -76,33 +79,37 @@ struct stats {
     std::uint64_t bytes_written; ///< Bytes of keys and values written.
     std::uint64_t wal_commits; ///< Write transactions committed.
     std::uint64_t checkpoints; ///< Checkpoints run, including automatic ones.
-    std::uint64_t ttl_expired; ///< Gets, exists and ttl calls that found an expired row.
+    std::uint64_t ttl_expired; ///< Calls of get, exists and ttl that found an expired row.
     std::uint64_t ttl_purged; ///< Expired keys removed by purges, or to enforce the size limit.
     std::uint64_t db_pages; ///< Current number of pages of the database.
     /// Current number of frames in the WAL, as of the last commit or checkpoint.
     std::uint64_t wal_frames;
-    /// Gets (each key of a call with several) and exists that found no live key.
+    /// Lookups by get, get_many and exists that found no live key. Each key of a get_many call
+    /// counts.
     std::uint64_t misses;
     std::uint64_t evicted; ///< Live keys removed to enforce the size limit.
     /// Current size of the data in the file, in bytes: its pages without the free ones.
     std::uint64_t size_bytes;
 };
 
-/// Result of store::purge_step.
+/// Result of store::purge_step: the number of removed keys, and whether expired keys are left.
 struct purge_result {
     std::uint64_t removed; ///< Number of keys removed.
     bool more; ///< Whether expired keys are left.
 };
 
-/// Result of store::checkpoint. Both numbers are 0 if the store is not in WAL mode.
+/// Result of store::checkpoint, in frames of the WAL. Both numbers are 0 if the store is not in WAL
+/// mode.
 struct checkpoint_result {
     int wal_frames; ///< Frames in the WAL.
     int checkpointed_frames; ///< Frames copied into the file.
 };
 
-/// Store: one connection to one file, or to a schema of a server. Its key functions work on its
-/// default family. Threads may share it; their calls run one after another. Open several store
-/// objects for parallel reads.
+/// An open store: one connection to a file, or to a schema on a PostgreSQL server. Its functions on
+/// keys work on the default family.
+///
+/// Threads may share it; their calls run one after another. Open several store objects for parallel
+/// reads.
 class store : public keyspace<KVStore> {
 public:
     /// @name Opening and closing
@@ -129,8 +136,10 @@ public:
               return kvstore_open_v2(detail::c_string(path, "path"), kv, &settings);
           })) {}
 
-    /// Opens an encrypted store, and creates it if it does not exist. An existing store that is not
-    /// encrypted is encrypted in place first. kvstore_open_encrypted has the details.
+    /// Opens an encrypted store, and creates it if it does not exist.
+    ///
+    /// An existing store that is not encrypted is encrypted in place first. kvstore_open_encrypted
+    /// has the details.
     /// @param path File name.
     /// @param password At least one byte, any content; used during the call only. With raw_key(key)
     ///   of a 32-byte key, opening is faster.
@@ -147,7 +156,7 @@ public:
         }));
     }
 
-    /// Moves the store. Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
     store(store&& other) noexcept = default;
     /// Closes the current store and takes over `other`, whose calls throw errc::misuse afterwards.
     store& operator=(store&& other) noexcept {
@@ -155,7 +164,7 @@ public:
         swap(taken);
         return *this;
     }
-    /// Rolls back an open transaction and closes the file. Errors are discarded; close() reports
+    /// Closes the store. An open transaction is rolled back. Errors are discarded; close() reports
     /// them.
     ~store() {
         if (session_) {
@@ -163,9 +172,10 @@ public:
         }
     }
 
-    /// Rolls back an open transaction and closes the file. Calls on this object, its families,
-    /// cursors, batches and transactions throw errc::misuse afterwards; closing it again does
-    /// nothing.
+    /// Closes the store. An open transaction is rolled back.
+    ///
+    /// Calls on this object, its families, cursors, batches and transactions throw errc::misuse
+    /// afterwards; closing it again does nothing.
     /// @throws error errc::misuse (the object was moved from, or a callback of this store called
     ///   it, which then stays open); otherwise the failure of the close: the store is closed
     ///   nevertheless.
@@ -179,8 +189,8 @@ public:
         }
     }
 
-    /// Returns the handle for calls of the C API. This object keeps ownership. Null if moved from
-    /// or closed.
+    /// Returns the handle to pass to functions of the C API; null if the store was moved from or
+    /// closed. This object still owns the handle.
     KVStore* native_handle() const noexcept {
         return session_ && session_->is_open() ? session_->kv : nullptr;
     }
@@ -190,14 +200,14 @@ public:
     /// Names are 1 to 255 bytes of UTF-8; those that begin with "__", "_snkv_" or "kvstore" are reserved.
     /// @{
 
-    /// Opens a family.
+    /// Opens an existing family.
     /// @throws error errc::notfound (there is no family of that name), errc::error (the name is
     ///   invalid), and the read errors.
     [[nodiscard]] kvstore::family family(std::string_view name) const {
         return make_family(&kvstore_cf_open, name);
     }
 
-    /// Creates a family.
+    /// Creates a family and returns a handle on it.
     /// @throws error errc::error (the family exists, or the name is invalid), and the write errors.
     kvstore::family create_family(std::string_view name) { return make_family(&kvstore_cf_create, name); }
 
@@ -223,7 +233,7 @@ public:
         return kvstore::family(session_, cf);
     }
 
-    /// Opens a handle on the default family, on which the key functions of the store work.
+    /// Returns a handle on the default family, on which the store's own functions on keys work.
     [[nodiscard]] kvstore::family default_family() const {
         const detail::session& session = usable();
         KVColumnFamily* cf = nullptr;
@@ -254,8 +264,8 @@ public:
     /// @name Transactions
     /// @{
 
-    /// Begins a write transaction. It is rolled back at the end of its scope unless it is
-    /// committed:
+    /// Begins a write transaction. The returned object rolls it back at the end of its scope,
+    /// unless it was committed:
     /// @code
     /// auto tx = db.begin();
     /// db.put("from", "90");
@@ -269,15 +279,16 @@ public:
         return kvstore::transaction(session_);
     }
 
-    /// Begins a read transaction: a stable snapshot until the end of its scope.
+    /// Begins a read transaction, in which all reads see the same state. The returned object ends
+    /// it at the end of its scope.
     /// @throws error errc::error (a transaction is open, which continues), and the read errors.
     [[nodiscard]] kvstore::snapshot snapshot() const {
         begin(0);
         return kvstore::snapshot(session_);
     }
 
-    /// Runs `work` in a write transaction. Commits when it returns; rolls back when it throws, and
-    /// passes the exception on.
+    /// Calls `work` in a write transaction. Commits when it returns. If it throws, rolls back and
+    /// rethrows the exception.
     /// @return The result of `work`.
     /// @throws error As begin() and transaction::commit.
     template <class Work>
@@ -298,7 +309,7 @@ public:
         }
     }
 
-    /// Returns an empty batch.
+    /// Returns a new, empty batch: a list of writes that are committed together.
     [[nodiscard]] kvstore::batch batch() {
         const detail::session& session = usable();
         KVBatch* made = nullptr;
@@ -310,8 +321,9 @@ public:
     /// @name Expiry over all families
     /// @{
 
-    /// Removes expired keys of all families, earliest expiry time first, in transactions of at most
-    /// 256 keys; inside a transaction, all in that one.
+    /// Removes expired keys of all families, earliest expiry time first.
+    ///
+    /// It uses transactions of at most 256 keys, or the open transaction if there is one.
     /// @param max_keys Maximum number of keys to remove; 0: no limit.
     /// @param max_time Time limit; 0: no limit.
     /// @throws error errc::error (a limit is negative), and the write errors.
@@ -326,9 +338,11 @@ public:
         return {static_cast<std::uint64_t>(deleted), more != 0};
     }
 
-    /// Starts the cleaner: a thread of the library that removes expired keys of all families at
-    /// intervals, through a connection of its own. It does nothing while a transaction is open on
-    /// this store. Closing the store stops it.
+    /// Starts the cleaner: a background thread of the library that removes expired keys of all
+    /// families at intervals.
+    ///
+    /// The thread has a connection of its own. It does nothing while a transaction is open on this
+    /// store. Closing the store stops it.
     /// @param interval Interval, more than 0.
     /// @param max_keys Maximum number of keys to remove each time; 0: no limit.
     /// @throws error errc::error (the cleaner is running, the interval is not above 0, or the store
@@ -340,8 +354,8 @@ public:
         session.throw_on_error(kvstore_cleaner_start(session.kv, detail::to_ms(interval), max_keys));
     }
 
-    /// Stops the cleaner, and returns when its thread has ended. It is not an error if no cleaner
-    /// is running.
+    /// Stops the cleaner, and waits until its thread has ended. Does nothing if no cleaner is
+    /// running.
     void stop_cleaner() {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_cleaner_stop(session.kv));
@@ -364,10 +378,10 @@ public:
         }));
     }
 
-    /// Restores the system clock.
+    /// Makes the store use the system clock again, after set_clock().
     void use_system_clock() { usable().set_clock(nullptr); }
 
-    /// Returns the time by which this store tests expiry.
+    /// Returns the current time of the store's clock, which decides whether a key has expired.
     /// @throws error errc::ioerr if a server must be asked and cannot be reached.
     [[nodiscard]] time_point now() const { return detail::from_ms(usable().now_ms()); }
 
@@ -387,23 +401,27 @@ public:
                 s.nSizeBytes};
     }
 
-    /// Sets the counters to zero.
+    /// Sets the counters of this store object to zero, except those marked "current".
     void reset_stats() {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_stats_reset(session.kv));
     }
 
-    /// Checks the whole file: the integrity check of SQLite, foreign objects, and the consistency
-    /// of the tables of every family. It reads everything, in one snapshot.
+    /// Checks the whole file for damage, in one snapshot.
+    ///
+    /// It runs the integrity check of SQLite, looks for foreign objects, and checks the consistency
+    /// of the tables of every family.
     /// @throws error errc::corrupt, whose text names the first inconsistency, and the read errors.
     void integrity_check() const {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_integrity_check(session.kv, nullptr));
     }
 
-    /// Rebuilds everything that can be derived from the data rows: indexes, large values, views and
-    /// the catalogue of families, in one transaction. Every readable row is kept; a row whose value
-    /// is lost is removed. kvstore_repair has the details.
+    /// Rebuilds indexes, large values, views and the catalogue of families from the data rows, in
+    /// one transaction.
+    ///
+    /// Every readable row is kept; a row whose value is lost is removed. kvstore_repair has the
+    /// details.
     /// @return Number of rows, index entries and tables that were added, removed or changed.
     /// @throws error errc::corrupt (the integrity check of SQLite fails), errc::busy (a transaction
     ///   is open on this store), and the write errors. Nothing is changed then.
@@ -414,9 +432,10 @@ public:
         return static_cast<std::uint64_t>(fixed);
     }
 
-    /// Sets the size limit (quota) of the store and the policy that selects keys to remove. Both
-    /// are stored in the file, and apply to every handle and process. kvstore_set_limit has the
-    /// details.
+    /// Sets the size limit (quota) of the store, and the policy that selects the keys to remove.
+    ///
+    /// Both are stored in the file, and apply to every handle and process. kvstore_set_limit has
+    /// the details.
     /// @param max_bytes Maximum size of the data, in bytes, at least 32 pages; 0: no limit.
     /// @param policy Eviction policy.
     /// @throws error errc::full (the data exceeds the limit and may not be removed), errc::error
@@ -426,10 +445,11 @@ public:
         session.throw_on_error(kvstore_set_limit(session.kv, max_bytes, static_cast<int>(policy)));
     }
 
-    /// Sets the size limit, such as that of another store: `to.set_limit(from.limit())`.
+    /// Sets the size limit and the policy from a limit object, such as that of another store:
+    /// `to.set_limit(from.limit())`.
     void set_limit(const kvstore::limit& to) { set_limit(to.max_bytes, to.policy); }
 
-    /// Returns the size limit of the store, whichever handle set it.
+    /// Returns the size limit and the eviction policy of the store.
     /// @throws error The read errors.
     [[nodiscard]] kvstore::limit limit() const {
         const detail::session& session = usable();
@@ -439,15 +459,18 @@ public:
         return {max_bytes, static_cast<eviction>(policy)};
     }
 
-    /// Makes all earlier commits survive a power failure. It does not commit or end an open
-    /// transaction.
+    /// Makes all earlier commits durable: they survive a power failure afterwards.
+    ///
+    /// It does not commit or end an open transaction.
     /// @throws error errc::ioerr, also if the directory of the store cannot be read.
     void sync() {
         const detail::session& session = usable();
         session.throw_on_error(kvstore_sync(session.kv));
     }
 
-    /// Returns free pages to the file system. In WAL mode the file shrinks at the next checkpoint.
+    /// Returns free pages of the file to the file system.
+    ///
+    /// In WAL mode the file shrinks at the next checkpoint.
     /// @param pages Maximum number of pages; 0: all.
     /// @throws error The write errors.
     void incremental_vacuum(int pages = 0) {
@@ -466,7 +489,8 @@ public:
         return done;
     }
 
-    /// Copies all committed data with all expiry times into a new file, as a consistent snapshot.
+    /// Copies all committed data, with all expiry times, into a new file, as a consistent snapshot.
+    ///
     /// Other connections can read and write meanwhile.
     /// @param path Path of the copy. It must not exist; the file appears when the copy is complete
     ///   and synced.
@@ -477,7 +501,7 @@ public:
         session.throw_on_error(kvstore_backup(session.kv, detail::c_string(path, "path"), nullptr, nullptr));
     }
 
-    /// Like backup(path), with a progress function.
+    /// Like backup(path), but reports the progress to a function, which can also cancel the backup.
     /// @param path Path of the copy.
     /// @param progress Called at intervals as `progress(remaining, total)`, in pages. If it returns
     ///   a bool, `false` cancels the backup. If it throws, the backup is cancelled and the
@@ -494,9 +518,11 @@ public:
     }
 
     /// Copies all live keys of all families into another store, with expiry times, write times and
-    /// the settings of the families: a consistent snapshot, written in one transaction of `to`.
-    /// Families that `to` lacks are created; an existing one must have no live key. After a failure
-    /// nothing was copied. kvstore_copy has the details.
+    /// the settings of the families.
+    ///
+    /// The copy is a consistent snapshot, written in one transaction of `to`. Families that `to`
+    /// lacks are created; an existing one must have no live key. After a failure nothing was
+    /// copied. kvstore_copy has the details.
     /// @throws error errc::error (a family of `to` has live keys, or both are the same store),
     ///   errc::busy (another handle is writing to `to`, or a transaction is open on it),
     ///   errc::full, and the read and write errors.
@@ -505,7 +531,7 @@ public:
         session.throw_on_error(kvstore_copy(session.kv, to.usable().kv, nullptr, nullptr));
     }
 
-    /// Like copy_to(to), with a progress function.
+    /// Like copy_to(to), but reports the progress to a function, which can also cancel the copy.
     /// @param to Destination.
     /// @param progress Called at intervals as `progress(done, total)`, in keys (`std::int64_t`). If
     ///   it returns a bool, `false` cancels the copy. If it throws, the copy is cancelled and the
@@ -539,8 +565,10 @@ public:
         return false;
     }
 
-    /// Changes the password of an encrypted store, in place. The old password no longer opens it.
-    /// This store, its families and cursors remain usable. kvstore_reencrypt has the details.
+    /// Changes the password of an encrypted store, in place.
+    ///
+    /// The old password no longer opens the store. This object, its families and cursors remain
+    /// usable. kvstore_reencrypt has the details.
     /// @throws error errc::error (the store is not encrypted, the password is empty, or this build
     ///   does not support encryption), errc::busy (the file is open elsewhere, or a transaction is
     ///   open on this store), errc::cantopen, and the write errors. The file is unchanged then.
@@ -549,7 +577,7 @@ public:
         session.throw_on_error(kvstore_reencrypt(session.kv, password.data(), detail::c_length(password.size(), "password")));
     }
 
-    /// Decrypts an encrypted store, in place.
+    /// Removes the encryption of an encrypted store, in place.
     /// @throws error As reencrypt().
     void remove_encryption() {
         const detail::session& session = usable();
@@ -559,7 +587,8 @@ public:
     /// @}
 
 private:
-    /// Progress function with numbers of the given type, and what happened to it.
+    /// Context of a C progress callback: the user's function, the exception it threw, and whether
+    /// it cancelled the operation.
     template <class Progress, class Number>
     struct watched {
         Progress& progress;
@@ -582,8 +611,10 @@ private:
             return self.stopped ? 1 : 0;
         }
 
-        /// Returns whether the operation completed. Rethrows an exception of the progress function,
-        /// and throws for a failed call.
+        /// Returns `false` if the progress function cancelled the operation, and `true` if it
+        /// completed.
+        ///
+        /// Rethrows an exception of the progress function, and throws for a failed call.
         bool finish(const detail::session& session, int code) const {
             if (thrown) {
                 std::rethrow_exception(thrown);
@@ -648,7 +679,7 @@ private:
 };
 
 /// @cond
-/// Turns a range-for over a store into a readable compiler error.
+/// Makes a range-for over a store fail to compile with a readable error.
 template <class Shown>
 bool operator!=(const transaction&, const basic_iterator<Shown>&) {
     static_assert(!sizeof(Shown), "a kvstore::store is not a range: its begin() begins a transaction. Iterate over "

@@ -1,5 +1,5 @@
 /// @file
-/// Time types of arguments and results, and the conversion to milliseconds.
+/// Types for times and TTLs, and their conversion to milliseconds.
 ///
 /// Times are whole milliseconds. An argument may be any std::chrono duration or system_clock
 /// time point. It is **rounded away from zero**, so that a key never expires early, and
@@ -23,13 +23,13 @@ namespace kvstore {
 /// Time point of system_clock in whole milliseconds, as the library returns it.
 using time_point = std::chrono::time_point<std::chrono::system_clock, std::chrono::milliseconds>;
 
-/// Type of kvstore::never.
+/// Type of the constant kvstore::never, which stands for "the key never expires".
 struct never_t {
-    /// Creates the value; explicit, so that `{}` does not convert to it.
+    /// Default constructor. It is explicit, so that `{}` does not convert to kvstore::never.
     explicit constexpr never_t() = default;
 };
 
-/// Stands for an expiry time: the key never expires.
+/// Constant to pass instead of an expiry time: the key never expires.
 inline constexpr never_t never{};
 
 /// @cond
@@ -38,7 +38,7 @@ namespace detail {
 // max is in parentheses, because windows.h defines it as a macro.
 inline constexpr std::int64_t max_ms = (std::numeric_limits<std::int64_t>::max)();
 
-/// Returns count * num / den, rounded up, at most max_ms.
+/// Returns count * num / den, rounded up and limited to max_ms.
 constexpr std::int64_t scale_up(std::uint64_t count, std::uint64_t num, std::uint64_t den) {
     constexpr auto limit = static_cast<std::uint64_t>(max_ms);
     const std::uint64_t whole = count / den;
@@ -50,7 +50,8 @@ constexpr std::int64_t scale_up(std::uint64_t count, std::uint64_t num, std::uin
     return whole * num > limit - part ? max_ms : static_cast<std::int64_t>(whole * num + part);
 }
 
-/// Converts a duration to whole milliseconds, rounded away from zero and saturating.
+/// Converts a duration to whole milliseconds, rounded away from zero. A duration that exceeds 64
+/// bits becomes the greatest or least possible value.
 template <class Rep, class Period>
 constexpr std::int64_t to_ms(const std::chrono::duration<Rep, Period>& duration) {
     static_assert(std::is_arithmetic_v<Rep>, "a duration of an arithmetic type is needed");
@@ -79,13 +80,13 @@ constexpr std::int64_t to_ms(const std::chrono::duration<Rep, Period>& duration)
     }
 }
 
-/// Converts milliseconds of the C API to a time point.
+/// Converts milliseconds since the Unix epoch to a time point.
 constexpr time_point from_ms(std::int64_t ms) { return time_point(std::chrono::milliseconds(ms)); }
 
 } // namespace detail
 /// @endcond
 
-/// Time point as an argument: converts from any time point of system_clock, rounded up to a
+/// Function argument for a time. Any time point of system_clock converts to it, rounded up to a
 /// millisecond.
 class timestamp {
 public:
@@ -94,38 +95,39 @@ public:
     constexpr timestamp(const std::chrono::time_point<std::chrono::system_clock, Duration>& at)
         : ms_(detail::to_ms(at.time_since_epoch())) {}
 
-    /// Returns milliseconds since the Unix epoch.
+    /// Returns the time in milliseconds since the Unix epoch.
     constexpr std::int64_t ms() const noexcept { return ms_; }
 
 private:
     std::int64_t ms_;
 };
 
-/// Expiry time as a result: a time point, or never, which is later than any time point.
+/// Expiry time of a key: a time point, or never, which compares as later than any time point.
 class expiry_time {
 public:
-    /// Creates the value for a key that never expires.
+    /// Creates the expiry time of a key that never expires.
     constexpr expiry_time(never_t) noexcept {}
-    /// Creates the value from a time point.
+    /// Creates an expiry time from a time point.
     constexpr explicit expiry_time(time_point at) noexcept : at_(at) {}
 
     /// Returns whether the key never expires.
     constexpr bool never_expires() const noexcept { return at_ == (time_point::max)(); }
-    /// Returns the time from which on the key is expired; `time_point::max()` if it never expires.
+    /// Returns the time at which the key expires; `time_point::max()` if it never expires.
     constexpr time_point at() const noexcept { return at_; }
 
-    /// Returns whether both are equal.
+    /// Returns whether two expiry times are equal.
     friend constexpr bool operator==(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ == b.at_; }
-    /// Returns whether they differ.
+    /// Returns whether two expiry times differ.
     friend constexpr bool operator!=(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ != b.at_; }
-    /// Returns whether `a` is earlier.
+    /// Returns whether `a` is earlier than `b`.
     friend constexpr bool operator<(const expiry_time& a, const expiry_time& b) noexcept { return a.at_ < b.at_; }
 
 private:
     time_point at_ = (time_point::max)();
 };
 
-/// Remaining TTL as a result: a duration, or unlimited. A missing key is the `nullopt` around it:
+/// Remaining TTL of a key: a duration, or unlimited. Functions return it in a `std::optional`, which
+/// is `nullopt` for a missing key:
 /// @code
 /// if (auto left = db.ttl("session"); !left) ...      // the key does not exist
 /// else if (left->never_expires()) ...                // the key has no expiry time
@@ -133,26 +135,26 @@ private:
 /// @endcode
 class remaining_ttl {
 public:
-    /// Creates the value for a key that never expires.
+    /// Creates the TTL of a key that never expires.
     constexpr remaining_ttl(never_t) noexcept {}
-    /// Creates the value from a duration.
+    /// Creates a remaining TTL from a duration.
     constexpr explicit remaining_ttl(std::chrono::milliseconds left) noexcept : left_(left) {}
 
     /// Returns whether the key never expires.
     constexpr bool never_expires() const noexcept { return left_ == (std::chrono::milliseconds::max)(); }
-    /// Returns the remaining time; 0 if the key has just expired, `milliseconds::max()` if it never
-    /// expires.
+    /// Returns the remaining time. It is 0 if the key has just expired, and `milliseconds::max()`
+    /// if the key never expires.
     constexpr std::chrono::milliseconds duration() const noexcept { return left_; }
 
-    /// Returns whether both are equal.
+    /// Returns whether two TTLs are equal.
     friend constexpr bool operator==(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ == b.left_;
     }
-    /// Returns whether they differ.
+    /// Returns whether two TTLs differ.
     friend constexpr bool operator!=(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ != b.left_;
     }
-    /// Returns whether `a` is shorter.
+    /// Returns whether `a` is shorter than `b`.
     friend constexpr bool operator<(const remaining_ttl& a, const remaining_ttl& b) noexcept {
         return a.left_ < b.left_;
     }
@@ -164,7 +166,7 @@ private:
 /// @cond
 namespace detail {
 
-/// Converts an expiry time of the C API.
+/// Converts an expiry time of the C API, in milliseconds or KVSTORE_NO_TTL, to an expiry_time.
 constexpr expiry_time expiry_of(std::int64_t ms) noexcept {
     return ms == KVSTORE_NO_TTL ? expiry_time(never) : expiry_time(from_ms(ms));
 }
@@ -176,34 +178,36 @@ constexpr remaining_ttl remaining_ttl_of(std::int64_t ms) noexcept {
 } // namespace detail
 /// @endcond
 
-/// When a key expires, as an argument: a TTL (`30s`), an expiry time (`system_clock::now() + 1h`,
-/// or an expiry_time of another key), or kvstore::never.
+/// Function argument that sets when a key expires: a TTL (`30s`), an expiry time
+/// (`system_clock::now() + 1h`, or the expiry_time of another key), or kvstore::never.
 ///
 /// A TTL counts from the call. Both are rounded up to a millisecond. With a TTL of zero or less, or
 /// a time in the past, the key is expired at once; this is not an error. A TTL that is too large
 /// ends at the last time that can be represented.
 class expiry {
 public:
-    /// The key never expires.
+    /// Creates the value for a key that never expires.
     constexpr expiry(never_t) noexcept : kind_(kind::no_expiry), ms_(0) {}
 
-    /// TTL, from the call on by the clock of the store.
+    /// Creates a value from a TTL. It counts from the call, by the clock of the store.
     template <class Rep, class Period>
     constexpr expiry(const std::chrono::duration<Rep, Period>& ttl)
         : kind_(kind::ttl), ms_(detail::to_ms(ttl)) {}
 
-    /// Expiry time.
+    /// Creates a value from the time point at which the key expires.
     template <class Duration>
     constexpr expiry(const std::chrono::time_point<std::chrono::system_clock, Duration>& at)
         : kind_(kind::time), ms_(detail::to_ms(at.time_since_epoch())) {}
 
-    /// Expiry time of another key.
+    /// Creates a value from the expiry time of another key.
     constexpr expiry(const expiry_time& at) noexcept
         : kind_(at.never_expires() ? kind::no_expiry : kind::time),
           ms_(at.at().time_since_epoch().count()) {}
 
-    /// Returns the `expire_ms` of the C API: 0 for never, otherwise greater than 0. Calls
-    /// `now_ms()` only for a TTL.
+    /// Returns the expiry time as the C API takes it: milliseconds since the Unix epoch, greater
+    /// than 0; or 0 if the key never expires.
+    ///
+    /// `now_ms()` is called only for a TTL.
     template <class Now>
     std::int64_t expire_ms(const Now& now_ms) const {
         switch (kind_) {
@@ -221,8 +225,10 @@ public:
 private:
     enum class kind { no_expiry, ttl, time };
 
-    /// Replaces 0, which would mean never, and negative times, which the C API rejects, by 1: the
-    /// key is expired either way.
+    /// Returns `ms`, but at least 1.
+    ///
+    /// The C API takes 0 as never and rejects negative times. A key with an expiry time of 1 is
+    /// expired.
     static constexpr std::int64_t at_least_1(std::int64_t ms) noexcept { return ms < 1 ? 1 : ms; }
 
     kind kind_;

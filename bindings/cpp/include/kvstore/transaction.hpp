@@ -16,7 +16,7 @@ namespace kvstore {
 /// @cond
 namespace detail {
 
-/// Open transaction of either kind; its destructor rolls back.
+/// Open transaction or snapshot of a store. Its destructor rolls back.
 class open_transaction {
 public:
     explicit open_transaction(std::shared_ptr<session> begun) noexcept : session_(std::move(begun)) {}
@@ -30,7 +30,8 @@ public:
     }
     ~open_transaction() { roll_back(); }
 
-    /// Ends the transaction by a C call. It stays open if the call fails.
+    /// Ends the transaction by calling a C function, for commit or rollback. The transaction stays
+    /// open if the call fails.
     void end(int (*how)(KVStore*)) {
         if (!session_) {
             throw error(errc::misuse, "this transaction has ended, or was moved from");
@@ -57,13 +58,14 @@ private:
 } // namespace detail
 /// @endcond
 
-/// Write transaction, returned by store::begin. Its destructor rolls back unless it was committed.
+/// Open write transaction of a store, returned by store::begin. The destructor rolls it back unless
+/// it was committed.
 ///
 /// The transaction belongs to the store object: every call on the store and its families, from any
 /// thread, is part of it and sees its writes. A store has at most one open transaction.
 class [[nodiscard]] transaction {
 public:
-    /// Commits, over all families. The object cannot be used afterwards.
+    /// Commits the writes to all families. The transaction object cannot be used afterwards.
     /// @throws error errc::busy (other handles are reading; rollback journal mode only): the
     ///   transaction is still open, call commit() again. errc::full, errc::ioerr, errc::nomem,
     ///   errc::corrupt, errc::locked, errc::readonly, also if a write inside the transaction failed
@@ -71,7 +73,8 @@ public:
     ///   transaction has ended.
     void commit() { open_.end(&kvstore_commit); }
 
-    /// Rolls back: none of its writes takes effect. The object cannot be used afterwards.
+    /// Rolls back the transaction: none of its writes takes effect. The object cannot be used
+    /// afterwards.
     /// @throws error errc::ioerr; errc::misuse if the transaction has ended.
     void rollback() { open_.end(&kvstore_rollback); }
 
@@ -89,7 +92,7 @@ private:
 /// families, from any thread, sees the same state; writes throw errc::readonly.
 class [[nodiscard]] snapshot {
 public:
-    /// Ends the snapshot before its destructor does. The object cannot be used afterwards.
+    /// Ends the snapshot now, not only at its destruction. The object cannot be used afterwards.
     /// @throws error errc::ioerr; errc::misuse if it has ended.
     void end() { open_.end(&kvstore_rollback); }
 

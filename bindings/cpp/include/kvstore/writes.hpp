@@ -1,5 +1,5 @@
 /// @file
-/// Write functions of a store or family.
+/// Functions of stores and families that write and delete keys.
 #ifndef KVSTORE_WRITES_HPP
 #define KVSTORE_WRITES_HPP
 
@@ -17,7 +17,8 @@
 
 namespace kvstore {
 
-/// Write functions of a keyspace. All of them throw the write errors listed there.
+/// Functions of stores and families that write and delete keys. All of them throw the write errors
+/// listed at keyspace.
 template <class Handle>
 class write_calls : public read_calls<Handle> {
     using base = read_calls<Handle>;
@@ -27,8 +28,10 @@ public:
     /// @name Writing
     /// @{
 
-    /// Writes a value. An existing value is replaced, and its expiry time removed. The key gets the
-    /// default TTL of the family, if the family has one.
+    /// Writes the value of a key. The key gets the default TTL of the family; without one, it never
+    /// expires.
+    ///
+    /// An existing value is replaced, and its expiry time removed.
     void put(bytes_view key, bytes_view value) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -36,8 +39,8 @@ public:
         session.throw_on_error(call::put(this->handle(), k.data, k.size, v.data, v.size));
     }
 
-    /// Writes a value with a TTL or an expiry time: `put("otp", "123456", 30s)`. The default TTL is
-    /// not used.
+    /// Writes the value of a key with a TTL or an expiry time: `put("otp", "123456", 30s)`. The
+    /// default TTL of the family is not used.
     void put(bytes_view key, bytes_view value, const expiry& expires) {
         const detail::session& session = this->usable();
         const detail::c_key k(key);
@@ -46,7 +49,9 @@ public:
     }
 
     /// Writes a value only if the key does not exist or has expired. A live key keeps its value and
-    /// expiry time. The default TTL is not used.
+    /// expiry time.
+    ///
+    /// The default TTL of the family is not used.
     /// @return Whether the value was written.
     bool put_if_absent(bytes_view key, bytes_view value, const expiry& expires = never) {
         const detail::session& session = this->usable();
@@ -58,7 +63,7 @@ public:
         return inserted != 0;
     }
 
-    /// Writes a value with options.
+    /// Writes a value with options, such as a TTL, or a condition that the key must meet.
     /// @return Whether their condition held.
     /// @throws error Also errc::error if options exclude each other.
     bool put_with(bytes_view key, bytes_view value, const put_options& options) {
@@ -71,8 +76,9 @@ public:
         return written != 0;
     }
 
-    /// Writes a value only if the key is live and its current value equals `expected`. `expires`
-    /// replaces the current expiry time.
+    /// Writes a value only if the key is live and its current value equals `expected`.
+    ///
+    /// `expires` replaces the current expiry time.
     /// @return Whether the value was written.
     bool compare_and_swap(bytes_view key, bytes_view expected, bytes_view value,
                           const expiry& expires = never) {
@@ -86,9 +92,10 @@ public:
         return swapped != 0;
     }
 
-    /// Adds a number to the value of a key, which is a decimal integer in text form. A live key
-    /// keeps its expiry time. A key that is not live counts as 0 and gets `expires`; never means
-    /// the default TTL of the family, if there is one.
+    /// Adds `delta` to the value of a key, a decimal integer stored as text, and returns the sum.
+    ///
+    /// A live key keeps its expiry time. A key that is not live counts as 0 and gets `expires`. If
+    /// that is never, the key gets the default TTL of the family, if there is one.
     /// @return The sum.
     /// @throws error errc::error (the value is not a 64-bit integer, or the sum overflows), and the
     ///   write errors.
@@ -120,7 +127,7 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// Like erase_many(keys), for a list of keys.
+    /// Like erase_many(keys), but the keys are an initializer list: `db.erase_many({"a", "b"})`.
     std::uint64_t erase_many(std::initializer_list<bytes_view> keys) {
         return erase_many<std::initializer_list<bytes_view>>(keys);
     }
@@ -136,7 +143,7 @@ public:
         return erased != 0;
     }
 
-    /// Deletes the keys from `lower` (included) to `upper` (excluded), in one transaction.
+    /// Deletes all keys from `lower` (included) to `upper` (excluded), in one transaction.
     /// @return Number of live keys deleted.
     std::uint64_t erase_range(const bound& lower, const bound& upper) {
         const detail::session& session = this->usable();
@@ -147,7 +154,7 @@ public:
         return static_cast<std::uint64_t>(n);
     }
 
-    /// Deletes all keys of this family. Its settings remain.
+    /// Deletes all keys of the family. The settings of the family remain.
     void clear() {
         const detail::session& session = this->usable();
         session.throw_on_error(call::clear(this->handle()));
@@ -157,7 +164,7 @@ public:
 
 protected:
     using base::base;
-    /// Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
     write_calls(write_calls&& other) noexcept = default;
     write_calls& operator=(write_calls&& other) = delete;
     ~write_calls() = default;
