@@ -19,7 +19,7 @@ impl Secret {
     /// Creates a secret from a password.
     ///
     /// Each open derives the key from it with PBKDF2 and 256 000 rounds, as SQLCipher does, which
-    /// takes some tenths of a second. An empty password is refused when the store is opened.
+    /// takes about a tenth of a second. An empty password is refused when the store is opened.
     ///
     /// SQLCipher takes a password of the form `x'…'` with 64 hexadecimal digits as a [raw
     /// key](Secret::raw_key).

@@ -29,7 +29,7 @@ use crate::{Error, Hint};
 /// @param config Configuration as for kvstore_open_v2; NULL for the default one. pageSize must be 0
 ///   or 4096; mmapSize has no effect.
 ///
-/// The key is derived from the password at each open, which takes some tenths of a second. A raw
+/// The key is derived from the password at each open, which takes about a tenth of a second. A raw
 /// key of 32 bytes avoids this: pass the 67-byte text `x'`, 64 hexadecimal digits, `'`. The file
 /// format is that of SQLCipher 4, whose programs can open the file with the password.
 ///
