@@ -490,6 +490,11 @@
 #define KVSTORE_HINT_USE_SHORTER_KEY 36
 
 /**
+ * Advice: repair the file, which no call can open, with the command "kvstore repair".
+ */
+#define KVSTORE_HINT_REPAIR_FILE 37
+
+/**
  * List of writes that are committed together. Used by one thread at a time.
  */
 typedef struct KVBatch KVBatch;

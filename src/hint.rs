@@ -81,11 +81,13 @@ pub enum Hint {
     ResumeCopy,
     /// Use a shorter key.
     UseShorterKey,
+    /// Repair the file, which an ordinary open refuses.
+    RepairFile,
 }
 
 impl Hint {
     /// Every hint.
-    pub(crate) const ALL: [Hint; 36] = [
+    pub(crate) const ALL: [Hint; 37] = [
         Hint::Retry,
         Hint::RaiseBusyTimeout,
         Hint::RollBack,
@@ -122,6 +124,7 @@ impl Hint {
         Hint::CopyToStore,
         Hint::ResumeCopy,
         Hint::UseShorterKey,
+        Hint::RepairFile,
     ];
 }
 
@@ -174,6 +177,10 @@ impl fmt::Display for Hint {
             Hint::CopyToStore => "use Store::copy_to",
             Hint::ResumeCopy => "finish it with Store::copy_resumable, or drop its progress family in the target",
             Hint::UseShorterKey => "use a shorter key, such as a hash of it",
+            Hint::RepairFile => {
+                "open the file with Config::allow_damaged and run Store::repair; if that fails, restore a backup, or save \
+                 what can be read with kvstore::recover"
+            }
         })
     }
 }

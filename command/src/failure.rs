@@ -182,7 +182,7 @@ fn advice(hint: Hint) -> Option<&'static str> {
             "\"kvstore check\" lists what is wrong, and \"kvstore repair\" fixes it unless the file itself is damaged; in that \
              case restore a backup, or save the readable rows with \"kvstore recover\" (not of an encrypted store)"
         }
-        Hint::Repair => {
+        Hint::Repair | Hint::RepairFile => {
             "\"kvstore repair\" fixes it; if that fails, restore a backup, or save the readable rows with \"kvstore recover\""
         }
         Hint::Recover => {
@@ -240,7 +240,10 @@ fn advice(hint: Hint) -> Option<&'static str> {
 
 /// Returns `true` for advice about files, which is wrong for a store on a server.
 fn is_about_files(hint: Hint) -> bool {
-    matches!(hint, Hint::CheckIntegrity | Hint::Repair | Hint::Recover | Hint::FreeDiskSpace)
+    matches!(
+        hint,
+        Hint::CheckIntegrity | Hint::Repair | Hint::RepairFile | Hint::Recover | Hint::FreeDiskSpace
+    )
 }
 
 /// Returns what to do about an error.

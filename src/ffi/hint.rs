@@ -80,6 +80,8 @@ pub const KVSTORE_HINT_COPY_TO_STORE: c_int = 34;
 pub const KVSTORE_HINT_RESUME_COPY: c_int = 35;
 /// Use a shorter key.
 pub const KVSTORE_HINT_USE_SHORTER_KEY: c_int = 36;
+/// Advice: repair the file, which no call can open, with the command "kvstore repair".
+pub const KVSTORE_HINT_REPAIR_FILE: c_int = 37;
 
 /// Maps each hint to its number.
 pub(super) fn number_of(hint: Hint) -> c_int {
@@ -120,6 +122,7 @@ pub(super) fn number_of(hint: Hint) -> c_int {
         Hint::CopyToStore => KVSTORE_HINT_COPY_TO_STORE,
         Hint::ResumeCopy => KVSTORE_HINT_RESUME_COPY,
         Hint::UseShorterKey => KVSTORE_HINT_USE_SHORTER_KEY,
+        Hint::RepairFile => KVSTORE_HINT_REPAIR_FILE,
     }
 }
 
@@ -184,6 +187,10 @@ pub(super) fn text_of(hint: Hint) -> &'static CStr {
                 target with kvstore_cf_drop"
         }
         Hint::UseShorterKey => c"use a shorter key, such as a hash of it",
+        Hint::RepairFile => {
+            c"run the command \"kvstore repair\" on the file; if it fails, restore a backup, or save what can be read with \
+              kvstore_recover"
+        }
     }
 }
 

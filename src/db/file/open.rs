@@ -602,7 +602,7 @@ fn check_format(db: &Db, config: &Config) -> Result<()> {
         return Ok(()); // the check tells of it
     }
     let damaged = |what: &str| {
-        Error::corrupt(format!("the file is marked as a store, but {what}")).with_hint(Hint::Repair)
+        Error::corrupt(format!("the file is marked as a store, but {what}")).with_hint(Hint::RepairFile)
     };
     if version < i64::from(schema::FORMAT_VERSION) {
         return Err(damaged(&format!("it has format version {version}, which does not exist")));

@@ -58,6 +58,7 @@ class Hint(enum.IntEnum):
     COPY_TO_STORE = _lib.KVSTORE_HINT_COPY_TO_STORE
     RESUME_COPY = _lib.KVSTORE_HINT_RESUME_COPY
     USE_SHORTER_KEY = _lib.KVSTORE_HINT_USE_SHORTER_KEY
+    REPAIR_FILE = _lib.KVSTORE_HINT_REPAIR_FILE
 
     @property
     def advice(self) -> str:
@@ -116,6 +117,8 @@ ADVICE: dict[Hint, str] = {
         "progress family in the target"
     ),
     Hint.USE_SHORTER_KEY: "use a shorter key, such as a hash of it",
+    Hint.REPAIR_FILE: "run the command 'kvstore repair' on the file; if it fails, restore a backup, or save what"
+    " can be read with kvstore.recover()",
 }
 
 #: Replaces the advice on a transaction that another thread has open on a shared connection.
