@@ -212,7 +212,10 @@ fn directories_and_fifos_and_missing_directories_cannot_be_opened() {
         }
     }
     let said = Store::open(scratch.file("missing/store.db")).unwrap_err().to_string();
-    assert!(said.ends_with("missing/store.db: there is no such directory: make it first"), "{said}");
+    assert!(
+        said.ends_with("missing/store.db: the directory of the file does not exist: create it first"),
+        "{said}"
+    );
     assert_eq!(kind(Store::open("")), ErrorKind::CantOpen);
     assert_eq!(fs::read_dir(scratch.dir()).unwrap().count(), 2);
     assert_eq!(fs::read_dir(scratch.file("dir")).unwrap().count(), 0);
