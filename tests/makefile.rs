@@ -245,7 +245,7 @@ fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_th
     let commands = source.lines().skip_while(|line| *line != "pub enum Command {").skip(1);
     let commands = commands.take_while(|line| *line != "}").filter(|line| line.ends_with("),"));
     let commands = commands.map(|line| line.trim().split('(').next().unwrap().to_lowercase());
-    let commands = commands.filter(|name| name != "man"); // hidden, and without a page
+    let commands = commands.filter(|name| name != "man" && name != "complete"); // hidden, and without a page
     let mut pages: Vec<_> = commands.map(|name| format!("/usr/share/man/man1/kvstore-{name}.1")).collect();
     pages.push("/usr/share/man/man1/kvstore.1".to_owned());
     pages.sort();

@@ -738,8 +738,8 @@ fn only_a_file(does: &str) -> Error {
 fn open_on_a_server(_: &std::ffi::OsStr, _: &Config, _: &Arc<Clock>) -> Result<Db> {
     // The URL may have a password: it is in no text.
     Err(Error::cant_open(
-        "the path is the URL of a server, and this build of the library has no stores on servers: use \
-        another build, or give the path of a file",
+        "the path is the URL of a server, and this build of the library has no stores on \
+        servers",
     )
     .with_hint(Hint::BuildWithServer))
 }
