@@ -61,504 +61,523 @@
 
 #include <stdint.h>
 
-/** Remaining TTL or expiry time of a key that never expires. */
+/** Stands for "never expires" where a function returns a remaining TTL or an expiry time. */
 #define KVSTORE_NO_TTL ((int64_t)-1)
 
 /**
- * Success.
+ * Result code: success.
  */
 #define KVSTORE_OK 0
 
 /**
- * An invalid argument, a call in the wrong order, or a failure that has no code of its own.
+ * Result code: an invalid argument, a call in the wrong order, or a failure that has no code of
+ * its own.
  */
 #define KVSTORE_ERROR 1
 
 /**
- * Another handle, process or server client holds a lock, or the server accepts no connection now.
- * Retry the call, or set KVStoreConfig.busyTimeout.
+ * Result code: another handle, process or server client holds a lock, or the server accepts no
+ * connection now. Retry the call, or set KVStoreConfig.busyTimeout.
  */
 #define KVSTORE_BUSY 5
 
 /**
- * Store in a file: another connection of this process holds a lock; retry. Store on a server: the
- * transaction conflicts with that of another client; roll it back and run it again.
+ * Result code: a conflict with another connection. Store in a file: another connection of this
+ * process holds a lock; retry the call. Store on a server: the transaction conflicts with that of
+ * another client; roll it back and run it again.
  */
 #define KVSTORE_LOCKED 6
 
 /**
- * Out of memory.
+ * Result code: out of memory.
  */
 #define KVSTORE_NOMEM 7
 
 /**
- * A write through a read-only handle, or to a file that this process may not write. Store on a
- * server: the role lacks a privilege, or no server of the URL accepts writes now, as during a
- * failover.
+ * Result code: a write is not allowed, because the handle is read-only or this process may not
+ * write the file. Store on a server: the role lacks a privilege, or no server of the URL accepts
+ * writes now, as during a failover.
  */
 #define KVSTORE_READONLY 8
 
 /**
- * A read, write or sync of the operating system failed, or the connection to the server broke.
- * kvstore_errmsg states whether the operation is known not to have happened.
+ * Result code: a read, write or sync of the operating system failed, or the connection to the
+ * server broke. kvstore_errmsg states whether the operation is known not to have happened.
  */
 #define KVSTORE_IOERR 10
 
 /**
- * The file, or the data of the store on the server, is damaged.
+ * Result code: the file, or the data of the store on the server, is damaged.
  */
 #define KVSTORE_CORRUPT 11
 
 /**
- * The key does not exist or has expired, or there is no family of that name.
+ * Result code: the key does not exist or has expired, or there is no family of that name.
  */
 #define KVSTORE_NOTFOUND 12
 
 /**
- * The password is wrong, or an encrypted page was tampered with. Store on a server: the server
- * refused the login.
+ * Result code: the password is wrong, or an encrypted page was tampered with. Store on a server:
+ * the server refused the login.
  */
 #define KVSTORE_AUTH_FAILED 13
 
 /**
- * The file cannot be opened, the server cannot be reached, or this build does not support servers.
+ * Result code: the file cannot be opened, the server cannot be reached, or this build does not
+ * support servers.
  */
 #define KVSTORE_CANTOPEN 14
 
 /**
- * The locking protocol of the file failed: too many processes competed for a lock.
+ * Result code: too many processes competed for a lock of the file, so that it could not be taken.
  */
 #define KVSTORE_PROTOCOL 15
 
 /**
- * The handle is closed, was inherited through fork(), or is unusable after an internal failure; or
- * a callback called the store that is running it.
+ * Result code: the handle cannot be used. It is closed, was inherited through fork(), or is
+ * unusable after an internal failure; or a callback called the store that is running it.
  */
 #define KVSTORE_MISUSE 21
 
 /**
- * The file, or the schema on the server, is not a store.
+ * Result code: the file, or the schema on the server, is not a store.
  */
 #define KVSTORE_NOTADB 26
 
 /**
- * The disk (of the server, for a store there) is full, or the store has reached its size limit
- * (kvstore_set_limit).
+ * Result code: the disk is full, or the store has reached its size limit (kvstore_set_limit). For
+ * a store on a server, the disk is that of the server.
  */
 #define KVSTORE_FULL 113
 
 /**
- * KVStoreConfig.journalMode: write-ahead log (the default). Readers and a writer do not block each
- * other.
+ * Value of KVStoreConfig.journalMode, and the default: a write-ahead log. Readers and a writer do
+ * not block each other.
  */
 #define KVSTORE_JOURNAL_WAL 1
 
 /**
- * KVStoreConfig.journalMode: rollback journal. The store is a single file; readers and a writer
- * exclude each other.
+ * Value of KVStoreConfig.journalMode: a rollback journal. The store is a single file; readers and
+ * a writer exclude each other.
  */
 #define KVSTORE_JOURNAL_DELETE 2
 
 /**
- * KVStoreConfig.syncLevel (the default): a power failure may lose the last commits, but does not
- * damage the file.
+ * Value of KVStoreConfig.syncLevel, and the default: a power failure may lose the last commits,
+ * but does not damage the file.
  */
 #define KVSTORE_SYNC_NORMAL 1
 
 /**
- * KVStoreConfig.syncLevel: a commit is on stable storage when the call returns.
+ * Value of KVStoreConfig.syncLevel: a commit is on stable storage when the call returns.
  */
 #define KVSTORE_SYNC_FULL 2
 
 /**
- * KVStoreConfig.syncLevel: nothing is synced. A power failure may destroy the file.
+ * Value of KVStoreConfig.syncLevel: nothing is synced. A power failure may destroy the file.
  */
 #define KVSTORE_SYNC_OFF 3
 
 /**
- * kvstore_checkpoint: copies as many frames as possible without waiting for readers or writers.
+ * Mode of kvstore_checkpoint: copies as many frames of the WAL as possible without waiting for
+ * readers or writers.
  */
 #define KVSTORE_CHECKPOINT_PASSIVE 0
 
 /**
- * kvstore_checkpoint: waits for writers, then copies all frames.
+ * Mode of kvstore_checkpoint: waits for writers, then copies all frames of the WAL.
  */
 #define KVSTORE_CHECKPOINT_FULL 1
 
 /**
- * kvstore_checkpoint: like KVSTORE_CHECKPOINT_FULL, and waits for readers, so that the next writer
- * overwrites the WAL from its start.
+ * Mode of kvstore_checkpoint: like KVSTORE_CHECKPOINT_FULL, but also waits for readers, so that
+ * the next writer overwrites the WAL from its start.
  */
 #define KVSTORE_CHECKPOINT_RESTART 2
 
 /**
- * kvstore_checkpoint: like KVSTORE_CHECKPOINT_RESTART, and truncates the WAL to zero bytes.
+ * Mode of kvstore_checkpoint: like KVSTORE_CHECKPOINT_RESTART, but also truncates the WAL to zero
+ * bytes.
  */
 #define KVSTORE_CHECKPOINT_TRUNCATE 3
 
 /**
- * KVStoreConfig.profile: defaults for devices with little memory and little flash.
+ * Value of KVStoreConfig.profile: selects defaults for devices with little memory and little flash
+ * storage.
  */
 #define KVSTORE_SMALL 1
 
 /**
- * KVWriteOptions.flags: write only if the key does not exist or has expired.
+ * Flag of KVWriteOptions.flags: write only if the key does not exist or has expired.
  */
 #define KVSTORE_PUT_IF_ABSENT 1
 
 /**
- * KVWriteOptions.flags: write only if the key is live.
+ * Flag of KVWriteOptions.flags: write only if the key is live.
  */
 #define KVSTORE_PUT_IF_PRESENT 2
 
 /**
- * KVWriteOptions.flags: a live key keeps its expiry time, or stays without one; a new key gets
- * expireMs.
+ * Flag of KVWriteOptions.flags: keep the expiry time of a live key, including the absence of one.
+ * A new key gets expireMs.
  */
 #define KVSTORE_PUT_KEEP_TTL 4
 
 /**
- * KVWriteOptions.flags: use the default TTL of the family. expireMs must be 0.
+ * Flag of KVWriteOptions.flags: use the default TTL of the family. expireMs must be 0.
  */
 #define KVSTORE_PUT_DEFAULT_TTL 8
 
 /**
- * KVWriteOptions.flags: expireMs is a TTL in milliseconds, counted from now by the clock of the
- * store. For a store on a server, the server's clock decides.
+ * Flag of KVWriteOptions.flags: expireMs is a TTL in milliseconds instead of an expiry time. It is
+ * counted from now by the clock of the store; for a store on a server, by the server's clock.
  */
 #define KVSTORE_PUT_TTL 16
 
 /**
- * kvstore_cf_expire: change only a key without an expiry time.
+ * Condition of kvstore_cf_expire: change only a key without an expiry time.
  */
 #define KVSTORE_EXPIRE_NX 1
 
 /**
- * kvstore_cf_expire: change only a key with an expiry time.
+ * Condition of kvstore_cf_expire: change only a key with an expiry time.
  */
 #define KVSTORE_EXPIRE_XX 2
 
 /**
- * kvstore_cf_expire: change only if the new expiry time is later than the current one.
+ * Condition of kvstore_cf_expire: change only if the new expiry time is later than the current
+ * one.
  */
 #define KVSTORE_EXPIRE_GT 4
 
 /**
- * kvstore_cf_expire: change only if the new expiry time is earlier than the current one.
+ * Condition of kvstore_cf_expire: change only if the new expiry time is earlier than the current
+ * one.
  */
 #define KVSTORE_EXPIRE_LT 8
 
 /**
- * Range flag: iterate from the greatest key to the least.
+ * Flag of range and row iterators: iterate from the greatest key to the least.
  */
 #define KVSTORE_RANGE_REVERSE 1
 
 /**
- * Range flag: include the upper bound.
+ * Flag of range and row iterators: include the upper bound.
  */
 #define KVSTORE_RANGE_CLOSED 2
 
 /**
- * Range flag: exclude the lower bound.
+ * Flag of range and row iterators: exclude the lower bound.
  */
 #define KVSTORE_RANGE_OPEN 4
 
 /**
- * Range flag: read keys only. kvstore_iterator_value fails with KVSTORE_ERROR.
+ * Flag of range and row iterators: read keys without their values. kvstore_iterator_value fails
+ * with KVSTORE_ERROR.
  */
 #define KVSTORE_RANGE_KEYS_ONLY 8
 
 /**
- * kvstore_set_limit: evict nothing. A write beyond the limit fails with KVSTORE_FULL.
+ * Eviction policy of kvstore_set_limit: evict nothing. A write beyond the limit fails with
+ * KVSTORE_FULL.
  */
 #define KVSTORE_EVICT_NONE 0
 
 /**
- * kvstore_set_limit: remove expired keys, then evict the keys with the earliest expiry time. Keys
- * without an expiry time are never evicted.
+ * Eviction policy of kvstore_set_limit: remove expired keys, then evict the keys with the earliest
+ * expiry time. Keys without an expiry time are never evicted.
  */
 #define KVSTORE_EVICT_SOONEST 1
 
 /**
- * kvstore_set_limit: remove expired keys, then evict the keys that were written longest ago.
+ * Eviction policy of kvstore_set_limit: remove expired keys, then evict the keys that were written
+ * longest ago.
  */
 #define KVSTORE_EVICT_OLDEST 2
 
 /**
- * Number of families that every store supports. A store may have more.
+ * Number of families that a store is guaranteed to support. A store may have more.
  */
 #define KVSTORE_MAX_COLUMN_FAMILIES 64
 
 /**
- * Major version of this header.
+ * Major version number of the library that this header belongs to.
  */
 #define KVSTORE_VERSION_MAJOR 0
 
 /**
- * Minor version of this header.
+ * Minor version number of the library that this header belongs to.
  */
 #define KVSTORE_VERSION_MINOR 1
 
 /**
- * Patch version of this header.
+ * Patch version number of the library that this header belongs to.
  */
 #define KVSTORE_VERSION_PATCH 0
 
 /**
- * There is no hint.
+ * Result of kvstore_errhint if there is no advice.
  */
 #define KVSTORE_HINT_NONE 0
 
 /**
- * Retry later; the cause is temporary.
+ * Advice: retry later, because the cause is temporary.
  */
 #define KVSTORE_HINT_RETRY 1
 
 /**
- * Retry, or set a longer KVStoreConfig.busyTimeout.
+ * Advice: retry, or set a longer KVStoreConfig.busyTimeout.
  */
 #define KVSTORE_HINT_RAISE_BUSY_TIMEOUT 2
 
 /**
- * Roll the transaction back (kvstore_rollback).
+ * Advice: roll back the transaction with kvstore_rollback.
  */
 #define KVSTORE_HINT_ROLL_BACK 3
 
 /**
- * Roll the transaction back and run it again from its first read.
+ * Advice: roll back the transaction and run it again, beginning with its first read.
  */
 #define KVSTORE_HINT_RUN_TRANSACTION_AGAIN 4
 
 /**
- * Commit or roll back the transaction that is open on this handle.
+ * Advice: commit or roll back the transaction that is open on this handle.
  */
 #define KVSTORE_HINT_END_TRANSACTION 5
 
 /**
- * Begin a transaction first (kvstore_begin).
+ * Advice: begin a transaction first with kvstore_begin.
  */
 #define KVSTORE_HINT_BEGIN_TRANSACTION 6
 
 /**
- * End the read transaction, or begin a write transaction in its place.
+ * Advice: end the open read transaction, or begin a write transaction instead of it.
  */
 #define KVSTORE_HINT_USE_WRITE_TRANSACTION 7
 
 /**
- * Open the store without KVStoreConfig.readOnly.
+ * Advice: open the store without KVStoreConfig.readOnly.
  */
 #define KVSTORE_HINT_OPEN_FOR_WRITING 8
 
 /**
- * Open the store with KVStoreConfig.readOnly.
+ * Advice: open the store with KVStoreConfig.readOnly.
  */
 #define KVSTORE_HINT_OPEN_READ_ONLY 9
 
 /**
- * Close this handle and open the store again.
+ * Advice: close this handle and open the store again.
  */
 #define KVSTORE_HINT_OPEN_AGAIN 10
 
 /**
- * Close the store in all other handles and processes.
+ * Advice: close all other handles of the store, in this process and in others.
  */
 #define KVSTORE_HINT_CLOSE_OTHER_HANDLES 11
 
 /**
- * Use a second handle of the store inside callbacks.
+ * Advice: open a second handle of the store and use that one inside callbacks.
  */
 #define KVSTORE_HINT_USE_SECOND_HANDLE 12
 
 /**
- * Run kvstore_integrity_check; its result says what helps.
+ * Advice: run kvstore_integrity_check; its result shows whether kvstore_repair can help.
  */
 #define KVSTORE_HINT_CHECK_INTEGRITY 13
 
 /**
- * Run kvstore_repair.
+ * Advice: repair the store with kvstore_repair.
  */
 #define KVSTORE_HINT_REPAIR 14
 
 /**
- * Restore a backup, or save what can be read (kvstore_recover).
+ * Advice: restore a backup, or save the readable rows into a new store with kvstore_recover.
  */
 #define KVSTORE_HINT_RECOVER 15
 
 /**
- * Change the owner or the permissions of the file, its log files or its directory.
+ * Advice: change the owner or the permissions of the file, its log files or its directory.
  */
 #define KVSTORE_HINT_CHECK_PERMISSIONS 16
 
 /**
- * Free space on the disk, then retry.
+ * Advice: free space on the disk, then retry.
  */
 #define KVSTORE_HINT_FREE_DISK_SPACE 17
 
 /**
- * Open the store with its password or key.
+ * Advice: open the store with its password or key, with kvstore_open_encrypted.
  */
 #define KVSTORE_HINT_GIVE_PASSWORD 18
 
 /**
- * Open the store without a password.
+ * Advice: open the store without a password, with kvstore_open; it is not encrypted.
  */
 #define KVSTORE_HINT_OMIT_PASSWORD 19
 
 /**
- * Encrypt the store.
+ * Advice: encrypt the store with kvstore_open_encrypted.
  */
 #define KVSTORE_HINT_ENCRYPT 20
 
 /**
- * Give the store another password (kvstore_reencrypt).
+ * Advice: give the encrypted store another password with kvstore_reencrypt.
  */
 #define KVSTORE_HINT_REKEY 21
 
 /**
- * Use a build of the library with encryption.
+ * Advice: use a build of the library that supports encryption.
  */
 #define KVSTORE_HINT_BUILD_WITH_ENCRYPTION 22
 
 /**
- * Use a build of the library with stores on a server.
+ * Advice: use a build of the library that supports stores on a server.
  */
 #define KVSTORE_HINT_BUILD_WITH_SERVER 23
 
 /**
- * Delete something, or raise the size limit (kvstore_set_limit).
+ * Advice: delete keys, or raise the size limit with kvstore_set_limit.
  */
 #define KVSTORE_HINT_RAISE_SIZE_LIMIT 24
 
 /**
- * Raise KVStoreConfig.maxValueSize.
+ * Advice: raise KVStoreConfig.maxValueSize.
  */
 #define KVSTORE_HINT_RAISE_MAX_VALUE_SIZE 25
 
 /**
- * Create the family (kvstore_cf_create).
+ * Advice: create the family with kvstore_cf_create.
  */
 #define KVSTORE_HINT_CREATE_FAMILY 26
 
 /**
- * Open the family, which exists (kvstore_cf_open).
+ * Advice: open the family with kvstore_cf_open, because it exists already.
  */
 #define KVSTORE_HINT_OPEN_FAMILY 27
 
 /**
- * Close the handles of the family (kvstore_cf_close).
+ * Advice: close the open handles of the family with kvstore_cf_close.
  */
 #define KVSTORE_HINT_CLOSE_FAMILY 28
 
 /**
- * Clear the default family, which cannot be dropped (kvstore_clear).
+ * Advice: clear the default family with kvstore_clear, because it cannot be dropped.
  */
 #define KVSTORE_HINT_CLEAR_FAMILY 29
 
 /**
- * Turn on write tracking (kvstore_cf_set_write_tracking).
+ * Advice: turn on write tracking with kvstore_cf_set_write_tracking.
  */
 #define KVSTORE_HINT_TRACK_WRITES 30
 
 /**
- * Set another eviction policy (kvstore_set_limit).
+ * Advice: set another eviction policy with kvstore_set_limit.
  */
 #define KVSTORE_HINT_CHANGE_EVICTION 31
 
 /**
- * Purge from the calling thread (kvstore_purge_step).
+ * Advice: purge from a thread of the caller with kvstore_purge_step, because this store cannot
+ * have a cleaner.
  */
 #define KVSTORE_HINT_PURGE_YOURSELF 32
 
 /**
- * Stop the cleaner (kvstore_cleaner_stop).
+ * Advice: stop the running cleaner with kvstore_cleaner_stop.
  */
 #define KVSTORE_HINT_STOP_CLEANER 33
 
 /**
- * Use kvstore_copy.
+ * Advice: copy into another store with kvstore_copy.
  */
 #define KVSTORE_HINT_COPY_TO_STORE 34
 
 /**
- * Finish the interrupted copy, or drop its progress family in the target.
+ * Advice: finish the interrupted copy, or drop the family in which the target records its
+ * progress.
  */
 #define KVSTORE_HINT_RESUME_COPY 35
 
 /**
- * Use a shorter key.
+ * Advice: use a shorter key, such as a hash of the key.
  */
 #define KVSTORE_HINT_USE_SHORTER_KEY 36
 
 /**
- * Advice: repair the file, which no call can open, with the command "kvstore repair".
+ * Advice: repair the file with the command "kvstore repair", because no call can open it.
  */
 #define KVSTORE_HINT_REPAIR_FILE 37
 
 /**
- * List of writes that are committed together. Used by one thread at a time.
+ * List of writes and deletions that are committed together. It is used by one thread at a time.
  */
 typedef struct KVBatch KVBatch;
 
 /**
- * Handle on a family, an ordered set of keys (see "Families" in the introduction). Threads may
- * share it.
+ * Handle on a family, which is a separate ordered set of keys in a store (see "Families" in the
+ * introduction). Threads may share a handle.
  */
 typedef struct KVColumnFamily KVColumnFamily;
 
 /**
- * Position within the live entries of a family. Used by one thread at a time.
+ * Iterator over the live entries of a family, which is at one entry or at the end. It is used by
+ * one thread at a time.
  */
 typedef struct KVIterator KVIterator;
 
 /**
- * Handle on a store: one connection to one file, or to a schema of a server. Threads may share it;
- * their calls run one after another. Open several handles for parallel reads.
+ * Handle on a store: one connection to one file, or to one schema of a server. Threads may share a
+ * handle; their calls run one after another. Open several handles for parallel reads.
  */
 typedef struct KVStore KVStore;
 
 /**
- * Configuration of kvstore_open_v2. All zeros is the default configuration, which is safe:
- * initialise it with `KVStoreConfig cfg = {0};` and set the fields you need.
+ * Configuration of kvstore_open_v2. All zeros is the default configuration: initialise it with
+ * `KVStoreConfig cfg = {0};` and set the fields you need.
  */
 typedef struct {
     /**
-     * KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. An existing file is converted.
+     * Journal mode: KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. An existing file is
+     * converted to this mode.
      */
     int journalMode;
     /**
-     * KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
+     * Durability of commits: KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
      */
     int syncLevel;
     /**
-     * Size of the page cache, in pages; 0: 2000. A write transaction that changes more pages may
-     * use up to five times as much memory.
+     * Size of the page cache, in pages; 0 means 2000. A write transaction that changes more pages
+     * than this may use up to five times as much memory.
      */
     int cacheSize;
     /**
-     * Page size of a new file, in bytes: a power of two from 512 to 65536; 0: 4096.
+     * Page size of a new file, in bytes: a power of two from 512 to 65536; 0 means 4096.
      */
     int pageSize;
     /**
-     * Non-zero: opens the store read-only; the file must exist. A store that was closed cleanly
-     * can be read from a read-only file system, or by a user without write permission. If the file
-     * is changed by another process there, calls notice the change, and calls of an open snapshot
-     * fail with KVSTORE_BUSY.
+     * Non-zero: opens the store read-only; the file must exist.
+     *
+     * A store that was closed cleanly can be read from a read-only file system, or by a user
+     * without write permission. If another process changes such a file, calls notice the change,
+     * and calls of an open snapshot fail with KVSTORE_BUSY.
      */
     int readOnly;
     /**
-     * Time to wait for a lock of another handle, in milliseconds; 0: fail at once with
-     * KVSTORE_BUSY. Opening a store waits for at least 2 seconds, because other processes hold the
-     * locks of an open for moments only.
+     * Maximum time that a call waits for a lock of another handle, in milliseconds. With 0, the
+     * call fails at once with KVSTORE_BUSY.
+     *
+     * Opening a store waits for at least 2 seconds, because other processes hold the locks of an
+     * open for moments only.
      */
     int busyTimeout;
     /**
-     * N > 0: run a passive checkpoint after every N write commits; in a store with a size limit,
-     * also by the length of the WAL. 0: checkpoint automatically by the length of the WAL
-     * (walPages).
+     * Number of write commits after which a passive checkpoint runs. 0: checkpoints depend on the
+     * length of the WAL instead (walPages).
+     *
+     * In a store with a size limit, the length of the WAL triggers checkpoints in both cases.
      */
     int walSizeLimit;
     /**
-     * Ignored.
+     * Ignored. An encrypted store is opened with kvstore_open_encrypted.
      */
     int allowEncrypted;
     /**
@@ -566,32 +585,36 @@ typedef struct {
      */
     int fullMutex;
     /**
-     * Maximum length of a value, in bytes, up to 536870912 (512 MiB); 0: 10485760 (10 MiB).
+     * Maximum length of a value, in bytes: up to 536870912 (512 MiB). 0 means 10485760 (10 MiB).
      */
     int maxValueSize;
     /**
-     * Maximum number of bytes of the file that are read through a memory map. 0: 256 MiB on 64-bit
-     * systems, none on 32-bit systems; negative: none.
+     * Maximum number of bytes of the file that are read through a memory map. 0 means 256 MiB on
+     * 64-bit systems and none on 32-bit systems. A negative number means none.
      */
     int64_t mmapSize;
     /**
-     * Non-zero: this handle alone uses the file. This is the fastest mode; every other open fails
-     * with KVSTORE_BUSY. Cannot be combined with readOnly.
+     * Non-zero: only this handle can use the file. This is the fastest mode; every other open of
+     * the file fails with KVSTORE_BUSY. Cannot be combined with readOnly.
      */
     int exclusive;
     /**
-     * Whether the handle keeps its read snapshot between calls and checks before each read whether
-     * the snapshot is still current. 0: only while no other process has the store open through
-     * this library, and never with KVSTORE_SMALL. Positive: always. Negative: never.
+     * Whether the handle keeps its read snapshot between calls, which makes reads faster.
+     * Positive: always. Negative: never. 0: only while no other process has the store open through
+     * this library, and never with KVSTORE_SMALL.
+     *
+     * Reads never return old data: each read checks first whether the snapshot is still current.
      *
      * While an idle handle keeps a snapshot, the WAL of other processes cannot be reset. This
      * includes a process that opens the store after the last read or write of the handle.
      */
     int holdReads;
     /**
-     * Target length of the WAL, in pages, from 16 to 1000000. 0: 4000 (64 with KVSTORE_SMALL), or
-     * one eighth of the size limit of the store if that is less, but at least 16. Ignored if
-     * walSizeLimit is set, except in a store with a size limit.
+     * Target length of the WAL, in pages, from 16 to 1000000; 0 means the default. It is ignored
+     * if walSizeLimit is set, except in a store with a size limit.
+     *
+     * The default is 4000 pages (64 with KVSTORE_SMALL), or one eighth of the size limit of the
+     * store if that is less, but at least 16.
      *
      * The WAL is copied into the database while it grows, and is reset once it reaches three
      * quarters of this length. With one writer it never exceeds twice this length plus the pages
@@ -603,7 +626,7 @@ typedef struct {
     int walPages;
     /**
      * Non-zero: data that is deleted, overwritten, purged or evicted is overwritten with zeros in
-     * the files of the store. 0: the bytes remain until their space is reused.
+     * the files of the store. 0: the old bytes remain in the files until their space is reused.
      *
      * The setting is not stored in the file: every handle that writes must set it. In WAL mode,
      * earlier page versions remain in the -wal file until a checkpoint of any mode completes
@@ -613,9 +636,11 @@ typedef struct {
      */
     int secureDelete;
     /**
-     * Meaning of 0 in the other fields. 0: as documented for each field. KVSTORE_SMALL: 32 pages
-     * for cacheSize, no memory map, 64 for walPages, and never for holdReads. See
-     * docs/how-to/firmware.md.
+     * Set of defaults for the fields that are 0. 0: the default that each field documents.
+     * KVSTORE_SMALL: the defaults for small devices.
+     *
+     * KVSTORE_SMALL means 32 pages for cacheSize, no memory map, 64 pages for walPages, and
+     * "never" for holdReads. See docs/how-to/firmware.md.
      */
     int profile;
     /**
@@ -625,15 +650,17 @@ typedef struct {
 } KVStoreConfig;
 
 /**
- * Entry returned by kvstore_iterator_fetch. The iterator owns the memory.
+ * Entry returned by kvstore_iterator_fetch. Its key and its value point into memory of the
+ * iterator.
  */
 typedef struct {
     /**
-     * Key; in a row iterator, the clustering part of the row key.
+     * Pointer to the key; in a row iterator, to the clustering part of the row key.
      */
     const void *pKey;
     /**
-     * Value, not NULL even if it is empty; NULL if the iterator reads keys only.
+     * Pointer to the value; NULL only if the iterator reads keys only. It is not NULL for an empty
+     * value.
      */
     const void *pValue;
     /**
@@ -651,16 +678,16 @@ typedef struct {
 } KVEntry;
 
 /**
- * Options of kvstore_cf_put_with. All zeros means: write unconditionally, without an expiry time.
+ * Options of kvstore_cf_put_with. All zeros means an unconditional write without an expiry time.
  */
 typedef struct {
     /**
-     * Expiry time, in milliseconds since the Unix epoch; 0: the key never expires. With
-     * KVSTORE_PUT_TTL: the TTL, in milliseconds, at least 1.
+     * Expiry time, in milliseconds since the Unix epoch; 0 if the key never expires. With the flag
+     * KVSTORE_PUT_TTL it is a TTL instead, in milliseconds, at least 1.
      */
     int64_t expireMs;
     /**
-     * Bitwise OR of KVSTORE_PUT_* flags.
+     * Bitwise OR of KVSTORE_PUT_* flags; 0 for none.
      */
     uint32_t flags;
     /**
@@ -670,53 +697,54 @@ typedef struct {
 } KVWriteOptions;
 
 /**
- * Counters of a handle since it was opened or since kvstore_stats_reset. Only successful calls
- * count, except in nErrors. Fields marked "current" are not reset.
+ * Counters of a store handle since it was opened or since kvstore_stats_reset. Only successful
+ * calls count, except in nErrors. Fields marked "current" are measured at the call and are not
+ * reset.
  */
 typedef struct {
     /**
-     * Keys written.
+     * Number of keys written.
      */
     uint64_t nPuts;
     /**
-     * Values read.
+     * Number of values read.
      */
     uint64_t nGets;
     /**
-     * Keys deleted.
+     * Number of live keys deleted.
      */
     uint64_t nDeletes;
     /**
-     * Iterators created.
+     * Number of iterators created.
      */
     uint64_t nIterations;
     /**
-     * Calls that failed. KVSTORE_NOTFOUND for a key is not a failure.
+     * Number of calls that failed. KVSTORE_NOTFOUND for a key is not a failure.
      */
     uint64_t nErrors;
     /**
-     * Bytes of values read.
+     * Total length of the values read, in bytes.
      */
     uint64_t nBytesRead;
     /**
-     * Bytes of keys and values written.
+     * Total length of the keys and values written, in bytes.
      */
     uint64_t nBytesWritten;
     /**
-     * Write transactions committed.
+     * Number of write transactions committed, in any journal mode.
      */
     uint64_t nWalCommits;
     /**
-     * Checkpoints run, including automatic ones.
+     * Number of checkpoints run, including automatic ones.
      */
     uint64_t nCheckpoints;
     /**
-     * Gets, exists and ttl calls that found an expired row. Each row counts once, the first time;
-     * each kvstore_cf_get_many that finds one counts.
+     * Number of lookups that found an expired row. After the first one, the handle treats the row
+     * as missing, except in kvstore_cf_get_many.
      */
     uint64_t nTtlExpired;
     /**
-     * Expired keys removed by purges, or to enforce the size limit.
+     * Number of expired keys removed by purges, or to enforce the size limit.
      */
     uint64_t nTtlPurged;
     /**
@@ -724,20 +752,21 @@ typedef struct {
      */
     uint64_t nDbPages;
     /**
-     * Current number of frames in the WAL, as of the last commit or checkpoint of this handle.
+     * Current number of frames (page versions) in the WAL, as of the last commit or checkpoint of
+     * this handle.
      */
     uint64_t nWalFrames;
     /**
-     * Gets (each key of a call with several) and exists that found no live key.
+     * Number of lookups that found no live key: gets, each key of a kvstore_cf_get_many, and
+     * exists.
      */
     uint64_t nMisses;
     /**
-     * Live keys removed to enforce the size limit (kvstore_set_limit).
+     * Number of live keys removed to enforce the size limit (kvstore_set_limit).
      */
     uint64_t nEvicted;
     /**
-     * Current size of the data in the file, in bytes: its pages without the free ones.
-     * kvstore_set_limit limits this number.
+     * Current size of the pages in use, in bytes. This is the size that kvstore_set_limit limits.
      */
     uint64_t nSizeBytes;
     /**
@@ -772,13 +801,13 @@ const char *kvstore_sqlite_version(void);
 const char *kvstore_engine(void);
 
 /**
- * Returns a short description of a result code. It is never NULL, also for an unknown code. The
- * string is static.
+ * Returns a short description of a result code, also for an unknown one. The string is static and
+ * never NULL.
  */
 const char *kvstore_strerror(int code);
 
 /**
- * Returns the advice of a KVSTORE_HINT_* in words, as kvstore_errmsg has it after its colon.
+ * Returns the advice that a KVSTORE_HINT_* number stands for, as text for a person.
  *
  * @param hint A result of kvstore_errhint.
  *
@@ -788,8 +817,8 @@ const char *kvstore_strerror(int code);
 const char *kvstore_strhint(int hint);
 
 /**
- * Returns the current time of the system clock as the library uses it, in milliseconds since the
- * Unix epoch. The result never decreases within a process.
+ * Returns the current time of the system clock, in milliseconds since the Unix epoch. The result
+ * never decreases within a process.
  */
 int64_t kvstore_now_ms(void);
 
@@ -801,8 +830,9 @@ int64_t kvstore_now_ms(void);
 void *kvstore_malloc(int n);
 
 /**
- * Frees memory that this library allocated for the caller. It comes from malloc(). NULL is
- * allowed.
+ * Frees memory that this library allocated for the caller. NULL is allowed.
+ *
+ * The library allocates such memory with malloc().
  */
 void kvstore_free(void *memory);
 
@@ -818,7 +848,7 @@ void kvstore_free(void *memory);
  * @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
  * @param journalMode KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
  *
- * Otherwise as kvstore_open_v2.
+ * Behaviour and errors are those of kvstore_open_v2.
  */
 int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
 
@@ -908,15 +938,15 @@ int kvstore_close(KVStore *kv);
 const char *kvstore_errmsg(KVStore *kv);
 
 /**
- * Returns the first part of kvstore_errmsg: what failed, without what to do about it. For
- * bindings, which give the advice in the words of their own language.
+ * Returns what failed in the last failing call, without the advice that kvstore_errmsg appends.
+ * Bindings use it and give the advice in the words of their own language.
  *
  * @param kv As for kvstore_errmsg; so are the result and its memory.
  */
 const char *kvstore_errreason(KVStore *kv);
 
 /**
- * Returns what the caller can do about the last failure, as one of KVSTORE_HINT_*.
+ * Returns the advice for the last failing call on a handle, as a KVSTORE_HINT_* number.
  *
  * @param kv As for kvstore_errmsg.
  *
@@ -926,8 +956,7 @@ const char *kvstore_errreason(KVStore *kv);
 int kvstore_errhint(KVStore *kv);
 
 /**
- * Returns the current time of a store: the time from which kvstore_get_ttl and similar calls
- * compute a remaining TTL.
+ * Returns the current time of a store, from which remaining TTLs are computed.
  *
  * @param pMs Receives the time, in milliseconds since the Unix epoch.
  *
@@ -988,8 +1017,7 @@ int kvstore_cf_create(KVStore *kv, const char *name, KVColumnFamily **ppCF);
 int kvstore_cf_open(KVStore *kv, const char *name, KVColumnFamily **ppCF);
 
 /**
- * Opens a handle on the default family, on which the functions without "cf" in their names
- * operate.
+ * Opens a handle on the default family, which the functions without "cf" in their names use.
  *
  * @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
  *
@@ -1031,7 +1059,7 @@ int kvstore_cf_list(KVStore *kv, char ***pazNames, int *pnCount);
 const char *kvstore_cf_name(KVColumnFamily *cf);
 
 /**
- * Closes a handle on a family. NULL is allowed, and so is a handle whose store is closed.
+ * Closes a handle on a family. NULL is allowed, and so is a handle whose store is already closed.
  *
  * Threads: calls of other threads that are using the handle run to their end.
  */
@@ -1042,8 +1070,8 @@ void kvstore_cf_close(KVColumnFamily *cf);
  */
 
 /**
- * Writes a value. An existing value is replaced, and its expiry time removed. The key gets the
- * default TTL of the family, if the family has one.
+ * Writes a value into the default family, replacing an existing one. The key gets the default TTL
+ * of the family; without a default TTL, the key never expires.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes of any content.
  * @param pValue,nValue Value and its length: 0 bytes to KVStoreConfig.maxValueSize (10 MiB by
@@ -1061,12 +1089,14 @@ void kvstore_cf_close(KVColumnFamily *cf);
 int kvstore_put(KVStore *kv, const void *pKey, int nKey, const void *pValue, int nValue);
 
 /**
- * Writes a value into the family `cf`. Otherwise as kvstore_put.
+ * Writes a value into the family `cf`, replacing an existing one.
+ *
+ * Parameters, behaviour and errors are those of kvstore_put.
  */
 int kvstore_cf_put(KVColumnFamily *cf, const void *pKey, int nKey, const void *pValue, int nValue);
 
 /**
- * Reads the value of a key.
+ * Reads the value of a key of the default family.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
@@ -1081,15 +1111,19 @@ int kvstore_cf_put(KVColumnFamily *cf, const void *pKey, int nKey, const void *p
 int kvstore_get(KVStore *kv, const void *pKey, int nKey, void **ppValue, int *pnValue);
 
 /**
- * Reads the value of a key of the family `cf`. Otherwise as kvstore_get.
+ * Reads the value of a key of the family `cf`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_get.
  */
 int kvstore_cf_get(KVColumnFamily *cf, const void *pKey, int nKey, void **ppValue, int *pnValue);
 
 /**
- * Deletes a key with its value and expiry time. The bytes remain in the file until their space is
- * reused, unless KVStoreConfig.secureDelete is set.
+ * Deletes a key of the default family, with its value and expiry time.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
+ *
+ * The bytes remain in the file until their space is reused, unless KVStoreConfig.secureDelete is
+ * set.
  *
  * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`pKey` is NULL,
  * or the length is out of bounds), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
@@ -1099,12 +1133,14 @@ int kvstore_cf_get(KVColumnFamily *cf, const void *pKey, int nKey, void **ppValu
 int kvstore_delete(KVStore *kv, const void *pKey, int nKey);
 
 /**
- * Deletes a key of the family `cf`. Otherwise as kvstore_delete.
+ * Deletes a key of the family `cf`, with its value and expiry time.
+ *
+ * Parameters, behaviour and errors are those of kvstore_delete.
  */
 int kvstore_cf_delete(KVColumnFamily *cf, const void *pKey, int nKey);
 
 /**
- * Tests whether a key is live.
+ * Tests whether a key of the default family is live.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pExists Receives 1 if the key exists and has not expired, otherwise 0.
@@ -1116,19 +1152,23 @@ int kvstore_cf_delete(KVColumnFamily *cf, const void *pKey, int nKey);
 int kvstore_exists(KVStore *kv, const void *pKey, int nKey, int *pExists);
 
 /**
- * Tests whether a key of the family `cf` is live. Otherwise as kvstore_exists.
+ * Tests whether a key of the family `cf` is live.
+ *
+ * Parameters, behaviour and errors are those of kvstore_exists.
  */
 int kvstore_cf_exists(KVColumnFamily *cf, const void *pKey, int nKey, int *pExists);
 
 /**
- * Writes a value only if the key does not exist or has expired. A live key keeps its value and
- * expiry time. Check and write are atomic for every handle and process.
+ * Writes a value into the default family only if the key does not exist or has expired. Check and
+ * write are atomic for every handle and process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
  * @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: it never
  *   expires.
  * @param pInserted Receives 1 if the value was written, otherwise 0. May be NULL.
+ *
+ * A live key keeps its value and expiry time.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
  * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
@@ -1143,8 +1183,9 @@ int kvstore_put_if_absent(KVStore *kv,
                           int *pInserted);
 
 /**
- * Writes a value into the family `cf` only if the key does not exist or has expired. Otherwise as
- * kvstore_put_if_absent.
+ * Writes a value into the family `cf` only if the key does not exist or has expired.
+ *
+ * Parameters, behaviour and errors are those of kvstore_put_if_absent.
  */
 int kvstore_cf_put_if_absent(KVColumnFamily *cf,
                              const void *pKey,
@@ -1155,11 +1196,12 @@ int kvstore_cf_put_if_absent(KVColumnFamily *cf,
                              int *pInserted);
 
 /**
- * Counts the rows of the default family, including expired rows that have not been removed yet. An
- * expired row is not counted once a get, exists, ttl, expire-time or write-time call of this
- * handle has found it. The call reads the whole key index; its time grows with the number of keys.
+ * Counts the rows of the default family, including expired rows that have not been removed yet.
  *
  * @param pnCount Receives the number of rows.
+ *
+ * An expired row is not counted once a get, exists, ttl, expire-time or write-time call of this
+ * handle has found it. The call reads the whole key index; its time grows with the number of keys.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -1167,7 +1209,9 @@ int kvstore_cf_put_if_absent(KVColumnFamily *cf,
 int kvstore_count(KVStore *kv, int64_t *pnCount);
 
 /**
- * Counts the rows of the family `cf`. Otherwise as kvstore_count.
+ * Counts the rows of the family `cf`, including expired rows that have not been removed yet.
+ *
+ * Parameters, behaviour and errors are those of kvstore_count.
  */
 int kvstore_cf_count(KVColumnFamily *cf, int64_t *pnCount);
 
@@ -1181,7 +1225,9 @@ int kvstore_cf_count(KVColumnFamily *cf, int64_t *pnCount);
 int kvstore_clear(KVStore *kv);
 
 /**
- * Deletes all keys of the family `cf`. Otherwise as kvstore_clear.
+ * Deletes all keys of the family `cf`, in one transaction. The settings of the family remain.
+ *
+ * Behaviour and errors are those of kvstore_clear.
  */
 int kvstore_cf_clear(KVColumnFamily *cf);
 
@@ -1190,7 +1236,8 @@ int kvstore_cf_clear(KVColumnFamily *cf);
  */
 
 /**
- * Writes a value with an expiry time. The default TTL of the family is not used.
+ * Writes a value with an expiry time into the default family. The default TTL of the family is not
+ * used.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
@@ -1212,7 +1259,10 @@ int kvstore_put_ttl(KVStore *kv,
                     int64_t expire_ms);
 
 /**
- * Writes a value with an expiry time into the family `cf`. Otherwise as kvstore_put_ttl.
+ * Writes a value with an expiry time into the family `cf`. The default TTL of the family is not
+ * used.
+ *
+ * Parameters, behaviour and errors are those of kvstore_put_ttl.
  */
 int kvstore_cf_put_ttl(KVColumnFamily *cf,
                        const void *pKey,
@@ -1222,7 +1272,7 @@ int kvstore_cf_put_ttl(KVColumnFamily *cf,
                        int64_t expire_ms);
 
 /**
- * Writes a value with a TTL.
+ * Writes a value with a TTL, counted from now, into the family `cf`.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
@@ -1243,7 +1293,7 @@ int kvstore_cf_put_for(KVColumnFamily *cf,
                        int64_t ttl_ms);
 
 /**
- * Reads the value and the remaining TTL of a key.
+ * Reads the value and the remaining TTL of a key of the default family.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
@@ -1263,7 +1313,9 @@ int kvstore_get_ttl(KVStore *kv,
                     int64_t *pnRemaining);
 
 /**
- * Reads the value and the remaining TTL of a key of the family `cf`. Otherwise as kvstore_get_ttl.
+ * Reads the value and the remaining TTL of a key of the family `cf`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_get_ttl.
  */
 int kvstore_cf_get_ttl(KVColumnFamily *cf,
                        const void *pKey,
@@ -1273,7 +1325,7 @@ int kvstore_cf_get_ttl(KVColumnFamily *cf,
                        int64_t *pnRemaining);
 
 /**
- * Returns the remaining TTL of a key.
+ * Returns the remaining TTL of a key of the default family, in milliseconds.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pnRemaining Receives the remaining TTL, in milliseconds; KVSTORE_NO_TTL if the key never
@@ -1288,7 +1340,9 @@ int kvstore_cf_get_ttl(KVColumnFamily *cf,
 int kvstore_ttl_remaining(KVStore *kv, const void *pKey, int nKey, int64_t *pnRemaining);
 
 /**
- * Returns the remaining TTL of a key of the family `cf`. Otherwise as kvstore_ttl_remaining.
+ * Returns the remaining TTL of a key of the family `cf`, in milliseconds.
+ *
+ * Parameters, behaviour and errors are those of kvstore_ttl_remaining.
  */
 int kvstore_cf_ttl_remaining(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pnRemaining);
 
@@ -1310,7 +1364,10 @@ int kvstore_cf_ttl_remaining(KVColumnFamily *cf, const void *pKey, int nKey, int
 int kvstore_purge_expired(KVStore *kv, int *pnDeleted);
 
 /**
- * Removes all expired keys of the family `cf`. Otherwise as kvstore_purge_expired.
+ * Removes all expired keys of the family `cf`. The work is proportional to the number of expired
+ * keys.
+ *
+ * Parameters, behaviour and errors are those of kvstore_purge_expired.
  */
 int kvstore_cf_purge_expired(KVColumnFamily *cf, int *pnDeleted);
 
@@ -1319,8 +1376,9 @@ int kvstore_cf_purge_expired(KVColumnFamily *cf, int *pnDeleted);
  */
 
 /**
- * Creates an iterator over the live entries of the default family, in ascending key order. It is
- * at the end until kvstore_iterator_first or kvstore_iterator_seek.
+ * Creates an iterator over the live entries of the default family, in ascending key order. Call
+ * kvstore_iterator_first or kvstore_iterator_seek to move it to an entry; until then it is at the
+ * end.
  *
  * @param ppIter Receives the iterator, or NULL after a failure. Close it with
  *   kvstore_iterator_close.
@@ -1343,26 +1401,34 @@ int kvstore_cf_purge_expired(KVColumnFamily *cf, int *pnDeleted);
 int kvstore_iterator_create(KVStore *kv, KVIterator **ppIter);
 
 /**
- * Creates an iterator over the live entries of the family `cf`. Otherwise as
- * kvstore_iterator_create.
+ * Creates an iterator over the live entries of the family `cf`, in ascending key order. Call
+ * kvstore_iterator_first or kvstore_iterator_seek to move it to an entry.
+ *
+ * Parameters, behaviour and errors are those of kvstore_iterator_create.
  */
 int kvstore_cf_iterator_create(KVColumnFamily *cf, KVIterator **ppIter);
 
 /**
- * Creates an iterator over the live entries of the default family, in descending key order. It is
- * at the end until kvstore_iterator_last or kvstore_iterator_seek, and advances with
- * kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
+ * Creates an iterator over the live entries of the default family, in descending key order. Call
+ * kvstore_iterator_last or kvstore_iterator_seek to move it to an entry; until then it is at the
+ * end.
+ *
+ * The iterator advances with kvstore_iterator_prev. Parameters, visibility of writes and errors
+ * are those of kvstore_iterator_create.
  */
 int kvstore_reverse_iterator_create(KVStore *kv, KVIterator **ppIter);
 
 /**
- * Creates a reverse iterator over the family `cf`. Otherwise as kvstore_reverse_iterator_create.
+ * Creates an iterator over the live entries of the family `cf`, in descending key order. Call
+ * kvstore_iterator_last or kvstore_iterator_seek to move it to an entry.
+ *
+ * Parameters, behaviour and errors are those of kvstore_reverse_iterator_create.
  */
 int kvstore_cf_reverse_iterator_create(KVColumnFamily *cf, KVIterator **ppIter);
 
 /**
- * Creates an iterator over the live entries whose keys start with a prefix, in ascending key
- * order. It is at the first of them, or at the end if there is none.
+ * Creates an iterator over the live entries of the default family whose keys start with a prefix,
+ * in ascending key order. The new iterator is at the first entry, or at the end if there is none.
  *
  * @param pPrefix,nPrefix Prefix and its length: 1 to 65536 bytes.
  * @param ppIter Receives the iterator, or NULL after a failure. Close it with
@@ -1377,7 +1443,10 @@ int kvstore_cf_reverse_iterator_create(KVColumnFamily *cf, KVIterator **ppIter);
 int kvstore_prefix_iterator_create(KVStore *kv, const void *pPrefix, int nPrefix, KVIterator **ppIter);
 
 /**
- * Creates a prefix iterator over the family `cf`. Otherwise as kvstore_prefix_iterator_create.
+ * Creates an iterator over the live entries of the family `cf` whose keys start with a prefix, in
+ * ascending key order.
+ *
+ * Parameters, behaviour and errors are those of kvstore_prefix_iterator_create.
  */
 int kvstore_cf_prefix_iterator_create(KVColumnFamily *cf,
                                       const void *pPrefix,
@@ -1385,9 +1454,11 @@ int kvstore_cf_prefix_iterator_create(KVColumnFamily *cf,
                                       KVIterator **ppIter);
 
 /**
- * Creates an iterator over the live entries whose keys start with a prefix, in descending key
- * order. It is at the greatest of them, or at the end if there is none. Otherwise as
- * kvstore_prefix_iterator_create.
+ * Creates an iterator over the live entries of the default family whose keys start with a prefix,
+ * in descending key order. The new iterator is at the entry with the greatest key, or at the end
+ * if there is none.
+ *
+ * Parameters, visibility of writes and errors are those of kvstore_prefix_iterator_create.
  */
 int kvstore_reverse_prefix_iterator_create(KVStore *kv,
                                            const void *pPrefix,
@@ -1395,8 +1466,10 @@ int kvstore_reverse_prefix_iterator_create(KVStore *kv,
                                            KVIterator **ppIter);
 
 /**
- * Creates a reverse prefix iterator over the family `cf`. Otherwise as
- * kvstore_reverse_prefix_iterator_create.
+ * Creates an iterator over the live entries of the family `cf` whose keys start with a prefix, in
+ * descending key order.
+ *
+ * Parameters, behaviour and errors are those of kvstore_reverse_prefix_iterator_create.
  */
 int kvstore_cf_reverse_prefix_iterator_create(KVColumnFamily *cf,
                                               const void *pPrefix,
@@ -1404,8 +1477,8 @@ int kvstore_cf_reverse_prefix_iterator_create(KVColumnFamily *cf,
                                               KVIterator **ppIter);
 
 /**
- * Moves to the first entry of the range of the iterator. On a reverse iterator it acts as
- * kvstore_iterator_last. If there is no entry, the iterator is at the end, which is not an error.
+ * Moves a forward iterator to its first entry; a reverse iterator to its last entry in key order.
+ * If there is no entry, the iterator is at the end, which is not an error.
  *
  * Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -1414,8 +1487,8 @@ int kvstore_cf_reverse_prefix_iterator_create(KVColumnFamily *cf,
 int kvstore_iterator_first(KVIterator *it);
 
 /**
- * Moves a reverse iterator to the last entry of its range in key order, which is where its
- * iteration begins.
+ * Moves a reverse iterator to the last entry of its range in key order, where its iteration
+ * begins.
  *
  * Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -1424,12 +1497,13 @@ int kvstore_iterator_first(KVIterator *it);
 int kvstore_iterator_last(KVIterator *it);
 
 /**
- * Moves to the next entry. On a reverse iterator it acts as kvstore_iterator_prev. At the end, the
- * iterator stays there.
+ * Moves the iterator to the next entry in its direction. An iterator at the end stays there.
  *
  * After a failed move the iterator is at the end. The next call of this function continues after
  * the last entry the iterator was at, also if a kvstore_iterator_seek or kvstore_iterator_first
  * failed. If it was at no entry, it stays at the end.
+ *
+ * On a reverse iterator the call is the same as kvstore_iterator_prev.
  *
  * Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -1437,8 +1511,9 @@ int kvstore_iterator_last(KVIterator *it);
 int kvstore_iterator_next(KVIterator *it);
 
 /**
- * Moves a reverse iterator to the previous entry in key order. At the end, the iterator stays
- * there. After a failure as kvstore_iterator_next.
+ * Moves a reverse iterator to the previous entry in key order. An iterator at the end stays there.
+ *
+ * After a failed move, the position is as documented for kvstore_iterator_next.
  *
  * Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -1447,11 +1522,13 @@ int kvstore_iterator_next(KVIterator *it);
 int kvstore_iterator_prev(KVIterator *it);
 
 /**
- * Moves to the first entry whose key is greater than or equal to a key; on a reverse iterator,
- * less than or equal. The iterator is at the end if there is no such entry, or if the key is
- * outside its range or prefix. It may be called any number of times.
+ * Moves a forward iterator to the first entry whose key is greater than or equal to the given key;
+ * a reverse iterator to the first one whose key is less than or equal.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes. In a row iterator, a clustering part.
+ *
+ * The iterator is at the end if there is no such entry, or if the key is outside the range or
+ * prefix of the iterator. It may be called any number of times.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, the length is out of bounds, or the iterator is in
  * order of expiry; the iterator does not move then), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
@@ -1461,9 +1538,7 @@ int kvstore_iterator_prev(KVIterator *it);
 int kvstore_iterator_seek(KVIterator *it, const void *pKey, int nKey);
 
 /**
- * Returns the live entries from the current one on, and moves past them. It returns what a loop of
- * kvstore_iterator_key, kvstore_iterator_value and kvstore_iterator_next returns, in a fraction of
- * the time. It works on every iterator.
+ * Returns up to `max` live entries, beginning with the current one, and moves past them.
  *
  * @param entries Array of at least `max` elements. Keys and values point into memory of the
  *   iterator, which is valid until the iterator moves, fetches again or is closed.
@@ -1480,6 +1555,9 @@ int kvstore_iterator_seek(KVIterator *it, const void *pKey, int nKey);
  * returned in its current state, or skipped if it no longer exists; in order of expiry it is
  * returned at its new position, if that is ahead.
  *
+ * The call works on every iterator. It returns what a loop of kvstore_iterator_key,
+ * kvstore_iterator_value and kvstore_iterator_next returns, in a fraction of the time.
+ *
  * Errors: KVSTORE_ERROR (a pointer is NULL, or `max` is negative), or a read code (KVSTORE_BUSY,
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
  * KVSTORE_MISUSE). Nothing is written then. The iterator stays at its entry, or at the following
@@ -1488,8 +1566,8 @@ int kvstore_iterator_seek(KVIterator *it, const void *pKey, int nKey);
 int kvstore_iterator_fetch(KVIterator *it, KVEntry *entries, int max, int *pn);
 
 /**
- * Tests whether the iterator is at its end. Returns 1 at the end, 0 at an entry, and 1 if the
- * pointer is NULL or the iterator or its store is closed.
+ * Returns 1 if the iterator is at its end, and 0 if it is at an entry. Returns 1 also if the
+ * pointer is NULL, or if the iterator or its store is closed.
  */
 int kvstore_iterator_eof(KVIterator *it);
 
@@ -1518,7 +1596,7 @@ int kvstore_iterator_key(KVIterator *it, void **ppKey, int *pnKey);
 int kvstore_iterator_value(KVIterator *it, void **ppValue, int *pnValue);
 
 /**
- * Closes an iterator. NULL is allowed, and so is an iterator whose store is closed.
+ * Closes an iterator. NULL is allowed, and so is an iterator whose store is already closed.
  *
  * Threads: a call of another thread that is using the iterator runs to its end. A callback cannot
  * close the iterator that is running it.
@@ -1526,7 +1604,7 @@ int kvstore_iterator_value(KVIterator *it, void **ppValue, int *pnValue);
 void kvstore_iterator_close(KVIterator *it);
 
 /**
- * Returns the expiry time of the current entry. It works on every iterator.
+ * Returns the expiry time of the current entry, in milliseconds since the Unix epoch.
  *
  * @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
  *   if the key never expires.
@@ -1541,7 +1619,8 @@ int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
  */
 
 /**
- * Writes a value with options. Check and write are atomic for every handle and process.
+ * Writes a value with options, such as a condition on the existing key. Check and write are atomic
+ * for every handle and process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
@@ -1564,8 +1643,8 @@ int kvstore_cf_put_with(KVColumnFamily *cf,
                         int *pWritten);
 
 /**
- * Writes a value only if the key is live and its current value equals an expected one, byte by
- * byte. Check and write are atomic for every handle and process.
+ * Writes a value only if the key is live and its current value equals `pExpected`, byte by byte.
+ * Check and write are atomic for every handle and process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pExpected,nExpected Expected value and its length.
@@ -1590,7 +1669,7 @@ int kvstore_cf_compare_and_swap(KVColumnFamily *cf,
                                 int *pSwapped);
 
 /**
- * Deletes a key only if it is live and its value equals an expected one, byte by byte. Check and
+ * Deletes a key only if it is live and its value equals `pExpected`, byte by byte. Check and
  * deletion are atomic for every handle and process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
@@ -1610,14 +1689,16 @@ int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
                                   int *pDeleted);
 
 /**
- * Adds a number to the value of a key, which is a decimal integer in text form. A live key keeps
- * its expiry time. A key that does not exist or has expired counts as 0.
+ * Adds `delta` to the value of a key, which is a decimal integer in text form, and stores the sum
+ * in the same form.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param delta Number to add; may be negative.
  * @param expire_ms Expiry time of a new key, in milliseconds since the Unix epoch; 0: by the
  *   default TTL of the family, or never if the family has none.
  * @param pValue Receives the sum. May be NULL.
+ *
+ * A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
  *
  * Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
  * negative, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,
@@ -1636,7 +1717,7 @@ int kvstore_cf_increment(KVColumnFamily *cf,
  */
 
 /**
- * Changes the expiry time of a live key, without touching its value.
+ * Changes the expiry time of a live key. The value stays unchanged.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
@@ -1659,7 +1740,7 @@ int kvstore_cf_expire(KVColumnFamily *cf,
                       int *pChanged);
 
 /**
- * Removes the expiry time of a live key.
+ * Removes the expiry time of a live key, so that the key never expires.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pChanged Receives 1 if the key had an expiry time, otherwise 0. May be NULL.
@@ -1672,7 +1753,7 @@ int kvstore_cf_expire(KVColumnFamily *cf,
 int kvstore_cf_persist(KVColumnFamily *cf, const void *pKey, int nKey, int *pChanged);
 
 /**
- * Returns the expiry time of a live key.
+ * Returns the expiry time of a live key, in milliseconds since the Unix epoch.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
@@ -1706,11 +1787,13 @@ int kvstore_cf_get_and_expire(KVColumnFamily *cf,
                               int *pnValue);
 
 /**
- * Sets the default TTL of a family: the TTL of keys written by kvstore_put and kvstore_cf_put. The
- * setting is stored in the file and applies to every handle and process, including those already
- * open. Existing keys keep their expiry times.
+ * Sets the default TTL of a family, which kvstore_put and kvstore_cf_put give to the keys they
+ * write.
  *
  * @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.
+ *
+ * The setting is stored in the file and applies to every handle and process, including those
+ * already open. Existing keys keep their expiry times.
  *
  * Errors: KVSTORE_ERROR (`cf` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
  * code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
@@ -1719,7 +1802,7 @@ int kvstore_cf_get_and_expire(KVColumnFamily *cf,
 int kvstore_cf_set_default_ttl(KVColumnFamily *cf, int64_t ttl_ms);
 
 /**
- * Returns the default TTL of a family.
+ * Returns the default TTL of a family, in milliseconds; 0 if it has none.
  *
  * @param pTtlMs Receives the TTL in milliseconds; 0: none.
  *
@@ -1729,10 +1812,12 @@ int kvstore_cf_set_default_ttl(KVColumnFamily *cf, int64_t ttl_ms);
 int kvstore_cf_get_default_ttl(KVColumnFamily *cf, int64_t *pTtlMs);
 
 /**
- * Returns the earliest expiry time of all families: the time at which a timer should purge. It is
- * in the past if an expired key has not been removed yet.
+ * Returns the earliest expiry time of all families, in milliseconds since the Unix epoch. It is in
+ * the past if an expired key has not been removed yet.
  *
  * @param pMs Receives the time, in milliseconds since the Unix epoch.
+ *
+ * A timer that purges can be set to this time.
  *
  * Errors: KVSTORE_NOTFOUND (no key has an expiry time), KVSTORE_ERROR (a pointer is NULL), or a
  * read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
@@ -1741,12 +1826,14 @@ int kvstore_cf_get_default_ttl(KVColumnFamily *cf, int64_t *pTtlMs);
 int kvstore_next_expiry(KVStore *kv, int64_t *pMs);
 
 /**
- * Returns the earliest expiry time of the family `cf`. Otherwise as kvstore_next_expiry.
+ * Returns the earliest expiry time of the family `cf`, in milliseconds since the Unix epoch.
+ *
+ * Parameters, behaviour and errors are those of kvstore_next_expiry.
  */
 int kvstore_cf_next_expiry(KVColumnFamily *cf, int64_t *pMs);
 
 /**
- * Counts the live keys of a family: all rows without the expired ones, by the indexes.
+ * Counts the live keys of a family, with the help of its indexes.
  *
  * @param pnCount Receives the number of live keys.
  *
@@ -1756,8 +1843,8 @@ int kvstore_cf_next_expiry(KVColumnFamily *cf, int64_t *pMs);
 int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
 
 /**
- * Removes expired keys of all families, earliest expiry time first, up to a number of keys or a
- * time limit.
+ * Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
+ * removed or `max_ms` milliseconds have passed.
  *
  * @param max_keys Maximum number of keys to remove; 0: no limit.
  * @param max_ms Time limit in milliseconds; 0: no limit.
@@ -1780,8 +1867,8 @@ int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
 int kvstore_purge_step(KVStore *kv, int64_t max_keys, int64_t max_ms, int64_t *pDeleted, int *pMore);
 
 /**
- * Removes the keys of a family whose expiry time is before a cutoff. Live keys stay, whatever the
- * cutoff.
+ * Removes the expired keys of a family whose expiry time is before `cutoff_ms`. Live keys stay,
+ * also if the cutoff is in the future.
  *
  * @param cutoff_ms Cutoff, in milliseconds since the Unix epoch.
  * @param pnDeleted Receives the number of keys removed. May be NULL.
@@ -1795,14 +1882,15 @@ int kvstore_purge_step(KVStore *kv, int64_t max_keys, int64_t max_ms, int64_t *p
 int kvstore_cf_purge_before(KVColumnFamily *cf, int64_t cutoff_ms, int64_t *pnDeleted);
 
 /**
- * Starts the cleaner: a thread of the library that removes expired keys of all families at
- * intervals, through a connection of its own. kvstore_close stops it.
+ * Starts the cleaner: a background thread that removes expired keys of all families at intervals.
  *
  * @param interval_ms Interval in milliseconds, at least 1.
  * @param max_keys Maximum number of keys to remove each time; 0: no limit.
  *
  * A write through this handle waits for the cleaner at most as long as the removal of 256 keys
  * takes. While a transaction is open on this handle, the cleaner does nothing.
+ *
+ * The cleaner has a connection of its own. kvstore_close stops it.
  *
  * Errors: KVSTORE_ERROR (the cleaner is running, the interval is less than 1, `max_keys` is
  * negative, `kv` is NULL, or the store is in memory), KVSTORE_BUSY (the store is exclusive),
@@ -1812,21 +1900,23 @@ int kvstore_cf_purge_before(KVColumnFamily *cf, int64_t cutoff_ms, int64_t *pnDe
 int kvstore_cleaner_start(KVStore *kv, int64_t interval_ms, int64_t max_keys);
 
 /**
- * Stops the cleaner, and returns when its thread has ended. It is not an error if no cleaner is
- * running.
+ * Stops the cleaner, and returns when its thread has ended. If no cleaner is running, the call
+ * does nothing.
  *
  * Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
  */
 int kvstore_cleaner_stop(KVStore *kv);
 
 /**
- * Switches the recording of write times in a family on or off, for every handle and process. The
- * setting is stored in the file.
+ * Turns write tracking of a family on or off, for every handle and process. With write tracking,
+ * the store records when each value was written.
  *
  * @param on Non-zero: on. Existing keys count as written now. 0: off. All write times are
  *   discarded.
  *
  * Both directions visit every row, in one transaction.
+ *
+ * The setting is stored in the file.
  *
  * Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -1835,7 +1925,7 @@ int kvstore_cleaner_stop(KVStore *kv);
 int kvstore_cf_set_write_tracking(KVColumnFamily *cf, int on);
 
 /**
- * Tests whether a family records write times.
+ * Tests whether write tracking of a family is on.
  *
  * @param pOn Receives 1 or 0.
  *
@@ -1845,8 +1935,8 @@ int kvstore_cf_set_write_tracking(KVColumnFamily *cf, int on);
 int kvstore_cf_get_write_tracking(KVColumnFamily *cf, int *pOn);
 
 /**
- * Returns the time at which the value of a live key was written. A change of the expiry time is
- * not a write.
+ * Returns the time at which the value of a live key was written, in milliseconds since the Unix
+ * epoch. A change of the expiry time is not a write.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pMs Receives the time, in milliseconds since the Unix epoch.
@@ -1859,7 +1949,8 @@ int kvstore_cf_get_write_tracking(KVColumnFamily *cf, int *pOn);
 int kvstore_cf_write_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pMs);
 
 /**
- * Removes every key of a family, live or expired, whose value is older than a maximum age.
+ * Removes every key of a family, live or expired, whose value was written more than `max_age_ms`
+ * milliseconds ago.
  *
  * @param max_age_ms Maximum age in milliseconds, at least 0.
  * @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.
@@ -1879,8 +1970,8 @@ int kvstore_cf_sweep(KVColumnFamily *cf, int64_t max_age_ms, int64_t *pnDeleted)
  */
 
 /**
- * Creates an iterator over the live entries with keys from a lower bound to before an upper bound.
- * It is at its first entry, or at the end if there is none.
+ * Creates an iterator over the live entries whose keys are at or after a lower bound and before an
+ * upper bound. The new iterator is at the first entry, or at the end if there is none.
  *
  * @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
  * @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
@@ -1905,8 +1996,8 @@ int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
                                      KVIterator **ppIter);
 
 /**
- * Creates an iterator over the rows of one partition (see kvstore_row_key). It is at its first
- * entry, or at the end if there is none. Its keys, and those it seeks, are clustering parts.
+ * Creates an iterator over the rows of one partition, whose keys were built by kvstore_row_key.
+ * The new iterator is at the first row, or at the end if there is none.
  *
  * @param pPKey,nPKey Partition key.
  * @param pStart,nStart First clustering part, included; NULL with length 0: from the first row.
@@ -1914,6 +2005,8 @@ int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
  * @param flags As for kvstore_cf_range_iterator_create.
  * @param ppIter Receives the iterator, or NULL after a failure. Close it with
  *   kvstore_iterator_close.
+ *
+ * The keys that the iterator returns, and those it seeks, are clustering parts.
  *
  * Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
  * a length, the row key would exceed 65536 bytes, or a flag is unknown), or a read code
@@ -1931,15 +2024,17 @@ int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
                                    KVIterator **ppIter);
 
 /**
- * Creates an iterator over the keys whose expiry time is in a range, in order of expiry. Expired
- * rows that have not been removed yet are included. The iterator is at its first entry, or at the
- * end if there is none. It cannot seek; kvstore_iterator_expire_ms returns the expiry times.
+ * Creates an iterator over the keys whose expiry time is from `from_ms` to before `to_ms`, in
+ * order of expiry time. Expired rows that have not been removed yet are included.
  *
  * @param from_ms Lower bound, included, in milliseconds since the Unix epoch.
  * @param to_ms Upper bound, excluded, in milliseconds since the Unix epoch. INT64_MAX means no
  *   upper bound: keys that expire at INT64_MAX are included.
  * @param ppIter Receives the iterator, or NULL after a failure. Close it with
  *   kvstore_iterator_close.
+ *
+ * The new iterator is at its first entry, or at the end if there is none. It cannot seek.
+ * kvstore_iterator_expire_ms returns the expiry times.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -1950,15 +2045,16 @@ int kvstore_cf_expiring_iterator_create(KVColumnFamily *cf,
                                         KVIterator **ppIter);
 
 /**
- * Builds an ordered key from a partition key and clustering columns. Rows of one partition are
- * contiguous, in the byte order of their clustering columns. The key can be used with every
- * function.
+ * Builds an ordered key from a partition key and clustering columns. In key order, the rows of one
+ * partition are contiguous and sorted by the bytes of their clustering columns.
  *
  * @param pPKey,nPKey Partition key and its length; may be empty.
  * @param pCCols,nCCols Clustering columns and their length; may be empty.
  * @param buf Receives the key. NULL with a `cap` of 0 only requests the length.
  * @param cap Size of `buf`, in bytes. 2 * nPKey + 2 + nCCols is always sufficient.
  * @param pn Receives the length of the key.
+ *
+ * The key can be used with every function.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `cap` is too small, or the
  * key would exceed 65536 bytes). kvstore_errmsg(NULL) returns the reason. Nothing is written then.
@@ -1976,7 +2072,7 @@ int kvstore_row_key(const void *pPKey,
  */
 
 /**
- * Reads a value into a buffer of the caller, without allocating memory.
+ * Reads a value into a buffer of the caller, without allocating memory for it.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param buf Receives the first `cap` bytes of the value. May be NULL if `cap` is 0. Its content
@@ -1993,7 +2089,7 @@ int kvstore_row_key(const void *pPKey,
 int kvstore_cf_get_into(KVColumnFamily *cf, const void *pKey, int nKey, void *buf, int cap, int *pn);
 
 /**
- * Reads several values from one snapshot.
+ * Reads the values of several keys, all from one snapshot.
  *
  * @param count Number of keys; 0 is allowed.
  * @param keys Array of `count` keys.
@@ -2014,7 +2110,7 @@ int kvstore_cf_get_many(KVColumnFamily *cf,
                         int *valueLens);
 
 /**
- * Deletes several keys in one transaction; for a store on a server, in one round trip.
+ * Deletes several keys in one transaction. For a store on a server this takes one round trip.
  *
  * @param count Number of keys; 0 is allowed.
  * @param keys Array of `count` keys.
@@ -2033,7 +2129,8 @@ int kvstore_cf_delete_many(KVColumnFamily *cf,
                            int64_t *pnDeleted);
 
 /**
- * Deletes the keys from a lower bound to before an upper bound, in one transaction.
+ * Deletes all keys that are at or after a lower bound and before an upper bound, in one
+ * transaction.
  *
  * @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
  * @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
@@ -2060,8 +2157,7 @@ int kvstore_cf_delete_range(KVColumnFamily *cf,
 int kvstore_batch_new(KVStore *kv, KVBatch **ppBatch);
 
 /**
- * Adds a write to a batch. Key and value are copied; the handle of the family may be closed before
- * the commit.
+ * Adds a write of a value to a batch. Key and value are copied.
  *
  * @param b Batch.
  * @param cf Family, opened from the store handle of the batch.
@@ -2069,6 +2165,8 @@ int kvstore_batch_new(KVStore *kv, KVBatch **ppBatch);
  * @param pValue,nValue Value and its length, as for kvstore_put.
  * @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: the key never expires.
  *   The default TTL of the family is not used.
+ *
+ * The handle of the family may be closed before the commit.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is negative, or
  * the family belongs to another store handle), KVSTORE_MISUSE (the batch, the family or the store
@@ -2083,8 +2181,7 @@ int kvstore_batch_put(KVBatch *b,
                       int64_t expire_ms);
 
 /**
- * Adds a deletion to a batch. It is not an error if the key does not exist when the batch is
- * committed.
+ * Adds the deletion of a key to a batch. The key need not exist when the batch is committed.
  *
  * @param b Batch.
  * @param cf Family, opened from the store handle of the batch.
@@ -2113,8 +2210,10 @@ int kvstore_batch_count(KVBatch *b, int64_t *pnCount);
 int kvstore_batch_clear(KVBatch *b);
 
 /**
- * Commits a batch atomically: in one transaction, or as part of the open one. After success the
- * batch is empty and can be used again; after a failure it keeps its content.
+ * Commits all writes and deletions of a batch atomically: in one transaction, or as part of the
+ * open one.
+ *
+ * After success the batch is empty and can be used again. After a failure it keeps its content.
  *
  * Errors: KVSTORE_ERROR (`b` is NULL, a family was dropped, or the batch for a store on a server
  * exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
@@ -2125,7 +2224,7 @@ int kvstore_batch_commit(KVBatch *b);
 
 /**
  * Frees a batch and discards its content. NULL is allowed, and so is a batch whose store is
- * closed.
+ * already closed.
  *
  * Threads: a call of another thread that is using the batch runs to its end.
  */
@@ -2183,7 +2282,7 @@ int kvstore_rollback(KVStore *kv);
  */
 
 /**
- * Returns the counters of a store handle.
+ * Returns the counters of a store handle, such as the numbers of gets and puts.
  *
  * @param pStats Receives the counters.
  *
@@ -2193,20 +2292,22 @@ int kvstore_rollback(KVStore *kv);
 int kvstore_stats(KVStore *kv, KVStoreStats *pStats);
 
 /**
- * Sets the counters of a store handle to zero. Fields of KVStoreStats marked "current" keep their
- * meaning.
+ * Sets the counters of a store handle to zero. Fields of KVStoreStats marked "current" are not
+ * affected.
  *
  * Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
  */
 int kvstore_stats_reset(KVStore *kv);
 
 /**
- * Checks the whole file: the integrity check of SQLite, pages not in use, foreign objects, the
- * schema and the catalogue of families, and the consistency of the tables of every family. It
- * reads everything, in one snapshot.
+ * Checks the whole store for damage and inconsistencies, in one snapshot. It reads every page of
+ * the file.
  *
  * @param pzMessage Receives a description of the first inconsistency after KVSTORE_CORRUPT, to be
  *   freed with kvstore_free; otherwise NULL. May be NULL.
+ *
+ * It runs the integrity check of SQLite, then checks pages not in use, foreign objects, the
+ * schema, the catalogue of families, and the consistency of the tables of every family.
  *
  * Errors: KVSTORE_CORRUPT (an inconsistency was found), KVSTORE_ERROR (`kv` is NULL), or a read
  * code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
@@ -2215,8 +2316,7 @@ int kvstore_stats_reset(KVStore *kv);
 int kvstore_integrity_check(KVStore *kv, char **pzMessage);
 
 /**
- * Rebuilds everything that can be derived from the data rows, in one transaction: the indexes by
- * key, expiry and write time, large values, views and the catalogue of families. Afterwards
+ * Rebuilds everything that can be derived from the data rows, in one transaction. Afterwards
  * kvstore_integrity_check succeeds.
  *
  * @param pFixed Receives the number of rows, index entries and tables that were added, removed or
@@ -2238,6 +2338,9 @@ int kvstore_integrity_check(KVStore *kv, char **pzMessage);
  * The call reads everything, in about twice the time of kvstore_integrity_check, and writes
  * nothing if the store is undamaged. Other connections can read meanwhile, but not write.
  *
+ * Rebuilt are the indexes by key, expiry time and write time, large values, views and the
+ * catalogue of families.
+ *
  * Errors: KVSTORE_CORRUPT (the integrity check of SQLite fails, or the damage is of a kind that a
  * repair does not cover), KVSTORE_BUSY (a transaction is open on this handle, or another handle is
  * writing), KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
@@ -2247,8 +2350,10 @@ int kvstore_integrity_check(KVStore *kv, char **pzMessage);
 int kvstore_repair(KVStore *kv, int64_t *pFixed);
 
 /**
- * Makes all earlier commits survive a power failure. It syncs the open files and their directory,
- * also if they were renamed. It does not commit or end an open transaction.
+ * Syncs the files of the store, so that all earlier commits survive a power failure. An open
+ * transaction is neither committed nor ended.
+ *
+ * The directory is synced too, also if the files were renamed.
  *
  * Errors: KVSTORE_IOERR (also if the directory cannot be read), KVSTORE_ERROR (`kv` is NULL),
  * KVSTORE_MISUSE.
@@ -2256,7 +2361,8 @@ int kvstore_repair(KVStore *kv, int64_t *pFixed);
 int kvstore_sync(KVStore *kv);
 
 /**
- * Returns free pages to the file system. In WAL mode the file shrinks at the next checkpoint.
+ * Returns free pages of the file to the file system. In WAL mode the file shrinks at the next
+ * checkpoint.
  *
  * @param nPage Maximum number of pages; 0: all.
  *
@@ -2282,7 +2388,7 @@ int kvstore_incremental_vacuum(KVStore *kv, int nPage);
 int kvstore_checkpoint(KVStore *kv, int mode, int *pnLog, int *pnCkpt);
 
 /**
- * Copies all committed data with all expiry times into a new file, as a consistent snapshot. Other
+ * Copies all committed data into a new file, as a consistent snapshot with all expiry times. Other
  * connections can read and write meanwhile.
  *
  * @param path Path of the copy. It must not exist; the file appears when the copy is complete and
@@ -2306,9 +2412,8 @@ int kvstore_backup(KVStore *kv, const char *path, int (*progress)(void *context,
                                                                   int total), void *context);
 
 /**
- * Copies all live keys of all families into another store, with expiry times, write times and the
- * settings of the families. The copy is a consistent snapshot of `from`, written in one
- * transaction of `to`.
+ * Copies all live keys of all families into another store. The copy is a consistent snapshot of
+ * `from`, written in one transaction of `to`.
  *
  * @param from Source. Other connections can read and write it meanwhile.
  * @param to Destination. Other writes to it are blocked meanwhile. Its WAL grows by the size of
@@ -2329,6 +2434,8 @@ int kvstore_backup(KVStore *kv, const char *path, int (*progress)(void *context,
  * After a failure, or if the process dies, nothing was copied, and the copy can be run again.
  * kvstore_errmsg(from) returns the text.
  *
+ * Expiry times, write times and the settings of the families are copied too.
+ *
  * Errors: KVSTORE_ERROR (a handle is NULL, a family of `to` has live keys, both handles are of the
  * same store, a value is longer than `to` allows, or `progress` cancelled the copy), KVSTORE_BUSY
  * (another handle is writing to `to`; a transaction is open on `to`, or on `from` if that is in
@@ -2347,8 +2454,8 @@ int kvstore_copy(KVStore *from,
  */
 
 /**
- * Saves every readable row of a damaged file into a new store, with its value, expiry time, write
- * time and family, including the settings of the family. Expired rows are left out.
+ * Saves every readable row of a damaged file into a new store, with its family, value, expiry time
+ * and write time. Expired rows are left out.
  *
  * @param path Damaged file. It is read as bytes, together with its -wal or rollback journal, and
  *   never written. It must not be open elsewhere.
@@ -2368,6 +2475,8 @@ int kvstore_copy(KVStore *from,
  * of an unknown family are saved in families called "recovered-1" and so on. A changed byte within
  * a key, a value or a time is not detected.
  *
+ * The settings of the families are saved too.
+ *
  * Errors: KVSTORE_CANTOPEN (`path` cannot be read), KVSTORE_NOTADB (the file contains nothing of a
  * store), KVSTORE_ERROR (a path is NULL, `newPath` exists or cannot be that of a store, or
  * `report` cancelled the recovery), KVSTORE_FULL, KVSTORE_IOERR, KVSTORE_NOMEM, KVSTORE_BUSY. No
@@ -2386,7 +2495,7 @@ int kvstore_recover(const char *path,
 
 /**
  * Opens an encrypted store, and creates it if it does not exist. An existing store that is not
- * encrypted is first encrypted in place with everything in it, as by kvstore_reencrypt.
+ * encrypted is first encrypted in place.
  *
  * @param path File name. A store in memory cannot be encrypted.
  * @param pPassword,nPassword Password and its length: at least 1 byte of any content. It is
@@ -2402,7 +2511,8 @@ int kvstore_recover(const char *path,
  * Errors: KVSTORE_AUTH_FAILED (the password is wrong; nothing is changed), KVSTORE_ERROR (`ppKV`
  * is NULL; `path` is NULL, "" or ":memory:"; the password is empty; or this build does not support
  * encryption), KVSTORE_BUSY (also if an unencrypted store is open elsewhere), KVSTORE_FULL
- * (encrypting a store temporarily takes twice its size on the disk). Otherwise as kvstore_open_v2.
+ * (encrypting a store temporarily takes twice its size on the disk). All other errors are those of
+ * kvstore_open_v2.
  */
 int kvstore_open_encrypted(const char *path,
                            const void *pPassword,
@@ -2418,8 +2528,8 @@ int kvstore_open_encrypted(const char *path,
 int kvstore_is_encrypted(KVStore *kv);
 
 /**
- * Changes the password of an encrypted store, in place. This handle, its families and its
- * iterators remain usable. The old password no longer opens the store.
+ * Changes the password of an encrypted store, in place. The old password no longer opens the
+ * store.
  *
  * @param pNew,nNew New password and its length: at least 1 byte.
  *
@@ -2429,6 +2539,8 @@ int kvstore_is_encrypted(KVStore *kv);
  *
  * The call temporarily takes twice the size of the store on the disk. A cleaner of the handle is
  * stopped and restarted; if there are no file descriptors or threads for that, it stays stopped.
+ *
+ * This handle, its families and its iterators remain usable.
  *
  * Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, the password is empty, or this
  * build does not support encryption), KVSTORE_BUSY (a transaction is open on this handle, or the
@@ -2441,11 +2553,12 @@ int kvstore_is_encrypted(KVStore *kv);
 int kvstore_reencrypt(KVStore *kv, const void *pNew, int nNew);
 
 /**
- * Decrypts an encrypted store in place, with the guarantees of kvstore_reencrypt. Afterwards
- * kvstore_open opens it without a password.
+ * Decrypts an encrypted store in place. Afterwards kvstore_open opens it without a password.
+ *
+ * The guarantees for failures and the disk space needed are those of kvstore_reencrypt.
  *
  * Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, or this build does not support
- * encryption). Otherwise as kvstore_reencrypt.
+ * encryption). All other errors are those of kvstore_reencrypt.
  */
 int kvstore_remove_encryption(KVStore *kv);
 
@@ -2454,9 +2567,8 @@ int kvstore_remove_encryption(KVStore *kv);
  */
 
 /**
- * Sets the size limit (quota) of a store, and the policy that selects keys to remove when the
- * limit is reached. Both are stored in the file; every handle and process applies them from its
- * next write on. kvstore_backup copies them.
+ * Sets the size limit (quota) of a store, and the policy that selects which keys are removed when
+ * the limit is reached.
  *
  * @param max_bytes Maximum size of the data, in bytes, at least 32 pages (131072 with pages of
  *   4096 bytes); 0: no limit.
@@ -2492,6 +2604,9 @@ int kvstore_remove_encryption(KVStore *kv);
  * a transaction it also runs a checkpoint that truncates the file and the WAL, unless other
  * connections block it; then the next checkpoint does.
  *
+ * Both are stored in the file; every handle and process applies them from its next write on.
+ * kvstore_backup copies them.
+ *
  * Errors: KVSTORE_ERROR (`max_bytes` is negative or less than 32 pages, `policy` is unknown, or
  * `kv` is NULL), KVSTORE_FULL (the data exceeds the limit and may not be removed), or a write code
  * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
@@ -2500,7 +2615,7 @@ int kvstore_remove_encryption(KVStore *kv);
 int kvstore_set_limit(KVStore *kv, int64_t max_bytes, int policy);
 
 /**
- * Returns the size limit of a store, whichever handle set it.
+ * Returns the size limit and the eviction policy of a store.
  *
  * @param pMaxBytes Receives the limit in bytes; 0: no limit. May be NULL.
  * @param pPolicy Receives the KVSTORE_EVICT_* policy; KVSTORE_EVICT_NONE without a limit. May be

@@ -23,7 +23,7 @@ pub(crate) const MIN_WAL_PAGES: u32 = 16;
 const MAX_WAL_PAGES: u32 = 1_000_000;
 /// Default maximum length of a value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
-/// Upper bound of [`Config::max_value_size`], in bytes (512 MiB).
+/// Largest number of bytes that [`Config::max_value_size`] accepts: 512 MiB.
 pub const MAX_VALUE_SIZE: usize = 512 * 1024 * 1024;
 /// Maximum length of a key, in bytes.
 pub const MAX_KEY_SIZE: usize = 65_536;
@@ -38,20 +38,21 @@ pub(crate) const MAX_NAME_SIZE: usize = 255;
 pub(crate) const DEFAULT_MMAP_SIZE: u64 =
     if cfg!(target_pointer_width = "64") { 256 * 1024 * 1024 } else { 0 };
 
-/// Journal mode of SQLite: how a transaction in a file is made atomic.
+/// Journal mode of SQLite, which determines how a transaction in a file is made atomic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum JournalMode {
-    /// Write-ahead log: readers and the writer do not block each other. An open store has a `-wal`
-    /// and a `-shm` file next to it.
+    /// Write-ahead log: readers and the writer do not block each other.
+    ///
+    /// An open store has a `-wal` and a `-shm` file next to it.
     #[default]
     Wal,
-    /// Rollback journal, deleted at each commit: one file, but readers and the writer exclude each
-    /// other.
+    /// Rollback journal, deleted at each commit. The store is one file, but readers and the writer
+    /// exclude each other.
     Delete,
 }
 
-/// Durability of a commit against power failure.
+/// Durability of commits if the power fails.
 ///
 /// At every level a commit survives a crash of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,25 +66,27 @@ pub enum SyncLevel {
     Normal,
     /// A commit is on the disk when the call returns.
     Full,
-    /// Nothing is synced: a power failure can damage the file. For data that can be created again.
+    /// Nothing is synced, so a power failure can damage the file. Suitable for data that can be
+    /// created again.
     Off,
 }
 
-/// How much work [`Store::checkpoint`](crate::Store::checkpoint) does.
+/// Mode of [`Store::checkpoint`](crate::Store::checkpoint): what it waits for, and how much it
+/// copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckpointMode {
-    /// Copies as many frames as possible without waiting for readers or writers.
+    /// Copies as many frames of the WAL as possible without waiting for readers or writers.
     Passive,
-    /// Waits for the writer, then copies all frames.
+    /// Waits for the writer, then copies all frames of the WAL.
     Full,
-    /// Like `Full`, then waits for readers, so that the next writer starts at the beginning of the
-    /// WAL.
+    /// Like `Full`, but also waits for readers, so that the next writer overwrites the WAL from its
+    /// start.
     Restart,
-    /// Like `Restart`, then truncates the WAL to zero bytes.
+    /// Like `Restart`, but also truncates the WAL to zero bytes.
     Truncate,
 }
 
-/// Settings with which a store handle is opened. [`Config::new`] returns the defaults.
+/// Settings for opening a store. [`Config::new`] returns the defaults.
 ///
 /// The settings apply to the handle. Only the journal mode and the page size are properties of the
 /// file. Bounds are checked when the store is opened: [`Store::open_with`](crate::Store::open_with)
@@ -105,7 +108,7 @@ pub struct Config {
     pub(crate) file: FileConfig,
 }
 
-/// Settings that only a store in a file has.
+/// Settings that apply only to a store in a file.
 #[derive(Debug, Clone)]
 pub(crate) struct FileConfig {
     pub(crate) journal_mode: JournalMode,
@@ -114,12 +117,14 @@ pub(crate) struct FileConfig {
     pub(crate) cache_pages: u32,
     pub(crate) page_size: u32,
     pub(crate) checkpoint_every: Option<u32>,
-    /// `None`: the default length, which a size limit of the store reduces.
+    /// Target length of the WAL, in pages. `None`: the default length, which a size limit of the
+    /// store reduces.
     pub(crate) wal_pages: Option<u32>,
     pub(crate) default_wal_pages: u32,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
-    /// `None`: while no other process has the file open, if `holds_while_alone` is set.
+    /// Whether the handle keeps its snapshot between reads. `None`: only while no other process has
+    /// the file open, if `holds_while_alone` is set.
     pub(crate) hold_reads: Option<bool>,
     pub(crate) holds_while_alone: bool,
     pub(crate) secure_delete: bool,
@@ -174,7 +179,7 @@ impl Config {
         Config::default()
     }
 
-    /// Returns default settings for devices with little memory and flash.
+    /// Returns default settings for devices with little memory and little flash storage.
     ///
     /// They differ from [`new`](Config::new) in four settings: 32 pages of cache, no memory map, a
     /// WAL of 64 pages (or fewer, in a store with a [size limit](crate::Store::set_size_limit)),
@@ -263,7 +268,7 @@ impl Config {
         self
     }
 
-    /// Sets the number of write commits after which the WAL is checkpointed: at least 1.
+    /// Sets the number of write commits after which a checkpoint runs: at least 1.
     ///
     /// Not set, the WAL is checkpointed by its length ([`wal_pages`](Config::wal_pages)). In a
     /// store with a size limit both apply.
@@ -297,7 +302,7 @@ impl Config {
         self
     }
 
-    /// Sets how much of the file is read through a memory map, in bytes; 0 for none.
+    /// Sets the maximum number of bytes of the file that are read through a memory map; 0 for none.
     ///
     /// The default is 256 MiB on 64-bit systems, and 0 on 32-bit systems.
     #[must_use]
@@ -306,7 +311,8 @@ impl Config {
         self
     }
 
-    /// Sets whether this handle alone uses the file (default: no).
+    /// Sets whether this handle opens the file exclusively, so that no other handle can use it
+    /// (default: no).
     ///
     /// This is the fastest mode. Every other open, also in other processes, fails with
     /// [`Busy`](crate::ErrorKind::Busy). It cannot be combined with
@@ -317,8 +323,8 @@ impl Config {
         self
     }
 
-    /// Sets whether the handle always (`true`) or never (`false`) keeps its read snapshot between
-    /// reads.
+    /// Sets whether the handle keeps its read snapshot between reads: always (`true`) or never
+    /// (`false`).
     ///
     /// A handle that keeps its snapshot reads much faster. It never returns old data: each read
     /// checks first whether the snapshot is still current. While an idle handle keeps a snapshot,
@@ -371,8 +377,9 @@ impl Config {
         self
     }
 
-    /// Sets the secret of an encrypted store. A new file is encrypted with it; an existing file
-    /// must have been encrypted with it.
+    /// Sets the secret of an encrypted store: a password or a raw key.
+    ///
+    /// A new file is encrypted with it. An existing file must have been encrypted with it.
     ///
     /// Everything in the file is encrypted: keys, values, family names and times. The file has the
     /// format of SQLCipher 4, so other programs can open it with the password.
@@ -410,7 +417,7 @@ impl Config {
         self.page_size(DEFAULT_PAGE_SIZE)
     }
 
-    /// Selects the `sql` engine also in a build that has the `btree` engine. For tests.
+    /// Selects the `sql` storage engine even in a build that has the `btree` engine. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn sql_engine(mut self, yes: bool) -> Config {

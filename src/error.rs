@@ -6,11 +6,11 @@ use std::fmt;
 
 use crate::hint::Hint;
 
-/// A specialised `Result` for this crate.
+/// `Result` with the [`Error`] of this crate as its default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error: a [`kind`](Error::kind) for programs, a [`message`](Error::message) that says what failed, and often a
-/// [`hint`](Error::hint) that says what to do about it.
+/// Error of this crate: a [`kind`](Error::kind) for programs, a [`message`](Error::message) that
+/// says what failed, and often a [`hint`](Error::hint) with advice.
 ///
 /// `Display` shows the message and the hint. No message ever contains a key or a value.
 #[derive(Clone, PartialEq, Eq)]
@@ -18,9 +18,10 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     hint: Option<Hint>,
-    /// SQLite has failed without a kind of its own. Unlike a rejected argument, the call may have stopped half-way.
+    /// Whether SQLite failed without an error kind of its own. Unlike after a rejected argument,
+    /// the call may have stopped half-way.
     is_failure: bool,
-    /// The failed call was undone, so the transaction around it can continue.
+    /// Whether the failed call was undone, so that the transaction around it can continue.
     is_undone: bool,
     is_from_server: bool,
 }
@@ -41,20 +42,23 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// The kind of an [`Error`], which a program can decide on.
+/// Kind of an [`Error`], by which a program can decide what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An invalid argument, calls in the wrong order, or a failure without a kind of its own.
+    /// An argument is invalid, calls came in the wrong order, or the failure has no kind of its
+    /// own.
     Error,
     /// Another handle, process or client of the server holds a lock, or the server accepts no connection now. Retry.
     Busy,
-    /// Store in a file: this process itself holds the lock; retry. Store on a server: the transaction conflicts with that
-    /// of another client; roll it back and run it again.
+    /// A conflict with another connection. Store in a file: this process itself holds the lock;
+    /// retry. Store on a server: the transaction conflicts with that of another client; roll it
+    /// back and run it again.
     Locked,
-    /// Out of memory.
+    /// The library could not allocate memory.
     NoMemory,
-    /// A write through a read-only handle or transaction, or to a file or server that accepts none.
+    /// A write is not allowed, because the handle, the transaction, the file or the server is
+    /// read-only.
     ReadOnly,
     /// The operating system failed to read, write or sync, or the connection to the server broke.
     Io,
@@ -62,13 +66,15 @@ pub enum ErrorKind {
     Corrupt,
     /// The family does not exist.
     NotFound,
-    /// A wrong or missing password, or a log-in that the server rejected.
+    /// The password is wrong or missing, or the server rejected the login.
     AuthFailed,
     /// The file cannot be opened, or the server cannot be reached.
     CantOpen,
-    /// The locking protocol of the file failed, because other processes kept changing its state. Retry.
+    /// Other processes changed the state of the file's locks so often that no lock could be taken.
+    /// Retry.
     Protocol,
-    /// The handle is closed, was inherited through a fork, or is in use by the call whose callback uses it.
+    /// The handle is closed, was inherited through a fork, or is in use by a call whose callback
+    /// now uses the handle too.
     Misuse,
     /// The file or schema is not a store.
     NotADatabase,
@@ -78,12 +84,13 @@ pub enum ErrorKind {
 
 /// One constructor for each kind. `ErrorKind::Error` has two.
 impl Error {
-    /// An invalid argument, or calls in the wrong order. Nothing was changed.
+    /// Creates the error for an invalid argument or for calls in the wrong order. Nothing was
+    /// changed.
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Error, message)
     }
 
-    /// SQLite reported an error that has no kind of its own.
+    /// Creates the error for a failure of SQLite that has no kind of its own.
     pub(crate) fn failed(message: impl Into<String>) -> Error {
         Error { is_failure: true, ..Error::new(ErrorKind::Error, message) }
     }
@@ -140,14 +147,15 @@ impl Error {
         Error::new(ErrorKind::Full, message)
     }
 
-    /// The store has reached its size limit, and the write was undone.
+    /// Creates the error for a write that was undone because the store has reached its size limit.
     pub(crate) fn over_limit(message: impl Into<String>) -> Error {
         Error { is_undone: true, ..Error::new(ErrorKind::Full, message) }
     }
 }
 
 impl Error {
-    /// Returns an error of the caller's own, such as one that makes a [transaction](crate::Store::transaction) roll back.
+    /// Creates an error with a kind and a message of the caller, such as one that makes a
+    /// [transaction](crate::Store::transaction) roll back.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
@@ -160,19 +168,19 @@ impl Error {
         }
     }
 
-    /// Returns the kind of this error, which a program can decide on.
+    /// Returns the kind of this error, by which a program can decide what to do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Returns the message: what failed, without the [`hint`](Error::hint).
+    /// Returns what failed, as text without the [`hint`](Error::hint).
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns what the caller can do about this error, if the library knows.
+    /// Returns advice on what to do about this error; `None` if the library has none.
     #[must_use]
     pub fn hint(&self) -> Option<Hint> {
         self.hint
@@ -184,7 +192,8 @@ impl Error {
         matches!(self.kind, ErrorKind::Busy | ErrorKind::Locked)
     }
 
-    /// Returns `true` if SQLite failed without a kind of its own; `false` for a rejected argument.
+    /// Returns `true` if SQLite failed without an error kind of its own; `false` for a rejected
+    /// argument.
     #[doc(hidden)]
     #[must_use]
     pub fn is_failure(&self) -> bool {
@@ -202,8 +211,10 @@ impl Error {
         Error { is_from_server: true, ..self }
     }
 
-    /// Returns `true` if a write that failed with this error may be half done, so that its transaction can only be
-    /// rolled back. Errors that are found before the first change are not of that sort.
+    /// Returns `true` if a write that failed with this error may be half done, so that its
+    /// transaction can only be rolled back.
+    ///
+    /// Errors that are found before the first change return `false`.
     pub(crate) fn dooms_transaction(&self) -> bool {
         match self.kind {
             ErrorKind::Error => self.is_failure,

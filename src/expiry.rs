@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-/// Expiry time of a key.
+/// Expiry time of a key, or `Never`.
 ///
 /// `Expiry` is ordered: [`Never`](Expiry::Never) is later than every moment.
 /// [`Family::expiry_after`](crate::Family::expiry_after) converts a TTL into an expiry time by the
@@ -22,7 +22,7 @@ pub enum Expiry {
 }
 
 impl Expiry {
-    /// Converts the representation of the C API: 0 means never.
+    /// Converts an expiry time from the C API, in which 0 means never.
     ///
     /// # Errors
     /// [`Error`](crate::ErrorKind::Error) if `expire_ms` is negative.
@@ -37,7 +37,7 @@ impl Expiry {
         }
     }
 
-    /// Converts the representation in a row: `None` means never.
+    /// Converts an expiry time as stored in a row, in which `None` means never.
     pub(crate) fn of_row(expire_ms: Option<i64>) -> Expiry {
         expire_ms.map_or(Expiry::Never, Expiry::At)
     }
@@ -57,7 +57,8 @@ impl Expiry {
         }
     }
 
-    /// Returns the moment in milliseconds since the Unix epoch, or `None` for never.
+    /// Returns the expiry time in milliseconds since the Unix epoch; `None` for a key that never
+    /// expires.
     #[must_use]
     pub fn millis(self) -> Option<i64> {
         match self {
@@ -81,7 +82,7 @@ impl From<SystemTime> for Expiry {
 pub enum Ttl {
     /// The key never expires.
     None,
-    /// The time until the key expires; zero if it has expired.
+    /// The key expires after this duration; it is zero if the key has expired.
     Remaining(Duration),
 }
 
@@ -117,23 +118,23 @@ pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
     }
 }
 
-/// Condition of [`Family::set_expiry`](crate::Family::set_expiry) on the current expiry time of a
-/// key.
+/// Condition on the current expiry time of a key, under which
+/// [`Family::set_expiry`](crate::Family::set_expiry) changes it.
 ///
 /// No TTL counts as later than any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ExpiryCondition {
-    /// No condition.
+    /// Changes the expiry time in every case.
     #[default]
     Always,
-    /// The key has no TTL.
+    /// Changes the expiry time only if the key never expires.
     NoTtl,
-    /// The key has a TTL.
+    /// Changes the expiry time only if the key has one.
     HasTtl,
-    /// The new expiry time is later than the current one.
+    /// Changes the expiry time only if the new one is later than the current one.
     Later,
-    /// The new expiry time is earlier than the current one.
+    /// Changes the expiry time only if the new one is earlier than the current one.
     Earlier,
 }
 

@@ -5,88 +5,96 @@
 
 use std::fmt;
 
-/// What to do about an [`Error`](crate::Error). `Display` gives the advice in the words of the Rust API.
+/// Advice on what to do about an [`Error`](crate::Error). `Display` shows it in the words of the
+/// Rust API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Hint {
-    /// Retry later; the cause is temporary.
+    /// Advice: retry later, because the cause is temporary.
     Retry,
-    /// Retry, or wait longer for locks.
+    /// Advice: retry, or set a longer [`busy_timeout`](crate::Config::busy_timeout).
     RaiseBusyTimeout,
-    /// Roll the transaction back.
+    /// Advice: roll back the transaction.
     RollBack,
-    /// Roll the transaction back and run it again from its first read.
+    /// Advice: roll back the transaction and run it again, beginning with its first read.
     RunTransactionAgain,
-    /// Commit or roll back the transaction that is open on this handle.
+    /// Advice: commit or roll back the transaction that is open on this handle.
     EndTransaction,
-    /// Begin a transaction first.
+    /// Advice: begin a transaction first.
     BeginTransaction,
-    /// End the read transaction, or begin a write transaction in its place.
+    /// Advice: end the open read transaction, or begin a write transaction instead of it.
     UseWriteTransaction,
-    /// Open the store for writing.
+    /// Advice: open the store without [`read_only`](crate::Config::read_only).
     OpenForWriting,
-    /// Open the store read-only.
+    /// Advice: open the store with [`read_only`](crate::Config::read_only).
     OpenReadOnly,
-    /// Close this handle and open the store again.
+    /// Advice: close this handle and open the store again.
     OpenAgain,
-    /// Close the other handles and processes that have the store open.
+    /// Advice: close all other handles of the store, in this process and in others.
     CloseOtherHandles,
-    /// Use a second handle inside callbacks.
+    /// Advice: open a second handle of the store and use that one inside callbacks.
     UseSecondHandle,
-    /// Run the integrity check; repair or recover by what it reports.
+    /// Advice: run [`integrity_check`](crate::Store::integrity_check); its result shows whether
+    /// [`repair`](crate::Store::repair) can help.
     CheckIntegrity,
-    /// Run a repair.
+    /// Advice: repair the store with [`repair`](crate::Store::repair).
     Repair,
-    /// Restore a backup, or recover what can be read.
+    /// Advice: restore a backup, or save the readable rows into a new store with
+    /// [`recover`](crate::recover).
     Recover,
-    /// Change the owner or the permissions of the file, its log files or its directory.
+    /// Advice: change the owner or the permissions of the file, its log files or its directory.
     CheckPermissions,
-    /// Free disk space, then retry.
+    /// Advice: free space on the disk, then retry.
     FreeDiskSpace,
-    /// Open the store with its password or key.
+    /// Advice: open the store with its password or key.
     GivePassword,
-    /// Open the store without a password, or encrypt it first.
+    /// Advice: open the store without a password, or encrypt it first.
     OmitPassword,
-    /// Encrypt the store.
+    /// Advice: encrypt the store with `Store::encrypt`.
     Encrypt,
-    /// Give the encrypted store another password or key.
+    /// Advice: give the encrypted store another password or key with `Store::rekey`.
     Rekey,
-    /// Use a build with encryption.
+    /// Advice: build this crate with its feature `encryption`.
     BuildWithEncryption,
-    /// Use a build with stores on a server.
+    /// Advice: build this crate with its feature `remote`, for stores on a server.
     BuildWithServer,
-    /// Delete something, or raise the size limit of the store.
+    /// Advice: delete keys, or raise the size limit of the store.
     RaiseSizeLimit,
-    /// Raise the maximum size of a value.
+    /// Advice: raise [`max_value_size`](crate::Config::max_value_size).
     RaiseMaxValueSize,
-    /// Create the family.
+    /// Advice: create the family with [`create_family`](crate::Store::create_family).
     CreateFamily,
-    /// Open the family, which exists.
+    /// Advice: open the family with [`family`](crate::Store::family), because it exists already.
     OpenFamily,
-    /// Close the handles of the family.
+    /// Advice: drop the open handles of the family first.
     CloseFamily,
-    /// Clear the default family; it cannot be dropped.
+    /// Advice: clear the default family with [`clear`](crate::Family::clear), because it cannot be
+    /// dropped.
     ClearFamily,
-    /// Turn on write tracking for the family.
+    /// Advice: turn on write tracking with
+    /// [`set_write_tracking`](crate::Family::set_write_tracking).
     TrackWrites,
-    /// Set another eviction policy.
+    /// Advice: set another eviction policy with [`set_size_limit`](crate::Store::set_size_limit).
     ChangeEviction,
-    /// Purge from the calling thread; this store can have no cleaner.
+    /// Advice: purge from a thread of the caller with [`purge_step`](crate::Store::purge_step),
+    /// because this store cannot have a cleaner.
     PurgeYourself,
-    /// Stop the cleaner that is running.
+    /// Advice: stop the running cleaner with [`stop_cleaner`](crate::Store::stop_cleaner).
     StopCleaner,
-    /// Copy into the store, since a backup needs a file.
+    /// Advice: copy into another store with [`copy_to`](crate::Store::copy_to), because a backup
+    /// needs a file.
     CopyToStore,
-    /// Finish the copy that was interrupted.
+    /// Advice: finish the interrupted copy, or drop the family in which the target records its
+    /// progress.
     ResumeCopy,
-    /// Use a shorter key.
+    /// Advice: use a shorter key, such as a hash of the key.
     UseShorterKey,
-    /// Repair the file, which an ordinary open refuses.
+    /// Advice: repair the file with the command `kvstore repair`, because no call can open it.
     RepairFile,
 }
 
 impl Hint {
-    /// Every hint.
+    /// All hints, in the order of their numbers.
     pub(crate) const ALL: [Hint; 37] = [
         Hint::Retry,
         Hint::RaiseBusyTimeout,

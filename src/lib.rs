@@ -168,7 +168,8 @@ pub fn now_ms() -> i64 {
     clock::system_now_ms()
 }
 
-/// Marks all existing handles as inherited, in the child of a raw `clone` system call.
+/// Marks all existing handles as inherited. Call it in the child process after a raw `clone` system
+/// call.
 ///
 /// After it, handles that the parent opened return [`Misuse`](ErrorKind::Misuse) in this process.
 /// It is not needed after `fork`, whose handlers do the same. It has no effect on Windows.
@@ -176,15 +177,15 @@ pub fn notify_fork() {
     db::note_fork();
 }
 
-/// Interfaces for this project's own command and tests; they may change in any release.
+/// Interfaces for the command and the tests of this project. They may change in any release.
 #[doc(hidden)]
 pub mod internal {
     use crate::{Result, SizeLimit, Store};
 
     pub use crate::place::{is_url, path_without_password};
 
-    /// Sets the size limit that a copied store had, inside the caller's write transaction, and evicts no key for it.
-    /// A store on a server accepts no size limit; there this does nothing.
+    /// Sets the size limit of a copied store, inside the caller's write transaction, without
+    /// evicting keys. For a store on a server this does nothing, because it has no size limit.
     ///
     /// # Errors
     /// As [`Store::set_size_limit`]; roll the transaction back then.
@@ -192,7 +193,7 @@ pub mod internal {
         store.take_limit(limit)
     }
 
-    /// Replaces the time that `store` assumes for its server between two answers of the server.
+    /// Replaces the time that `store` assumes for its server until the server sends its time again.
     #[cfg(feature = "remote")]
     pub fn simulate_server_clock(store: &Store, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         store.simulate_server_clock(now_ms);
@@ -208,7 +209,7 @@ pub fn sqlite_version() -> &'static str {
     db::SQLITE_VERSION.to_str().unwrap_or_default()
 }
 
-/// Returns the name of the row engine of this build: `"sql"` or `"btree"`.
+/// Returns the name of the storage engine of this build: `"sql"` or `"btree"`.
 ///
 /// `"btree"` reads and writes rows through the B-tree functions of SQLite and is faster. `"sql"`
 /// uses prepared statements; it is used where the SQLite in the build was not checked for the other

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry};
 
-/// Options of [`Family::put_with_options`](crate::Family::put_with_options).
+/// Options of [`Family::put_with_options`](crate::Family::put_with_options): expiry, condition and
+/// write time.
 ///
 /// The default writes unconditionally, and the key never expires. The last of
 /// [`expiry`](PutOptions::expiry), [`ttl`](PutOptions::ttl) and
@@ -51,13 +52,13 @@ impl Default for PutOptions {
 }
 
 impl PutOptions {
-    /// Returns options that write unconditionally; the key never expires.
+    /// Returns the default options: write unconditionally, and the key never expires.
     #[must_use]
     pub fn new() -> PutOptions {
         PutOptions::default()
     }
 
-    /// Sets the expiry time of the key.
+    /// Sets the expiry time that the write gives to the key.
     #[must_use]
     pub fn expiry(mut self, expiry: Expiry) -> PutOptions {
         self.expiry = expiry;
@@ -66,8 +67,10 @@ impl PutOptions {
         self
     }
 
-    /// Sets the TTL of the key, counted from the write by the clock of the store. Fractions of a
-    /// millisecond are rounded up.
+    /// Sets the TTL that the write gives to the key, counted from the write by the clock of the
+    /// store.
+    ///
+    /// Fractions of a millisecond are rounded up.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> PutOptions {
         self.ttl_ms = Some(expiry::millis_rounded_up(ttl));
@@ -75,8 +78,8 @@ impl PutOptions {
         self
     }
 
-    /// Uses the [default TTL](crate::Family::default_ttl) of the family. Without one, the key never
-    /// expires.
+    /// Makes the write use the [default TTL](crate::Family::default_ttl) of the family. If the
+    /// family has none, the key never expires.
     #[must_use]
     pub fn use_default_ttl(mut self) -> PutOptions {
         self.default_ttl = true;
@@ -84,16 +87,16 @@ impl PutOptions {
         self
     }
 
-    /// Keeps the expiry time of a live key, also if it has none. A new key gets the expiry time or
-    /// TTL of these options.
+    /// Makes the write keep the expiry time of a live key, including the absence of one. A new key
+    /// gets the expiry time or TTL of these options.
     #[must_use]
     pub fn keep_ttl(mut self) -> PutOptions {
         self.keep_ttl = true;
         self
     }
 
-    /// Sets the write time of the value, in milliseconds since the Unix epoch, instead of now. For
-    /// copies of data that was written elsewhere.
+    /// Sets the write time that is recorded for the value, in milliseconds since the Unix epoch,
+    /// instead of the current time. For copies of data that was written elsewhere.
     ///
     /// It must not be negative; it may be in the future. Sweeps and the eviction policy
     /// [`Oldest`](Eviction::Oldest) use it. It has no effect in a family without [write
@@ -104,14 +107,14 @@ impl PutOptions {
         self
     }
 
-    /// Writes only if the key is missing or expired.
+    /// Makes the write conditional: it happens only if the key is missing or expired.
     #[must_use]
     pub fn if_absent(mut self) -> PutOptions {
         self.only = Some(Presence::Absent);
         self
     }
 
-    /// Writes only if the key is live.
+    /// Makes the write conditional: it happens only if the key is live.
     #[must_use]
     pub fn if_present(mut self) -> PutOptions {
         self.only = Some(Presence::Present);
@@ -131,13 +134,13 @@ impl PutOptions {
     }
 }
 
-/// Size limit of a store, with its eviction policy. See
-/// [`Store::set_size_limit`](crate::Store::set_size_limit).
+/// Size limit of a store, and its eviction policy.
+/// [`Store::set_size_limit`](crate::Store::set_size_limit) sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeLimit {
     /// Maximum size of the data in the file, in bytes.
     pub max_bytes: u64,
-    /// Which keys are evicted when the limit is reached.
+    /// Eviction policy: which keys are removed when the limit is reached.
     pub eviction: Eviction,
 }
 
@@ -153,10 +156,10 @@ impl SizeLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// Evicts nothing: a write beyond the limit fails with [`Full`](crate::ErrorKind::Full).
+    /// Evicts no key: a write beyond the limit fails with [`Full`](crate::ErrorKind::Full).
     None,
-    /// Removes expired keys, then evicts the keys with the earliest expiry time. Keys without a TTL
-    /// stay.
+    /// Removes expired keys, then evicts the keys with the earliest expiry time. Keys that never
+    /// expire are not evicted.
     Soonest,
     /// Removes expired keys, then evicts the keys that were written longest ago.
     Oldest,

@@ -10,7 +10,8 @@ use crate::error::Result;
 /// URL schemes, which are those of libpq.
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
-/// Returns `true` if a path is the URL of a store on a server, in any build.
+/// Returns `true` if a path is the URL of a store on a server. The result does not depend on
+/// whether this build supports servers.
 #[must_use]
 pub fn is_url(path: impl AsRef<Path>) -> bool {
     let path = path.as_ref().as_os_str().as_encoded_bytes();
@@ -38,7 +39,7 @@ pub(crate) fn without_suffix(name: &OsStr, suffix: &str) -> Option<OsString> {
     path_of(before).ok().map(|path| path.as_os_str().to_owned())
 }
 
-/// Returns a path in a form that may be displayed and logged: a URL without its password.
+/// Returns a path as text for messages and logs. In a URL, the password is removed.
 ///
 /// A malformed URL, which can contain a part of the password anywhere, becomes `postgresql://…`. A
 /// file name that looks like a mistyped URL with a login keeps only its scheme.

@@ -28,7 +28,7 @@ impl Secret {
         Secret(Zeroizing::new(password.as_ref().to_vec()))
     }
 
-    /// Creates a secret from 32 random bytes, such as a key from the key store of a device.
+    /// Creates a secret from a key of 32 random bytes, such as one from the key store of a device.
     ///
     /// No key is derived, so opening takes no longer than for a store without encryption.
     #[must_use]

@@ -199,14 +199,17 @@ fn every_function_documents_purpose_and_errors() {
     }
 }
 
-/// Returns whether a comment lists its errors, or refers to a function whose comment does: "Otherwise as
-/// kvstore_put."
+/// Returns whether a comment lists its errors, or refers to a function whose comment does: "Parameters,
+/// behaviour and errors are those of kvstore_put."
 fn says_errors(Function { doc, .. }: &Function, functions: &[Function]) -> bool {
     if doc.contains("Errors: ") {
         return true;
     }
-    let referring =
-        if doc.starts_with("kvstore_") { Some(("", doc.as_str())) } else { doc.split_once("therwise as ") };
+    let referring = if doc.starts_with("kvstore_") {
+        Some(("", doc.as_str()))
+    } else {
+        doc.split_once("errors are those of ")
+    };
     let Some((_, name)) = referring else { return false };
     let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next();
     functions.iter().any(|other| Some(other.name.as_str()) == name && says_errors(other, functions))

@@ -7,8 +7,8 @@ use crate::family::Family;
 use crate::options::PutOptions;
 
 impl Family {
-    /// Writes a value as `options` say. Returns `true` if the value was written, `false` if the
-    /// condition of the options does not hold.
+    /// Writes a value with options, such as a condition on the existing key. Returns `true` if the
+    /// value was written, `false` if the condition does not hold.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -68,7 +68,8 @@ impl Family {
         Ok(deleted)
     }
 
-    /// Adds `delta` to the number in the value of a key, and returns the sum.
+    /// Adds `delta` to the value of a key, which is a decimal integer in text form. Returns the
+    /// sum.
     ///
     /// The number is a 64-bit integer in decimal text. A live key keeps its TTL. A missing or
     /// expired key counts as 0 and gets the expiry time `expiry`; with [`Expiry::Never`] it gets

@@ -55,7 +55,7 @@ impl Direction {
     }
 }
 
-/// Position in a family that moves over its live entries.
+/// Cursor over the live entries of a family, which is at one entry or at none.
 ///
 /// A new cursor is at no entry: call [`first`](Cursor::first) or [`seek`](Cursor::seek). Keys and
 /// values that it returns are borrowed until the next move.
@@ -161,21 +161,21 @@ impl Cursor {
         self
     }
 
-    /// Makes the cursor read no values. Large values are not read from the file. Call it before the
-    /// first move.
+    /// Makes the cursor read keys without their values, so that large values are not read from the
+    /// file. Call it before the first move.
     #[must_use]
     pub fn keys_only(mut self) -> Cursor {
         self.keys_only = true;
         self
     }
 
-    /// Returns `true` if the cursor reads no values.
+    /// Returns `true` if the cursor reads keys without their values.
     #[must_use]
     pub fn is_keys_only(&self) -> bool {
         self.keys_only
     }
 
-    /// Returns the direction of the cursor.
+    /// Returns the direction in which the cursor moves.
     #[must_use]
     pub fn direction(&self) -> Direction {
         match self.walk {
@@ -194,8 +194,10 @@ impl Cursor {
         self.settle(self.at)
     }
 
-    /// Moves to the first entry at or after `key` in the direction of the cursor. Returns `false`
-    /// if there is none, or if `key` is outside the range of the cursor.
+    /// Moves to the first entry at or after `key`, in the direction of the cursor. Returns `false`
+    /// if there is none.
+    ///
+    /// Returns `false` also if `key` is outside the range of the cursor.
     ///
     /// # Errors
     /// See [`Cursor`](Cursor#errors). [`Error`](crate::ErrorKind::Error) if the length of the key
@@ -282,21 +284,22 @@ impl Cursor {
         !self.hides_expired() || !expiry::is_expired(expire_ms, clock::system_now_ms())
     }
 
-    /// Returns `true` if the cursor is at an entry. `false` if the store is closed.
+    /// Returns `true` if the cursor is at an entry; `false` at the end, or if the store is closed.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.entry().is_some()
     }
 
-    /// Returns the key of the current entry; of a [row key](crate::row_key), its clustering part.
-    /// `None` if the cursor is at no entry.
+    /// Returns the key of the current entry; `None` if the cursor is at no entry.
+    ///
+    /// For a cursor over [row keys](crate::row_key), the result is the clustering part of the key.
     #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         self.key_of(self.entry()?)
     }
 
-    /// Returns the value of the current entry. `None` if the cursor is at no entry, or reads no
-    /// values.
+    /// Returns the value of the current entry; `None` if the cursor is at no entry or reads keys
+    /// only.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.value_of(self.entry()?)
@@ -320,13 +323,13 @@ impl Cursor {
         self.value_of(self.plain_entry()?)
     }
 
-    /// Returns the expiry time of the current entry. `None` if the cursor is at no entry.
+    /// Returns the expiry time of the current entry; `None` if the cursor is at no entry.
     #[must_use]
     pub fn expiry(&self) -> Option<Expiry> {
         self.entry().map(|entry| Expiry::of_row(entry.expire_ms()))
     }
 
-    /// Fails if the store of this cursor cannot be used.
+    /// Fails if the store of this cursor is closed or cannot be used for another reason.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, was opened before a fork, or
@@ -516,7 +519,8 @@ impl std::fmt::Debug for Cursor {
     }
 }
 
-/// Iterator over the live entries of a range, as `(key, value)`. It ends after the first error.
+/// Iterator over the live entries of a range, as pairs of key and value. It ends after the first
+/// error.
 ///
 /// It owns the keys and values it returns. It sees writes as a [`Cursor`] does.
 #[derive(Debug)]
@@ -531,7 +535,7 @@ impl Iter {
         Iter { cursor, started: false, ended: false }
     }
 
-    /// Reverses the direction of the iterator. Call it before the first `next`.
+    /// Makes the iterator return entries in descending key order. Call it before the first `next`.
     #[must_use]
     pub fn rev(mut self) -> Iter {
         if let Over::Keys(_, direction) = &mut self.cursor.walk {

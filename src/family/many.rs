@@ -7,7 +7,7 @@ use crate::memory;
 use crate::options::PutOptions;
 
 impl Family {
-    /// Deletes the keys of a range in one transaction. Returns the number of live keys deleted.
+    /// Deletes all keys of a range in one transaction. Returns the number of live keys deleted.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -17,8 +17,9 @@ impl Family {
         Ok(deleted)
     }
 
-    /// Deletes several keys in one transaction; on a server in one round trip. Returns the number
-    /// of live keys deleted; a repeated key counts once.
+    /// Deletes several keys in one transaction. Returns the number of live keys deleted.
+    ///
+    /// A repeated key counts once. On a server the call takes one round trip.
     ///
     /// # Errors
     /// See [`Family`](Family#errors). Nothing is deleted then.
@@ -59,8 +60,8 @@ impl Family {
         self.shared().with(|db| self.on(db.view()).write_times(keys))
     }
 
-    /// Returns copies of the values of several keys, from one snapshot; `None` for a key that is
-    /// missing or expired.
+    /// Returns copies of the values of several keys, in the order of the keys and from one
+    /// snapshot. The value is `None` for a key that is missing or expired.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -79,7 +80,8 @@ impl Family {
         self.shared().count_failure(values)
     }
 
-    /// Passes the value of each of several keys to `visit`, without a copy, all from one snapshot.
+    /// Calls `visit` with the value of each of several keys, without copying it. All values come
+    /// from one snapshot.
     ///
     /// `visit` gets the index of the key and its value, or `None` if the key is missing or expired.
     /// It must not call this store.

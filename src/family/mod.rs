@@ -87,7 +87,7 @@ impl Family {
         self.target.tables.family()
     }
 
-    /// Returns the time at which the family was created, in milliseconds since the Unix epoch.
+    /// Returns the creation time of the family, in milliseconds since the Unix epoch.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -116,7 +116,8 @@ impl Family {
 
     // ---- writes ------------------------------------------------------------------------------
 
-    /// Writes a value.
+    /// Writes a value, replacing an existing one. The key gets the default TTL of the family, if it
+    /// has one.
     ///
     /// The key gets the [default TTL](Family::default_ttl) of the family, or no TTL if there is
     /// none. It loses the TTL that it had.
@@ -127,8 +128,9 @@ impl Family {
         self.put_with_options(key, value, &PutOptions::new().use_default_ttl()).map(drop)
     }
 
-    /// Writes a value with a TTL, counted from the write. Fractions of a millisecond are rounded
-    /// up.
+    /// Writes a value with a TTL that is counted from the write.
+    ///
+    /// Fractions of a millisecond are rounded up.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -136,7 +138,7 @@ impl Family {
         self.put_with_options(key, value, &PutOptions::new().ttl(ttl)).map(drop)
     }
 
-    /// Writes a value with an expiry time.
+    /// Writes a value with an expiry time, which is a moment.
     ///
     /// [`Expiry::Never`] writes a key without TTL, also in a family with a default TTL. If the
     /// moment has passed, the key is expired at once.
@@ -169,7 +171,7 @@ impl Family {
         self.put_with_options(key, value, &PutOptions::new().expiry(expiry).if_absent())
     }
 
-    /// Returns the expiry time for a TTL that starts now, by the clock of the store.
+    /// Returns the expiry time of a key whose TTL starts now, by the clock of the store.
     #[must_use]
     pub fn expiry_after(&self, ttl: Duration) -> Expiry {
         Expiry::At(expiry::after(self.shared().now_ms(), ttl))
@@ -210,8 +212,8 @@ impl Family {
         self.get_with(key, |value, _| memory::copy_of(value))?.transpose()
     }
 
-    /// Passes the value of a key and its expiry time to `visit`, without a copy, and returns its
-    /// result. Returns `None` if the key is missing or expired.
+    /// Calls `visit` with the value of a key and its expiry time, without copying the value.
+    /// Returns the result of `visit`, or `None` if the key is missing or expired.
     ///
     /// `visit` must not call this store: such a call fails with
     /// [`Misuse`](crate::ErrorKind::Misuse).
@@ -234,7 +236,7 @@ impl Family {
         Ok(Some(shown))
     }
 
-    /// Returns the value of a key with its remaining TTL; `None` if the key is missing or expired.
+    /// Returns the value and the remaining TTL of a key; `None` if the key is missing or expired.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -256,7 +258,7 @@ impl Family {
         Ok(exists)
     }
 
-    /// Returns the remaining TTL of a key; `None` if there is no row.
+    /// Returns the remaining TTL of a key; `None` if the key has no row.
     ///
     /// The first call of a handle that finds an expired row returns [`Ttl::Remaining`] with zero;
     /// later calls return `None`.
@@ -271,7 +273,7 @@ impl Family {
         })
     }
 
-    /// Returns the number of rows.
+    /// Returns the number of rows, including expired rows that have not been removed yet.
     ///
     /// Expired rows count until they are removed, except those that this handle has found expired.
     /// [`count_live`](Family::count_live) counts live keys only.
@@ -314,15 +316,17 @@ impl Family {
         Iter::new(self.cursor(range, Direction::Forward))
     }
 
-    /// Returns a cursor over the live entries of `range`. It is at no entry yet.
+    /// Returns a cursor over the live entries whose keys are in `range`. Call
+    /// [`first`](Cursor::first) or [`seek`](Cursor::seek) to move it to an entry.
     #[must_use]
     pub fn cursor(&self, range: KeyRange, direction: Direction) -> Cursor {
         self.shared().counters.iterations.add(1);
         Cursor::new(Arc::clone(&self.target), range, direction)
     }
 
-    /// Returns a cursor over the rows of one partition of [row keys](crate::row_key). It is at no
-    /// entry yet.
+    /// Returns a cursor over the rows of one partition, whose keys were built by
+    /// [`row_key`](crate::row_key()). Call [`first`](Cursor::first) or [`seek`](Cursor::seek) to
+    /// move it to a row.
     ///
     /// `clusterings` limits the clustering parts. The keys of the cursor, and those it seeks, are
     /// clustering parts.
@@ -342,8 +346,8 @@ impl Family {
         Ok(self.cursor(range, direction).without_prefix(prefix))
     }
 
-    /// Returns a cursor over the keys whose expiry time is at or after `from_ms` and before
-    /// `to_ms`, in order of expiry. It is at no entry yet, and cannot seek.
+    /// Returns a cursor over the keys that expire at or after `from_ms` and before `to_ms`, in
+    /// order of expiry time. Call [`first`](Cursor::first) to move it to an entry; it cannot seek.
     ///
     /// Both times are in milliseconds since the Unix epoch. A `to_ms` of `i64::MAX` means no upper
     /// bound. Expired rows that have not been removed yet are included.
@@ -387,7 +391,7 @@ impl Family {
         self.look_up(key, |family| family.times(key))
     }
 
-    /// Returns the TTL that remains until `expiry`, by the clock of the store; zero if it has
+    /// Returns the duration until `expiry`, by the clock of the store; zero if that moment has
     /// passed.
     #[must_use]
     pub fn remaining_ttl(&self, expiry: Expiry) -> Ttl {

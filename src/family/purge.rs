@@ -7,13 +7,15 @@ use crate::family::Family;
 /// turn between two transactions.
 pub(crate) const KEYS_PER_STEP: usize = 256;
 
-/// Result of one step of a purge or sweep.
+/// Result of one step of a purge or a sweep: a limited number of removals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PurgeStep {
-    /// Number of keys removed; for a sweep, of live keys removed.
+    /// Number of keys removed. A sweep counts only the live keys among them.
     pub deleted: u64,
-    /// Whether there may be more keys to remove: the limit was reached, there was no time to
-    /// examine all families, or, on a server, other clients are removing or writing the rest.
+    /// Whether there may be more keys to remove.
+    ///
+    /// It is `true` if the limit was reached or if there was no time to examine all families. On a
+    /// server it is also `true` if other clients are removing or writing the remaining keys.
     pub more: bool,
 }
 
@@ -32,8 +34,11 @@ impl Family {
         self.purge_up_to(i64::MAX)
     }
 
-    /// Removes the keys that expired before `cutoff_ms`, in milliseconds since the Unix epoch. Live
-    /// keys stay, whatever the cutoff. Otherwise as [`purge_expired`](Family::purge_expired).
+    /// Removes the expired keys whose expiry time is before `cutoff_ms`, in milliseconds since the
+    /// Unix epoch. Returns their number.
+    ///
+    /// Live keys stay, also if the cutoff is in the future. Transactions and the count are those of
+    /// [`purge_expired`](Family::purge_expired).
     ///
     /// # Errors
     /// As [`purge_expired`](Family::purge_expired).
@@ -44,8 +49,10 @@ impl Family {
         }
     }
 
-    /// Removes up to `max_keys` expired keys of this family, earliest expiry time first. Otherwise
-    /// as [`purge_expired`](Family::purge_expired). For callers that do other work between steps.
+    /// Removes up to `max_keys` expired keys of this family, those with the earliest expiry time
+    /// first. For callers that do other work between steps.
+    ///
+    /// Transactions and the count are those of [`purge_expired`](Family::purge_expired).
     ///
     /// # Errors
     /// As [`purge_expired`](Family::purge_expired).

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use super::Direction;
 use crate::db::Scan;
 
-/// Range of keys in byte order.
+/// Range of keys, in byte order, between two bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     lower: Bound<Vec<u8>>,

@@ -12,7 +12,8 @@ const ESCAPED_ZERO: [u8; 2] = [0x00, 0xFF];
 /// is a prefix of another.
 const TERMINATOR: [u8; 2] = [0x00, 0x01];
 
-/// Builds an ordered key from a partition and a clustering part.
+/// Builds a key from a partition and a clustering part, so that the rows of a partition are
+/// contiguous and sorted.
 ///
 /// The byte order of the keys is the order of `(partition, clustering)`: the rows of a partition
 /// are contiguous, in the order of their clustering parts. Both parts may be empty. The key has the

@@ -8,7 +8,7 @@ use crate::family::Family;
 use crate::memory;
 
 impl Family {
-    /// Changes the expiry time of a live key if `condition` holds.
+    /// Changes the expiry time of a live key if `condition` holds. The value stays unchanged.
     ///
     /// Returns `Some(true)` if it was changed, `Some(false)` if the condition does not hold, and
     /// `None` if the key is missing or expired. The value is not read. If the new moment has
@@ -27,7 +27,7 @@ impl Family {
         self.shared().write(|db| self.on(db).expire(key, expiry, condition))
     }
 
-    /// Removes the TTL of a live key: it never expires then.
+    /// Removes the expiry time of a live key, so that the key never expires.
     ///
     /// Returns `Some(true)` if the key had a TTL, `Some(false)` if it had none, and `None` if the
     /// key is missing or expired.
@@ -46,8 +46,10 @@ impl Family {
         Ok(self.times(key.as_ref())?.live().map(|times| times.expiry))
     }
 
-    /// Returns the value of a key and sets its expiry time, in one transaction (sliding expiry).
-    /// Returns `None` if the key is missing or expired.
+    /// Returns the value of a live key and sets its expiry time, in one transaction. Returns `None`
+    /// if the key is missing or expired.
+    ///
+    /// This allows a sliding expiry, in which each read extends the TTL.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -55,10 +57,13 @@ impl Family {
         self.get_and_set_expiry_with(key, expiry, memory::copy_of)
     }
 
-    /// Like [`get_and_set_expiry`](Family::get_and_set_expiry), but passes the value to `visit`,
-    /// without a copy, before the expiry time is changed. Returns the result of `visit`.
+    /// Calls `visit` with the value of a live key, without copying it, then sets the expiry time of
+    /// the key. Returns the result of `visit`, or `None` if the key is missing or expired.
     ///
     /// `visit` must not call this store.
+    ///
+    /// Read and change are one transaction, as for
+    /// [`get_and_set_expiry`](Family::get_and_set_expiry).
     ///
     /// # Errors
     /// See [`Family`](Family#errors); also the error of `visit`. Nothing is changed then.
@@ -85,7 +90,8 @@ impl Family {
         }
     }
 
-    /// Sets the default TTL of the family; `None`: none.
+    /// Sets the default TTL, which [`put`](Family::put) gives to the keys it writes; `None` for no
+    /// TTL.
     ///
     /// Plain [`put`](Family::put)s and [`increment`](Family::increment)s of new keys use it, in
     /// every handle and process, from the commit on. It is stored in the file. Existing keys keep
@@ -98,7 +104,8 @@ impl Family {
         self.shared().write(|db| db.set_default_ttl(self.tables(), ttl_ms))
     }
 
-    /// Returns the default TTL of the family; `None` if there is none.
+    /// Returns the default TTL, which [`put`](Family::put) gives to the keys it writes; `None` if
+    /// there is none.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -129,7 +136,7 @@ impl Family {
         self.shared().with(|db| self.on(db.view()).count_ttl())
     }
 
-    /// Returns the number of live keys: all rows without the expired ones, counted in the indexes.
+    /// Returns the number of live keys, with the help of the indexes.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).

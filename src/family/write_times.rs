@@ -8,11 +8,13 @@ use crate::family::purge::{KEYS_PER_STEP, PurgeStep};
 use crate::hint::Hint;
 
 impl Family {
-    /// Switches write tracking of the family on or off, for every handle and process. The setting
-    /// is stored in the file.
+    /// Turns write tracking of the family on or off, for every handle and process. With write
+    /// tracking, the store records when each value was written.
     ///
     /// When it is switched on, existing keys count as written now. When it is switched off, all
     /// write times are discarded. Both visit every row, in one transaction.
+    ///
+    /// The setting is stored in the file.
     ///
     /// # Errors
     /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) if the eviction policy of
@@ -22,7 +24,8 @@ impl Family {
         self.shared().write(|db| db.set_write_tracking(self.tables(), on, now_ms))
     }
 
-    /// Returns `true` if the family records write times.
+    /// Returns `true` if write tracking is on, so that the family records when each value was
+    /// written.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -31,7 +34,9 @@ impl Family {
     }
 
     /// Returns the time at which the value of a key was written, in milliseconds since the Unix
-    /// epoch; `None` if the key is missing or expired. A change of the TTL is not a write.
+    /// epoch; `None` if the key is missing or expired.
+    ///
+    /// A change of the TTL is not a write.
     ///
     /// # Errors
     /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the key is live
@@ -44,8 +49,8 @@ impl Family {
         }
     }
 
-    /// Removes every key written longer ago than `max_age`, live or expired. Returns the number of
-    /// live keys among them.
+    /// Removes every key written more than `max_age` ago, live or expired. Returns the number of
+    /// live keys removed.
     ///
     /// The work is done in transactions of at most 256 keys, or in the open transaction.
     ///
@@ -57,11 +62,11 @@ impl Family {
         Ok(self.sweep_step(|now_ms| now_ms.saturating_sub(max_age_ms), u64::MAX)?.deleted)
     }
 
-    /// Removes up to `max_keys` keys written before `before_ms`, oldest first. Otherwise as
-    /// [`sweep`](Family::sweep).
+    /// Removes up to `max_keys` keys that were written before `before_ms`, in milliseconds since
+    /// the Unix epoch, the oldest first. Live and expired keys are removed alike.
     ///
-    /// `before_ms` is in milliseconds since the Unix epoch. For callers that do other work between
-    /// steps.
+    /// For callers that do other work between steps. Transactions and the count are those of
+    /// [`sweep`](Family::sweep).
     ///
     /// # Errors
     /// As [`sweep`](Family::sweep).

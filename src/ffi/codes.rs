@@ -6,126 +6,138 @@ use std::ffi::{CStr, c_int};
 
 use crate::ErrorKind;
 
-/// Success.
+/// Result code: success.
 pub const KVSTORE_OK: c_int = 0;
-/// An invalid argument, a call in the wrong order, or a failure that has no code of its own.
+/// Result code: an invalid argument, a call in the wrong order, or a failure that has no code of
+/// its own.
 pub const KVSTORE_ERROR: c_int = 1;
-/// Another handle, process or server client holds a lock, or the server accepts no connection now.
-/// Retry the call, or set KVStoreConfig.busyTimeout.
+/// Result code: another handle, process or server client holds a lock, or the server accepts no
+/// connection now. Retry the call, or set KVStoreConfig.busyTimeout.
 pub const KVSTORE_BUSY: c_int = 5;
-/// Store in a file: another connection of this process holds a lock; retry. Store on a server: the
-/// transaction conflicts with that of another client; roll it back and run it again.
+/// Result code: a conflict with another connection. Store in a file: another connection of this
+/// process holds a lock; retry the call. Store on a server: the transaction conflicts with that of
+/// another client; roll it back and run it again.
 pub const KVSTORE_LOCKED: c_int = 6;
-/// Out of memory.
+/// Result code: out of memory.
 pub const KVSTORE_NOMEM: c_int = 7;
-/// A write through a read-only handle, or to a file that this process may not write. Store on a
-/// server: the role lacks a privilege, or no server of the URL accepts writes now, as during a
-/// failover.
+/// Result code: a write is not allowed, because the handle is read-only or this process may not
+/// write the file. Store on a server: the role lacks a privilege, or no server of the URL accepts
+/// writes now, as during a failover.
 pub const KVSTORE_READONLY: c_int = 8;
-/// A read, write or sync of the operating system failed, or the connection to the server broke.
-/// kvstore_errmsg states whether the operation is known not to have happened.
+/// Result code: a read, write or sync of the operating system failed, or the connection to the
+/// server broke. kvstore_errmsg states whether the operation is known not to have happened.
 pub const KVSTORE_IOERR: c_int = 10;
-/// The file, or the data of the store on the server, is damaged.
+/// Result code: the file, or the data of the store on the server, is damaged.
 pub const KVSTORE_CORRUPT: c_int = 11;
-/// The key does not exist or has expired, or there is no family of that name.
+/// Result code: the key does not exist or has expired, or there is no family of that name.
 pub const KVSTORE_NOTFOUND: c_int = 12;
-/// The password is wrong, or an encrypted page was tampered with. Store on a server: the server
-/// refused the login.
+/// Result code: the password is wrong, or an encrypted page was tampered with. Store on a server:
+/// the server refused the login.
 pub const KVSTORE_AUTH_FAILED: c_int = 13;
-/// The file cannot be opened, the server cannot be reached, or this build does not support servers.
+/// Result code: the file cannot be opened, the server cannot be reached, or this build does not
+/// support servers.
 pub const KVSTORE_CANTOPEN: c_int = 14;
-/// The locking protocol of the file failed: too many processes competed for a lock.
+/// Result code: too many processes competed for a lock of the file, so that it could not be taken.
 pub const KVSTORE_PROTOCOL: c_int = 15;
-/// The handle is closed, was inherited through fork(), or is unusable after an internal failure; or
-/// a callback called the store that is running it.
+/// Result code: the handle cannot be used. It is closed, was inherited through fork(), or is
+/// unusable after an internal failure; or a callback called the store that is running it.
 pub const KVSTORE_MISUSE: c_int = 21;
-/// The file, or the schema on the server, is not a store.
+/// Result code: the file, or the schema on the server, is not a store.
 pub const KVSTORE_NOTADB: c_int = 26;
-/// The disk (of the server, for a store there) is full, or the store has reached its size limit
-/// (kvstore_set_limit).
+/// Result code: the disk is full, or the store has reached its size limit (kvstore_set_limit). For
+/// a store on a server, the disk is that of the server.
 pub const KVSTORE_FULL: c_int = 113;
 
-/// KVStoreConfig.journalMode: write-ahead log (the default). Readers and a writer do not block each
-/// other.
+/// Value of KVStoreConfig.journalMode, and the default: a write-ahead log. Readers and a writer do
+/// not block each other.
 pub const KVSTORE_JOURNAL_WAL: c_int = 1;
-/// KVStoreConfig.journalMode: rollback journal. The store is a single file; readers and a writer
-/// exclude each other.
+/// Value of KVStoreConfig.journalMode: a rollback journal. The store is a single file; readers and
+/// a writer exclude each other.
 pub const KVSTORE_JOURNAL_DELETE: c_int = 2;
 
-/// KVStoreConfig.syncLevel (the default): a power failure may lose the last commits, but does not
-/// damage the file.
+/// Value of KVStoreConfig.syncLevel, and the default: a power failure may lose the last commits,
+/// but does not damage the file.
 pub const KVSTORE_SYNC_NORMAL: c_int = 1;
-/// KVStoreConfig.syncLevel: a commit is on stable storage when the call returns.
+/// Value of KVStoreConfig.syncLevel: a commit is on stable storage when the call returns.
 pub const KVSTORE_SYNC_FULL: c_int = 2;
-/// KVStoreConfig.syncLevel: nothing is synced. A power failure may destroy the file.
+/// Value of KVStoreConfig.syncLevel: nothing is synced. A power failure may destroy the file.
 pub const KVSTORE_SYNC_OFF: c_int = 3;
 
-/// kvstore_checkpoint: copies as many frames as possible without waiting for readers or writers.
+/// Mode of kvstore_checkpoint: copies as many frames of the WAL as possible without waiting for
+/// readers or writers.
 pub const KVSTORE_CHECKPOINT_PASSIVE: c_int = 0;
-/// kvstore_checkpoint: waits for writers, then copies all frames.
+/// Mode of kvstore_checkpoint: waits for writers, then copies all frames of the WAL.
 pub const KVSTORE_CHECKPOINT_FULL: c_int = 1;
-/// kvstore_checkpoint: like KVSTORE_CHECKPOINT_FULL, and waits for readers, so that the next writer
-/// overwrites the WAL from its start.
+/// Mode of kvstore_checkpoint: like KVSTORE_CHECKPOINT_FULL, but also waits for readers, so that
+/// the next writer overwrites the WAL from its start.
 pub const KVSTORE_CHECKPOINT_RESTART: c_int = 2;
-/// kvstore_checkpoint: like KVSTORE_CHECKPOINT_RESTART, and truncates the WAL to zero bytes.
+/// Mode of kvstore_checkpoint: like KVSTORE_CHECKPOINT_RESTART, but also truncates the WAL to zero
+/// bytes.
 pub const KVSTORE_CHECKPOINT_TRUNCATE: c_int = 3;
 
-/// KVStoreConfig.profile: defaults for devices with little memory and little flash.
+/// Value of KVStoreConfig.profile: selects defaults for devices with little memory and little flash
+/// storage.
 pub const KVSTORE_SMALL: c_int = 1;
 
-/// KVWriteOptions.flags: write only if the key does not exist or has expired.
+/// Flag of KVWriteOptions.flags: write only if the key does not exist or has expired.
 pub const KVSTORE_PUT_IF_ABSENT: u32 = 1;
-/// KVWriteOptions.flags: write only if the key is live.
+/// Flag of KVWriteOptions.flags: write only if the key is live.
 pub const KVSTORE_PUT_IF_PRESENT: u32 = 2;
-/// KVWriteOptions.flags: a live key keeps its expiry time, or stays without one; a new key gets
-/// expireMs.
+/// Flag of KVWriteOptions.flags: keep the expiry time of a live key, including the absence of one.
+/// A new key gets expireMs.
 pub const KVSTORE_PUT_KEEP_TTL: u32 = 4;
-/// KVWriteOptions.flags: use the default TTL of the family. expireMs must be 0.
+/// Flag of KVWriteOptions.flags: use the default TTL of the family. expireMs must be 0.
 pub const KVSTORE_PUT_DEFAULT_TTL: u32 = 8;
-/// KVWriteOptions.flags: expireMs is a TTL in milliseconds, counted from now by the clock of the
-/// store. For a store on a server, the server's clock decides.
+/// Flag of KVWriteOptions.flags: expireMs is a TTL in milliseconds instead of an expiry time. It is
+/// counted from now by the clock of the store; for a store on a server, by the server's clock.
 pub const KVSTORE_PUT_TTL: u32 = 16;
 
-/// kvstore_cf_expire: change only a key without an expiry time.
+/// Condition of kvstore_cf_expire: change only a key without an expiry time.
 pub const KVSTORE_EXPIRE_NX: c_int = 1;
-/// kvstore_cf_expire: change only a key with an expiry time.
+/// Condition of kvstore_cf_expire: change only a key with an expiry time.
 pub const KVSTORE_EXPIRE_XX: c_int = 2;
-/// kvstore_cf_expire: change only if the new expiry time is later than the current one.
+/// Condition of kvstore_cf_expire: change only if the new expiry time is later than the current
+/// one.
 pub const KVSTORE_EXPIRE_GT: c_int = 4;
-/// kvstore_cf_expire: change only if the new expiry time is earlier than the current one.
+/// Condition of kvstore_cf_expire: change only if the new expiry time is earlier than the current
+/// one.
 pub const KVSTORE_EXPIRE_LT: c_int = 8;
 
-/// Range flag: iterate from the greatest key to the least.
+/// Flag of range and row iterators: iterate from the greatest key to the least.
 pub const KVSTORE_RANGE_REVERSE: c_int = 1;
-/// Range flag: include the upper bound.
+/// Flag of range and row iterators: include the upper bound.
 pub const KVSTORE_RANGE_CLOSED: c_int = 2;
-/// Range flag: exclude the lower bound.
+/// Flag of range and row iterators: exclude the lower bound.
 pub const KVSTORE_RANGE_OPEN: c_int = 4;
-/// Range flag: read keys only. kvstore_iterator_value fails with KVSTORE_ERROR.
+/// Flag of range and row iterators: read keys without their values. kvstore_iterator_value fails
+/// with KVSTORE_ERROR.
 pub const KVSTORE_RANGE_KEYS_ONLY: c_int = 8;
 
-/// kvstore_set_limit: evict nothing. A write beyond the limit fails with KVSTORE_FULL.
+/// Eviction policy of kvstore_set_limit: evict nothing. A write beyond the limit fails with
+/// KVSTORE_FULL.
 pub const KVSTORE_EVICT_NONE: c_int = 0;
-/// kvstore_set_limit: remove expired keys, then evict the keys with the earliest expiry time. Keys
-/// without an expiry time are never evicted.
+/// Eviction policy of kvstore_set_limit: remove expired keys, then evict the keys with the earliest
+/// expiry time. Keys without an expiry time are never evicted.
 pub const KVSTORE_EVICT_SOONEST: c_int = 1;
-/// kvstore_set_limit: remove expired keys, then evict the keys that were written longest ago.
+/// Eviction policy of kvstore_set_limit: remove expired keys, then evict the keys that were written
+/// longest ago.
 pub const KVSTORE_EVICT_OLDEST: c_int = 2;
 
-/// Number of families that every store supports. A store may have more.
+/// Number of families that a store is guaranteed to support. A store may have more.
 pub const KVSTORE_MAX_COLUMN_FAMILIES: c_int = 64;
 
-/// Major version of this header.
+/// Major version number of the library that this header belongs to.
 pub const KVSTORE_VERSION_MAJOR: c_int = 0;
-/// Minor version of this header.
+/// Minor version number of the library that this header belongs to.
 pub const KVSTORE_VERSION_MINOR: c_int = 1;
-/// Patch version of this header.
+/// Patch version number of the library that this header belongs to.
 pub const KVSTORE_VERSION_PATCH: c_int = 0;
 
-/// What `remaining` means for a key without a TTL. The header has it with its type (cbindgen.toml).
+/// Value that stands for "never expires" in a remaining TTL or an expiry time. cbindgen.toml
+/// repeats it with its C type.
 pub(super) const NO_TTL: i64 = -1;
 
-/// The one mapping of kinds to codes.
+/// Maps the kind of an error to its result code.
 pub(super) fn code_of(kind: ErrorKind) -> c_int {
     match kind {
         ErrorKind::Error => KVSTORE_ERROR,
@@ -145,7 +157,7 @@ pub(super) fn code_of(kind: ErrorKind) -> c_int {
     }
 }
 
-/// The name of a code.
+/// Returns the description of a result code, as kvstore_strerror gives it.
 pub(super) fn name_of(code: c_int) -> &'static CStr {
     match code {
         KVSTORE_OK => c"ok",

@@ -62,7 +62,8 @@ impl KVWriteOptions {
     }
 }
 
-/// Writes a value with options. Check and write are atomic for every handle and process.
+/// Writes a value with options, such as a condition on the existing key. Check and write are atomic
+/// for every handle and process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
@@ -99,8 +100,8 @@ pub unsafe extern "C" fn kvstore_cf_put_with(
     }
 }
 
-/// Writes a value only if the key is live and its current value equals an expected one, byte by
-/// byte. Check and write are atomic for every handle and process.
+/// Writes a value only if the key is live and its current value equals `pExpected`, byte by byte.
+/// Check and write are atomic for every handle and process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExpected,nExpected Expected value and its length.
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_swap(
     }
 }
 
-/// Deletes a key only if it is live and its value equals an expected one, byte by byte. Check and
+/// Deletes a key only if it is live and its value equals `pExpected`, byte by byte. Check and
 /// deletion are atomic for every handle and process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
@@ -167,14 +168,16 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_delete(
     }
 }
 
-/// Adds a number to the value of a key, which is a decimal integer in text form. A live key keeps
-/// its expiry time. A key that does not exist or has expired counts as 0.
+/// Adds `delta` to the value of a key, which is a decimal integer in text form, and stores the sum
+/// in the same form.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param delta Number to add; may be negative.
 /// @param expire_ms Expiry time of a new key, in milliseconds since the Unix epoch; 0: by the
 ///   default TTL of the family, or never if the family has none.
 /// @param pValue Receives the sum. May be NULL.
+///
+/// A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
 ///
 /// Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
 /// negative, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,

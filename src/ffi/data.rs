@@ -39,8 +39,8 @@ where
     unsafe { call(handle, |handle| f(handle.family())) }
 }
 
-/// Writes a value. An existing value is replaced, and its expiry time removed. The key gets the
-/// default TTL of the family, if the family has one.
+/// Writes a value into the default family, replacing an existing one. The key gets the default TTL
+/// of the family; without a default TTL, the key never expires.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes of any content.
 /// @param pValue,nValue Value and its length: 0 bytes to KVStoreConfig.maxValueSize (10 MiB by
@@ -66,7 +66,9 @@ pub unsafe extern "C" fn kvstore_put(
     unsafe { put(kv, pKey, nKey, pValue, nValue) }
 }
 
-/// Writes a value into the family `cf`. Otherwise as kvstore_put.
+/// Writes a value into the family `cf`, replacing an existing one.
+///
+/// Parameters, behaviour and errors are those of kvstore_put.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put(
     cf: *mut KVColumnFamily,
@@ -98,7 +100,7 @@ where
     }
 }
 
-/// Reads the value of a key.
+/// Reads the value of a key of the default family.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param ppValue Receives a copy of the value, followed by a NUL byte; not NULL even if the value
@@ -121,7 +123,9 @@ pub unsafe extern "C" fn kvstore_get(
     unsafe { on_family(kv, |family| get(family, pKey, nKey, ppValue, pnValue).map(|_| KVSTORE_OK)) }
 }
 
-/// Reads the value of a key of the family `cf`. Otherwise as kvstore_get.
+/// Reads the value of a key of the family `cf`.
+///
+/// Parameters, behaviour and errors are those of kvstore_get.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get(
     cf: *mut KVColumnFamily,
@@ -160,10 +164,12 @@ pub(super) unsafe fn get(
     Ok(expiry)
 }
 
-/// Deletes a key with its value and expiry time. The bytes remain in the file until their space is
-/// reused, unless KVStoreConfig.secureDelete is set.
+/// Deletes a key of the default family, with its value and expiry time.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
+///
+/// The bytes remain in the file until their space is reused, unless KVStoreConfig.secureDelete is
+/// set.
 ///
 /// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`pKey` is NULL,
 /// or the length is out of bounds), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
@@ -175,7 +181,9 @@ pub unsafe extern "C" fn kvstore_delete(kv: *mut KVStore, pKey: *const c_void, n
     unsafe { delete(kv, pKey, nKey) }
 }
 
-/// Deletes a key of the family `cf`. Otherwise as kvstore_delete.
+/// Deletes a key of the family `cf`, with its value and expiry time.
+///
+/// Parameters, behaviour and errors are those of kvstore_delete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_delete(
     cf: *mut KVColumnFamily,
@@ -199,7 +207,7 @@ where
     }
 }
 
-/// Tests whether a key is live.
+/// Tests whether a key of the default family is live.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExists Receives 1 if the key exists and has not expired, otherwise 0.
@@ -218,7 +226,9 @@ pub unsafe extern "C" fn kvstore_exists(
     unsafe { exists(kv, pKey, nKey, pExists) }
 }
 
-/// Tests whether a key of the family `cf` is live. Otherwise as kvstore_exists.
+/// Tests whether a key of the family `cf` is live.
+///
+/// Parameters, behaviour and errors are those of kvstore_exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_exists(
     cf: *mut KVColumnFamily,
@@ -244,14 +254,16 @@ where
     }
 }
 
-/// Writes a value only if the key does not exist or has expired. A live key keeps its value and
-/// expiry time. Check and write are atomic for every handle and process.
+/// Writes a value into the default family only if the key does not exist or has expired. Check and
+/// write are atomic for every handle and process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
 /// @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: it never
 ///   expires.
 /// @param pInserted Receives 1 if the value was written, otherwise 0. May be NULL.
+///
+/// A live key keeps its value and expiry time.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
 /// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
@@ -272,8 +284,9 @@ pub unsafe extern "C" fn kvstore_put_if_absent(
     }
 }
 
-/// Writes a value into the family `cf` only if the key does not exist or has expired. Otherwise as
-/// kvstore_put_if_absent.
+/// Writes a value into the family `cf` only if the key does not exist or has expired.
+///
+/// Parameters, behaviour and errors are those of kvstore_put_if_absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_if_absent(
     cf: *mut KVColumnFamily,
@@ -307,11 +320,12 @@ unsafe fn put_if_absent(
     Ok(KVSTORE_OK)
 }
 
-/// Counts the rows of the default family, including expired rows that have not been removed yet. An
-/// expired row is not counted once a get, exists, ttl, expire-time or write-time call of this
-/// handle has found it. The call reads the whole key index; its time grows with the number of keys.
+/// Counts the rows of the default family, including expired rows that have not been removed yet.
 ///
 /// @param pnCount Receives the number of rows.
+///
+/// An expired row is not counted once a get, exists, ttl, expire-time or write-time call of this
+/// handle has found it. The call reads the whole key index; its time grows with the number of keys.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -321,7 +335,9 @@ pub unsafe extern "C" fn kvstore_count(kv: *mut KVStore, pnCount: *mut i64) -> c
     unsafe { count(kv, pnCount) }
 }
 
-/// Counts the rows of the family `cf`. Otherwise as kvstore_count.
+/// Counts the rows of the family `cf`, including expired rows that have not been removed yet.
+///
+/// Parameters, behaviour and errors are those of kvstore_count.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_count(cf: *mut KVColumnFamily, pnCount: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -353,7 +369,9 @@ pub unsafe extern "C" fn kvstore_clear(kv: *mut KVStore) -> c_int {
     unsafe { clear(kv) }
 }
 
-/// Deletes all keys of the family `cf`. Otherwise as kvstore_clear.
+/// Deletes all keys of the family `cf`, in one transaction. The settings of the family remain.
+///
+/// Behaviour and errors are those of kvstore_clear.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_clear(cf: *mut KVColumnFamily) -> c_int {
     // SAFETY: as documented.

@@ -20,7 +20,7 @@ use crate::{Config, Secret, Store, path_of};
 use crate::{Error, Hint};
 
 /// Opens an encrypted store, and creates it if it does not exist. An existing store that is not
-/// encrypted is first encrypted in place with everything in it, as by kvstore_reencrypt.
+/// encrypted is first encrypted in place.
 ///
 /// @param path File name. A store in memory cannot be encrypted.
 /// @param pPassword,nPassword Password and its length: at least 1 byte of any content. It is
@@ -36,7 +36,8 @@ use crate::{Error, Hint};
 /// Errors: KVSTORE_AUTH_FAILED (the password is wrong; nothing is changed), KVSTORE_ERROR (`ppKV`
 /// is NULL; `path` is NULL, "" or ":memory:"; the password is empty; or this build does not support
 /// encryption), KVSTORE_BUSY (also if an unencrypted store is open elsewhere), KVSTORE_FULL
-/// (encrypting a store temporarily takes twice its size on the disk). Otherwise as kvstore_open_v2.
+/// (encrypting a store temporarily takes twice its size on the disk). All other errors are those of
+/// kvstore_open_v2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open_encrypted(
     path: *const c_char,
@@ -95,8 +96,8 @@ pub unsafe extern "C" fn kvstore_is_encrypted(kv: *mut KVStore) -> c_int {
     encrypted
 }
 
-/// Changes the password of an encrypted store, in place. This handle, its families and its
-/// iterators remain usable. The old password no longer opens the store.
+/// Changes the password of an encrypted store, in place. The old password no longer opens the
+/// store.
 ///
 /// @param pNew,nNew New password and its length: at least 1 byte.
 ///
@@ -106,6 +107,8 @@ pub unsafe extern "C" fn kvstore_is_encrypted(kv: *mut KVStore) -> c_int {
 ///
 /// The call temporarily takes twice the size of the store on the disk. A cleaner of the handle is
 /// stopped and restarted; if there are no file descriptors or threads for that, it stays stopped.
+///
+/// This handle, its families and its iterators remain usable.
 ///
 /// Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, the password is empty, or this
 /// build does not support encryption), KVSTORE_BUSY (a transaction is open on this handle, or the
@@ -134,11 +137,12 @@ pub unsafe extern "C" fn kvstore_reencrypt(kv: *mut KVStore, pNew: *const c_void
     }
 }
 
-/// Decrypts an encrypted store in place, with the guarantees of kvstore_reencrypt. Afterwards
-/// kvstore_open opens it without a password.
+/// Decrypts an encrypted store in place. Afterwards kvstore_open opens it without a password.
+///
+/// The guarantees for failures and the disk space needed are those of kvstore_reencrypt.
 ///
 /// Errors: KVSTORE_ERROR (`kv` is NULL, the store is not encrypted, or this build does not support
-/// encryption). Otherwise as kvstore_reencrypt.
+/// encryption). All other errors are those of kvstore_reencrypt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_remove_encryption(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.

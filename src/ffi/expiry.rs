@@ -16,7 +16,7 @@ use super::errmsg::NO_TTLS;
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Error, ExpiryCondition};
 
-/// Changes the expiry time of a live key, without touching its value.
+/// Changes the expiry time of a live key. The value stays unchanged.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn kvstore_cf_expire(
     }
 }
 
-/// Removes the expiry time of a live key.
+/// Removes the expiry time of a live key, so that the key never expires.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pChanged Receives 1 if the key had an expiry time, otherwise 0. May be NULL.
@@ -82,7 +82,7 @@ unsafe fn changed(done: Option<bool>, p_changed: *mut c_int) -> Outcome<c_int> {
     Ok(KVSTORE_OK)
 }
 
-/// Returns the expiry time of a live key.
+/// Returns the expiry time of a live key, in milliseconds since the Unix epoch.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
@@ -146,11 +146,13 @@ pub unsafe extern "C" fn kvstore_cf_get_and_expire(
     }
 }
 
-/// Sets the default TTL of a family: the TTL of keys written by kvstore_put and kvstore_cf_put. The
-/// setting is stored in the file and applies to every handle and process, including those already
-/// open. Existing keys keep their expiry times.
+/// Sets the default TTL of a family, which kvstore_put and kvstore_cf_put give to the keys they
+/// write.
 ///
 /// @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.
+///
+/// The setting is stored in the file and applies to every handle and process, including those
+/// already open. Existing keys keep their expiry times.
 ///
 /// Errors: KVSTORE_ERROR (`cf` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
 /// code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
@@ -167,7 +169,7 @@ pub unsafe extern "C" fn kvstore_cf_set_default_ttl(cf: *mut KVColumnFamily, ttl
     }
 }
 
-/// Returns the default TTL of a family.
+/// Returns the default TTL of a family, in milliseconds; 0 if it has none.
 ///
 /// @param pTtlMs Receives the TTL in milliseconds; 0: none.
 ///
@@ -186,10 +188,12 @@ pub unsafe extern "C" fn kvstore_cf_get_default_ttl(cf: *mut KVColumnFamily, pTt
     }
 }
 
-/// Returns the earliest expiry time of all families: the time at which a timer should purge. It is
-/// in the past if an expired key has not been removed yet.
+/// Returns the earliest expiry time of all families, in milliseconds since the Unix epoch. It is in
+/// the past if an expired key has not been removed yet.
 ///
 /// @param pMs Receives the time, in milliseconds since the Unix epoch.
+///
+/// A timer that purges can be set to this time.
 ///
 /// Errors: KVSTORE_NOTFOUND (no key has an expiry time), KVSTORE_ERROR (a pointer is NULL), or a
 /// read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
@@ -206,7 +210,9 @@ pub unsafe extern "C" fn kvstore_next_expiry(kv: *mut KVStore, pMs: *mut i64) ->
     }
 }
 
-/// Returns the earliest expiry time of the family `cf`. Otherwise as kvstore_next_expiry.
+/// Returns the earliest expiry time of the family `cf`, in milliseconds since the Unix epoch.
+///
+/// Parameters, behaviour and errors are those of kvstore_next_expiry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_next_expiry(cf: *mut KVColumnFamily, pMs: *mut i64) -> c_int {
     // SAFETY: as documented.
@@ -219,7 +225,7 @@ pub unsafe extern "C" fn kvstore_cf_next_expiry(cf: *mut KVColumnFamily, pMs: *m
     }
 }
 
-/// Counts the live keys of a family: all rows without the expired ones, by the indexes.
+/// Counts the live keys of a family, with the help of its indexes.
 ///
 /// @param pnCount Receives the number of live keys.
 ///
@@ -237,8 +243,8 @@ pub unsafe extern "C" fn kvstore_cf_count_live(cf: *mut KVColumnFamily, pnCount:
     }
 }
 
-/// Removes expired keys of all families, earliest expiry time first, up to a number of keys or a
-/// time limit.
+/// Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
+/// removed or `max_ms` milliseconds have passed.
 ///
 /// @param max_keys Maximum number of keys to remove; 0: no limit.
 /// @param max_ms Time limit in milliseconds; 0: no limit.
@@ -277,8 +283,8 @@ pub unsafe extern "C" fn kvstore_purge_step(
     }
 }
 
-/// Removes the keys of a family whose expiry time is before a cutoff. Live keys stay, whatever the
-/// cutoff.
+/// Removes the expired keys of a family whose expiry time is before `cutoff_ms`. Live keys stay,
+/// also if the cutoff is in the future.
 ///
 /// @param cutoff_ms Cutoff, in milliseconds since the Unix epoch.
 /// @param pnDeleted Receives the number of keys removed. May be NULL.
@@ -303,14 +309,15 @@ pub unsafe extern "C" fn kvstore_cf_purge_before(
     }
 }
 
-/// Starts the cleaner: a thread of the library that removes expired keys of all families at
-/// intervals, through a connection of its own. kvstore_close stops it.
+/// Starts the cleaner: a background thread that removes expired keys of all families at intervals.
 ///
 /// @param interval_ms Interval in milliseconds, at least 1.
 /// @param max_keys Maximum number of keys to remove each time; 0: no limit.
 ///
 /// A write through this handle waits for the cleaner at most as long as the removal of 256 keys
 /// takes. While a transaction is open on this handle, the cleaner does nothing.
+///
+/// The cleaner has a connection of its own. kvstore_close stops it.
 ///
 /// Errors: KVSTORE_ERROR (the cleaner is running, the interval is less than 1, `max_keys` is
 /// negative, `kv` is NULL, or the store is in memory), KVSTORE_BUSY (the store is exclusive),
@@ -327,8 +334,8 @@ pub unsafe extern "C" fn kvstore_cleaner_start(kv: *mut KVStore, interval_ms: i6
     }
 }
 
-/// Stops the cleaner, and returns when its thread has ended. It is not an error if no cleaner is
-/// running.
+/// Stops the cleaner, and returns when its thread has ended. If no cleaner is running, the call
+/// does nothing.
 ///
 /// Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
@@ -342,13 +349,15 @@ pub unsafe extern "C" fn kvstore_cleaner_stop(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Switches the recording of write times in a family on or off, for every handle and process. The
-/// setting is stored in the file.
+/// Turns write tracking of a family on or off, for every handle and process. With write tracking,
+/// the store records when each value was written.
 ///
 /// @param on Non-zero: on. Existing keys count as written now. 0: off. All write times are
 ///   discarded.
 ///
 /// Both directions visit every row, in one transaction.
+///
+/// The setting is stored in the file.
 ///
 /// Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -364,7 +373,7 @@ pub unsafe extern "C" fn kvstore_cf_set_write_tracking(cf: *mut KVColumnFamily, 
     }
 }
 
-/// Tests whether a family records write times.
+/// Tests whether write tracking of a family is on.
 ///
 /// @param pOn Receives 1 or 0.
 ///
@@ -382,8 +391,8 @@ pub unsafe extern "C" fn kvstore_cf_get_write_tracking(cf: *mut KVColumnFamily, 
     }
 }
 
-/// Returns the time at which the value of a live key was written. A change of the expiry time is
-/// not a write.
+/// Returns the time at which the value of a live key was written, in milliseconds since the Unix
+/// epoch. A change of the expiry time is not a write.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pMs Receives the time, in milliseconds since the Unix epoch.
@@ -409,7 +418,8 @@ pub unsafe extern "C" fn kvstore_cf_write_time(
     }
 }
 
-/// Removes every key of a family, live or expired, whose value is older than a maximum age.
+/// Removes every key of a family, live or expired, whose value was written more than `max_age_ms`
+/// milliseconds ago.
 ///
 /// @param max_age_ms Maximum age in milliseconds, at least 0.
 /// @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.

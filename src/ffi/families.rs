@@ -47,8 +47,7 @@ pub unsafe extern "C" fn kvstore_cf_open(
     unsafe { new_family(kv, ppCF, |kv| Ok(kv.store.family(self::name(name)?)?)) }
 }
 
-/// Opens a handle on the default family, on which the functions without "cf" in their names
-/// operate.
+/// Opens a handle on the default family, which the functions without "cf" in their names use.
 ///
 /// @param ppCF Receives the handle, or NULL after a failure. Close it with kvstore_cf_close.
 ///
@@ -164,7 +163,7 @@ pub unsafe extern "C" fn kvstore_cf_name(cf: *mut KVColumnFamily) -> *const c_ch
     }
 }
 
-/// Closes a handle on a family. NULL is allowed, and so is a handle whose store is closed.
+/// Closes a handle on a family. NULL is allowed, and so is a handle whose store is already closed.
 ///
 /// Threads: calls of other threads that are using the handle run to their end.
 #[unsafe(no_mangle)]

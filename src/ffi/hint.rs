@@ -6,81 +6,83 @@ use std::ffi::{CStr, c_int};
 
 use crate::Hint;
 
-/// There is no hint.
+/// Result of kvstore_errhint if there is no advice.
 pub const KVSTORE_HINT_NONE: c_int = 0;
-/// Retry later; the cause is temporary.
+/// Advice: retry later, because the cause is temporary.
 pub const KVSTORE_HINT_RETRY: c_int = 1;
-/// Retry, or set a longer KVStoreConfig.busyTimeout.
+/// Advice: retry, or set a longer KVStoreConfig.busyTimeout.
 pub const KVSTORE_HINT_RAISE_BUSY_TIMEOUT: c_int = 2;
-/// Roll the transaction back (kvstore_rollback).
+/// Advice: roll back the transaction with kvstore_rollback.
 pub const KVSTORE_HINT_ROLL_BACK: c_int = 3;
-/// Roll the transaction back and run it again from its first read.
+/// Advice: roll back the transaction and run it again, beginning with its first read.
 pub const KVSTORE_HINT_RUN_TRANSACTION_AGAIN: c_int = 4;
-/// Commit or roll back the transaction that is open on this handle.
+/// Advice: commit or roll back the transaction that is open on this handle.
 pub const KVSTORE_HINT_END_TRANSACTION: c_int = 5;
-/// Begin a transaction first (kvstore_begin).
+/// Advice: begin a transaction first with kvstore_begin.
 pub const KVSTORE_HINT_BEGIN_TRANSACTION: c_int = 6;
-/// End the read transaction, or begin a write transaction in its place.
+/// Advice: end the open read transaction, or begin a write transaction instead of it.
 pub const KVSTORE_HINT_USE_WRITE_TRANSACTION: c_int = 7;
-/// Open the store without KVStoreConfig.readOnly.
+/// Advice: open the store without KVStoreConfig.readOnly.
 pub const KVSTORE_HINT_OPEN_FOR_WRITING: c_int = 8;
-/// Open the store with KVStoreConfig.readOnly.
+/// Advice: open the store with KVStoreConfig.readOnly.
 pub const KVSTORE_HINT_OPEN_READ_ONLY: c_int = 9;
-/// Close this handle and open the store again.
+/// Advice: close this handle and open the store again.
 pub const KVSTORE_HINT_OPEN_AGAIN: c_int = 10;
-/// Close the store in all other handles and processes.
+/// Advice: close all other handles of the store, in this process and in others.
 pub const KVSTORE_HINT_CLOSE_OTHER_HANDLES: c_int = 11;
-/// Use a second handle of the store inside callbacks.
+/// Advice: open a second handle of the store and use that one inside callbacks.
 pub const KVSTORE_HINT_USE_SECOND_HANDLE: c_int = 12;
-/// Run kvstore_integrity_check; its result says what helps.
+/// Advice: run kvstore_integrity_check; its result shows whether kvstore_repair can help.
 pub const KVSTORE_HINT_CHECK_INTEGRITY: c_int = 13;
-/// Run kvstore_repair.
+/// Advice: repair the store with kvstore_repair.
 pub const KVSTORE_HINT_REPAIR: c_int = 14;
-/// Restore a backup, or save what can be read (kvstore_recover).
+/// Advice: restore a backup, or save the readable rows into a new store with kvstore_recover.
 pub const KVSTORE_HINT_RECOVER: c_int = 15;
-/// Change the owner or the permissions of the file, its log files or its directory.
+/// Advice: change the owner or the permissions of the file, its log files or its directory.
 pub const KVSTORE_HINT_CHECK_PERMISSIONS: c_int = 16;
-/// Free space on the disk, then retry.
+/// Advice: free space on the disk, then retry.
 pub const KVSTORE_HINT_FREE_DISK_SPACE: c_int = 17;
-/// Open the store with its password or key.
+/// Advice: open the store with its password or key, with kvstore_open_encrypted.
 pub const KVSTORE_HINT_GIVE_PASSWORD: c_int = 18;
-/// Open the store without a password.
+/// Advice: open the store without a password, with kvstore_open; it is not encrypted.
 pub const KVSTORE_HINT_OMIT_PASSWORD: c_int = 19;
-/// Encrypt the store.
+/// Advice: encrypt the store with kvstore_open_encrypted.
 pub const KVSTORE_HINT_ENCRYPT: c_int = 20;
-/// Give the store another password (kvstore_reencrypt).
+/// Advice: give the encrypted store another password with kvstore_reencrypt.
 pub const KVSTORE_HINT_REKEY: c_int = 21;
-/// Use a build of the library with encryption.
+/// Advice: use a build of the library that supports encryption.
 pub const KVSTORE_HINT_BUILD_WITH_ENCRYPTION: c_int = 22;
-/// Use a build of the library with stores on a server.
+/// Advice: use a build of the library that supports stores on a server.
 pub const KVSTORE_HINT_BUILD_WITH_SERVER: c_int = 23;
-/// Delete something, or raise the size limit (kvstore_set_limit).
+/// Advice: delete keys, or raise the size limit with kvstore_set_limit.
 pub const KVSTORE_HINT_RAISE_SIZE_LIMIT: c_int = 24;
-/// Raise KVStoreConfig.maxValueSize.
+/// Advice: raise KVStoreConfig.maxValueSize.
 pub const KVSTORE_HINT_RAISE_MAX_VALUE_SIZE: c_int = 25;
-/// Create the family (kvstore_cf_create).
+/// Advice: create the family with kvstore_cf_create.
 pub const KVSTORE_HINT_CREATE_FAMILY: c_int = 26;
-/// Open the family, which exists (kvstore_cf_open).
+/// Advice: open the family with kvstore_cf_open, because it exists already.
 pub const KVSTORE_HINT_OPEN_FAMILY: c_int = 27;
-/// Close the handles of the family (kvstore_cf_close).
+/// Advice: close the open handles of the family with kvstore_cf_close.
 pub const KVSTORE_HINT_CLOSE_FAMILY: c_int = 28;
-/// Clear the default family, which cannot be dropped (kvstore_clear).
+/// Advice: clear the default family with kvstore_clear, because it cannot be dropped.
 pub const KVSTORE_HINT_CLEAR_FAMILY: c_int = 29;
-/// Turn on write tracking (kvstore_cf_set_write_tracking).
+/// Advice: turn on write tracking with kvstore_cf_set_write_tracking.
 pub const KVSTORE_HINT_TRACK_WRITES: c_int = 30;
-/// Set another eviction policy (kvstore_set_limit).
+/// Advice: set another eviction policy with kvstore_set_limit.
 pub const KVSTORE_HINT_CHANGE_EVICTION: c_int = 31;
-/// Purge from the calling thread (kvstore_purge_step).
+/// Advice: purge from a thread of the caller with kvstore_purge_step, because this store cannot
+/// have a cleaner.
 pub const KVSTORE_HINT_PURGE_YOURSELF: c_int = 32;
-/// Stop the cleaner (kvstore_cleaner_stop).
+/// Advice: stop the running cleaner with kvstore_cleaner_stop.
 pub const KVSTORE_HINT_STOP_CLEANER: c_int = 33;
-/// Use kvstore_copy.
+/// Advice: copy into another store with kvstore_copy.
 pub const KVSTORE_HINT_COPY_TO_STORE: c_int = 34;
-/// Finish the interrupted copy, or drop its progress family in the target.
+/// Advice: finish the interrupted copy, or drop the family in which the target records its
+/// progress.
 pub const KVSTORE_HINT_RESUME_COPY: c_int = 35;
-/// Use a shorter key.
+/// Advice: use a shorter key, such as a hash of the key.
 pub const KVSTORE_HINT_USE_SHORTER_KEY: c_int = 36;
-/// Advice: repair the file, which no call can open, with the command "kvstore repair".
+/// Advice: repair the file with the command "kvstore repair", because no call can open it.
 pub const KVSTORE_HINT_REPAIR_FILE: c_int = 37;
 
 /// Maps each hint to its number.
@@ -131,7 +133,7 @@ pub(super) fn hint_of(number: c_int) -> Option<Hint> {
     Hint::ALL.into_iter().find(|hint| number_of(*hint) == number)
 }
 
-/// The advice in the words of the C API.
+/// Returns the advice of a hint in the words of the C API.
 pub(super) fn text_of(hint: Hint) -> &'static CStr {
     match hint {
         Hint::Retry => c"retry later",

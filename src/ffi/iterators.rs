@@ -11,8 +11,9 @@ use super::handle::{self, Opaque, Single};
 use super::types::{KVColumnFamily, KVEntry, KVIterator, KVStore};
 use crate::{Cursor, Direction, Family, KeyRange};
 
-/// Creates an iterator over the live entries of the default family, in ascending key order. It is
-/// at the end until kvstore_iterator_first or kvstore_iterator_seek.
+/// Creates an iterator over the live entries of the default family, in ascending key order. Call
+/// kvstore_iterator_first or kvstore_iterator_seek to move it to an entry; until then it is at the
+/// end.
 ///
 /// @param ppIter Receives the iterator, or NULL after a failure. Close it with
 ///   kvstore_iterator_close.
@@ -37,8 +38,10 @@ pub unsafe extern "C" fn kvstore_iterator_create(kv: *mut KVStore, ppIter: *mut 
     unsafe { create(kv, ppIter, None, Direction::Forward) }
 }
 
-/// Creates an iterator over the live entries of the family `cf`. Otherwise as
-/// kvstore_iterator_create.
+/// Creates an iterator over the live entries of the family `cf`, in ascending key order. Call
+/// kvstore_iterator_first or kvstore_iterator_seek to move it to an entry.
+///
+/// Parameters, behaviour and errors are those of kvstore_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_iterator_create(
     cf: *mut KVColumnFamily,
@@ -48,9 +51,12 @@ pub unsafe extern "C" fn kvstore_cf_iterator_create(
     unsafe { create(cf, ppIter, None, Direction::Forward) }
 }
 
-/// Creates an iterator over the live entries of the default family, in descending key order. It is
-/// at the end until kvstore_iterator_last or kvstore_iterator_seek, and advances with
-/// kvstore_iterator_prev. Otherwise as kvstore_iterator_create.
+/// Creates an iterator over the live entries of the default family, in descending key order. Call
+/// kvstore_iterator_last or kvstore_iterator_seek to move it to an entry; until then it is at the
+/// end.
+///
+/// The iterator advances with kvstore_iterator_prev. Parameters, visibility of writes and errors
+/// are those of kvstore_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_reverse_iterator_create(
     kv: *mut KVStore,
@@ -60,7 +66,10 @@ pub unsafe extern "C" fn kvstore_reverse_iterator_create(
     unsafe { create(kv, ppIter, None, Direction::Reverse) }
 }
 
-/// Creates a reverse iterator over the family `cf`. Otherwise as kvstore_reverse_iterator_create.
+/// Creates an iterator over the live entries of the family `cf`, in descending key order. Call
+/// kvstore_iterator_last or kvstore_iterator_seek to move it to an entry.
+///
+/// Parameters, behaviour and errors are those of kvstore_reverse_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_reverse_iterator_create(
     cf: *mut KVColumnFamily,
@@ -70,8 +79,8 @@ pub unsafe extern "C" fn kvstore_cf_reverse_iterator_create(
     unsafe { create(cf, ppIter, None, Direction::Reverse) }
 }
 
-/// Creates an iterator over the live entries whose keys start with a prefix, in ascending key
-/// order. It is at the first of them, or at the end if there is none.
+/// Creates an iterator over the live entries of the default family whose keys start with a prefix,
+/// in ascending key order. The new iterator is at the first entry, or at the end if there is none.
 ///
 /// @param pPrefix,nPrefix Prefix and its length: 1 to 65536 bytes.
 /// @param ppIter Receives the iterator, or NULL after a failure. Close it with
@@ -93,7 +102,10 @@ pub unsafe extern "C" fn kvstore_prefix_iterator_create(
     unsafe { create(kv, ppIter, Some((pPrefix, nPrefix)), Direction::Forward) }
 }
 
-/// Creates a prefix iterator over the family `cf`. Otherwise as kvstore_prefix_iterator_create.
+/// Creates an iterator over the live entries of the family `cf` whose keys start with a prefix, in
+/// ascending key order.
+///
+/// Parameters, behaviour and errors are those of kvstore_prefix_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_prefix_iterator_create(
     cf: *mut KVColumnFamily,
@@ -105,9 +117,11 @@ pub unsafe extern "C" fn kvstore_cf_prefix_iterator_create(
     unsafe { create(cf, ppIter, Some((pPrefix, nPrefix)), Direction::Forward) }
 }
 
-/// Creates an iterator over the live entries whose keys start with a prefix, in descending key
-/// order. It is at the greatest of them, or at the end if there is none. Otherwise as
-/// kvstore_prefix_iterator_create.
+/// Creates an iterator over the live entries of the default family whose keys start with a prefix,
+/// in descending key order. The new iterator is at the entry with the greatest key, or at the end
+/// if there is none.
+///
+/// Parameters, visibility of writes and errors are those of kvstore_prefix_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_reverse_prefix_iterator_create(
     kv: *mut KVStore,
@@ -119,8 +133,10 @@ pub unsafe extern "C" fn kvstore_reverse_prefix_iterator_create(
     unsafe { create(kv, ppIter, Some((pPrefix, nPrefix)), Direction::Reverse) }
 }
 
-/// Creates a reverse prefix iterator over the family `cf`. Otherwise as
-/// kvstore_reverse_prefix_iterator_create.
+/// Creates an iterator over the live entries of the family `cf` whose keys start with a prefix, in
+/// descending key order.
+///
+/// Parameters, behaviour and errors are those of kvstore_reverse_prefix_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_reverse_prefix_iterator_create(
     cf: *mut KVColumnFamily,
@@ -180,8 +196,8 @@ where
     }
 }
 
-/// Moves to the first entry of the range of the iterator. On a reverse iterator it acts as
-/// kvstore_iterator_last. If there is no entry, the iterator is at the end, which is not an error.
+/// Moves a forward iterator to its first entry; a reverse iterator to its last entry in key order.
+/// If there is no entry, the iterator is at the end, which is not an error.
 ///
 /// Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -192,8 +208,8 @@ pub unsafe extern "C" fn kvstore_iterator_first(it: *mut KVIterator) -> c_int {
     unsafe { call_single(it, |cursor| moved(cursor.first())) }
 }
 
-/// Moves a reverse iterator to the last entry of its range in key order, which is where its
-/// iteration begins.
+/// Moves a reverse iterator to the last entry of its range in key order, where its iteration
+/// begins.
 ///
 /// Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -209,12 +225,13 @@ pub unsafe extern "C" fn kvstore_iterator_last(it: *mut KVIterator) -> c_int {
     }
 }
 
-/// Moves to the next entry. On a reverse iterator it acts as kvstore_iterator_prev. At the end, the
-/// iterator stays there.
+/// Moves the iterator to the next entry in its direction. An iterator at the end stays there.
 ///
 /// After a failed move the iterator is at the end. The next call of this function continues after
 /// the last entry the iterator was at, also if a kvstore_iterator_seek or kvstore_iterator_first
 /// failed. If it was at no entry, it stays at the end.
+///
+/// On a reverse iterator the call is the same as kvstore_iterator_prev.
 ///
 /// Errors: KVSTORE_ERROR (`it` is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -237,8 +254,9 @@ unsafe fn next_closely(it: *mut KVIterator) -> c_int {
     unsafe { call_single(it, |cursor: &mut Cursor| moved(cursor.next())) }
 }
 
-/// Moves a reverse iterator to the previous entry in key order. At the end, the iterator stays
-/// there. After a failure as kvstore_iterator_next.
+/// Moves a reverse iterator to the previous entry in key order. An iterator at the end stays there.
+///
+/// After a failed move, the position is as documented for kvstore_iterator_next.
 ///
 /// Errors: KVSTORE_ERROR (`it` is NULL or a forward iterator), or a read code (KVSTORE_BUSY,
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -254,11 +272,13 @@ pub unsafe extern "C" fn kvstore_iterator_prev(it: *mut KVIterator) -> c_int {
     }
 }
 
-/// Moves to the first entry whose key is greater than or equal to a key; on a reverse iterator,
-/// less than or equal. The iterator is at the end if there is no such entry, or if the key is
-/// outside its range or prefix. It may be called any number of times.
+/// Moves a forward iterator to the first entry whose key is greater than or equal to the given key;
+/// a reverse iterator to the first one whose key is less than or equal.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes. In a row iterator, a clustering part.
+///
+/// The iterator is at the end if there is no such entry, or if the key is outside the range or
+/// prefix of the iterator. It may be called any number of times.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, the length is out of bounds, or the iterator is in
 /// order of expiry; the iterator does not move then), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
@@ -274,9 +294,7 @@ pub unsafe extern "C" fn kvstore_iterator_seek(
     unsafe { call_single(it, |cursor| moved(cursor.seek(key(pKey, nKey)?))) }
 }
 
-/// Returns the live entries from the current one on, and moves past them. It returns what a loop of
-/// kvstore_iterator_key, kvstore_iterator_value and kvstore_iterator_next returns, in a fraction of
-/// the time. It works on every iterator.
+/// Returns up to `max` live entries, beginning with the current one, and moves past them.
 ///
 /// @param entries Array of at least `max` elements. Keys and values point into memory of the
 ///   iterator, which is valid until the iterator moves, fetches again or is closed.
@@ -292,6 +310,9 @@ pub unsafe extern "C" fn kvstore_iterator_seek(
 /// this store handle has written since the current entry was read, the entry is read again. It is
 /// returned in its current state, or skipped if it no longer exists; in order of expiry it is
 /// returned at its new position, if that is ahead.
+///
+/// The call works on every iterator. It returns what a loop of kvstore_iterator_key,
+/// kvstore_iterator_value and kvstore_iterator_next returns, in a fraction of the time.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, or `max` is negative), or a read code (KVSTORE_BUSY,
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
@@ -345,8 +366,8 @@ fn must_be_reverse(cursor: &Cursor, what: &str) -> Outcome<()> {
     }
 }
 
-/// Tests whether the iterator is at its end. Returns 1 at the end, 0 at an entry, and 1 if the
-/// pointer is NULL or the iterator or its store is closed.
+/// Returns 1 if the iterator is at its end, and 0 if it is at an entry. Returns 1 also if the
+/// pointer is NULL, or if the iterator or its store is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_iterator_eof(it: *mut KVIterator) -> c_int {
     // SAFETY: NULL or an iterator, as documented.
@@ -471,7 +492,7 @@ pub(super) fn at_eof<T>() -> Outcome<T> {
     bad_argument("the iterator is at eof: call first, last or seek, and check kvstore_iterator_eof")
 }
 
-/// Closes an iterator. NULL is allowed, and so is an iterator whose store is closed.
+/// Closes an iterator. NULL is allowed, and so is an iterator whose store is already closed.
 ///
 /// Threads: a call of another thread that is using the iterator runs to its end. A callback cannot
 /// close the iterator that is running it.
@@ -481,7 +502,7 @@ pub unsafe extern "C" fn kvstore_iterator_close(it: *mut KVIterator) {
     unsafe { close_single(it) }
 }
 
-/// Returns the expiry time of the current entry. It works on every iterator.
+/// Returns the expiry time of the current entry, in milliseconds since the Unix epoch.
 ///
 /// @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
 ///   if the key never expires.

@@ -44,14 +44,14 @@ pub extern "C" fn kvstore_engine() -> *const c_char {
     engine.as_ptr()
 }
 
-/// Returns a short description of a result code. It is never NULL, also for an unknown code. The
-/// string is static.
+/// Returns a short description of a result code, also for an unknown one. The string is static and
+/// never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_strerror(code: c_int) -> *const c_char {
     name_of(code).as_ptr()
 }
 
-/// Returns the advice of a KVSTORE_HINT_* in words, as kvstore_errmsg has it after its colon.
+/// Returns the advice that a KVSTORE_HINT_* number stands for, as text for a person.
 ///
 /// @param hint A result of kvstore_errhint.
 ///
@@ -62,8 +62,8 @@ pub extern "C" fn kvstore_strhint(hint: c_int) -> *const c_char {
     hint_of(hint).map_or(c"", text_of).as_ptr()
 }
 
-/// Returns the current time of the system clock as the library uses it, in milliseconds since the
-/// Unix epoch. The result never decreases within a process.
+/// Returns the current time of the system clock, in milliseconds since the Unix epoch. The result
+/// never decreases within a process.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_now_ms() -> i64 {
     crate::now_ms()
@@ -81,8 +81,9 @@ pub extern "C" fn kvstore_malloc(n: c_int) -> *mut c_void {
     }
 }
 
-/// Frees memory that this library allocated for the caller. It comes from malloc(). NULL is
-/// allowed.
+/// Frees memory that this library allocated for the caller. NULL is allowed.
+///
+/// The library allocates such memory with malloc().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_free(memory: *mut c_void) {
     // SAFETY: NULL, or from this library's malloc and not freed before.

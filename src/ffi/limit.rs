@@ -8,9 +8,8 @@ use super::codes::{KVSTORE_EVICT_NONE, KVSTORE_EVICT_OLDEST, KVSTORE_EVICT_SOONE
 use super::types::KVStore;
 use crate::{Eviction, SizeLimit};
 
-/// Sets the size limit (quota) of a store, and the policy that selects keys to remove when the
-/// limit is reached. Both are stored in the file; every handle and process applies them from its
-/// next write on. kvstore_backup copies them.
+/// Sets the size limit (quota) of a store, and the policy that selects which keys are removed when
+/// the limit is reached.
 ///
 /// @param max_bytes Maximum size of the data, in bytes, at least 32 pages (131072 with pages of
 ///   4096 bytes); 0: no limit.
@@ -46,6 +45,9 @@ use crate::{Eviction, SizeLimit};
 /// a transaction it also runs a checkpoint that truncates the file and the WAL, unless other
 /// connections block it; then the next checkpoint does.
 ///
+/// Both are stored in the file; every handle and process applies them from its next write on.
+/// kvstore_backup copies them.
+///
 /// Errors: KVSTORE_ERROR (`max_bytes` is negative or less than 32 pages, `policy` is unknown, or
 /// `kv` is NULL), KVSTORE_FULL (the data exceeds the limit and may not be removed), or a write code
 /// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
@@ -78,7 +80,7 @@ pub unsafe extern "C" fn kvstore_set_limit(kv: *mut KVStore, max_bytes: i64, pol
     }
 }
 
-/// Returns the size limit of a store, whichever handle set it.
+/// Returns the size limit and the eviction policy of a store.
 ///
 /// @param pMaxBytes Receives the limit in bytes; 0: no limit. May be NULL.
 /// @param pPolicy Receives the KVSTORE_EVICT_* policy; KVSTORE_EVICT_NONE without a limit. May be

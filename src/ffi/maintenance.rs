@@ -14,7 +14,7 @@ use super::errmsg::text_for_c;
 use super::types::{KVStore, KVStoreStats};
 use crate::{CheckpointMode, ErrorKind, path_of};
 
-/// Returns the counters of a store handle.
+/// Returns the counters of a store handle, such as the numbers of gets and puts.
 ///
 /// @param pStats Receives the counters.
 ///
@@ -32,8 +32,8 @@ pub unsafe extern "C" fn kvstore_stats(kv: *mut KVStore, pStats: *mut KVStoreSta
     }
 }
 
-/// Sets the counters of a store handle to zero. Fields of KVStoreStats marked "current" keep their
-/// meaning.
+/// Sets the counters of a store handle to zero. Fields of KVStoreStats marked "current" are not
+/// affected.
 ///
 /// Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
 #[unsafe(no_mangle)]
@@ -48,12 +48,14 @@ pub unsafe extern "C" fn kvstore_stats_reset(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Checks the whole file: the integrity check of SQLite, pages not in use, foreign objects, the
-/// schema and the catalogue of families, and the consistency of the tables of every family. It
-/// reads everything, in one snapshot.
+/// Checks the whole store for damage and inconsistencies, in one snapshot. It reads every page of
+/// the file.
 ///
 /// @param pzMessage Receives a description of the first inconsistency after KVSTORE_CORRUPT, to be
 ///   freed with kvstore_free; otherwise NULL. May be NULL.
+///
+/// It runs the integrity check of SQLite, then checks pages not in use, foreign objects, the
+/// schema, the catalogue of families, and the consistency of the tables of every family.
 ///
 /// Errors: KVSTORE_CORRUPT (an inconsistency was found), KVSTORE_ERROR (`kv` is NULL), or a read
 /// code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
@@ -80,8 +82,7 @@ pub unsafe extern "C" fn kvstore_integrity_check(kv: *mut KVStore, pzMessage: *m
     }
 }
 
-/// Rebuilds everything that can be derived from the data rows, in one transaction: the indexes by
-/// key, expiry and write time, large values, views and the catalogue of families. Afterwards
+/// Rebuilds everything that can be derived from the data rows, in one transaction. Afterwards
 /// kvstore_integrity_check succeeds.
 ///
 /// @param pFixed Receives the number of rows, index entries and tables that were added, removed or
@@ -103,6 +104,9 @@ pub unsafe extern "C" fn kvstore_integrity_check(kv: *mut KVStore, pzMessage: *m
 /// The call reads everything, in about twice the time of kvstore_integrity_check, and writes
 /// nothing if the store is undamaged. Other connections can read meanwhile, but not write.
 ///
+/// Rebuilt are the indexes by key, expiry time and write time, large values, views and the
+/// catalogue of families.
+///
 /// Errors: KVSTORE_CORRUPT (the integrity check of SQLite fails, or the damage is of a kind that a
 /// repair does not cover), KVSTORE_BUSY (a transaction is open on this handle, or another handle is
 /// writing), KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
@@ -119,8 +123,10 @@ pub unsafe extern "C" fn kvstore_repair(kv: *mut KVStore, pFixed: *mut i64) -> c
     }
 }
 
-/// Makes all earlier commits survive a power failure. It syncs the open files and their directory,
-/// also if they were renamed. It does not commit or end an open transaction.
+/// Syncs the files of the store, so that all earlier commits survive a power failure. An open
+/// transaction is neither committed nor ended.
+///
+/// The directory is synced too, also if the files were renamed.
 ///
 /// Errors: KVSTORE_IOERR (also if the directory cannot be read), KVSTORE_ERROR (`kv` is NULL),
 /// KVSTORE_MISUSE.
@@ -135,7 +141,8 @@ pub unsafe extern "C" fn kvstore_sync(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Returns free pages to the file system. In WAL mode the file shrinks at the next checkpoint.
+/// Returns free pages of the file to the file system. In WAL mode the file shrinks at the next
+/// checkpoint.
 ///
 /// @param nPage Maximum number of pages; 0: all.
 ///
@@ -205,7 +212,7 @@ pub unsafe extern "C" fn kvstore_checkpoint(
     }
 }
 
-/// Copies all committed data with all expiry times into a new file, as a consistent snapshot. Other
+/// Copies all committed data into a new file, as a consistent snapshot with all expiry times. Other
 /// connections can read and write meanwhile.
 ///
 /// @param path Path of the copy. It must not exist; the file appears when the copy is complete and
@@ -248,9 +255,8 @@ pub unsafe extern "C" fn kvstore_backup(
     }
 }
 
-/// Copies all live keys of all families into another store, with expiry times, write times and the
-/// settings of the families. The copy is a consistent snapshot of `from`, written in one
-/// transaction of `to`.
+/// Copies all live keys of all families into another store. The copy is a consistent snapshot of
+/// `from`, written in one transaction of `to`.
 ///
 /// @param from Source. Other connections can read and write it meanwhile.
 /// @param to Destination. Other writes to it are blocked meanwhile. Its WAL grows by the size of
@@ -270,6 +276,8 @@ pub unsafe extern "C" fn kvstore_backup(
 ///
 /// After a failure, or if the process dies, nothing was copied, and the copy can be run again.
 /// kvstore_errmsg(from) returns the text.
+///
+/// Expiry times, write times and the settings of the families are copied too.
 ///
 /// Errors: KVSTORE_ERROR (a handle is NULL, a family of `to` has live keys, both handles are of the
 /// same store, a value is longer than `to` allows, or `progress` cancelled the copy), KVSTORE_BUSY

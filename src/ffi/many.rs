@@ -15,7 +15,7 @@ use super::ranges::key_range;
 use super::types::{KVBatch, KVColumnFamily, KVStore};
 use crate::{Error, ErrorKind, WriteBatch};
 
-/// Reads a value into a buffer of the caller, without allocating memory.
+/// Reads a value into a buffer of the caller, without allocating memory for it.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param buf Receives the first `cap` bytes of the value. May be NULL if `cap` is 0. Its content
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn kvstore_cf_get_into(
     }
 }
 
-/// Reads several values from one snapshot.
+/// Reads the values of several keys, all from one snapshot.
 ///
 /// @param count Number of keys; 0 is allowed.
 /// @param keys Array of `count` keys.
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
     }
 }
 
-/// Deletes several keys in one transaction; for a store on a server, in one round trip.
+/// Deletes several keys in one transaction. For a store on a server this takes one round trip.
 ///
 /// @param count Number of keys; 0 is allowed.
 /// @param keys Array of `count` keys.
@@ -154,7 +154,8 @@ pub unsafe extern "C" fn kvstore_cf_delete_many(
     }
 }
 
-/// Deletes the keys from a lower bound to before an upper bound, in one transaction.
+/// Deletes all keys that are at or after a lower bound and before an upper bound, in one
+/// transaction.
 ///
 /// @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
 /// @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
@@ -204,8 +205,7 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
     }
 }
 
-/// Adds a write to a batch. Key and value are copied; the handle of the family may be closed before
-/// the commit.
+/// Adds a write of a value to a batch. Key and value are copied.
 ///
 /// @param b Batch.
 /// @param cf Family, opened from the store handle of the batch.
@@ -213,6 +213,8 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
 /// @param pValue,nValue Value and its length, as for kvstore_put.
 /// @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: the key never expires.
 ///   The default TTL of the family is not used.
+///
+/// The handle of the family may be closed before the commit.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is negative, or
 /// the family belongs to another store handle), KVSTORE_MISUSE (the batch, the family or the store
@@ -237,8 +239,7 @@ pub unsafe extern "C" fn kvstore_batch_put(
     }
 }
 
-/// Adds a deletion to a batch. It is not an error if the key does not exist when the batch is
-/// committed.
+/// Adds the deletion of a key to a batch. The key need not exist when the batch is committed.
 ///
 /// @param b Batch.
 /// @param cf Family, opened from the store handle of the batch.
@@ -296,8 +297,10 @@ pub unsafe extern "C" fn kvstore_batch_clear(b: *mut KVBatch) -> c_int {
     }
 }
 
-/// Commits a batch atomically: in one transaction, or as part of the open one. After success the
-/// batch is empty and can be used again; after a failure it keeps its content.
+/// Commits all writes and deletions of a batch atomically: in one transaction, or as part of the
+/// open one.
+///
+/// After success the batch is empty and can be used again. After a failure it keeps its content.
 ///
 /// Errors: KVSTORE_ERROR (`b` is NULL, a family was dropped, or the batch for a store on a server
 /// exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
@@ -315,7 +318,7 @@ pub unsafe extern "C" fn kvstore_batch_commit(b: *mut KVBatch) -> c_int {
 }
 
 /// Frees a batch and discards its content. NULL is allowed, and so is a batch whose store is
-/// closed.
+/// already closed.
 ///
 /// Threads: a call of another thread that is using the batch runs to its end.
 #[unsafe(no_mangle)]

@@ -44,8 +44,8 @@ fn at_first(cursor: Cursor, flags: c_int) -> Outcome<Cursor> {
     Ok(cursor)
 }
 
-/// Creates an iterator over the live entries with keys from a lower bound to before an upper bound.
-/// It is at its first entry, or at the end if there is none.
+/// Creates an iterator over the live entries whose keys are at or after a lower bound and before an
+/// upper bound. The new iterator is at the first entry, or at the end if there is none.
 ///
 /// @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
 /// @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
@@ -84,8 +84,8 @@ pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
     }
 }
 
-/// Creates an iterator over the rows of one partition (see kvstore_row_key). It is at its first
-/// entry, or at the end if there is none. Its keys, and those it seeks, are clustering parts.
+/// Creates an iterator over the rows of one partition, whose keys were built by kvstore_row_key.
+/// The new iterator is at the first row, or at the end if there is none.
 ///
 /// @param pPKey,nPKey Partition key.
 /// @param pStart,nStart First clustering part, included; NULL with length 0: from the first row.
@@ -93,6 +93,8 @@ pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
 /// @param flags As for kvstore_cf_range_iterator_create.
 /// @param ppIter Receives the iterator, or NULL after a failure. Close it with
 ///   kvstore_iterator_close.
+///
+/// The keys that the iterator returns, and those it seeks, are clustering parts.
 ///
 /// Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
 /// a length, the row key would exceed 65536 bytes, or a flag is unknown), or a read code
@@ -121,15 +123,17 @@ pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
     }
 }
 
-/// Creates an iterator over the keys whose expiry time is in a range, in order of expiry. Expired
-/// rows that have not been removed yet are included. The iterator is at its first entry, or at the
-/// end if there is none. It cannot seek; kvstore_iterator_expire_ms returns the expiry times.
+/// Creates an iterator over the keys whose expiry time is from `from_ms` to before `to_ms`, in
+/// order of expiry time. Expired rows that have not been removed yet are included.
 ///
 /// @param from_ms Lower bound, included, in milliseconds since the Unix epoch.
 /// @param to_ms Upper bound, excluded, in milliseconds since the Unix epoch. INT64_MAX means no
 ///   upper bound: keys that expire at INT64_MAX are included.
 /// @param ppIter Receives the iterator, or NULL after a failure. Close it with
 ///   kvstore_iterator_close.
+///
+/// The new iterator is at its first entry, or at the end if there is none. It cannot seek.
+/// kvstore_iterator_expire_ms returns the expiry times.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
@@ -144,15 +148,16 @@ pub unsafe extern "C" fn kvstore_cf_expiring_iterator_create(
     unsafe { new_iterator(cf, ppIter, |family| at_first(family.expiry_cursor(from_ms, to_ms), 0)) }
 }
 
-/// Builds an ordered key from a partition key and clustering columns. Rows of one partition are
-/// contiguous, in the byte order of their clustering columns. The key can be used with every
-/// function.
+/// Builds an ordered key from a partition key and clustering columns. In key order, the rows of one
+/// partition are contiguous and sorted by the bytes of their clustering columns.
 ///
 /// @param pPKey,nPKey Partition key and its length; may be empty.
 /// @param pCCols,nCCols Clustering columns and their length; may be empty.
 /// @param buf Receives the key. NULL with a `cap` of 0 only requests the length.
 /// @param cap Size of `buf`, in bytes. 2 * nPKey + 2 + nCCols is always sufficient.
 /// @param pn Receives the length of the key.
+///
+/// The key can be used with every function.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `cap` is too small, or the
 /// key would exceed 65536 bytes). kvstore_errmsg(NULL) returns the reason. Nothing is written then.

@@ -13,8 +13,8 @@ use super::conditional::give_count;
 use super::under_way;
 use crate::{RecoverEvent, path_of};
 
-/// Saves every readable row of a damaged file into a new store, with its value, expiry time, write
-/// time and family, including the settings of the family. Expired rows are left out.
+/// Saves every readable row of a damaged file into a new store, with its family, value, expiry time
+/// and write time. Expired rows are left out.
 ///
 /// @param path Damaged file. It is read as bytes, together with its -wal or rollback journal, and
 ///   never written. It must not be open elsewhere.
@@ -33,6 +33,8 @@ use crate::{RecoverEvent, path_of};
 /// deleted rows. Rows under a damaged page are assigned to a family only if the file names it. Rows
 /// of an unknown family are saved in families called "recovered-1" and so on. A changed byte within
 /// a key, a value or a time is not detected.
+///
+/// The settings of the families are saved too.
 ///
 /// Errors: KVSTORE_CANTOPEN (`path` cannot be read), KVSTORE_NOTADB (the file contains nothing of a
 /// store), KVSTORE_ERROR (a path is NULL, `newPath` exists or cannot be that of a store, or

@@ -19,7 +19,7 @@ use crate::{Config, Store, path_of};
 /// @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.
 /// @param journalMode KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE.
 ///
-/// Otherwise as kvstore_open_v2.
+/// Behaviour and errors are those of kvstore_open_v2.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_open(
     path: *const c_char,
@@ -169,8 +169,8 @@ pub unsafe extern "C" fn kvstore_errmsg(kv: *mut KVStore) -> *const c_char {
     unsafe { error_text(kv, Part::Whole) }
 }
 
-/// Returns the first part of kvstore_errmsg: what failed, without what to do about it. For
-/// bindings, which give the advice in the words of their own language.
+/// Returns what failed in the last failing call, without the advice that kvstore_errmsg appends.
+/// Bindings use it and give the advice in the words of their own language.
 ///
 /// @param kv As for kvstore_errmsg; so are the result and its memory.
 #[unsafe(no_mangle)]
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn kvstore_errreason(kv: *mut KVStore) -> *const c_char {
     unsafe { error_text(kv, Part::Reason) }
 }
 
-/// Returns what the caller can do about the last failure, as one of KVSTORE_HINT_*.
+/// Returns the advice for the last failing call on a handle, as a KVSTORE_HINT_* number.
 ///
 /// @param kv As for kvstore_errmsg.
 ///
@@ -206,8 +206,7 @@ unsafe fn error_text(kv: *mut KVStore, part: Part) -> *const c_char {
     }
 }
 
-/// Returns the current time of a store: the time from which kvstore_get_ttl and similar calls
-/// compute a remaining TTL.
+/// Returns the current time of a store, from which remaining TTLs are computed.
 ///
 /// @param pMs Receives the time, in milliseconds since the Unix epoch.
 ///

@@ -11,7 +11,8 @@ use super::data::{get, on_family};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Family, Ttl};
 
-/// Writes a value with an expiry time. The default TTL of the family is not used.
+/// Writes a value with an expiry time into the default family. The default TTL of the family is not
+/// used.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
@@ -37,7 +38,10 @@ pub unsafe extern "C" fn kvstore_put_ttl(
     unsafe { on_family(kv, |family| put_ttl(family, (pKey, nKey), (pValue, nValue), expire_ms)) }
 }
 
-/// Writes a value with an expiry time into the family `cf`. Otherwise as kvstore_put_ttl.
+/// Writes a value with an expiry time into the family `cf`. The default TTL of the family is not
+/// used.
+///
+/// Parameters, behaviour and errors are those of kvstore_put_ttl.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_ttl(
     cf: *mut KVColumnFamily,
@@ -63,7 +67,7 @@ unsafe fn put_ttl(
     Ok(KVSTORE_OK)
 }
 
-/// Writes a value with a TTL.
+/// Writes a value with a TTL, counted from now, into the family `cf`.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
@@ -100,7 +104,7 @@ pub unsafe extern "C" fn kvstore_cf_put_for(
     }
 }
 
-/// Reads the value and the remaining TTL of a key.
+/// Reads the value and the remaining TTL of a key of the default family.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
@@ -124,7 +128,9 @@ pub unsafe extern "C" fn kvstore_get_ttl(
     unsafe { on_family(kv, |family| get_ttl(family, (pKey, nKey), ppValue, pnValue, pnRemaining)) }
 }
 
-/// Reads the value and the remaining TTL of a key of the family `cf`. Otherwise as kvstore_get_ttl.
+/// Reads the value and the remaining TTL of a key of the family `cf`.
+///
+/// Parameters, behaviour and errors are those of kvstore_get_ttl.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_ttl(
     cf: *mut KVColumnFamily,
@@ -158,7 +164,7 @@ unsafe fn get_ttl(
     found.map(|_| KVSTORE_OK)
 }
 
-/// Returns the remaining TTL of a key.
+/// Returns the remaining TTL of a key of the default family, in milliseconds.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pnRemaining Receives the remaining TTL, in milliseconds; KVSTORE_NO_TTL if the key never
@@ -180,7 +186,9 @@ pub unsafe extern "C" fn kvstore_ttl_remaining(
     unsafe { on_family(kv, |family| ttl_remaining(family, (pKey, nKey), pnRemaining)) }
 }
 
-/// Returns the remaining TTL of a key of the family `cf`. Otherwise as kvstore_ttl_remaining.
+/// Returns the remaining TTL of a key of the family `cf`, in milliseconds.
+///
+/// Parameters, behaviour and errors are those of kvstore_ttl_remaining.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_ttl_remaining(
     cf: *mut KVColumnFamily,
@@ -230,7 +238,10 @@ pub unsafe extern "C" fn kvstore_purge_expired(kv: *mut KVStore, pnDeleted: *mut
     unsafe { on_family(kv, |family| purge_expired(family, pnDeleted)) }
 }
 
-/// Removes all expired keys of the family `cf`. Otherwise as kvstore_purge_expired.
+/// Removes all expired keys of the family `cf`. The work is proportional to the number of expired
+/// keys.
+///
+/// Parameters, behaviour and errors are those of kvstore_purge_expired.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_purge_expired(cf: *mut KVColumnFamily, pnDeleted: *mut c_int) -> c_int {
     // SAFETY: as documented.

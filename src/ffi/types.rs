@@ -12,30 +12,33 @@ use super::codes::{
 };
 use crate::{Config, JournalMode, Stats, SyncLevel};
 
-/// Handle on a store: one connection to one file, or to a schema of a server. Threads may share it;
-/// their calls run one after another. Open several handles for parallel reads.
+/// Handle on a store: one connection to one file, or to one schema of a server. Threads may share a
+/// handle; their calls run one after another. Open several handles for parallel reads.
 pub struct KVStore {
     _opaque: [u8; 0],
 }
 
-/// Handle on a family, an ordered set of keys (see "Families" in the introduction). Threads may
-/// share it.
+/// Handle on a family, which is a separate ordered set of keys in a store (see "Families" in the
+/// introduction). Threads may share a handle.
 pub struct KVColumnFamily {
     _opaque: [u8; 0],
 }
 
-/// Position within the live entries of a family. Used by one thread at a time.
+/// Iterator over the live entries of a family, which is at one entry or at the end. It is used by
+/// one thread at a time.
 pub struct KVIterator {
     _opaque: [u8; 0],
 }
 
-/// Entry returned by kvstore_iterator_fetch. The iterator owns the memory.
+/// Entry returned by kvstore_iterator_fetch. Its key and its value point into memory of the
+/// iterator.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVEntry {
-    /// Key; in a row iterator, the clustering part of the row key.
+    /// Pointer to the key; in a row iterator, to the clustering part of the row key.
     pub pKey: *const c_void,
-    /// Value, not NULL even if it is empty; NULL if the iterator reads keys only.
+    /// Pointer to the value; NULL only if the iterator reads keys only. It is not NULL for an empty
+    /// value.
     pub pValue: *const c_void,
     /// Length of the key, in bytes.
     pub nKey: c_int,
@@ -45,73 +48,82 @@ pub struct KVEntry {
     pub expireMs: i64,
 }
 
-/// List of writes that are committed together. Used by one thread at a time.
+/// List of writes and deletions that are committed together. It is used by one thread at a time.
 pub struct KVBatch {
     _opaque: [u8; 0],
 }
 
-/// Options of kvstore_cf_put_with. All zeros means: write unconditionally, without an expiry time.
+/// Options of kvstore_cf_put_with. All zeros means an unconditional write without an expiry time.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVWriteOptions {
-    /// Expiry time, in milliseconds since the Unix epoch; 0: the key never expires. With
-    /// KVSTORE_PUT_TTL: the TTL, in milliseconds, at least 1.
+    /// Expiry time, in milliseconds since the Unix epoch; 0 if the key never expires. With the flag
+    /// KVSTORE_PUT_TTL it is a TTL instead, in milliseconds, at least 1.
     pub expireMs: i64,
-    /// Bitwise OR of KVSTORE_PUT_* flags.
+    /// Bitwise OR of KVSTORE_PUT_* flags; 0 for none.
     pub flags: u32,
     /// Must be zero.
     pub reserved: u32,
 }
 
-/// Configuration of kvstore_open_v2. All zeros is the default configuration, which is safe:
-/// initialise it with `KVStoreConfig cfg = {0};` and set the fields you need.
+/// Configuration of kvstore_open_v2. All zeros is the default configuration: initialise it with
+/// `KVStoreConfig cfg = {0};` and set the fields you need.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVStoreConfig {
-    /// KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. An existing file is converted.
+    /// Journal mode: KVSTORE_JOURNAL_WAL (also 0) or KVSTORE_JOURNAL_DELETE. An existing file is
+    /// converted to this mode.
     pub journalMode: c_int,
-    /// KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
+    /// Durability of commits: KVSTORE_SYNC_NORMAL (also 0), KVSTORE_SYNC_FULL or KVSTORE_SYNC_OFF.
     pub syncLevel: c_int,
-    /// Size of the page cache, in pages; 0: 2000. A write transaction that changes more pages may
-    /// use up to five times as much memory.
+    /// Size of the page cache, in pages; 0 means 2000. A write transaction that changes more pages
+    /// than this may use up to five times as much memory.
     pub cacheSize: c_int,
-    /// Page size of a new file, in bytes: a power of two from 512 to 65536; 0: 4096.
+    /// Page size of a new file, in bytes: a power of two from 512 to 65536; 0 means 4096.
     pub pageSize: c_int,
-    /// Non-zero: opens the store read-only; the file must exist. A store that was closed cleanly
-    /// can be read from a read-only file system, or by a user without write permission. If the file
-    /// is changed by another process there, calls notice the change, and calls of an open snapshot
-    /// fail with KVSTORE_BUSY.
+    /// Non-zero: opens the store read-only; the file must exist.
+    ///
+    /// A store that was closed cleanly can be read from a read-only file system, or by a user
+    /// without write permission. If another process changes such a file, calls notice the change,
+    /// and calls of an open snapshot fail with KVSTORE_BUSY.
     pub readOnly: c_int,
-    /// Time to wait for a lock of another handle, in milliseconds; 0: fail at once with
-    /// KVSTORE_BUSY. Opening a store waits for at least 2 seconds, because other processes hold the
-    /// locks of an open for moments only.
+    /// Maximum time that a call waits for a lock of another handle, in milliseconds. With 0, the
+    /// call fails at once with KVSTORE_BUSY.
+    ///
+    /// Opening a store waits for at least 2 seconds, because other processes hold the locks of an
+    /// open for moments only.
     pub busyTimeout: c_int,
-    /// N > 0: run a passive checkpoint after every N write commits; in a store with a size limit,
-    /// also by the length of the WAL. 0: checkpoint automatically by the length of the WAL
-    /// (walPages).
+    /// Number of write commits after which a passive checkpoint runs. 0: checkpoints depend on the
+    /// length of the WAL instead (walPages).
+    ///
+    /// In a store with a size limit, the length of the WAL triggers checkpoints in both cases.
     pub walSizeLimit: c_int,
-    /// Ignored.
+    /// Ignored. An encrypted store is opened with kvstore_open_encrypted.
     pub allowEncrypted: c_int,
     /// Ignored: handles are always safe to share between threads.
     pub fullMutex: c_int,
-    /// Maximum length of a value, in bytes, up to 536870912 (512 MiB); 0: 10485760 (10 MiB).
+    /// Maximum length of a value, in bytes: up to 536870912 (512 MiB). 0 means 10485760 (10 MiB).
     pub maxValueSize: c_int,
-    /// Maximum number of bytes of the file that are read through a memory map. 0: 256 MiB on 64-bit
-    /// systems, none on 32-bit systems; negative: none.
+    /// Maximum number of bytes of the file that are read through a memory map. 0 means 256 MiB on
+    /// 64-bit systems and none on 32-bit systems. A negative number means none.
     pub mmapSize: i64,
-    /// Non-zero: this handle alone uses the file. This is the fastest mode; every other open fails
-    /// with KVSTORE_BUSY. Cannot be combined with readOnly.
+    /// Non-zero: only this handle can use the file. This is the fastest mode; every other open of
+    /// the file fails with KVSTORE_BUSY. Cannot be combined with readOnly.
     pub exclusive: c_int,
-    /// Whether the handle keeps its read snapshot between calls and checks before each read whether
-    /// the snapshot is still current. 0: only while no other process has the store open through
-    /// this library, and never with KVSTORE_SMALL. Positive: always. Negative: never.
+    /// Whether the handle keeps its read snapshot between calls, which makes reads faster.
+    /// Positive: always. Negative: never. 0: only while no other process has the store open through
+    /// this library, and never with KVSTORE_SMALL.
+    ///
+    /// Reads never return old data: each read checks first whether the snapshot is still current.
     ///
     /// While an idle handle keeps a snapshot, the WAL of other processes cannot be reset. This
     /// includes a process that opens the store after the last read or write of the handle.
     pub holdReads: c_int,
-    /// Target length of the WAL, in pages, from 16 to 1000000. 0: 4000 (64 with KVSTORE_SMALL), or
-    /// one eighth of the size limit of the store if that is less, but at least 16. Ignored if
-    /// walSizeLimit is set, except in a store with a size limit.
+    /// Target length of the WAL, in pages, from 16 to 1000000; 0 means the default. It is ignored
+    /// if walSizeLimit is set, except in a store with a size limit.
+    ///
+    /// The default is 4000 pages (64 with KVSTORE_SMALL), or one eighth of the size limit of the
+    /// store if that is less, but at least 16.
     ///
     /// The WAL is copied into the database while it grows, and is reset once it reaches three
     /// quarters of this length. With one writer it never exceeds twice this length plus the pages
@@ -121,7 +133,7 @@ pub struct KVStoreConfig {
     /// another connection.
     pub walPages: c_int,
     /// Non-zero: data that is deleted, overwritten, purged or evicted is overwritten with zeros in
-    /// the files of the store. 0: the bytes remain until their space is reused.
+    /// the files of the store. 0: the old bytes remain in the files until their space is reused.
     ///
     /// The setting is not stored in the file: every handle that writes must set it. In WAL mode,
     /// earlier page versions remain in the -wal file until a checkpoint of any mode completes
@@ -129,52 +141,56 @@ pub struct KVStoreConfig {
     /// KVSTORE_CHECKPOINT_TRUNCATE returns KVSTORE_BUSY if it was blocked. Cost and limits:
     /// docs/how-to/secure-delete.md.
     pub secureDelete: c_int,
-    /// Meaning of 0 in the other fields. 0: as documented for each field. KVSTORE_SMALL: 32 pages
-    /// for cacheSize, no memory map, 64 for walPages, and never for holdReads. See
-    /// docs/how-to/firmware.md.
+    /// Set of defaults for the fields that are 0. 0: the default that each field documents.
+    /// KVSTORE_SMALL: the defaults for small devices.
+    ///
+    /// KVSTORE_SMALL means 32 pages for cacheSize, no memory map, 64 pages for walPages, and
+    /// "never" for holdReads. See docs/how-to/firmware.md.
     pub profile: c_int,
     /// Must be zero.
     pub reserved: [c_int; 5],
 }
 
-/// Counters of a handle since it was opened or since kvstore_stats_reset. Only successful calls
-/// count, except in nErrors. Fields marked "current" are not reset.
+/// Counters of a store handle since it was opened or since kvstore_stats_reset. Only successful
+/// calls count, except in nErrors. Fields marked "current" are measured at the call and are not
+/// reset.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVStoreStats {
-    /// Keys written.
+    /// Number of keys written.
     pub nPuts: u64,
-    /// Values read.
+    /// Number of values read.
     pub nGets: u64,
-    /// Keys deleted.
+    /// Number of live keys deleted.
     pub nDeletes: u64,
-    /// Iterators created.
+    /// Number of iterators created.
     pub nIterations: u64,
-    /// Calls that failed. KVSTORE_NOTFOUND for a key is not a failure.
+    /// Number of calls that failed. KVSTORE_NOTFOUND for a key is not a failure.
     pub nErrors: u64,
-    /// Bytes of values read.
+    /// Total length of the values read, in bytes.
     pub nBytesRead: u64,
-    /// Bytes of keys and values written.
+    /// Total length of the keys and values written, in bytes.
     pub nBytesWritten: u64,
-    /// Write transactions committed.
+    /// Number of write transactions committed, in any journal mode.
     pub nWalCommits: u64,
-    /// Checkpoints run, including automatic ones.
+    /// Number of checkpoints run, including automatic ones.
     pub nCheckpoints: u64,
-    /// Gets, exists and ttl calls that found an expired row. Each row counts once, the first time;
-    /// each kvstore_cf_get_many that finds one counts.
+    /// Number of lookups that found an expired row. After the first one, the handle treats the row
+    /// as missing, except in kvstore_cf_get_many.
     pub nTtlExpired: u64,
-    /// Expired keys removed by purges, or to enforce the size limit.
+    /// Number of expired keys removed by purges, or to enforce the size limit.
     pub nTtlPurged: u64,
     /// Current number of pages of the database.
     pub nDbPages: u64,
-    /// Current number of frames in the WAL, as of the last commit or checkpoint of this handle.
+    /// Current number of frames (page versions) in the WAL, as of the last commit or checkpoint of
+    /// this handle.
     pub nWalFrames: u64,
-    /// Gets (each key of a call with several) and exists that found no live key.
+    /// Number of lookups that found no live key: gets, each key of a kvstore_cf_get_many, and
+    /// exists.
     pub nMisses: u64,
-    /// Live keys removed to enforce the size limit (kvstore_set_limit).
+    /// Number of live keys removed to enforce the size limit (kvstore_set_limit).
     pub nEvicted: u64,
-    /// Current size of the data in the file, in bytes: its pages without the free ones.
-    /// kvstore_set_limit limits this number.
+    /// Current size of the pages in use, in bytes. This is the size that kvstore_set_limit limits.
     pub nSizeBytes: u64,
     /// Zero.
     pub reserved: [u64; 4],

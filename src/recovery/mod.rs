@@ -46,18 +46,18 @@ use work::{Progress, Work};
 /// "KVS1", as in docs/reference/file-format.md.
 const APPLICATION_ID: u32 = 0x4B56_5331;
 
-/// Event that [`recover`] reports while it works.
+/// Event that [`recover`] passes to its callback: progress, or a loss.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum RecoverEvent<'a> {
-    /// Some pages were read.
+    /// Progress: further pages were read.
     Progress {
         /// Number of pages read so far.
         pages_done: u64,
         /// Estimated number of pages to read. Each page of the file is read several times.
         pages_total: u64,
     },
-    /// Something could not be saved.
+    /// A loss: something could not be saved.
     Lost(Loss<'a>),
 }
 
@@ -65,15 +65,16 @@ pub enum RecoverEvent<'a> {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Loss<'a> {
-    /// Part of the file that it belongs to, such as `family "sessions"` or `the file`.
+    /// Part of the file in which the loss is, such as `family "sessions"` or `the file`.
     pub location: &'a str,
-    /// Key of the row, if it is a row whose key is known.
+    /// Key of the lost row; `None` if the loss is not a row, or if its key is not known.
     pub key: Option<&'a [u8]>,
-    /// Number of the page, as SQLite counts them; `None` if it is on no particular page.
+    /// Number of the page with the loss, counted from 1 as SQLite does; `None` if no particular
+    /// page is affected.
     pub page: Option<u32>,
-    /// Whether one row is lost. Otherwise everything on the page is lost.
+    /// Whether exactly one row is lost. `false`: the loss is larger, such as everything on a page.
     pub is_row: bool,
-    /// Reason of the loss.
+    /// Reason of the loss, as text for a person.
     pub reason: &'a str,
 }
 
@@ -92,21 +93,21 @@ impl fmt::Display for Loss<'_> {
     }
 }
 
-/// Result of [`recover`]: what was saved, and what was lost.
+/// Result of [`recover`]: how much was saved, and how much was lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoverReport {
-    /// Rows in the new store.
+    /// Number of rows in the new store.
     pub rows: u64,
-    /// Rows that had expired and were left out.
+    /// Number of rows that were left out because they had expired.
     pub expired: u64,
-    /// Rows of which only a part was found.
+    /// Number of rows that were lost because only a part of them was found.
     pub rows_lost: u64,
-    /// Unreadable pages. The number of rows on them is unknown.
+    /// Number of unreadable pages. The number of rows on them is unknown.
     pub pages_lost: u64,
-    /// Other losses that were reported.
+    /// Number of other losses that were reported.
     pub other_losses: u64,
-    /// Families in the new store, including the default one.
+    /// Number of families in the new store, including the default one.
     pub families: u64,
 }
 

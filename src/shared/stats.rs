@@ -4,46 +4,48 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::atomic::AtomicU64;
 
-/// Counters of a store handle. Only successful calls count, except in `errors`.
+/// Counters of a store handle, since it was opened or since
+/// [`reset_stats`](crate::Store::reset_stats). Only successful calls count, except in `errors`.
 ///
 /// Fields marked "current" are measured when the counters are read; a reset does not change them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys written.
+    /// Number of keys written.
     pub puts: u64,
-    /// Values read.
+    /// Number of values read.
     pub gets: u64,
-    /// Live keys deleted.
+    /// Number of live keys deleted.
     pub deletes: u64,
-    /// Iterators and cursors created.
+    /// Number of iterators and cursors created.
     pub iterations: u64,
-    /// Calls that failed. A key that is not found is not a failure.
+    /// Number of calls that failed. A key that is not found is not a failure.
     pub errors: u64,
-    /// Bytes of values read by gets.
+    /// Total length of the values read by gets, in bytes.
     pub bytes_read: u64,
-    /// Bytes of keys and values written.
+    /// Total length of the keys and values written, in bytes.
     pub bytes_written: u64,
-    /// Write transactions committed, in any journal mode.
+    /// Number of write transactions committed, in any journal mode.
     pub wal_commits: u64,
-    /// Checkpoints run, including automatic ones.
+    /// Number of checkpoints run, including automatic ones.
     pub checkpoints: u64,
-    /// Expired rows found by `get`, `exists` and `ttl`. A row that is noted for removal counts
-    /// once; `get_many` counts it each time.
+    /// Number of lookups that found an expired row. After the first one, the handle treats the row
+    /// as missing, except in `get_many`.
     pub ttl_expired: u64,
-    /// Expired keys removed by purges, or to enforce the size limit.
+    /// Number of expired keys removed by purges, or to enforce the size limit.
     pub ttl_purged: u64,
     /// Current number of pages of the database.
     pub db_pages: u64,
-    /// Current number of frames in the WAL, as of the last commit or checkpoint of this handle.
+    /// Current number of frames (page versions) in the WAL, as of the last commit or checkpoint of
+    /// this handle.
     pub wal_frames: u64,
-    /// Lookups by `get` and `exists` that found no live key; each key of a `get_many` counts.
+    /// Number of lookups that found no live key: gets, each key of a `get_many`, and `exists`.
     pub misses: u64,
-    /// Live keys removed to enforce the size limit
+    /// Number of live keys removed to enforce the size limit
     /// ([`Store::set_size_limit`](crate::Store::set_size_limit)).
     pub evicted: u64,
-    /// Current size of the data in the file, in bytes: its pages without the free ones. The size
-    /// limit bounds this number.
+    /// Current size of the pages in use, in bytes. This is the size that the size limit of the
+    /// store limits.
     pub size_bytes: u64,
 }
 

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 
 impl Store {
-    /// Copies all committed data with all expiry times into a new file, as a consistent snapshot.
+    /// Copies all committed data into a new file, as a consistent snapshot with all expiry times.
     ///
     /// Other connections can read and write meanwhile. `progress` is called at intervals with the
     /// number of remaining pages and the total number of pages; if it returns `false`, the backup

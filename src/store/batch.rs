@@ -12,7 +12,8 @@ use crate::memory;
 use crate::options::PutOptions;
 use crate::shared::Shared;
 
-/// Writes to any families of one store, which [`commit`](WriteBatch::commit) applies atomically.
+/// List of writes and deletions for the families of one store, which [`commit`](WriteBatch::commit)
+/// applies atomically.
 ///
 /// [`Store::batch`] creates a batch. Writes to the same key are applied in the order they were
 /// added. Keys and values are copied into the batch. A batch does not keep its families from being
@@ -37,7 +38,8 @@ enum Action {
 }
 
 impl WriteBatch {
-    /// Adds a write of a value with an expiry time. The default TTL of the family is not used.
+    /// Adds a write of a value, with an expiry time, to the batch. The default TTL of the family is
+    /// not used.
     ///
     /// # Errors
     /// Nothing is added then.
@@ -61,7 +63,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Adds a deletion. It is not an error if the key does not exist at the commit.
+    /// Adds the deletion of a key to the batch. The key need not exist at the commit.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put).
@@ -74,7 +76,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Fails if the store of this batch cannot be used.
+    /// Fails if the store of this batch is closed or cannot be used for another reason.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, was opened before a fork, or
@@ -83,19 +85,19 @@ impl WriteBatch {
         self.shared.check_open()
     }
 
-    /// Returns the number of writes and deletions.
+    /// Returns the number of writes and deletions in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
-    /// Returns `true` if the batch has no writes and no deletions.
+    /// Returns `true` if the batch contains no writes and no deletions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Removes all writes and deletions.
+    /// Removes all writes and deletions from the batch.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.writes.clear();

@@ -10,49 +10,55 @@ use crate::error::{Error, Result};
 /// many.
 const MOST_OF_SQLITE: u32 = 1000;
 
-/// Event that [`Store::check`] reports while it works.
+/// Event that [`Store::check`] passes to its callback: progress, or a problem.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum CheckEvent<'a> {
-    /// A family is about to be checked.
+    /// Progress: the check of the next family begins.
     Progress {
-        /// Number of families checked before.
+        /// Number of families that have been checked completely.
         families_done: usize,
         /// Number of families in the store.
         families_total: usize,
     },
-    /// Something in the file is damaged or inconsistent.
+    /// A problem: something in the file is damaged or inconsistent.
     Problem {
-        /// Description in one line, without a key or a value.
+        /// Description of the problem, in one line, without keys or values.
         message: &'a str,
-        /// Key of the row or index entry, if the problem concerns one that has a key.
+        /// Key of the row or index entry that has the problem; `None` if the problem concerns no
+        /// single key.
         key: Option<&'a [u8]>,
     },
 }
 
-/// Something that [`Store::repair_with`] could not keep.
+/// Event that [`Store::repair_with`] passes to its callback: a loss, which the repair could not
+/// avoid.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RepairEvent<'a> {
-    /// Description of what was lost or changed, in one line, without a key or a value.
+    /// Description of the loss or change, in one line, without keys or values.
     pub message: &'a str,
-    /// Key of the removed row, if the event concerns a row whose key is bytes.
+    /// Key of the row that was removed; `None` if the event concerns no row, or if the key is not a
+    /// byte string.
     pub key: Option<&'a [u8]>,
 }
 
-/// Result of [`Store::check`].
+/// Result of [`Store::check`]: how many problems were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// Problems found by the integrity check of SQLite, or by failed reads: the file is damaged.
+    /// Number of problems found by the integrity check of SQLite or by failed reads: the file is
+    /// damaged.
     ///
     /// [`repair`](Store::repair) cannot fix these; [`recover`](crate::recover) saves what can be
     /// read.
     pub file_errors: u64,
-    /// Inconsistencies between the tables, which [`repair`](Store::repair) fixes.
+    /// Number of inconsistencies between the tables, which [`repair`](Store::repair) can fix.
     pub table_errors: u64,
-    /// Error that ended the check early; there may be more problems then. An error about an
-    /// unreadable file is also counted in `file_errors`.
+    /// Error that ended the check before everything was checked; `None` if the check is complete.
+    ///
+    /// There may be more problems then. An error about an unreadable file is also counted in
+    /// `file_errors`.
     pub stopped_by: Option<Error>,
 }
 
@@ -97,7 +103,7 @@ impl<F: FnMut(CheckEvent<'_>) -> ControlFlow<()>> Report for Counting<F> {
 }
 
 impl Store {
-    /// Checks the whole file like [`integrity_check`](Store::integrity_check), but reports every
+    /// Checks the whole store like [`integrity_check`](Store::integrity_check), but reports every
     /// problem and continues after damage.
     ///
     /// `report` is called for each problem as it is found, and must not call this store. If it

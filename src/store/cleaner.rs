@@ -74,8 +74,8 @@ fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>)
 }
 
 impl Store {
-    /// Starts the cleaner: a thread that removes expired keys of all families every `interval`, at
-    /// most `max_keys` each time (`None`: all).
+    /// Starts the cleaner: a background thread that every `interval` removes up to `max_keys`
+    /// expired keys of all families. `None` means no maximum.
     ///
     /// It uses a connection of its own. A write through this handle waits for it at most as long as
     /// the removal of 256 keys takes; on a server, only the begin of a transaction waits. While a
@@ -110,8 +110,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stops the cleaner, and returns when its thread has ended. It does nothing if no cleaner is
-    /// running.
+    /// Stops the cleaner, and returns when its thread has ended. If no cleaner is running, it does
+    /// nothing.
     ///
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.

@@ -35,8 +35,8 @@ impl Store {
 
 #[cfg(feature = "encryption")]
 impl Store {
-    /// Opens the store at `path` with the secret of `config`. A store that is not encrypted is
-    /// [encrypted](Store::encrypt) in place first.
+    /// Opens the store at `path` with the secret of `config`, and creates it if it does not exist.
+    /// A store that is not encrypted is first [encrypted](Store::encrypt) in place.
     ///
     /// # Errors
     /// [`Error`](ErrorKind::Error) if `config` has no secret; otherwise as
@@ -71,8 +71,7 @@ impl Store {
         }
     }
 
-    /// Encrypts the store in place: all families with their keys, times and settings, and
-    /// everything else in the file.
+    /// Encrypts the store in place, with everything in the file.
     ///
     /// This handle, its families and iterators stay usable. Later opens need the secret. The file
     /// keeps its owner and mode, and its old content is overwritten in the file, its WAL and its
@@ -104,8 +103,10 @@ impl Store {
         )
     }
 
-    /// Encrypts an encrypted store with another secret, in place. Otherwise as
-    /// [`encrypt`](Store::encrypt).
+    /// Replaces the secret of an encrypted store in place: its content is encrypted with the new
+    /// one.
+    ///
+    /// Guarantees, disk space and conditions are those of [`encrypt`](Store::encrypt).
     ///
     /// # Errors
     /// [`Error`](ErrorKind::Error) if the store is not encrypted; otherwise as
@@ -114,7 +115,9 @@ impl Store {
         self.convert(true, Some(with), Error::invalid("the store is not encrypted").with_hint(Hint::Encrypt))
     }
 
-    /// Removes the encryption of a store, in place. Otherwise as [`encrypt`](Store::encrypt).
+    /// Removes the encryption of a store, in place.
+    ///
+    /// Guarantees, disk space and conditions are those of [`encrypt`](Store::encrypt).
     ///
     /// # Errors
     /// [`Error`](ErrorKind::Error) if the store is not encrypted; otherwise as

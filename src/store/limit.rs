@@ -5,8 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::SizeLimit;
 
 impl Store {
-    /// Sets the maximum size of the data of this store, and which keys are evicted when it is
-    /// reached; `None` removes the limit.
+    /// Sets the size limit of this store, and the policy that selects which keys are evicted when
+    /// it is reached. `None` removes the limit.
     ///
     /// The limit is stored in the file. Every handle and process obeys it from its next write on.
     ///

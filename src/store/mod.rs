@@ -35,7 +35,7 @@ pub use transactions::Transaction;
 /// Maximum number of pages that one transaction of a vacuum moves.
 const VACUUM_PAGES_PER_STEP: u64 = 1000;
 
-/// Handle on a store.
+/// Handle on a store. Its methods also work on the default family.
 ///
 /// It dereferences to its default [family](crate#families), so `store.put(…)` writes to that
 /// family.
@@ -168,8 +168,9 @@ impl Store {
         Family::unregistered_of(&self.shared, name)
     }
 
-    /// Returns the default family, which always exists. The methods of [`Family`] on the store use
-    /// it.
+    /// Returns the default family, which every store has.
+    ///
+    /// The methods of [`Family`] can also be called on the store, and then use this family.
     #[must_use]
     pub fn default_family(&self) -> &Family {
         &self.default
@@ -212,7 +213,7 @@ impl Store {
         }
     }
 
-    /// Opens a family, and creates it if it does not exist.
+    /// Opens a family; creates it first if it does not exist.
     ///
     /// # Errors
     /// [`Error`](crate::ErrorKind::Error) if the name is invalid; otherwise a [write
@@ -271,7 +272,7 @@ impl Store {
 
     // ---- maintenance -------------------------------------------------------------------------
 
-    /// Returns the counters of this handle.
+    /// Returns the counters of this handle, such as the numbers of gets and puts.
     ///
     /// # Errors
     /// A [read error](crate#errors): the sizes are read from the file.
@@ -281,8 +282,8 @@ impl Store {
         Ok(self.shared.counters.read(pages, u64::from(frames), used))
     }
 
-    /// Returns a counter that every commit which changes the file advances, in whatever process.
-    /// `None` if there is no such counter.
+    /// Returns a counter that changes with every commit of any process, if the commit changes the
+    /// file. Returns `None` if the store has no such counter.
     ///
     /// To find out whether a store has changed, compare two results of the same handle for
     /// equality. The counter wraps around. There is none outside WAL mode, for an exclusive handle,
@@ -304,11 +305,13 @@ impl Store {
         Ok(())
     }
 
-    /// Checks the whole file: the integrity check of SQLite, then the schema and the consistency of
-    /// the tables of all families.
+    /// Checks the whole store for damage and inconsistencies, in one snapshot.
     ///
-    /// It reads everything, in one snapshot. In WAL mode it does not block writers.
+    /// It reads everything. In WAL mode it does not block writers.
     /// [`check`](Store::check) reports every problem instead of the first one.
+    ///
+    /// It runs the integrity check of SQLite, then checks the schema and the consistency of the
+    /// tables of all families.
     ///
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) with the first problem; otherwise a [read
@@ -317,8 +320,7 @@ impl Store {
         self.shared.with(|db| db.integrity_check())
     }
 
-    /// Rebuilds everything that can be derived from the data rows, in one transaction: indexes,
-    /// large values, views and the catalogue of families.
+    /// Rebuilds everything that can be derived from the data rows, in one transaction.
     ///
     /// Returns the number of rows, index entries and tables that were added, removed or changed.
     /// Afterwards [`integrity_check`](Store::integrity_check) succeeds.
@@ -339,6 +341,8 @@ impl Store {
     /// The call reads everything, in about twice the time of the check, and writes nothing if the
     /// store is undamaged. Other connections can read meanwhile, but not write.
     ///
+    /// Rebuilt are indexes, large values, views and the catalogue of families.
+    ///
     /// # Errors
     /// Nothing is changed then.
     /// - [`Corrupt`](crate::ErrorKind::Corrupt): the integrity check of SQLite fails, or the damage
@@ -351,11 +355,13 @@ impl Store {
         self.repair_with(|_| {})
     }
 
-    /// Repairs the store like [`repair`](Store::repair), and reports what could not be kept: each
-    /// removed row, each renamed table and each lost setting.
+    /// Repairs the store like [`repair`](Store::repair), and calls `report` for everything that
+    /// could not be kept.
     ///
     /// `report` is called before the commit: if the call fails, none of it has happened. `report`
     /// must not call this store.
+    ///
+    /// These are removed rows, renamed tables and lost settings.
     ///
     /// # Errors
     /// As [`repair`](Store::repair).
@@ -378,7 +384,8 @@ impl Store {
         })
     }
 
-    /// Makes all earlier commits survive a power failure. It does not commit an open transaction.
+    /// Syncs the files of the store, so that all earlier commits survive a power failure. An open
+    /// transaction is not committed.
     ///
     /// It syncs the open files and their directory, also if they were renamed.
     ///
@@ -389,10 +396,10 @@ impl Store {
         self.shared.with(Db::sync)
     }
 
-    /// Copies the frames of the WAL into the database file.
+    /// Copies the frames of the WAL into the database file. Returns the number of frames in the WAL,
+    /// and the number of those that are in the database file now.
     ///
-    /// Returns the number of frames in the WAL, and how many of them are in the file now. Both are
-    /// 0 if the store is not in WAL mode. The call waits for other connections up to the busy
+    /// Both numbers are 0 if the store is not in WAL mode. The call waits for other connections up to the busy
     /// timeout.
     ///
     /// # Errors
@@ -413,7 +420,7 @@ impl Store {
         });
     }
 
-    /// Returns free pages to the file system: at most `pages`, or all for `None`.
+    /// Returns up to `pages` free pages of the file to the file system; `None` means all.
     ///
     /// It works in transactions of at most 1000 pages, so that the WAL stays short, or in the open
     /// transaction. In WAL mode the file shrinks at the next checkpoint.
@@ -442,8 +449,8 @@ impl Store {
         }
     }
 
-    /// Replaces the clock of this handle by `now_ms`, which returns milliseconds since the Unix
-    /// epoch.
+    /// Replaces the clock of this handle by the function `now_ms`, which returns milliseconds since
+    /// the Unix epoch.
     ///
     /// For tests, and for devices whose system clock is wrong at first. A result that is less than
     /// an earlier one counts as the earlier one. `now_ms` must not call this store.
@@ -467,7 +474,8 @@ impl Store {
         self.shared.now_ms()
     }
 
-    /// Restores the system clock after [`set_clock`](Store::set_clock).
+    /// Makes the store use the system clock again, after [`set_clock`](Store::set_clock) has
+    /// replaced it.
     pub fn use_system_clock(&self) {
         if self.check_own_clock().is_ok() {
             self.shared.clock.inject(None);

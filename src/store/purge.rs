@@ -30,7 +30,9 @@ pub(super) struct CleanersTurn {
 
 impl Store {
     /// Returns the earliest expiry time in all families, in milliseconds since the Unix epoch;
-    /// `None` if no key has one. Otherwise as [`Family::next_expiry`](crate::Family::next_expiry).
+    /// `None` if no key has one.
+    ///
+    /// The details are those of [`Family::next_expiry`](crate::Family::next_expiry).
     ///
     /// # Errors
     /// A [read error](crate#errors).
@@ -39,7 +41,7 @@ impl Store {
     }
 
     /// Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
-    /// removed or `max_time` is over (`None`: no limit).
+    /// removed or `max_time` has passed. `None` means no limit.
     ///
     /// Keys are counted as by [`Family::purge_expired`](crate::Family::purge_expired). The work is
     /// done in transactions of at most 256 keys, or in the open transaction.

@@ -31,7 +31,7 @@ impl Store {
         self.run_transaction(true, f)
     }
 
-    /// Runs `f` in a read transaction: all its reads see the state of one moment.
+    /// Runs `f` in a read transaction, so that all its reads see the same state of the store.
     ///
     /// Expiry follows the clock also in a snapshot: a key can expire while `f` runs.
     ///
@@ -56,8 +56,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Begins a write transaction, which [`commit`](Store::commit) or [`rollback`](Store::rollback)
-    /// ends. Prefer [`transaction`](Store::transaction), which ends it in every case.
+    /// Begins a write transaction, which lasts until [`commit`](Store::commit) or
+    /// [`rollback`](Store::rollback).
     ///
     /// Until then, every call on this handle and its families is part of the transaction, whichever
     /// thread makes it. Reads see the writes of the transaction. Transactions cannot be nested.
@@ -68,6 +68,8 @@ impl Store {
     /// return that error again, and its reads see the store without it; on a server, reads return
     /// the error too.
     ///
+    /// Prefer [`transaction`](Store::transaction), which ends the transaction in every case.
+    ///
     /// # Errors
     /// [`Error`](crate::ErrorKind::Error) if a transaction is open on this handle, which continues;
     /// [`Busy`](crate::ErrorKind::Busy) if another handle is writing;
@@ -77,12 +79,13 @@ impl Store {
         self.begin(true)
     }
 
-    /// Begins a read transaction, which sees one snapshot of the store until
-    /// [`commit`](Store::commit) or [`rollback`](Store::rollback) ends it. Prefer
-    /// [`snapshot`](Store::snapshot).
+    /// Begins a read transaction, whose reads see one snapshot of the store until
+    /// [`commit`](Store::commit) or [`rollback`](Store::rollback).
     ///
     /// If a read fails so that SQLite ends the snapshot, later reads return that error again until
     /// the transaction is ended.
+    ///
+    /// Prefer [`snapshot`](Store::snapshot), which ends the transaction in every case.
     ///
     /// # Errors
     /// [`Error`](crate::ErrorKind::Error) if a transaction is open on this handle, which continues;
@@ -143,7 +146,7 @@ impl Store {
     }
 }
 
-/// Open transaction of [`Store::transaction`] or [`Store::snapshot`].
+/// Open transaction, which [`Store::transaction`] and [`Store::snapshot`] pass to their function.
 ///
 /// It dereferences to the store. Families that were opened before the transaction are part of it
 /// too.

@@ -9,18 +9,20 @@ use crate::error::Result;
 use crate::expiry::{self, Expiry};
 use crate::unwind::or_undo;
 
-/// Entry that [`Cursor::fetch`] returns.
+/// One entry of a family, as [`Cursor::fetch`] returns it. It borrows the memory of the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'c> {
-    /// Key of the entry, as [`Cursor::key`] returns it.
+    /// Key of the entry; for a cursor over [row keys](crate::row_key), the clustering part of the
+    /// key.
     pub key: &'c [u8],
-    /// Value of the entry; `None` if the cursor reads no values.
+    /// Value of the entry; `None` if the cursor reads keys only.
     pub value: Option<&'c [u8]>,
     /// Expiry time of the entry.
     pub expiry: Expiry,
 }
 
-/// Iterator over the entries of one [`fetch`](Cursor::fetch), in the direction of the cursor.
+/// Iterator over the entries that one call of [`Cursor::fetch`] returned, in the direction of the
+/// cursor.
 ///
 /// Keys and values are borrowed from the cursor.
 pub struct EntryBatch<'c> {
@@ -35,7 +37,7 @@ pub struct EntryBatch<'c> {
 }
 
 impl Cursor {
-    /// Returns at most `max` live entries from the current one on, and moves after them.
+    /// Returns up to `max` live entries, beginning with the current one, and moves past them.
     ///
     /// It may return fewer, but at least one if there is one: an empty result means the end. It is
     /// also empty if the cursor is at no entry, or `max` is 0.

@@ -16,8 +16,7 @@ pub use resumable::CopyReport;
 const ROWS: usize = 512;
 
 impl Store {
-    /// Copies all live keys of all families into another store, with expiry times, write times and
-    /// the settings of the families. Returns the number of keys copied.
+    /// Copies all live keys of all families into another store. Returns the number of keys copied.
     ///
     /// The copy is a consistent snapshot of this store, written in one transaction of `to`. After a
     /// failure nothing was copied. `progress` is called at intervals with the number of keys copied
@@ -34,6 +33,8 @@ impl Store {
     /// - Both stores are used through connections of their own, so `progress` may use the handles.
     ///   A store in memory and an exclusive store have no second connection: there the copy is a
     ///   transaction of the handle, which `progress` must not end.
+    ///
+    /// Expiry times, write times and the settings of the families are copied too.
     ///
     /// # Errors
     /// Nothing was copied then.

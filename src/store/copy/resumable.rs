@@ -42,26 +42,28 @@ const PAUSES: [Duration; 6] = [
     Duration::from_secs(8),
 ];
 
-/// Result of [`Store::copy_resumable`].
+/// Result of [`Store::copy_resumable`]: what was copied, and what changed in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CopyReport {
-    /// Keys in the copied families of the target.
+    /// Number of keys in the copied families of the target, after the copy.
     pub keys: u64,
     /// Number of families copied, including the default one.
     pub families: u64,
-    /// Keys that this call wrote. The other keys were in the target already.
+    /// Number of keys that this call wrote. The other keys were in the target already.
     pub written: u64,
-    /// Keys that this call removed: they were copied earlier and are no longer in the source.
+    /// Number of keys that this call removed from the target, because they are no longer in the
+    /// source.
     pub removed: u64,
-    /// Snapshots of the source that this call read. More than one if a connection to it broke.
+    /// Number of snapshots of the source that this call read; more than one if a connection to the
+    /// source broke.
     pub snapshots: u64,
 }
 
 impl Store {
     /// Copies all families into another store like [`copy_to`](Store::copy_to), but in many
-    /// transactions. A copy that was interrupted continues when it is called again for the same two
-    /// stores.
+    /// transactions, so that an interrupted copy can continue. To continue it, call this method
+    /// again for the same two stores.
     ///
     /// Failures that may be temporary, such as a broken connection to a server, are retried six
     /// times within 16 seconds. The count starts again each time something was copied.
