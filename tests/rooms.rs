@@ -21,8 +21,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// The modules everybody may know. They know each other only.
 const COMMON: &[&str] = &[
-    "atomic", "clock", "config", "error", "expiry", "fork", "info", "memory", "options", "place", "secret",
-    "unwind",
+    "atomic", "clock", "config", "error", "expiry", "fork", "hint", "info", "memory", "options", "place",
+    "secret", "unwind",
 ];
 
 /// Where `unsafe` may be: folders and files.
