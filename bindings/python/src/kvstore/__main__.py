@@ -1,4 +1,5 @@
-"""``python -m kvstore``: run the ``kvstore`` command of the wheel, or ``import``.
+"""The command line of the package: ``python -m kvstore`` runs the ``kvstore`` program of the wheel,
+or the command ``import``.
 
 ``import`` is written in Python because it reads the files of other packages with those packages'
 own code.
@@ -24,8 +25,9 @@ _PYTHON = "KVSTORE_PYTHON"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run a command and return its exit status. On POSIX, all commands but ``import`` replace this
-    process.
+    """Run a command of ``python -m kvstore`` and return its exit status.
+
+    On POSIX, all commands but ``import`` replace this process.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     program = None if arguments[:1] == ["import"] else _program()

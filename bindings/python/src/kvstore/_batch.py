@@ -13,8 +13,9 @@ from kvstore._time import Duration, Moment
 
 
 class Batch:
-    """Writes to the families of one store that are committed together at the end of a ``with``
-    block.
+    """Writes that are collected in memory and committed together at the end of a ``with`` block.
+
+    They can go to all families of one store.
 
     An exception in the block discards all of them. Created by :meth:`Family.batch`.
 
@@ -66,7 +67,7 @@ class Batch:
         *,
         family: Optional[Handle] = None,
     ) -> None:
-        """Add a write.
+        """Add a write of a key and its value to the batch.
 
         Args:
             key: str or bytes-like, 1 to 65,536 bytes.
@@ -99,7 +100,8 @@ class Batch:
             self._fail(rc, family)
 
     def delete(self, key: Data, *, family: Optional[Handle] = None) -> None:
-        """Add a deletion. A key that does not exist at the commit is ignored.
+        """Add the deletion of a key to the batch. A key that does not exist at the commit is
+        ignored.
 
         Args:
             key: str or bytes-like.
@@ -114,7 +116,7 @@ class Batch:
             self._fail(rc, where)
 
     def _is_here(self) -> bool:
-        """Return whether this thread's connection is the one the batch was made on."""
+        """Return whether this thread uses the connection on which the batch was created."""
         if self._hold.connection.inherited:
             raise MisuseError(
                 "the batch belongs to the parent process, which made it before the fork: make a new batch in "
@@ -136,7 +138,7 @@ class Batch:
         return cf
 
     def __len__(self) -> int:
-        """Return the number of writes and deletions that wait for the commit."""
+        """Return the number of writes and deletions that are not committed yet."""
         self._is_here()
         out = ffi.new("int64_t *")
         with self._lock:
@@ -149,7 +151,7 @@ class Batch:
         return True
 
     def clear(self) -> None:
-        """Discard all writes that were added."""
+        """Discard all writes and deletions that are not committed yet."""
         self._is_here()
         with self._lock:
             rc = lib.kvstore_batch_clear(self._batch)
@@ -157,7 +159,7 @@ class Batch:
             self._fail(rc, self._family)
 
     def commit(self) -> None:
-        """Commit the writes now, and empty the batch, which can then be filled again.
+        """Commit the writes now. The batch is then empty and can be filled again.
 
         If the commit fails, the batch keeps its writes and nothing was written.
 
@@ -185,7 +187,9 @@ class Batch:
         self._family._shared.changed()
 
     def close(self) -> None:
-        """Discard what was not committed. A batch may be closed twice."""
+        """Close the batch and discard the writes that are not committed. A batch may be closed
+        twice.
+        """
         if self._hold.connection.inherited:
             return  # the lock may be held by a thread that does not exist here; this object frees the batch
         with self._lock:

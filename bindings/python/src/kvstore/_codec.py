@@ -29,12 +29,12 @@ class Codec(Protocol[T]):
         ...
 
     def loads(self, data: bytes, /) -> T:
-        """Return the value that :meth:`dumps` turned into ``data``."""
+        """Return the value that :meth:`dumps` converted to ``data``."""
         ...
 
 
 class _Named:
-    """A codec that pickles as its name."""
+    """A codec that is pickled as its name, not as its content."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -91,7 +91,8 @@ def _of_bytes(value: Any) -> bytes:
 
 
 class Coding:
-    """The codec and the key type of a family."""
+    """The codec and the key type of a family: they convert its keys and values to and from bytes.
+    """
 
     __slots__ = ("codec", "dumps", "loads", "text_keys")
 
@@ -121,7 +122,7 @@ class Coding:
 
 
 def coding(codec: Any, keys: Any) -> Optional[Coding]:
-    """Return the coding for ``codec=`` and ``keys=``, or None if both keys and values are plain
+    """Return a Coding for the arguments ``codec=`` and ``keys=``; None if keys and values are
     bytes.
     """
     if keys is not bytes and keys is not str:
@@ -139,7 +140,8 @@ def coding(codec: Any, keys: Any) -> Optional[Coding]:
 
 
 def pickled(codec: Optional[Codec[Any]]) -> Union[None, str, bytes]:
-    """Return what recreates the codec in another process: the name of a module, or a pickle.
+    """Return a description of a codec, from which another process can recreate it: the name of a
+    module, or a pickle.
 
     Raises:
         TypeError: If the codec cannot be pickled.
@@ -159,7 +161,7 @@ def pickled(codec: Optional[Codec[Any]]) -> Union[None, str, bytes]:
 
 
 def unpickled(spec: Union[None, str, bytes]) -> Any:
-    """Return the codec that :func:`pickled` described."""
+    """Return the codec for a description that :func:`pickled` returned."""
     if isinstance(spec, str):
         return importlib.import_module(spec)
     return None if spec is None else pickle.loads(spec)

@@ -1,4 +1,4 @@
-"""Families with a codec, or with ``keys=str``.
+"""Families with a codec, or with ``keys=str``: they convert keys and values.
 
 Each method calls the method of Family with bytes, and decodes the bytes it returns. Families
 without a codec use none of these classes.
@@ -20,7 +20,9 @@ _RAISE: Any = object()
 
 
 class CodedFamily(Family[K, V]):
-    """A family with a codec or with str keys. See Family."""
+    """A family whose values are encoded by a codec, or whose keys are str. It has the methods of
+    :class:`Family`.
+    """
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The native handles of one store object: one connection per thread, or one for all threads.
+"""The native handles of a store object: one connection for each thread, or one for all threads.
 
 A thread's connection is opened when the thread first uses the store, and returned when the thread
 ends. Iterators, batches and transactions keep the connection they began on, so another thread can
@@ -37,7 +37,7 @@ GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 
 
 class Connection:
-    """A native store handle, and the transaction that is open on it."""
+    """A native store handle, and the transaction that is open on it, if any."""
 
     __slots__ = ("families", "guard", "holds", "inherited", "kv", "lock", "out", "task", "transaction", "transaction_thread")
 
@@ -57,7 +57,9 @@ class Connection:
         self.renew()
 
     def opened(self) -> None:
-        """Publish the handle, once the library has opened it."""
+        """Set :attr:`kv`, so that threads can use the handle. Called after the library has opened
+        it.
+        """
         self.kv = self.out[0]
 
     def keep_family(self, cf: Any) -> None:
@@ -72,7 +74,10 @@ class Connection:
         return bool(self.holds or self.families) or self.transaction_thread is not None
 
     def close(self, _close: Any = lib.kvstore_close, _null: Any = NULL) -> int:  # bound: at exit, globals may be gone
-        """Close the handle and return the result code. :attr:`kv` is NULL from before the close on."""
+        """Close the native handle and return the result code.
+
+        :attr:`kv` is NULL from before the close on.
+        """
         kv = self.out[0]
         self.out[0] = self.kv = _null
         rc: int = _close(kv)
@@ -83,7 +88,7 @@ class Connection:
             self.close()
 
     def renew(self) -> None:
-        """Reset the locks and forget the open transaction."""
+        """Replace the locks by new ones, and forget the open transaction."""
         #: Held by the transaction that is open.
         self.lock: Any = threading.RLock()
         #: Held while a forgotten transaction is ended.
@@ -96,12 +101,14 @@ class Connection:
         self.task: Any = None
 
     def failure(self) -> Failure:
-        """Return this thread's last failure."""
+        """Return the last failure of this thread on the connection."""
         return last_failure(self.kv, self.transaction_thread not in (None, threading.get_ident()))
 
     def end_forgotten(self, lock: Any, left: Any = None) -> bool:
-        """Roll back the transaction that holds ``lock`` if its object was collected, or is
-        ``left``, whose block was left in another thread. Return whether it was rolled back.
+        """Roll back a transaction that was never ended, and return whether there was one.
+
+        It is the transaction that holds ``lock``, if its object was collected, or if it is
+        ``left``, whose block was left in another thread.
 
         The connection then has a new lock; threads that wait for the old one switch to it.
         """
@@ -128,7 +135,11 @@ class Connection:
 
 
 class Hold:
-    """Keeps a connection open for an operation that outlives a call. See :meth:`Connections.alone`."""
+    """Keeps a connection open for an operation that lasts longer than one call, such as an
+    iteration.
+
+    See :meth:`Connections.alone`.
+    """
 
     __slots__ = ("__weakref__", "connection", "lease")
 
@@ -139,12 +150,14 @@ class Hold:
         self.connection.holds.add(weakref.ref(self, self.connection.holds.discard))
 
     def release(self) -> None:
-        """Release the connection."""
+        """Let the connection be closed or given to another thread."""
         self.connection.holds.discard(weakref.ref(self))
 
 
 class Lease:
-    """A thread's connection, which is returned when the last reference to the lease is dropped."""
+    """Assigns a connection to a thread. The connection is returned when the last reference to the
+    lease is dropped.
+    """
 
     __slots__ = ("connection", "connections")
 
@@ -159,7 +172,10 @@ class Lease:
 
 
 class Connections:
-    """All connections of a store object. Leases refer to it, so it must not refer to the store."""
+    """All connections of a store object.
+
+    Leases refer to it, so it must not refer to the store.
+    """
 
     __slots__ = (
         "all", "clock", "clock_context", "closed", "config", "ended", "endings", "file", "for_all", "guard", "idle",
@@ -167,7 +183,10 @@ class Connections:
     )  # fmt: skip
 
     def __init__(self, path: bytes, config: Any, for_all: bool, secret: Optional[bytes] = None) -> None:
-        """Describe the store at ``path``. ``for_all``: all threads share one connection."""
+        """Describe how to open connections to the store at ``path``. Opens none yet.
+
+        ``for_all``: all threads share one connection.
+        """
         self.in_memory = is_in_memory(path)
         #: Whether the store is on a server. The path is then its URL, and times are the server's.
         self.remote = is_remote(path)
@@ -209,7 +228,7 @@ class Connections:
         self.file: Optional[tuple[int, int]] = None
 
     def lease(self) -> Lease:
-        """Return a connection for a thread that has none.
+        """Return a lease of a connection, for a thread that has none.
 
         Raises:
             MisuseError: If the store is closed.
@@ -275,7 +294,10 @@ class Connections:
         rollback: Any = lib.kvstore_rollback,
         at_exit: Any = sys.is_finalizing,
     ) -> None:
-        """Return a connection for the next thread. Called by finalizers: takes no lock."""
+        """Take back the connection of a thread that has ended, for use by another thread.
+
+        Called by finalizers, so it takes no lock.
+        """
         if self.closed or connection.inherited or getpid() != self.pid or at_exit() or not connection.out[0]:
             return  # closing the store closes it; an inherited connection is left alone
         if connection.transaction_thread is not None:
@@ -290,7 +312,7 @@ class Connections:
             self._end(connection)
 
     def _end(self, connection: Connection) -> None:
-        """Close one connection and keep its counters."""
+        """Close one connection, and add its counters to those of the store."""
         try:
             self.all.remove(connection)
         except ValueError:
@@ -310,8 +332,8 @@ class Connections:
         return rc
 
     def close(self, first: Optional[Connection]) -> int:
-        """Close all connections, ``first`` before the others, and return the code of the first
-        failure.
+        """Close all connections, and return the result code of the first failure. ``first`` is
+        closed before the others.
 
         All are closed even if one fails.
 
@@ -376,8 +398,10 @@ class Connections:
             unregister(before)
 
     def stats(self, kv: Any) -> dict[str, int]:
-        """Return the counters of all connections, open and closed, by their C names, and the gauges
-        of ``kv``.
+        """Return the counters of the store by their C names, summed over all connections, open and
+        closed.
+
+        Current values, such as the size, are those of ``kv``.
         """
         own = ffi.new("KVStoreStats *")
         check(lib.kvstore_stats(kv, own), kv)
@@ -395,7 +419,7 @@ class Connections:
         return sums
 
     def stats_reset(self) -> None:
-        """Set all counters to zero."""
+        """Set the counters of all connections to zero."""
         self.ended = dict.fromkeys(_COUNTERS, 0)
         for connection in list(self.all):
             kv = connection.kv
@@ -405,7 +429,8 @@ class Connections:
 
     @contextmanager
     def alone(self, but: Optional[Connection], let_go: Callable[[], None]) -> Iterator[None]:
-        """Close all connections except ``but``, and keep new ones from opening inside the block.
+        """Close all connections except ``but`` for the length of a block, in which no new ones can
+        open.
 
         Changing the whole file needs that. Threads without a connection wait. Operations of other
         threads are waited for, up to ``busy_timeout``; then BusyError. ``let_go`` releases idle
@@ -455,14 +480,16 @@ class Connections:
         return True
 
     def end_forgotten(self) -> bool:
-        """Roll back all transactions whose objects were collected, and return whether there were
-        any.
+        """Roll back all transactions whose objects were collected before they ended.
+
+        Return whether there were any.
         """
         ended = [connection.end_forgotten(connection.lock) for connection in list(self.all)]
         return any(ended)
 
     def after_fork(self) -> None:
-        """Abandon the inherited connections in the child: the parent still uses them.
+        """Abandon the inherited connections in the child of a fork, because the parent still uses
+        them.
 
         A store in memory cannot be opened again. Its connection is kept, so that each call reports
         that it belongs to the parent.
@@ -482,7 +509,7 @@ class Connections:
 
 
 class _LeaseForAll(Lease):
-    """The shared lease of all threads. Its connection is closed with the store."""
+    """The lease of a connection that all threads share. The connection is closed with the store."""
 
     __slots__ = ()
 
@@ -509,7 +536,7 @@ def store_is_closed() -> MisuseError:
 
 
 def encoded(path: Union[None, str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> bytes:
-    """Return a path as bytes; empty for None.
+    """Return a path as bytes; empty bytes for None.
 
     Raises:
         ValueError: For an empty path or one with a NUL.
@@ -543,7 +570,9 @@ _SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "schema")
 
 
 def shown(path: str) -> str:
-    """Return a path for messages: of a URL, without a password or anything that may be one."""
+    """Return a path in a form for messages. A URL is shown without its password, and without parts
+    that may be one.
+    """
     if not is_remote(path.encode("utf-8", "surrogateescape")):
         return path
     found = _SHOWN.fullmatch(path)
@@ -556,8 +585,8 @@ def shown(path: str) -> str:
 
 
 def absolute(path: bytes) -> bytes:
-    """Return a path that a later chdir does not change. Paths that are not files are returned
-    unchanged.
+    """Return an absolute path, which a later chdir does not affect. Paths that are not files are
+    returned unchanged.
     """
     if is_in_memory(path) or re.match(rb"[A-Za-z][A-Za-z0-9+.-]*://", path):
         return path
@@ -572,7 +601,7 @@ def absolute(path: bytes) -> bytes:
 
 
 def file_at(path: bytes) -> Optional[tuple[int, int]]:
-    """Return the device and inode of the file at a path, or None if there is none or it is a URL."""
+    """Return the device and inode of the file at a path; None for a URL, or if no file exists."""
     if is_remote(path):
         return None
     try:

@@ -1,4 +1,7 @@
-"""The encryption methods of a store. Mixed into Store. Must not read or write keys."""
+"""The encryption methods of a store: encrypt, rekey, decrypt.
+
+Mixed into Store. Must not read or write keys.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ AVAILABLE: bool = b"sqlcipher" in ffi.string(lib.kvstore_engine())
 
 
 class EncryptionMethods(Handle):
-    """The methods of :class:`kvstore.Store` on encryption."""
+    """Base class of :class:`kvstore.Store` with its methods on encryption."""
 
     __slots__ = ()
 
@@ -86,8 +89,9 @@ class EncryptionMethods(Handle):
         self._convert(lambda kv: lib.kvstore_reencrypt(kv, secret, len(secret)), secret)
 
     def decrypt(self) -> None:
-        """Remove the encryption of the store, in place. Waits for other threads as :meth:`encrypt`
-        does.
+        """Remove the encryption of the store, in place.
+
+        Waits for other threads as :meth:`encrypt` does.
 
         Raises:
             InvalidError: If the store is not encrypted.

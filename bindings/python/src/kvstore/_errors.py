@@ -1,4 +1,4 @@
-"""The exceptions, and their construction from failures of the library.
+"""The exceptions of the package, and the functions that create them from failures of the library.
 
 Must not import anything of the package but the native module and the hints.
 """
@@ -15,7 +15,7 @@ _ffi: Any = _kvstore.ffi
 
 
 class Error(Exception):
-    """A call of the store failed.
+    """Base class of the exceptions of this package: a call on a store failed.
 
     The message says what failed and what to do. :attr:`code` is the result code of the library, and
     :attr:`hint` is what to do, for programs; never parse the message.
@@ -43,18 +43,19 @@ class Error(Exception):
 
 
 class InvalidError(Error, ValueError):
-    """The library rejected an argument or a setting. Also a :exc:`ValueError`."""
+    """The library rejected an argument or a setting. This exception is also a :exc:`ValueError`."""
 
 
 class NotFoundError(Error, KeyError):
-    """The key does not exist or has expired, or the family does not exist. Also a :exc:`KeyError`.
+    """The key does not exist or has expired, or the family does not exist. This exception is also a
+    :exc:`KeyError`.
     """
 
     code: int = _lib.KVSTORE_NOTFOUND
 
 
 class BusyError(Error):
-    """Another thread, process or client of the server holds a lock.
+    """Another thread, another process or another client of the server holds a lock.
 
     Retry, or open the store with a longer ``busy_timeout``.
     """
@@ -63,7 +64,9 @@ class BusyError(Error):
 
 
 class LockedError(Error):
-    """A lock inside this process is held: retry.
+    """A lock inside this process is held, or a transaction on a server conflicts with another one.
+
+    In the first case, retry the call.
 
     On a server: concurrent writes conflict with this transaction, and nothing of it was done. Run
     the whole block again, with its reads::
@@ -81,7 +84,7 @@ class LockedError(Error):
 
 
 class ReadOnlyError(Error):
-    """A write to a read-only store, or in a snapshot."""
+    """A write was attempted on a read-only store or in a snapshot."""
 
     code: int = _lib.KVSTORE_READONLY
 
@@ -93,7 +96,9 @@ class CorruptError(Error):
 
 
 class AuthError(Error):
-    """A wrong or missing password, tampered data, or a login that the server rejected."""
+    """The password is wrong or missing, the data was tampered with, or the server rejected the
+    login.
+    """
 
     code: int = _lib.KVSTORE_AUTH_FAILED
 
@@ -142,20 +147,22 @@ _TEXT_BYTES = 4096
 
 
 class Failure(NamedTuple):
-    """The last failure on a store handle."""
+    """Text and hint of the last failure on a store handle."""
 
     #: What failed, and what to do.
     text: str
     hint: Optional[Hint]
 
     def rejected(self) -> InvalidError:
-        """Return the exception for a call that rejected its arguments (KVSTORE_ERROR)."""
+        """Return the exception to raise when the library rejected the arguments of a call
+        (KVSTORE_ERROR).
+        """
         return InvalidError(self.text, hint=self.hint)
 
 
 def last_failure(kv: Any, in_another_thread: bool = False) -> Failure:
-    """Return the last failure on a store handle; with NULL, this thread's last failure without a
-    handle.
+    """Return the last failure on a store handle. With NULL, return this thread's last failure of a
+    call without a handle.
 
     ``in_another_thread``: an open transaction on the handle is another thread's.
     """
@@ -170,8 +177,9 @@ def last_failure(kv: Any, in_another_thread: bool = False) -> Failure:
 
 
 def exception_for(code: int, failure: Optional[Failure] = None) -> Exception:
-    """Return the exception of a result code; without ``failure``, with the general meaning of the
-    code.
+    """Return the exception for a result code of the library.
+
+    Without ``failure``, its message is the general meaning of the code.
     """
     if failure is None:
         failure = Failure(_ffi.string(_lib.kvstore_strerror(code)).decode("utf-8", "replace"), None)

@@ -1,4 +1,4 @@
-"""The methods of a family on TTLs and expiry times, purging and write times. Mixed into Family.
+"""The methods of a family on TTLs, expiry times, purging and write times. Mixed into Family.
 
 Must not read or write values, except in get_with_ttl and get_and_touch.
 """
@@ -21,12 +21,13 @@ _MIN_MS, _MAX_MS = -(1 << 63), (1 << 63) - 1
 
 
 class ExpiryMethods(Handle, Generic[K, V]):
-    """The methods of :class:`kvstore.Family` on TTLs and expiry times."""
+    """Base class of :class:`kvstore.Family` with its methods on TTLs, expiry times and write times.
+    """
 
     __slots__ = ()
 
     def ttl(self, key: Data) -> Optional[float]:
-        """Return the remaining TTL of a key.
+        """Return the remaining TTL of a key in seconds.
 
         Returns:
             Seconds until the key expires, or None if it never expires.
@@ -67,7 +68,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return value, None if left[0] == _NO_TTL else int(left[0]) / 1000
 
     def expires_at(self, key: Data) -> Optional[float]:
-        """Return the expiry time of a key.
+        """Return the expiry time of a key in seconds since the Unix epoch.
 
         Returns:
             Seconds since the Unix epoch, or None if the key never expires.
@@ -93,7 +94,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         gt: bool = False,
         lt: bool = False,
     ) -> bool:
-        """Set the TTL or the expiry time of a key, and keep its value.
+        """Set the TTL or the expiry time of a key. Its value stays the same.
 
         A key without a TTL counts as expiring later than any moment. An expiry time in the past
         removes the key.
@@ -136,7 +137,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return self._changed(rc, key, changed)
 
     def touch(self, key: Data, ttl: Optional[Duration] = None) -> bool:
-        """Restart the TTL of a key.
+        """Restart the TTL of a key: from now on it lives for ``ttl``. Its value stays the same.
 
         Args:
             key: str or bytes-like.
@@ -154,7 +155,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return self._changed(rc, key, changed)
 
     def persist(self, key: Data) -> bool:
-        """Remove the TTL of a key.
+        """Remove the TTL of a key, so that it never expires.
 
         Returns:
             True if the key had a TTL; False if it had none or does not exist.
@@ -183,7 +184,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
     @overload
     def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
     def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
-        """Return the value of a key and restart its TTL, in one step.
+        """Return the value of a key and restart its TTL, in one atomic step.
 
         For sessions that expire some time after their last use.
 
@@ -208,7 +209,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
     def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
     ) -> Iterator[tuple[K, float]]:
-        """Iterate over the keys with a TTL, earliest expiry first.
+        """Iterate over the keys that have a TTL, with their expiry times, earliest expiry first.
 
         Expired keys that no purge has removed yet are included.
 
@@ -224,7 +225,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return map(lambda row: (self._key(row[0]), row[1] / 1000), expiring(self, first, last))
 
     def next_expiry(self) -> Optional[float]:
-        """Return the earliest expiry time of the family.
+        """Return the earliest expiry time in the family, in seconds since the Unix epoch.
 
         Expired keys that no purge has removed yet count.
 
@@ -263,8 +264,8 @@ class ExpiryMethods(Handle, Generic[K, V]):
 
     @property
     def default_ttl(self) -> Optional[float]:
-        """The TTL, in seconds, of writes that give neither ``ttl`` nor ``expires_at``; None: such
-        keys never expire.
+        """The default TTL in seconds, for writes that give neither ``ttl`` nor ``expires_at``.
+        None: no TTL.
 
         It is stored in the file and applies to every handle and process as soon as it is set.
         Existing keys keep their expiry times. At most 20 years.
@@ -296,7 +297,9 @@ class ExpiryMethods(Handle, Generic[K, V]):
         self._check(rc)
 
     def _set_up(self, ttl_ms: Optional[int], write_tracking: Optional[bool]) -> None:
-        """Change the settings that are not None and differ from the current ones."""
+        """Change the family's default TTL and write tracking, where the argument is not None and
+        differs from the current setting.
+        """
         if ttl_ms is not None and ttl_ms != self._default_ttl_ms():
             rc = lib.kvstore_cf_set_default_ttl(self._cf, ttl_ms)
             if rc:
@@ -305,8 +308,9 @@ class ExpiryMethods(Handle, Generic[K, V]):
             self.write_tracking = bool(write_tracking)
 
     def write_time(self, key: Data) -> float:
-        """Return when the value of a key was written. Changing only the TTL does not count as a
-        write.
+        """Return when the value of a key was written, in seconds since the Unix epoch.
+
+        Changing only the TTL does not count as a write.
 
         Returns:
             Seconds since the Unix epoch.
@@ -343,7 +347,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
 
 
 def default_ttl_ms(ttl: Optional[Duration]) -> int:
-    """Return a default TTL in milliseconds; 0 for none."""
+    """Return a default TTL in milliseconds; 0 if there is none."""
     if ttl is None or ttl == FOREVER:
         return 0
     ms = rounded_ms(ttl, "default_ttl")

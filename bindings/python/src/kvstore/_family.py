@@ -1,4 +1,4 @@
-"""Families: methods on single keys, conditional writes, opening and closing a handle.
+"""Class Family: methods on single keys, conditional writes, opening and closing a handle.
 
 Methods on many keys are in _many, ranges in _ranges, TTLs in _expiry, codecs in _coded.
 """
@@ -47,7 +47,7 @@ _RAISE: Any = object()
 class Family(
     RangeMethods[K, V], ManyMethods[K, V], ExpiryMethods[K, V], MutableMapping[Union[str, bytes], V], Generic[K, V]
 ):
-    """A named key space of a store, as a mutable mapping sorted by key bytes.
+    """A named set of keys in a store, with the interface of a mutable mapping sorted by key bytes.
 
     Every store has a default family, which is the store object itself, and any number of named
     ones, made by :meth:`Store.family`. Each has its own keys, default TTL and settings; one
@@ -108,7 +108,7 @@ class Family(
         return self._closed or self._shared.closed
 
     def close(self) -> None:
-        """Close this handle. The store stays open. A handle may be closed twice."""
+        """Close this handle of the family. The store stays open. A handle may be closed twice."""
         self._detach()
 
     def __enter__(self: Self) -> Self:
@@ -124,7 +124,7 @@ class Family(
         self.close()
 
     def _plain(self) -> Family[Any, Any]:
-        """Return this family without a codec."""
+        """Return this family without its codec: keys and values are bytes."""
         if self._coding is None:
             return self
         plain: Family[Any, Any] = Family.__new__(Family)
@@ -196,8 +196,10 @@ class Family(
         return long  # type: ignore[no-any-return]
 
     def _get_long(self, key: bytes, n: int) -> Optional[bytes]:
-        """Read a value that did not fit into the buffer, or raise for the failure -n. None: the key
-        does not exist.
+        """Return a value that was too long for the read buffer; None if the key does not exist.
+
+        ``n`` is the result of the read into the buffer: KVPY_TOO_LONG, or the negative code of a
+        failure, which is raised.
         """
         if n != lib.KVPY_TOO_LONG:
             self._fail(-n)
@@ -235,7 +237,9 @@ class Family(
         if_absent: bool = False,
         if_present: bool = False,
     ) -> bool:
-        """Write a value.
+        """Write the value of a key, on conditions if given.
+
+        Each condition is tested atomically with the write.
 
         Condition and write are atomic for all threads and processes.
 
@@ -368,13 +372,14 @@ class Family(
     def add(
         self, key: Data, value: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> bool:
-        """Write a value only if the key does not exist, and return whether it was written. See
-        :meth:`put`.
+        """Write a value only if the key does not exist, and return whether it was written.
+
+        The arguments are those of :meth:`put`.
         """
         return self._put_with(to_bytes(key), self._encode(value), ttl, expires_at, False, True, False)
 
     def delete(self, key: Data) -> bool:
-        """Delete a key, and return whether it existed."""
+        """Delete a key, and return whether the key existed."""
         if type(key) is not bytes:
             key = to_bytes(key)
         cf = self._handles.cf
@@ -420,7 +425,7 @@ class Family(
     @overload
     def pop(self, key: Data, default: T) -> Union[V, T]: ...
     def pop(self, key: Data, default: Any = _RAISE) -> Any:
-        """Delete a key and return its value.
+        """Delete a key and return the value it had.
 
         If several threads or processes pop the same key, only one gets the value.
 
@@ -442,7 +447,7 @@ class Family(
                 return value
 
     def popitem(self) -> tuple[K, V]:
-        """Delete the smallest key and return it with its value.
+        """Delete the smallest key, and return its ``(key, value)``.
 
         Raises:
             NotFoundError: If the family has no live key.
@@ -455,7 +460,9 @@ class Family(
                 return first  # type: ignore[no-any-return]
 
     def _first(self) -> Optional[tuple[bytes, bytes]]:
-        """Return the smallest live key and its value as stored bytes, or None."""
+        """Return the smallest live key and its value as stored, without decoding; None if there is
+        no key.
+        """
         return next(scan(self, Range(None, None, None, False, 1).source(self, False), ITEMS, 1), None)
 
     @overload
@@ -470,7 +477,7 @@ class Family(
     def setdefault(  # no default None: None is not a value
         self, key: Data, default: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> Any:
-        """Return the value of a key; if the key does not exist, write ``default`` first.
+        """Return the value of a key. If the key does not exist, write ``default`` and return it.
 
         Args:
             key: str or bytes-like.
@@ -491,7 +498,7 @@ class Family(
     def incr(
         self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> int:
-        """Add to the number stored under a key, as decimal text, and return the sum.
+        """Add ``delta`` to the number that a key stores as decimal text, and return the sum.
 
         A missing key counts as 0 and gets the TTL. A live key keeps the TTL it has.
 
@@ -534,7 +541,11 @@ class Family(
     def decr(
         self, key: Data, delta: int = 1, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> int:
-        """Subtract ``delta`` from the number stored under a key. See :meth:`incr`."""
+        """Subtract ``delta`` from the number that a key stores as decimal text, and return the
+        result.
+
+        See :meth:`incr`.
+        """
         return self.incr(key, -delta, ttl, expires_at)
 
     @overload
@@ -603,7 +614,10 @@ class Family(
     def update(  # type: ignore[override] # keyword arguments are str keys
         self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Union[V, Data]
     ) -> None:
-        """Write all pairs and keyword arguments in one transaction. See :meth:`put_many`."""
+        """Write all pairs of a mapping or iterable, and all keyword arguments, in one transaction.
+
+        See :meth:`put_many`.
+        """
         pairs: Any = other
         if not isinstance(other, Mapping) and hasattr(other, "keys"):
             pairs = [(key, pairs[key]) for key in pairs.keys()]

@@ -1,5 +1,5 @@
-"""State shared by a store and its families: a handle for each thread, the clock, and raising
-errors.
+"""The state that a store and its families share: native handles of each thread, the clock, and
+error handling.
 
 **Handles and their memory.** The library reuses the memory of a closed handle after 64 further
 closes of its type. A thread that has read a pointer but has not entered the library yet could
@@ -86,13 +86,14 @@ class Shared:
         return self.connections.closed
 
     def changed(self) -> None:
-        """Tell running iterations to read again. Must be called after each write; hot paths skip it
-        if nothing iterates.
+        """Make running iterations read again, because the store was written to.
+
+        Must be called after each write; hot paths skip it if nothing iterates.
         """
         self.changes[0] = object()
 
     def lease(self) -> Lease:
-        """Return this thread's lease.
+        """Return the lease of this thread's connection.
 
         Raises:
             MisuseError: If the store is closed, or another asyncio task has a transaction open in
@@ -109,8 +110,9 @@ class Shared:
         return lease
 
     def _leased(self, before: Optional[Lease]) -> Lease:
-        """Return a lease for a thread without one, or whose connection was closed or is being
-        closed.
+        """Return a usable lease for this thread.
+
+        ``before`` is its current lease, whose connection was closed or is being closed; or None.
         """
         connections = self.connections
         while before is not None:  # see Connections.alone
@@ -126,7 +128,9 @@ class Shared:
         return connections.lease()
 
     def hold(self) -> Hold:
-        """Return a Hold of this thread's connection, for an operation that outlives the call.
+        """Return a Hold of this thread's connection, for an operation that lasts longer than one
+        call.
+
         Raises as :meth:`lease` does.
         """
         while True:
@@ -135,19 +139,25 @@ class Shared:
                 return hold
 
     def handle(self) -> Any:
-        """Return this thread's store handle. Raises as :meth:`lease` does."""
+        """Return this thread's native store handle.
+
+        Raises as :meth:`lease` does.
+        """
         while True:
             kv = self.lease().connection.kv
             if kv:
                 return kv
 
     def connection_here(self) -> Optional[Connection]:
-        """Return this thread's connection, or None."""
+        """Return the connection that this thread has leased, or None."""
         lease = getattr(self.local, "lease", None)
         return None if lease is None else lease.connection
 
     def in_transaction(self) -> bool:
-        """Return whether this thread has a transaction open. A forgotten one is rolled back."""
+        """Return whether this thread has a transaction open.
+
+        A transaction whose object was collected is rolled back first.
+        """
         connection = self.connection_here()
         if connection is None or connection.transaction_thread != threading.get_ident():
             return False
@@ -179,7 +189,10 @@ class Shared:
             self.changed()
 
     def _let_go(self) -> None:
-        """Release the family handles that no call is using. Threads open new ones."""
+        """Drop the cached family handles of all threads. Those that no call is using are closed.
+
+        Threads open new ones when they need them.
+        """
         with self.guard:
             families = list(self.families)
         for family in families:
@@ -187,19 +200,24 @@ class Shared:
                 family._forget()
 
     def use_slow_paths(self) -> None:
-        """Make all calls of this thread check the asyncio task, until its handles are cached again."""
+        """Make all calls of this thread check which asyncio task they belong to, until its handles
+        are cached again.
+        """
         with self.guard:
             families = list(self.families)
         for family in families:
             family._handles.drop(None)
 
     def failure(self) -> Failure:
-        """The text of this thread's last failure."""
+        """Return the last failure of this thread on the store."""
         connection = self.connection_here()
         return last_failure(NULL) if connection is None else connection.failure()
 
     def check(self, rc: int) -> None:
-        """Raise if a call on the store failed. Like :func:`kvstore._native.check`."""
+        """Raise the exception for a result code, unless it is success.
+
+        Like :func:`kvstore._native.check`, for the store handle of this thread.
+        """
         if rc:
             self.handle()
             failure = self.failure()
@@ -207,12 +225,15 @@ class Shared:
             raise exception_for(rc, failure)
 
     def after_failure(self, rc: int) -> None:
-        """After a busy error, roll back forgotten transactions, so that a retry can succeed."""
+        """Roll back forgotten transactions if ``rc`` is a busy error, so that a retry can succeed.
+        """
         if rc == _BUSY:
             self.connections.end_forgotten()
 
     def now_ms(self) -> int:
-        """Return the time of the store's clock in milliseconds; on a server, the server's time."""
+        """Return the current time of the store's clock in milliseconds. On a server it is the
+        server's time.
+        """
         connections = self.connections
         if connections.remote:
             out = ffi.new("int64_t *")
@@ -223,14 +244,16 @@ class Shared:
         return now
 
     def clock(self) -> Optional[Callable[[], int]]:
-        """Return a function that gives the time in milliseconds, or None for the system clock."""
+        """Return a function that gives the store's time in milliseconds, or None for the system
+        clock.
+        """
         connections = self.connections
         if connections.remote:
             return self.now_ms
         return None if connections.clock is None else connections.clock.now_ms
 
     def after_fork(self) -> None:
-        """Reset the state in the child: everything is opened again on first use.
+        """Reset the state in the child of a fork. The child opens everything again on first use.
 
         Locks are replaced: they may have been copied while a thread held them that does not exist
         in the child.
@@ -271,8 +294,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Kept:
-    """A thread's handle on a family. Keeps the thread's lease as long as the lookup contains the
-    handle.
+    """Owner of a thread's native handle on a family. It also keeps the connection of the thread.
+
+    The lease is kept as long as the lookup contains the handle.
     """
 
     __slots__ = ("cf", "handles", "lease", "thread")
@@ -285,8 +309,9 @@ class _Kept:
         self.thread: Optional[int] = None
 
     def use(self) -> None:
-        """Put the handle into the lookup, unless something other than threads has its own locals
-        (greenlets).
+        """Put the handle into the lookup table, from which calls take the handle of their thread.
+
+        Does nothing if ``threading.local`` was replaced, as greenlets do.
         """
         if threading.local.__module__ == "_thread":
             self.thread = self.handles.keep(self.cf)
@@ -297,7 +322,7 @@ class _Kept:
 
 
 class Handle:
-    """A family, with one native handle per thread."""
+    """Base class of families: opens and keeps one native handle per thread."""
 
     __slots__ = ("__weakref__", "_closed", "_coding", "_handles", "_local", "_name", "_scans", "_shared", "_store")
 
@@ -324,8 +349,9 @@ class Handle:
         coding: Optional[Coding] = None,
         store: Any = None,
     ) -> None:
-        """Initialize the family. ``cf`` is this thread's handle on the held connection, if it is
-        open already.
+        """Initialize the attributes of the family.
+
+        ``cf`` is this thread's native handle on the connection of ``hold``, if it is open already.
         """
         self._shared = shared
         self._scans = shared.scans
@@ -341,26 +367,30 @@ class Handle:
             shared.families.add(self)
 
     def _detach(self) -> None:
-        """Close the handles of all threads. A running call keeps its handle to its end."""
+        """Close the native handles of all threads. A running call keeps its handle until it
+        returns.
+        """
         self._closed = True
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the handles of all threads. Each thread opens a new one when it needs it."""
+        """Drop the native handles of all threads. Each thread opens a new one when it needs it."""
         self._handles = Handles()
         self._local = threading.local()
 
     @property
     def _cf(self) -> Any:
-        """This thread's handle. It is closed with its last reference: pass it to the library, and
-        do not keep it.
+        """This thread's native handle, to pass to the library at once.
+
+        It is closed with its last reference, so do not keep it.
         """
         cf = self._handles.cf
         return self._here() if cf is None else cf
 
     def _here(self) -> Any:
-        """Return this thread's handle if it is not in the lookup: on first use, or while a task has
-        a transaction open.
+        """Return this thread's native handle if the lookup table does not contain it.
+
+        That is so on first use, and while an asyncio task has a transaction open.
         """
         hold = self._shared.hold()  # first: a thread that waits in hold() must not hold shared objects
         local, handles = self._local, self._handles  # after that: closing the family replaces them
@@ -375,7 +405,7 @@ class Handle:
         return kept.cf
 
     def _open_on(self, connection: Connection) -> Any:
-        """Open a handle of this family on a connection."""
+        """Open a native handle of this family on a connection, and return it."""
         out = place_for_family()
         rc = lib.kvstore_cf_open(connection.kv, self._name.encode(), out)
         if rc:
@@ -400,12 +430,13 @@ class Handle:
         return data
 
     def _decoded(self, rows: Iterator[Any], kind: int) -> Iterator[Any]:
-        """Convert rows to keys, values or items."""
+        """Convert rows from bytes to the keys, values or items that callers get."""
         return rows
 
     def _fail(self, rc: int) -> NoReturn:
-        """Raise for a failed call on the family. KVSTORE_ERROR, a rejected argument, becomes
-        InvalidError.
+        """Raise the exception for a failed call on the family.
+
+        KVSTORE_ERROR, a rejected argument, becomes InvalidError.
         """
         self._must_be_open()
         if rc == _NOTFOUND:
@@ -417,7 +448,10 @@ class Handle:
         raise exception_for(rc, failure)
 
     def _check(self, rc: int) -> None:
-        """Raise for a failed call whose arguments cannot be the cause."""
+        """Raise the exception for a result code, unless it is success.
+
+        For calls whose arguments cannot be the cause of a failure.
+        """
         if rc:
             self._must_be_open()
             self._shared.check(rc)
@@ -439,8 +473,10 @@ class Handle:
         return int(out[0])
 
     def _expire_ms(self, ttl: Optional[Duration], expires_at: Optional[Moment]) -> int:
-        """Return the expiry time for these arguments in milliseconds, for calls that do not apply
-        the default TTL; 0: never.
+        """Return the expiry time in milliseconds since the Unix epoch for ``ttl`` or
+        ``expires_at``; 0: never.
+
+        For calls that do not apply the default TTL.
         """
         if ttl is not None:
             if expires_at is not None:
@@ -454,7 +490,9 @@ class Handle:
 
 
 def show_as(name: str, *mixins: type) -> None:
-    """Make Python's own messages name the methods of mixins as those of the public class."""
+    """Make error messages of Python show the methods of mixin classes under the name of the public
+    class.
+    """
     for mixin in mixins:
         for method in vars(mixin).values():
             if isinstance(method, FunctionType):
@@ -462,14 +500,15 @@ def show_as(name: str, *mixins: type) -> None:
 
 
 def not_found() -> NotFoundError:
-    """Return the exception for a missing key. The message omits the key: keys may be secrets, and
-    messages end up in logs.
+    """Return the exception for a missing key.
+
+    The message omits the key: keys may be secrets, and messages end up in logs.
     """
     return NotFoundError("no such key")
 
 
 def place_for_family() -> Any:
-    """Return the place where the library writes a family handle.
+    """Return memory in which the library stores the pointer to a family handle that it opens.
 
     If an interrupt prevents :func:`owned`, the handle is closed with this place.
     """
@@ -481,7 +520,9 @@ def _close_family_in(place: Any, close: Any = lib.kvstore_cf_close) -> None:
 
 
 def owned(place: Any) -> Any:
-    """Return the handle at ``place``, which is closed when the last reference to it is dropped."""
+    """Return the family handle that the library stored at ``place``. It is closed with its last
+    reference.
+    """
     cf = ffi.gc(place[0], lib.kvstore_cf_close)
     place[0] = NULL
     return cf

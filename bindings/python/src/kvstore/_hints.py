@@ -1,4 +1,4 @@
-"""The library's hints: what to do about an error, in Python's words.
+"""The advice on errors in Python's words, for each hint of the library.
 
 The library names what failed in words that fit every language, and what to do about it as a number
 (``KVSTORE_HINT_*``). This module has the text of each number. Must not import anything of the
@@ -16,7 +16,7 @@ _lib: Any = _kvstore.lib
 
 
 class Hint(enum.IntEnum):
-    """What to do about an :class:`Error`. See :attr:`Error.hint`.
+    """Advice on an :class:`Error`: what to do about it. See :attr:`Error.hint`.
 
     The values are the ``KVSTORE_HINT_*`` constants of kvstore.h. :attr:`advice` is the text that
     ends the message of the error. Later versions may add members.
@@ -62,7 +62,7 @@ class Hint(enum.IntEnum):
 
     @property
     def advice(self) -> str:
-        """What to do, as text."""
+        """The advice as text."""
         return ADVICE[self]
 
 
@@ -129,7 +129,7 @@ OPEN_IN_ANOTHER_THREAD = (
 
 
 def hint_of(number: int) -> Optional[Hint]:
-    """Return the hint of a number; None for KVSTORE_HINT_NONE."""
+    """Return the Hint for a ``KVSTORE_HINT_*`` number; None for KVSTORE_HINT_NONE."""
     try:
         return Hint(number)
     except ValueError:

@@ -41,7 +41,7 @@ _PRESENT = "already in the target"
 
 
 class Options(NamedTuple):
-    """How entries are converted and written."""
+    """Settings of an import: how entries are converted and written."""
 
     family: Optional[str] = None
     values: str = "raw"
@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
 
 class Report:
-    """What an import did."""
+    """The result of an import: counts of imported and skipped entries."""
 
     def __init__(self, source: Source, dry_run: bool = False) -> None:
         self.kind = source.kind
@@ -66,11 +66,11 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was live in the source is in the store."""
+        """Whether every live entry of the source is in the store."""
         return not set(self.skipped) - {_EXPIRED, _PRESENT}
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield counts, and what each of them counts."""
+        """Yield each count with a text that says what it counts."""
         for family, count in sorted(self.imported.items()):
             name = json.dumps(family, ensure_ascii=False).encode(errors="backslashreplace").decode()
             yield count, f"{self.verb} from {self.kind} into family {name}"
@@ -81,8 +81,8 @@ class Report:
             yield count, f"skipped: {reason}"
 
     def as_text(self, in_columns: bool) -> str:
-        """Format the report: in columns for a terminal, otherwise with tabs, as the kvstore command
-        does.
+        """Return the report as text: in columns for a terminal, or with tabs, as the kvstore
+        command does.
         """
         if in_columns:
             return "\n".join(f"{number:>12,}".replace(",", " ") + f"  {what}" for number, what in self.lines())
@@ -90,7 +90,7 @@ class Report:
 
     @property
     def hint(self) -> str:
-        """Additional advice for the user, or an empty string."""
+        """Advice for the user about skipped entries, or an empty string."""
         if not self.raw_pickles or self.kind != "diskcache":
             return ""
         return (
@@ -99,7 +99,7 @@ class Report:
         )
 
     def as_json(self) -> str:
-        """Format the report as one JSON object."""
+        """Return the report as one JSON object."""
         return json.dumps(
             {
                 "kind": self.kind,
@@ -112,8 +112,8 @@ class Report:
 
 
 def import_into(source: Source, target: Union[str, Path], options: Options) -> Report:
-    """Copy the live entries of a source into the store at ``target``, which is created if it does
-    not exist.
+    """Copy the live entries of a source into the store at ``target``. The store is created if it
+    does not exist.
 
     Entries written before an error stay: run the import again with ``skip_existing``.
 
@@ -155,7 +155,7 @@ def _state(file: Path) -> tuple[int, int, int]:
 
 
 class _Ready(NamedTuple):
-    """An entry in the form in which it is written."""
+    """An entry of the source, converted to the form in which it is written."""
 
     family: str
     key: bytes
@@ -166,7 +166,9 @@ class _Ready(NamedTuple):
 
 
 def _converted(source: Source, options: Options, report: Report) -> Iterator[tuple[int, _Ready]]:
-    """Yield the entries that can be imported, each with its size, and count the others."""
+    """Yield each entry that can be imported, converted, with its size. Count the entries that
+    cannot.
+    """
     # If a source has keys of several types, two of them can map to the same bytes: b"1" and "1", or
     # a number and its digits. To find out, each key is kept in memory.
     alike: Optional[set[tuple[str, bytes]]] = set() if source.kind in ("diskcache", "sqlitedict") else None
@@ -279,7 +281,7 @@ def _unpickled(piece: Piece) -> Any:
 
 
 class _Writer:
-    """Writes entries in groups, each in one transaction."""
+    """Writes entries to the store in groups, each in one transaction."""
 
     def __init__(self, store: Store, source: Source, options: Options, report: Report) -> None:
         self._store = store
@@ -324,7 +326,7 @@ class _Writer:
         return family
 
     def _write(self, family: Family, entry: _Ready) -> Optional[str]:
-        """Write an entry. Return None, or the reason why it was skipped."""
+        """Write one entry. Return None, or the reason why the entry was skipped."""
         if self._options.skip_existing and entry.key in family:
             return _PRESENT
         expires_at, ttl = entry.expires_at, None
@@ -349,7 +351,7 @@ def _count(report: Report, entry: _Ready) -> None:
 
 
 def add_command(commands: Any) -> None:
-    """Add ``import`` to the subparsers of an argparse program."""
+    """Add the command ``import`` to the subparsers of an argparse program."""
     parser = commands.add_parser(
         "import",
         help="copy the data of another package into a store, with its TTLs",

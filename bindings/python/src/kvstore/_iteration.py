@@ -1,4 +1,7 @@
-"""Iteration: the library reads rows in chunks, and callers get them one by one. Views on ranges.
+"""Iteration over keys, values and items, and the views that ``keys()``, ``values()`` and
+``items()`` return.
+
+The library reads rows in chunks, and callers get them one by one.
 
 An iteration visits each live key once, in order, and continues while the store is written to.
 Before each row it checks whether its own store has written since the chunk was read; if so it
@@ -35,7 +38,7 @@ KEYS, VALUES, ITEMS = range(3)
 
 
 def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None) -> Iterator[Any]:
-    """Return the rows of ``source`` as keys, values or items."""
+    """Return an iterator over the rows that ``source`` reads, as keys, values or items."""
     shared = family._shared
     hold: Optional[Hold] = None
 
@@ -53,8 +56,9 @@ def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None)
 
 
 def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:
-    """Iterate over keys with their expire_ms, earliest expiry first. Calls the library for each
-    row.
+    """Iterate over keys with their expiry times in milliseconds, earliest expiry first.
+
+    Calls the library for each row.
     """
     out = ffi.new("KVIterator **")
     shared = family._shared
@@ -96,7 +100,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
 
 
 class Range:
-    """A range of keys: bounds, direction and limit."""
+    """A range of keys: its bounds, direction and limit."""
 
     __slots__ = ("limit", "reverse", "start", "stop")
 
@@ -122,7 +126,7 @@ class Range:
         return (self.start is None or key >= self.start) and (self.stop is None or key < self.stop)
 
     def source(self, family: Handle, keys_only: bool) -> Source:
-        """Return a function that creates native iterators over the range."""
+        """Return a function that creates native iterators over this range of a family."""
         fixed = (_REVERSE if self.reverse else 0) | (_KEYS_ONLY if keys_only else 0)
 
         def create(out: Any, after: Optional[bytes]) -> int:
@@ -149,8 +153,8 @@ class Range:
 def bounds(
     prefix: Optional[Data], start: Optional[Data], stop: Optional[Data]
 ) -> tuple[Optional[bytes], Optional[bytes]]:
-    """Return the lower bound (inclusive) and upper bound (exclusive) of a range, restricted to a
-    prefix.
+    """Return the lower bound (inclusive) and the upper bound (exclusive) of the keys that have
+    ``prefix`` and are between ``start`` and ``stop``.
     """
     low = None if start is None else to_bytes(start, "start")
     high = None if stop is None else to_bytes(stop, "stop")
@@ -164,8 +168,8 @@ def bounds(
 
 
 def successor(prefix: bytes) -> Optional[bytes]:
-    """Return the smallest bytes greater than everything that begins with ``prefix``; None if there
-    are none.
+    """Return the smallest bytes that are greater than everything that begins with ``prefix``; None
+    if none exist.
     """
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
@@ -174,7 +178,7 @@ def successor(prefix: bytes) -> Optional[bytes]:
 def row_source(
     family: Handle, partition: bytes, start: Optional[bytes], stop: Optional[bytes], reverse: bool
 ) -> Source:
-    """Return a function that creates native iterators over the rows of a partition."""
+    """Return a function that creates native iterators over the rows of a partition of a family."""
 
     def create(out: Any, after: Optional[bytes]) -> int:
         low, high, flags = start, stop, _REVERSE if reverse else 0
@@ -200,7 +204,7 @@ def row_source(
 
 
 class _View:
-    """The common part of the views on a range of a family. Each iteration starts from the
+    """Base class of the views on a range of a family. Each iteration over a view starts from the
     beginning.
     """
 
@@ -236,7 +240,9 @@ class _View:
         return f"<{type(self).__name__} of {self._mapping!r}>"
 
     def _has(self, key: object) -> bool:
-        """Return whether the range has the key; with a limit, whether an iteration yields it."""
+        """Return whether the range contains a live key. With a limit, return whether an iteration
+        would yield it.
+        """
         if not isinstance(key, (str, bytes, bytearray, memoryview)):
             return False
         wanted = to_bytes(key)
@@ -249,7 +255,9 @@ class _View:
 
 
 class Keys(_View, KeysView[Any]):
-    """The live keys of a range, in order. Works like a set, but reads from the store on each use."""
+    """A view of the live keys of a range, in order. It works like a set, but reads from the store
+    on each use.
+    """
 
     __slots__ = ("_range",)
     _kind = KEYS
@@ -263,7 +271,7 @@ class Keys(_View, KeysView[Any]):
 
 
 class Values(_View, ValuesView[Any]):
-    """The values of the live keys of a range, in key order."""
+    """A view of the values of a range, in the order of their keys."""
 
     __slots__ = ("_range",)
     _kind = VALUES
@@ -277,7 +285,7 @@ class Values(_View, ValuesView[Any]):
 
 
 class Items(_View, ItemsView[Any, Any]):
-    """The live ``(key, value)`` pairs of a range, in key order."""
+    """A view of the live ``(key, value)`` pairs of a range, in key order."""
 
     __slots__ = ("_range",)
     _kind = ITEMS

@@ -34,7 +34,7 @@ POLICIES = {
 
 
 class Limit(NamedTuple):
-    """The size limit of a store."""
+    """The size limit of a store in bytes, and its eviction policy."""
 
     #: The maximum size of the data in the file, in bytes; 0: no limit.
     max_bytes: int
@@ -44,7 +44,7 @@ class Limit(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """The result of a checkpoint."""
+    """The result of a checkpoint, in frames of the WAL."""
 
     #: The number of frames in the WAL.
     frames: int
@@ -54,8 +54,8 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Stats:
-    """Counters of a store, over all threads of this process, since it was opened or ``stats_reset``
-    was called.
+    """Counters of a store since it was opened or ``stats_reset`` was called, over all threads of
+    this process.
 
     ``hits / (hits + misses)`` is the hit rate of a cache. ``db_pages``, ``wal_frames`` and
     ``size_bytes`` are current values: ``stats_reset`` does not change them.
@@ -96,22 +96,22 @@ class Stats:
 
     @property
     def hits(self) -> int:
-        """Keys that ``get`` and ``get_many`` found; the same as ``gets``."""
+        """The number of keys that ``get`` and ``get_many`` found; the same as ``gets``."""
         return self.gets
 
 
 def _python_name(field: str) -> str:
-    """Return the Python name of a C field: nTtlExpired becomes ttl_expired."""
+    """Return the Python name of a field of the C statistics: nTtlExpired becomes ttl_expired."""
     return "".join("_" + c.lower() if c.isupper() else c for c in field[1:]).lstrip("_")
 
 
 class MaintenanceMethods(Handle):
-    """The methods of :class:`kvstore.Store` on its file."""
+    """Base class of :class:`kvstore.Store` with its methods on the file."""
 
     __slots__ = ()
 
     def backup(self, path: Path, progress: Optional[Progress] = None) -> None:
-        """Copy everything that is committed to a new file, as the state of one moment.
+        """Copy all committed data to a new file, as a consistent snapshot.
 
         Other threads and processes go on reading and writing.
 
@@ -175,7 +175,7 @@ class MaintenanceMethods(Handle):
         other._shared.changed()
 
     def checkpoint(self, mode: str = "passive") -> Checkpoint:
-        """Copy the WAL into the database file.
+        """Copy the commits in the write-ahead log (WAL) into the database file.
 
         Args:
             mode: "passive": as much as possible without waiting. "full": waits for writers.
@@ -202,7 +202,7 @@ class MaintenanceMethods(Handle):
         self._shared.check(lib.kvstore_incremental_vacuum(self._shared.handle(), number))
 
     def integrity_check(self) -> None:
-        """Check the whole file, on one snapshot.
+        """Check the whole file for damage, on one snapshot.
 
         Raises:
             CorruptError: If the file is damaged; the message names the first problem.
@@ -231,7 +231,7 @@ class MaintenanceMethods(Handle):
         return int(fixed[0])
 
     def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
-        """Set the size limit of the store, and which keys are evicted to stay below it.
+        """Set the size limit of the store, and the policy that selects the keys to evict.
 
         The limit is stored in the file and applies to every process. A write never evicts the keys
         it has itself written, and calls that only remove keys are never refused. Read the limit
@@ -266,7 +266,7 @@ class MaintenanceMethods(Handle):
         shared.changed()
 
     def get_limit(self) -> Limit:
-        """Return the size limit in bytes (0: none) and the eviction policy."""
+        """Return the size limit in bytes and the eviction policy. A limit of 0 means none."""
         max_bytes, policy = ffi.new("int64_t *"), ffi.new("int *")
         self._shared.check(lib.kvstore_get_limit(self._shared.handle(), max_bytes, policy))
         names = {number: name for name, number in POLICIES.items()}
@@ -285,18 +285,22 @@ class MaintenanceMethods(Handle):
         return Stats(**{_python_name(name): number for name, number in shared.connections.stats(shared.handle()).items()})
 
     def stats_reset(self) -> None:
-        """Set the counters to zero."""
+        """Set the counters of this store to zero."""
         shared = self._shared
         shared.handle()
         shared.connections.stats_reset()
 
     def sync(self) -> None:
-        """Make every commit so far durable against a power cut. Does not end an open transaction."""
+        """Make every commit so far durable, so that it survives a power cut.
+
+        Does not end an open transaction.
+        """
         self._shared.check(lib.kvstore_sync(self._shared.handle()))
 
 
 class _ProgressCall:
-    """The progress function of a backup or copy, and the exception it raised."""
+    """Passes a progress function to the library, and keeps the exception that the function raises.
+    """
 
     __slots__ = ("error", "progress")
 

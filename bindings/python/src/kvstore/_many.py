@@ -20,7 +20,7 @@ _MANY = 4096
 
 
 class ManyMethods(Handle, Generic[K, V]):
-    """The methods of :class:`kvstore.Family` on many keys."""
+    """Base class of :class:`kvstore.Family` with its methods on many keys."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ class ManyMethods(Handle, Generic[K, V]):
         def delete(self, key: Data) -> bool: ...
 
     def get_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Return the values of the keys that exist.
+        """Return a dict of the given keys that exist and their values.
 
         Up to 4,096 keys are read from one snapshot.
 
@@ -69,8 +69,9 @@ class ManyMethods(Handle, Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """Write all pairs in one transaction: all or nothing. In an open transaction, they become
-        part of it.
+        """Write all ``(key, value)`` pairs in one transaction: all or none are written.
+
+        In an open transaction, they become part of it.
 
         Args:
             items: A mapping, or an iterable of ``(key, value)`` pairs.
@@ -93,11 +94,11 @@ class ManyMethods(Handle, Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """Write all pairs in one transaction. An alias of :meth:`put_many`."""
+        """Write all ``(key, value)`` pairs in one transaction. An alias of :meth:`put_many`."""
         return self.put_many(items, ttl, expires_at)
 
     def delete_many(self, keys: Iterable[Data]) -> int:
-        """Delete keys in one transaction, and return how many existed."""
+        """Delete several keys in one transaction, and return how many of them existed."""
         doomed = [to_bytes(key) for key in several(keys, "delete_many")]
         lengths, deleted = ffi.new("int[]", [len(key) for key in doomed]), ffi.new("int64_t *")
         rc = lib.kvpy_delete_many(self._cf, len(doomed), b"".join(doomed), lengths, deleted)
@@ -107,8 +108,10 @@ class ManyMethods(Handle, Generic[K, V]):
         return int(deleted[0])
 
     def pop_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Delete keys in one transaction, and return the values of those that existed, as
-        :meth:`get_many` does.
+        """Delete several keys in one transaction, and return a dict of those that existed and their
+        values.
+
+        The dict is like that of :meth:`get_many`.
         """
         wanted = several(keys, "pop_many")
 
@@ -121,7 +124,7 @@ class ManyMethods(Handle, Generic[K, V]):
         return in_one_transaction(self._shared, pop)
 
     def batch(self) -> Batch:
-        """Return a batch of writes that are committed together. See :class:`Batch`.
+        """Return a new batch: it collects writes, which are committed together. See :class:`Batch`.
 
         >>> db = kvstore.open(":memory:")
         >>> with db.batch() as batch:
@@ -141,8 +144,9 @@ def _pairs(items: Any) -> Iterable[Any]:
 
 
 def _pair(pair: Any, before: Batch) -> Any:
-    """Return an item that is not a 2-tuple as one, if possible. Messages omit its content: keys may
-    be secrets.
+    """Convert an argument that should be a ``(key, value)`` tuple to one, or raise.
+
+    Messages omit its content: keys may be secrets.
     """
     if isinstance(pair, (str, bytes)) or not hasattr(pair, "__iter__"):
         raise TypeError(f"item {len(before)} must be a (key, value) pair, not {type(pair).__name__}")
@@ -153,7 +157,9 @@ def _pair(pair: Any, before: Batch) -> Any:
 
 
 def several(keys: Iterable[Any], what: str) -> list[Any]:
-    """Return keys as they were given, but bytes-like ones as bytes. Reject a single str or bytes."""
+    """Return an iterable of keys as a list, with bytes-like keys as bytes. Reject a single str or
+    bytes.
+    """
     if isinstance(keys, (str, bytes)):
         raise TypeError(f"keys of {what}() must be an iterable of keys, not one key: give a list")
     return [key if isinstance(key, (str, bytes)) else to_bytes(key) for key in keys]

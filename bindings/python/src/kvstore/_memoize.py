@@ -1,4 +1,4 @@
-"""memoize: cache the results of a function in a store.
+"""The decorator memoize, which caches the results of a function in a store.
 
 A result is stored under ``module.qualname:=digest``, where the digest is that of the arguments. A
 caller that computes a result holds a lease: the key ``module.qualname:~digest``, with a TTL. Other
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", covariant=True)
 
     class Memoized(Protocol[P, R]):
-        """A function whose results are cached."""
+        """The type of a function that :func:`memoize` decorates: its results are cached."""
 
         __wrapped__: Callable[..., Any]
 
@@ -82,7 +82,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class CacheInfo(NamedTuple):
-    """Statistics of a memoized function."""
+    """Statistics of the cache of one memoized function."""
 
     #: Calls in this process that found a result.
     hits: int
@@ -196,7 +196,8 @@ def memoize(
 
 
 class _Times:
-    """How long results are stored, and when they are recomputed."""
+    """The times of a memoized function: how long results are stored, and when they are recomputed.
+    """
 
     __slots__ = ("early", "kept", "stale")
 
@@ -215,7 +216,9 @@ class _Times:
         return self.early > 0 or self.stale > 0
 
     def is_due(self, left: Optional[float], took: Callable[[], float]) -> bool:
-        """Return whether a hit on a result with ``left`` seconds in the store should recompute it."""
+        """Return whether a cache hit should recompute its result, which expires in ``left``
+        seconds.
+        """
         if left is None:
             return False
         fresh = left - self.stale
@@ -255,7 +258,11 @@ def _memoized(
         return prefix + b"=" + digest(args, kwargs)
 
     def find(key: bytes) -> Any:
-        """Return the result in a list, or an empty list, and its remaining seconds if they matter."""
+        """Return the cached result in a list, which is empty if there is none, and its remaining
+        seconds.
+
+        The seconds are read only if they matter.
+        """
         left = None
         if times.refreshes:
             kept, left = store.get_with_ttl(key) or (None, None)
@@ -269,14 +276,14 @@ def _memoized(
         return [], None
 
     def took(arguments: bytes) -> float:
-        """Return how many seconds the computation of a result took."""
+        """Return how many seconds the last computation of a result took."""
         try:
             return float(store.get(prefix + b"+" + arguments, b"0"))
         except ValueError:
             return 0.0
 
     def compute(arguments: bytes, token: bytes, args: Any, kwargs: Any) -> Any:
-        """Compute and store a result. The caller must hold the lease."""
+        """Compute a result and store it. The caller must hold the lease of the result."""
         began = time.perf_counter()
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
@@ -295,7 +302,7 @@ def _memoized(
         return result
 
     class Leased:
-        """A block that holds a lease and releases it at the end."""
+        """A ``with`` block that holds the lease to compute a result, and releases it at the end."""
 
         def __init__(self, lease_key: bytes, token: bytes) -> None:
             self.lease_key = lease_key
@@ -327,7 +334,9 @@ def _memoized(
             __exit__ = leave
 
         def _ending(self) -> None:
-            """Return None: _leave and _abandon need no information."""
+            """Return None, because :meth:`_leave` and :meth:`_abandon` need no information about
+            the end of the block.
+            """
 
         def _leave(self, ending: None, kind: Any, error: Any, traceback: Any) -> None:
             if not self.taken:
@@ -349,7 +358,8 @@ def _memoized(
                 pass  # another exception is raised
 
     def refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
-        """Recompute a result in a background thread, unless another one does."""
+        """Recompute a result in a background thread, unless another thread or process is doing so.
+        """
         key, lease_key, token = prefix + b"=" + arguments, prefix + b"~" + arguments, uuid.uuid4().bytes
         try:
             known = store.get_with_ttl(key)
@@ -418,7 +428,9 @@ def _memoized(
             wait = min(wait * 2, _LONGEST_WAIT)
 
     def cache_clear() -> int:
-        """Remove all results of the function, including those being computed; return their number."""
+        """Remove all cached results of the function, including those being computed, and return how
+        many there were.
+        """
         store.delete_range(prefix=prefix + b"~")  # first: computations that began before this store nothing
         cleared = store.delete_range(prefix=prefix + b"=")
         store.delete_range(prefix=prefix + b"+")
@@ -432,8 +444,9 @@ def _memoized(
 
 
 class _Function:
-    """A memoized function. A class, and not a function attribute, so that ``cache_key`` works on
-    bound methods.
+    """A memoized function as a callable object.
+
+    It is a class, and not a function with attributes, so that ``cache_key`` works on bound methods.
     """
 
     def __init__(self, function: Any, call: Any, cache_key: Any, cache_clear: Any, cache_info: Any) -> None:
@@ -457,7 +470,9 @@ class _Function:
 
 
 class _Method:
-    """A memoized function bound to an object. Other attributes are those of the function."""
+    """A memoized function bound to an object, as a method. Other attributes are those of the
+    function.
+    """
 
     __slots__ = ("__func__", "__self__")
 
@@ -492,7 +507,7 @@ class _Method:
 
 
 def _canonical(value: Any, typed: bool) -> bytes:
-    """Return bytes that are equal for equal values, in every process."""
+    """Return bytes that identify a value: equal values give equal bytes, in every process."""
     kind = type(value)
     if value is None or value is Ellipsis:
         return _tagged(b"c", repr(value).encode())

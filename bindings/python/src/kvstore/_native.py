@@ -1,5 +1,7 @@
-"""The native library as the rest of the package uses it. Only this module and ``_errors``, which it
-builds on, import ``_kvstore``.
+"""Access to the native library for the rest of the package, with conversion of arguments and
+errors.
+
+Only this module and ``_errors``, which it builds on, import ``_kvstore``.
 
 Pointers to handles never leave the object that owns them. It sets its own to :data:`NULL` when it
 closes the handle, because the library eventually reuses the memory of closed handles.
@@ -63,8 +65,8 @@ def check(rc: int, kv: Any = NULL) -> None:
 
 
 def to_bytes(data: Data, what: str = "key") -> bytes:
-    """Return a key or value as bytes: str as UTF-8, bytes unchanged, other bytes-like objects
-    copied.
+    """Return a key or value as bytes. Encodes str as UTF-8, returns bytes unchanged, and copies
+    other bytes-like objects.
 
     The result is exactly of type bytes, so that its length, which C relies on, is correct.
 
@@ -101,7 +103,7 @@ def to_bytes(data: Data, what: str = "key") -> bytes:
 
 
 def refuse_long(key: bytes, value: bytes = b"") -> None:
-    """Raise what :func:`to_bytes` raises for more than 2 GiB.
+    """Raise ValueError if the key or the value has more than 2 GiB.
 
     Called after an OverflowError of a call that passed bytes unchecked, for speed.
     """
@@ -110,7 +112,7 @@ def refuse_long(key: bytes, value: bytes = b"") -> None:
 
 
 def taken(data: Any, length: int) -> bytes:
-    """Return a copy of memory that the library allocated, and free it."""
+    """Return a copy of memory that the library allocated, and free that memory."""
     try:
         return bytes(ffi.buffer(data, length))
     finally:

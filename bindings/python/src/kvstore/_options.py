@@ -13,7 +13,7 @@ _SYNC_LEVELS = {"normal": lib.KVSTORE_SYNC_NORMAL, "full": lib.KVSTORE_SYNC_FULL
 
 
 class Settings(TypedDict, total=False):
-    """The keyword arguments of :func:`kvstore.open`."""
+    """The types of the keyword arguments of :func:`kvstore.open`."""
 
     journal_mode: str
     sync: str
@@ -38,8 +38,9 @@ _RAW_KEY = 32
 
 
 def secret_of(password: Union[str, bytes, None], raw_key: Optional[bytes]) -> Optional[bytes]:
-    """Return the secret in the form the library takes, or None without one. A raw key becomes its
-    hex digits.
+    """Return a password or raw key in the form that the library takes; None if neither is given.
+
+    A raw key becomes its hex digits.
 
     Messages never contain any part of a secret.
     """
@@ -79,7 +80,8 @@ def configuration(
     secure_delete: bool = False,
     small: bool = False,
 ) -> Any:
-    """Return the settings as a KVStoreConfig.
+    """Convert the settings of :func:`kvstore.open` to a KVStoreConfig, the struct that the library
+    takes.
 
     Raises:
         TypeError, ValueError: For an invalid setting.

@@ -1,4 +1,4 @@
-"""The methods of a family on ranges of keys: views, iteration, counting; and keys of two parts.
+"""The methods of a family on ranges of keys: views, iteration, counting, deletion; and row keys.
 
 Mixed into Family. The behaviour of iterations is in _iteration.
 """
@@ -14,7 +14,7 @@ from kvstore._native import NULL, Data, K, V, check, ffi, lib, to_bytes
 
 
 class RangeMethods(Handle, Iterable[K], Generic[K, V]):
-    """The methods of :class:`kvstore.Family` on ranges of keys."""
+    """Base class of :class:`kvstore.Family` with its methods on ranges of keys."""
 
     __slots__ = ()
 
@@ -101,8 +101,9 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
     def delete_range(
         self, *, prefix: Optional[Data] = None, start: Optional[Data] = None, stop: Optional[Data] = None
     ) -> int:
-        """Delete the keys of a range, in one transaction. :meth:`keys` shows them with the same
-        arguments.
+        """Delete all keys of a range in one transaction.
+
+        :meth:`keys` shows them with the same arguments.
 
         Returns:
             The number of live keys that were deleted.
@@ -138,8 +139,9 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> Iterator[tuple[K, V]]:
-        """Iterate over the rows of a partition, as ``(clustering, value)`` pairs. See
-        :func:`kvstore.row_key`.
+        """Iterate over the rows of a partition, as ``(clustering, value)`` pairs.
+
+        Their keys are those that :func:`kvstore.row_key` returns.
 
         Args:
             partition: The partition key.
@@ -154,7 +156,8 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
 
 
 def row_key(partition: Data, clustering: Data = b"") -> bytes:
-    """Return one ordered key built from a partition key and a clustering part.
+    """Return a key built from a partition key and a clustering part, so that the keys of a
+    partition are adjacent and sorted.
 
     All rows of a partition are adjacent, in byte order of their clustering parts, with no key of
     another partition between them. The key works with every method; :meth:`Family.rows` iterates

@@ -17,7 +17,7 @@ Report = Callable[[Optional[str], int, int], Any]
 
 
 class Recovered(NamedTuple):
-    """The result of :func:`recover`."""
+    """The result of :func:`recover`: the number of saved rows, and the number of losses."""
 
     #: The number of rows in the new store.
     saved: int
@@ -26,8 +26,7 @@ class Recovered(NamedTuple):
 
 
 def recover(path: Path, new: Path, report: Optional[Report] = None) -> Recovered:
-    """Save every readable row of a possibly damaged file into a new store, with its value, TTL and
-    family.
+    """Save every readable row of a damaged file into a new store, with its value, TTL and family.
 
     Expired rows are left out. The damaged file is only read; no program may have it open. A changed
     byte inside a key or value is not noticed: values have no checksums.
@@ -66,7 +65,7 @@ def recover(path: Path, new: Path, report: Optional[Report] = None) -> Recovered
 
 
 class _Call:
-    """A report function, and the exception it raised."""
+    """Passes a report function to the library, and keeps the exception that the function raises."""
 
     __slots__ = ("error", "report")
 

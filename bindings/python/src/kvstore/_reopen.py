@@ -1,5 +1,5 @@
-"""Pickling of stores and families: as a path with settings, from which another process opens the
-store.
+"""Pickling of stores and families. A pickle contains a path and settings, from which a process
+opens the store again.
 
 In one process, unpickled stores of the same path, settings and codec are one Store object, while it
 is in use and open.
@@ -26,7 +26,7 @@ _lock: Any = threading.RLock()
 
 
 def reduced_store(store: Store[Any, Any]) -> tuple[Any, ...]:
-    """Return the ``__reduce__`` value of a store.
+    """Return the value of ``Store.__reduce__``: how to open the store again in another process.
 
     Raises:
         TypeError: If the store cannot be opened in another process.
@@ -45,7 +45,8 @@ def reduced_store(store: Store[Any, Any]) -> tuple[Any, ...]:
 
 
 def reduced_family(family: Family[Any, Any]) -> tuple[Any, ...]:
-    """Return the ``__reduce__`` value of a family."""
+    """Return the value of ``Family.__reduce__``: how to open the family again in another process.
+    """
     family._must_be_open()
     return reopened_family, (*reduced_store(family._store)[1], family._name, _spec(family))
 
@@ -56,7 +57,10 @@ def _spec(family: Family[Any, Any]) -> Spec:
 
 
 def reopened_store(path: bytes, settings: tuple[tuple[str, Any], ...], spec: Spec) -> Store[Any, Any]:
-    """Return the unpickled store of this process."""
+    """Open the store that a pickle describes, and return it.
+
+    Further calls in this process return the same object, while it is open.
+    """
     from kvstore._store import Store
 
     with _lock:
@@ -73,7 +77,7 @@ def reopened_store(path: bytes, settings: tuple[tuple[str, Any], ...], spec: Spe
 def reopened_family(
     path: bytes, settings: tuple[tuple[str, Any], ...], store_spec: Spec, name: str, spec: Spec
 ) -> Family[Any, Any]:
-    """Return the unpickled family of this process."""
+    """Open the family that a pickle describes, in the unpickled store of this process."""
     codec, keys = spec
     return reopened_store(path, settings, store_spec).family(name, codec=unpickled(codec), keys=keys)
 

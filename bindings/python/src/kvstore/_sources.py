@@ -1,4 +1,4 @@
-"""Data of other packages: recognise a file or directory, and read its entries one by one.
+"""Sources of an import: recognise the files of other packages, and read their entries one by one.
 
 Sources are only read, and nothing is unpickled. None of the packages is needed except snkv, whose
 files no other program can read. _import converts the entries.
@@ -25,22 +25,22 @@ BYTES, TEXT, NUMBER, PICKLE, NOTHING = "bytes", "text", "number", "pickle", "not
 
 
 class SourceError(Exception):
-    """The source cannot be read. The message says why and what to do."""
+    """The source of an import cannot be read. The message says why and what to do."""
 
 
 class EntryError(Exception):
-    """An entry cannot be read. The message is the reason to report."""
+    """An entry of a source cannot be read. The message is the reason that the report shows."""
 
 
 class Piece(NamedTuple):
-    """A key or value of a source."""
+    """A key or value as a source stores it, before conversion."""
 
     kind: str
     data: Union[bytes, str, int, float]
 
 
 class Entry(NamedTuple):
-    """An entry of a source."""
+    """An entry of a source: its key, value and expiry time, before conversion."""
 
     #: The family of the entry; None if the source has no families.
     family: Optional[str]
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A source that was recognised."""
+    """A file or directory of another package, from which entries are imported."""
 
     kind: str
     path: Path
@@ -62,7 +62,7 @@ class Source(NamedTuple):
 
 
 def find(path: Path, kind: Optional[str] = None, table: Optional[str] = None) -> Source:
-    """Return the source at a path.
+    """Return the source of an import at a path.
 
     Args:
         path: A file or directory.
@@ -90,7 +90,7 @@ def find(path: Path, kind: Optional[str] = None, table: Optional[str] = None) ->
 
 
 def recognise(path: Path) -> str:
-    """Return the kind of source at a path: one of KINDS."""
+    """Return which kind of source is at a path: one of KINDS."""
     if path.is_dir():
         if _caches_in(path):
             return "diskcache"
@@ -127,15 +127,16 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def has_log(path: Path) -> bool:
-    """Return whether an SQLite file has a non-empty WAL: another program uses it, or has left data
-    there.
+    """Return whether an SQLite file has a non-empty write-ahead log (WAL).
+
+    Then another program uses the file, or has left data in the log.
     """
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection that writes nothing.
+    """Open an SQLite file and return a connection that cannot write.
 
     With a WAL it reads one snapshot, whatever other programs write. Without one the file is opened
     as immutable, so that SQLite creates no files next to it; the file must then not change
@@ -151,7 +152,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _tables(path: Path) -> dict[str, list[str]]:
-    """Return the columns of each table."""
+    """Return the tables of an SQLite file, with the columns of each."""
     connection = connect(path)
     try:
         names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -179,7 +180,7 @@ def _quoted(name: str) -> str:
 
 
 def _plain(data: Any) -> Piece:
-    """Return what SQLite stores, as a piece of the same type."""
+    """Return a value that SQLite stores as a Piece of the same type."""
     if isinstance(data, bytes):
         return Piece(BYTES, data)
     if isinstance(data, str):
@@ -190,7 +191,11 @@ def _plain(data: Any) -> Piece:
 
 
 def _guessed(data: Any) -> Piece:
-    """Like :func:`_plain`, but recognise pickles among bytes: packages do not mark them."""
+    """Return a value that SQLite stores as a Piece, like :func:`_plain`, but mark bytes that look
+    like a pickle.
+
+    Packages do not mark pickles themselves.
+    """
     if isinstance(data, bytes) and len(data) > 2 and data[0] == 0x80 and 2 <= data[1] <= 5 and data[-1] == 0x2E:
         return Piece(PICKLE, data)
     return _plain(data)
@@ -281,7 +286,11 @@ def _given(data: Any) -> Callable[[], Piece]:
 
 
 def _whichdb(path: Path) -> Optional[tuple[str, str]]:
-    """Return the dbm module of a file and the name that module expects: some add an ending to it."""
+    """Return the dbm module that can read a file, and the file name to open it with; None if no
+    module can.
+
+    Some dbm modules add an ending to the name.
+    """
     names = [str(path)]
     if path.suffix in (".db", ".dat", ".dir", ".bak", ".pag"):
         names.append(str(path.with_suffix("")))

@@ -1,4 +1,7 @@
-"""Stores: opening, families, transactions, time. Methods on the file are in _maintenance."""
+"""Class Store and kvstore.open: opening, families, transactions, the clock and the cleaner.
+
+Methods on the file are in _maintenance.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ _AS_THE_STORE: Any = _AsTheStore()
 
 
 class PurgeStep(NamedTuple):
-    """The result of :meth:`Store.purge_step`."""
+    """The result of :meth:`Store.purge_step`: how many keys were removed, and whether expired keys
+    remain.
+    """
 
     #: The number of keys that were removed.
     deleted: int
@@ -48,8 +53,8 @@ class PurgeStep(NamedTuple):
 
 
 class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
-    """An open store. It is also its own default family; see :class:`Family` for the methods on
-    keys.
+    """An open store. Its methods on keys work on the default family; :class:`Family` describes
+    them.
 
     Created by :func:`kvstore.open`. The most important methods:
 
@@ -103,7 +108,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         keys: type[K] = bytes,  # type: ignore[assignment]
         **settings: Any,  # Settings
     ) -> None:
-        """Open a store. See :func:`kvstore.open`."""
+        """Open a store. Use :func:`kvstore.open`, which has the same arguments."""
         name = encoded(path)
         secret = secret_of(settings.pop("password", None), settings.pop("raw_key", None))
         config, coded = configuration(**settings), coding(codec, keys)
@@ -129,7 +134,8 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
 
     @property
     def path(self) -> Optional[str]:
-        """The path as it was given to :func:`open`; None for a store in memory opened without one.
+        """The path that was given to :func:`open`; None for a store in memory opened without a
+        path.
 
         A URL is returned unchanged, with its password.
         """
@@ -141,7 +147,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         return self._shared.closed
 
     def close(self) -> None:
-        """Close the store in all threads.
+        """Close the store, for all threads.
 
         Open transactions are rolled back and the cleaner is stopped. Families, batches and
         iterators raise MisuseError from now on. Calls of other threads end first, or fail with
@@ -215,7 +221,8 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         default_ttl: Optional[Duration] = None,
         write_tracking: Optional[bool] = None,
     ) -> Any:
-        """Return the family ``name``. ``"default"`` is the family of the store itself.
+        """Open the family ``name`` and return a handle on it. ``"default"`` is the family of the
+        store itself.
 
         Each call returns a handle of its own.
 
@@ -353,7 +360,9 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
     # Transactions
 
     def transaction(self, write: bool = True) -> Transaction:
-        """Return a transaction over all families, for a ``with`` block. See :class:`Transaction`.
+        """Return a transaction for a ``with`` block. It covers all families of the store.
+
+        See :class:`Transaction`.
 
         Args:
             write: False for a read-only transaction, which sees the state of one moment; see
@@ -371,16 +380,18 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         return Transaction(self._shared, bool(write))
 
     def snapshot(self) -> Transaction:
-        """Return a read-only transaction, which sees the state of one moment. See
-        :class:`Transaction`.
+        """Return a read-only transaction for a ``with`` block, in which all reads see the state of
+        one moment.
+
+        See :class:`Transaction`.
         """
         return Transaction(self._shared, False)
 
     # Time
 
     def set_clock(self, clock: Optional[ClockFunction]) -> None:
-        """Replace the clock of this store, for tests. All TTLs given to this store count from its
-        time.
+        """Replace the clock of this store, for tests. The store takes the time for all TTLs from
+        it.
 
         A time before one that it returned earlier counts as the earlier one. If the function
         raises, the exception is raised where this package calls it (for example to compute an
@@ -416,7 +427,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         shared.changed()
 
     def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """Return the earliest expiry time of the default family, or of all families.
+        """Return the earliest expiry time in the default family, or in all families.
 
         A timer can call :meth:`purge_step` at that time. See :meth:`Family.next_expiry`.
 
@@ -451,7 +462,8 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         return PurgeStep(int(deleted[0]), bool(more[0]))
 
     def start_cleaner(self, interval: Duration = 1.0, max_keys: int = 0) -> None:
-        """Start a thread of the library that removes expired keys of all families.
+        """Start a background thread of the library that removes expired keys of all families at
+        intervals.
 
         Args:
             interval: Seconds or a ``timedelta`` between two runs.
@@ -489,7 +501,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
 
 
 class CodedStore(CodedFamily[K, V], Store[K, V]):
-    """A store with a codec, or with str keys."""
+    """A store whose values are encoded by a codec, or whose keys are str."""
 
     __slots__ = ()
 
@@ -540,7 +552,7 @@ def open(  # the same name as in dbm, shelve and the builtin
     password: Union[str, bytes, None] = None,
     raw_key: Optional[bytes] = None,
 ) -> Any:
-    """Open the store at ``path``, and create it if it does not exist.
+    """Open the store at ``path`` and return it. The file is created if it does not exist.
 
     The returned :class:`Store` can be used in all threads and in the children of a fork, and it can
     be pickled.

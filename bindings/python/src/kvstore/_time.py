@@ -1,4 +1,4 @@
-"""Convert Python times to the milliseconds of the library: durations, moments, clocks.
+"""Conversion of Python durations, times and clocks to the milliseconds of the library.
 
 Durations and moments are rounded up, so that no key expires early. Must not depend on the store.
 """
@@ -33,7 +33,7 @@ _MAX_MS: Final[int] = 1 << 61
 
 
 def _milliseconds(seconds: Any, what: str, digits: int, moment: bool = False) -> int:
-    """Return seconds as milliseconds, rounded to ``digits`` decimals and then up.
+    """Convert seconds to milliseconds: round to ``digits`` decimals, and then up to a whole number.
 
     The first rounding removes the error of binary fractions (0.07 * 1000 is 70.00000000000001).
     """
@@ -53,7 +53,7 @@ def _milliseconds(seconds: Any, what: str, digits: int, moment: bool = False) ->
 
 
 def rounded_ms(duration: Duration, what: str) -> int:
-    """Return a duration in milliseconds: at least 1 if it is positive."""
+    """Return a duration in whole milliseconds, rounded up: at least 1 if it is positive."""
     if isinstance(duration, timedelta):
         whole, rest = divmod(duration, _MILLISECOND)
         return whole + bool(rest)
@@ -82,7 +82,8 @@ def ttl_ms(ttl: Duration, what: str = "ttl") -> int:
 
 
 def moment_ms(moment: Moment, what: str = "expires_at") -> int:
-    """Return a moment in milliseconds since the Unix epoch, rounded up; may be negative."""
+    """Return a moment in milliseconds since the Unix epoch, rounded up. The result may be negative.
+    """
     if isinstance(moment, datetime):
         if moment.tzinfo is None or moment.utcoffset() is None:
             raise ValueError(
@@ -95,14 +96,17 @@ def moment_ms(moment: Moment, what: str = "expires_at") -> int:
 
 
 def expires_at_ms(moment: Moment) -> int:
-    """Return a moment as the library's expire_ms: at least 1, because 0 means never; 0 for FOREVER."""
+    """Convert an expiry time to milliseconds since the Unix epoch, at least 1; FOREVER becomes 0.
+
+    The library takes 0 as never.
+    """
     if isinstance(moment, float) and moment == FOREVER:
         return 0
     return max(1, moment_ms(moment))
 
 
 class Clock:
-    """A clock made from a Python function.
+    """The clock of a store, made from a Python function.
 
     As in the library, it never runs backwards. Inside its own function it stands still.
     """
@@ -115,17 +119,17 @@ class Clock:
         self._asked: set[int] = set()  # threads that are inside the function
 
     def is_asked(self) -> bool:
-        """Return whether this thread is inside the clock function."""
+        """Return whether this thread is inside a call of the clock function."""
         return _thread.get_ident() in self._asked
 
     def after_fork(self) -> None:
-        """Forget, in the child, threads that do not exist there: a new thread may get the same
+        """Forget the threads of the parent, in the child of a fork. A new thread may get the same
         number.
         """
         self._asked &= {_thread.get_ident()}
 
     def now_ms(self) -> int:
-        """Return the time of the function in milliseconds.
+        """Call the clock function and return the time in milliseconds.
 
         Raises what the function raises; TypeError or ValueError if it returns no valid time.
         """
@@ -153,7 +157,9 @@ _next_number = 1
 
 
 class _ClockOfAStore:
-    """Raises an error in ``__del__``, so that Python passes it to sys.unraisablehook."""
+    """Passes an exception of a clock function to ``sys.unraisablehook``, by raising it in
+    ``__del__``.
+    """
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -163,7 +169,9 @@ class _ClockOfAStore:
 
 
 def _clock_failed(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-    """Report an exception of a clock function that the library called; the library cannot raise it."""
+    """Report an exception of a clock function that the library called, because the library cannot
+    raise it.
+    """
     if isinstance(error, KeyboardInterrupt):
         _thread.interrupt_main()  # the interrupt is for the main thread
     else:
@@ -178,7 +186,7 @@ def kvpy_clock(context: Any) -> int:
 
 
 def register(clock: Clock) -> Any:
-    """Make a clock callable by the library, and return its context."""
+    """Make a clock callable by the library, and return the context pointer that identifies it."""
     global _next_number
     number, _next_number = _next_number, _next_number + 1
     _clocks[number] = clock
@@ -186,5 +194,7 @@ def register(clock: Clock) -> Any:
 
 
 def unregister(context: Any, _clocks: Any = _clocks, _cast: Any = ffi.cast) -> None:  # bound: needed at exit
-    """Remove a clock. A late call gets the system time."""
+    """Remove a clock that :func:`register` added. If the library still calls it, it gets the system
+    time.
+    """
     _clocks.pop(int(_cast("intptr_t", context)), None)

@@ -1,4 +1,4 @@
-"""Transactions on a store."""
+"""Class Transaction: write transactions and snapshots on a store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ R = TypeVar("R")
 
 
 class Transaction:
-    """A ``with`` block that commits all reads and writes of this thread on a store together.
+    """A ``with`` block that commits all writes of this thread on a store together.
+
+    Reads in the block see those writes.
 
     An exception in the block rolls everything back. Created by :meth:`Store.transaction` and
     :meth:`Store.snapshot`. It covers the store and all its families.
@@ -65,7 +67,7 @@ class Transaction:
 
     @property
     def active(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Whether the transaction has begun and has not ended."""
         return self._owner is not None
 
     # A KeyboardInterrupt can be raised at the first step of each Python function below, after each
@@ -131,7 +133,7 @@ class Transaction:
         __exit__ = leave
 
     def _ending(self) -> bool:
-        """Return True: tells _abandon that the block is left."""
+        """Return True, which tells :meth:`_abandon` that the block has been left."""
         return True
 
     def _leave(
@@ -161,7 +163,7 @@ class Transaction:
             self._abandon(ending)
 
     def commit(self) -> None:
-        """Commit now. The rest of the block runs outside the transaction.
+        """Commit the transaction now. The rest of the block runs outside of it.
 
         If the commit fails, everything is rolled back.
 
@@ -177,7 +179,7 @@ class Transaction:
             self._abandon()
 
     def rollback(self) -> None:
-        """Roll back now. The rest of the block runs outside the transaction."""
+        """Roll back the transaction now. The rest of the block runs outside of it."""
         kv = self._must_be_open()
         try:
             self._begun = False  # even if the rollback fails
@@ -186,7 +188,8 @@ class Transaction:
             self._abandon()
 
     def _must_be_open(self) -> Any:
-        """Return the store handle on which it is open, or raise."""
+        """Return the store handle on which the transaction is open. Raise Error if it is not open.
+        """
         if self._owner is None or self._hold is None:
             raise Error("the transaction is not open: call this inside its with block, before commit() or rollback()")
         if self._hold.connection.inherited:
@@ -198,7 +201,7 @@ class Transaction:
         return self._shared.handle()
 
     def _abandon(self, left: bool = False) -> None:
-        """Roll back what is still open, and let the next thread continue.
+        """Roll back the transaction if it is still open, and let other threads continue.
 
         Does nothing in another thread than the one that began it, unless the block is ``left``. May
         be called again after an interrupt. Makes few calls, because the stack may be almost full.
@@ -225,7 +228,7 @@ def _nested() -> Error:
 
 
 def in_one_transaction(shared: Shared, function: Callable[[], R], joins: bool = True) -> R:
-    """Call ``function`` in a write transaction, and return its result.
+    """Call ``function`` in a write transaction, and return the function's result.
 
     With ``joins``, it becomes part of a transaction that this thread has open. A transaction of its
     own is run again after a conflict, as happens on a server, for up to ``busy_timeout``.

@@ -1,4 +1,4 @@
-"""Waiting for other threads of this process, safe against KeyboardInterrupt.
+"""A way to wait for other threads of this process that is safe against KeyboardInterrupt.
 
 An interrupt inside a Condition or Event of ``threading``, whose methods are Python code, can leave
 its lock held, or released so that it is released a second time. Here each step is a single call
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Waiters:
-    """Threads that wait for other threads of this process.
+    """A set of threads that wait until another thread of this process wakes them.
 
     They also check regularly by themselves, so a late wake-up does no harm. Instances live as long
     as their module.
@@ -26,7 +26,7 @@ class Waiters:
             os.register_at_fork(after_in_child=self._locks.clear)  # the waiting threads do not exist in the child
 
     def wait(self, seconds: float) -> None:
-        """Wait until :meth:`wake` is called, or for ``seconds``."""
+        """Wait until another thread calls :meth:`wake`, but at most for ``seconds``."""
         lock = threading.Lock()
         lock.acquire()
         self._locks.append(lock)

@@ -1,4 +1,7 @@
-"""The interface of the package ``snkv`` 0.8 on top of this library: a program changes one import.
+"""The interface of the package ``snkv`` 0.8 on top of kvstore, for programs that were written for
+``snkv``.
+
+A program changes only its import.
 
 >>> from kvstore.snkv import KVStore, NotFoundError
 >>> with KVStore() as db:  # in memory; a path opens or creates a file
@@ -114,15 +117,17 @@ _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 
 
 class Error(_errors.Error):
-    """Base class of all exceptions of this module. Also a :exc:`kvstore.Error`."""
+    """Base class of all exceptions of this module. It derives from :exc:`kvstore.Error`."""
 
 
 class NotFoundError(Error, _errors.NotFoundError):
-    """The key does not exist or has expired, or the family does not exist. Also a :exc:`KeyError`."""
+    """The key does not exist or has expired, or the family does not exist. This exception is also a
+    :exc:`KeyError`.
+    """
 
 
 class BusyError(Error, _errors.BusyError):
-    """Another handle or process holds a lock, or a family to be dropped is open."""
+    """Another handle or process holds a lock, or a family to be dropped is still open."""
 
 
 class LockedError(Error, _errors.LockedError):
@@ -130,7 +135,7 @@ class LockedError(Error, _errors.LockedError):
 
 
 class ReadOnlyError(Error, _errors.ReadOnlyError):
-    """A write to a read-only store or in a read transaction."""
+    """A write was attempted on a read-only store or in a read transaction."""
 
 
 class CorruptError(Error, _errors.CorruptError):
@@ -147,7 +152,9 @@ _CLASSES: dict[int, type[Error]] = {
 
 
 def _failure(code: int, kv: Any) -> Error:
-    """Return the exception for a result code of a call on ``kv``, or on a family or iterator of it."""
+    """Return the exception for a result code of a call on a store handle, or on a family or
+    iterator of it.
+    """
     if code == _NOTFOUND:  # not a failure for the library, which has no message for it
         return NotFoundError("no such key or column family")
     failure = _errors.last_failure(kv)
@@ -164,7 +171,10 @@ def _closed(what: str) -> Error:
 
 
 def _enc(v: object, what: str = "key") -> bytes:
-    """Return a key or value as bytes. ``what`` names the argument in messages."""
+    """Return a key or value as bytes; str is encoded as UTF-8.
+
+    ``what`` names the argument in messages.
+    """
     if isinstance(v, str):
         data = v.encode("utf-8")
     elif isinstance(v, (bytes, bytearray, memoryview)):
@@ -194,7 +204,9 @@ _LONGEST_TTL_MS = 1 << 62  # so that the sum with the current time fits in 64 bi
 
 
 def _ttl_ms(ttl: float) -> int:
-    """Return seconds as milliseconds, rounded down; 0 (expired at once) if not positive."""
+    """Convert a TTL in seconds to milliseconds, rounded down. A TTL of 0 or less becomes 0: expired
+    at once.
+    """
     ms = int(float(ttl) * 1000)
     if ms > _LONGEST_TTL_MS:
         raise OverflowError(f"ttl of {ttl} seconds is out of range: use None for no TTL")
@@ -217,7 +229,7 @@ _kvstore_cf_put = lib.kvstore_cf_put
 
 
 class _Session:
-    """The native store handle and the state that all objects of that store share.
+    """The native store handle, and the state that all objects of that store share.
 
     Each native call is made, and its results are copied, under ``lock``. So no handle is closed
     while a call with it is about to start (its memory would be reused), no iterator moves while its
@@ -245,25 +257,31 @@ class _Session:
         _sessions.add(self)
 
     def allocate(self, size: int) -> None:
-        """Allocate the buffer for values."""
+        """Allocate the buffer into which values are read."""
         self.buffer: Any = ffi.new("char[]", size)
         self.buffer_bytes = size
         self.view: Any = ffi.buffer(self.buffer, size)  # slices to bytes faster than ffi.unpack
 
     def now_ms(self) -> int:
-        """Return the time that expiry uses, in milliseconds; on a server, the server's time."""
+        """Return the time that decides about expiry, in milliseconds. On a server it is the
+        server's time.
+        """
         self.check(lib.kvstore_time_ms(self.kv, self.time_ms))
         now: int = self.time_ms[0]
         return now
 
     def chunk(self) -> Any:
-        """Return the buffer for rows."""
+        """Return the buffer into which iterators read rows ahead."""
         if self.rows is None:
             self.rows = ffi.gc(ffi.new("kvpy_chunk *"), lib.kvpy_free_chunk)
         return self.rows
 
     def check(self, code: int) -> None:
-        """Raise if a call on the store, or on an open handle of it, failed."""
+        """Raise the exception for the result code of a call on the store or on one of its open
+        handles.
+
+        Does nothing if the code is success.
+        """
         if code:
             raise self.failure(code)
 
@@ -288,8 +306,9 @@ _sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """Replace the locks in the child of a fork: a thread that does not exist there may have held
-    one.
+    """Replace the locks of all stores in the child of a fork.
+
+    A thread that does not exist in the child may have held one.
     """
     for session in list(_sessions):
         session.lock = threading.RLock()
@@ -307,7 +326,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Iterator:
-    """Live entries of a family in key order, ascending or descending.
+    """An iterator over the live entries of a family in key order, ascending or descending.
 
     Three ways to use it::
 
@@ -331,7 +350,10 @@ class Iterator:
     )  # fmt: skip
 
     def __init__(self, raw: Any, session: _Session, started: Optional[bool]) -> None:
-        """For internal use. ``started`` is None if ``raw`` is already at its first entry."""
+        """Create an iterator for the native iterator ``raw``. For internal use.
+
+        ``started`` is None if ``raw`` is already at its first entry.
+        """
         self._native: Any = ffi.gc(raw, lib.kvstore_iterator_close)
         self._session = session
         self._started = started
@@ -349,15 +371,16 @@ class Iterator:
     # --- Manual control ---
 
     def first(self) -> Iterator:
-        """Move to the first entry, and return self."""
+        """Move to the first entry, and return this iterator."""
         with self._session.lock:
             self._check(lib.kvstore_iterator_first(self._native))
             self._moved()
         return self
 
     def last(self) -> Iterator:
-        """Move a reverse iterator to the last entry, and return self. Raises Error for a forward
-        iterator.
+        """Move a reverse iterator to the last entry, and return this iterator.
+
+        Raises Error for a forward iterator.
         """
         with self._session.lock:
             self._check(lib.kvstore_iterator_last(self._native))
@@ -365,7 +388,10 @@ class Iterator:
         return self
 
     def seek(self, key: _Encodable) -> Iterator:
-        """Move to the first key at or after ``key`` (reverse: at or before it), and return self."""
+        """Move to the first key that is equal to ``key`` or greater, and return this iterator.
+
+        A reverse iterator moves to the first key that is equal or less.
+        """
         raw = _enc(key)
         with self._session.lock:
             self._check(lib.kvstore_iterator_seek(self._native, raw, len(raw)))
@@ -393,8 +419,9 @@ class Iterator:
 
     @property
     def eof(self) -> bool:
-        """Whether there is no current entry: before the first move, after the last entry, or
-        closed.
+        """Whether there is no current entry.
+
+        That is so before the first move, after the last entry, and when the iterator is closed.
         """
         with self._session.lock:
             if self._ahead and self._session.kv is not NULL:
@@ -403,25 +430,26 @@ class Iterator:
 
     @property
     def key(self) -> bytes:
-        """The current key. Raises Error at the end."""
+        """The key of the current entry. Raises Error at the end."""
         with self._session.lock:
             row = self._here()
             return self._key() if row is None else row[0]
 
     @property
     def value(self) -> bytes:
-        """The current value. Raises Error at the end."""
+        """The value of the current entry. Raises Error at the end."""
         with self._session.lock:
             row = self._here()
             return self._value() if row is None else row[1]
 
     def item(self) -> tuple[bytes, bytes]:
-        """Return the current ``(key, value)``. Raises Error at the end."""
+        """Return the ``(key, value)`` of the current entry. Raises Error at the end."""
         with self._session.lock:
             return self._here() or (self._key(), self._value())
 
     def _moved(self) -> None:
-        """Record that the native iterator is at the current entry."""
+        """Record that the native iterator is at the current entry, and discard the rows read ahead.
+        """
         self._started = True
         self._row = None
         self._ahead.clear()
@@ -434,17 +462,19 @@ class Iterator:
             self._check(lib.kvstore_iterator_next(self._native))
 
     def _go_back(self) -> None:
-        """Move the native iterator back to the first row ahead."""
+        """Move the native iterator back to the first of the rows that were read ahead."""
         key = self._ahead[-1][0]
         self._check(lib.kvstore_iterator_seek(self._native, key, len(key)))
         self._moved()
 
     def _stay(self) -> None:
-        """Record that the native iterator is at the row to return next."""
+        """Record that the row at which the native iterator is must be returned next."""
         self._started = None
 
     def _here(self) -> Optional[tuple[bytes, bytes]]:
-        """Return the current row, unless the native iterator is at it."""
+        """Return the current row if it was read ahead; None if it must be read from the native
+        iterator.
+        """
         if self._row is None and self._ahead:
             self._go_back()
             self._stay()
@@ -489,7 +519,7 @@ class Iterator:
         return self._first_expire_ms == _NEVER_MS or self._session.now_ms() < self._first_expire_ms
 
     def _read(self) -> tuple[bytes, bytes]:
-        """Return the next row, and read ahead the following ones."""
+        """Return the next row from the native iterator, and read further rows ahead."""
         session = self._session
         native = self._native
         if native is NULL:
@@ -543,7 +573,7 @@ class Iterator:
     # --- Lifecycle ---
 
     def close(self) -> None:
-        """Close the iterator. May be called twice."""
+        """Close the iterator. It may be closed twice."""
         with self._session.lock:
             if self._native is not NULL:
                 self._moved()
@@ -563,7 +593,9 @@ class Iterator:
 
 
 class _Entries:
-    """The data methods of a store (for its default family) and of a family."""
+    """Base class of stores and families with the methods on keys. Those of a store work on its
+    default family.
+    """
 
     __slots__ = ()
 
@@ -581,7 +613,7 @@ class _Entries:
     # --- Core operations ---
 
     def put(self, key: _Encodable, value: _Encodable, ttl: Optional[float] = None) -> None:
-        """Write a value.
+        """Write the value of a key, with a TTL if given.
 
         ``ttl`` is in seconds. None: the key never expires, whatever TTL it had before.
         """
@@ -633,7 +665,7 @@ class _Entries:
             lock.release()
 
     def _get_long(self, key: bytes, length: int, default: Optional[bytes]) -> Optional[bytes]:
-        """Read a value that did not fit into the buffer, and enlarge the buffer for later reads."""
+        """Read a value that was too long for the buffer, and enlarge the buffer for later reads."""
         session = self._session
         if session.buffer_bytes < length <= _LARGEST_BUFFER_BYTES:
             session.allocate(1 << (length - 1).bit_length())
@@ -667,8 +699,9 @@ class _Entries:
         return found != 0
 
     def ttl(self, key: _Encodable) -> Optional[float]:
-        """Return the remaining TTL of a key in seconds, rounded down to milliseconds; None if it
-        never expires.
+        """Return the remaining TTL of a key in seconds, or None if the key never expires.
+
+        The result is rounded down to milliseconds.
 
         0.0 if it has expired and no earlier call has found that. Raises NotFoundError if the key
         does not exist.
@@ -683,7 +716,7 @@ class _Entries:
         return None if remaining_ms == NO_TTL else remaining_ms / 1000.0
 
     def purge_expired(self) -> int:
-        """Remove all expired keys, and return their number."""
+        """Remove all expired keys, and return how many were removed."""
         session = self._session
         with session.lock:
             session.changes += 1
@@ -719,8 +752,9 @@ class _Entries:
                 raise self._failure(code)
 
     def count(self) -> int:
-        """Return the number of keys, including expired ones not yet removed; purge first to exclude
-        them.
+        """Return the number of keys, including expired keys that have not been removed yet.
+
+        Call :meth:`purge_expired` first to exclude them.
         """
         session = self._session
         with session.lock:
@@ -732,8 +766,9 @@ class _Entries:
     # --- Iterators ---
 
     def iterator(self, *, reverse: bool = False, prefix: Optional[_Encodable] = None) -> Iterator:
-        """Return an iterator over all keys, or those that start with ``prefix``; with ``reverse``
-        in descending order.
+        """Return an iterator over all keys, or over those that start with ``prefix``.
+
+        With ``reverse`` the order is descending.
         """
         session = self._session
         if prefix is None:
@@ -790,8 +825,9 @@ class _Entries:
 
 
 class ColumnFamily(_Entries):
-    """A family of keys within a store, from one of the ``*_column_family`` methods. See
-    :class:`kvstore.Family`.
+    """A family: a named set of keys in a store. Returned by the ``*_column_family`` methods.
+
+    See :class:`kvstore.Family`.
 
     >>> with KVStore() as db, db.create_column_family("users") as users:
     ...     users["alice"] = "30"
@@ -802,12 +838,12 @@ class ColumnFamily(_Entries):
     __slots__ = ("_family", "_session")
 
     def __init__(self, raw: Any, session: _Session) -> None:
-        """For internal use."""
+        """Create a family for a native handle. For internal use."""
         self._family = ffi.gc(raw, lib.kvstore_cf_close)
         self._session = session
 
     def close(self) -> None:
-        """Close the handle; the data stays. May be called twice."""
+        """Close this handle of the family; the data stays. It may be closed twice."""
         with self._session.lock:
             if self._family is not NULL:
                 family, self._family = self._family, NULL
@@ -826,7 +862,7 @@ class ColumnFamily(_Entries):
 
 
 class _LowLevel:
-    """The object ``KVStore._db``: takes an expiry time instead of a TTL."""
+    """The object ``KVStore._db``, whose ``put_ttl`` takes an expiry time instead of a TTL."""
 
     __slots__ = ("_store",)
 
@@ -846,7 +882,8 @@ class _LowLevel:
 
 
 class KVStore(_Entries):
-    """A store. Its data methods work on the default family.
+    """A store, with the interface of ``snkv.KVStore``. Its methods on keys work on the default
+    family.
 
     ``path`` is a file, created if it does not exist, or the URL of a store on a PostgreSQL server;
     None: a store in memory. ``journal_mode`` is ``JOURNAL_WAL`` or ``JOURNAL_DELETE``. The options
@@ -902,7 +939,9 @@ class KVStore(_Entries):
     # --- Transactions ---
 
     def begin(self, write: bool = False) -> None:
-        """Begin a write transaction, or a read-only snapshot."""
+        """Begin a transaction: a write transaction if ``write`` is True, otherwise a read-only
+        snapshot.
+        """
         session = self._session
         with session.lock:
             session.changes += 1
@@ -932,19 +971,20 @@ class KVStore(_Entries):
     # --- Column families ---
 
     def create_column_family(self, name: str) -> ColumnFamily:
-        """Create a family. Raises Error if it exists already ("default" returns the default
-        family).
+        """Create a family and return a handle on it. Raises Error if the family exists already.
+
+        "default" returns the default family.
         """
         if name == "default":
             return self.default_column_family()
         return self._open_family(lib.kvstore_cf_create, _c_string(name, "a column family's name"))
 
     def open_column_family(self, name: str) -> ColumnFamily:
-        """Open a family. Raises NotFoundError if it does not exist."""
+        """Open a family and return a handle on it. Raises NotFoundError if it does not exist."""
         return self._open_family(lib.kvstore_cf_open, _c_string(name, "a column family's name"))
 
     def default_column_family(self) -> ColumnFamily:
-        """Open the default family."""
+        """Open the default family and return a handle on it."""
         return self._open_family(lib.kvstore_cf_get_default)
 
     def _open_family(self, function: Any, *arguments: bytes) -> ColumnFamily:
@@ -978,27 +1018,29 @@ class KVStore(_Entries):
     # --- Maintenance ---
 
     def sync(self) -> None:
-        """Make every commit so far durable against a power cut. Does not commit an open
-        transaction.
+        """Make every commit so far durable, so that it survives a power cut.
+
+        Does not commit an open transaction.
         """
         session = self._session
         with session.lock:
             session.check(lib.kvstore_sync(session.kv))
 
     def vacuum(self, n_pages: int = 0) -> None:
-        """Return free pages of the file to the file system: at most ``n_pages``, or all with 0."""
+        """Return up to ``n_pages`` free pages of the file to the file system. 0 means all."""
         session = self._session
         with session.lock:
             session.check(lib.kvstore_incremental_vacuum(session.kv, operator.index(n_pages)))
 
     def integrity_check(self) -> None:
-        """Check the whole file. Raises CorruptError, which names the first problem."""
+        """Check the whole file for damage. Raises CorruptError, which names the first problem."""
         session = self._session
         with session.lock:
             session.check(lib.kvstore_integrity_check(session.kv, NULL))
 
     def checkpoint(self, mode: int = CHECKPOINT_PASSIVE) -> tuple[int, int]:
-        """Copy the WAL into the database file. ``mode`` is one of ``CHECKPOINT_*``.
+        """Copy the write-ahead log (WAL) into the database file. ``mode`` is one of
+        ``CHECKPOINT_*``.
 
         Returns (nLog, nCkpt): the frames in the WAL, and how many of them are copied.
         """
@@ -1028,7 +1070,7 @@ class KVStore(_Entries):
 
     @property
     def errmsg(self) -> str:
-        """The message of the last call that failed on this store."""
+        """The message of the last failed call on this store."""
         session = self._session
         with session.lock:
             if session.kv is NULL:
@@ -1076,7 +1118,7 @@ class KVStore(_Entries):
     # --- Lifecycle ---
 
     def close(self) -> None:
-        """Close the store; an open transaction is rolled back. May be called twice."""
+        """Close the store. An open transaction is rolled back. The store may be closed twice."""
         with self._session.lock:
             if self._family is not NULL:
                 family, self._family = self._family, NULL
@@ -1095,7 +1137,7 @@ class KVStore(_Entries):
 
 
 def _choice(name: str, value: int, choices: dict[int, int]) -> int:
-    """Return the library's number for a number of snkv."""
+    """Convert a number that ``snkv`` uses for an option to the number of the library."""
     number = operator.index(value)
     if number not in choices:
         raise Error(f"{name} must be one of {sorted(choices)}, not {number}")

@@ -1,4 +1,4 @@
-"""Batches for asyncio."""
+"""Class Batch for asyncio: writes that are committed together."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ Write = Callable[["kvstore.Batch", "kvstore.Family[Any, Any]"], Any]
 
 
 class Batch:
-    """Writes to the families of one store that are committed together at the end of an ``async
-    with`` block.
+    """Writes that are collected in memory and committed together at the end of an ``async with``
+    block.
+
+    They can go to all families of one store.
 
     An exception in the block discards all of them. A batch made from a transaction, or from a
     family of one, is part of that transaction.
@@ -42,13 +44,18 @@ class Batch:
         *,
         family: Optional[Family[Any, Any]] = None,
     ) -> None:
-        """Add a write. See :meth:`kvstore.Batch.put`; but a TTL counts from the commit."""
+        """Add a write of a key and its value to the batch.
+
+        The arguments are those of :meth:`kvstore.Batch.put`, but a TTL counts from the commit.
+        """
         where = self._family if family is None else family
         name, data = frozen(key), where._frozen(value)
         self._add(family, lambda batch, where: batch.put(name, data, ttl, expires_at, family=where))
 
     def delete(self, key: Data, *, family: Optional[Family[Any, Any]] = None) -> None:
-        """Add a deletion. A key that does not exist at the commit is ignored."""
+        """Add the deletion of a key to the batch. A key that does not exist at the commit is
+        ignored.
+        """
         name = frozen(key)
         self._add(family, lambda batch, where: batch.delete(name, family=where))
 
@@ -62,18 +69,18 @@ class Batch:
         self._writes.append((where, write))
 
     def __len__(self) -> int:
-        """Return the number of writes and deletions that wait for the commit."""
+        """Return the number of writes and deletions that are not committed yet."""
         return len(self._writes)
 
     def __bool__(self) -> bool:
         return True
 
     def clear(self) -> None:
-        """Discard all writes that were added."""
+        """Discard all writes and deletions that are not committed yet."""
         self._writes.clear()
 
     async def commit(self) -> None:
-        """Commit the writes now, and empty the batch, which can then be filled again.
+        """Commit the writes now. The batch is then empty and can be filled again.
 
         If the commit fails or is cancelled, the batch keeps its writes.
         """
@@ -103,5 +110,7 @@ def _commit(worker: Worker, writes: list[tuple[Family[Any, Any], Write]]) -> Non
 
 
 def frozen(value: Any) -> Any:
-    """Return a copy of a mutable buffer, so that the caller may change it; other values unchanged."""
+    """Return a copy of a mutable buffer, so that the caller may change the buffer. Return other
+    values unchanged.
+    """
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value

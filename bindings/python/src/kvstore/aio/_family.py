@@ -1,4 +1,4 @@
-"""Families for asyncio. Each method passes its work to a thread; none uses a store itself."""
+"""Class Family for asyncio. Each method passes its work to a thread; none uses a store itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FIRST_ROWS, _MOST_ROWS, _MOST_BYTES = 16, 512, 1 << 20
 
 
 class Runner(Protocol):
-    """Runs the calls of a family: a store or a transaction."""
+    """Base class of what runs the calls of a family in worker threads: a store or a transaction."""
 
     _coded: bool
 
@@ -70,7 +70,7 @@ def _writes(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 
 
 class Family(Generic[K, V]):
-    """A family of keys (see :class:`kvstore.Family`), with its methods as coroutines.
+    """A family of a store for asyncio: the methods of :class:`kvstore.Family` as coroutines.
 
     Use ``await db.get(key)`` for ``db[key]``, ``await db.put(key, value)`` for ``db[key] = value``,
     ``contains`` for ``in`` and ``count`` for ``len``. ``async for`` iterates over keys,
@@ -100,8 +100,9 @@ class Family(Generic[K, V]):
         return self if self._other is None else self._other  # type: ignore[return-value] # of a subclass
 
     def _frozen(self, value: Any) -> Any:
-        """Return a copy of a mutable buffer, unless the family has a codec, which may distinguish
-        types.
+        """Return a copy of a mutable buffer, so that the caller may change the buffer.
+
+        With a codec, which may distinguish types, the value is returned unchanged.
         """
         return value if self._coded else frozen(value)
 
@@ -147,7 +148,7 @@ class Family(Generic[K, V]):
     @overload
     async def pop(self, key: Data, default: T) -> Union[V, T]: ...
     async def pop(self, key: Data, default: Any = _RAISE) -> Any:
-        """Delete a key and return its value.
+        """Delete a key and return the value it had.
 
         Returns ``default`` if the key does not exist; without a default, NotFoundError is raised.
         """
@@ -160,7 +161,7 @@ class Family(Generic[K, V]):
     @overload
     async def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
     async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
-        """Return the value of a key (or ``default``) and restart its TTL, in one step.
+        """Return the value of a key and restart its TTL, in one atomic step.
 
         See :meth:`kvstore.Family.get_and_touch`.
         """
@@ -193,7 +194,10 @@ class Family(Generic[K, V]):
         if_absent: bool = False,
         if_present: bool = False,
     ) -> bool:
-        """Write a value, and return whether it was written. See :meth:`kvstore.Family.put`."""
+        """Write the value of a key, and return whether it was written.
+
+        See :meth:`kvstore.Family.put`.
+        """
         name, new = frozen(key), self._frozen(value)
         conditions = {"keep_ttl": keep_ttl, "if_absent": if_absent, "if_present": if_present}
         return await self._do(True, lambda family: family.put(name, new, ttl, expires_at, **conditions))
@@ -254,15 +258,16 @@ class Family(Generic[K, V]):
         return await self._do(True, lambda family: family.compare_and_delete(name, old))
 
     async def popitem(self) -> tuple[K, V]:
-        """Delete the smallest key and return it with its value. Raises NotFoundError if there is
-        none.
+        """Delete the smallest key, and return its ``(key, value)``.
+
+        Raises NotFoundError if the family has no live key.
         """
         return await self._do(True, lambda family: family.popitem())
 
     async def setdefault(
         self, key: Data, default: Union[V, Data], ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
     ) -> V:
-        """Return the value of a key; if the key does not exist, write ``default`` first."""
+        """Return the value of a key. If the key does not exist, write ``default`` and return it."""
         name, new = frozen(key), self._frozen(default)
         return await self._do(True, lambda family: family.setdefault(name, new, ttl, expires_at))
 
@@ -270,17 +275,22 @@ class Family(Generic[K, V]):
     # afterwards.
 
     async def get_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Return the values of the keys that exist. See :meth:`kvstore.Family.get_many`."""
+        """Return a dict of the given keys that exist and their values.
+
+        See :meth:`kvstore.Family.get_many`.
+        """
         wanted = _several(keys)
         return await self._do(False, lambda family: family.get_many(wanted))
 
     async def delete_many(self, keys: Iterable[Data]) -> int:
-        """Delete keys in one transaction, and return how many existed."""
+        """Delete several keys in one transaction, and return how many of them existed."""
         wanted = _several(keys)
         return await self._do(True, lambda family: family.delete_many(wanted))
 
     async def pop_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Delete keys in one transaction, and return the values of those that existed."""
+        """Delete several keys in one transaction, and return a dict of those that existed and their
+        values.
+        """
         wanted = _several(keys)
         return await self._do(True, lambda family: family.pop_many(wanted))
 
@@ -290,8 +300,9 @@ class Family(Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """Write all pairs in one transaction, and return their number. See
-        :meth:`kvstore.Family.put_many`.
+        """Write all ``(key, value)`` pairs in one transaction, and return the number of pairs.
+
+        See :meth:`kvstore.Family.put_many`.
         """
         pairs = self._pairs(items)
         return await self._do(True, lambda family: family.put_many(pairs, ttl, expires_at))
@@ -302,7 +313,7 @@ class Family(Generic[K, V]):
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> int:
-        """Write all pairs in one transaction. An alias of :meth:`put_many`."""
+        """Write all ``(key, value)`` pairs in one transaction. An alias of :meth:`put_many`."""
         return await self.put_many(items, ttl, expires_at)
 
     def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
@@ -312,7 +323,8 @@ class Family(Generic[K, V]):
     async def update(
         self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Union[V, Data]
     ) -> None:
-        """Write all pairs and keyword arguments in one transaction."""
+        """Write all pairs of a mapping or iterable, and all keyword arguments, in one transaction.
+        """
         given: Any = other
         if not isinstance(other, Mapping) and hasattr(other, "keys"):
             given = {key: given[key] for key in given.keys()}
@@ -320,8 +332,7 @@ class Family(Generic[K, V]):
         await self._do(True, lambda family: family.put_many(pairs))
 
     def batch(self) -> Batch:
-        """Return a batch of writes that are committed together at the end of an ``async with``
-        block. See :class:`Batch`.
+        """Return a new batch: it collects writes, which are committed together. See :class:`Batch`.
         """
         return Batch(self)
 
@@ -387,8 +398,9 @@ class Family(Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> AsyncIterator[tuple[K, V]]:
-        """Iterate over the rows of a partition, as ``(clustering, value)`` pairs. See
-        :meth:`kvstore.Family.rows`.
+        """Iterate over the rows of a partition, as ``(clustering, value)`` pairs.
+
+        See :meth:`kvstore.Family.rows`.
         """
         part = frozen(partition)
 
@@ -436,8 +448,8 @@ class Family(Generic[K, V]):
             size = min(size * 4, _MOST_ROWS)
 
     async def count(self, expired: bool = False) -> int:
-        """Return the number of live keys; with ``expired``, of all rows, including expired ones not
-        yet purged.
+        """Return the number of live keys. With ``expired``, expired keys that have not been purged
+        count too.
         """
         return await self._do(False, lambda family: family.count(expired))
 
@@ -446,8 +458,9 @@ class Family(Generic[K, V]):
     ttl = _reads(kvstore.Family.ttl)
 
     async def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]:
-        """Return the value of a key and its remaining TTL, in one read. See
-        :meth:`kvstore.Family.get_with_ttl`.
+        """Return the value of a key and its remaining TTL, in one read.
+
+        See :meth:`kvstore.Family.get_with_ttl`.
         """
         name = frozen(key)
         return await self._do(False, lambda family: family.get_with_ttl(name))
@@ -462,16 +475,18 @@ class Family(Generic[K, V]):
     sweep = _writes(kvstore.Family.sweep)
 
     async def next_expiry(self) -> Optional[float]:
-        """Return the earliest expiry time of the family in seconds since the Unix epoch; None if no
-        key has a TTL.
+        """Return the earliest expiry time in the family, in seconds since the Unix epoch.
+
+        None if no key has a TTL.
         """
         return await self._do(False, lambda family: family.next_expiry())
 
     async def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
     ) -> AsyncIterator[tuple[K, float]]:
-        """Iterate over the keys with a TTL, earliest expiry first. See
-        :meth:`kvstore.Family.expiring`.
+        """Iterate over the keys that have a TTL, with their expiry times, earliest expiry first.
+
+        See :meth:`kvstore.Family.expiring`.
 
         Some hundred keys are read at a time.
         """
@@ -496,26 +511,33 @@ class Family(Generic[K, V]):
                 last = (rows[-1][1], rows[-1][0])
 
     async def default_ttl(self) -> Optional[float]:
-        """Return the default TTL in seconds, or None. See :attr:`kvstore.Family.default_ttl`."""
+        """Return the default TTL of the family in seconds, or None if there is none.
+
+        See :attr:`kvstore.Family.default_ttl`.
+        """
         return await self._do(False, lambda family: family.default_ttl)
 
     async def set_default_ttl(self, ttl: Optional[Duration]) -> None:
-        """Set the default TTL, for every handle and process: seconds or a ``timedelta``; None for
-        none.
+        """Set the default TTL of the family: seconds, a ``timedelta``, or None for no default TTL.
+
+        The setting applies to every handle and process.
         """
         await self._do(True, lambda family: setattr(family, "default_ttl", ttl))
 
     async def write_tracking(self) -> bool:
-        """Return whether the family records write times. See :attr:`kvstore.Family.write_tracking`."""
+        """Return whether the family records when each value was written.
+
+        See :attr:`kvstore.Family.write_tracking`.
+        """
         return await self._do(False, lambda family: family.write_tracking)
 
     async def set_write_tracking(self, on: bool) -> None:
-        """Turn the recording of write times on or off."""
+        """Turn on or off that the family records when each value is written."""
         await self._do(True, lambda family: setattr(family, "write_tracking", on))
 
 
 class Families(Family[K, V]):
-    """An object that opens families: a store or a transaction."""
+    """Base class of what opens families: a store or a transaction."""
 
     __slots__ = ()
 
@@ -562,8 +584,10 @@ class Families(Family[K, V]):
         write_tracking: Optional[bool] = None,
         **coding: Any,
     ) -> Any:
-        """Return the family ``name``, with ``codec`` and ``keys`` of its own if given. See
-        :meth:`kvstore.Store.family`.
+        """Open the family ``name`` and return it.
+
+        See :meth:`kvstore.Store.family`. ``codec`` and ``keys`` are those of the store if not
+        given.
 
         A family of a transaction must be used inside it.
         """
@@ -578,8 +602,9 @@ class Families(Family[K, V]):
 
 
 def _several(keys: Iterable[Any]) -> Any:
-    """Copy an iterable of keys. A single str or bytes is returned unchanged, and rejected by the
-    store.
+    """Return a copy of an iterable of keys as a list.
+
+    A single str or bytes is returned unchanged, and rejected by the store.
     """
     return keys if isinstance(keys, (str, bytes)) else [frozen(key) for key in keys]
 
@@ -593,8 +618,9 @@ def _items(family: kvstore.Family[Any, Any], prefix: Optional[Data], **given: An
 
 
 def _chunk(rows: Iterable[Any], shown: Any, wanted: int) -> tuple[list[Any], bool]:
-    """Return up to ``wanted`` rows, without the one that was ``shown``, and whether there may be
-    more.
+    """Return the next chunk of up to ``wanted`` rows, and whether more rows may follow.
+
+    The row ``shown``, which was returned already, is left out.
     """
     chunk: list[Any] = []
     size = 0

@@ -1,4 +1,6 @@
-"""Worker threads with a store each, and the jobs they are given. Must not depend on event loops.
+"""Worker threads for asyncio stores, each with its own store object, and the jobs that they run.
+
+Must not depend on event loops.
 
 A lane is a group of workers for one kind of job: one lane writes, with a single worker, because
 only one writer can run at a time anyway; the other reads. A session is a transaction: it has a
@@ -26,7 +28,7 @@ Call = Callable[["Worker"], Any]
 
 
 class Settings:
-    """How all workers of a pool open and set up their stores."""
+    """The arguments with which all workers of a pool open their stores."""
 
     def __init__(self, path: bytes, options: dict[str, Any]) -> None:
         self.path = absolute(path)
@@ -43,7 +45,7 @@ class Settings:
         self._locked: tuple[float, str, Optional[kvstore.Hint]] = (0.0, "", None)
 
     def open_store(self, asked: float) -> kvstore.Store[Any, Any]:
-        """Open a store in the calling thread: always the same file.
+        """Open a store in the calling thread. All calls open the same file.
 
         ``asked`` is the monotonic time since which the caller waits. A call that waited through
         another open that found the file locked does not wait again.
@@ -67,7 +69,9 @@ class Settings:
 
 
 class Job:
-    """A call and its future result.
+    """A call for a worker thread, with a future for its result.
+
+    A job that is cancelled before it starts never runs; a job that has started runs to its end.
 
     Cancelled before it starts, it never runs; cancelled later, it runs to its end.
     """
@@ -93,7 +97,7 @@ class Job:
 
 
 class Session(Job):
-    """A transaction and the jobs inside it."""
+    """A transaction that has a worker thread to itself, and the jobs inside the transaction."""
 
     __slots__ = ("_ended", "_guard", "_jobs", "_turned_back", "_write", "owner", "pid")
 
@@ -110,11 +114,11 @@ class Session(Job):
 
     @property
     def ended(self) -> bool:
-        """Whether its end was requested, or it never began."""
+        """Whether the session accepts no more jobs: its end was requested, or it never began."""
         return self._ended
 
     def submit(self, job: Job) -> None:
-        """Add a job. Raises Error if the session has ended."""
+        """Add a job to the transaction. Raises Error if the transaction has ended."""
         if not self.offer(job):
             raise Error(
                 "the transaction is not open: use it inside its async with block, before commit() or "
@@ -122,8 +126,9 @@ class Session(Job):
             )
 
     def offer(self, job: Job, *, last: bool = False) -> bool:
-        """Add a job unless the session has ended, and return whether it was added. ``last``: the
-        session ends with it.
+        """Add a job to the transaction unless it has ended, and return whether the job was added.
+
+        If ``last`` is true, the transaction ends with the job.
         """
         with self._guard:
             if self._ended:
@@ -133,17 +138,21 @@ class Session(Job):
             return True
 
     def end(self, commit: bool) -> Optional[Job]:
-        """End the transaction after the submitted jobs. Returns None if it has ended already."""
+        """Commit or roll back the transaction after all submitted jobs, and return the job that
+        does it.
+
+        Returns None if the transaction has ended already.
+        """
         self.owner = None
         job = Job(lambda worker: self._end(worker, commit))
         return job if self.offer(job, last=True) else None
 
     def turn_back(self) -> None:
-        """Turn a requested commit into a rollback, if it has not started."""
+        """Turn a requested commit into a rollback, if the commit has not started."""
         self._turned_back = True
 
     def abandon(self) -> None:
-        """Roll back without waiting, whether the transaction has begun or not."""
+        """Roll back the transaction without waiting, even if it has not begun yet."""
         self.owner = None
         if not self.future.cancel():
             self.end(False)
@@ -186,7 +195,7 @@ class Session(Job):
 
 
 class Worker(threading.Thread):
-    """A thread with a store of its own."""
+    """A thread that runs jobs one after another, with a store object of its own."""
 
     def __init__(self, lane: Lane, first: Job) -> None:
         super().__init__(name=f"kvstore-aio-{lane.name}", daemon=True)
@@ -207,7 +216,9 @@ class Worker(threading.Thread):
 
     @property
     def store(self) -> kvstore.Store[Any, Any]:
-        """The store, opened on first use. Only for this thread."""
+        """The store object of this worker, opened on first use. Only the worker's thread may use
+        it.
+        """
         settings = self._lane.settings
         if self._store is None:
             if self._lane.gate is not None:
@@ -220,11 +231,12 @@ class Worker(threading.Thread):
         return self._store
 
     def runs_a_cleaner(self) -> bool:
-        """Return whether a cleaner was started in this worker."""
+        """Return whether the cleaner was started through this worker's store object."""
         return self._store is not None and self._store._shared.cleaner is not None
 
     def family(self, name: str, options: dict[str, Any]) -> kvstore.Family[Any, Any]:
-        """Return a family of the store. Raises NotFoundError if it does not exist."""
+        """Return a family of the worker's store. Raises NotFoundError if the family does not exist.
+        """
         if name == "default" and not options:
             return self.store
         if self._drops != self._lane.settings.drops:
@@ -236,8 +248,10 @@ class Worker(threading.Thread):
         return found[0]
 
     def with_families(self, call: Callable[[], R]) -> R:
-        """Return the result of a call on families. If one was dropped meanwhile, open it again by
-        name, or raise NotFoundError.
+        """Run a call that uses families, and return its result.
+
+        If one of the families was dropped meanwhile, it is opened again by name; NotFoundError is
+        raised if it no longer exists.
         """
         try:
             return call()
@@ -247,14 +261,15 @@ class Worker(threading.Thread):
         return call()  # opens the family by name; the failed call changed nothing
 
     def _forget_dropped(self) -> bool:
-        """Close the handles of families that were dropped, and return whether there were any."""
+        """Close this worker's handles on families that were dropped. Return whether there were any.
+        """
         dropped = [key for key, (family, _) in self._families.items() if not _is_there(family)]
         for key in dropped:
             self._families.pop(key)[0].close()
         return bool(dropped)
 
     def forget_families(self) -> None:
-        """Close all family handles."""
+        """Close all family handles of this worker."""
         self._drops = self._lane.settings.drops
         while self._families:
             self._families.popitem()[1][0].close()
@@ -292,8 +307,9 @@ class Worker(threading.Thread):
 
 
     def _do_controls(self) -> None:
-        """Run the controls that arrived meanwhile. No other job can arrive before the lane marks
-        the worker as idle.
+        """Run the control calls that arrived while the worker was busy (see :meth:`Lane.control`).
+
+        No other job can arrive before the lane marks the worker as idle.
         """
         while True:
             try:
@@ -313,8 +329,9 @@ def _is_there(family: kvstore.Family[Any, Any]) -> bool:
 
 
 class Lane:
-    """Workers for one kind of job, each of which takes the next waiting job. They are started on
-    demand.
+    """A group of workers for one kind of job. A free worker takes the job that has waited longest.
+
+    Workers are started on demand.
     """
 
     def __init__(
@@ -343,7 +360,7 @@ class Lane:
         self.closed.set_running_or_notify_cancel()  # cannot be cancelled any more
 
     def submit(self, job: Job) -> None:
-        """Have a job done by the next free worker. Raises MisuseError if the lane is closed."""
+        """Add a job, which the next free worker runs. Raises MisuseError if the lane is closed."""
         with self._guard:
             self._must_be_open()
             if isinstance(job, Session):
@@ -375,8 +392,8 @@ class Lane:
         worker.inbox.put((job, True))
 
     def done(self, worker: Worker, job: Job) -> tuple[bool, Optional[Job]]:
-        """Record that a worker finished a job. Return whether it is to stop, and its next job if
-        one waits.
+        """Record that a worker has finished a job. Return whether the worker must stop, and its
+        next job or None.
         """
         with self._guard:
             worker.session = None
@@ -397,14 +414,14 @@ class Lane:
             return False, None
 
     def sessions_of(self, owner: object) -> int:
-        """Return how many sessions a task has open in this lane."""
+        """Return how many transactions an asyncio task has open in this lane."""
         if not self._sessions or owner is None:
             return 0
         with self._guard:
             return sum(1 for session in self._sessions if session.owner is not None and session.owner() is owner)
 
     def control(self, call: Call) -> list[Future[Any]]:
-        """Run a call once in each existing worker, between its jobs or inside its session."""
+        """Run a call once in each existing worker, between its jobs or inside its transaction."""
         jobs = []
         with self._guard:
             self._must_be_open()
@@ -416,7 +433,10 @@ class Lane:
         return jobs
 
     def close(self) -> None:
-        """Accept no more jobs. Workers end when all jobs are done; see ``closed``."""
+        """Accept no more jobs, and let each worker end when all jobs are done.
+
+        The future ``closed`` is done when all workers have ended.
+        """
         with self._guard:
             if self._closing:
                 return
@@ -428,12 +448,12 @@ class Lane:
                 self.closed.set_result(None)
 
     def forget(self) -> None:
-        """Have the existing workers close the lane. Takes no lock."""
+        """Close the lane from its own worker threads, so that the caller takes no lock."""
         for worker in list(self._workers):
             worker.inbox.put((Job(lambda _: self.close()), False))
 
     def left(self, worker: Worker, error: Optional[BaseException]) -> None:
-        """Record that a worker has ended."""
+        """Record that the thread of a worker is ending."""
         while True:  # controls that arrived too late
             try:
                 item = worker.inbox.get_nowait()
@@ -460,11 +480,13 @@ def _closed() -> MisuseError:
 
 
 class Pool:
-    """The lanes of a store, in one process."""
+    """The worker threads of a store in one process: a lane for writes and a lane for reads."""
 
     def __init__(self, settings: Settings, readers: int, gate: Optional[threading.Event] = None) -> None:
-        """Create the lanes. ``readers``: the number of reading workers; 0: one worker for
-        everything. ``gate``: all calls wait until it is set.
+        """Create the lanes, with up to ``readers`` workers that read. 0: one worker reads and
+        writes.
+
+        ``gate``: all calls wait until it is set.
         """
         self.pid = os.getpid()
         self.settings = settings
@@ -482,13 +504,15 @@ class Pool:
         return [self.writing] if self.writing is self.reading else [self.writing, self.reading]
 
     def close(self) -> list[Future[None]]:
-        """Start closing, and return futures that are done when everything is closed."""
+        """Start to close all lanes, and return futures that are done when they are closed."""
         for lane in self.lanes():
             lane.close()
         return [lane.closed for lane in self.lanes()]
 
     def forget(self) -> None:
-        """Like :meth:`close`, for finalizers, which may run while this thread holds a lane's lock.
+        """Close all lanes without taking a lock.
+
+        Finalizers call it, possibly while this thread holds a lane's lock.
         """
         for lane in self.lanes():
             lane.forget()

@@ -1,4 +1,6 @@
-"""Stores and transactions for asyncio: choosing a thread, waiting for it, and cancellation."""
+"""Classes Store and Transaction for asyncio: they choose a worker thread, wait for it, and handle
+cancellation.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ _OF_THE_FILE = {"db_pages", "wal_frames", "size_bytes"}
 
 
 async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
-    """Wait for a job that can no longer be stopped. A cancellation of the task is raised after the
-    job has ended.
+    """Wait until a running job ends, even if the task is cancelled. The cancellation is raised
+    afterwards.
     """
     waiting = asyncio.wrap_future(future)
     cancelled = None
@@ -54,8 +56,10 @@ async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
 
 
 class Store(Families[K, V]):
-    """A store for asyncio. It is also its own default family; see :class:`Family`. Created by
-    :func:`open`.
+    """An open store for asyncio. Its methods on keys work on the default family; :class:`Family`
+    describes them.
+
+    Created by :func:`open`.
 
     ``async with`` or ``await`` opens the file; otherwise the first call does. A store is not bound
     to an event loop: several loops may use it, one after the other or at the same time in different
@@ -68,7 +72,7 @@ class Store(Families[K, V]):
     __slots__ = ("_closed", "_closing", "_converting", "_path", "_pool", "_readers", "_settings")
 
     def __init__(self, path: Optional[Path], readers: int, options: dict[str, Any]) -> None:
-        """Create a store that is not open yet. See :func:`open`."""
+        """Create a store object whose file is not open yet. Use :func:`open`."""
         if isinstance(readers, bool) or not isinstance(readers, int):
             raise TypeError(f"readers must be an int, not {type(readers).__name__}")
         if readers < 1:
@@ -90,12 +94,12 @@ class Store(Families[K, V]):
 
     @property
     def path(self) -> Optional[str]:
-        """The path as it was given to :func:`open`."""
+        """The path that was given to :func:`open`."""
         return self._path
 
     @property
     def closed(self) -> bool:
-        """Whether the store is closed or being closed."""
+        """Whether the store is closed or is being closed."""
         return self._closed
 
     # Opening and closing
@@ -123,7 +127,7 @@ class Store(Families[K, V]):
         await self.close()
 
     async def close(self) -> None:
-        """Close the store, after all calls and transactions that began earlier.
+        """Close the store, after all calls and transactions that began before have ended.
 
         Later calls raise MisuseError. A store may be closed twice. If this coroutine is cancelled,
         the store is closed in the background.
@@ -156,7 +160,7 @@ class Store(Families[K, V]):
     # Doing the work
 
     def _here(self) -> Pool:
-        """Return the pool of this process."""
+        """Return the pool of worker threads of this process."""
         pool = self._pool
         if pool is None:
             raise MisuseError("the store is closed: open it again")
@@ -214,21 +218,22 @@ class Store(Families[K, V]):
     # Transactions
 
     def transaction(self, write: bool = True) -> Transaction[K, V]:
-        """Return a transaction over all families, for an ``async with`` block. See
-        :class:`Transaction`.
+        """Return a transaction for an ``async with`` block. It covers all families of the store.
+
+        See :class:`Transaction`.
 
         ``write=False`` makes it read-only, as :meth:`snapshot` does.
         """
         return Transaction(self, bool(write))
 
     def snapshot(self) -> Transaction[K, V]:
-        """Return a read-only transaction, which sees the state of one moment."""
+        """Return a read-only transaction, in which all reads see the state of one moment."""
         return Transaction(self, False)
 
     # Time
 
     async def set_clock(self, clock: Optional[ClockFunction]) -> None:
-        """Replace the clock, for tests. See :meth:`kvstore.Store.set_clock`.
+        """Replace the clock of this store, for tests. See :meth:`kvstore.Store.set_clock`.
 
         The function is called in worker threads, and must not use the store.
         """
@@ -246,8 +251,9 @@ class Store(Families[K, V]):
         await self._work(True, set_it)
 
     async def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """Return the earliest expiry time of the default family, or with ``all_families`` of all
-        families.
+        """Return the earliest expiry time in the default family, in seconds since the Unix epoch.
+
+        With ``all_families``, the earliest of all families. None if no key has a TTL.
         """
         return await self._work(False, lambda worker: worker.store.next_expiry(all_families=all_families))
 
@@ -256,8 +262,10 @@ class Store(Families[K, V]):
         return await self._work(True, lambda worker: worker.store.purge_step(max_keys, max_time))
 
     async def start_cleaner(self, interval: Duration = 1.0, max_keys: int = 0) -> None:
-        """Start a thread of the library that removes expired keys. See
-        :meth:`kvstore.Store.start_cleaner`.
+        """Start a background thread of the library that removes expired keys of all families at
+        intervals.
+
+        See :meth:`kvstore.Store.start_cleaner`.
         """
         await self._work(True, lambda worker: worker.store.start_cleaner(interval, max_keys))
 
@@ -280,22 +288,25 @@ class Store(Families[K, V]):
         await self._convert(lambda store: store.encrypt(password=password, raw_key=raw_key), password, raw_key)
 
     async def rekey(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
-        """Replace the password or key of an encrypted store, in place. See
-        :meth:`kvstore.Store.rekey` and :meth:`encrypt`.
+        """Replace the password or key of an encrypted store, in place.
+
+        See :meth:`kvstore.Store.rekey` and :meth:`encrypt`.
         """
         await self._convert(lambda store: store.rekey(password=password, raw_key=raw_key), password, raw_key)
 
     async def decrypt(self) -> None:
-        """Remove the encryption of the store, in place. See :meth:`kvstore.Store.decrypt` and
-        :meth:`encrypt`.
+        """Remove the encryption of the store, in place.
+
+        See :meth:`kvstore.Store.decrypt` and :meth:`encrypt`.
         """
         await self._convert(lambda store: store.decrypt(), None, None)
 
     async def _convert(
         self, convert: Callable[[Any], None], password: Union[str, bytes, None], raw_key: Optional[bytes]
     ) -> None:
-        """Close the stores of all workers, convert the file with one store, and let a new pool open
-        it again.
+        """Encrypt, rekey or decrypt the file, while all workers have their stores closed.
+
+        A new pool opens the file again.
 
         The new pool takes the calls from now on.
         """
@@ -346,7 +357,9 @@ class Store(Families[K, V]):
     # Maintenance
 
     async def backup(self, path: Path, progress: Optional[Callable[[int, int], Any]] = None) -> None:
-        """Copy everything that is committed to a new file. See :meth:`kvstore.Store.backup`.
+        """Copy all committed data to a new file, as a consistent snapshot.
+
+        See :meth:`kvstore.Store.backup`.
 
         ``progress`` is called in a worker thread. A cancelled backup stops at its next step and
         leaves no file, even if the file was complete already.
@@ -374,7 +387,7 @@ class Store(Families[K, V]):
             raise
 
     async def copy_to(self, other: Store[Any, Any], progress: Optional[Callable[[int, int], Any]] = None) -> None:
-        """Copy all live keys to another store. See :meth:`kvstore.Store.copy_to`.
+        """Copy all live keys of all families to another store. See :meth:`kvstore.Store.copy_to`.
 
         ``progress`` is called in a worker thread. A cancelled copy stops, and nothing was copied.
         """
@@ -416,15 +429,19 @@ class Store(Families[K, V]):
             raise
 
     async def checkpoint(self, mode: str = "passive") -> kvstore.Checkpoint:
-        """Copy the WAL into the database file. See :meth:`kvstore.Store.checkpoint`."""
+        """Copy the commits in the write-ahead log (WAL) into the database file.
+
+        See :meth:`kvstore.Store.checkpoint`.
+        """
         return await self._work(True, lambda worker: worker.store.checkpoint(mode))
 
     async def vacuum(self, pages: int = 0) -> None:
-        """Return free pages of the file to the file system: at most ``pages``, or all with 0."""
+        """Return up to ``pages`` free pages of the file to the file system. 0 means all."""
         await self._work(True, lambda worker: worker.store.vacuum(pages))
 
     async def integrity_check(self) -> None:
-        """Check the whole file, on one snapshot. Raises CorruptError if it is damaged."""
+        """Check the whole file for damage, on one snapshot. Raises CorruptError if it is damaged.
+        """
         await self._work(False, lambda worker: worker.store.integrity_check())
 
     async def repair(self) -> int:
@@ -432,19 +449,22 @@ class Store(Families[K, V]):
         return await self._work(True, lambda worker: worker.store.repair())
 
     async def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
-        """Set the size limit and the eviction policy. See :meth:`kvstore.Store.limit`."""
+        """Set the size limit of the store, and the policy that selects the keys to evict.
+
+        See :meth:`kvstore.Store.limit`.
+        """
         await self._work(True, lambda worker: worker.store.limit(max_bytes, policy))
 
     async def get_limit(self) -> kvstore.Limit:
-        """Return the size limit in bytes (0: none) and the eviction policy."""
+        """Return the size limit in bytes and the eviction policy. A limit of 0 means none."""
         return await self._work(False, lambda worker: worker.store.get_limit())
 
     async def sync(self) -> None:
-        """Make every commit so far durable against a power cut."""
+        """Make every commit so far durable, so that it survives a power cut."""
         await self._work(True, lambda worker: worker.store.sync())
 
     async def stats(self) -> kvstore.Stats:
-        """Return the counters of all handles of this store, since they were opened or
+        """Return the counters of this store, summed over its handles, since it was opened or
         :meth:`stats_reset` was called.
         """
         found = await self._by_all(lambda worker: worker.store.stats())
@@ -455,11 +475,13 @@ class Store(Families[K, V]):
         return kvstore.Stats(**sums)
 
     async def stats_reset(self) -> None:
-        """Set the counters to zero."""
+        """Set the counters of this store to zero."""
         await self._by_all(lambda worker: worker.store.stats_reset())
 
     async def _by_all(self, call: Callable[[Worker], R]) -> list[R]:
-        """Return the results of a call in each existing worker, or in a first one."""
+        """Run a call in each existing worker, and return the results. If there is no worker, start
+        one.
+        """
         pool = self._here()
         futures = [future for lane in pool.lanes() for future in lane.control(call)]
         if not futures:
@@ -498,7 +520,7 @@ class Transaction(Families[K, V]):
 
     @property
     def active(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Whether the transaction has begun and has not ended."""
         return self._session is not None and not self._session.ended and self._session.future.done()
 
     async def __aenter__(self) -> Transaction[K, V]:
@@ -530,14 +552,15 @@ class Transaction(Families[K, V]):
             # The exception of the block is more important.
 
     async def commit(self) -> None:
-        """Commit now, and end the transaction. If the commit fails, everything is rolled back.
+        """Commit the transaction now, which ends it. If the commit fails, everything is rolled
+        back.
 
         A commit that is cancelled before it starts is a rollback.
         """
         await self._end(self._open(), True)
 
     async def rollback(self) -> None:
-        """Roll back now, and end the transaction."""
+        """Roll back the transaction now, which ends it."""
         await self._end(self._open(), False)
 
     async def _end(self, session: Session, commit: bool) -> None:
@@ -593,8 +616,9 @@ def open(
     path: Optional[Path], *, codec: Codec[T], keys: type[A], readers: int = 4, **settings: Unpack[OpenSettings]
 ) -> Store[A, T]: ...
 def open(path: Optional[Path], *, readers: int = 4, **options: Any) -> Any:
-    """Open the store at ``path`` for asyncio, with ``async with`` or ``await``; create it if it
-    does not exist.
+    """Open the store at ``path`` for asyncio. The file is created if it does not exist.
+
+    Use the result with ``async with`` or ``await``.
 
     Args:
         path: As for :func:`kvstore.open`.

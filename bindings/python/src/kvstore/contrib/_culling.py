@@ -1,5 +1,6 @@
-"""Keep a family at a maximum number of keys, for frameworks that count keys. Must not depend on a
-framework.
+"""A maximum number of keys for a family, for frameworks that count keys.
+
+Must not depend on a framework.
 
 Limiting the file in bytes (``max_bytes``) is cheaper: the store enforces it in each write.
 """
@@ -12,8 +13,7 @@ from kvstore.contrib._places import Place
 
 
 def make_room(place: Place, most: int, frequency: int) -> None:
-    """Remove keys, if necessary, before a key is added to a family that is to have at most ``most``
-    keys.
+    """Remove keys if a family is full, so that adding a key does not exceed ``most`` keys.
 
     If the family is full, all expired keys are removed and one live key in every ``frequency``:
     those that expire first, then the first in key order. With a ``frequency`` of 0 all keys are

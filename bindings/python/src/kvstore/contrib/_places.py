@@ -1,5 +1,6 @@
-"""The storage of a backend: a family of a file, opened once in each process. Must not depend on a
-framework.
+"""The storage of a framework backend: a family of a file that is opened once in each process.
+
+Must not depend on a framework.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _StoreKey = tuple[str, str]
 
 
 class _Opened:
-    """An open store and the places that use it. It is closed with the last of them."""
+    """An open store and the places that use it. The store is closed with the last of them."""
 
     __slots__ = ("__weakref__", "places", "store")
 
@@ -41,7 +42,7 @@ class _Opened:
 
 
 class _InUse(NamedTuple):
-    """The open state of a place."""
+    """The open store and family of a place."""
 
     process: int
     opened: _Opened
@@ -54,8 +55,9 @@ _lock = threading.RLock()
 
 
 def _after_fork() -> None:
-    """Forget the parent's stores in the child, and replace the lock, which another thread may have
-    held.
+    """Forget the open stores of the parent, in the child of a fork, and replace the lock.
+
+    Another thread of the parent may have held the lock.
     """
     global _lock, _stores
     _lock = threading.RLock()
@@ -67,7 +69,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Place:
-    """A family of a file, for one backend.
+    """The storage of one framework backend: a family of a file.
 
     It is opened on first use, and again after a fork. All places of a process with the same path
     and settings share a store. Threads may share a place.
@@ -110,11 +112,11 @@ class Place:
         self.room: tuple[int, int] = (0, 0)
 
     def family(self) -> Family:
-        """Return the family, opened in this process."""
+        """Return the family of this place, which is opened on first use in this process."""
         return self._open().family
 
     def store(self) -> Store:
-        """Return the store of :meth:`family`."""
+        """Return the store that contains the family of this place."""
         return self._open().opened.store
 
     def _open(self) -> _InUse:
@@ -145,7 +147,9 @@ class Place:
         return store
 
     def close(self) -> None:
-        """Close the file, unless another place uses it. The next use opens it again."""
+        """Close the file, unless another place of this process uses it. The next use opens it
+        again.
+        """
         with _lock:
             in_use, self._in_use = self._in_use, None
             if in_use is None or in_use.process != os.getpid():

@@ -1,4 +1,7 @@
-"""Convert Python values to bytes, and change a value atomically. Must not depend on a framework."""
+"""Conversion of the values of a framework backend to bytes, and atomic changes of a value.
+
+Must not depend on a framework.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _NUMBER = frozenset(b"-0123456789")
 
 
 class Values:
-    """How values are stored.
+    """Converts the values of a framework backend to bytes and back.
 
     An int is stored as decimal text, which other programs can read and increment; other values are
     pickled. With a ``serializer`` (an object with ``dumps`` and ``loads``), it encodes all values.
@@ -40,7 +43,7 @@ class Values:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     def loads(self, data: bytes) -> Any:
-        """Return the value that bytes encode."""
+        """Return the value that was converted to ``data``."""
         if self._serializer is not None:
             return self._serializer.loads(data)
         if data and data[0] in _NUMBER:
@@ -49,8 +52,8 @@ class Values:
 
 
 def change(place: Place, key: str, values: Values, function: Callable[[Any], T]) -> T:
-    """Replace the value of a key by the result of a function, atomically for all threads and
-    processes.
+    """Replace the value of a key by the result of calling a function with it, atomically for all
+    threads and processes.
 
     The key keeps its TTL. The function may be called several times, outside of any transaction.
 
@@ -72,5 +75,7 @@ def change(place: Place, key: str, values: Values, function: Callable[[Any], T])
 
 
 def _replace(family: Family, key: str, before: bytes, data: Union[bytes, str]) -> bool:
-    """Replace the value of a key if it is still ``before``, and return whether it was replaced."""
+    """Replace the value of a key only if it still equals ``before``, and return whether it was
+    replaced.
+    """
     return family.get(key) == before and family.put(key, data, keep_ttl=True)

@@ -31,7 +31,7 @@ Timeout = Union[float, timedelta]
 
 
 class KVStoreCache(BaseCache):
-    """A cache in a family of a file, which all threads and processes may use.
+    """A cachelib cache that is stored in a family of a file. All threads and processes may use it.
 
     ``add``, ``inc`` and ``dec`` are atomic for all threads and processes, and so are ``set_many``
     and ``delete_many`` (``set_many`` without a ``threshold``). ``inc`` and ``dec`` keep the TTL of
@@ -79,7 +79,9 @@ class KVStoreCache(BaseCache):
         return Values(self.serializer)
 
     def _ttl(self, timeout: Optional[Timeout]) -> Optional[float]:
-        """Return the TTL in seconds, FOREVER, or None for a value that expires at once."""
+        """Convert a timeout of cachelib to a TTL: seconds, FOREVER, or None for a value that
+        expires at once.
+        """
         seconds = self.default_timeout if timeout is None else _seconds(timeout)
         if seconds == 0:
             return kvstore.FOREVER
@@ -120,7 +122,7 @@ class KVStoreCache(BaseCache):
         return self._place.family().add(self._name(key), data, ttl=ttl)
 
     def set_many(self, mapping: dict[str, Any], timeout: Optional[Timeout] = None) -> list[Any]:
-        """Set all values, and return their keys."""
+        """Write the values of all keys of a dict, and return the keys that were written."""
         values = self._values
         items = {self._name(key): values.dumps(value) for key, value in mapping.items()}
         ttl = self._ttl(timeout)
@@ -139,7 +141,7 @@ class KVStoreCache(BaseCache):
         return self._place.family().delete(self._name(key))
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Delete keys, and return all of them: missing keys count as deleted."""
+        """Delete several keys, and return all of them. A missing key counts as deleted."""
         self._place.family().delete_many([self._name(key) for key in keys])
         return list(keys)
 
@@ -154,8 +156,9 @@ class KVStoreCache(BaseCache):
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """Add to a number, and return the sum. A missing key counts as 0 and gets the default
-        timeout.
+        """Add ``delta`` to the number stored under a key, and return the sum.
+
+        A missing key counts as 0 and gets the default timeout.
 
         Raises:
             TypeError: If the value is not a number.
@@ -168,7 +171,7 @@ class KVStoreCache(BaseCache):
                     return delta
 
     def dec(self, key: str, delta: int = 1) -> Any:
-        """Subtract ``delta`` from a number. See :meth:`inc`."""
+        """Subtract ``delta`` from the number stored under a key. See :meth:`inc`."""
         return self.inc(key, -delta)
 
     def close(self) -> None:

@@ -42,7 +42,8 @@ from kvstore.recipes import Lock, NotOwnedError
 
 
 class KVStoreBackend(BytesBackend):
-    """A dogpile.cache backend. See the module."""
+    """A dogpile.cache backend that stores a region in a file. The module describes its arguments.
+    """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         path = arguments.get("path")
@@ -83,15 +84,18 @@ class KVStoreBackend(BytesBackend):
 
 
 class Mutex(CacheMutex):
-    """The lock of a key for all threads and processes: a :class:`kvstore.recipes.Lock` with
-    dogpile's interface.
+    """A lock on one key for all threads and processes, with the interface that dogpile expects.
+
+    It is a :class:`kvstore.recipes.Lock`.
     """
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
 
     def acquire(self, wait: bool = True) -> bool:
-        """Acquire the lock, and return whether that succeeded. ``wait``: wait until it is free."""
+        """Acquire the lock, and return whether it was acquired. With ``wait``, wait until it is
+        free.
+        """
         return self._lock.acquire(blocking=wait)
 
     def release(self) -> None:
@@ -106,7 +110,7 @@ class Mutex(CacheMutex):
             pass
 
     def locked(self) -> bool:
-        """Return whether the lock is held."""
+        """Return whether any thread or process holds the lock."""
         return self._lock.locked()
 
 

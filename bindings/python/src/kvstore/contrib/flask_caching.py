@@ -23,11 +23,15 @@ from kvstore.contrib import cachelib
 
 
 class KVStoreCache(cachelib.KVStoreCache, BaseCache):
-    """A Flask-Caching backend. See the module and :class:`kvstore.contrib.cachelib.KVStoreCache`."""
+    """A Flask-Caching backend that stores the cache in a file. The module describes its
+    configuration.
+
+    See also :class:`kvstore.contrib.cachelib.KVStoreCache`.
+    """
 
     @classmethod
     def factory(cls, app: Any, config: Any, args: list[Any], kwargs: dict[str, Any]) -> KVStoreCache:
-        """Create the cache from the configuration. Called by Flask-Caching."""
+        """Create the cache from the configuration of the app. Called by Flask-Caching."""
         path, folder = config.get("CACHE_KVSTORE_PATH"), config.get("CACHE_DIR")
         if not path and folder:
             path = os.path.join(folder, "cache.db")

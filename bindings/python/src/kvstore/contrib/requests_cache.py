@@ -24,7 +24,9 @@ from kvstore.contrib._places import PLACE_OPTIONS, Place
 
 
 class KVStoreCache(BaseCache):
-    """A cache in two families of a file, ``responses`` and ``redirects``.
+    """A requests-cache backend that stores responses and redirects in two families of a file.
+
+    The families are ``responses`` and ``redirects``.
 
     Args:
         cache_name: The path of the file, used as it is; ":memory:" for a cache in memory.
@@ -50,7 +52,9 @@ class KVStoreCache(BaseCache):
 
 
 class KVStoreDict(BaseStorage):
-    """A mapping in a family of a file. Keys are str; without a serializer, values are str too."""
+    """A mapping with str keys, stored in a family of a file. Without a serializer, values are str
+    too.
+    """
 
     def __init__(
         self,
@@ -99,11 +103,11 @@ class KVStoreDict(BaseStorage):
         return len(self._place.family())
 
     def bulk_delete(self, keys: Iterable[Any]) -> None:
-        """Delete keys in one transaction. Missing keys are ignored."""
+        """Delete several keys in one transaction. Missing keys are ignored."""
         self._place.family().delete_many([str(key) for key in keys])
 
     def clear(self) -> None:
-        """Delete all keys."""
+        """Delete all keys of this mapping."""
         self._place.family().clear()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Parts shared by the recipes: their families, atomic steps, time, and waiting.
+"""Functions that all recipes use: opening their families, atomic steps, time, and waiting.
 
 Only this module of the recipes uses private parts of the package: the store's clock and
 transactions.
@@ -28,8 +28,10 @@ _LONGEST_SLEEP = 10.0
 
 
 class NotOwnedError(Error, RuntimeError):
-    """The lock or message is no longer held: its TTL or visibility ended, and another holder may
-    have it.
+    """The lock or message is no longer held, because its TTL or visibility ended.
+
+    Another holder may have it. Raised by releasing, extending or acknowledging. This exception is
+    also a :exc:`RuntimeError`, which ``threading.Lock`` raises.
 
     Raised by releasing, extending or acknowledging. Also a :exc:`RuntimeError`, which
     ``threading.Lock`` raises.
@@ -37,7 +39,9 @@ class NotOwnedError(Error, RuntimeError):
 
 
 def family_of(store: Store[Any, Any], name: str) -> Family:
-    """Return the family of a recipe, and create it if it does not exist."""
+    """Return the family in which a recipe stores its state. The family is created if it does not
+    exist.
+    """
     if isinstance(store, Family) and not isinstance(store, Store):
         raise TypeError(
             "store must be a kvstore.Store, not a family: pass the store, and family='name' to choose the "
@@ -50,7 +54,7 @@ def family_of(store: Store[Any, Any], name: str) -> Family:
 
 
 def to_name(name: Name, what: str) -> bytes:
-    """Return a name as bytes. It must not be empty."""
+    """Return the name of a recipe's object as bytes. An empty name is rejected."""
     if isinstance(name, str):
         name = name.encode()
     elif not isinstance(name, bytes):
@@ -76,14 +80,16 @@ def positive_int(number: int, what: str) -> int:
 
 
 def now_ms(family: Family) -> int:
-    """Return the time of the store's clock."""
+    """Return the current time of the store's clock in milliseconds."""
     now: int = family._shared.now_ms()
     return now
 
 
 def atomic(method: F) -> F:
-    """Run a method as one transaction of its ``_store``, or as part of the one that this thread has
-    open.
+    """Decorator: run a method as one transaction of its ``_store``.
+
+    If this thread has a transaction open, the method becomes part of it. On a server the method may
+    run several times because of conflicts; only the last run takes effect.
 
     On a server the method may run several times because of conflicts; only the last run takes
     effect.
@@ -97,22 +103,24 @@ def atomic(method: F) -> F:
 
 
 def alone(store: Store[Any, Any], function: Callable[[], R]) -> R:
-    """Run a function in a transaction of its own, and return its result. Raises Error inside
-    another transaction.
+    """Call a function in a new transaction, and return its result. Raises Error inside a
+    transaction.
     """
     return in_one_transaction(store._shared, function, joins=False)
 
 
 def reading(store: Store[Any, Any]) -> Transaction:
-    """Return a read-only transaction for a block that reads one snapshot, or join the one that this
-    thread has open.
+    """Return a ``with`` block in which all reads see one snapshot.
+
+    It is a read-only transaction, or the transaction that this thread has open.
     """
     return Transaction(store._shared, False, joins=True)
 
 
 def in_transaction(store: Store[Any, Any]) -> bool:
-    """Return whether this thread has a transaction open. Raises MisuseError if it belongs to
-    another asyncio task.
+    """Return whether this thread has a transaction open on the store.
+
+    Raises MisuseError if the transaction belongs to another asyncio task.
     """
     shared = store._shared
     if not shared.in_transaction():
@@ -126,13 +134,17 @@ _waiters = Waiters()
 
 
 def wake() -> None:
-    """Let waiting threads of this process check again. Other processes notice at their next check."""
+    """Make all waiting threads of this process check again whether they can continue.
+
+    Other processes notice at their next check.
+    """
     _waiters.wake()
 
 
 class Patience:
-    """Waits for other threads and processes, in steps of 1 to 50 ms, for at most ``timeout``
-    seconds of the monotonic clock.
+    """Waits in steps of 1 to 50 ms, until a timeout in seconds is over.
+
+    Time is that of the monotonic clock.
 
     A timeout of None is unlimited.
     """
@@ -147,7 +159,7 @@ class Patience:
         return self._end is not None and time.monotonic() >= self._end
 
     def wait(self) -> bool:
-        """Wait for one step. Return False at once if the time is over."""
+        """Wait for one step and return True. If the timeout is over, return False at once."""
         step = self._step
         if self._end is not None:
             left = self._end - time.monotonic()
@@ -159,7 +171,7 @@ class Patience:
         return True
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep for ``seconds``, or a shorter time after which to check again.
+        """Sleep for ``seconds``, or for a shorter time, after which the caller must check again.
 
         The shorter time is needed because the machine may be suspended, and the monotonic clock
         stops meanwhile. Return False at once if the time would be over before.

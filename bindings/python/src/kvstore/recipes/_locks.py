@@ -1,4 +1,4 @@
-"""Lock, RLock, Semaphore: holds that end by a TTL, each with a fencing token.
+"""Locks that end by a TTL, each acquisition with a fencing token: Lock, RLock, Semaphore.
 
 A hold is a key with a TTL. Its value identifies the holder: 16 random bytes and the fencing token.
 All locks of a family take their fencing tokens from one counter.
@@ -37,7 +37,7 @@ _MOST_SLOTS = 1_000_000
 
 
 class _Hold:
-    """A hold that this process has acquired."""
+    """One acquisition of a lock by this process, which has not been released yet."""
 
     __slots__ = ("__weakref__", "depth", "key", "released", "value")
 
@@ -55,7 +55,7 @@ _Step = tuple[_Hold, int]
 
 
 class _Mine:
-    """The holds of an object, latest last."""
+    """The holds of a lock object that have not been released, latest last."""
 
     pid: int
     holds: list[_Hold]
@@ -66,7 +66,7 @@ class _MineOfThread(threading.local, _Mine):
 
 
 class _Holder(ContextDecorator):
-    """The common part of Lock, RLock and Semaphore."""
+    """Base class of Lock, RLock and Semaphore."""
 
     _reentrant = False
 
@@ -92,7 +92,7 @@ class _Holder(ContextDecorator):
         self._mine: _Mine = _MineOfThread() if thread_local else _Mine()
 
     def _free_key(self) -> Optional[bytes]:
-        """Return the key of a free hold, or None if all are taken."""
+        """Return the key under which a new hold can be stored, or None if all are taken."""
         raise NotImplementedError
 
     def _holds(self) -> list[_Hold]:
@@ -125,7 +125,7 @@ class _Holder(ContextDecorator):
     # Acquiring
 
     def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
-        """Acquire the lock, and return whether that succeeded.
+        """Acquire the lock, and return True if it was acquired.
 
         While it waits, it checks at least every 50 ms. Waiting callers are not served in order.
 
@@ -148,7 +148,10 @@ class _Holder(ContextDecorator):
             raise
 
     def _acquire(self, blocking: bool, timeout: Optional[Duration], got: list[_Step]) -> bool:
-        """Acquire the lock. The caller undoes what is in ``got`` if an exception is raised."""
+        """Acquire the lock, and add each step taken to ``got``.
+
+        The caller undoes these steps if an exception is raised.
+        """
         if not blocking and timeout is not None:
             raise ValueError("timeout= needs blocking=True: leave it out, or wait")
         patience = Patience(self._blocking_timeout if timeout is None else timeout)
@@ -190,7 +193,8 @@ class _Holder(ContextDecorator):
         return hold
 
     def _give_up(self, got: list[_Step]) -> None:
-        """Undo acquisitions after an interrupt. May be called again after another interrupt.
+        """Undo the acquisitions in ``got`` after an interrupt. May be called again after another
+        interrupt.
 
         A hold is forgotten only after it was deleted in the store, and deleting it twice does no
         harm. If deleting fails, the TTL ends the hold.
@@ -206,7 +210,7 @@ class _Holder(ContextDecorator):
                 self._forget(hold)
 
     def _forget(self, hold: _Hold) -> None:
-        """Forget a hold without releasing it: if it is still in the store, it ends by its TTL."""
+        """Remove a hold from this object without releasing it. In the store it ends by its TTL."""
         hold.released.put(None)
         try:
             self._holds().remove(hold)
@@ -214,7 +218,7 @@ class _Holder(ContextDecorator):
             pass  # another thread has removed it already
 
     def _next_token(self) -> int:
-        """Return a number greater than all earlier fencing tokens.
+        """Return the next fencing token: a number greater than all earlier ones.
 
         It is at least the time in milliseconds, so that it also grows if the counter was lost: by a
         power cut with sync="normal", by restoring an older backup, or by clearing the family.
@@ -228,8 +232,10 @@ class _Holder(ContextDecorator):
 
     @property
     def fencing_token(self) -> int:
-        """The fencing token of this thread's hold: greater than those of all earlier holds of any
-        lock of the family.
+        """The fencing token of this thread's hold: a number greater than those of all earlier
+        holds.
+
+        That includes the holds of all locks of the family.
 
         A service that is used under the lock can refuse a token below the greatest it has seen.
 
@@ -242,13 +248,16 @@ class _Holder(ContextDecorator):
 
     @property
     def token(self) -> bytes:
-        """The secret that identifies this hold, for :meth:`adopt`. Raises NotOwnedError as
-        :attr:`fencing_token` does.
+        """The secret that identifies this thread's hold. Pass it to :meth:`adopt` to hand the lock
+        over.
+
+        Raises NotOwnedError as :attr:`fencing_token` does.
         """
         return self._last().value
 
     def adopt(self, token: bytes) -> bool:
-        """Take over a hold that another thread, process or object acquired, given its ``token``.
+        """Take over the hold that has the secret ``token``, acquired by another thread, process or
+        object.
 
         The previous holder must not release it, and must not have acquired it in a ``with`` block.
 
@@ -271,11 +280,11 @@ class _Holder(ContextDecorator):
         return False
 
     def _keys(self) -> list[bytes]:
-        """Return the keys of all holds of this lock, of all holders."""
+        """Return the keys under which all current holds of this lock are stored."""
         raise NotImplementedError
 
     def owned(self) -> bool:
-        """Return whether this thread's latest hold has not ended.
+        """Return whether this thread still holds the lock: its latest hold has not ended.
 
         Inside a write transaction the answer stays valid until the transaction ends.
         """
@@ -283,17 +292,22 @@ class _Holder(ContextDecorator):
         return bool(last) and self._lasts(last[0])
 
     def remaining(self) -> Optional[float]:
-        """Return how many seconds this thread's latest hold lasts, or None if it has ended."""
+        """Return the remaining seconds of this thread's latest hold, or None if the hold has ended.
+        """
         last = self._holds()[-1:]
         found = self._family.get_with_ttl(last[0].key) if last else None
         return found[1] if found is not None and found[0] == last[0].value else None
 
     def locked(self) -> bool:
-        """Return whether the lock is taken, by any holder; for a Semaphore, whether all slots are."""
+        """Return whether any holder has the lock. For a Semaphore, return whether all slots are
+        taken.
+        """
         return self._free_key() is None
 
     def extend(self, ttl: Optional[Duration] = None) -> None:
-        """Restart the TTL of this thread's latest hold. Joins an open transaction.
+        """Restart the TTL of this thread's latest hold.
+
+        Joins an open transaction.
 
         Args:
             ttl: Seconds or a ``timedelta`` from now; None: the ``ttl`` of the lock.
@@ -310,7 +324,7 @@ class _Holder(ContextDecorator):
             raise self._lost()
 
     def release(self) -> None:
-        """Release what this thread acquired last.
+        """Release the lock: end the hold that this thread acquired last.
 
         Raises:
             NotOwnedError: If this thread has acquired nothing, or the hold has ended.
@@ -353,7 +367,9 @@ class _Holder(ContextDecorator):
         __exit__ = leave
 
     def _ending(self) -> Optional[_Step]:
-        """Return the hold that the end of the block releases, and its depth afterwards."""
+        """Return the hold that the end of the ``with`` block releases, and how often it stays
+        acquired afterwards.
+        """
         last = self._holds()[-1:]
         return (last[0], last[0].depth - 1) if last else None
 
@@ -412,7 +428,7 @@ def _made_anew(kind: Any, store: Store[Any, Any], name: Name, arguments: dict[st
 def _keep(
     family: Any, hold: weakref.ref[_Hold], released: queue.SimpleQueue[Any], interval: float, ttl: Duration
 ) -> None:
-    """Renew a hold until it is released or lost, or its object is collected."""
+    """Extend a hold at intervals until it is released or lost, or its object is collected."""
     while True:
         try:
             released.get(timeout=interval)
@@ -433,8 +449,9 @@ def _keep(
 
 
 def _kept(family: Any, hold: _Hold, ttl: Duration) -> bool:
-    """Extend a hold to at least ``ttl`` from now, and return whether it still exists. Joins an open
-    transaction.
+    """Extend a hold so that it lasts at least ``ttl`` from now, and return whether it still exists.
+
+    Joins an open transaction.
     """
 
     def keep() -> bool:
@@ -535,7 +552,8 @@ class RLock(Lock):
     _reentrant = True
 
     def acquire(self, blocking: bool = True, timeout: Optional[Duration] = None) -> bool:
-        """Acquire the lock, or again if this thread holds it. See :meth:`Lock.acquire`.
+        """Acquire the lock, or acquire it once more if this thread holds it. See
+        :meth:`Lock.acquire`.
 
         Raises:
             NotOwnedError: If the outer hold has ended. It is not acquired anew, because the outer
@@ -556,8 +574,9 @@ class RLock(Lock):
 
 
 class Semaphore(_Holder):
-    """A lock that up to ``value`` holders have at the same time, each with one of the slots 0 to
-    ``value - 1``.
+    """A lock that up to ``value`` holders can have at the same time.
+
+    Each has one of the slots 0 to ``value - 1``.
 
     All users of a name must give the same ``value``. One thread may hold several slots, and
     releases the latest first. Otherwise it works like a :class:`Lock`.
@@ -589,7 +608,9 @@ class Semaphore(_Holder):
 
     @property
     def slot(self) -> int:
-        """The slot that this thread acquired last. Raises NotOwnedError if it holds none."""
+        """The number of the slot that this thread acquired last. Raises NotOwnedError if it holds
+        none.
+        """
         return int.from_bytes(self._last().key[-4:], "big")
 
     def available(self) -> int:

@@ -1,4 +1,5 @@
-"""Queue: messages that are taken for a time, and either acknowledged or delivered again.
+"""Class Queue: messages that a consumer takes for a limited time, and then acknowledges. Others are
+delivered again.
 
 Keys of a queue's family: ``c`` for the counters; for each message ``b`` + id with its body and
 ``m`` + id with its state; and an entry in one of three indexes, depending on the state: ``r`` + id
@@ -30,7 +31,7 @@ _LAST_MOMENT = (1 << 63) - 1
 
 
 class _Meta(NamedTuple):
-    """The state of a message."""
+    """The state of a message in a queue."""
 
     state: int
     #: How often it was taken since it was put or redriven.
@@ -43,7 +44,7 @@ class _Meta(NamedTuple):
 
 
 class QueueSizes(NamedTuple):
-    """The number of messages of a queue, by state."""
+    """The number of messages of a queue in each state."""
 
     #: Messages that can be taken now.
     ready: int
@@ -56,7 +57,7 @@ class QueueSizes(NamedTuple):
 
 
 class Message(Generic[T]):
-    """A message that was taken from a queue, or only read by ``peek`` and ``dead_letters``.
+    """A message that was taken from a queue, or that ``peek`` or ``dead_letters`` returned.
 
     As a context manager it is acknowledged at the end of the block, or given back (``nack``) on an
     exception.
@@ -81,7 +82,7 @@ class Message(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value that was put.
+        """The value that the producer put into the queue.
 
         For a message that was only read and that the codec cannot decode, it raises the exception
         of the codec.
@@ -91,7 +92,7 @@ class Message(Generic[T]):
         return cast("T", self._value)
 
     def ack(self) -> None:
-        """Delete the message: it is done.
+        """Acknowledge the message: delete it from the queue, because it has been processed.
 
         In a transaction together with its effects, both happen or neither does.
 
@@ -103,8 +104,8 @@ class Message(Generic[T]):
         self._settled = True
 
     def nack(self, delay: Optional[Duration] = None) -> None:
-        """Give the message back, to be delivered again; after the last attempt it becomes a dead
-        letter.
+        """Return the message to the queue, to be delivered again. After its last attempt it becomes
+        a dead letter.
 
         Args:
             delay: Seconds or a ``timedelta`` until it is ready; None: the ``retry_delay`` of the
@@ -117,7 +118,7 @@ class Message(Generic[T]):
         self._settled = True
 
     def extend(self, visibility: Optional[Duration] = None) -> None:
-        """Restart the visibility of the message, during which no other consumer gets it.
+        """Restart the visibility of the message: the time in which no other consumer gets it.
 
         Args:
             visibility: Seconds or a ``timedelta`` from now; None: the ``visibility`` of the queue.
@@ -128,7 +129,9 @@ class Message(Generic[T]):
         self._queue._extend(self, visibility)
 
     def owned(self) -> bool:
-        """Return whether this delivery is still valid: not done, and not taken by another consumer."""
+        """Return whether this consumer still has the message: it is not acknowledged, and no other
+        consumer has taken it.
+        """
         return self._queue._meta_of(self) is not None
 
     def __enter__(self) -> Message[T]:
@@ -243,7 +246,7 @@ class Queue(Generic[T]):
     # Putting
 
     def put(self, value: Union[T, Name], delay: Duration = 0) -> int:
-        """Add a message, and return its number.
+        """Add a message to the queue, and return the message's number.
 
         Args:
             value: str or bytes-like, or what the codec accepts.
@@ -252,7 +255,10 @@ class Queue(Generic[T]):
         return self.put_many([value], delay)[0]
 
     def put_many(self, values: Iterable[Union[T, Name]], delay: Duration = 0) -> list[int]:
-        """Add messages in one transaction, and return their numbers. See :meth:`put`."""
+        """Add several messages to the queue in one transaction, and return their numbers.
+
+        See :meth:`put`.
+        """
         bodies = [self._encoded(value) for value in values]
         after = _delay_ms(delay)
         numbers = self._add(bodies, after)
@@ -283,7 +289,7 @@ class Queue(Generic[T]):
     def get(
         self, block: bool = True, timeout: Optional[Duration] = None, visibility: Optional[Duration] = None
     ) -> Message[T]:
-        """Take a message.
+        """Take the next message from the queue. By default, wait until there is one.
 
         While it waits, it checks at least every 50 ms.
 
@@ -365,7 +371,8 @@ class Queue(Generic[T]):
         return taken
 
     def _has_some(self) -> bool:
-        """Return whether a get may find a message. A read, which blocks no other process."""
+        """Return whether a ``get`` may find a message. Only reads, and so blocks no other process.
+        """
         family = self._family
         for key in family.keys(start=b"r", limit=1):
             return key[:1] == b"r" or int.from_bytes(key[1:9], "big") <= now_ms(family)
@@ -382,7 +389,7 @@ class Queue(Generic[T]):
     # The end of a message
 
     def _meta_of(self, message: Message[T]) -> Optional[_Meta]:
-        """Return the state of a message if this delivery is still valid."""
+        """Return the state of a message, or None if its consumer no longer has it."""
         packed = self._family.get(b"m" + _bytes(message.id))
         meta = None if packed is None else _Meta(*_META.unpack(packed))
         return meta if meta and meta.delivery == message._delivery and meta.state != _DEAD and meta.attempts else None
@@ -423,8 +430,9 @@ class Queue(Generic[T]):
     # Looking
 
     def sizes(self) -> QueueSizes:
-        """Return the number of messages by state. The cost does not depend on the length of the
-        queue.
+        """Return the number of messages in each state.
+
+        The cost does not depend on the length of the queue.
         """
         with reading(self._store):
             counts = list(_counters(self._family)[1:])
@@ -434,7 +442,7 @@ class Queue(Generic[T]):
             return QueueSizes(*counts)
 
     def size(self) -> int:
-        """Return the number of messages that can be taken now."""
+        """Return the number of messages that consumers can take now."""
         return self.sizes().ready
 
     def peek(self) -> Optional[Message[T]]:
@@ -447,8 +455,9 @@ class Queue(Generic[T]):
             return self._look(min(numbers)) if numbers else None
 
     def dead_letters(self, limit: Optional[int] = None) -> list[Message[T]]:
-        """Return the dead letters, oldest first. Accessing the ``value`` of one that the codec
-        cannot decode raises.
+        """Return the dead letters, oldest first: messages whose attempts all failed.
+
+        Accessing the ``value`` of one that the codec cannot decode raises.
 
         Args:
             limit: The maximum number of messages; None: all.
@@ -460,14 +469,15 @@ class Queue(Generic[T]):
         return [message for message in found if message is not None]
 
     def _due(self) -> list[tuple[int, _Meta]]:
-        """Return the messages whose waiting time has ended. The next change of the queue moves
-        them.
+        """Return the delayed and taken messages whose waiting time has ended.
+
+        The next change of the queue moves them.
         """
         found = [(number, self._meta(number)) for number in _due(self._family, now_ms(self._family))]
         return [(number, meta) for number, meta in found if meta is not None]
 
     def _is_lost(self, meta: _Meta) -> bool:
-        """Return whether a message whose time has ended becomes a dead letter."""
+        """Return whether a message becomes a dead letter when its waiting time ends."""
         return meta.state == _TAKEN and self._exhausted(meta)
 
     def _look(self, number: int) -> Optional[Message[T]]:
@@ -484,8 +494,9 @@ class Queue(Generic[T]):
     # Many at once
 
     def redrive(self, limit: Optional[int] = None) -> int:
-        """Make dead letters ready again, oldest first, with their attempts reset; return their
-        number.
+        """Make dead letters ready again, oldest first, and return how many.
+
+        Their attempts count from 0 again.
 
         Args:
             limit: The maximum number of messages; None: all.
@@ -508,7 +519,7 @@ class Queue(Generic[T]):
 
     @atomic
     def discard_dead_letters(self) -> int:
-        """Delete the dead letters, and return their number."""
+        """Delete all dead letters, and return how many there were."""
         step = _Step(self)
         step.wake_up()
         keys = list(iter(self._family.keys(prefix=b"d")))
@@ -521,7 +532,10 @@ class Queue(Generic[T]):
 
     @atomic
     def clear(self) -> None:
-        """Delete all messages, including taken ones and dead letters. Numbering continues."""
+        """Delete all messages of the queue, including taken ones and dead letters.
+
+        Numbering continues.
+        """
         last = _counters(self._family)[0]
         self._family.clear()
         self._family.put(b"c", _COUNTERS.pack(last, 0, 0, 0, 0), FOREVER)
@@ -540,7 +554,7 @@ class Queue(Generic[T]):
 
 
 class _Step:
-    """The changes of one transaction. Created inside the transaction; ``end`` writes the counters."""
+    """The changes of a queue in one transaction. Created inside it; ``end`` writes the counters."""
 
     def __init__(self, of: Queue[Any]) -> None:
         self._queue = of
@@ -571,7 +585,7 @@ class _Step:
         self._write(number, meta._replace(state=state, moment_ms=_moment(moment_ms)))
 
     def give_back(self, number: int, meta: _Meta, after_ms: int) -> None:
-        """Move a message after a failed attempt."""
+        """Move a message whose attempt failed back to the waiting ones, or to the dead letters."""
         if self._queue._exhausted(meta):
             self.move(number, meta, _DEAD)
         elif after_ms:
@@ -580,7 +594,7 @@ class _Step:
             self.move(number, meta, _READY)
 
     def wake_up(self) -> None:
-        """Move the messages whose waiting time has ended."""
+        """Move all messages whose waiting time has ended to their next state."""
         for number in _due(self._family, self.now):
             meta = self.meta(number)
             if meta is not None:
@@ -600,8 +614,9 @@ class _Step:
         self._family.put(_link(number, meta), b"", FOREVER)
 
     def _unlink(self, number: int) -> None:
-        """Remove the index entry, by the state in the store: the caller's ``meta`` may already be
-        changed.
+        """Remove the index entry of a message.
+
+        The state is read from the store, because the caller's ``meta`` may already be changed.
         """
         meta = self.meta(number)
         if meta is not None:
@@ -618,12 +633,12 @@ def _link(number: int, meta: _Meta) -> bytes:
 
 
 def _due(family: Any, now: int) -> list[int]:
-    """Return the messages whose waiting time has ended."""
+    """Return the messages of a queue whose waiting time has ended at ``now``."""
     return [_number(key) for key in family.keys(start=b"w", stop=b"w" + _bytes(_moment(now) + 1))]
 
 
 def _counters(family: Any) -> tuple[int, ...]:
-    """Return the last number given, and the number of messages in each state."""
+    """Return the last message number of a queue, and the number of messages in each state."""
     packed = family.get(b"c")
     return (0, 0, 0, 0, 0) if packed is None else _COUNTERS.unpack(packed)
 

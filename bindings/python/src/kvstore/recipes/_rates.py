@@ -1,4 +1,4 @@
-"""RateLimiter: limits how often something may happen, atomically over all threads and processes.
+"""Class RateLimiter: limits how often something may happen, over all threads and processes.
 
 Each of the three algorithms is a pure function from the state of a key, the time and the cost to a
 new state and a decision. Times are whole milliseconds of the store's clock; states are decimal
@@ -20,7 +20,7 @@ _STEPS = 64
 
 
 class Decision(NamedTuple):
-    """The result of a hit."""
+    """The result of a hit on a rate limiter: whether it is allowed, and what remains."""
 
     #: Whether the hit is allowed. Only then it was counted.
     allowed: bool
@@ -51,7 +51,10 @@ class _Step(NamedTuple):
 
 
 def _fixed_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
-    """Decide a hit. State: when the window began, and how much of it was used."""
+    """Decide whether a hit is allowed, with the algorithm "fixed_window".
+
+    State: when the window began, and how much of it was used.
+    """
     begun = start = now
     used = 0
     if state is not None:
@@ -66,7 +69,9 @@ def _fixed_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _
 
 
 def _sliding_window(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
-    """Decide a hit. State: times and costs.
+    """Decide whether a hit is allowed, with the algorithm "sliding_window".
+
+    State: times and costs of the hits.
 
     With a large limit, hits of one time step are stored as one, at the time of the latest. So they
     count for up to one step longer, and never shorter.
@@ -102,8 +107,10 @@ def _joined(hits: list[tuple[int, int]]) -> bytes:
 
 
 def _token_bucket(rule: _Rule, state: Optional[bytes], now: int, cost: int) -> _Step:
-    """Decide a hit. State: the level, in tokens times period_ms (a millisecond adds ``limit``), and
-    its time.
+    """Decide whether a hit is allowed, with the algorithm "token_bucket".
+
+    State: the level, in tokens times period_ms (a millisecond adds ``limit``), and the time of the
+    level.
     """
     full = rule.burst * rule.period_ms
     level, at = full, now
@@ -128,7 +135,8 @@ _ALGORITHMS: dict[str, tuple[bytes, _Algorithm]] = {
 
 
 class RateLimiter:
-    """Allows ``limit`` hits in each ``period``, separately for each key (a user, an address).
+    """A rate limiter: allows ``limit`` hits in each ``period``, separately for each key, such as a
+    user or an address.
 
     Limiters of the same ``name`` and algorithm in a family count together; give them the same
     numbers. A refused hit is not counted: it only reads and blocks no other process. State expires
@@ -186,8 +194,9 @@ class RateLimiter:
         self._family = family_of(store, family)
 
     def hit(self, key: Name, cost: int = 1) -> Decision:
-        """Count a hit, or refuse it. Joins an open transaction of the thread, and is rolled back
-        with it.
+        """Count a hit of a key if it is allowed, and return the decision.
+
+        Joins an open transaction of the thread, and is rolled back with it.
 
         Args:
             key: str or bytes, not empty.
@@ -206,21 +215,26 @@ class RateLimiter:
                 return _decision(step)
 
     def _replace(self, where: bytes, old: Optional[bytes], step: _Step) -> bool:
-        """Write the state if it still is ``old``, and return whether it was written."""
+        """Write a new state only if the stored state is still ``old``, and return whether it was
+        written.
+        """
         ttl = max(1, step.reset_ms) / 1000
         if old is None:
             return bool(self._family.put(where, step.state, ttl, if_absent=True))
         return bool(self._family.compare_and_swap(where, old, step.state, ttl))
 
     def peek(self, key: Name, cost: int = 1) -> Decision:
-        """Return what :meth:`hit` would return, without counting. ``remaining`` is the number
-        before the hit.
+        """Return the decision that :meth:`hit` would return, without counting a hit.
+
+        ``remaining`` is the number before the hit.
         """
         step = self._step(self._key(key), self._cost(cost))
         return _decision(step)._replace(remaining=step.remaining + cost if step.allowed else step.remaining)
 
     def wait(self, key: Name, cost: int = 1, timeout: Optional[Duration] = None) -> bool:
-        """Wait until a hit is allowed, and count it. Waiting callers are not served in order.
+        """Wait until a hit of a key is allowed, and count it.
+
+        Waiting callers are not served in order.
 
         Args:
             key: str or bytes, not empty.
@@ -240,7 +254,7 @@ class RateLimiter:
 
     @atomic
     def reset(self, key: Name) -> None:
-        """Forget the hits of a key."""
+        """Forget the counted hits of a key."""
         where = self._key(key)
         self._family.delete(where)
 

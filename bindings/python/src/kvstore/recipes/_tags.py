@@ -1,4 +1,4 @@
-"""Tags: mark keys with tags, and delete all keys of a tag at once.
+"""Class Tags: marks keys with tags, and deletes all keys of a tag at once.
 
 An index in a family of its own: under ``t`` the keys of each tag, under ``k`` the tags of each key.
 Index rows of keys that expired or were deleted directly are removed a few at a time, by the calls
@@ -20,7 +20,9 @@ _LOOKS = 4
 
 
 class Tags:
-    """Tags on the keys of a family, stored in a separate index.
+    """Marks the keys of a family with tags, by which they can be listed and deleted.
+
+    The tags are stored in a separate index.
 
     A key and its tags are written in one transaction, and deleted in one. Every reader sees the
     keys of an invalidated tag disappear at the same moment. Each call joins an open transaction of
@@ -59,7 +61,10 @@ class Tags:
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
     ) -> None:
-        """Write a value, as :meth:`kvstore.Family.put` does, and replace the tags of the key."""
+        """Write a value and replace the tags of its key.
+
+        The value is written as :meth:`kvstore.Family.put` does.
+        """
         self._put(to_name(key, "key"), key, value, _tags(tags), ttl, expires_at)
 
     @atomic
@@ -71,7 +76,7 @@ class Tags:
         self._look_after()
 
     def set(self, key: Name, tags: Iterable[str]) -> bool:
-        """Replace the tags of a key. Returns False, and does nothing, if the key does not exist."""
+        """Replace all tags of a key. If the key does not exist, return False and do nothing."""
         return self._set_if_there(to_name(key, "key"), key, _tags(tags))
 
     @atomic
@@ -84,7 +89,7 @@ class Tags:
 
     @atomic
     def add(self, key: Name, *tags: str) -> bool:
-        """Add tags to a key. Returns False, and does nothing, if the key does not exist."""
+        """Add tags to a key. If the key does not exist, return False and do nothing."""
         where, more = to_name(key, "key"), _tags(tags)
         if key not in self._data:
             return False
@@ -94,12 +99,12 @@ class Tags:
 
     @atomic
     def remove(self, key: Name, *tags: str) -> None:
-        """Remove tags from a key. Tags that it does not have are ignored."""
+        """Remove tags from a key. Tags that the key does not have are ignored."""
         where, less = to_name(key, "key"), _tags(tags)
         self._set(where, self._tags_of(where) - less)
 
     def of(self, key: Name) -> list[str]:
-        """Return the tags of a key, sorted; empty if the key does not exist."""
+        """Return the sorted tags of a key. The result is empty if the key does not exist."""
         where = to_name(key, "key")
         with reading(self._store):
             return sorted(self._tags_of(where)) if key in self._data else []
@@ -111,8 +116,9 @@ class Tags:
 
     @atomic
     def invalidate(self, *tags: str) -> int:
-        """Delete all keys that have any of the tags, in one transaction; return the number of live
-        keys deleted.
+        """Delete all keys that have any of the tags, in one transaction, and return how many.
+
+        Only live keys count.
         """
         wanted = _tags(tags)
         deleted = 0
@@ -123,7 +129,7 @@ class Tags:
         return deleted
 
     def purge(self) -> int:
-        """Remove keys that no longer exist from the index, and return their number.
+        """Remove keys that no longer exist from the index of tags, and return how many.
 
         Calling it is optional: each call that adds tags checks four keys of the index.
         """
@@ -165,7 +171,7 @@ class Tags:
             self._index.put(self._record(key), _packed(tags), FOREVER)
 
     def _look_after(self) -> None:
-        """Check a few keys of the index, from where the last call stopped."""
+        """Check a few keys of the index, starting after those that the last call checked."""
         cursor = b"c" + self._scope
         after, _ = self._remove_gone(self._index.get(cursor), _LOOKS)
         if after is None:
@@ -174,8 +180,9 @@ class Tags:
             self._index.put(cursor, after, FOREVER)
 
     def _remove_gone(self, after: Optional[bytes], limit: int) -> tuple[Optional[bytes], int]:
-        """Check up to ``limit`` keys. Return the last one (None: no more), and how many did not
-        exist.
+        """Check up to ``limit`` keys of the index, and remove those that do not exist.
+
+        Return the last key checked (None: no more keys), and how many did not exist.
         """
         rows = self._index.rows(b"k" + self._scope, start=after, limit=limit + 1)
         keys = [key for key, _ in rows if key != after][:limit]

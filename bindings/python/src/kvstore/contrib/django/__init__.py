@@ -1,3 +1,4 @@
-"""Backends for Django: :mod:`kvstore.contrib.django.cache` and
-:mod:`kvstore.contrib.django.sessions`.
+"""Backends for Django that store caches and sessions in files.
+
+The modules are :mod:`kvstore.contrib.django.cache` and :mod:`kvstore.contrib.django.sessions`.
 """

@@ -57,7 +57,7 @@ _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER
 
 
 def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
-    """Return the place for a LOCATION and for OPTIONS in upper case.
+    """Return the storage for the settings LOCATION and OPTIONS of a Django cache.
 
     It is shared by all threads, each of which has its own cache objects, and lives as long as the
     process.
@@ -83,8 +83,9 @@ def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
 
 
 class _Place(Place):
-    """A place that reports rejected settings as ImproperlyConfigured, including those the library
-    rejects on opening.
+    """The storage of a Django cache. It reports rejected settings as ImproperlyConfigured.
+
+    These include settings that the library rejects on opening.
     """
 
     def _open_store(self) -> kvstore.Store:
@@ -95,7 +96,7 @@ class _Place(Place):
 
 
 class KVStoreCache(BaseCache):
-    """A Django cache backend. See the module."""
+    """A Django cache backend that stores the cache in a file. The module describes its settings."""
 
     def __init__(self, location: Any, params: dict[str, Any]) -> None:
         super().__init__(params)
@@ -113,7 +114,9 @@ class KVStoreCache(BaseCache):
         self._place = place_of(location, {k: v for k, v in options.items() if k not in _OWN_OPTIONS}, family)
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Optional[float]:
-        """Return the TTL in seconds, FOREVER, or None for a value that expires at once."""
+        """Convert a timeout of Django to a TTL: seconds, FOREVER, or None for a value that expires
+        at once.
+        """
         if timeout == DEFAULT_TIMEOUT:
             timeout = self.default_timeout
         if timeout is None:
@@ -198,7 +201,7 @@ class KVStoreCache(BaseCache):
         self._place.family().clear()
 
     def close(self, **kwargs: Any) -> None:
-        """Do nothing: other threads and requests use the file."""
+        """Do nothing: the file stays open for other threads and later requests."""
 
     # The base class would handle keys one by one, and increment in two steps. Any thread may run
     # these.
@@ -245,7 +248,10 @@ def _in_thread(function: Callable[..., T]) -> Callable[..., Awaitable[T]]:
 
 
 def _imported(name: str) -> Any:
-    """Import a module or an attribute of one by its dotted name. A class is instantiated."""
+    """Import a module, or an attribute of a module, by its dotted name, and return it.
+
+    For a class, an instance is returned.
+    """
     try:
         found = importlib.import_module(name)
     except ImportError:

@@ -1,4 +1,5 @@
-"""Django sessions in a file: each expires by its TTL, and ``clearsessions`` purges expired ones.
+"""Django sessions in a file. Each session expires by its TTL; ``clearsessions`` removes expired
+ones.
 
 In the settings::
 
@@ -24,7 +25,8 @@ from kvstore.contrib.django.cache import place_of
 
 
 class SessionStore(SessionBase):
-    """A Django session backend. See the module."""
+    """A Django session backend that stores sessions in a file. The module describes its settings.
+    """
 
     @classmethod
     def _place(cls) -> Place:
