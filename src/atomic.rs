@@ -12,7 +12,8 @@ pub(crate) use halves::{AtomicI64, AtomicU64};
 #[cfg(target_has_atomic = "64")]
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64};
 
-/// In the child of a fork, before it uses any of these numbers: a thread that is not in this process may be inside one.
+/// Releases the lock in the child of a fork, before the child uses any of these numbers: a thread
+/// of the parent may have held it.
 #[cfg(unix)]
 pub(crate) fn let_go_after_fork() {
     #[cfg(any(test, not(target_has_atomic = "64")))]
@@ -25,7 +26,8 @@ pub(crate) mod halves {
 
     use crate::fork::Gate;
 
-    /// The lock of all: held for some instructions, in which nothing else is called. (A gate, since a child can open it.)
+    /// Lock of all these numbers, held for a few instructions that call nothing else. It is a gate,
+    /// because the child of a fork can open a gate.
     pub(super) static LOCK: Gate = Gate::new();
 
     #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ pub(crate) mod halves {
         }
     }
 
-    /// As std's, as far as it is used here.
+    /// Replacement for `std::sync::atomic::AtomicU64`, with the methods that are used here.
     #[derive(Debug, Default)]
     pub(crate) struct AtomicU64(Halves);
 
@@ -72,7 +74,7 @@ pub(crate) mod halves {
             self.0.update(|value| value.wrapping_add(more))
         }
 
-        /// A thread that is inside the lock for as long as `stay` takes.
+        /// Keeps a thread inside the lock while `stay` runs. For tests.
         #[cfg(all(test, unix))]
         pub(crate) fn stay_inside(&self, stay: impl FnOnce()) {
             self.0.update(|value| {
@@ -82,7 +84,7 @@ pub(crate) mod halves {
         }
     }
 
-    /// As std's, as far as it is used here.
+    /// Replacement for `std::sync::atomic::AtomicI64`, with the methods that are used here.
     #[derive(Debug, Default)]
     pub(crate) struct AtomicI64(Halves);
 

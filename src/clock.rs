@@ -38,15 +38,15 @@ pub(crate) fn unix_ms(time: SystemTime) -> i64 {
     seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
 }
 
-/// Maximum lag of the coarse clock of the system.
+/// Maximum lag of the coarse clock of the system, in milliseconds.
 ///
 /// The kernel sets that clock at each timer tick, some milliseconds apart. A tick is late if a
 /// virtual machine is not scheduled; a minute is allowed for that. When the system time is set,
 /// both clocks change at once.
 const COARSE_LAG_MS: i64 = 60_000;
 
-/// Returns `true` if `time_ms` is in the future, whatever the lag of the coarse clock, which shows
-/// `coarse_ms`.
+/// Returns `true` if `time_ms` is certainly in the future, given a coarse clock that shows
+/// `coarse_ms` and may lag.
 #[inline]
 pub(crate) fn is_far_off(time_ms: i64, coarse_ms: i64) -> bool {
     time_ms > LATEST.load(Ordering::Relaxed).max(coarse_ms).saturating_add(COARSE_LAG_MS)
@@ -99,11 +99,11 @@ fn wall_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// How long a clock may continue from the time of a server.
+/// Time for which a clock continues from the last time of a server, in microseconds.
 const FRESH_US: i64 = 60_000_000;
 
-/// Maximum difference between the progress of the monotonic clock and of the wall clock, if the
-/// machine was not suspended.
+/// Maximum difference between the progress of the monotonic clock and of the wall clock while the
+/// machine was not suspended, in microseconds.
 const SUSPENDED_US: i64 = 500_000;
 
 /// Clock of one store: the system clock, an injected clock (for tests and for devices without a
@@ -114,7 +114,7 @@ pub(crate) struct Clock {
     source: RwLock<Option<Source>>,
     /// Time of the server when [`elapsed_us`] was 0, in microseconds.
     server_start_us: AtomicI64,
-    /// [`elapsed_us`] and [`wall_us`] when the server last sent its time.
+    /// Readings of [`elapsed_us`] and [`wall_us`] when the server last sent its time.
     told_us: AtomicI64,
     told_wall_us: AtomicI64,
     latest: AtomicI64,
@@ -144,12 +144,13 @@ impl Clock {
         if self.is_injected() { &self.latest } else { &LATEST }.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if this is the system clock, whose time is available without this object.
+    /// Returns `true` if this is the system clock, so that its time is available without this
+    /// object.
     pub(crate) fn is_the_systems(&self) -> bool {
         self.kind.load(Ordering::Relaxed) == SYSTEM
     }
 
-    /// Returns `true` if a server sends the time.
+    /// Returns `true` if this is the clock of a server, which sends its time.
     #[inline]
     pub(crate) fn is_a_servers(&self) -> bool {
         cfg!(any(feature = "remote", test)) && self.kind.load(Ordering::Relaxed) == SERVER
@@ -180,9 +181,11 @@ impl Clock {
         passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
-    /// Records the newest reading, also if it is less than the one before: the next question is
-    /// usually about data that came with it. It is late by the time it was in transit. All readings
-    /// come on one connection, because a second connection has a clock of its own.
+    /// Records the newest time that the server has sent, also if it is less than the one before:
+    /// the next question is usually about data that came with it.
+    ///
+    /// The time is late by its transmission time. All readings come on one connection, because a
+    /// second connection has a clock of its own.
     #[cfg(any(feature = "remote", test))]
     pub(crate) fn note_server_at(&self, now_ms: i64, elapsed_us: i64, wall_us: i64) {
         if !self.is_injected() {
@@ -202,7 +205,8 @@ impl Clock {
         (start_us.saturating_add(elapsed_us()) / 1000).max(0)
     }
 
-    /// Returns `true` if this thread is inside the injected clock: then the caller is that clock.
+    /// Returns `true` if this thread is inside the injected clock, so that the caller is that
+    /// clock.
     pub(crate) fn is_being_asked(&self) -> bool {
         let this = std::ptr::from_ref(self).addr();
         self.is_injected() && ASKED.try_with(|asked| asked.borrow().contains(&this)).unwrap_or(false)

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Error text of a call on a handle that was opened before a fork.
+/// Text of the error of a call on a handle that was opened before a fork.
 pub(crate) const INHERITED: &CStr =
     c"the handle was opened before a fork: open a new one in the child process";
 
-/// Returns a number that each fork changes, which tells handles of this process from inherited
-/// ones.
+/// Returns the fork generation: a number that each fork changes, and that tells handles opened by
+/// this process from inherited ones.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)

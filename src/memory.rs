@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 
-/// Text for places that can return no error of the library.
+/// Text of an out-of-memory error at a place that cannot return an error of the library.
 pub(crate) const NONE_LEFT: &str = "there is no memory for it: try where there is more";
 
 /// Reserves space for `more` further bytes.
@@ -29,7 +29,7 @@ pub(crate) fn extend(bytes: &mut Vec<u8>, with: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a copy.
+/// Returns a copy of the bytes.
 ///
 /// # Errors
 /// As [`reserve`].

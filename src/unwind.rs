@@ -1,7 +1,6 @@
 //! Cleanup when a callback of the caller panics. This module depends on nothing else.
 
-/// Runs `f` on `subject`, and `undo` if `f` panics. Unlike with `catch_unwind`, the panic
-/// continues.
+/// Runs `f` on `subject`; if `f` panics, runs `undo` and lets the panic continue.
 #[inline(always)]
 pub(crate) fn or_undo<S, R>(subject: S, f: impl FnOnce(&mut S) -> R, undo: impl FnOnce(&mut S)) -> R {
     struct Undo<S, F: FnOnce(&mut S)> {

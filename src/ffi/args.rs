@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use super::errmsg::NO_SUCH_KEY;
 use crate::{Error, Expiry, MAX_KEY_SIZE, MAX_VALUE_SIZE};
 
-/// Why a call failed.
+/// Reason why a C call failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The arguments were wrong, and the store does not know of the call.
@@ -25,18 +25,19 @@ pub(super) fn bad_argument<T>(text: &str) -> Outcome<T> {
     Err(Failure::Argument(Error::invalid(text.to_owned())))
 }
 
-/// What a look-up has found, if it has found the key.
+/// Converts a missing key to the failure that becomes KVSTORE_NOTFOUND.
 pub(super) fn present<T>(found: Option<T>) -> Outcome<T> {
     found.ok_or(Failure::Missing(NO_SUCH_KEY))
 }
 
-/// The bytes of a key. The length is checked before the memory is looked at.
+/// Converts pointer and length of a C argument to the bytes of a key. The length is checked before
+/// the memory is read.
 pub(super) unsafe fn key<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     // SAFETY: passed on.
     unsafe { key_called("key", pointer, length) }
 }
 
-/// The bytes of something that is as long as a key.
+/// Like [`key`], for an argument with the limits of a key that messages call `what`.
 pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     if pointer.is_null() {
         return bad_argument(&format!("the {what} is NULL: it needs 1 to {MAX_KEY_SIZE} bytes"));
@@ -48,8 +49,10 @@ pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: 
     }
 }
 
-/// The bytes of a value; `(NULL, 0)` is an empty one. A store may allow less than the limit checked
-/// here; it compares the length before it reads.
+/// Converts pointer and length of a C argument to the bytes of a value. `(NULL, 0)` is an empty
+/// value.
+///
+/// A store may allow less than the limit checked here; it compares the length before it reads.
 pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
@@ -64,7 +67,8 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
     }
 }
 
-/// A bound of a range: `(NULL, 0)` is open; otherwise any bytes up to the length of a key, also none.
+/// Converts pointer and length of a C argument to a bound of a range. `(NULL, 0)` is unbounded;
+/// other bounds have 0 bytes up to the maximum length of a key.
 pub(super) unsafe fn bound<'a>(
     pointer: *const c_void,
     length: c_int,
@@ -75,7 +79,8 @@ pub(super) unsafe fn bound<'a>(
     Ok((!pointer.is_null()).then_some(bytes))
 }
 
-/// A part of a key: 0 bytes to the length of a key; `(NULL, 0)` is an empty one.
+/// Converts pointer and length of a C argument to a part of a key: 0 bytes up to the maximum length
+/// of a key. `(NULL, 0)` is an empty part.
 pub(super) unsafe fn part<'a>(pointer: *const c_void, length: c_int, what: &str) -> Outcome<&'a [u8]> {
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
@@ -86,7 +91,7 @@ pub(super) unsafe fn part<'a>(pointer: *const c_void, length: c_int, what: &str)
     }
 }
 
-/// Memory of the caller's to copy bytes to.
+/// Buffer of the caller that receives bytes.
 pub(super) struct Buffer {
     pointer: *mut u8,
     capacity: usize,
@@ -107,7 +112,7 @@ impl Buffer {
         self.capacity
     }
 
-    /// Copies as many of the bytes as there is room for.
+    /// Copies as many of the bytes as fit into the buffer.
     pub(super) fn fill(&mut self, bytes: &[u8]) {
         let length = bytes.len().min(self.capacity);
         if length > 0 {
@@ -117,7 +122,7 @@ impl Buffer {
     }
 }
 
-/// A name: UTF-8 that ends with NUL.
+/// Converts a C argument to a name, which is UTF-8 terminated by NUL.
 pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     if pointer.is_null() {
         return bad_argument("the family name is NULL: pass 1 to 255 bytes of UTF-8");
@@ -129,12 +134,12 @@ pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     }
 }
 
-/// An `expire_ms`: 0 for never.
+/// Converts an `expire_ms` of the C API to an expiry time; 0 means never.
 pub(super) fn expiry(expire_ms: i64) -> Outcome<Expiry> {
     Expiry::from_millis(expire_ms).map_err(Failure::Argument)
 }
 
-/// An output that must be there.
+/// Returns an output argument, which must not be NULL.
 pub(super) unsafe fn output<'a, T>(pointer: *mut T, what: &str) -> Outcome<&'a mut Output<T>> {
     if pointer.is_null() {
         return bad_argument(&format!("{what} is NULL: there is nowhere to put the result"));
@@ -143,13 +148,13 @@ pub(super) unsafe fn output<'a, T>(pointer: *mut T, what: &str) -> Outcome<&'a m
     Ok(unsafe { &mut *pointer.cast::<Output<T>>() })
 }
 
-/// An output the caller may not care about.
+/// Returns an output argument; `None` if it is NULL.
 pub(super) unsafe fn optional_output<'a, T>(pointer: *mut T) -> Option<&'a mut Output<T>> {
     // SAFETY: NULL, or valid for one T; Output<T> has the layout of T.
     unsafe { pointer.cast::<Output<T>>().as_mut() }
 }
 
-/// Memory to write a `T` to, which may not have been initialised.
+/// Memory of the caller that receives a `T`. It may be uninitialised.
 #[repr(transparent)]
 pub(super) struct Output<T>(std::mem::MaybeUninit<T>);
 
@@ -159,7 +164,8 @@ impl<T: Copy> Output<T> {
     }
 }
 
-/// A malloc'd copy of bytes, with a NUL after them; NULL if memory is out.
+/// Returns a copy of bytes in memory of malloc(), with a NUL byte after them; NULL if memory is
+/// exhausted.
 pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
     // SAFETY: the copy goes into one more byte than there are, all of which malloc gave.
     unsafe {
@@ -172,7 +178,8 @@ pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
     }
 }
 
-/// A malloc'd copy of a value that is freed unless it is given out: the call may still fail after it.
+/// Copy of a value in memory of malloc(), which is freed on drop unless it is released to the
+/// caller.
 pub(super) struct Copied(*mut c_void);
 
 impl Copied {
@@ -180,14 +187,14 @@ impl Copied {
         Copied(std::ptr::null_mut())
     }
 
-    /// Copies, once; says whether there was memory for it.
+    /// Copies the bytes; may be called once. Returns `false` if memory is exhausted.
     #[inline]
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
         self.0 = malloc_copy(bytes);
         !self.0.is_null()
     }
 
-    /// Gives it out; NULL if there is none.
+    /// Passes the copy to the caller; NULL if there is none.
     #[inline]
     pub(super) fn release(&mut self) -> *mut c_void {
         std::mem::replace(&mut self.0, std::ptr::null_mut())
@@ -205,7 +212,7 @@ pub(super) fn no_memory() -> Error {
     Error::no_memory("out of memory for the result")
 }
 
-/// A length for C; every length the store gives fits.
+/// Converts a length to `int`. Every length that a store returns fits.
 pub(super) fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }

@@ -17,14 +17,15 @@ use super::handle::{
 use super::hint::KVSTORE_HINT_NONE;
 use crate::{Error, Hint, INHERITED};
 
-/// What a store's handle shares with its families, iterators and batches.
+/// State that a store handle shares with its families, iterators and batches in C.
 pub(super) struct Session {
-    /// The fork generation the store was opened in.
+    /// Fork generation in which the store was opened.
     generation: u32,
     last_error: LastError,
-    /// Calls that failed before they reached the store, such as those with a NULL pointer.
+    /// Number of calls that failed before they reached the store, such as those with a NULL
+    /// pointer.
     pub(super) bad_calls: AtomicUsize,
-    /// A call panicked: what it left behind is not to be trusted.
+    /// Whether a call panicked, so that the state it left cannot be trusted.
     poisoned: AtomicBool,
 }
 
@@ -38,24 +39,25 @@ impl Session {
         })
     }
 
-    /// Whether the store was opened before a fork. Its locks may have been copied locked then: no call
-    /// may touch one.
+    /// Returns `true` if the store was opened before a fork. Its locks may have been copied in the
+    /// locked state, so no call may touch one.
     fn is_inherited(&self) -> bool {
         self.generation != crate::fork_generation()
     }
 
-    /// Valid until this store has failed as often as texts are kept.
+    /// Returns a text of the last error. It is valid until the store has failed as often as texts
+    /// are kept.
     pub(super) fn error_text(&self, part: Part) -> *const c_char {
         if self.is_inherited() { INHERITED.as_ptr() } else { self.last_error.text(part) }
     }
 
-    /// The number of the last error's hint.
+    /// Returns the number of the hint of the last error.
     pub(super) fn error_hint(&self) -> c_int {
         if self.is_inherited() { KVSTORE_HINT_NONE } else { self.last_error.hint() }
     }
 }
 
-/// The value of a handle.
+/// Rust value of a C handle that belongs to a [`Session`].
 pub(super) trait HasSession {
     fn session(&self) -> &Arc<Session>;
 }
@@ -82,7 +84,7 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a call on a handle.
+/// Runs a C call on a handle that threads may share, and returns its result code.
 ///
 /// # Safety
 /// `handle` is NULL or came from `handle::open`.
@@ -97,7 +99,7 @@ where
     }
 }
 
-/// Runs a call on a handle that one thread at a time uses.
+/// Runs a C call on a single-thread handle (iterator or batch), with mutable access to its value.
 ///
 /// # Safety
 /// As [`call`]; and no other thread uses the handle meanwhile, but to close it.
@@ -120,7 +122,7 @@ where
     }
 }
 
-/// Runs a call that only looks at such a handle.
+/// Runs a C call on a single-thread handle (iterator or batch), with read access to its value.
 ///
 /// # Safety
 /// As [`call_single`].
@@ -140,9 +142,11 @@ where
     }
 }
 
-/// Looks at the value of such a handle if nothing at all is wrong with it; for the few calls that are made for
-/// every row, before they go the way of all others. `f` must not panic and must call nothing of the caller's, and
-/// must itself refuse a store from before a fork.
+/// Fast path for calls that are made once per row: runs `f` on the value of a single-thread handle.
+/// Returns `None` if the call must take the normal path.
+///
+/// `f` must not panic, must call nothing of the caller, and must itself reject a store that was
+/// opened before a fork.
 ///
 /// # Safety
 /// As [`call_single`].
@@ -158,7 +162,8 @@ where
     }
 }
 
-/// [`glance`], to change what is there.
+/// Like [`glance`], but with mutable access to the value. Returns `false` if the call must take the
+/// normal path.
 ///
 /// # Safety
 /// As [`call_single`].
@@ -174,8 +179,8 @@ where
     }
 }
 
-/// Closes a handle that one thread at a time uses, and frees its value: at once, or when the call that is
-/// under way with it in another thread has returned.
+/// Closes a single-thread handle and frees its value: at once, or when a call of another thread
+/// that uses the handle has returned.
 ///
 /// # Safety
 /// As [`call`].
@@ -197,7 +202,7 @@ where
     };
 }
 
-/// The value of a handle that is an argument beside another.
+/// Returns the value of a handle that is a second argument, next to the handle the call is made on.
 ///
 /// # Safety
 /// As [`call`].
@@ -206,7 +211,7 @@ pub(super) unsafe fn argument<'a, T: Opaque>(handle: *const T) -> Outcome<Entere
     unsafe { enter(handle) }.map_err(|why| Failure::Argument(why_not_open::<T>(why)))
 }
 
-/// Runs a call that has no handle yet.
+/// Runs a C call that has no handle yet, such as an open. Errors are kept for the thread.
 pub(super) fn call_without_handle(f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     let error = match guarded(f) {
         Ok(Ok(code)) => return code,
@@ -218,7 +223,8 @@ pub(super) fn call_without_handle(f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     code_of(error.kind())
 }
 
-/// Closes a handle. Its own error text is out of reach afterwards, so the thread has it.
+/// Closes a handle. An error is kept for the thread, because the error text of a closed handle
+/// cannot be read.
 ///
 /// # Safety
 /// As [`call`].
@@ -251,7 +257,8 @@ impl<T: Opaque> Closing<T>
 where
     T::Value: HasSession,
 {
-    /// Whether its value is the parent's: then its memory is left alone.
+    /// Returns `true` if the value was inherited from the parent process; its memory is then left
+    /// alone.
     fn is_inherited(&self) -> bool {
         self.value().is_some_and(|value| value.session().is_inherited())
     }
@@ -262,7 +269,7 @@ fn refuse_inherited() -> c_int {
     KVSTORE_MISUSE
 }
 
-/// The error of a panic in the library.
+/// Returns the error for a panic in the library.
 fn internal() -> Error {
     Error::failed("internal error in the library (please report it)").with_hint(Hint::OpenAgain)
 }
@@ -323,7 +330,7 @@ fn why_not_open<T: Opaque>(why: NotOpen) -> Error {
     }
 }
 
-/// Lets no panic out, and none print: the library never prints.
+/// Runs `f` and catches a panic, without the message that Rust prints for one.
 fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
     GUARDED.with(|guarded| {
         let outer = guarded.replace(true);
@@ -333,7 +340,8 @@ fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
     })
 }
 
-/// Silences the panic hook for panics that [`guarded`] catches. Called at each open; works once.
+/// Installs a panic hook that prints nothing for panics that [`guarded`] catches. Called at each
+/// open; only the first call has an effect.
 pub(super) fn silence_guarded_panics() {
     // Nobody waits for whoever does it: a fork could have taken that thread away.
     static DONE: AtomicBool = AtomicBool::new(false);

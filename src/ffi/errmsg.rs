@@ -15,11 +15,12 @@ const GIVEN_TEXTS: usize = 64;
 
 const NO_ERROR: &CStr = c"no error";
 
-/// The texts of calls that answer KVSTORE_NOTFOUND. They are constants, because a miss is common and must cost nothing.
+/// Texts of calls that return KVSTORE_NOTFOUND. They are constants, because a miss is common and
+/// must cost nothing.
 pub(super) const NO_SUCH_KEY: &CStr = c"no such key";
 pub(super) const NO_TTLS: &CStr = c"no key has a TTL";
 
-/// An error in the form that C gets.
+/// Error in the form in which the C API returns it.
 struct Kept {
     /// Message and hint.
     whole: CString,
@@ -44,7 +45,7 @@ pub(super) fn text_for_c(error: &Error) -> String {
     }
 }
 
-/// One of the two texts of an error.
+/// Part of the text of an error: the whole text, or the reason without the hint.
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     Whole,
@@ -60,7 +61,7 @@ impl Part {
     }
 }
 
-/// The last error on one store.
+/// Last error on one store.
 #[derive(Default)]
 pub(super) struct LastError {
     last: Mutex<Option<Kept>>,
@@ -69,7 +70,7 @@ pub(super) struct LastError {
 }
 
 impl LastError {
-    /// Keeps an error.
+    /// Stores an error as the last one.
     pub(super) fn set(&self, error: &Error) {
         let kept = Kept::of(error);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
@@ -104,7 +105,8 @@ impl LastError {
     }
 }
 
-/// The calling thread's copy of a text. A thread that is ending gets none.
+/// Stores a copy of a text for the calling thread and returns it. A thread that is ending gets
+/// none.
 fn given(text: &CStr) -> *const c_char {
     GIVEN
         .try_with(|given| {

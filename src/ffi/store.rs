@@ -111,7 +111,7 @@ unsafe fn open(
     })
 }
 
-/// A new handle of a store.
+/// Creates the C handle of a store.
 pub(super) fn handle_of(store: Store) -> *mut KVStore {
     handle::open(StoreHandle { store, session: Session::new() })
 }

@@ -34,9 +34,11 @@ impl Fails {
 }
 
 impl Shared {
-    /// Arranges the removal of an expired row that a read has found: at once inside the write
-    /// transaction of the caller; otherwise when enough rows are noted, or with the next write.
-    /// Inside a read transaction and on a read-only handle it does nothing.
+    /// Arranges the removal of an expired row that a read has found: at once in an open write
+    /// transaction; otherwise later, together with other rows.
+    ///
+    /// The row is noted, and removed with the next write or when enough rows are noted. In a read
+    /// transaction and on a read-only handle nothing happens.
     #[cold]
     pub(crate) fn remove_in_time(&self, db: &mut Db, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
         if db.is_read_only() {
@@ -70,8 +72,9 @@ impl Shared {
         }
     }
 
-    /// Removes the noted rows in a transaction of their own. The caller has not asked for it: it
-    /// waits for no lock, runs no checkpoint, and leaves nothing behind if it fails.
+    /// Removes the noted expired rows in a transaction of their own, without disturbing the caller.
+    ///
+    /// It waits for no lock, runs no checkpoint, and leaves nothing behind if it fails.
     fn remove_dead(&self, db: &mut Db, now_ms: i64) {
         match db.in_own_transaction(false, |db| db.remove_dead(&self.clock, now_ms)) {
             Ok(()) => {
@@ -83,8 +86,9 @@ impl Shared {
         }
     }
 
-    /// Runs a write in a transaction of its own, which also removes the noted rows. If their
-    /// removal fails, the write is done without them; but not if the commit fails in such a way
+    /// Runs a write in a transaction of its own, which also removes the noted expired rows.
+    ///
+    /// If their removal fails, the write runs without them, unless the commit failed in such a way
     /// that it may have happened.
     #[inline]
     pub(super) fn write_and_remove_dead(
@@ -118,15 +122,16 @@ impl Shared {
         }
     }
 
-    /// Call this before a write transaction of the caller, in which no row that was noted before is
-    /// removed.
+    /// Removes the noted expired rows before a write transaction of the caller begins, because the
+    /// transaction does not remove them.
     pub(crate) fn remove_dead_before_begin(&self, db: &mut Db) {
         if db.has_dead_for_a_write() {
             self.remove_dead(db, self.clock.now_ms());
         }
     }
 
-    /// The last chance to remove them. A clock of the caller's is not asked any more.
+    /// Removes the noted expired rows when the handle closes. An injected clock is not called any
+    /// more.
     pub(super) fn remove_dead_before_close(&self, db: &mut Db) {
         if !db.has_dead() {
             return;

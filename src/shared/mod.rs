@@ -24,27 +24,30 @@ use stats::Counters;
 pub use stats::Stats;
 use worker::Running;
 
-/// How long a checkpoint waits for other handles before it asks them again to release their
+/// Time for which a checkpoint waits for other handles before it asks them again to release their
 /// snapshots.
 const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
 
-/// Maximum number of cached descriptions of tables, in addition to those in use: some hundred bytes
-/// each, or some kilobytes with the `sql` engine.
+/// Maximum number of cached table descriptions, in addition to those in use.
+///
+/// Each takes some hundred bytes, or some kilobytes with the `sql` engine.
 const MAX_TABLES: usize = 1024;
 
-/// The connection behind its lock: the part of a handle that other handles of the process reach. It does not
-/// keep the connection open.
+/// Connection of a handle with its lock: the part of a handle that other handles of the process can
+/// reach. It does not keep the connection open.
 pub(crate) struct Seat {
     db: Mutex<Option<Db>>,
-    /// The fork generation it belongs to: the child of a fork has copies of its parent's.
+    /// Fork generation of the connection. The child of a fork has copies of the connections of its
+    /// parent.
     generation: u32,
-    /// Whether the thread that is inside shall give up the snapshot the handle keeps, when it leaves.
+    /// Whether the thread that uses the connection must release the snapshot of the handle when it
+    /// is done.
     let_go: AtomicBool,
 }
 
 impl Seat {
-    /// Gives up the snapshot the handle keeps between reads: now, or when the thread that uses the handle
-    /// is done.
+    /// Releases the snapshot that the handle keeps between reads: now, or when the thread that uses
+    /// the handle is done.
     pub(crate) fn let_reads_go(&self) {
         self.let_go.store(true, Ordering::Relaxed);
         if let Some(mut db) = self.try_enter() {
@@ -59,14 +62,16 @@ impl Seat {
         self.generation == fork::generation()
     }
 
-    /// Returns `true` if there is no connection. A connection in use counts as present.
+    /// Returns `true` if the connection was closed. A connection in use counts as open.
     #[cfg(feature = "encryption")]
     fn is_closed(&self) -> bool {
         self.try_enter().is_some_and(|db| db.is_none())
     }
 
-    /// Returns the connection if it is not in use. A panic of a callback does not poison it:
-    /// everything that was begun is rolled back while the panic unwinds (see `or_undo`).
+    /// Locks the connection if no thread uses it; otherwise returns `None`.
+    ///
+    /// A panic of a callback does not poison the lock: everything that was begun is rolled back
+    /// while the panic unwinds (see `or_undo`).
     #[inline]
     fn try_enter(&self) -> Option<MutexGuard<'_, Option<Db>>> {
         match self.db.try_lock() {
@@ -76,52 +81,56 @@ impl Seat {
         }
     }
 
-    /// Waits until the connection is not in use, and returns it.
+    /// Locks the connection; waits until no thread uses it.
     fn enter(&self) -> MutexGuard<'_, Option<Db>> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How a write transaction is run.
+/// How a write runs in a transaction of its own.
 #[derive(Clone, Copy)]
 enum Way {
-    /// It also removes noted rows, so it may run twice.
+    /// The transaction also removes noted expired rows, so the write may run twice.
     WithDead,
     Once,
-    /// It leaves a checkpoint to the next one.
+    /// The transaction leaves a checkpoint that is due to the next write.
     InHaste,
 }
 
 /// State that a handle, its families and its iterators share.
 pub(crate) struct Shared {
     seat: Arc<Seat>,
-    /// The thread that is inside, to tell a callback that calls back from a second thread.
+    /// Token of the thread that uses the connection, or 0. It detects a callback that calls its own
+    /// store.
     owner: AtomicUsize,
-    /// Threads that wait for the connection.
+    /// Number of threads that wait for the connection.
     waiting: AtomicUsize,
     closed: AtomicBool,
-    /// The fork generation this handle belongs to.
+    /// Fork generation in which this handle was opened.
     generation: u32,
-    /// Counts what may have changed what this handle's iterators have read ahead.
+    /// Change count: increases whenever entries that an iterator of this handle has read ahead may
+    /// be out of date.
     changes: AtomicU64,
     open_families: Mutex<BTreeMap<String, usize>>,
     tables: Mutex<KnownTables>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) counters: Counters,
-    /// Configuration of the handle. The file may have another secret by now: see `config_now`.
+    /// Configuration of the handle. The secret of the file may have changed since: see
+    /// `config_now`.
     pub(crate) config: Config,
-    /// Which file it is; `None` in memory.
+    /// Identity of the file of the store; `None` for a store in memory or on a server.
     pub(crate) file: Option<FileIdentity>,
     cleaner: Mutex<Option<Running>>,
-    /// A turn of the cleaner on a store that it need not have for itself.
+    /// Lock held during a turn of the cleaner, on a store that several connections can write at a
+    /// time.
     turn: Mutex<()>,
 }
 
-/// The tables of the families that were used: their names and where they are need not be found again.
+/// Cache of the table descriptions of the families in use, so that they are not looked up again.
 #[derive(Default)]
 struct KnownTables {
     of: BTreeMap<String, Arc<Tables>>,
-    /// How many of them were in use when those that were not had to go.
+    /// Number of descriptions in use when the unused ones were last removed.
     in_use: usize,
 }
 
@@ -164,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Runs `f` with the connection, alone. An error counts as one.
+    /// Runs `f` with exclusive use of the connection. A failure is counted in the statistics.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         let done = self.with_uncounted(f);
         if done.is_err() {
@@ -173,12 +182,13 @@ impl Shared {
         done
     }
 
-    /// Like `with`, for the library's own work: its failures are no failed calls.
+    /// Like `with`, for work of the library itself: a failure is not counted in the statistics.
     pub(crate) fn with_uncounted<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.alone(|db| db.check_snapshot().and_then(|()| db.reading(f)))
     }
 
-    /// Like `with_uncounted`, but also when the snapshot is lost, so that commit and rollback work.
+    /// Like `with_uncounted`, but runs `f` also when the snapshot is lost, so that commit and
+    /// rollback work.
     pub(crate) fn alone<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.check_process()?;
         self.check_no_callback()?;
@@ -213,8 +223,8 @@ impl Shared {
         done
     }
 
-    /// The time, for a moment that is counted from it. A server is asked if it has not told its time lately; if it cannot be,
-    /// the clock goes on from what it has told.
+    /// Returns the current time, as the start of a TTL. Asks a server that has not sent its time
+    /// lately; if that fails, the clock continues from the last time received.
     pub(crate) fn now_ms(&self) -> i64 {
         if self.clock.is_stale() {
             let _ = self.with_uncounted(|db| db.note_time());
@@ -222,8 +232,8 @@ impl Shared {
         self.clock.now_ms()
     }
 
-    /// Call this before entries that were read ahead are compared with the clock. Asks a server
-    /// that has not sent its time lately.
+    /// Updates the clock from a server that has not sent its time lately. Call this before entries
+    /// that were read ahead are compared with the clock.
     ///
     /// # Errors
     /// The call to the server failed.
@@ -232,7 +242,8 @@ impl Shared {
         if self.clock.is_stale() { self.with(|db| db.note_time()) } else { Ok(()) }
     }
 
-    /// Returns the configuration for another connection.
+    /// Returns the configuration for a further connection to the same store, with the current
+    /// secret.
     pub(crate) fn config_now(&self) -> Result<Config> {
         #[cfg(feature = "encryption")]
         return self.with_uncounted(|db| Ok(db.with_its_secret(&self.config)));
@@ -244,7 +255,7 @@ impl Shared {
         &self.seat
     }
 
-    /// Counts a failure that was found before the connection was needed.
+    /// Counts an error that was found before the connection was needed, and returns `result`.
     pub(crate) fn count_failure<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.counters.errors.add(1);
@@ -252,28 +263,31 @@ impl Shared {
         result
     }
 
-    /// Runs a write in the transaction of the caller, or in one of its own, which also removes the
-    /// noted expired rows. May run `f` twice: the second time after everything the first run has
-    /// done was rolled back.
+    /// Runs a write in the open transaction, or in a transaction of its own, which also removes the
+    /// noted expired rows.
+    ///
+    /// `f` may run twice: the second time after everything the first run did was rolled back.
     #[inline]
     pub(crate) fn write<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         self.write_as(Way::WithDead, f)
     }
 
-    /// Like `write`, for a write that can run only once: no noted rows are removed.
+    /// Like `write`, for a write that can run only once. The noted expired rows are not removed.
     pub(crate) fn write_once<R>(&self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
         let f = Cell::new(Some(f));
         self.write_as(Way::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
     }
 
-    /// Like `write`, for a write with little time: leaves a checkpoint that is due to the next
-    /// write, once.
+    /// Like `write`, for a write with little time: a checkpoint that is due is left to the next
+    /// write.
     pub(crate) fn write_in_haste<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         self.write_as(Way::InHaste, f)
     }
 
-    /// Runs a write and returns its result. The result is passed around `run_write`, which is
-    /// therefore compiled only once, and not for each type of result.
+    /// Runs a write in the given way and returns its result.
+    ///
+    /// The result is passed around `run_write`, which is therefore compiled only once, and not for
+    /// each type of result.
     #[inline]
     fn write_as<R>(&self, way: Way, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
         let given = Cell::new(None);
@@ -324,7 +338,7 @@ impl Shared {
         })
     }
 
-    /// Counts what a write has removed to make room.
+    /// Counts the keys that a write has removed to stay within the size limit.
     #[inline]
     fn count_removed(&self, db: &Db) {
         if let Some(Removed { live, expired }) = db.view().take_removed() {
@@ -360,7 +374,8 @@ impl Shared {
         }
     }
 
-    /// A checkpoint that cannot be done now is no failure of the commit before it.
+    /// Runs an automatic checkpoint. A failure is ignored, because it is no failure of the commit
+    /// before it.
     fn checkpoint_quietly(&self, db: &mut Db, may_keep_writers_out: bool) {
         neighbours::let_go(self);
         if db.checkpoint_by_itself(may_keep_writers_out) {
@@ -381,7 +396,7 @@ impl Shared {
         });
     }
 
-    /// A checkpoint the caller has asked for.
+    /// Runs a checkpoint that the caller has requested.
     pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.with(|db| {
             neighbours::let_go(self);
@@ -425,14 +440,16 @@ impl Shared {
             && self.clock.is_the_systems()
     }
 
-    /// Whether `check_open` would find nothing wrong.
+    /// Returns `true` if `check_open` would succeed.
     #[inline(always)]
     pub(crate) fn is_usable(&self) -> bool {
         self.is_plainly_open() || self.check_open_closely().is_ok()
     }
 
-    /// Fails if the file of this handle is no longer at the path it was opened by, which only calls need that open it
-    /// once more: the handle itself goes on when the directory is renamed.
+    /// Fails if the file of this handle is no longer at the path by which it was opened.
+    ///
+    /// Only calls that open the file again need this check: the handle itself stays usable when the
+    /// directory is renamed.
     pub(crate) fn check_path(&self, path: &Path) -> Result<()> {
         // A store in memory has no path, and one on a server is nowhere else.
         if self.file.is_none_or(|file| is_at(path, file)) {
@@ -446,7 +463,8 @@ impl Shared {
         .with_hint(Hint::OpenAgain))
     }
 
-    /// Refuses a closed handle, one from before a fork, and a callback.
+    /// Fails with `Misuse` if the handle is closed or inherited through a fork, or if the caller is
+    /// a callback of this store.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_plainly_open() { Ok(()) } else { self.check_open_closely() }
@@ -464,7 +482,8 @@ impl Shared {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Grows whenever this handle may have changed data or begun or ended a transaction.
+    /// Returns the change count: it increases whenever this handle may have changed data, or begun
+    /// or ended a transaction.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -478,7 +497,7 @@ impl Shared {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).of(family)
     }
 
-    /// Whether this store has a handle on the family.
+    /// Returns `true` if this store has an open handle on the family.
     pub(crate) fn is_family_open(&self, name: &str) -> bool {
         self.families_open().contains_key(name)
     }
@@ -501,7 +520,7 @@ impl Shared {
         self.open_families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a callback of this store that calls it: it would wait for itself.
+    /// Fails with `Misuse` if the caller is a callback of this store, which would wait for itself.
     #[inline]
     pub(crate) fn check_no_callback(&self) -> Result<()> {
         let owner = self.owner.load(Ordering::Relaxed);
@@ -543,20 +562,20 @@ impl Shared {
         if beside.is_some() { run() } else { Ok(done) }
     }
 
-    /// Call this before a transaction begins. Waits for the turn of a cleaner that works
-    /// concurrently, which could make the transaction fail.
+    /// Waits until a turn of the cleaner ends that could make a new transaction fail. Call this
+    /// before a transaction begins.
     pub(crate) fn before_begin(&self, db: &Db) {
         if !db.has_one_writer() {
             drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Whether a thread waits for its turn on the handle.
+    /// Returns `true` if a thread waits for the connection.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// The cleaner, if one is running.
+    /// Locks and returns the running cleaner; `None` if there is none.
     pub(crate) fn cleaner(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -599,7 +618,7 @@ impl Drop for Shared {
     }
 }
 
-/// Marks the thread as outside, also when it leaves by a panic.
+/// Guard that marks the connection as free of a thread when it is dropped, also in a panic.
 struct Leave<'a>(&'a AtomicUsize);
 
 impl Drop for Leave<'_> {
@@ -608,8 +627,10 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Releases the snapshot if another handle asked for that while the connection was in use. Checked
-/// when the connection is free again, so that no request is missed.
+/// Guard that releases the snapshot on drop if another handle asked for that while the connection
+/// was in use.
+///
+/// It is checked when the connection is free again, so that no request is missed.
 struct LetGo<'a>(&'a Seat);
 
 impl Drop for LetGo<'_> {
@@ -621,7 +642,7 @@ impl Drop for LetGo<'_> {
     }
 }
 
-/// Error of a write on a read-only handle.
+/// Returns the error of a write on a read-only handle.
 pub(crate) fn read_only() -> Error {
     Error::read_only("the store was opened read-only, so nothing can be written")
         .with_hint(Hint::OpenForWriting)
@@ -636,7 +657,7 @@ fn closed() -> Error {
     Error::misuse("the store is closed")
 }
 
-/// A number that no other living thread has.
+/// Returns a number that is unique among the running threads.
 fn thread_token() -> usize {
     thread_local!(static TOKEN: u8 = const { 0 });
     TOKEN.with(|token| std::ptr::from_ref(token).addr())

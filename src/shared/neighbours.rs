@@ -12,7 +12,7 @@ use crate::shared::{Seat, Shared};
 
 static HANDLES: Mutex<Vec<(FileIdentity, Weak<Seat>)>> = Mutex::new(Vec::new());
 
-/// Puts a handle on the list.
+/// Adds a handle to the list of open handles of this process.
 pub(crate) fn register(shared: &Shared) {
     let Some(file) = shared.file else { return };
     with_list(&HANDLES, |handles| {
@@ -21,18 +21,18 @@ pub(crate) fn register(shared: &Shared) {
     });
 }
 
-/// Makes the other handles on the same file give up the snapshots they keep.
+/// Makes the other handles on the same file release the snapshots that they keep.
 pub(crate) fn let_go(asking: &Shared) {
     others(asking).iter().for_each(|other| other.let_reads_go());
 }
 
-/// Whether there is no other handle on the same file that is open.
+/// Returns `true` if no other handle on the same file is open.
 #[cfg(feature = "encryption")]
 pub(crate) fn has_none(asking: &Shared) -> bool {
     others(asking).iter().all(|other| other.is_closed())
 }
 
-/// The other handles on the same file.
+/// Returns the connections of the other handles on the same file.
 fn others(asking: &Shared) -> Vec<Arc<Seat>> {
     let Some(file) = asking.file else { return Vec::new() };
     let mut same_file = with_list(&HANDLES, |handles| -> Vec<_> {

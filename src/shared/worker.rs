@@ -13,7 +13,7 @@ thread_local! {
     static THIS: Cell<*const Stop> = const { Cell::new(std::ptr::null()) };
 }
 
-/// A running thread.
+/// Running background thread, which can be stopped.
 pub(crate) struct Worker {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -27,7 +27,7 @@ pub(crate) struct Running {
     pub(crate) max_keys: Option<u64>,
 }
 
-/// Tells the thread to stop.
+/// Request to a background thread to end.
 #[derive(Default)]
 pub(crate) struct Stop {
     asked: Mutex<bool>,
@@ -53,7 +53,7 @@ impl Stop {
 }
 
 impl Worker {
-    /// Starts a thread that runs `work`, which returns soon after it is told to stop.
+    /// Starts a thread that runs `work`, which must return soon after a stop is requested.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Result<Worker> {
         let stop = Arc::new(Stop::default());
         let told = Arc::clone(&stop);
@@ -67,7 +67,7 @@ impl Worker {
         Ok(Worker { stop, thread: Some(thread) })
     }
 
-    /// Ends the thread and waits for it, unless it is the one that calls.
+    /// Requests the thread to end, and waits for it unless it is the calling thread.
     pub(crate) fn stop(mut self) {
         self.end();
     }

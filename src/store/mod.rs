@@ -410,8 +410,8 @@ impl Store {
         self.shared.checkpoint(mode)
     }
 
-    /// Checkpoints the WAL if it is long, whatever the configuration says. A checkpoint that is not
-    /// possible now is left to a later one.
+    /// Runs a checkpoint if the WAL is long, whatever the configuration says. If it is not possible
+    /// now, a later one is.
     pub(crate) fn checkpoint_if_grown(&self) {
         // On a closed handle there is nothing to do.
         let _ = self.shared.with_uncounted(|db| {
@@ -482,8 +482,8 @@ impl Store {
         }
     }
 
-    /// Replaces the time that this handle assumes for its server between two answers. For tests,
-    /// which change the clock of the server as well.
+    /// Replaces the time that this handle assumes for its server until the server sends its time
+    /// again. For tests.
     #[cfg(feature = "remote")]
     pub(crate) fn simulate_server_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         self.shared.clock.inject(Some(Arc::new(now_ms)));
