@@ -88,7 +88,9 @@ class Connection:
             self.close()
 
     def renew(self) -> None:
-        """Replace the locks by new ones, and forget the open transaction."""
+        """Replace the locks of the connection by new ones, and forget the transaction that is open
+        on it.
+        """
         #: Held by the transaction that is open.
         self.lock: Any = threading.RLock()
         #: Held while a forgotten transaction is ended.
@@ -105,7 +107,8 @@ class Connection:
         return last_failure(self.kv, self.transaction_thread not in (None, threading.get_ident()))
 
     def end_forgotten(self, lock: Any, left: Any = None) -> bool:
-        """Roll back a transaction that was never ended, and return whether there was one.
+        """Roll back a transaction that its program will never end, and return whether there was
+        one.
 
         It is the transaction that holds ``lock``, if its object was collected, or if it is
         ``left``, whose block was left in another thread.
@@ -183,7 +186,7 @@ class Connections:
     )  # fmt: skip
 
     def __init__(self, path: bytes, config: Any, for_all: bool, secret: Optional[bytes] = None) -> None:
-        """Describe how to open connections to the store at ``path``. Opens none yet.
+        """Store the path and the settings with which connections are opened later.
 
         ``for_all``: all threads share one connection.
         """
@@ -228,7 +231,7 @@ class Connections:
         self.file: Optional[tuple[int, int]] = None
 
     def lease(self) -> Lease:
-        """Return a lease of a connection, for a thread that has none.
+        """Assign a connection to this thread, which has none, and return the lease.
 
         Raises:
             MisuseError: If the store is closed.
@@ -332,8 +335,8 @@ class Connections:
         return rc
 
     def close(self, first: Optional[Connection]) -> int:
-        """Close all connections, and return the result code of the first failure. ``first`` is
-        closed before the others.
+        """Close all connections, ``first`` before the others. Return the result code of the first
+        failure.
 
         All are closed even if one fails.
 
@@ -429,10 +432,9 @@ class Connections:
 
     @contextmanager
     def alone(self, but: Optional[Connection], let_go: Callable[[], None]) -> Iterator[None]:
-        """Close all connections except ``but`` for the length of a block, in which no new ones can
-        open.
+        """A ``with`` block in which no other connection is open, so that it can change the whole file.
 
-        Changing the whole file needs that. Threads without a connection wait. Operations of other
+        ``but`` stays open if it is not None. Threads without a connection wait. Operations of other
         threads are waited for, up to ``busy_timeout``; then BusyError. ``let_go`` releases idle
         family handles.
 
@@ -570,8 +572,8 @@ _SHOWN_PARAMETERS = ("host", "port", "user", "dbname", "schema")
 
 
 def shown(path: str) -> str:
-    """Return a path in a form for messages. A URL is shown without its password, and without parts
-    that may be one.
+    """Return a path as text for messages. In a URL, the password is left out, and whatever may be
+    one.
     """
     if not is_remote(path.encode("utf-8", "surrogateescape")):
         return path

@@ -23,7 +23,7 @@ class EncryptionMethods(Handle):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the file is encrypted."""
+        """Whether the file of the store is encrypted."""
         return bool(lib.kvstore_is_encrypted(self._shared.handle()))
 
     def encrypt(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:

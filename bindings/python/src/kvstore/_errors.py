@@ -15,7 +15,7 @@ _ffi: Any = _kvstore.ffi
 
 
 class Error(Exception):
-    """Base class of the exceptions of this package: a call on a store failed.
+    """Base class of the exceptions of this package. They are raised when a call on a store fails.
 
     The message says what failed and what to do. :attr:`code` is the result code of the library, and
     :attr:`hint` is what to do, for programs; never parse the message.

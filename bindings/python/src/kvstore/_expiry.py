@@ -137,7 +137,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return self._changed(rc, key, changed)
 
     def touch(self, key: Data, ttl: Optional[Duration] = None) -> bool:
-        """Restart the TTL of a key: from now on it lives for ``ttl``. Its value stays the same.
+        """Restart the TTL of a key: it expires ``ttl`` seconds from now. Its value stays the same.
 
         Args:
             key: str or bytes-like.
@@ -328,7 +328,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         return int(out[0]) / 1000
 
     def sweep(self, max_age: Duration) -> int:
-        """Remove every key that was written longer ago than ``max_age``.
+        """Remove every key whose value was written longer ago than ``max_age``.
 
         Args:
             max_age: Seconds or a ``timedelta``.

@@ -237,7 +237,9 @@ class Family(
         if_absent: bool = False,
         if_present: bool = False,
     ) -> bool:
-        """Write the value of a key, on conditions if given.
+        """Write the value of a key. With a condition, write only if the condition holds.
+
+        The condition is tested and the value written in one atomic step.
 
         Each condition is tested atomically with the write.
 

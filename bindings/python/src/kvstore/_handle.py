@@ -168,7 +168,8 @@ class Shared:
 
     @contextmanager
     def alone(self, keep: bool) -> Iterator[Connection]:
-        """Close all connections for a block that changes the whole file.
+        """A ``with`` block in which no other connection is open, so that it can change the whole
+        file.
 
         With ``keep``, this thread's connection (or the cleaner's) stays open.
 
@@ -214,7 +215,7 @@ class Shared:
         return last_failure(NULL) if connection is None else connection.failure()
 
     def check(self, rc: int) -> None:
-        """Raise the exception for a result code, unless it is success.
+        """Raise the exception for the result code of a call on the store. Does nothing on success.
 
         Like :func:`kvstore._native.check`, for the store handle of this thread.
         """
@@ -294,7 +295,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Kept:
-    """Owner of a thread's native handle on a family. It also keeps the connection of the thread.
+    """Owner of a thread's native handle on a family. It also keeps the connection of the thread
+    open.
 
     The lease is kept as long as the lookup contains the handle.
     """
@@ -380,7 +382,7 @@ class Handle:
 
     @property
     def _cf(self) -> Any:
-        """This thread's native handle, to pass to the library at once.
+        """The native handle of this family for the current thread. Pass it to the library at once.
 
         It is closed with its last reference, so do not keep it.
         """
@@ -448,7 +450,7 @@ class Handle:
         raise exception_for(rc, failure)
 
     def _check(self, rc: int) -> None:
-        """Raise the exception for a result code, unless it is success.
+        """Raise the exception for the result code of a call on the family. Does nothing on success.
 
         For calls whose arguments cannot be the cause of a failure.
         """
@@ -473,8 +475,8 @@ class Handle:
         return int(out[0])
 
     def _expire_ms(self, ttl: Optional[Duration], expires_at: Optional[Moment]) -> int:
-        """Return the expiry time in milliseconds since the Unix epoch for ``ttl`` or
-        ``expires_at``; 0: never.
+        """Convert ``ttl`` or ``expires_at`` to an expiry time in milliseconds since the Unix epoch.
+        0 means never.
 
         For calls that do not apply the default TTL.
         """
@@ -508,7 +510,7 @@ def not_found() -> NotFoundError:
 
 
 def place_for_family() -> Any:
-    """Return memory in which the library stores the pointer to a family handle that it opens.
+    """Return memory into which the library writes the pointer to a family handle that it opens.
 
     If an interrupt prevents :func:`owned`, the handle is closed with this place.
     """
@@ -520,8 +522,7 @@ def _close_family_in(place: Any, close: Any = lib.kvstore_cf_close) -> None:
 
 
 def owned(place: Any) -> Any:
-    """Return the family handle that the library stored at ``place``. It is closed with its last
-    reference.
+    """Return the family handle whose pointer is at ``place``. It is closed with its last reference.
     """
     cf = ffi.gc(place[0], lib.kvstore_cf_close)
     place[0] = NULL

@@ -70,7 +70,8 @@ class Report:
         return not set(self.skipped) - {_EXPIRED, _PRESENT}
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield each count with a text that says what it counts."""
+        """Yield ``(count, text)`` pairs, such as the number of entries imported into each family.
+        """
         for family, count in sorted(self.imported.items()):
             name = json.dumps(family, ensure_ascii=False).encode(errors="backslashreplace").decode()
             yield count, f"{self.verb} from {self.kind} into family {name}"

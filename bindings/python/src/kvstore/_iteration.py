@@ -100,7 +100,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
 
 
 class Range:
-    """A range of keys: its bounds, direction and limit."""
+    """A range of keys, given by its bounds, its direction and a maximum number of keys."""
 
     __slots__ = ("limit", "reverse", "start", "stop")
 
@@ -153,8 +153,8 @@ class Range:
 def bounds(
     prefix: Optional[Data], start: Optional[Data], stop: Optional[Data]
 ) -> tuple[Optional[bytes], Optional[bytes]]:
-    """Return the lower bound (inclusive) and the upper bound (exclusive) of the keys that have
-    ``prefix`` and are between ``start`` and ``stop``.
+    """Combine ``prefix``, ``start`` and ``stop`` into one lower bound (inclusive) and one upper
+    bound (exclusive).
     """
     low = None if start is None else to_bytes(start, "start")
     high = None if stop is None else to_bytes(stop, "stop")

@@ -334,9 +334,7 @@ def _memoized(
             __exit__ = leave
 
         def _ending(self) -> None:
-            """Return None, because :meth:`_leave` and :meth:`_abandon` need no information about
-            the end of the block.
-            """
+            """Return None: nothing must be known in advance to leave the block."""
 
         def _leave(self, ending: None, kind: Any, error: Any, traceback: Any) -> None:
             if not self.taken:
@@ -358,7 +356,8 @@ def _memoized(
                 pass  # another exception is raised
 
     def refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
-        """Recompute a result in a background thread, unless another thread or process is doing so.
+        """Recompute a result in a background thread, unless another thread or process is doing that
+        already.
         """
         key, lease_key, token = prefix + b"=" + arguments, prefix + b"~" + arguments, uuid.uuid4().bytes
         try:

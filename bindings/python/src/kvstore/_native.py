@@ -54,7 +54,7 @@ MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints
 
 
 def check(rc: int, kv: Any = NULL) -> None:
-    """Raise the exception for a result code, unless it is success.
+    """Raise the exception for a result code of the library. Does nothing on success.
 
     ``kv`` is the store handle of the call (also for calls on its families and iterators), or NULL
     if there is none.

@@ -156,11 +156,11 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
 
 
 def row_key(partition: Data, clustering: Data = b"") -> bytes:
-    """Return a key built from a partition key and a clustering part, so that the keys of a
-    partition are adjacent and sorted.
+    """Build one key from a partition key and a clustering part. Iteration visits the keys of a
+    partition together, sorted by clustering part.
 
-    All rows of a partition are adjacent, in byte order of their clustering parts, with no key of
-    another partition between them. The key works with every method; :meth:`Family.rows` iterates
+    The order is that of the bytes of the clustering parts. No key of another partition is between
+    them. The key works with every method; :meth:`Family.rows` iterates
     over a partition. Both parts may be empty.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Stores on a PostgreSQL server. Must not open any."""
+"""Whether this build supports stores on a PostgreSQL server. Must not open any."""
 
 from __future__ import annotations
 

@@ -390,8 +390,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
     # Time
 
     def set_clock(self, clock: Optional[ClockFunction]) -> None:
-        """Replace the clock of this store, for tests. The store takes the time for all TTLs from
-        it.
+        """Replace the clock of this store, for tests. The clock decides when keys expire.
 
         A time before one that it returned earlier counts as the earlier one. If the function
         raises, the exception is raised where this package calls it (for example to compute an
@@ -427,7 +426,8 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         shared.changed()
 
     def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """Return the earliest expiry time in the default family, or in all families.
+        """Return the earliest expiry time in the default family, or in all families, in seconds
+        since the Unix epoch.
 
         A timer can call :meth:`purge_step` at that time. See :meth:`Family.next_expiry`.
 

@@ -123,8 +123,10 @@ class Clock:
         return _thread.get_ident() in self._asked
 
     def after_fork(self) -> None:
-        """Forget the threads of the parent, in the child of a fork. A new thread may get the same
-        number.
+        """Forget which threads of the parent are inside the clock function. Called in the child of
+        a fork.
+
+        A new thread may get the number of one of them.
         """
         self._asked &= {_thread.get_ident()}
 

@@ -230,8 +230,8 @@ def _nested() -> Error:
 def in_one_transaction(shared: Shared, function: Callable[[], R], joins: bool = True) -> R:
     """Call ``function`` in a write transaction, and return the function's result.
 
-    With ``joins``, it becomes part of a transaction that this thread has open. A transaction of its
-    own is run again after a conflict, as happens on a server, for up to ``busy_timeout``.
+    With ``joins``, the function becomes part of a transaction that this thread has open. A
+    transaction of its own is run again after a conflict, as happens on a server, for up to ``busy_timeout``.
     """
     began = time.monotonic()
     pause = _FIRST_PAUSE

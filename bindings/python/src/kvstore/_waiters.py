@@ -39,7 +39,7 @@ class Waiters:
                 pass  # woken
 
     def wake(self) -> None:
-        """Wake all waiting threads. May be called again after an interrupt."""
+        """Wake all threads that are in :meth:`wait`. May be called again after an interrupt."""
         for _ in range(len(self._locks)):
             try:
                 self._locks.pop().release()

@@ -419,9 +419,9 @@ class Iterator:
 
     @property
     def eof(self) -> bool:
-        """Whether there is no current entry.
+        """Whether the iterator has no current entry.
 
-        That is so before the first move, after the last entry, and when the iterator is closed.
+        It has none before the first move, after the last entry, and when it is closed.
         """
         with self._session.lock:
             if self._ahead and self._session.kv is not NULL:
@@ -468,7 +468,7 @@ class Iterator:
         self._moved()
 
     def _stay(self) -> None:
-        """Record that the row at which the native iterator is must be returned next."""
+        """Record that :meth:`__next__` must return the entry at which the native iterator is."""
         self._started = None
 
     def _here(self) -> Optional[tuple[bytes, bytes]]:
@@ -716,7 +716,7 @@ class _Entries:
         return None if remaining_ms == NO_TTL else remaining_ms / 1000.0
 
     def purge_expired(self) -> int:
-        """Remove all expired keys, and return how many were removed."""
+        """Remove all expired keys of the family, and return how many were removed."""
         session = self._session
         with session.lock:
             session.changes += 1
@@ -744,7 +744,7 @@ class _Entries:
             return bool(session.length[0])
 
     def clear(self) -> None:
-        """Delete all keys."""
+        """Delete all keys of the family."""
         with self._session.lock:
             self._session.changes += 1
             code = lib.kvstore_cf_clear(self._family)
@@ -752,7 +752,8 @@ class _Entries:
                 raise self._failure(code)
 
     def count(self) -> int:
-        """Return the number of keys, including expired keys that have not been removed yet.
+        """Return the number of keys in the family, including expired keys that have not been
+        removed yet.
 
         Call :meth:`purge_expired` first to exclude them.
         """
@@ -1063,7 +1064,7 @@ class KVStore(_Entries):
         return {name: getattr(native, field) for name, field in _STATS.items()}
 
     def stats_reset(self) -> None:
-        """Set all counters to zero."""
+        """Set all counters of this store to zero."""
         session = self._session
         with session.lock:
             session.check(lib.kvstore_stats_reset(session.kv))

@@ -35,7 +35,7 @@ _FIRST_ROWS, _MOST_ROWS, _MOST_BYTES = 16, 512, 1 << 20
 
 
 class Runner(Protocol):
-    """Base class of what runs the calls of a family in worker threads: a store or a transaction."""
+    """Base class of Store and Transaction: runs the calls of families in worker threads."""
 
     _coded: bool
 
@@ -532,12 +532,12 @@ class Family(Generic[K, V]):
         return await self._do(False, lambda family: family.write_tracking)
 
     async def set_write_tracking(self, on: bool) -> None:
-        """Turn on or off that the family records when each value is written."""
+        """Turn the recording of write times in the family on or off."""
         await self._do(True, lambda family: setattr(family, "write_tracking", on))
 
 
 class Families(Family[K, V]):
-    """Base class of what opens families: a store or a transaction."""
+    """Base class of Store and Transaction: opens families."""
 
     __slots__ = ()
 

@@ -72,8 +72,6 @@ class Job:
     """A call for a worker thread, with a future for its result.
 
     A job that is cancelled before it starts never runs; a job that has started runs to its end.
-
-    Cancelled before it starts, it never runs; cancelled later, it runs to its end.
     """
 
     __slots__ = ("asked", "call", "future")
@@ -114,7 +112,8 @@ class Session(Job):
 
     @property
     def ended(self) -> bool:
-        """Whether the session accepts no more jobs: its end was requested, or it never began."""
+        """Whether the transaction accepts no more calls: its end was requested, or it never began.
+        """
         return self._ended
 
     def submit(self, job: Job) -> None:

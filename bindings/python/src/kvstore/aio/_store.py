@@ -280,7 +280,9 @@ class Store(Families[K, V]):
         return await self._work(False, lambda worker: worker.store.is_encrypted)
 
     async def encrypt(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
-        """Encrypt the store in place. See :meth:`kvstore.Store.encrypt`.
+        """Encrypt an unencrypted store in place, with a password or a raw key.
+
+        See :meth:`kvstore.Store.encrypt`.
 
         Calls and transactions of other tasks are waited for, up to ``busy_timeout``. Later calls
         wait, and then continue. Cancelling this coroutine does not stop the encryption.
@@ -306,9 +308,7 @@ class Store(Families[K, V]):
     ) -> None:
         """Encrypt, rekey or decrypt the file, while all workers have their stores closed.
 
-        A new pool opens the file again.
-
-        The new pool takes the calls from now on.
+        A new pool opens the file again. It takes the calls from now on.
         """
         settings = self._settings
         if settings.in_memory:
@@ -445,7 +445,10 @@ class Store(Families[K, V]):
         await self._work(False, lambda worker: worker.store.integrity_check())
 
     async def repair(self) -> int:
-        """Rebuild indexes from the data rows. See :meth:`kvstore.Store.repair`."""
+        """Rebuild the indexes and other derived data from the data rows.
+
+        See :meth:`kvstore.Store.repair`.
+        """
         return await self._work(True, lambda worker: worker.store.repair())
 
     async def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
@@ -490,7 +493,9 @@ class Store(Families[K, V]):
 
 
 class Transaction(Families[K, V]):
-    """An ``async with`` block that commits the reads and writes made through it together.
+    """An ``async with`` block that commits all writes made through this object together.
+
+    Its reads see those writes.
 
     Everything is rolled back on an exception in the block, or if the task is cancelled. Created by
     :meth:`Store.transaction`.

@@ -1,4 +1,4 @@
-"""A maximum number of keys for a family, for frameworks that count keys.
+"""Keeps a family at a maximum number of keys, for frameworks that have such a limit.
 
 Must not depend on a framework.
 
@@ -13,7 +13,7 @@ from kvstore.contrib._places import Place
 
 
 def make_room(place: Place, most: int, frequency: int) -> None:
-    """Remove keys if a family is full, so that adding a key does not exceed ``most`` keys.
+    """Remove keys of a full family, so that one key can be added without exceeding ``most`` keys.
 
     If the family is full, all expired keys are removed and one live key in every ``frequency``:
     those that expire first, then the first in key order. With a ``frequency`` of 0 all keys are

@@ -42,7 +42,7 @@ class _Opened:
 
 
 class _InUse(NamedTuple):
-    """The open store and family of a place."""
+    """The open store and family of a Place, and the process that opened them."""
 
     process: int
     opened: _Opened

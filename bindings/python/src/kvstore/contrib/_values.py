@@ -34,7 +34,7 @@ class Values:
         self._serializer = serializer
 
     def dumps(self, value: Any) -> Union[bytes, str]:
-        """Return a value as bytes."""
+        """Convert a value to bytes for the store."""
         if self._serializer is not None:
             data: Union[bytes, str] = self._serializer.dumps(value)
             return data
@@ -43,7 +43,7 @@ class Values:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     def loads(self, data: bytes) -> Any:
-        """Return the value that was converted to ``data``."""
+        """Convert bytes from the store back to the value."""
         if self._serializer is not None:
             return self._serializer.loads(data)
         if data and data[0] in _NUMBER:
@@ -52,8 +52,7 @@ class Values:
 
 
 def change(place: Place, key: str, values: Values, function: Callable[[Any], T]) -> T:
-    """Replace the value of a key by the result of calling a function with it, atomically for all
-    threads and processes.
+    """Replace the value of a key by ``function(value)``, atomically for all threads and processes.
 
     The key keeps its TTL. The function may be called several times, outside of any transaction.
 

@@ -1,4 +1,4 @@
-"""A cachelib cache in a file; also for Flask-Session.
+"""A cachelib cache that is stored in a file. Flask-Session can use it too.
 
 >>> from kvstore.contrib.cachelib import KVStoreCache
 >>> cache = KVStoreCache(":memory:", default_timeout=300)
@@ -122,7 +122,7 @@ class KVStoreCache(BaseCache):
         return self._place.family().add(self._name(key), data, ttl=ttl)
 
     def set_many(self, mapping: dict[str, Any], timeout: Optional[Timeout] = None) -> list[Any]:
-        """Write the values of all keys of a dict, and return the keys that were written."""
+        """Write the values of several keys, given as a dict, and return the keys."""
         values = self._values
         items = {self._name(key): values.dumps(value) for key, value in mapping.items()}
         ttl = self._ttl(timeout)
@@ -141,7 +141,7 @@ class KVStoreCache(BaseCache):
         return self._place.family().delete(self._name(key))
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Delete several keys, and return all of them. A missing key counts as deleted."""
+        """Delete several keys, and return them all, because a missing key counts as deleted."""
         self._place.family().delete_many([self._name(key) for key in keys])
         return list(keys)
 

@@ -1,4 +1,4 @@
-"""A Flask-Caching cache in a file.
+"""A Flask-Caching cache that is stored in a file.
 
 In the configuration::
 

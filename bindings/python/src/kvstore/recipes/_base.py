@@ -28,13 +28,10 @@ _LONGEST_SLEEP = 10.0
 
 
 class NotOwnedError(Error, RuntimeError):
-    """The lock or message is no longer held, because its TTL or visibility ended.
+    """A lock or message is no longer held, because its TTL or visibility timeout ended.
 
     Another holder may have it. Raised by releasing, extending or acknowledging. This exception is
     also a :exc:`RuntimeError`, which ``threading.Lock`` raises.
-
-    Raised by releasing, extending or acknowledging. Also a :exc:`RuntimeError`, which
-    ``threading.Lock`` raises.
     """
 
 
@@ -90,9 +87,6 @@ def atomic(method: F) -> F:
 
     If this thread has a transaction open, the method becomes part of it. On a server the method may
     run several times because of conflicts; only the last run takes effect.
-
-    On a server the method may run several times because of conflicts; only the last run takes
-    effect.
     """
 
     @functools.wraps(method)
@@ -142,7 +136,7 @@ def wake() -> None:
 
 
 class Patience:
-    """Waits in steps of 1 to 50 ms, until a timeout in seconds is over.
+    """Waits in steps of 1 to 50 ms, until ``timeout`` seconds are over.
 
     Time is that of the monotonic clock.
 

@@ -1,4 +1,5 @@
-"""Locks that end by a TTL, each acquisition with a fencing token: Lock, RLock, Semaphore.
+"""Classes Lock, RLock and Semaphore: locks between processes that end by a TTL and have fencing
+tokens.
 
 A hold is a key with a TTL. Its value identifies the holder: 16 random bytes and the fencing token.
 All locks of a family take their fencing tokens from one counter.
@@ -37,7 +38,7 @@ _MOST_SLOTS = 1_000_000
 
 
 class _Hold:
-    """One acquisition of a lock by this process, which has not been released yet."""
+    """One acquisition of a lock by this process."""
 
     __slots__ = ("__weakref__", "depth", "key", "released", "value")
 
@@ -210,7 +211,9 @@ class _Holder(ContextDecorator):
                 self._forget(hold)
 
     def _forget(self, hold: _Hold) -> None:
-        """Remove a hold from this object without releasing it. In the store it ends by its TTL."""
+        """Remove a hold from this object without releasing the lock. In the store the hold ends by
+        its TTL.
+        """
         hold.released.put(None)
         try:
             self._holds().remove(hold)
@@ -280,7 +283,8 @@ class _Holder(ContextDecorator):
         return False
 
     def _keys(self) -> list[bytes]:
-        """Return the keys under which all current holds of this lock are stored."""
+        """Return the keys under which the current holds of this lock are stored, of all processes.
+        """
         raise NotImplementedError
 
     def owned(self) -> bool:
@@ -367,8 +371,9 @@ class _Holder(ContextDecorator):
         __exit__ = leave
 
     def _ending(self) -> Optional[_Step]:
-        """Return the hold that the end of the ``with`` block releases, and how often it stays
-        acquired afterwards.
+        """Return the hold that the end of the ``with`` block releases, and its depth afterwards.
+
+        The depth is the number of times that it is still acquired.
         """
         last = self._holds()[-1:]
         return (last[0], last[0].depth - 1) if last else None
@@ -614,7 +619,7 @@ class Semaphore(_Holder):
         return int.from_bytes(self._last().key[-4:], "big")
 
     def available(self) -> int:
-        """Return the number of free slots."""
+        """Return the number of slots that are free."""
         return self._value - sum(1 for slot in self._taken() if slot < self._value)
 
     def _taken(self) -> list[int]:

@@ -1,5 +1,5 @@
-"""Class Queue: messages that a consumer takes for a limited time, and then acknowledges. Others are
-delivered again.
+"""Class Queue: a message queue. A consumer takes a message for a limited time and acknowledges it,
+or it is delivered again.
 
 Keys of a queue's family: ``c`` for the counters; for each message ``b`` + id with its body and
 ``m`` + id with its state; and an entry in one of three indexes, depending on the state: ``r`` + id
@@ -129,8 +129,8 @@ class Message(Generic[T]):
         self._queue._extend(self, visibility)
 
     def owned(self) -> bool:
-        """Return whether this consumer still has the message: it is not acknowledged, and no other
-        consumer has taken it.
+        """Return whether this consumer still has the message: it was not acknowledged, and no other
+        consumer took it.
         """
         return self._queue._meta_of(self) is not None
 
@@ -289,7 +289,7 @@ class Queue(Generic[T]):
     def get(
         self, block: bool = True, timeout: Optional[Duration] = None, visibility: Optional[Duration] = None
     ) -> Message[T]:
-        """Take the next message from the queue. By default, wait until there is one.
+        """Take the next message from the queue, and return it. By default, wait until there is one.
 
         While it waits, it checks at least every 50 ms.
 
@@ -328,7 +328,7 @@ class Queue(Generic[T]):
                 raise queue.Empty
 
     def get_many(self, limit: int, visibility: Optional[Duration] = None) -> list[Message[T]]:
-        """Take up to ``limit`` ready messages in one transaction, without waiting.
+        """Take up to ``limit`` ready messages in one transaction, and return them. Does not wait.
 
         Messages that the codec cannot decode are left out, and become ready again after their
         visibility. If none can be decoded, the exception of the codec for the first one is raised.
@@ -455,7 +455,8 @@ class Queue(Generic[T]):
             return self._look(min(numbers)) if numbers else None
 
     def dead_letters(self, limit: Optional[int] = None) -> list[Message[T]]:
-        """Return the dead letters, oldest first: messages whose attempts all failed.
+        """Return the dead letters, oldest first: messages that were not acknowledged after the last
+        attempt.
 
         Accessing the ``value`` of one that the codec cannot decode raises.
 
@@ -554,7 +555,10 @@ class Queue(Generic[T]):
 
 
 class _Step:
-    """The changes of a queue in one transaction. Created inside it; ``end`` writes the counters."""
+    """The changes that one transaction makes to a queue.
+
+    Created inside the transaction; ``end`` writes the counters.
+    """
 
     def __init__(self, of: Queue[Any]) -> None:
         self._queue = of

@@ -20,7 +20,7 @@ _STEPS = 64
 
 
 class Decision(NamedTuple):
-    """The result of a hit on a rate limiter: whether it is allowed, and what remains."""
+    """The result of a hit on a rate limiter: whether it is allowed, and how many more are."""
 
     #: Whether the hit is allowed. Only then it was counted.
     allowed: bool

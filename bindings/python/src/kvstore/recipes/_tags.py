@@ -116,9 +116,9 @@ class Tags:
 
     @atomic
     def invalidate(self, *tags: str) -> int:
-        """Delete all keys that have any of the tags, in one transaction, and return how many.
+        """Delete all keys that have any of the tags, and return how many live keys were deleted.
 
-        Only live keys count.
+        They are deleted in one transaction.
         """
         wanted = _tags(tags)
         deleted = 0
@@ -171,7 +171,10 @@ class Tags:
             self._index.put(self._record(key), _packed(tags), FOREVER)
 
     def _look_after(self) -> None:
-        """Check a few keys of the index, starting after those that the last call checked."""
+        """Check the next few keys of the index, and remove those that no longer exist.
+
+        Starts where the last call stopped.
+        """
         cursor = b"c" + self._scope
         after, _ = self._remove_gone(self._index.get(cursor), _LOOKS)
         if after is None:
@@ -180,7 +183,7 @@ class Tags:
             self._index.put(cursor, after, FOREVER)
 
     def _remove_gone(self, after: Optional[bytes], limit: int) -> tuple[Optional[bytes], int]:
-        """Check up to ``limit`` keys of the index, and remove those that do not exist.
+        """Check up to ``limit`` keys of the index, and remove those that no longer exist.
 
         Return the last key checked (None: no more keys), and how many did not exist.
         """

@@ -57,7 +57,7 @@ _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER
 
 
 def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
-    """Return the storage for the settings LOCATION and OPTIONS of a Django cache.
+    """Return the Place (file and family) for the settings LOCATION and OPTIONS of a Django cache.
 
     It is shared by all threads, each of which has its own cache objects, and lives as long as the
     process.
@@ -83,7 +83,8 @@ def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
 
 
 class _Place(Place):
-    """The storage of a Django cache. It reports rejected settings as ImproperlyConfigured.
+    """The Place (file and family) of a Django cache. It reports rejected settings as
+    ImproperlyConfigured.
 
     These include settings that the library rejects on opening.
     """
