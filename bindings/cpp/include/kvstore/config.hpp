@@ -24,11 +24,11 @@ enum class journal_mode : int {
     rollback = KVSTORE_JOURNAL_DELETE
 };
 
-/// Durability of commits at a power failure.
+/// Durability of commits: what a power failure can destroy.
 enum class sync_level : int {
-    normal = KVSTORE_SYNC_NORMAL, ///< The last commits may be lost; the file stays intact.
-    full = KVSTORE_SYNC_FULL, ///< A commit is on stable storage when the call returns.
-    off = KVSTORE_SYNC_OFF ///< The file may be destroyed.
+    normal = KVSTORE_SYNC_NORMAL, ///< The last commits may be lost, but the file stays intact.
+    full = KVSTORE_SYNC_FULL, ///< A commit is on stable storage when its call returns.
+    off = KVSTORE_SYNC_OFF ///< A power failure may destroy the file.
 };
 
 /// Configuration of a store. A default-constructed object is the default configuration, which is
@@ -36,36 +36,36 @@ enum class sync_level : int {
 struct config {
     /// Journal mode. An existing file is converted to it.
     journal_mode journal = journal_mode::wal;
-    /// Durability of commits.
+    /// Durability of commits at a power failure.
     sync_level sync = sync_level::normal;
-    /// Size of the page cache, in pages; 0: 2000.
+    /// Size of the page cache, in pages. 0 means 2000.
     int cache_pages = 0;
-    /// Page size of a new file, in bytes: a power of two from 512 to 65536; 0: 4096.
+    /// Page size of a new file, in bytes: a power of two from 512 to 65536. 0 means 4096.
     int page_size = 0;
     /// Whether to open the store read-only. The file must exist. A store that was closed cleanly
     /// can be read from a read-only file system.
     bool read_only = false;
-    /// Time to wait for a lock of another handle, up to INT_MAX ms; 0: fail at once with
-    /// errc::busy.
+    /// Time to wait for a lock of another handle, up to INT_MAX ms. 0 means no waiting:
+    /// the call fails at once with errc::busy.
     std::chrono::milliseconds busy_timeout{0};
     /// Number of write commits between two automatic checkpoints (passive ones). 0: wal_pages
     /// decides when a checkpoint runs.
     ///
     /// In a store with a size limit, a number above 0 and wal_pages both apply.
     int checkpoint_every = 0;
-    /// Maximum length of a value, in bytes, up to 512 MiB; 0: 10 MiB.
+    /// Maximum length of a value, in bytes, up to 512 MiB. 0 means 10 MiB.
     std::size_t max_value_size = 0;
-    /// Number of bytes of the file that are read through a memory map; 0: none; nullopt: 256 MiB on
-    /// 64-bit systems, none on 32-bit systems.
+    /// Number of bytes of the file that are read through a memory map. 0 means no memory map;
+    /// nullopt means 256 MiB on 64-bit systems and no memory map on 32-bit systems.
     std::optional<std::int64_t> mmap_size = std::nullopt;
     /// Whether this handle is the only one that may have the file open. This is the fastest mode.
     /// Every other open fails with errc::busy. Cannot be combined with read_only.
     bool exclusive = false;
-    /// Whether the store keeps a read snapshot between calls. nullopt: only while no other process
-    /// has the file open, and never with `small`.
+    /// Whether the store keeps a read snapshot between calls, which makes reads faster. nullopt
+    /// means: only while no other process has the file open, and never with `small`.
     std::optional<bool> hold_reads = std::nullopt;
-    /// Target length of the WAL, in pages, from 16 to 1000000; 0: 4000, or one eighth of the size
-    /// limit of the store. With one writer the WAL never exceeds twice this length plus the pages
+    /// Target length of the WAL, in pages, from 16 to 1000000. 0 means 4000, or one eighth of the
+    /// size limit of the store. With one writer the WAL never exceeds twice this length plus the pages
     /// of one transaction.
     int wal_pages = 0;
     /// Whether the store overwrites deleted, replaced, purged and evicted data with zeros in its

@@ -37,7 +37,7 @@ enum class range_flags : int {
     reverse = KVSTORE_RANGE_REVERSE, ///< From the greatest key to the least.
     closed = KVSTORE_RANGE_CLOSED, ///< Includes the upper bound in the range.
     open = KVSTORE_RANGE_OPEN, ///< Excludes the lower bound from the range.
-    keys_only = KVSTORE_RANGE_KEYS_ONLY ///< Reads no values: entries have an empty one.
+    keys_only = KVSTORE_RANGE_KEYS_ONLY ///< Reads only keys; the value of each entry is empty.
 };
 
 /// Returns all flags that are in `a` or in `b`.

@@ -24,7 +24,7 @@ enum class errc : int {
     /// another one: roll back and run it again.
     locked = KVSTORE_LOCKED,
     nomem = KVSTORE_NOMEM, ///< The library is out of memory.
-    readonly = KVSTORE_READONLY, ///< Write to a read-only store or file.
+    readonly = KVSTORE_READONLY, ///< A write to a read-only store or file.
     ioerr = KVSTORE_IOERR, ///< A read, write or sync failed, or the connection to the server broke.
     corrupt = KVSTORE_CORRUPT, ///< The file, or the data on the server, is damaged.
     notfound = KVSTORE_NOTFOUND, ///< The family does not exist. A missing key is not an error.
@@ -71,13 +71,13 @@ enum class hint : int {
     raise_max_value_size = KVSTORE_HINT_RAISE_MAX_VALUE_SIZE, ///< Raise config::max_value_size.
     create_family = KVSTORE_HINT_CREATE_FAMILY, ///< Create the family.
     open_family = KVSTORE_HINT_OPEN_FAMILY, ///< Open the family, which exists.
-    close_family = KVSTORE_HINT_CLOSE_FAMILY, ///< Destroy the objects of the family.
+    close_family = KVSTORE_HINT_CLOSE_FAMILY, ///< Destroy all family objects of the family.
     clear_family = KVSTORE_HINT_CLEAR_FAMILY, ///< Clear the default family; it cannot be dropped.
     track_writes = KVSTORE_HINT_TRACK_WRITES, ///< Switch write tracking on.
     change_eviction = KVSTORE_HINT_CHANGE_EVICTION, ///< Set another eviction policy.
-    purge_yourself = KVSTORE_HINT_PURGE_YOURSELF, ///< Purge from the calling thread.
+    purge_yourself = KVSTORE_HINT_PURGE_YOURSELF, ///< Call store::purge_step instead.
     stop_cleaner = KVSTORE_HINT_STOP_CLEANER, ///< Stop the cleaner.
-    copy_to_store = KVSTORE_HINT_COPY_TO_STORE, ///< Use store::copy_to.
+    copy_to_store = KVSTORE_HINT_COPY_TO_STORE, ///< Use store::copy_to instead.
     resume_copy = KVSTORE_HINT_RESUME_COPY, ///< Finish the interrupted copy.
     use_shorter_key = KVSTORE_HINT_USE_SHORTER_KEY, ///< Use a shorter key, such as a hash.
     repair_file = KVSTORE_HINT_REPAIR_FILE, ///< Repair the file with the command "kvstore repair".
@@ -163,7 +163,7 @@ inline std::string with_advice(std::string reason, hint advice) {
 /// The text is in the words of this header. It names families and settings, never keys or values.
 class error : public std::runtime_error {
 public:
-    /// Creates an error with a kind, the reason of the failure, and a hint.
+    /// Creates an error with a code, the reason of the failure, and a hint.
     error(errc code, const std::string& reason, kvstore::hint advice = kvstore::hint::none)
         : std::runtime_error(detail::with_advice(reason, advice)), code_(code), hint_(advice),
           reason_size_(reason.size()) {}

@@ -156,7 +156,7 @@ public:
     /// @name Write times
     /// @{
 
-    /// Turns on or off that the family records when each value is written.
+    /// Turns write tracking on or off. With it, the family records when each value is written.
     ///
     /// The setting is stored in the file and applies to every handle and process. When it is turned
     /// on, existing keys count as written now. When it is turned off, all write times are

@@ -196,7 +196,7 @@ public:
         return *this;
     }
 
-    /// Moves to the next entry and returns a copy of the current one.
+    /// Moves to the next entry, and returns a copy of the entry before the move.
     /// @throws error errc::error at the end.
     left operator++(int) {
         left before(**this);

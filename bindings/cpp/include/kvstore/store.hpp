@@ -101,8 +101,8 @@ struct purge_result {
 /// Result of store::checkpoint, in frames of the WAL. Both numbers are 0 if the store is not in WAL
 /// mode.
 struct checkpoint_result {
-    int wal_frames; ///< Frames in the WAL.
-    int checkpointed_frames; ///< Frames copied into the file.
+    int wal_frames; ///< Number of frames in the WAL.
+    int checkpointed_frames; ///< Number of frames that were copied into the file.
 };
 
 /// An open store: one connection to a file, or to a schema on a PostgreSQL server. Its functions on

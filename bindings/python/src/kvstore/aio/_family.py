@@ -57,7 +57,7 @@ def _method(
     call.__qualname__ = f"Family.{name}"
     call.__module__ = "kvstore.aio"
     first = inspect.cleandoc(method.__doc__ or "").split("\n\n")[0]
-    call.__doc__ = f"{first}\n\nA coroutine; otherwise as :meth:`kvstore.Family.{name}`."
+    call.__doc__ = f"{first}\n\nA coroutine with the arguments and the result of :meth:`kvstore.Family.{name}`."
     return call
 
 
