@@ -32,7 +32,7 @@ _IDLE = 4
 _PAUSE = 0.001
 
 _COUNTERS = tuple(name for name, _ in ffi.typeof("KVStoreStats").fields if name != "reserved")
-#: Current values rather than counters: not summed over connections.
+#: Names of statistics that are current values, not counters. They are not summed over connections.
 GAUGES = ("nDbPages", "nWalFrames", "nSizeBytes")
 
 
@@ -48,11 +48,11 @@ class Connection:
         #: The handle; NULL once closed, and while Connections.alone closes it. Always the same
         #: cdata object: every call that uses it, or is about to, holds a reference to it.
         self.kv: Any = NULL
-        #: Weak references to the family handles that are open on it.
+        #: Weak references to the family handles that are open on this connection.
         self.families: set[weakref.ref[Any]] = set()
-        #: Weak references to its Holds.
+        #: Weak references to the Holds of this connection.
         self.holds: set[weakref.ref[Hold]] = set()
-        #: Whether a parent process opened it, before a fork.
+        #: Whether a parent process opened this connection, before a fork.
         self.inherited = False
         self.renew()
 
@@ -91,15 +91,15 @@ class Connection:
         """Replace the locks of the connection by new ones, and forget the transaction that is open
         on it.
         """
-        #: Held by the transaction that is open.
+        #: The lock that the open transaction holds.
         self.lock: Any = threading.RLock()
-        #: Held while a forgotten transaction is ended.
+        #: The lock that is held while a forgotten transaction is rolled back.
         self.guard = threading.RLock()  # reentrant: the garbage collector may leave another block meanwhile
         #: The thread that has a transaction open.
         self.transaction_thread: Optional[int] = None
         #: A weak reference to that Transaction; it yields None once the transaction was forgotten.
         self.transaction: Any = None
-        #: The asyncio task that began it, if any.
+        #: The asyncio task that began the transaction, if any.
         self.task: Any = None
 
     def failure(self) -> Failure:
@@ -206,7 +206,8 @@ class Connections:
         self.config = config
         #: The password or key of the file, or None.
         self.secret = secret
-        #: False: one connection per thread. True: one for all threads. Its lease, once it is open.
+        #: False: one connection per thread. True: one connection for all threads, replaced by its
+        #: lease once it is open.
         self.for_all: Any = self.in_memory or (for_all and not self.remote)
         self.closed = False
         #: The connections that are being opened.
@@ -220,8 +221,8 @@ class Connections:
         self.endings = 0
         self.clock: Optional[Clock] = None
         self.clock_context: Any = NULL
-        #: Held to open a connection and to change all of them. Not held to return one: finalizers
-        #: do that in any thread.
+        #: The lock for opening a connection and for changing all of them. It is not held to return
+        #: one: finalizers do that in any thread.
         self.guard: Any = threading.RLock()
         self.pid = os.getpid()
         #: When the last failed open of the shared connection gave up on a locked file, and its

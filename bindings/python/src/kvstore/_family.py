@@ -40,7 +40,7 @@ def _new_buffer() -> tuple[Any, Any]:
     return buffer, ffi.buffer(buffer)
 
 
-#: Marks an omitted default.
+#: The value that marks an omitted ``default`` argument.
 _RAISE: Any = object()
 
 

@@ -30,7 +30,7 @@ from kvstore._transaction import in_one_transaction
 _MAX_KEY_BYTES = 65_536
 #: The maximum number of entries, and the approximate number of bytes, of one transaction.
 _BATCH_ENTRIES, _BATCH_BYTES = 1000, 4 << 20
-#: Supported by every Python that this package supports.
+#: The pickle protocol of imported values. Every Python that this package supports can read it.
 _PICKLE_PROTOCOL = 4
 
 #: About the year 9999. A later expiry time is a mistake in the source.

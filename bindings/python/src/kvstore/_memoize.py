@@ -61,11 +61,11 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 #: Seconds until a background recomputation is tried again after it failed.
 _NEXT_TRY = 1.0
 
-#: Woken whenever a computation of this process ends.
+#: Threads that wait for a result. Woken whenever a computation of this process ends.
 _ended = Waiters()
-#: Held to count hits and misses.
+#: The lock for the counters of hits and misses.
 _counting = threading.Lock()
-#: The leases of this thread.
+#: The leases that this thread holds.
 _mine = threading.local()
 #: The results that this process recomputes in the background.
 _refreshing: set[tuple[int, bytes]] = set()

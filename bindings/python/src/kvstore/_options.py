@@ -33,7 +33,7 @@ class Settings(TypedDict, total=False):
     raw_key: Optional[bytes]
 
 
-#: The length of raw_key, in bytes.
+#: The required length of a raw_key, in bytes.
 _RAW_KEY = 32
 
 

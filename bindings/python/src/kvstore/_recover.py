@@ -12,7 +12,8 @@ from kvstore._errors import last_failure
 from kvstore._maintenance import Path
 from kvstore._native import NULL, check, ffi, lib
 
-#: Called as report(text, done, total): a line about a loss or None, and pages read and to be read.
+#: The type of report functions, called as report(text, done, total): a line about a loss or None,
+#: the pages read, and all pages.
 Report = Callable[[Optional[str], int, int], Any]
 
 

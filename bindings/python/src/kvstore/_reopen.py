@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvstore._family import Family
     from kvstore._store import Store
 
-#: A codec as _codec.pickled returns it, and the type of keys.
+#: Describes a codec and the type of keys: the codec as _codec.pickled returns it.
 Spec = tuple[Union[None, str, bytes], type]
 
 _stores: weakref.WeakValueDictionary[Any, Store[Any, Any]] = weakref.WeakValueDictionary()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional, Union
 from urllib.parse import quote
 
-#: The supported sources.
+#: The kinds of sources that can be imported.
 KINDS = ("diskcache", "sqlitedict", "shelve", "dbm", "snkv")
 
 #: How a key or value is stored: as itself (bytes, str, int, float), as a pickle, which is not
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     #: The family of the entry; None if the source has no families.
     family: Optional[str]
     key: Piece
-    #: Reads the value. Raises EntryError if that fails.
+    #: A function that reads the value. Raises EntryError if that fails.
     value: Callable[[], Piece]
     #: The expiry time in seconds since the Unix epoch, as stored in the source; None: never.
     expires_at: Any

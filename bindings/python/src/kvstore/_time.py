@@ -13,17 +13,17 @@ from typing import Any, Callable, Final, Union
 
 from kvstore._native import ffi, lib
 
-#: As a TTL: the key never expires, even in a family with a default TTL. As a moment: later than
-#: every expiry time.
+#: Stands for no expiry. As a TTL: the key never expires, even in a family with a default TTL. As a
+#: moment: later than every expiry time.
 FOREVER: Final[float] = math.inf
 
-#: A duration: seconds, or a timedelta.
+#: The type of durations: seconds, or a timedelta.
 Duration = Union[float, timedelta]
-#: A moment: seconds since the Unix epoch, or an aware datetime. Milliseconds given by mistake are a
-#: valid moment some 50,000 years ahead. They are not rejected: a TTL can lead there, and what
-#: expires_at() returns must be accepted.
+#: The type of moments: seconds since the Unix epoch, or an aware datetime. Milliseconds given by
+#: mistake are a valid moment some 50,000 years ahead. They are not rejected: a TTL can lead there,
+#: and what expires_at() returns must be accepted.
 Moment = Union[float, datetime]
-#: A clock: a function that returns seconds since the Unix epoch.
+#: The type of clocks: a function that returns seconds since the Unix epoch.
 ClockFunction = Callable[[], float]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -152,8 +152,8 @@ class Clock:
         return self._latest
 
 
-#: The clocks that the library may call, by the number it knows them by. A number and not an
-#: address, because a thread may be about to call a clock that has just been replaced.
+#: The clocks that the library may call, by the number that identifies each to the library. A number
+#: and not an address, because a thread may be about to call a clock that has just been replaced.
 _clocks: dict[int, Clock] = {}
 _next_number = 1
 

@@ -19,7 +19,8 @@ from kvstore._native import leave, lib, surely
 _PATIENCE = 0.5
 #: The longest pause in seconds before a transaction runs again after a conflict: first, and later.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
-#: The shortest time in seconds for which it is retried, as long as the library waits for a row.
+#: The shortest time in seconds for which a transaction is retried after conflicts. The library
+#: waits as long for a row.
 _LEAST_TIME = 0.1
 
 R = TypeVar("R")
@@ -56,13 +57,13 @@ class Transaction:
     def __init__(self, shared: Shared, write: bool, joins: bool = False) -> None:
         self._shared = shared
         self._write = write
-        #: Whether it joins a transaction that this thread has open, and then ends nothing.
+        #: Whether this object joins a transaction that the thread has open, and then ends nothing.
         self._joins = joins
-        #: Whether the library may have it open.
+        #: Whether the library may have the transaction open.
         self._begun = False
         #: The thread that is inside the block or about to enter it.
         self._owner: Optional[int] = None
-        #: The Hold of its connection while it is open.
+        #: The Hold of the connection while the transaction is open.
         self._hold: Optional[Hold] = None
 
     @property

@@ -102,7 +102,8 @@ class Session(Job):
     def __init__(self, write: bool, owner: Optional[Callable[[], object]]) -> None:
         super().__init__(self._begin)
         self._write = write
-        #: A weak reference to the task that began it, to detect a task that would wait for itself.
+        #: A weak reference to the task that began the transaction, to detect a task that would wait
+        #: for itself.
         self.owner = owner
         self.pid = os.getpid()
         self._jobs: queue.SimpleQueue[tuple[Job, bool]] = queue.SimpleQueue()
@@ -338,7 +339,7 @@ class Lane:
     ) -> None:
         self.name = name
         self.settings = settings
-        #: Workers open no store until it is set.
+        #: An event; workers open no store until it is set.
         self.gate = gate
         #: The maximum number of workers.
         self.most = most

@@ -27,7 +27,7 @@ PLACE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path"
 
 MEMORY = ":memory:"
 
-#: Identifies a store: path and settings.
+#: The type that identifies an open store: path and settings.
 _StoreKey = tuple[str, str]
 
 

@@ -15,7 +15,7 @@ from kvstore._time import Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._waiters import Waiters
 
-#: Names and keys: str (stored as UTF-8) or bytes.
+#: The type of names and keys: str (stored as UTF-8) or bytes.
 Name = Union[str, bytes]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -123,7 +123,8 @@ def in_transaction(store: Store[Any, Any]) -> bool:
     return True
 
 
-#: Woken when a thread of this process has released something that other threads may wait for.
+#: Threads of this process that wait for a lock, a message or a hit. Woken when one may be
+#: available.
 _waiters = Waiters()
 
 

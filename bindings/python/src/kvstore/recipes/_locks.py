@@ -46,12 +46,12 @@ class _Hold:
         self.key = key
         self.value = value
         self.depth = 1
-        #: Anything put into it ends the renewal. Not an Event: a KeyboardInterrupt inside set()
-        #: leaves that locked.
+        #: A queue that ends the renewal when anything is put into it. Not an Event: a
+        #: KeyboardInterrupt inside set() leaves that locked.
         self.released: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
 
-#: A hold that was acquired, and its depth before.
+#: One step of an acquisition: a hold, and its depth before the step.
 _Step = tuple[_Hold, int]
 
 

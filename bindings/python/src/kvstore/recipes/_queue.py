@@ -34,11 +34,12 @@ class _Meta(NamedTuple):
     """The state of a message in a queue."""
 
     state: int
-    #: How often it was taken since it was put or redriven.
+    #: How often the message was taken since it was put or redriven.
     attempts: int
-    #: How often it was taken in total: identifies the delivery that an acknowledgement is for.
+    #: How often the message was taken in total. It identifies the delivery that an acknowledgement
+    #: is for.
     delivery: int
-    #: When it becomes ready (again), if it waits.
+    #: When the message becomes ready (again), if it waits.
     moment_ms: int
     put_ms: int
 
@@ -52,7 +53,7 @@ class QueueSizes(NamedTuple):
     delayed: int
     #: Messages that were taken and not acknowledged yet.
     taken: int
-    #: Dead letters.
+    #: Messages that were not acknowledged after the last attempt (dead letters).
     dead: int
 
 
@@ -69,13 +70,13 @@ class Message(Generic[T]):
         self, queue: Queue[T], number: int, value: Optional[T], unreadable: Optional[Exception], meta: _Meta
     ) -> None:
         self._queue = queue
-        #: Its number; later messages have greater numbers.
+        #: The number of the message; later messages have greater numbers.
         self.id = number
         self._value = value
         self._unreadable = unreadable
-        #: How often it was taken since it was put or redriven, this delivery included.
+        #: How often the message was taken since it was put or redriven, this delivery included.
         self.attempts = meta.attempts
-        #: When it was put, in seconds since the Unix epoch.
+        #: When the message was put, in seconds since the Unix epoch.
         self.put_time = meta.put_ms / 1000
         self._delivery = meta.delivery
         self._settled = False

@@ -22,7 +22,7 @@ _STEPS = 64
 class Decision(NamedTuple):
     """The result of a hit on a rate limiter: whether it is allowed, and how many more are."""
 
-    #: Whether the hit is allowed. Only then it was counted.
+    #: Whether the hit is allowed. Only an allowed hit is counted.
     allowed: bool
     #: How many further hits are allowed now.
     remaining: int
