@@ -4,19 +4,20 @@
 use crate::error::Result;
 use crate::memory;
 
-/// How much one chunk may be.
+/// Limits on the size of one chunk of rows that are read ahead.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
-    /// It is full with so many rows, or when they have so many bytes together, or some page more.
+    /// Number of rows at which the chunk is full. Bytes can fill it earlier.
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
-    /// After so many dead rows it ends with what it has, so that a lock is not held for ever.
+    /// Number of expired rows after which the chunk ends early, so that a lock is not held for
+    /// long.
     pub(crate) skipped: usize,
-    /// Values are not read.
+    /// Whether the chunk contains keys without their values.
     pub(crate) keys_only: bool,
 }
 
-/// A row that was read ahead: where its bytes are in the chunk, and when it dies.
+/// Row that was read ahead: the place of its bytes in the chunk, and its expiry time.
 #[derive(Clone, Default)]
 pub(crate) struct ChunkEntry {
     expire_ms: i64,
@@ -29,7 +30,7 @@ pub(crate) struct ChunkEntry {
 }
 
 impl ChunkEntry {
-    /// An entry whose key is at `start`, and its value after it.
+    /// Creates an entry whose key begins at `start`, with the value directly after the key.
     #[inline(always)]
     pub(crate) fn new(start: usize, key: usize, value: usize, expire_ms: Option<i64>) -> ChunkEntry {
         ChunkEntry {
@@ -41,7 +42,7 @@ impl ChunkEntry {
         }
     }
 
-    /// Its key and its value, of the bytes of its chunk.
+    /// Returns the key and the value of the entry, as slices of the bytes of its chunk.
     #[inline(always)]
     pub(crate) fn parts<'c>(&self, bytes: &'c [u8]) -> Option<(&'c [u8], &'c [u8])> {
         let (start, key) = (self.start as usize, self.key as usize);
@@ -54,7 +55,7 @@ impl ChunkEntry {
     }
 }
 
-/// Entries that were read ahead.
+/// Entries that were read ahead, with their bytes in one buffer.
 #[derive(Default)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
@@ -71,7 +72,7 @@ impl Chunk {
         self.first_end = None;
     }
 
-    /// Says how much it may be, before it is read.
+    /// Sets the limits of the chunk. Call this before it is filled.
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -86,7 +87,7 @@ impl Chunk {
         self.entries.get(at)
     }
 
-    /// The entries from this one on.
+    /// Returns the entries from index `at` on.
     #[inline]
     pub(crate) fn from(&self, at: usize) -> &[ChunkEntry] {
         self.entries.get(at..).unwrap_or_default()
@@ -111,7 +112,7 @@ impl Chunk {
         entry.parts(&self.bytes).map(|(_, value)| value)
     }
 
-    /// The bytes of all its entries.
+    /// Returns the buffer with the bytes of all entries.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -130,7 +131,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// The same for a value that follows its key in memory.
+    /// Adds an entry whose value follows its key in memory.
     ///
     /// # Errors
     /// As [`add`](Chunk::add).
@@ -142,8 +143,10 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds entries that are all in `piece`, at most `most`: `decode` writes them, with places in the chunk where
-    /// the piece begins at the given one, and says how many there are and what is the first end of life of them.
+    /// Adds at most `most` entries whose bytes are all in `piece`. `decode` writes the entries.
+    ///
+    /// `decode` gets the offset of the piece in the chunk. It returns the number of entries and
+    /// their earliest expiry time.
     #[inline(always)]
     pub(crate) fn add_from(
         &mut self,
@@ -196,7 +199,7 @@ impl Chunk {
         self.entries.push(ChunkEntry::new(start, key, value, expire_ms));
     }
 
-    /// Whether it has as much as it is to have.
+    /// Returns `true` if the chunk has reached one of its limits.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.limits.rows || self.bytes.len() >= self.limits.bytes

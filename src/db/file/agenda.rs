@@ -47,7 +47,7 @@ impl When {
     }
 }
 
-/// The bounds of a connection.
+/// Lower bounds on the earliest times in the families, as known to a connection.
 #[derive(Default)]
 pub(super) struct Agenda {
     /// At which data version they were right; `None`: at none.
@@ -135,15 +135,17 @@ impl Agenda {
     }
 }
 
-/// Where a walk over the families by the time of their first entry is.
+/// Position of a walk over the families in the order of their earliest entry in an index by time.
 pub(super) struct FamiliesBy {
     index: TimeIndex,
     last: Option<(When, usize)>,
 }
 
 impl Db {
-    /// The first `max` families in which something is due by now, as far as `in_time` lets it look. In the open
-    /// transaction, or in one of its own.
+    /// Returns up to `max` families that contain expired rows at `now_ms`, and stops early when
+    /// `in_time` returns `false`.
+    ///
+    /// It reads in the open transaction, or in one of its own.
     pub(crate) fn due(&self, now_ms: i64, max: usize, in_time: impl Fn() -> bool) -> Result<Due> {
         let mut due = Due { families: Vec::new(), looked_at: 0, known: 0, complete: true };
         if self.is_nothing_due(now_ms)? {
@@ -178,7 +180,8 @@ impl Db {
         Ok(due)
     }
 
-    /// The earliest end of life in all families, but for dead rows that reads have met.
+    /// Returns the earliest expiry time in all families. Expired rows that reads have already found
+    /// do not count.
     pub(crate) fn next_expiry(&self, clock: &Clock) -> Result<Option<i64>> {
         self.in_snapshot(|db| {
             db.refresh_agenda(TimeIndex::Expiry)?;
@@ -237,14 +240,16 @@ impl Db {
         Ok(())
     }
 
-    /// Begins to walk over the families by the time of their first entry, in a write transaction.
+    /// Begins a walk over the families in the order of their earliest entry in an index by time,
+    /// inside a write transaction.
     pub(super) fn families_by(&self, index: TimeIndex) -> Result<FamiliesBy> {
         self.refresh_agenda(index)?;
         self.agenda_by(index).borrow_mut().tentative = true; // what is learnt is of this transaction
         Ok(FamiliesBy { index, last: None })
     }
 
-    /// The next family of a walk, with the time of its first entry; `None`: no other has one at `last_ms` or before.
+    /// Returns the next family of a walk; `None` if no other family has an entry at `last_ms` or
+    /// earlier.
     pub(super) fn next_family(&self, walk: &mut FamiliesBy, last_ms: i64) -> Result<Option<Arc<Tables>>> {
         loop {
             let next = self.agenda_by(walk.index).borrow().after(walk.last);
@@ -301,7 +306,8 @@ impl Db {
         Ok(first)
     }
 
-    /// To be told before an entry is made in an index by time of a family.
+    /// Updates the bounds for a new entry in an index by time of a family. Call this before the
+    /// entry is written.
     pub(super) fn time_set(&self, tables: &Tables, index: TimeIndex, time_ms: i64) {
         let mut agenda = self.agenda_by(index).borrow_mut();
         if agenda.version.is_none() {
@@ -316,21 +322,21 @@ impl Db {
         }
     }
 
-    /// To be told when this connection has made or dropped a family.
+    /// Updates the bounds after this connection has created or dropped a family.
     pub(super) fn family_changed(&self, tables: &Tables, made: bool) {
         for agenda in [&self.agenda, &self.ages] {
             agenda.borrow_mut().family_changed(tables.family(), made);
         }
     }
 
-    /// To be told when times are set otherwise than one by one.
+    /// Discards all bounds. Call this when times are set in bulk.
     pub(super) fn forget_all_bounds(&self) {
         for agenda in [&self.agenda, &self.ages] {
             agenda.borrow_mut().version = None;
         }
     }
 
-    /// To be told when something is rolled back.
+    /// Discards the bounds after a rollback.
     pub(super) fn forget_agenda(&self) {
         for agenda in [&self.agenda, &self.ages] {
             let mut agenda = agenda.borrow_mut();

@@ -16,9 +16,11 @@ use crate::hint::Hint;
 /// Pages between two reports of progress: 1 MiB of them, usually.
 const PAGES_PER_STEP: i32 = 256;
 
-/// Copies what is committed in `source` into a new file. One snapshot: later commits are not in it, and
-/// do not delay it. `progress` gets the pages that remain and their total, and says whether to go on;
-/// `false` is returned when it did not.
+/// Copies the committed content of `source` into a new file, from one snapshot. Returns `false` if
+/// `progress` cancelled the copy.
+///
+/// Later commits are not copied, and do not delay it. `progress` gets the number of remaining pages
+/// and the total number of pages, and returns whether to continue.
 pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) -> bool) -> Result<bool> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

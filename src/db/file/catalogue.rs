@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::options::Eviction;
 
-/// Settings as read at a certain state of the file.
+/// Settings of families as read from a certain state of the file.
 #[derive(Default)]
 pub(super) struct SettingsCache {
     version: u32,
@@ -46,7 +46,7 @@ impl SettingsCache {
 }
 
 impl Db {
-    /// Makes a family, inside a write transaction; `false`: it is there already.
+    /// Creates a family, inside a write transaction. Returns `false` if it exists already.
     pub(crate) fn create_family(&self, tables: &Tables, now_ms: i64) -> Result<bool> {
         if self.family_exists(tables.family())? {
             return Ok(false);
@@ -72,7 +72,7 @@ impl Db {
         Ok(())
     }
 
-    /// Drops a family, inside a write transaction; `false`: there is none.
+    /// Drops a family, inside a write transaction. Returns `false` if it does not exist.
     pub(crate) fn drop_family(&self, tables: &Tables) -> Result<bool> {
         self.settings.borrow_mut().of.remove(tables.family());
         self.family_changed(tables, false);
@@ -89,7 +89,7 @@ impl Db {
         schema::family_exists(self.switch_to_sql()?, family)
     }
 
-    /// All families, the default one included.
+    /// Returns the names of all families, including the default one.
     pub(crate) fn families(&self) -> Result<Vec<String>> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
@@ -112,8 +112,10 @@ impl Db {
         schema::settings(self.switch_to_sql()?, family)
     }
 
-    /// The settings of a family, as they are in the open write transaction: others may change them
-    /// at any time, and the change counts from its commit on. Needs no SQL if the catalogue is as we make it.
+    /// Returns the settings of a family, as they are in the open transaction. Other connections may
+    /// change them; a change takes effect with its commit.
+    ///
+    /// It needs no SQL if the catalogue has the form that this library creates.
     pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
         let version = self.data_version()?;
         let mut cache = self.settings.borrow_mut();
@@ -126,7 +128,7 @@ impl Db {
         Ok(settings)
     }
 
-    /// The limit of the store, as it is in the open transaction: as [`settings`](Db::settings).
+    /// Returns the size limit of the store, as it is in the open transaction.
     #[inline]
     pub(super) fn limit(&self) -> Result<Option<Bound>> {
         let version = self.data_version()?;
@@ -142,7 +144,8 @@ impl Db {
         }
     }
 
-    /// Whether the store is known to have no limit; otherwise [`limit`](Db::limit) says what it has.
+    /// Returns `true` if the store is known to have no size limit. Otherwise [`limit`](Db::limit)
+    /// reads it.
     #[inline]
     pub(super) fn is_known_unlimited(&self) -> bool {
         #[cfg(kvstore_btree)]
@@ -160,7 +163,8 @@ impl Db {
         Ok(limit)
     }
 
-    /// What kvstore_meta has under these names, if that is an integer.
+    /// Returns the integers that the table kvstore_meta contains under these names; `None` for a
+    /// name without an integer.
     pub(super) fn read_meta<const N: usize>(&self, names: [&str; N]) -> Result<[Option<i64>; N]> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
@@ -182,7 +186,8 @@ impl Db {
         Ok(version)
     }
 
-    /// The same, for commits of other connections alone. In a transaction.
+    /// Returns a number that changes with commits of other connections only. Call this in a
+    /// transaction.
     pub(super) fn commits_of_others(&self) -> Result<u32> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -191,25 +196,25 @@ impl Db {
         self.read_number("PRAGMA data_version").map(|version| version.cast_unsigned() as u32)
     }
 
-    /// The settings of a family, read from the file.
+    /// Reads the settings of a family from the file.
     pub(crate) fn read_settings(&self, tables: &Tables) -> Result<Settings> {
         self.find_family(tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
     }
 
-    /// When a family was made, read from the file.
+    /// Reads the creation time of a family from the file, in milliseconds since the Unix epoch.
     pub(crate) fn created_ms(&self, tables: &Tables) -> Result<i64> {
         schema::created_ms(self.switch_to_sql()?, tables.family())?
             .ok_or_else(|| schema::no_longer_exists(tables))
     }
 
-    /// Sets the TTL of plain puts, inside a write transaction.
+    /// Sets the default TTL of a family, inside a write transaction.
     pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
         self.settings(tables)?; // fails if the family is no longer there
         self.forget_settings();
         schema::set_default_ttl(self.switch_to_sql()?, tables.family(), ttl_ms)
     }
 
-    /// Switches write tracking, inside a write transaction.
+    /// Turns write tracking of a family on or off, inside a write transaction.
     pub(crate) fn set_write_tracking(&self, tables: &Tables, on: bool, now_ms: i64) -> Result<()> {
         if self.settings(tables)?.track_writes == on {
             return Ok(());
@@ -236,7 +241,7 @@ impl Db {
         self.settings.borrow_mut().forget();
     }
 
-    /// Makes the index tables of a family, unless they are there.
+    /// Creates the index tables of a family if they do not exist.
     pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
@@ -247,7 +252,7 @@ impl Db {
         schema::create_ttl_tables(self.switch_to_sql()?, tables)
     }
 
-    /// Makes the table of large values of a family, unless it is there.
+    /// Creates the table of large values of a family if it does not exist.
     pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct

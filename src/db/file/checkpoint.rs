@@ -24,7 +24,7 @@ const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
 /// Between two looks whether somebody else's has ended.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a WAL may get, in frames.
+/// Target length of the WAL, in frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalLimit(u32);
 
@@ -32,7 +32,8 @@ pub(super) struct WalLimit(u32);
 const PART_OF_LIMIT: u32 = 8;
 
 impl WalLimit {
-    /// `given`: what the configuration asks for, and `default`, if nothing; `limit`: of the store, in pages.
+    /// Returns the target length of the WAL from the configured length, the default length and the
+    /// size limit of the store, all in pages.
     pub(super) fn of(given: Option<u32>, default: u32, limit: Option<u32>) -> WalLimit {
         let by_limit = || limit.map(|pages| (pages / PART_OF_LIMIT).clamp(MIN_WAL_PAGES, default));
         WalLimit(given.or_else(by_limit).unwrap_or(default))
@@ -53,14 +54,16 @@ impl WalLimit {
         if frames < self.0 { self.0 / 8 } else { self.0 / 4 }
     }
 
-    /// From so many on a commit waits for the checkpoint, and that for others. So much is left of the file when the WAL
-    /// begins anew: with less, each time it would be cut off, and made longer again.
+    /// Returns the number of frames from which on a commit waits for the checkpoint. The file keeps
+    /// this length when the WAL starts over.
+    ///
+    /// With a smaller number, the file would be truncated and extended each time.
     pub(super) fn most(self) -> u32 {
         2 * self.0 - self.0 / 8
     }
 }
 
-/// What a connection knows of its checkpoints.
+/// State of the checkpoints of a connection.
 pub(super) struct Checkpoints {
     limit: WalLimit,
     /// What the configuration says of it.
@@ -101,7 +104,8 @@ impl Checkpoints {
         }
     }
 
-    /// Writes the WAL back while it grows, from now on. Not if checkpoints are made after a number of commits.
+    /// Makes the connection copy the WAL into the database while the WAL grows. It has no effect if
+    /// checkpoints run after a number of commits.
     pub(super) fn write_back_with(&mut self, write_back: WriteBack) {
         self.write_back = Some(write_back);
         self.at = self.first();
@@ -165,13 +169,13 @@ impl Checkpoints {
 }
 
 impl Db {
-    /// Writes the WAL's content to the database file; gives the WAL's length and how much of it is
-    /// written, in frames.
+    /// Copies the frames of the WAL into the database file. Returns the length of the WAL and the
+    /// number of frames copied.
     pub(crate) fn checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.checkpoint_within(mode, self.busy_timeout)
     }
 
-    /// The same, waiting for others at most this long.
+    /// Like [`checkpoint`](Db::checkpoint), but waits for other connections for at most `wait`.
     pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
         self.set_busy_timeout(wait)?;
         let done = self.run_checkpoint(mode);
@@ -212,7 +216,7 @@ impl Db {
         }
     }
 
-    /// Leaves what is under way of writing the WAL back.
+    /// Abandons a copy of the WAL that is in progress.
     pub(super) fn stop_writing_back(&mut self) {
         if let Some(write_back) = &mut self.checkpoints.write_back {
             write_back.stop(&self.conn);
@@ -232,7 +236,7 @@ impl Db {
         Ok((log.max(0).unsigned_abs(), done.max(0).unsigned_abs()))
     }
 
-    /// Sets the length of the WAL for a limit of the store, in pages.
+    /// Sets the target length of the WAL for a size limit of the store, in pages.
     #[cold]
     pub(super) fn set_length_of_wal(&mut self, limit: Option<u32>) -> Result<()> {
         let checkpoints = &mut self.checkpoints;
@@ -253,13 +257,13 @@ impl Db {
         )
     }
 
-    /// The greatest length of the WAL, in frames, where readers do not make it longer.
+    /// Returns the greatest length of the WAL, in frames, if readers do not make it longer.
     #[cfg(kvstore_btree)]
     pub(super) fn most_frames(&self) -> u32 {
         self.checkpoints.limit.most()
     }
 
-    /// To be called after each write commit.
+    /// Updates the checkpoint state. Call this after each write commit.
     pub(crate) fn note_commit(&mut self) {
         let limit = self.limit_in_pages();
         if limit != self.checkpoints.for_limit {
@@ -274,7 +278,7 @@ impl Db {
         checkpoints.commits = checkpoints.commits.saturating_add(1);
     }
 
-    /// Whether the WAL is to be checkpointed now, by what the commits so far have done.
+    /// Returns `true` if a checkpoint should run now, after the commits so far.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
         self.checkpoints.every.is_some_and(|every| self.checkpoints.commits >= every)
             || self.length_of_wal_counts() && self.wal_is_long()
@@ -285,7 +289,7 @@ impl Db {
         self.checkpoints.every.is_none() || self.checkpoints.for_limit.is_some()
     }
 
-    /// Whether the WAL was to be checkpointed long ago.
+    /// Returns `true` if a checkpoint should have run long ago.
     pub(crate) fn checkpoint_is_overdue(&self) -> bool {
         self.checkpoints.every.is_some_and(|every| self.checkpoints.commits / 2 >= every)
             || self.length_of_wal_counts() && self.wal_frames() >= self.checkpoints.limit.most()
@@ -295,7 +299,7 @@ impl Db {
         self.wal_frames() >= self.checkpoints.at
     }
 
-    /// A checkpoint that nobody has asked for; says whether one was made.
+    /// Runs an automatic checkpoint. Returns `true` if one was made.
     ///
     /// A passive one waits for nobody, but leaves what others write meanwhile: with several writers the
     /// WAL might never begin anew. So when it has grown on for long, others are kept from writing, and
@@ -314,8 +318,8 @@ impl Db {
         self.note_outcome(frames, done)
     }
 
-    /// A checkpoint that nobody has asked for, after which the WAL is empty if others let it; says whether one was
-    /// made.
+    /// Runs an automatic checkpoint that truncates the WAL, if other connections allow it. Returns
+    /// `true` if one was made.
     pub(crate) fn cut_wal(&mut self) -> bool {
         let frames = self.wal_frames();
         let done = self.checkpoint_within(CheckpointMode::Truncate, MIN_WAIT);
@@ -371,7 +375,8 @@ impl Db {
         self.wal_frames.load(Ordering::Relaxed)
     }
 
-    /// Advances with each commit of whoever it is; `None` where no memory is shared.
+    /// Returns a counter that advances with each commit of any process; `None` where no memory is
+    /// shared.
     pub(crate) fn commit_counter(&self) -> Option<u32> {
         self.presence.as_ref()?;
         if self.journal_mode().ok()? != Some(JournalMode::Wal) {
@@ -382,7 +387,7 @@ impl Db {
 
     // ---- writing back while the WAL grows ------------------------------------------------------
 
-    /// To be called after `note_commit`; says whether to call `go_on_writing_back`.
+    /// Returns `true` if `go_on_writing_back` must be called. Call this after `note_commit`.
     #[inline]
     pub(crate) fn has_to_write_back(&mut self) -> bool {
         let frames = self.wal_frames();
@@ -390,7 +395,8 @@ impl Db {
         self.checkpoints.write_back.as_mut().is_some_and(|write_back| write_back.note_commit(frames, aim))
     }
 
-    /// `let_go` lets snapshots of other handles go that are kept between reads.
+    /// Continues to copy the WAL into the database. `let_go` releases snapshots that other handles
+    /// keep between reads.
     #[cold]
     pub(crate) fn go_on_writing_back(&mut self, let_go: impl FnOnce()) {
         let aim = self.checkpoints.aim(self.wal_frames());

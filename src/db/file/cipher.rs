@@ -29,7 +29,7 @@ unsafe extern "C" {
     ) -> std::ffi::c_int;
 }
 
-/// Gives a connection what one of its files is encrypted with, before anything is read.
+/// Sets the secret of one file of a connection. Call this before anything is read.
 ///
 /// # Errors
 /// What SQLite says. That the secret is another one shows when the file is read.
@@ -48,7 +48,7 @@ pub(super) fn set_secret(conn: &Connection, schema: &str, secret: &Secret) -> Re
     Err(translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
 }
 
-/// What opening a file says that is encrypted with something else.
+/// Converts the error of opening a file that is encrypted with another secret.
 pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
     if let Some(code) = os::vfs::take_failed_read(conn) {
         return translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
@@ -63,8 +63,9 @@ pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
     }
 }
 
-/// Whether SQLCipher could not decrypt some page that was read, if the connection's file is encrypted: it gives zeros in
-/// its place, which the last page of a long value may have, and says that nothing is wrong with it.
+/// Returns `true` if SQLCipher could not decrypt a page that was read.
+///
+/// SQLCipher supplies zeros instead of such a page, without an error.
 pub(super) fn is_spoilt(conn: &Connection) -> bool {
     let ask = |pragma: &str| conn.query_row(pragma, [], |row| row.get::<_, String>(0)).ok();
     // The status is "0" where there is no key as well; then there is no page size.
@@ -77,8 +78,10 @@ pub(super) fn not_decrypted() -> Error {
 }
 
 impl Db {
-    /// What a call says of an encrypted file: to SQLCipher, what cannot be read is what cannot be decrypted, and afterwards
-    /// it says of everything that it is no database.
+    /// Converts an error of an encrypted file, where SQLCipher reports an unreadable page as a page
+    /// that cannot be decrypted.
+    ///
+    /// Afterwards SQLCipher reports that the file is no database.
     #[cold]
     pub(super) fn as_lost_page(&self, why: Error) -> Error {
         if self.encrypted.is_none() || why.is_retryable() {
@@ -99,8 +102,8 @@ impl Db {
         })
     }
 
-    /// What an open answers of an encrypted file: a failed read of which nothing was said is one of which the next call would
-    /// be told.
+    /// Converts the result of opening an encrypted file, so that a failed read without an error
+    /// becomes one.
     pub(super) fn without_failed_reads(&self, ready: Result<()>) -> Result<()> {
         if self.encrypted.is_none() {
             return ready;
@@ -113,7 +116,7 @@ impl Db {
         }
     }
 
-    /// Fails if what a call has read was not all decrypted.
+    /// Fails if a page that the call has read could not be decrypted.
     #[inline]
     pub(crate) fn check_decrypted(&self) -> Result<()> {
         // Most calls find all they need in the cache.
@@ -124,9 +127,11 @@ impl Db {
         if os::vfs::take_reads(&self.conn) && is_spoilt(&self.conn) { Err(not_decrypted()) } else { Ok(()) }
     }
 
-    /// Once a page could not be read or decrypted, SQLCipher decrypts none any more (`sqlcipher_codec_ctx_set_error`: "a
-    /// permanent error"). So this connection is left as soon as no transaction is open, and the next call opens the file
-    /// anew.
+    /// Marks the connection as unusable after a page could not be read or decrypted, because
+    /// SQLCipher then decrypts no further page.
+    ///
+    /// The connection is replaced as soon as no transaction is open; the next call opens the file
+    /// again (`sqlcipher_codec_ctx_set_error`: "a permanent error").
     #[cold]
     pub(super) fn note_spoilt(&mut self, why: &Error) {
         let is_of_a_page = !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
@@ -147,8 +152,8 @@ impl Db {
         }
     }
 
-    /// Closes this connection, in the place of which there is one to nothing; the file is opened anew with this
-    /// configuration by the next call.
+    /// Closes this connection and puts `nothing` in its place. The next call opens the file again
+    /// with `config`.
     pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
         let Some(path) = self.path.clone() else { return };
         #[cfg(kvstore_btree)]

@@ -33,50 +33,53 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::unwind::or_undo;
 
-/// A SQLite connection to a store.
+/// SQLite connection to a store in a file or in memory.
 pub(crate) struct Db {
-    /// Before the connection, so that it is dropped first. `None`: this handle uses the `sql` engine.
+    /// State of the `btree` engine; `None` if this handle uses the `sql` engine.
+    ///
+    /// It comes before the connection, so that it is dropped first.
     #[cfg(kvstore_btree)]
     pub(super) direct: Option<Direct>,
-    /// Whether commits need no waiting for readers, which is SQL's part.
+    /// Whether commits need not wait for readers. SQL does that waiting.
     #[cfg(kvstore_btree)]
     pub(super) writes_directly: bool,
-    /// To be used through `switch_to_sql()` once the store is open.
+    /// SQLite connection. Once the store is open, use it through `switch_to_sql()`.
     pub(super) conn: Connection,
     pub(super) transaction: TransactionState,
-    /// The file, unless in memory.
+    /// Path of the file; `None` for a store in memory.
     pub(super) path: Option<PathBuf>,
     pub(super) sync: SyncLevel,
     pub(super) busy_timeout: Duration,
     pub(super) read_only: bool,
-    /// Whether deleted data is overwritten.
+    /// Whether deleted data is overwritten with zeros.
     pub(super) secure_delete: bool,
     pub(super) max_inline: usize,
-    /// Frames in the WAL after the last commit, written by the WAL hook.
+    /// Number of frames in the WAL after the last commit, as the WAL hook reports it.
     pub(super) wal_frames: Arc<AtomicU32>,
     pub(super) checkpoints: Checkpoints,
     pub(super) settings: RefCell<SettingsCache>,
-    /// Where the file is; `None` in memory.
+    /// Location of the file, to detect that it was moved; `None` for a store in memory.
     pub(super) watched: Option<Watched>,
-    /// Only where nothing can be written.
+    /// State of a store that cannot be written; otherwise `None`.
     pub(super) frozen: Option<Box<Frozen>>,
-    /// Tells other processes that this one has the file open.
+    /// Lock that shows other processes that this one has the file open.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) agenda: RefCell<Agenda>,
-    /// The same for write times.
+    /// Lower bounds on the earliest write times in the families; `agenda` has those of expiry times.
     pub(super) ages: RefCell<Agenda>,
     pub(super) room: Room,
     pub(super) dead: RefCell<DeadRows>,
-    /// What an encrypted file was opened with.
+    /// Configuration with which an encrypted file was opened.
     #[cfg(feature = "encryption")]
     pub(super) encrypted: Option<Box<Config>>,
-    /// How many reads of databases this process had made when it was asked last whether all was decrypted.
+    /// Number of page reads of this process at the last check that everything was decrypted.
     #[cfg(feature = "encryption")]
     pub(super) reads_seen: Cell<u64>,
-    /// Why SQLCipher decrypts nothing any more.
+    /// Error after which SQLCipher decrypts nothing any more.
     #[cfg(feature = "encryption")]
     pub(super) spoilt: Option<Error>,
-    /// After the connection, so that it is dropped later. Only of a file that is read only.
+    /// Cleanup of WAL files, only for a read-only file. It comes after the connection, so that it
+    /// is dropped later.
     pub(super) _leftovers: Option<Leftovers>,
 }
 
@@ -84,12 +87,13 @@ pub(crate) struct Db {
 const RESERVED: u64 = 20;
 
 impl Db {
-    /// Opens the store at `path` (`None`: in memory), making it if it is not there.
+    /// Opens the store at `path`, and creates it if it does not exist. `None` opens a store in
+    /// memory.
     pub(crate) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
         open::open(path, config, now_ms)
     }
 
-    /// The row operations.
+    /// Returns the storage engine, which performs the row operations.
     #[inline]
     pub(super) fn rows(&self) -> Rows<'_> {
         #[cfg(kvstore_btree)]
@@ -99,8 +103,10 @@ impl Db {
         Rows::Sql(SqlEngine { db: self })
     }
 
-    /// The connection, to run SQL on. What the `btree` engine has open goes first: cursors and a held snapshot are
-    /// closed, and a write transaction that was begun directly becomes one of SQL's.
+    /// Returns the connection for running SQL, after the `btree` engine has closed its cursors and
+    /// its snapshot.
+    ///
+    /// A write transaction that the engine began becomes one of SQL.
     #[inline]
     pub(super) fn switch_to_sql(&self) -> Result<&Connection> {
         #[cfg(kvstore_btree)]
@@ -110,7 +116,7 @@ impl Db {
         Ok(&self.conn)
     }
 
-    /// The file, with symbolic links followed; `None` in memory.
+    /// Returns the path of the file, with symbolic links resolved; `None` for a store in memory.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         self.path.clone()
     }
@@ -119,8 +125,10 @@ impl Db {
         self.watched.as_ref().map(|watched| watched.place.file())
     }
 
-    /// What its pages are like, if deleted data is to be overwritten in them: not where SQLCipher encrypts them, which has
-    /// no such place that could be told.
+    /// Returns the layout of the pages in which deleted data must be overwritten; `None` if nothing
+    /// must be.
+    ///
+    /// Files that SQLCipher encrypts have no such layout.
     pub(super) fn pages_to_wipe(&self) -> Result<Option<Pages>> {
         if self.is_encrypted() {
             return Ok(None);
@@ -132,7 +140,7 @@ impl Db {
         Ok(Some(Pages { size: self.page_size()?, reserved: reserved[0] }))
     }
 
-    /// Whether the file is encrypted.
+    /// Returns `true` if the file is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         #[cfg(feature = "encryption")]
         return self.encrypted.is_some();
@@ -140,7 +148,7 @@ impl Db {
         false
     }
 
-    /// A configuration with what the file is encrypted with now.
+    /// Returns `config` with the current secret of the file.
     #[cfg(feature = "encryption")]
     pub(crate) fn with_its_secret(&self, config: &Config) -> Config {
         let mut config = config.clone();
@@ -152,7 +160,7 @@ impl Db {
         self.read_only
     }
 
-    /// How many bytes a key and an inline value may have together, in this file.
+    /// Returns the maximum number of bytes of a key and an inline value together, in this file.
     pub(super) fn max_inline(&self) -> usize {
         self.max_inline
     }
@@ -163,7 +171,7 @@ impl Db {
         &self.transaction
     }
 
-    /// Begins the caller's read transaction, whose snapshot is the state of this moment.
+    /// Begins the read transaction of the caller, whose snapshot is the current state.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.execute("BEGIN")?;
         if let Err(e) = self.read_first().and_then(|()| self.check_place()) {
@@ -174,14 +182,14 @@ impl Db {
         Ok(())
     }
 
-    /// Begins the caller's write transaction.
+    /// Begins the write transaction of the caller.
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         self.begin_immediate()?;
         self.transaction = TransactionState::Write;
         Ok(())
     }
 
-    /// Commits the caller's transaction. After `Busy` it is still open, and commit may be called
+    /// Commits the transaction of the caller. After `Busy` it is still open and can be committed
     /// again; after any other failure it can only be rolled back.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.transaction.check_commit()?;
@@ -203,7 +211,7 @@ impl Db {
         }
     }
 
-    /// Rolls the caller's transaction back.
+    /// Rolls back the transaction of the caller.
     pub(crate) fn rollback(&mut self) -> Result<()> {
         if self.transaction == TransactionState::None {
             return Err(no_transaction("roll back"));
@@ -218,8 +226,8 @@ impl Db {
         done
     }
 
-    /// Rolls back what is open although the caller has no transaction: a rollback has failed, for lack of
-    /// memory. To be called before anything else: nobody may read what is left of it, or commit it.
+    /// Rolls back what a failed rollback has left open although the caller has no transaction. Call
+    /// this before any other operation, so that the remains are neither read nor committed.
     #[inline]
     pub(crate) fn roll_back_remains(&self) -> Result<()> {
         if self.transaction != TransactionState::None || self.is_idle() {
@@ -231,8 +239,10 @@ impl Db {
         done
     }
 
-    /// To be called when anything has failed, a read, too: SQLite may have ended the caller's transaction. What is
-    /// written afterwards would be committed at once, what is read would be of another moment.
+    /// Checks after any failure, also of a read, whether SQLite has ended the transaction of the
+    /// caller.
+    ///
+    /// Later writes would be committed at once, and later reads would see another state.
     #[cold]
     pub(crate) fn note_failure(&mut self, why: &Error) {
         self.forget_frames();
@@ -249,7 +259,7 @@ impl Db {
         }
     }
 
-    /// An error as the caller gets it.
+    /// Converts an error to the form that the caller gets.
     #[cold]
     pub(crate) fn explained(&self, why: Error) -> Error {
         #[cfg(feature = "encryption")]
@@ -257,8 +267,8 @@ impl Db {
         name_the_forbidden(why, self.path.as_deref())
     }
 
-    /// Makes the caller's write transaction one that can only be rolled back. It is, at once, as SQLite itself does after some
-    /// failures: until the caller has said so, reads see the store as it is without it, and nothing of the call that failed.
+    /// Marks the write transaction of the caller as failed and rolls it back at once. Until the
+    /// caller ends it, reads see the last committed state.
     pub(crate) fn doom(&mut self, why: &Error) {
         if self.transaction == TransactionState::Write {
             self.transaction = TransactionState::Doomed(why.clone());
@@ -266,8 +276,8 @@ impl Db {
         }
     }
 
-    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for another writer's
-    /// lock as long as the configuration says.
+    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for the lock of another
+    /// writer, up to the busy timeout.
     pub(crate) fn in_own_transaction<R>(
         &mut self,
         wait: bool,
@@ -334,7 +344,8 @@ impl Db {
         done
     }
 
-    /// Runs `f` on one snapshot: the caller's transaction, or a read transaction of its own.
+    /// Runs `f` on one snapshot: in the transaction of the caller, or in a read transaction of its
+    /// own.
     pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         // One that SQLite has rolled back has no snapshot.
         let is_over = self.is_idle() && matches!(self.transaction, TransactionState::Doomed(_));
@@ -350,7 +361,7 @@ impl Db {
         done
     }
 
-    /// Runs `f` inside a write transaction such that, if it fails, nothing of it is left in it.
+    /// Runs `f` inside a write transaction. If `f` fails, its changes are undone.
     pub(crate) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         if self.transaction == TransactionState::None {
             return f(self); // in a transaction of its own, which is rolled back as a whole
@@ -366,7 +377,7 @@ impl Db {
         self.execute("SAVEPOINT kvstore")
     }
 
-    /// Ends a savepoint: after a failure with nothing left of what was done since it began.
+    /// Ends a savepoint. After a failure, everything since its begin is undone.
     pub(super) fn end_savepoint<R>(&self, done: Result<R>) -> Result<R> {
         let mut ended = Ok(());
         if done.is_err() {
@@ -398,8 +409,10 @@ impl Db {
         )
     }
 
-    /// Runs `f` inside the caller's write transaction such that, if it fails, nothing of it is left in it. The
-    /// transaction goes on, unless SQLite has ended it, or what `f` has done cannot be undone.
+    /// Runs `f` inside the write transaction of the caller. If `f` fails, its changes are undone
+    /// and the transaction continues.
+    ///
+    /// It does not continue if SQLite has ended it, or if the changes of `f` cannot be undone.
     pub(crate) fn attempt(&mut self, f: impl FnOnce(&Db) -> Result<()>) {
         if let Err(e) = self.execute("SAVEPOINT kvstore") {
             return self.note_failure(&e);
@@ -416,7 +429,7 @@ impl Db {
         }
     }
 
-    /// Ends the snapshot that is kept between reads.
+    /// Releases the snapshot that is kept between reads.
     pub(crate) fn let_reads_go(&mut self) {
         let _ = self.switch_to_sql(); // fails only in the middle of a write
     }
@@ -458,7 +471,7 @@ impl Db {
         }
     }
 
-    /// Whether no transaction is open that SQL has begun.
+    /// Returns `true` if no transaction is open that SQL has begun.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.conn.is_autocommit()
@@ -476,7 +489,8 @@ impl Db {
 
     // ---- the end ------------------------------------------------------------------------------
 
-    /// Rolls back what is open and closes. The connection is gone even if this fails.
+    /// Rolls back an open transaction and closes the connection, which is closed even if this
+    /// fails.
     pub(crate) fn close(mut self) -> Result<()> {
         self.before_close();
         self.roll_back_quietly();
@@ -502,7 +516,7 @@ impl Db {
         Ok(())
     }
 
-    /// Reads something: BEGIN alone takes no snapshot, and an open alone opens no WAL; the first read does.
+    /// Reads something, so that the transaction takes its snapshot. BEGIN alone takes none.
     pub(super) fn read_first(&self) -> Result<()> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
@@ -521,7 +535,7 @@ impl Db {
     }
 }
 
-/// A file of SQLite's beside the one at a path without symbolic links.
+/// Returns the path of a file that SQLite keeps next to the database, such as its WAL.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

@@ -30,7 +30,7 @@ struct DeadOf {
     rows: BTreeMap<Vec<u8>, i64>,
 }
 
-/// The dead rows a connection has noted.
+/// Expired rows that reads have found and a later write removes.
 #[derive(Default)]
 pub(super) struct DeadRows {
     families: Vec<DeadOf>,
@@ -76,13 +76,15 @@ impl DeadRows {
 }
 
 impl Db {
-    /// Whether there is no room for a note of this key.
+    /// Returns `true` if there is no space left for a note of this key.
     pub(crate) fn has_no_room_for_dead(&self, key: &[u8]) -> bool {
         self.dead.borrow().is_full(key)
     }
 
-    /// Notes a dead row that was met outside a transaction; says whether those that are noted are to be removed now.
-    /// Without room for it, it will be met again.
+    /// Notes an expired row that was found outside a transaction. Returns `true` if the noted rows
+    /// should be removed now.
+    ///
+    /// If there is no space for a note, the row is found again later.
     pub(crate) fn note_dead(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
         let mut dead = self.dead.borrow_mut();
         if dead.is_full(key) {
@@ -92,20 +94,20 @@ impl Db {
         dead.are_enough()
     }
 
-    /// Whether dead rows are noted.
+    /// Returns `true` if expired rows are noted.
     pub(crate) fn has_dead(&self) -> bool {
         self.dead.borrow().rows > 0
     }
 
-    /// Whether dead rows are noted that the next write is to remove, too.
+    /// Returns `true` if expired rows are noted that the next write should also remove.
     #[inline]
     pub(crate) fn has_dead_for_a_write(&self) -> bool {
         let dead = self.dead.borrow();
         dead.rows > 0 && !dead.failed
     }
 
-    /// Removes the noted rows that are still there and dead, inside a write transaction. They stay noted, because
-    /// the transaction may be rolled back.
+    /// Removes the noted rows that still exist and are expired, inside a write transaction. They
+    /// stay noted, because the transaction may be rolled back.
     pub(crate) fn remove_dead(&self, clock: &Clock, now_ms: i64) -> Result<()> {
         let dead = self.dead.borrow();
         for DeadOf { tables, rows } in &dead.families {
@@ -122,12 +124,12 @@ impl Db {
         Ok(())
     }
 
-    /// To be told when the noted rows were removed and that is committed.
+    /// Discards the notes, after the removal of the noted rows was committed.
     pub(crate) fn dead_are_removed(&self) {
         self.dead.take();
     }
 
-    /// To be told when they could not be removed. `failed`: for another reason than a lock.
+    /// Records that the noted rows could not be removed. `failed`: for another reason than a lock.
     pub(crate) fn dead_are_stuck(&self, failed: bool) {
         let mut dead = self.dead.borrow_mut();
         dead.stuck_at = dead.rows;
@@ -141,18 +143,19 @@ fn is_dead(head: Head, expire_ms: i64, now_ms: i64) -> bool {
 
 /// Reads that would tell of a noted row.
 impl Contents<'_> {
-    /// Whether a row, dead by this `expire_ms`, was met before, and so does not count as there any more.
+    /// Returns `true` if an expired row with this `expire_ms` was already found and therefore
+    /// counts as missing.
     #[inline]
     pub(super) fn was_met(self, key: &[u8], expire_ms: i64) -> bool {
         self.db.dead.borrow().has(self.tables, key, expire_ms)
     }
 
-    /// The same for an entry of the expiry index, which may be alive.
+    /// Like `was_met`, for an entry of the expiry index, which may be live.
     pub(super) fn is_hidden(self, key: &[u8], expire_ms: i64) -> bool {
         self.was_met(key, expire_ms) && expiry::is_expired(expire_ms, self.clock.now_ms())
     }
 
-    /// Number of rows, expired ones that no read has met included.
+    /// Returns the number of rows, including expired rows that no read has found.
     pub(crate) fn count(self) -> Result<u64> {
         if self.db.dead.borrow().of(self.tables).is_none() {
             return self.rows().count(self.tables);
@@ -169,7 +172,8 @@ impl Contents<'_> {
         })
     }
 
-    /// The earliest end of life in the family, also of a dead row that no read has met.
+    /// Returns the earliest expiry time in the family, including that of an expired row that no
+    /// read has found.
     pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
         let mut first = None;
         self.rows().by_time(self.tables, TimeIndex::Expiry, from_time(i64::MIN), |expire_ms, key| {

@@ -14,33 +14,33 @@ use super::schema::Tables;
 use crate::db::Scan;
 use crate::error::{Error, Result};
 
-/// A data row without its value.
+/// Data row without its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// When the row dies; `None`: never.
+    /// Expiry time of the row, in milliseconds since the Unix epoch; `None` if it never expires.
     pub(super) expire_ms: Option<i64>,
-    /// Where the value is, when it is out of line.
+    /// Id of the row with the value in the table of large values; `None` if the value is inline.
     pub(super) blob_id: Option<i64>,
-    /// When the row was written, in a family that tracks that.
+    /// Time at which the row was written; `None` in a family without write tracking.
     pub(super) written_ms: Option<i64>,
 }
 
-/// A data row to be written.
+/// Data row to be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'a> {
-    /// The value, or `None` when `head.blob_id` says where it is.
+    /// Inline value; `None` if `head.blob_id` names a large value.
     pub(super) value: Option<&'a [u8]>,
     pub(super) head: Head,
 }
 
-/// A data row being looked at, inside the snapshot it was found in.
+/// Data row as read, borrowed from the snapshot in which it was found.
 ///
 /// Whoever is shown a row must not write to the store meanwhile: the row may be where SQLite keeps it.
 pub(super) struct RowView<'a> {
     pub(super) values: LargeValues<'a>,
     pub(super) tables: &'a Tables,
     pub(super) inline: Option<&'a [u8]>,
-    /// Key and inline value, one after the other, if they are in memory like this.
+    /// Key and inline value as one slice, if they are contiguous in memory.
     pub(super) joined: Option<&'a [u8]>,
     pub(super) head: Head,
 }
@@ -51,13 +51,13 @@ impl RowView<'_> {
         self.head
     }
 
-    /// Key and value, one after the other, if that is how they are in memory.
+    /// Returns key and value as one slice, if they are contiguous in memory.
     #[inline]
     pub(super) fn key_and_value(&self) -> Option<&[u8]> {
         self.joined
     }
 
-    /// Shows the value, which is fetched only now if it is out of line.
+    /// Passes the value to `visit`. A large value is read only now.
     pub(super) fn value<R>(&self, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match (self.inline, self.head.blob_id) {
             (Some(value), _) => Ok(visit(value)),
@@ -74,7 +74,7 @@ impl RowView<'_> {
     }
 }
 
-/// The engine that finds a row's value when it is out of line.
+/// Storage engine that reads the large value of a row.
 #[derive(Clone, Copy)]
 pub(super) enum LargeValues<'a> {
     Sql(sql::SqlEngine<'a>),
@@ -97,14 +97,14 @@ fn wrong_type(tables: &Tables, column: &str) -> Error {
     damaged(format!("a {column} in family \"{}\" has the wrong type", tables.family()))
 }
 
-/// What a visitor of rows wants next.
+/// Result of a visitor of rows: what the scan does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Continue,
     Stop,
 }
 
-/// The indexes that order keys by a time.
+/// Index that orders keys by a time: expiry time or write time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeIndex {
     /// By `expire_ms`.
@@ -113,12 +113,13 @@ pub(super) enum TimeIndex {
     Written,
 }
 
-/// Start position of a walk over an index by time: the first entry at or after `time_ms`.
+/// Returns the start position of a walk over an index by time: the first entry at or after
+/// `time_ms`.
 pub(super) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {
     (time_ms, &[]) // no key is empty
 }
 
-/// The row operations of a family.
+/// Row operations on the tables of a family, as a storage engine implements them.
 ///
 /// The two index tables and the blob table are made only when first needed. An operation that
 /// reads them treats a missing table as an empty one; one that writes them says so (`None`,
@@ -206,7 +207,7 @@ pub(super) trait Engine: Sized {
     fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64>;
 }
 
-/// The engine of a connection.
+/// Storage engine of a connection.
 pub(super) enum Rows<'c> {
     Sql(sql::SqlEngine<'c>),
     #[cfg(kvstore_btree)]
@@ -236,7 +237,7 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// Deletes every row of every table of the family: by SQL, whichever engine it is.
+    /// Deletes every row of every table of the family, by SQL in both engines.
     pub(super) fn clear(&self, tables: &Tables) -> Result<()> {
         match self {
             Rows::Sql(engine) => engine.clear(tables),
