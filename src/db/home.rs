@@ -22,7 +22,7 @@ use crate::options::{PutOptions, SizeLimit};
 use crate::place::is_url;
 use crate::unwind::or_undo;
 
-/// A connection to a store, with the caller's transaction on it.
+/// Connection to a store, in a file or on a server, with the open transaction of the caller.
 #[cfg_attr(
     feature = "remote",
     allow(clippy::large_enum_variant, reason = "a call on a file is not to follow one more pointer")
@@ -33,7 +33,7 @@ pub(crate) enum Db {
     Remote(Box<remote::Db>),
 }
 
-/// The connection as an operation sees it, inside its read or its write.
+/// Connection as an operation uses it, inside its read or write.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'d> {
     File(&'d file::Db),
@@ -41,7 +41,7 @@ pub(crate) enum View<'d> {
     Remote(&'d remote::Db),
 }
 
-/// What is in a family.
+/// Content of one family, as seen through a connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Contents<'c> {
     File(file::Contents<'c>),
@@ -49,21 +49,21 @@ pub(crate) enum Contents<'c> {
     Remote(remote::Contents<'c>),
 }
 
-/// What is due.
+/// Families with expired rows, as found by a search.
 #[derive(Debug)]
 pub(crate) struct Due {
-    /// Families in which something is due, with the time of their first entry, which is the earliest first.
+    /// Families with expired rows, with their earliest expiry time, which comes first.
     pub(crate) families: Vec<(i64, Arc<Tables>)>,
-    /// Families that were looked at.
+    /// Number of families examined.
     pub(crate) looked_at: usize,
-    /// All families there are.
+    /// Number of families in the store.
     pub(crate) known: usize,
-    /// Whether these are all in which something is due, or `max` of them: there was time to look.
+    /// Whether the search was complete: it examined all families, or found the maximum number.
     pub(crate) complete: bool,
 }
 
 impl Due {
-    /// Whether the same is due.
+    /// Returns `true` if another search found the same families.
     pub(crate) fn is_as(&self, other: &Due) -> bool {
         let first_ends = |due: &Due| {
             due.families.iter().map(|(ms, tables)| (*ms, tables.family().to_owned())).collect::<Vec<_>>()
@@ -98,7 +98,8 @@ macro_rules! in_a_file {
 }
 
 impl Db {
-    /// Opens the store at `path` (`None`: in memory), making it if it is not there.
+    /// Opens the store at `path`, and creates it if it does not exist. `None` opens a store in
+    /// memory.
     pub(crate) fn open(path: Option<&Path>, config: &Config, clock: &Arc<Clock>) -> Result<Db> {
         if let Some(url) = path.filter(|path| is_url(path)) {
             if config.file.is_encrypted() {
@@ -117,7 +118,7 @@ impl Db {
         opened.map(Db::File)
     }
 
-    /// What an operation sees of it.
+    /// Returns the view of this connection for an operation.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         match self {
@@ -127,12 +128,13 @@ impl Db {
         }
     }
 
-    /// Where it is, for a second connection to it; `None` in memory.
+    /// Returns the path or URL for a second connection to the store; `None` for a store in memory.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         wherever!(Db, self, path())
     }
 
-    /// Which store it is on which server, as the server tells it; `None`: it is in no server, or that does not say.
+    /// Returns the identity of the store on its server, as the server reports it; `None` for a
+    /// store in a file, or if the server does not report it.
     pub(crate) fn place_on_its_server(&self) -> Result<Option<String>> {
         match self {
             Db::File(_) => Ok(None),
@@ -150,12 +152,13 @@ impl Db {
         wherever!(Db, self, is_read_only())
     }
 
-    /// Whether there is one writer at a time: what another connection writes then makes this one's writes wait, or fail.
+    /// Returns `true` if the store has one writer at a time, so that a write of another connection
+    /// blocks writes of this one.
     pub(crate) fn has_one_writer(&self) -> bool {
         matches!(self, Db::File(_))
     }
 
-    /// Has the store's clock told the time by who keeps it.
+    /// Updates the clock of the store with the time of the server.
     pub(crate) fn note_time(&self) -> Result<()> {
         match self {
             Db::File(_) => Ok(()),
@@ -164,7 +167,8 @@ impl Db {
         }
     }
 
-    /// Rolls back what is open and closes. The connection is gone even if this fails.
+    /// Rolls back an open transaction and closes the connection, which is closed even if this
+    /// fails.
     pub(crate) fn close(self) -> Result<()> {
         wherever!(Db, self, close())
     }
@@ -180,58 +184,59 @@ impl Db {
         wherever!(Db, self, transaction())
     }
 
-    /// Begins the caller's read transaction, whose snapshot is the state of this moment.
+    /// Begins the read transaction of the caller, whose snapshot is the current state.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         wherever!(Db, self, begin_read())
     }
 
-    /// Begins the caller's write transaction.
+    /// Begins the write transaction of the caller.
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         wherever!(Db, self, begin_write())
     }
 
-    /// Commits the caller's transaction. After `Busy` it is still open, and commit may be called again; after any other
-    /// failure it can only be rolled back.
+    /// Commits the transaction of the caller. After `Busy` it is still open and can be committed
+    /// again; after any other failure it can only be rolled back.
     pub(crate) fn commit(&mut self) -> Result<()> {
         wherever!(Db, self, commit())
     }
 
-    /// Rolls the caller's transaction back.
+    /// Rolls back the transaction of the caller.
     pub(crate) fn rollback(&mut self) -> Result<()> {
         wherever!(Db, self, rollback())
     }
 
-    /// Rolls back what is open although the caller has no transaction. To be called before anything else.
+    /// Rolls back what a failed rollback has left open although the caller has no transaction. Call
+    /// this before any other operation.
     #[inline]
     pub(crate) fn roll_back_remains(&self) -> Result<()> {
         in_a_file!(Db, self, roll_back_remains(), else Ok(()))
     }
 
-    /// Fails if the caller's transaction has no snapshot any more.
+    /// Fails if the transaction of the caller has lost its snapshot.
     #[inline]
     pub(crate) fn check_snapshot(&self) -> Result<()> {
         self.transaction().check_snapshot()
     }
 
-    /// To be called when anything has failed, a read, too.
+    /// Updates the state of the transaction. Call this after any failure, also of a read.
     #[cold]
     pub(crate) fn note_failure(&mut self, why: &Error) {
         wherever!(Db, self, note_failure(why));
     }
 
-    /// An error as the caller gets it.
+    /// Converts an error to the form that the caller gets.
     #[cold]
     pub(crate) fn explained(&self, why: Error) -> Error {
         in_a_file!(Db, self, explained(why), else why)
     }
 
-    /// Marks the caller's write transaction as one that can only be rolled back.
+    /// Marks the write transaction of the caller as failed, so that it can only be rolled back.
     pub(crate) fn doom(&mut self, why: &Error) {
         wherever!(Db, self, doom(why));
     }
 
-    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for another writer's lock as long as the
-    /// configuration says.
+    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for the lock of another
+    /// writer, up to the busy timeout.
     #[inline]
     pub(crate) fn in_own_transaction<R>(
         &mut self,
@@ -245,7 +250,8 @@ impl Db {
         }
     }
 
-    /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
+    /// Runs a write in the transaction of the caller. If a callback in it panics, the transaction
+    /// can only be rolled back.
     pub(crate) fn write_or_doom<R>(&mut self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
         let panicked = |db: &mut &mut Db| {
             db.doom(&Error::failed("a callback panicked inside the transaction").with_hint(Hint::RollBack))
@@ -253,7 +259,7 @@ impl Db {
         or_undo(self, |db| f(db.view()), panicked)
     }
 
-    /// To be called around each call that reads.
+    /// Runs a call that reads, with the checks that each read needs before and after it.
     #[inline]
     pub(crate) fn reading<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         let look_again = in_a_file!(Db, self, before_reading(), else Ok(false))?;
@@ -263,7 +269,8 @@ impl Db {
 
     // ---- dead rows that reads have met: a file removes them together ------------------------------
 
-    /// Removes, inside the caller's write transaction, a key that a read has found dead; what fails leaves it there.
+    /// Removes a key that a read has found expired, inside the write transaction of the caller.
+    /// After a failure the key stays.
     pub(crate) fn attempt_to_remove(&mut self, tables: &Tables, clock: &Clock, key: &[u8]) {
         match self {
             Db::File(home) => home.attempt(|home| home.contents(tables, clock).remove_if_expired(key)),
@@ -300,12 +307,12 @@ impl Db {
 
     // ---- upkeep -----------------------------------------------------------------------------------
 
-    /// Makes every commit so far survive a power cut.
+    /// Makes every commit so far survive a power failure.
     pub(crate) fn sync(&mut self) -> Result<()> {
         in_a_file!(Db, self, sync(), else Ok(()))
     }
 
-    /// Ends the snapshot that is kept between reads.
+    /// Releases the snapshot that is kept between reads.
     pub(crate) fn let_reads_go(&mut self) {
         in_a_file!(Db, self, let_reads_go(), else ());
     }
@@ -380,8 +387,8 @@ impl Db {
         wherever!(Db, self, integrity_check())
     }
 
-    /// Copies the state of this moment, page by page, into a file, which is there, empty; says whether it is whole, or
-    /// `progress` has said stop. `None`: it has no such pages.
+    /// Copies the current state, page by page, into an existing empty file. Returns `false` if
+    /// `progress` cancelled the copy; `None` if the store has no pages.
     pub(crate) fn copy(&self, to: &Path, progress: impl FnMut(u32, u32) -> bool) -> Result<Option<bool>> {
         match self {
             Db::File(home) => file::copy(home, to, progress).map(Some),
@@ -390,12 +397,12 @@ impl Db {
         }
     }
 
-    /// What the store says of itself.
+    /// Returns a description of the store at one moment.
     pub(crate) fn info(&self, clock: &Clock) -> Result<StoreInfo> {
         wherever!(Db, self, info(clock), on a server info())
     }
 
-    /// Pages, bytes of those in use.
+    /// Returns the number of pages of the database.
     pub(crate) fn page_count(&self) -> Result<u64> {
         in_a_file!(Db, self, page_count(), else Ok(0))
     }
@@ -426,7 +433,7 @@ impl Db {
 }
 
 impl<'d> View<'d> {
-    /// What is in a family.
+    /// Returns the content of a family, as seen through this connection.
     #[inline(always)]
     pub(crate) fn contents<'c>(self, tables: &'c Tables, clock: &'c Clock) -> Contents<'c>
     where
@@ -439,8 +446,8 @@ impl<'d> View<'d> {
         }
     }
 
-    /// Runs a write inside a write transaction such that the limit of the store holds afterwards. If it cannot,
-    /// nothing of the write is left in the transaction.
+    /// Runs a write so that the size limit of the store holds afterwards, inside a write
+    /// transaction. If it cannot hold, the write is undone.
     #[inline]
     pub(crate) fn within_limit(self, clock: &Clock, f: &dyn Fn(View<'_>) -> Result<()>) -> Result<()> {
         match self {
@@ -450,19 +457,21 @@ impl<'d> View<'d> {
         }
     }
 
-    /// Does all of these writes inside a write transaction, or none of them; those to one key in their order. Returns how
-    /// many of the keys that were deleted were alive.
+    /// Runs all writes of a batch inside a write transaction, or none of them. Returns the number
+    /// of live keys that were deleted.
+    ///
+    /// Writes to one key run in their order.
     pub(crate) fn write_batch(self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
         wherever!(View, self, write_batch(writes, clock), on a server write_batch(writes))
     }
 
-    /// What the last write has removed to make room, once.
+    /// Returns, once, what the last write removed to stay within the size limit.
     #[inline]
     pub(crate) fn take_removed(self) -> Option<Removed> {
         in_a_file!(View, self, take_removed(), else None)
     }
 
-    /// Removes the dead rows that reads have met.
+    /// Removes the noted expired rows.
     pub(crate) fn remove_dead(self, clock: &Clock, now_ms: i64) -> Result<()> {
         in_a_file!(View, self, remove_dead(clock, now_ms), else Ok(()))
     }
@@ -481,7 +490,7 @@ impl<'d> View<'d> {
         wherever!(View, self, family_exists(family))
     }
 
-    /// The names of all families, in byte order.
+    /// Returns the names of all families, in byte order.
     pub(crate) fn families(self) -> Result<Vec<String>> {
         wherever!(View, self, families())
     }
@@ -490,7 +499,7 @@ impl<'d> View<'d> {
         wherever!(View, self, created_ms(tables), on a server created_ms(tables.family()))
     }
 
-    /// The TTL of plain puts in milliseconds; 0: none.
+    /// Returns the default TTL of a family, in milliseconds; 0 if it has none.
     pub(crate) fn default_ttl_ms(self, tables: &Tables) -> Result<i64> {
         match self {
             View::File(home) => Ok(home.read_settings(tables)?.default_ttl_ms),
@@ -517,12 +526,14 @@ impl<'d> View<'d> {
 
     // ---- what is due over all families ---------------------------------------------------------------
 
-    /// The first `max` families in which something is due by now, as far as `in_time` lets it look.
+    /// Returns up to `max` families that contain expired rows at `now_ms`, and stops early when
+    /// `in_time` returns `false`.
     pub(crate) fn due(self, now_ms: i64, max: usize, in_time: impl Fn() -> bool) -> Result<Due> {
         wherever!(View, self, due(now_ms, max, in_time), on a server due(max))
     }
 
-    /// Removes the earliest expired keys of these families: at most `max`, and not many once the time is over.
+    /// Removes up to `max` of the earliest expired keys of these families, and few once the time is
+    /// over.
     pub(crate) fn purge_due(
         self,
         due: &Due,
@@ -534,7 +545,7 @@ impl<'d> View<'d> {
         wherever!(View, self, purge_due(due, clock, now_ms, max, in_time), on a server purge_all(max))
     }
 
-    /// The earliest end of life in all families.
+    /// Returns the earliest expiry time in all families.
     pub(crate) fn next_expiry(self, clock: &Clock) -> Result<Option<i64>> {
         wherever!(View, self, next_expiry(clock), on a server next_expiry())
     }
@@ -545,7 +556,7 @@ impl<'d> View<'d> {
         in_a_file!(View, self, limit_now(), else Ok(None))
     }
 
-    /// Whether a store there can have a limit.
+    /// Returns `true` if a store of this kind can have a size limit.
     pub(crate) fn can_have_limit(self) -> bool {
         matches!(self, View::File(_))
     }
@@ -569,23 +580,25 @@ impl<'d> View<'d> {
 
 /// Reads.
 impl Contents<'_> {
-    /// Shows the value of a live key and its end of life to `visit`.
+    /// Passes the value and the expiry time of a live key to `visit`.
     #[inline(always)]
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
         wherever!(Contents, self, get(key, visit))
     }
 
-    /// The times of a live key.
+    /// Returns the expiry time and the write time of a live key.
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
         wherever!(Contents, self, times(key))
     }
 
-    /// When each of these live keys was written, if that is known.
+    /// Returns the write time of each of several live keys; `None` for one whose write time is not
+    /// known.
     pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         wherever!(Contents, self, write_times(keys))
     }
 
-    /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
+    /// Calls `visit` with the index and the lookup result of each key. All results come from one
+    /// snapshot.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         self,
         keys: &[K],
@@ -594,45 +607,47 @@ impl Contents<'_> {
         wherever!(Contents, self, get_many(keys, visit))
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(crate) fn count(self) -> Result<u64> {
         wherever!(Contents, self, count())
     }
 
-    /// Number of live keys.
+    /// Returns the number of live keys.
     pub(crate) fn count_live(self) -> Result<u64> {
         wherever!(Contents, self, count_live())
     }
 
-    /// Number of keys that have an end of life.
+    /// Returns the number of keys with an expiry time.
     pub(crate) fn count_ttl(self) -> Result<u64> {
         wherever!(Contents, self, count_ttl())
     }
 
-    /// The earliest end of life.
+    /// Returns the earliest expiry time in the family.
     pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
         wherever!(Contents, self, next_expiry())
     }
 
-    /// Whether a key expired at `last_ms` or before, and by now.
+    /// Returns `true` if a key has an expiry time of `last_ms` or earlier and has expired.
     pub(crate) fn has_expired(self, last_ms: i64, now_ms: i64) -> Result<bool> {
         wherever!(Contents, self, has_expired(last_ms, now_ms), on a server has_expired(last_ms))
     }
 
-    /// Whether a key was written at `last_ms` or before.
+    /// Returns `true` if a key was written at `last_ms` or earlier.
     pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
         wherever!(Contents, self, has_written_by(last_ms))
     }
 
-    /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
-    /// dead, or `None` if the walk is at its end.
+    /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
+    /// examined, or `None` at the end of the scan.
     #[inline]
     pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
         wherever!(Contents, self, next_rows(scan, chunk))
     }
 
-    /// The rows after an entry by end of life, up to before `to_ms` (`None`: to its end), into an empty chunk; returns
-    /// the last entry, or `None` if the walk is at its end.
+    /// Reads the next rows of a walk in the order of expiry time into an empty chunk.
+    ///
+    /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
+    /// Returns the last entry, or `None` at the end.
     pub(crate) fn next_expiring(
         self,
         after: (i64, &[u8]),
@@ -645,28 +660,29 @@ impl Contents<'_> {
 
 /// Writes, each inside a write transaction.
 impl Contents<'_> {
-    /// Writes a value as `options` say; tells whether it did.
+    /// Writes a value with options. Returns `true` if the value was written.
     #[inline]
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         wherever!(Contents, self, put(key, value, options))
     }
 
-    /// Deletes a key; says whether it was alive.
+    /// Deletes a key. Returns `true` if the key was live.
     pub(crate) fn delete(self, key: &[u8]) -> Result<bool> {
         wherever!(Contents, self, delete(key))
     }
 
-    /// Deletes everything.
+    /// Deletes all keys of the family.
     pub(crate) fn clear(self) -> Result<()> {
         wherever!(Contents, self, clear())
     }
 
-    /// Deletes the keys of a range; returns how many were alive.
+    /// Deletes the keys of a range. Returns the number of live keys among them.
     pub(crate) fn delete_range(self, range: Scan<'_>) -> Result<u64> {
         wherever!(Contents, self, delete_range(range))
     }
 
-    /// Writes a value, with a new end of life, if the key is alive and its value is `expected`; says whether it did.
+    /// Writes a value with a new expiry time if the key is live and its value equals `expected`.
+    /// Returns `true` if it was written.
     pub(crate) fn compare_and_swap(
         self,
         key: &[u8],
@@ -677,18 +693,23 @@ impl Contents<'_> {
         wherever!(Contents, self, compare_and_swap(key, expected, value, expiry))
     }
 
-    /// Deletes a key if it is alive and its value is `expected`; says whether it did.
+    /// Deletes a key if it is live and its value equals `expected`. Returns `true` if it was
+    /// deleted.
     pub(crate) fn compare_and_delete(self, key: &[u8], expected: &[u8]) -> Result<bool> {
         wherever!(Contents, self, compare_and_delete(key, expected))
     }
 
-    /// Adds to the number under a key; returns the sum, and how many bytes it has.
+    /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
+    /// text.
+    ///
+    /// A key that is missing or expired counts as 0. It gets `expiry`, or for `Never` the default
+    /// TTL of the family.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
         wherever!(Contents, self, increment(key, delta, expiry))
     }
 
-    /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key is missing
-    /// or expired.
+    /// Changes the expiry time of a live key if `condition` holds. Returns whether it was changed;
+    /// `None` if the key is missing or expired.
     pub(crate) fn expire(
         self,
         key: &[u8],
@@ -698,7 +719,9 @@ impl Contents<'_> {
         wherever!(Contents, self, expire(key, expiry, condition))
     }
 
-    /// Shows the value of a live key to `visit`, then changes its end of life; `None` if the key is missing or expired.
+    /// Passes the value of a live key to `visit`, then changes the expiry time of the key. Returns
+    /// `None` if the key is missing or expired.
+    ///
     /// If `visit` fails, nothing is changed.
     pub(crate) fn get_and_expire<R>(
         self,
@@ -709,12 +732,14 @@ impl Contents<'_> {
         wherever!(Contents, self, get_and_expire(key, expiry, visit))
     }
 
-    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`.
+    /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)`, earliest expiry time
+    /// first.
     pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
         wherever!(Contents, self, purge(last_ms, now_ms, max), on a server purge(last_ms, max))
     }
 
-    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`.
+    /// Removes up to `max` keys that were written at `last_ms` or earlier, live or expired, the
+    /// oldest first.
     pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
         wherever!(Contents, self, sweep(last_ms, max))
     }

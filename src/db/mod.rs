@@ -28,7 +28,7 @@ use file::{Mortal, watch_forks};
 pub(crate) use home::{Contents, Db, Due, View};
 pub(crate) use transaction::TransactionState;
 
-/// What a look-up of a key has met.
+/// Result of the lookup of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<R> {
     Live(R),
@@ -38,7 +38,7 @@ pub(crate) enum Found<R> {
 }
 
 impl<R> Found<R> {
-    /// What is shown of a live key.
+    /// Returns the result for a live key; `None` for a key that is missing or expired.
     #[inline]
     pub(crate) fn live(self) -> Option<R> {
         match self {
@@ -48,37 +48,42 @@ impl<R> Found<R> {
     }
 }
 
-/// The times of a key.
+/// Expiry time and write time of a key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) expiry: Expiry,
-    /// When it was written, in a family that tracks that.
+    /// Write time of the key, in milliseconds since the Unix epoch; `None` in a family without
+    /// write tracking.
     pub(crate) written_ms: Option<i64>,
 }
 
-/// One of several writes that happen together.
+/// One write or deletion of a batch, which is committed as a whole.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchWrite<'w> {
     pub(crate) family: &'w Tables,
     pub(crate) key: &'w [u8],
-    /// The value, with its end of life and its time of writing; `None`: the key is deleted. A condition, or an end that a key
-    /// keeps, is for single puts.
+    /// Value to write, with its options; `None` deletes the key.
+    ///
+    /// The options are limited to expiry time and write time. Conditions, and keeping an expiry
+    /// time, are for single puts.
     pub(crate) put: Option<(&'w [u8], &'w PutOptions)>,
 }
 
-/// What a step of a purge or a sweep has done.
+/// Result of one step of a purge or a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Removals {
-    /// What is gone; with none, others have taken or hold all that was due.
+    /// Number of entries removed. 0 means that other clients have removed or locked all keys that
+    /// were due.
     pub(crate) entries: u64,
-    /// Those of them that count for the caller: of a purge the dead keys, of a sweep the live ones.
+    /// Number of removed keys that count for the caller: expired keys in a purge, live keys in a
+    /// sweep.
     pub(crate) counted: u64,
 }
 
-/// A key and the time it has in an index by time.
+/// Entry of an index by time: the time and the key.
 pub(crate) type TimeEntry = (i64, Vec<u8>);
 
-/// Which keys to walk over, and in which direction.
+/// Range of keys to walk over, and the direction of the walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scan<'a> {
     pub(crate) lower: Bound<&'a [u8]>,

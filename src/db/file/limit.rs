@@ -40,7 +40,7 @@ const KEYS_AHEAD: u32 = 16;
 const MOST_HOLES: usize = 1024;
 const MOST_FAMILIES: usize = 64;
 
-/// A limit, in a file of this page size.
+/// Size limit of a store, converted to pages of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) limit: SizeLimit,
@@ -58,7 +58,7 @@ impl Bound {
     }
 }
 
-/// What is noted of a write while it runs.
+/// State of a write that must stay within the size limit.
 #[derive(Default)]
 pub(super) struct Room {
     /// Whether the store has a limit, so that anything is to be noted.
@@ -76,12 +76,12 @@ pub(super) struct Room {
     pages: Cell<u32>,
 }
 
-/// What was removed to make room.
+/// Number of keys removed to stay within the size limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// Keys that were alive.
+    /// Number of live keys removed.
     pub(crate) live: u64,
-    /// Keys that had expired.
+    /// Number of expired keys removed.
     pub(crate) expired: u64,
 }
 
@@ -112,8 +112,8 @@ impl Room {
 impl Db {
     // ---- the limit ---------------------------------------------------------------------------
 
-    /// The limit as the file has it, in the open transaction or one of its own. What cannot be understood of it
-    /// forbids more than it should, rather than less.
+    /// Reads the size limit from the file, in the open transaction or in one of its own. An invalid
+    /// limit is read as a stricter one.
     pub(super) fn read_limit(&self) -> Result<Option<Bound>> {
         let bound = self.read_bound()?;
         self.room.pages.set(bound.map_or(0, |bound| bound.pages));
@@ -140,19 +140,19 @@ impl Db {
         Ok(Bound { limit, pages: u32::try_from(pages).unwrap_or(u32::MAX) })
     }
 
-    /// The limit in pages as it was read last.
+    /// Returns the size limit in pages, as it was read last.
     #[inline]
     pub(super) fn limit_in_pages(&self) -> Option<u32> {
         Some(self.room.pages.get()).filter(|pages| *pages > 0)
     }
 
-    /// The limit that the file has.
+    /// Returns the size limit that the file has now.
     pub(crate) fn limit_now(&self) -> Result<Option<SizeLimit>> {
         Ok(self.read_limit()?.map(|bound| bound.limit))
     }
 
-    /// Sets the limit, inside a write transaction, and makes room if it does not hold. If it cannot, nothing is
-    /// changed.
+    /// Sets the size limit, inside a write transaction, and removes keys if the data exceeds it. If
+    /// that fails, nothing is changed.
     pub(crate) fn set_limit(&self, limit: Option<SizeLimit>, clock: &Clock) -> Result<()> {
         if let Some(limit) = limit {
             let least = LEAST_PAGES * self.page_size()?;
@@ -181,7 +181,7 @@ impl Db {
         })
     }
 
-    /// Makes every family track write times, if the limit needs that.
+    /// Turns on write tracking in every family if the eviction policy needs it.
     pub(super) fn track_all_if_needed(&self, now_ms: i64) -> Result<()> {
         if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
             let families = self.families()?;
@@ -200,8 +200,8 @@ impl Db {
 
     // ---- writes ------------------------------------------------------------------------------
 
-    /// Runs a write inside a write transaction such that the limit of the store holds afterwards. If it cannot,
-    /// nothing of the write is left in the transaction.
+    /// Runs a write so that the size limit of the store holds afterwards, inside a write
+    /// transaction. If it cannot hold, the write is undone.
     #[inline]
     pub(crate) fn within_limit(&self, clock: &Clock, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
         if self.is_known_unlimited() && !self.room.watched.get() {
@@ -238,13 +238,13 @@ impl Db {
         if watch.savepoint { self.end_savepoint(done) } else { done }
     }
 
-    /// To be told when something is written that may make the store grow.
+    /// Records that the store may grow. Call this when something is written.
     #[inline]
     pub(super) fn note_growth(&self) {
         self.room.grown.set(true);
     }
 
-    /// What the last write has removed to make room, once.
+    /// Returns, once, what the last write removed to stay within the size limit.
     #[inline]
     pub(crate) fn take_removed(&self) -> Option<Removed> {
         self.room.removed.take()
@@ -266,7 +266,7 @@ impl Db {
         Ok((number(self.page_count()?), number(self.free_pages()?)))
     }
 
-    /// What the data takes in the file, in bytes.
+    /// Returns the size of the data in the file, in bytes.
     pub(crate) fn used_bytes(&self) -> Result<u64> {
         self.in_snapshot(|db| Ok(u64::from(db.used_pages()?) * db.page_size()?))
     }
@@ -324,7 +324,8 @@ impl Db {
         Ok(used)
     }
 
-    /// Gives back what the file has of pages over its limit, as far as they are free; inside a write transaction.
+    /// Removes free pages from the file as long as it exceeds its limit, inside a write
+    /// transaction.
     pub(super) fn shrink_to_limit(&self) -> Result<()> {
         let Some(bound) = self.limit()? else { return Ok(()) };
         let (all, free) = self.size_in_pages()?;
@@ -345,14 +346,15 @@ impl Db {
 }
 
 impl Contents<'_> {
-    /// To be told before a value of so many bytes is put under a key, or the key gets another end of life.
+    /// Records a put or a change of expiry time before it happens. `bytes` is the length of the
+    /// value.
     #[inline]
     pub(super) fn note_put(self, key: &[u8], bytes: usize) -> Result<()> {
         self.db.note_growth();
         if self.db.room.watched.get() { self.note_put_of(key, bytes) } else { Ok(()) }
     }
 
-    /// To be told before a key loses its end of life.
+    /// Records that a key loses its expiry time, before it happens.
     #[inline]
     pub(super) fn note_persisted(self, key: &[u8]) {
         let room = &self.db.room;
@@ -419,7 +421,7 @@ impl Contents<'_> {
         of_family.push_back(id);
     }
 
-    /// An id for a large value that may be free.
+    /// Returns an id for a large value that may be unused.
     #[inline]
     pub(super) fn take_hole(self) -> Option<i64> {
         if !self.db.room.watched.get() {

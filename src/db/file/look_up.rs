@@ -17,13 +17,13 @@ enum Met<R, V> {
 }
 
 impl Contents<'_> {
-    /// Shows the value of a live key and its end of life to `visit`.
+    /// Passes the value and the expiry time of a live key to `visit`.
     #[inline]
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
         self.look_up(key, visit, |visit| self.meet(key, visit))
     }
 
-    /// The times of a live key.
+    /// Returns the expiry time and the write time of a live key.
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
         self.look_up(key, (), |()| {
             let Some(head) = self.rows().head(self.tables, key)? else { return Ok(Met::Missing) };
@@ -36,12 +36,14 @@ impl Contents<'_> {
         })
     }
 
-    /// When each of these live keys was written, if that is known.
+    /// Returns the write time of each of several live keys; `None` for one whose write time is not
+    /// known.
     pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         keys.iter().map(|key| Ok(self.times(key)?.live().and_then(|times| times.written_ms))).collect()
     }
 
-    /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
+    /// Calls `visit` with the index and the lookup result of each key. All results come from one
+    /// snapshot.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         self,
         keys: &[K],
@@ -59,7 +61,7 @@ impl Contents<'_> {
         })
     }
 
-    /// Number of live keys.
+    /// Returns the number of live keys.
     pub(crate) fn count_live(self) -> Result<u64> {
         self.db.in_snapshot(|_| {
             let all = self.rows().count(self.tables)?;
@@ -71,22 +73,22 @@ impl Contents<'_> {
         })
     }
 
-    /// Whether the expiry index has an entry of `last_ms` or before, and of now or before.
+    /// Returns `true` if a key has an expiry time of `last_ms` or earlier and has expired.
     pub(crate) fn has_expired(self, last_ms: i64, now_ms: i64) -> Result<bool> {
         Ok(!self.due(last_ms.min(now_ms), 1)?.is_empty())
     }
 
-    /// The first entries of the expiry index whose time is `last_ms` or before.
+    /// Returns the first entries of the expiry index whose time is `last_ms` or earlier.
     pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         self.entries_up_to(TimeIndex::Expiry, last_ms, max)
     }
 
-    /// Whether a key was written at `last_ms` or before.
+    /// Returns `true` if a key was written at `last_ms` or earlier.
     pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
         Ok(!self.entries_up_to(TimeIndex::Written, last_ms, 1)?.is_empty())
     }
 
-    /// The first entries of an index whose time is `last_ms` or before.
+    /// Returns the first entries of an index by time whose time is `last_ms` or earlier.
     pub(super) fn entries_up_to(self, index: TimeIndex, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         let mut entries = Vec::new();
         self.rows().by_time(self.tables, index, from_time(i64::MIN), |time_ms, key| {
@@ -99,17 +101,19 @@ impl Contents<'_> {
         Ok(entries)
     }
 
-    /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
-    /// dead, or `None` if the walk is at its end.
+    /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
+    /// examined, or `None` at the end of the scan.
     pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
         let mut filling = Filling::new(chunk, self.clock);
         self.rows().fill(self.tables, scan, &mut filling)?;
         Ok(filling.read_to())
     }
 
-    /// The rows after an entry of the expiry index, in its order, up to before `to_ms` (`None`: to its end), into an
-    /// empty chunk; returns the last entry, or `None` if the walk is at its end. Dead rows are shown, too,
-    /// unless a read has met them.
+    /// Reads the next rows of a walk over the expiry index into an empty chunk. Expired rows are
+    /// included, unless a read has found them.
+    ///
+    /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
+    /// Returns the last entry, or `None` at the end.
     pub(crate) fn next_expiring(
         self,
         after: (i64, &[u8]),

@@ -13,7 +13,7 @@ impl Db {
         self.read_number("PRAGMA page_count").map(i64::unsigned_abs)
     }
 
-    /// Makes all commits so far durable.
+    /// Makes all commits so far survive a power failure.
     pub(crate) fn sync(&mut self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
         if self.frozen.is_some() {
@@ -38,12 +38,12 @@ impl Db {
         })
     }
 
-    /// Pages that hold nothing.
+    /// Returns the number of free pages of the file.
     pub(crate) fn free_pages(&self) -> Result<u64> {
         self.read_number("PRAGMA freelist_count").map(i64::unsigned_abs)
     }
 
-    /// Gives at most `pages` free pages back to the file system.
+    /// Returns up to `pages` free pages to the file system.
     pub(crate) fn incremental_vacuum(&self, pages: u64) -> Result<()> {
         let mut statement = self
             .switch_to_sql()?
@@ -54,7 +54,8 @@ impl Db {
         Ok(())
     }
 
-    /// Checks the file and the agreement of all tables; the first disagreement is the error.
+    /// Checks the file and the consistency of all tables. The first inconsistency is returned as
+    /// the error.
     pub(crate) fn integrity_check(&self) -> Result<()> {
         self.in_snapshot(|db| {
             let conn = db.switch_to_sql()?;
@@ -63,8 +64,9 @@ impl Db {
         })
     }
 
-    /// The same, naming each disagreement; of SQLite's own check at most `most`. Says what has stopped the check, if
-    /// something has.
+    /// Like [`integrity_check`](Db::integrity_check), but reports each inconsistency, at most
+    /// `most` of them from SQLite's own check. Returns the error that ended the check early, if
+    /// any.
     pub(crate) fn report_disagreements(
         &self,
         most: u32,
@@ -80,8 +82,8 @@ impl Db {
         Ok(stopped)
     }
 
-    /// Makes all tables agree with the data rows, inside a write transaction; says how much it has changed, and tells of
-    /// what was lost.
+    /// Makes all tables consistent with the data rows, inside a write transaction. Returns the
+    /// number of changes, and reports losses to `tell`.
     pub(crate) fn repair(&self, now_ms: i64, tell: &mut dyn FnMut(integrity::Found<'_>)) -> Result<u64> {
         self.forget_settings();
         self.forget_all_bounds(); // it sets times by SQL

@@ -23,8 +23,8 @@ const ALWAYS_INLINE: usize = 64;
 /// Rows of a range that are deleted between two walks.
 const ROWS_PER_WALK: usize = 1024;
 
-/// What is in a family, seen through a connection and held against a clock, which is asked only when a row
-/// can expire.
+/// Content of one family in a file, as seen through a connection and a clock. The clock is read
+/// only when a row can expire.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'c> {
     pub(super) db: &'c Db,
@@ -33,7 +33,7 @@ pub(crate) struct Contents<'c> {
 }
 
 impl Db {
-    /// What is in a family.
+    /// Returns the content of a family, as seen through this connection.
     #[inline]
     pub(crate) fn contents<'c>(&'c self, tables: &'c Tables, clock: &'c Clock) -> Contents<'c> {
         Contents { db: self, tables, clock }
@@ -41,8 +41,8 @@ impl Db {
 }
 
 impl Db {
-    /// Does all of these writes, inside a write transaction, or none of them; returns how many of the keys that were
-    /// deleted were alive.
+    /// Runs all writes of a batch inside a write transaction, or none of them. Returns the number
+    /// of live keys that were deleted.
     pub(crate) fn write_batch(&self, writes: &[BatchWrite<'_>], clock: &Clock) -> Result<u64> {
         self.in_savepoint(|db| {
             let mut deleted = 0;
@@ -62,7 +62,7 @@ impl Db {
 
 /// Writes, each inside a write transaction.
 impl Contents<'_> {
-    /// Writes a value as `options` say; tells whether it did.
+    /// Writes a value with options. Returns `true` if the value was written.
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         let settings = self.db.settings(self.tables)?;
         let expire_ms = match options.ttl_ms {
@@ -93,7 +93,7 @@ impl Contents<'_> {
         Ok(true)
     }
 
-    /// Deletes a key; says whether it was alive.
+    /// Deletes a key. Returns `true` if the key was live.
     pub(crate) fn delete(self, key: &[u8]) -> Result<bool> {
         let rows = self.rows();
         if rows.delete_plain(self.tables, key)? {
@@ -104,12 +104,12 @@ impl Contents<'_> {
         Ok(!self.is_expired(head))
     }
 
-    /// Deletes everything.
+    /// Deletes all keys of the family.
     pub(crate) fn clear(self) -> Result<()> {
         self.rows().clear(self.tables)
     }
 
-    /// Deletes the keys of a range; returns how many were alive.
+    /// Deletes the keys of a range. Returns the number of live keys among them.
     pub(crate) fn delete_range(self, range: Scan<'_>) -> Result<u64> {
         let mut deleted = 0;
         let mut first = None;
@@ -135,8 +135,8 @@ impl Contents<'_> {
         }
     }
 
-    /// Writes a value, with a new end of life, if the key is alive and its value is `expected`; says whether
-    /// it did.
+    /// Writes a value with a new expiry time if the key is live and its value equals `expected`.
+    /// Returns `true` if it was written.
     pub(crate) fn compare_and_swap(
         self,
         key: &[u8],
@@ -150,7 +150,8 @@ impl Contents<'_> {
         }
     }
 
-    /// Deletes a key if it is alive and its value is `expected`; says whether it did.
+    /// Deletes a key if it is live and its value equals `expected`. Returns `true` if it was
+    /// deleted.
     pub(crate) fn compare_and_delete(self, key: &[u8], expected: &[u8]) -> Result<bool> {
         match self.head_if_equal(key, expected)? {
             Some(head) => self.delete_row(key, head).map(|()| true),
@@ -169,8 +170,11 @@ impl Contents<'_> {
         Ok(found.flatten())
     }
 
-    /// Adds to the number under a key; returns the sum and the length of its text. A key that is missing or
-    /// expired counts as 0 and gets `expiry`, or for `Never` the family's default TTL.
+    /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
+    /// text.
+    ///
+    /// A key that is missing or expired counts as 0. It gets `expiry`, or for `Never` the default
+    /// TTL of the family.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
         let found = self.rows().get(self.tables, key, |row| {
             let head = row.head();
@@ -204,8 +208,8 @@ impl Contents<'_> {
         (default_ttl_ms > 0).then(|| expiry::after_ms(self.clock.now_ms(), default_ttl_ms))
     }
 
-    /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key
-    /// is missing or expired.
+    /// Changes the expiry time of a live key if `condition` holds. Returns whether it was changed;
+    /// `None` if the key is missing or expired.
     pub(crate) fn expire(
         self,
         key: &[u8],
@@ -221,8 +225,10 @@ impl Contents<'_> {
         Ok(Some(true))
     }
 
-    /// Shows the value of a live key to `visit`, then changes its end of life; `None` if the key is missing or
-    /// expired. If `visit` fails, nothing is changed.
+    /// Passes the value of a live key to `visit`, then changes the expiry time of the key. Returns
+    /// `None` if the key is missing or expired.
+    ///
+    /// If `visit` fails, nothing is changed.
     pub(crate) fn get_and_expire<R>(
         self,
         key: &[u8],
@@ -241,7 +247,7 @@ impl Contents<'_> {
         Ok(Some(shown))
     }
 
-    /// Removes a key that a read has found dead, if it still is.
+    /// Removes a key that a read has found expired, if it is still expired.
     pub(crate) fn remove_if_expired(self, key: &[u8]) -> Result<()> {
         match self.rows().head(self.tables, key)? {
             Some(head) if self.is_expired(head) => self.delete_row(key, head),
@@ -249,7 +255,8 @@ impl Contents<'_> {
         }
     }
 
-    /// Removes keys that expired at `last_ms` or before, and by now, those first that expired first, at most `max`.
+    /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)`, earliest expiry time
+    /// first.
     pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
         let mut removals = Removals::default();
         for (expire_ms, key) in by_key(self.due(last_ms.min(now_ms), max)?) {
@@ -259,8 +266,8 @@ impl Contents<'_> {
         Ok(removals)
     }
 
-    /// Removes the row of an entry that [`due`](Contents::due) has shown, if it is dead by its own `expire_ms`;
-    /// says whether.
+    /// Removes the row of an entry that [`due`](Contents::due) returned, if the row is expired by
+    /// its own `expire_ms`. Returns `true` if it was removed.
     pub(crate) fn purge_entry(self, expire_ms: i64, key: &[u8], now_ms: i64) -> Result<bool> {
         // The row decides, whatever the index says.
         let head = self.rows().head(self.tables, key)?;
@@ -278,7 +285,8 @@ impl Contents<'_> {
         Ok(dead)
     }
 
-    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`.
+    /// Removes up to `max` keys that were written at `last_ms` or earlier, live or expired, the
+    /// oldest first.
     pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
         let mut removals = Removals::default();
         for (written_ms, key) in by_key(self.entries_up_to(TimeIndex::Written, last_ms, max)?) {
@@ -304,7 +312,7 @@ impl<'c> Contents<'c> {
         self.db.rows()
     }
 
-    /// Asks the clock only for a row that can expire.
+    /// Returns `true` if a row is expired. The clock is read only for a row that can expire.
     #[inline]
     pub(super) fn is_expired(self, head: Head) -> bool {
         head.expire_ms.is_some_and(|expire_ms| expiry::is_expired(expire_ms, self.clock.now_ms()))
@@ -370,7 +378,7 @@ impl<'c> Contents<'c> {
         self.index(key, Some(old), Some(new))
     }
 
-    /// Deletes one row and all that belongs to it.
+    /// Deletes one row with its index entries and its large value.
     pub(super) fn delete_row(self, key: &[u8], head: Head) -> Result<()> {
         let rows = self.rows();
         rows.delete(self.tables, key)?;

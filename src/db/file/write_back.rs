@@ -26,18 +26,19 @@ const SPEED_AT_THE_END: u32 = 4;
 /// Frames that come, and pages that are written, before a sync of them begins; fewer if nothing more is to be written.
 const SYNCED: u32 = 512;
 
-/// How far to go.
+/// Targets of copying the WAL into the database in parts.
 #[derive(Clone, Copy)]
 pub(super) struct Aim {
-    /// Frames of a part, at least.
+    /// Minimum number of frames of one part.
     pub(super) part: u32,
-    /// How much the WAL grows before what somebody else has begun is taken for left.
+    /// Number of frames by which the WAL grows before a part that another process has begun counts
+    /// as abandoned.
     pub(super) patience: u32,
-    /// Whether the WAL is to begin anew.
+    /// Whether the WAL should start over.
     pub(super) at_the_end: bool,
 }
 
-/// What a connection writes back, and what it needs for that.
+/// State of a connection that copies the WAL into the database in parts.
 pub(super) struct WriteBack {
     index: WalIndex,
     presence: Arc<Presence>,
@@ -98,12 +99,13 @@ impl WriteBack {
         }
     }
 
-    /// How many frames the database has, too.
+    /// Returns the number of frames that the database already has.
     pub(super) fn written_back(&self) -> u32 {
         self.index.written_back()
     }
 
-    /// To be called when a commit has left the WAL with so many frames; says whether to call `go_on`.
+    /// Records the length of the WAL after a commit, in frames. Returns `true` if `go_on` must be
+    /// called.
     #[inline]
     pub(super) fn note_commit(&mut self, frames: u32, aim: Aim) -> bool {
         let grown = frames.checked_sub(self.frames).unwrap_or_else(|| {
@@ -202,7 +204,7 @@ impl WriteBack {
         Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None }))
     }
 
-    /// Leaves what is under way, but for a sync that is all that is left of it: waits for that.
+    /// Abandons a copy in progress. If only its sync is left, waits for that.
     pub(super) fn stop(&mut self, conn: &Connection) {
         let Some(mut part) = self.part.take() else { return };
         if part.is_all_handed_over() && part.sync.as_mut().is_some_and(|sync| sync.wait(conn)) {

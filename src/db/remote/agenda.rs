@@ -60,7 +60,7 @@ const DUE: &str = concat!(
 );
 
 impl Db {
-    /// The first `max` families in which something is due by now.
+    /// Returns up to `max` families that contain expired rows now.
     pub(crate) fn due(&self, max: usize) -> Result<Due> {
         let rows = self.query(Again::Read, DUE, &[&(max as i64)])?;
         let family = |row: &Row| {
@@ -71,14 +71,16 @@ impl Db {
         Ok(Due { looked_at: families.len(), known: families.len(), complete: true, families })
     }
 
-    /// The earliest end of life in all families, also of a dead row.
+    /// Returns the earliest expiry time in all families, including that of an expired row.
     pub(crate) fn next_expiry(&self) -> Result<Option<i64>> {
         let rows = self.query(Again::Read, NEXT_EXPIRY, &[])?;
         column(rows.first().ok_or_else(strange)?, 0)
     }
 
-    /// Removes expired keys of all families, at most `max` and those first that expired first; returns how many. Those that
-    /// others are removing or writing are left to them.
+    /// Removes up to `max` expired keys of all families, earliest expiry time first. Returns their
+    /// number.
+    ///
+    /// Keys that other clients are removing or writing are skipped.
     pub(crate) fn purge_all(&self, max: usize) -> Result<u64> {
         let max = max.min(MAX_STEP) as i64;
         let rows = self.query(Again::Read, PURGE, &[&max])?;
@@ -86,7 +88,7 @@ impl Db {
     }
 }
 
-/// Every statement, for a test of the plans.
+/// Returns every statement, for a test of the query plans.
 #[cfg(test)]
 pub(super) fn statements() -> [String; 2] {
     [NEXT_EXPIRY, PURGE].map(str::to_owned)

@@ -59,7 +59,7 @@ const SETTLE_TRACKING: &str = "UPDATE kvstore_row r SET written_ms = CASE WHEN f
 const LOCK_ROWS: &str = "LOCK TABLE kvstore_row IN SHARE ROW EXCLUSIVE MODE";
 
 impl Db {
-    /// Makes a family; `false`: it is there already.
+    /// Creates a family. Returns `false` if it exists already.
     pub(crate) fn create_family(&self, family: &str) -> Result<bool> {
         let sql = format!(
             "INSERT INTO kvstore_family (name, created_ms) VALUES ($1, {NOW_MS}) ON CONFLICT (name) DO NOTHING RETURNING id"
@@ -68,7 +68,7 @@ impl Db {
         Ok(!self.query(Again::No, &sql, &[&family.as_bytes()])?.is_empty())
     }
 
-    /// Drops a family and its rows; `false`: there is none.
+    /// Drops a family with its rows. Returns `false` if it does not exist.
     pub(crate) fn drop_family(&self, family: &str) -> Result<bool> {
         let name = family.as_bytes();
         if !self.family_exists(family)? {
@@ -88,7 +88,7 @@ impl Db {
         Ok(!self.query(Again::Read, EXISTS, &[&family.as_bytes()])?.is_empty())
     }
 
-    /// All families, the default one included.
+    /// Returns the names of all families, including the default one.
     pub(crate) fn families(&self) -> Result<Vec<String>> {
         let name = |row: &Row| {
             let name: Vec<u8> = row.try_get(0).map_err(|_| strange())?;
@@ -97,13 +97,14 @@ impl Db {
         self.query(Again::Read, ALL, &[])?.iter().map(name).collect()
     }
 
-    /// The default TTL of a family, in milliseconds (0: none), and whether it tracks write times.
+    /// Returns the default TTL of a family, in milliseconds (0: none), and whether it tracks write
+    /// times.
     pub(crate) fn read_settings(&self, family: &str) -> Result<(i64, bool)> {
         let row = self.settings(family)?;
         Ok((row.try_get(0).map_err(|_| strange())?, row.try_get(1).map_err(|_| strange())?))
     }
 
-    /// When a family was made.
+    /// Returns the creation time of a family, in milliseconds since the Unix epoch.
     pub(crate) fn created_ms(&self, family: &str) -> Result<i64> {
         self.settings(family)?.try_get(2).map_err(|_| strange())
     }
@@ -115,13 +116,14 @@ impl Db {
         Ok(row)
     }
 
-    /// Sets the TTL of plain puts.
+    /// Sets the default TTL of a family.
     pub(crate) fn set_default_ttl(&self, family: &str, ttl_ms: i64) -> Result<()> {
         let done = self.query(Again::Yes, SET_DEFAULT_TTL, &[&family.as_bytes(), &ttl_ms])?;
         if done.is_empty() { Err(no_longer_exists(family)) } else { Ok(()) }
     }
 
-    /// Switches write tracking. Rows that are there count as written now, or have no time any more.
+    /// Turns write tracking of a family on or off. Existing rows count as written now, or lose
+    /// their write times.
     pub(crate) fn set_write_tracking(&self, family: &str, on: bool) -> Result<()> {
         if self.read_settings(family)?.1 == on {
             return Ok(());

@@ -187,7 +187,7 @@ fn walk(
 }
 
 impl Contents<'_> {
-    /// Shows the value of a live key and its end of life to `visit`.
+    /// Passes the value and the expiry time of a live key to `visit`.
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
         let (row, now_ms) = self.look(&GET, key)?;
         let expiry = Expiry::of_row(column(&row, 1)?);
@@ -195,7 +195,7 @@ impl Contents<'_> {
         Ok(found(value.map(|value| visit(value, expiry)), expiry.millis()))
     }
 
-    /// The times of a live key.
+    /// Returns the expiry time and the write time of a live key.
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
         let (row, now_ms) = self.look(&TIMES, key)?;
         let expiry = Expiry::of_row(column(&row, 1)?);
@@ -204,7 +204,8 @@ impl Contents<'_> {
         Ok(found(is_live.then_some(times), expiry.millis()))
     }
 
-    /// Shows to `visit`, for each key's number, what was found; all from one snapshot.
+    /// Calls `visit` with the index and the lookup result of each key. All results come from one
+    /// snapshot.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         self,
         keys: &[K],
@@ -226,7 +227,8 @@ impl Contents<'_> {
         Ok(())
     }
 
-    /// When each of these live keys was written, if that is known.
+    /// Returns the write time of each of several live keys; `None` for one whose write time is not
+    /// known.
     pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         check_keys(keys)?;
         let mut rows = self.rows(WRITE_TIMES, &[&self.name(), &keys])?;
@@ -235,39 +237,40 @@ impl Contents<'_> {
         rows.iter().map(|row| column(row, 1)).collect()
     }
 
-    /// Number of rows, expired ones included.
+    /// Returns the number of rows, including expired ones.
     pub(crate) fn count(self) -> Result<u64> {
         count(&self.ask(Again::Read, COUNT, &[&self.name()])?, 0)
     }
 
-    /// Number of live keys.
+    /// Returns the number of live keys.
     pub(crate) fn count_live(self) -> Result<u64> {
         count(&self.ask(Again::Read, COUNT_LIVE.on(self.db), &[&self.name()])?, 0)
     }
 
-    /// Number of rows with an end of life.
+    /// Returns the number of rows with an expiry time.
     pub(crate) fn count_ttl(self) -> Result<u64> {
         count(&self.ask(Again::Read, COUNT_TTL, &[&self.name()])?, 0)
     }
 
-    /// The earliest end of life in the family, also of a dead row.
+    /// Returns the earliest expiry time in the family, including that of an expired row.
     pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
         column(&self.ask(Again::Read, NEXT_EXPIRY, &[&self.name()])?, 0)
     }
 
-    /// Whether a key expired at `last_ms` or before, and by now.
+    /// Returns `true` if a key has an expiry time of `last_ms` or earlier and has expired.
     pub(crate) fn has_expired(self, last_ms: i64) -> Result<bool> {
         column(&self.ask(Again::Read, HAS_EXPIRED, &[&self.name(), &last_ms])?, 0)
     }
 
-    /// Whether a key was written at `last_ms` or before.
+    /// Returns `true` if a key was written at `last_ms` or earlier.
     pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
         column(&self.ask(Again::Read, HAS_WRITTEN_BY, &[&self.name(), &last_ms])?, 0)
     }
 
-    /// The next live rows of a walk, into an empty chunk; returns the key of the last row that was looked at, live or
-    /// dead, or `None` if the walk is at its end. It may be fewer than the chunk has room for, if dead ones are between
-    /// them.
+    /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
+    /// examined, or `None` at the end of the scan.
+    ///
+    /// The chunk can have space left if expired rows lie between the live ones.
     pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
         let limits = *chunk.limits();
         let (mut lower, mut upper) = (from(scan.lower), before(scan.upper));
@@ -309,8 +312,11 @@ impl Contents<'_> {
         }
     }
 
-    /// The rows after an entry of the order by ends of life, in that order, up to before `to_ms` (`None`: to its end), into an
-    /// empty chunk; returns the last entry, or `None` if the walk is at its end. Dead rows are shown, too.
+    /// Reads the next rows of a walk in the order of expiry time into an empty chunk. Expired rows
+    /// are included.
+    ///
+    /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
+    /// Returns the last entry, or `None` at the end.
     pub(crate) fn next_expiring(
         self,
         after: (i64, &[u8]),
@@ -413,7 +419,7 @@ fn check_numbers(rows: &[Row], at: usize, keys: usize) -> Result<()> {
     if rows.len() == keys && (1..).zip(rows).all(is_its_place) { Ok(()) } else { Err(strange()) }
 }
 
-/// Every statement, for a test of the plans.
+/// Returns every statement, for a test of the query plans.
 #[cfg(test)]
 pub(super) fn statements() -> Vec<String> {
     let texts = [GET, TIMES, GET_MANY, COUNT_LIVE].into_iter().flat_map(|text| [text.alone, text.inside]);

@@ -50,13 +50,13 @@ use sql::{
     PUT_IF_PRESENT, PUT_WITH, REFUSED, SWAP, SWEEP, UNDO_EXPIRE,
 };
 
-/// Keys that one step of a purge or a sweep removes at most.
+/// Maximum number of keys that one step of a purge or a sweep removes.
 pub(super) const MAX_STEP: usize = 256;
 
 /// How often a statement is run again because others have come between.
 const MAX_TRIES: usize = 1000;
 
-/// What is in a family, seen through a connection to the server.
+/// Content of one family on a server, as seen through a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'c> {
     pub(super) db: &'c Db,
@@ -64,12 +64,13 @@ pub(crate) struct Contents<'c> {
 }
 
 impl Db {
-    /// Whether the caller has no transaction open, so that each statement has a snapshot of its own.
+    /// Returns `true` if the caller has no open transaction, so that each statement has a snapshot
+    /// of its own.
     pub(super) fn is_alone(&self) -> bool {
         *self.transaction() == TransactionState::None
     }
 
-    /// What is in a family.
+    /// Returns the content of a family, as seen through this connection.
     #[inline]
     pub(crate) fn contents<'c>(&'c self, family: &'c str) -> Contents<'c> {
         Contents { db: self, family }
@@ -79,7 +80,7 @@ impl Db {
 type Params<'p> = &'p [&'p (dyn ToSql + Sync)];
 
 impl Contents<'_> {
-    /// Writes a value as `options` say; tells whether it did.
+    /// Writes a value with options. Returns `true` if the value was written.
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         check_key(key)?;
         check_size([key.len(), value.len()])?;
@@ -108,18 +109,18 @@ impl Contents<'_> {
         }
     }
 
-    /// Deletes a key; says whether it was alive.
+    /// Deletes a key. Returns `true` if the key was live.
     pub(crate) fn delete(self, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         self.decide(Again::Yes, DELETE, &[&self.name(), &key])
     }
 
-    /// Deletes everything.
+    /// Deletes all keys of the family.
     pub(crate) fn clear(self) -> Result<()> {
         self.delete_range(Scan { lower: Bound::Unbounded, upper: Bound::Unbounded, reverse: false }).map(drop)
     }
 
-    /// Deletes the keys of a range; returns how many were alive.
+    /// Deletes the keys of a range. Returns the number of live keys among them.
     pub(crate) fn delete_range(self, range: Scan<'_>) -> Result<u64> {
         let (name, from) = (self.name(), from(range.lower));
         match before(range.upper) {
@@ -128,8 +129,8 @@ impl Contents<'_> {
         }
     }
 
-    /// Writes a value, with a new end of life, if the key is alive and its value is `expected`; says whether
-    /// it did.
+    /// Writes a value with a new expiry time if the key is live and its value equals `expected`.
+    /// Returns `true` if it was written.
     pub(crate) fn compare_and_swap(
         self,
         key: &[u8],
@@ -142,15 +143,19 @@ impl Contents<'_> {
         self.decide(Again::No, SWAP, &[&self.name(), &key, &expected, &value, &expiry.millis()])
     }
 
-    /// Deletes a key if it is alive and its value is `expected`; says whether it did.
+    /// Deletes a key if it is live and its value equals `expected`. Returns `true` if it was
+    /// deleted.
     pub(crate) fn compare_and_delete(self, key: &[u8], expected: &[u8]) -> Result<bool> {
         check_key(key)?;
         check_size([key.len(), expected.len()])?;
         self.decide(Again::No, DELETE_IF_EQUAL, &[&self.name(), &key, &expected])
     }
 
-    /// Adds to the number under a key; returns the sum and the length of its text. A key that is missing or
-    /// expired counts as 0 and gets `expiry`, or for `Never` the family's default TTL.
+    /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
+    /// text.
+    ///
+    /// A key that is missing or expired counts as 0. It gets `expiry`, or for `Never` the default
+    /// TTL of the family.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
         check_key(key)?;
         let row =
@@ -168,8 +173,8 @@ impl Contents<'_> {
         }
     }
 
-    /// Changes the end of life of a live key if `condition` holds; says whether it did, or `None` if the key
-    /// is missing or expired.
+    /// Changes the expiry time of a live key if `condition` holds. Returns whether it was changed;
+    /// `None` if the key is missing or expired.
     pub(crate) fn expire(
         self,
         key: &[u8],
@@ -192,8 +197,10 @@ impl Contents<'_> {
         })
     }
 
-    /// Shows the value of a live key to `visit`, whose end of life was changed in the same moment; `None` if the key is
-    /// missing or expired. If `visit` fails, that is undone, unless others have written the key since.
+    /// Changes the expiry time of a live key and passes its value to `visit`. Returns `None` if the
+    /// key is missing or expired.
+    ///
+    /// If `visit` fails, the change is undone, unless another client has written the key since.
     pub(crate) fn get_and_expire<R>(
         self,
         key: &[u8],
@@ -235,14 +242,18 @@ impl Contents<'_> {
         self.put(key, value, &options).map(drop)
     }
 
-    /// Removes keys that expired at `last_ms` or before, and by the server's clock, those first that expired first, at most
-    /// `max`. Those that others are removing or writing are left to them.
+    /// Removes up to `max` keys that expired at `last_ms` or earlier by the server's clock,
+    /// earliest expiry time first.
+    ///
+    /// Keys that other clients are removing or writing are skipped.
     pub(crate) fn purge(self, last_ms: i64, max: usize) -> Result<Removals> {
         self.remove(PURGE, last_ms, max)
     }
 
-    /// Removes keys that were written at `last_ms` or before, live or not, the oldest first, at most `max`.
-    /// Those that others are removing or writing are left to them.
+    /// Removes up to `max` keys that were written at `last_ms` or earlier, live or expired, the
+    /// oldest first.
+    ///
+    /// Keys that other clients are removing or writing are skipped.
     pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
         self.remove(SWEEP, last_ms, max)
     }
@@ -259,7 +270,7 @@ impl<'c> Contents<'c> {
         self.family.as_bytes()
     }
 
-    /// Runs a statement that shows one row, or none if there is no such family.
+    /// Runs a statement that returns one row. Fails if there is no such family.
     pub(super) fn ask(self, again: Again, sql: &str, params: Params<'_>) -> Result<Row> {
         self.only(self.db.query(again, sql, params)?)
     }
@@ -324,17 +335,17 @@ fn until_nobody_came_between(write: impl Fn() -> Result<Option<Row>>) -> Result<
     Err(Error::busy("other clients kept changing the key").with_hint(Hint::Retry))
 }
 
-/// A column of an answer.
+/// Returns a column of a result row.
 pub(super) fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
     row.try_get(at).map_err(|_| strange())
 }
 
-/// A number of rows.
+/// Returns a column of a result row as a number of rows.
 pub(super) fn count(row: &Row, at: usize) -> Result<u64> {
     u64::try_from(column::<i64>(row, at)?).map_err(|_| strange())
 }
 
-/// The server has answered what no server that runs these statements answers.
+/// Returns the error for an answer that no server can give to these statements.
 #[cold]
 pub(super) fn strange() -> Error {
     Error::failed("the answer of the server has another form than a PostgreSQL server gives").from_server()
@@ -356,7 +367,7 @@ fn step(max: usize) -> i64 {
     max.min(MAX_STEP) as i64
 }
 
-/// The least key that is not below a range.
+/// Returns the least key that is inside a lower bound.
 pub(super) fn from(lower: Bound<&[u8]>) -> Vec<u8> {
     match lower {
         Bound::Included(key) => key.to_vec(),
@@ -365,7 +376,7 @@ pub(super) fn from(lower: Bound<&[u8]>) -> Vec<u8> {
     }
 }
 
-/// The least key that is above a range; `None`: there is none.
+/// Returns the least key that is above an upper bound; `None` if there is none.
 pub(super) fn before(upper: Bound<&[u8]>) -> Option<Vec<u8>> {
     match upper {
         Bound::Included(key) => Some(after(key)),
