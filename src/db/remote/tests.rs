@@ -196,7 +196,7 @@ fn a_role_without_a_right_to_a_store_that_is_there_is_told_which_one_it_lacks() 
     }
     // What is advised is all it takes.
     let text = refused(&config());
-    server.sql(text.split_once("What it needs: ").unwrap().1);
+    server.sql(text.split_once("Required: ").unwrap().1);
     put(&open(&server.url_as("outsider", "closed store")), "k").unwrap();
 }
 
@@ -594,7 +594,7 @@ fn families_and_their_settings() {
         db.set_default_ttl("b \"ü", 1).unwrap_err(),
         db.set_write_tracking("b \"ü", true).unwrap_err(),
     ] {
-        assert!(e.to_string().contains("no longer exists"), "{e}");
+        assert!(e.to_string().contains("was dropped"), "{e}");
     }
 }
 

@@ -1,7 +1,7 @@
 /// @file
 /// Class cursor over live entries, and classes for ranges of keys and of values.
-#ifndef KVSTORE_ITERATOR_HPP
-#define KVSTORE_ITERATOR_HPP
+#ifndef KVSTORE_CURSOR_HPP
+#define KVSTORE_CURSOR_HPP
 
 #include <kvstore.h>
 

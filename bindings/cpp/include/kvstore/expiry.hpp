@@ -1,7 +1,7 @@
 /// @file
 /// Expiry times, TTLs, purging and write times of a store or family.
-#ifndef KVSTORE_LIFETIMES_HPP
-#define KVSTORE_LIFETIMES_HPP
+#ifndef KVSTORE_EXPIRY_HPP
+#define KVSTORE_EXPIRY_HPP
 
 #include <kvstore.h>
 

@@ -1,7 +1,7 @@
 /// @file
 /// Input iterators over the entries, keys or values of a cursor.
-#ifndef KVSTORE_POSITION_HPP
-#define KVSTORE_POSITION_HPP
+#ifndef KVSTORE_ITERATOR_HPP
+#define KVSTORE_ITERATOR_HPP
 
 #include <kvstore.h>
 

@@ -1,7 +1,7 @@
 /// @file
 /// Ranges over the entries of a store or family.
-#ifndef KVSTORE_WALKS_HPP
-#define KVSTORE_WALKS_HPP
+#ifndef KVSTORE_RANGES_HPP
+#define KVSTORE_RANGES_HPP
 
 #include <kvstore.h>
 
