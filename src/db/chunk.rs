@@ -60,7 +60,7 @@ impl ChunkEntry {
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
-    /// Before this, none of the entries dies; `None`: none ever does.
+    /// Lower bound on the expiry times of the entries; `None` if none of them expires.
     first_end: Option<i64>,
     limits: Limits,
 }
@@ -97,7 +97,7 @@ impl Chunk {
         self.entries.len()
     }
 
-    /// Before this time none of its entries dies; `None`: none ever does.
+    /// Returns a lower bound on the expiry times of the entries; `None` if none of them expires.
     pub(crate) fn first_end(&self) -> Option<i64> {
         self.first_end
     }

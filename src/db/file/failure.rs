@@ -76,7 +76,7 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
     }
 }
 
-/// The error of damage in the file.
+/// Returns the error for damage in the file.
 #[cold]
 pub(in crate::db::file) fn damaged(what: impl Display) -> Error {
     Error::corrupt(what.to_string()).with_hint(Hint::CheckIntegrity)
@@ -90,7 +90,7 @@ pub(in crate::db::file) fn hint_for_damage(error: Error, hint: Hint) -> Error {
     }
 }
 
-/// The error of an open for writing that finds a file it may not write.
+/// Returns the error for opening a file for writing that this process may not write.
 #[cold]
 pub(in crate::db::file) fn forbidden() -> Error {
     translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), None))

@@ -6,7 +6,7 @@ use crate::db::{Chunk, ChunkEntry};
 use crate::error::Result;
 use crate::expiry;
 
-/// A chunk that is being filled with live rows.
+/// Builder that fills a chunk with live rows.
 pub(super) struct Filling<'a> {
     chunk: &'a mut Chunk,
     ends: Ends<'a>,
@@ -14,7 +14,7 @@ pub(super) struct Filling<'a> {
     last: Option<Vec<u8>>,
 }
 
-/// Which rows are dead, and whether more of them may be passed over.
+/// Test for expired rows, with a limit on how many of them may be skipped.
 pub(super) struct Ends<'a> {
     clock: &'a Clock,
     /// Read once for the chunk: what dies after that is noticed when it is to be shown.
@@ -33,7 +33,7 @@ impl Ends<'_> {
         expiry::is_expired(expire_ms, now_ms)
     }
 
-    /// Passes over a dead row; `false`: it is the last one that is looked at for this chunk.
+    /// Skips an expired row. Returns `false` if it is the last row examined for this chunk.
     pub(super) fn skip(&mut self) -> bool {
         let may = self.skips > 1;
         if may {
@@ -49,7 +49,7 @@ impl<'a> Filling<'a> {
         Filling { chunk, ends: Ends { clock, now_ms: None, skips }, last: None }
     }
 
-    /// Looks at the next row.
+    /// Processes the next row of a scan.
     pub(super) fn row(&mut self, key: &[u8], row: &RowView<'_>) -> Result<Step> {
         let expire_ms = row.head().expire_ms;
         let enough = if expire_ms.is_some_and(|end| self.ends.is_dead(end)) {
@@ -65,12 +65,12 @@ impl<'a> Filling<'a> {
         Ok(Step::Stop)
     }
 
-    /// How many rows it has room for.
+    /// Returns the number of rows for which the chunk has space.
     pub(super) fn room(&self) -> usize {
         self.chunk.limits().rows.saturating_sub(self.chunk.len())
     }
 
-    /// How many bytes it has room for.
+    /// Returns the number of bytes for which the chunk has space.
     pub(super) fn bytes_left(&self) -> usize {
         self.chunk.limits().bytes.saturating_sub(self.chunk.bytes().len())
     }
@@ -87,7 +87,7 @@ impl<'a> Filling<'a> {
         self.chunk.add_from(piece, most, |base, room| decode(base, room, ends));
     }
 
-    /// To be asked when rows were added together: whether it has enough.
+    /// Returns `true` if the chunk is full, after rows were added together.
     pub(super) fn has_enough(&mut self) -> bool {
         if self.chunk.is_full() {
             let last = self.chunk.len().checked_sub(1).and_then(|last| self.chunk.get(last));
@@ -96,7 +96,8 @@ impl<'a> Filling<'a> {
         self.last.is_some()
     }
 
-    /// The key of the last row that was looked at, live or dead, if there may be more after it.
+    /// Returns the key of the last row examined, live or expired, if there may be more rows after
+    /// it.
     pub(super) fn read_to(self) -> Option<Vec<u8>> {
         self.last
     }

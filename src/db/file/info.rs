@@ -18,7 +18,7 @@ use crate::info::{FamilyInfo, FamilySizes, StoreInfo};
 const FRAME_HEADER: u64 = 24;
 
 impl Db {
-    /// What the store is, at one moment.
+    /// Returns a description of the store at one moment.
     pub(crate) fn info(&self, clock: &Clock) -> Result<StoreInfo> {
         self.in_snapshot(|db| {
             db.read_first()?;
@@ -186,7 +186,7 @@ fn sizes_of(family: &str, bytes_of: &HashMap<String, u64>) -> FamilySizes {
 }
 
 impl Contents<'_> {
-    /// Number of entries of the expiry index.
+    /// Returns the number of entries of the expiry index.
     pub(crate) fn count_ttl(self) -> Result<u64> {
         self.db.read_settings(self.tables)?; // fails if the family is no longer there
         let sql = format!("SELECT count(*) FROM {}", self.tables.ttl_expiry);

@@ -25,18 +25,19 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) const LISTED_IN_A_WRONG_FORM: &str = "typeof(type) <> 'text' OR typeof(name) <> 'text'
     OR typeof(tbl_name) <> 'text' OR type IN ('table', 'view') AND tbl_name <> name";
 
-/// Something that does not agree with the rest.
+/// Inconsistency that a check has found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'a> {
-    /// What: without a key or a value.
+    /// Description of the inconsistency, without a key or a value.
     pub(crate) text: &'a str,
-    /// The key of the row or entry, if it is one and is a blob.
+    /// Key of the row or index entry, if the inconsistency concerns one whose key is a blob.
     pub(crate) key: Option<&'a [u8]>,
-    /// Whether it is in what SQLite itself must be able to read, below the tables.
+    /// Whether the inconsistency is in the structure of the file that SQLite reads, below the
+    /// tables.
     pub(crate) in_file: bool,
 }
 
-/// Who is told of each disagreement, and of each family before it is looked at, with how many there are.
+/// Receiver of the inconsistencies and of the progress of a check.
 pub(crate) trait Report {
     fn found(&mut self, found: Found<'_>) -> ControlFlow<()>;
     fn family(&mut self, at: usize, of: usize) -> ControlFlow<()>;

@@ -44,12 +44,12 @@ const MOST_FAMILIES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) limit: SizeLimit,
-    /// So many pages are not too many.
+    /// Maximum number of pages in use.
     pub(super) pages: u32,
 }
 
 impl Bound {
-    /// From so many pages on keys are removed.
+    /// Returns the number of pages at which a write begins to remove keys.
     fn comfortable(self) -> u32 {
         match self.limit.eviction {
             Eviction::None => self.pages,

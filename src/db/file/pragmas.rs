@@ -22,7 +22,7 @@ const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it
 /// overwrites among 300 000 keys take 14 to 24 % less time than with 1.)
 const SPILL: u32 = 5;
 
-/// Bytes of a page, after the first read. (Of an encrypted file SQLCipher answers itself, with a text.)
+/// Returns the size of a page, in bytes. Valid after the first read.
 pub(super) fn page_size(conn: &Connection) -> Result<u64> {
     let number = conn.query_row("PRAGMA page_size", [], |row| {
         let value = row.get_ref(0)?;
@@ -32,7 +32,7 @@ pub(super) fn page_size(conn: &Connection) -> Result<u64> {
 }
 
 impl Db {
-    /// Sets what has to be set before the file is read.
+    /// Sets the options that must be set before the file is read.
     pub(super) fn configure(&self, config: &FileConfig) -> Result<()> {
         if config.exclusive {
             self.execute("PRAGMA locking_mode = EXCLUSIVE")?;
@@ -85,7 +85,7 @@ impl Db {
         Ok(())
     }
 
-    /// Whether the file has the mark of a store.
+    /// Returns `true` if the file has the application id of a store.
     pub(super) fn is_ours(&self) -> Result<bool> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -94,7 +94,7 @@ impl Db {
         Ok(self.read_number("PRAGMA application_id")? == i64::from(schema::APPLICATION_ID))
     }
 
-    /// The version of its format.
+    /// Returns the version of the file format.
     pub(super) fn format_version(&self) -> Result<i64> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -127,7 +127,7 @@ impl Db {
         })
     }
 
-    /// How long the WAL may be that is kept when it begins anew.
+    /// Sets the maximum length of the WAL file that is kept when the WAL starts over, in bytes.
     pub(super) fn limit_wal(&self, bytes: u64) -> Result<()> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {

@@ -12,7 +12,7 @@ use crate::hint::Hint;
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
-/// The first bytes of a rollback journal (fileformat2.html, chapter 3).
+/// First bytes of a rollback journal (fileformat2.html, chapter 3).
 pub(super) const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 /// What a journal says of itself, where, by which the whole file is to be put back, and which has page 1 first (`undo.rs`).
 pub(super) const JOURNAL_MARK: &[u8] = b"kvstore: the whole file";
@@ -61,7 +61,7 @@ pub(super) fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
     }
 }
 
-/// Which of the files are there that SQLite opens by itself.
+/// Existence of the files that SQLite opens together with a database.
 pub(super) struct Beside {
     journal: bool,
     wal: bool,
@@ -90,20 +90,21 @@ pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
     Ok(Beside { journal: check("-journal")?, wal: check("-wal")?, shared_memory: check("-shm")? })
 }
 
-/// What is known of a file before SQLite opens it.
+/// Facts about a file that are known before SQLite opens it.
 pub(super) struct Looked {
-    /// How many names it has.
+    /// Number of hard links of the file.
     pub(super) names: u64,
     /// Whether it is in WAL mode.
     pub(super) has_wal: bool,
     /// Whether it could be opened for writing, if that was tried.
     pub(super) may_be_written: bool,
     pub(super) identity: FileIdentity,
-    /// The descriptor it was looked at with.
+    /// Descriptor with which the file was examined.
     pub(super) file: Option<OsFile>,
 }
 
-/// Looks at a file before SQLite opens it, making it, empty, if it is not there and may be made.
+/// Examines a file before SQLite opens it. Creates it, empty, if it does not exist and may be
+/// created.
 pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Looked> {
     let read_only = config.read_only;
     let failed = |e: std::io::Error| match path.parent() {

@@ -18,14 +18,14 @@ use crate::hint::Hint;
 pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
 /// Version of the file format.
 pub(crate) const FORMAT_VERSION: i32 = 1;
-/// The family that is always there.
+/// Name of the family that every store has.
 pub(crate) const DEFAULT_FAMILY: &str = "default";
 
-/// The names of one family's tables, with the texts of the statements on them.
+/// Names of the tables of one family, with the SQL statements on them.
 #[derive(Debug)]
 pub(crate) struct Tables {
     family: String,
-    /// What the tables' names have after the colon.
+    /// Part of the table names after the colon.
     #[cfg(kvstore_btree)]
     pub(super) suffix: String,
     pub(super) data: String,
@@ -79,13 +79,13 @@ impl Tables {
         &self.family
     }
 
-    /// What a walk answers that comes to where it was before: it would never end.
+    /// Returns the error for a scan that comes back to an earlier position and would never end.
     #[cold]
     pub(crate) fn out_of_order(&self) -> Error {
         damaged(format!("the rows of family \"{}\" are out of order", self.family))
     }
 
-    /// Every table a family can have, quoted; the data table first.
+    /// Returns the quoted names of all tables that a family can have, with the data table first.
     pub(super) fn all(&self) -> [&str; 5] {
         [&self.data, &self.blob, &self.ttl_key, &self.ttl_expiry, &self.written]
     }
@@ -104,21 +104,21 @@ pub(super) fn table_suffix(family: &str) -> String {
     suffix
 }
 
-/// The name of a family's table of a kind, or of its view, `live`.
+/// Returns the name of a family's table of a kind, or of its view, `live`.
 pub(super) fn table_name(kind: &str, family: &str) -> String {
     format!("{kind}:{}", table_suffix(family))
 }
 
-/// An SQL identifier.
+/// Returns a name as a quoted SQL identifier.
 pub(super) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// What the definition of the catalogue has after its name.
+/// Definition of the catalogue of families: the SQL text after its name.
 pub(super) const CATALOGUE: &str = "(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER, \
      track_writes INTEGER) WITHOUT ROWID";
 
-/// The same for the table of facts about the store.
+/// Definition of the table kvstore_meta: the SQL text after its name.
 pub(super) const META: &str = "(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID";
 
 /// Whether this text of SQLite's list of tables defines a table of this name so, word by word.
@@ -139,8 +139,8 @@ fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
     rest.strip_prefix('"')
 }
 
-/// Makes the two tables every store has, the default family, and the marks of the format. In a
-/// transaction of the caller's.
+/// Creates the two tables that every store has, the default family, and the format marks, in the
+/// open transaction.
 pub(super) fn create_store(conn: &Connection, now_ms: i64) -> Result<()> {
     run(
         conn,
@@ -156,7 +156,7 @@ pub(super) fn create_store(conn: &Connection, now_ms: i64) -> Result<()> {
     create_family(conn, &Tables::of(DEFAULT_FAMILY), now_ms)
 }
 
-/// Enters a family in the catalogue and makes its data table and view.
+/// Adds a family to the catalogue and creates its data table and view.
 pub(super) fn create_family(conn: &Connection, tables: &Tables, now_ms: i64) -> Result<()> {
     conn.prepare_cached("INSERT INTO kvstore_family VALUES(?1, ?2, 0, 0)")
         .and_then(|mut s| s.execute((tables.family(), now_ms)))
@@ -168,12 +168,13 @@ pub(super) fn data_table(tables: &Tables) -> String {
     format!("CREATE TABLE {}{}", tables.data, DATA.definition)
 }
 
-/// A sort of table a family can have.
+/// Kind of table that a family can have.
 pub(super) struct Kind {
     /// What its name has before the colon.
     pub(super) name: &'static str,
     pub(super) columns: &'static [&'static str],
-    /// How many columns are the primary key of a table WITHOUT ROWID; 0: the first one is the rowid.
+    /// Number of primary key columns of a table WITHOUT ROWID; 0 means that the first column is the
+    /// rowid.
     pub(super) key: usize,
     /// What its definition has after the name.
     pub(super) definition: &'static str,
@@ -211,10 +212,10 @@ pub(super) const WRITTEN: Kind = Kind {
     definition: "(written_ms INTEGER, key BLOB, PRIMARY KEY(written_ms, key)) WITHOUT ROWID",
 };
 
-/// In the order of [`Tables::all`]; the data table is always there.
+/// All kinds of tables, in the order of [`Tables::all`].
 pub(super) const KINDS: [&Kind; 5] = [&DATA, &BLOB, &TTL_KEY, &TTL_EXPIRY, &WRITTEN];
 
-/// Makes the key index and the expiry index.
+/// Creates the key index and the expiry index.
 pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()> {
     run(
         conn,
@@ -225,7 +226,7 @@ pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()
     )
 }
 
-/// Makes the table of large values, and the view that joins them in.
+/// Creates the table of large values, and the view that includes them.
 pub(super) fn create_blob_table(conn: &Connection, tables: &Tables) -> Result<()> {
     run(
         conn,
@@ -238,10 +239,10 @@ pub(super) fn create_blob_table(conn: &Connection, tables: &Tables) -> Result<()
     )
 }
 
-/// What the catalogue says of a family.
+/// Settings of a family, as the catalogue contains them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// TTL of plain puts, in milliseconds; 0: none.
+    /// Default TTL, in milliseconds; 0 if there is none.
     pub(crate) default_ttl_ms: i64,
     /// Whether each row has its write time, and an entry in the index of write times.
     pub(crate) track_writes: bool,
@@ -291,7 +292,7 @@ pub(super) fn settings_of_the_catalogue() -> [Setting; 3] {
     ]
 }
 
-/// The settings of a family; `None`: there is no such family.
+/// Returns the settings of a family; `None` if there is no such family.
 pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Settings>> {
     let mut statement = conn
         .prepare_cached("SELECT default_ttl_ms, track_writes FROM kvstore_family WHERE name = ?1")
@@ -302,7 +303,7 @@ pub(super) fn settings(conn: &Connection, family: &str) -> Result<Option<Setting
     Ok(Some(Settings::of(integer(0)?, integer(1)?)))
 }
 
-/// When a family was made; `None`: there is no such family.
+/// Returns the creation time of a family; `None` if there is no such family.
 pub(super) fn created_ms(conn: &Connection, family: &str) -> Result<Option<i64>> {
     let mut statement =
         conn.prepare_cached("SELECT created_ms FROM kvstore_family WHERE name = ?1").map_err(translate)?;
@@ -370,7 +371,7 @@ pub(super) fn written_table(tables: &Tables) -> String {
     format!("CREATE TABLE IF NOT EXISTS {}{}", tables.written, WRITTEN.definition)
 }
 
-/// Stops tracking write times, and forgets them.
+/// Turns off write tracking of a family and deletes the write times.
 pub(super) fn forget_writes(conn: &Connection, tables: &Tables) -> Result<()> {
     let Tables { data, written, .. } = tables;
     run(
@@ -390,7 +391,7 @@ pub(super) fn set_track_writes(conn: &Connection, tables: &Tables, on: bool) -> 
         .map(drop)
 }
 
-/// Removes a family with all its tables; `false`: there is none.
+/// Removes a family with all its tables. Returns `false` if there is none.
 pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
     let removed = conn
         .prepare_cached("DELETE FROM kvstore_family WHERE name = ?1")
@@ -407,12 +408,12 @@ pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
     Ok(true)
 }
 
-/// What a call on a family answers that another handle has dropped.
+/// Returns the error of a call on a family that another handle has dropped.
 pub(super) fn no_longer_exists(tables: &Tables) -> Error {
     Error::invalid(format!("family \"{}\" was dropped", tables.family())).with_hint(Hint::CreateFamily)
 }
 
-/// Whether there is a table or view of this name, not quoted.
+/// Returns `true` if a table or view with this unquoted name exists.
 pub(super) fn exists(conn: &Connection, table: &str) -> Result<bool> {
     conn.prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?1")
         .and_then(|mut s| s.exists([table]))
@@ -425,7 +426,7 @@ pub(super) fn family_exists(conn: &Connection, family: &str) -> Result<bool> {
         .map_err(translate)
 }
 
-/// The names of all families, in byte order, the default one included.
+/// Returns the names of all families, including the default one, in byte order.
 pub(super) fn families(conn: &Connection) -> Result<Vec<String>> {
     let mut statement =
         conn.prepare_cached("SELECT name FROM kvstore_family ORDER BY name").map_err(translate)?;

@@ -20,10 +20,10 @@ use crate::hint::Hint;
 const LOCK_BYTE: u64 = 0x4000_0000;
 /// The checksum of a page adds each byte of this distance, from its end on.
 const EVERY: usize = 200;
-/// How much is read, written and wiped at once, at most.
+/// Maximum number of bytes that are read, written or overwritten at once.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// The old content of a file.
+/// Old content of a file, kept in a journal while the file is rewritten.
 pub(super) struct Undo {
     journal: Journal,
     length: u64,
@@ -65,7 +65,7 @@ impl Undo {
         }
     }
 
-    /// The new content stays.
+    /// Makes the new content final.
     ///
     /// # Errors
     /// `Io`: which of the two contents stays is not known.

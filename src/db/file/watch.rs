@@ -16,7 +16,7 @@ use crate::hint::Hint;
 /// How long a look may be put off, in milliseconds of a clock that may be 4 behind (10 on systems with slow ticks).
 const NOW_AND_THEN: u64 = 5;
 
-/// The place of a connection's file, and when it was looked at.
+/// Location of the file of a connection, with the time of the last check.
 pub(super) struct Watched {
     pub(super) place: Place,
     /// By `os::coarse_ms`. `None`: look with the next call.
@@ -35,7 +35,7 @@ impl Watched {
     }
 }
 
-/// What a call answers when the file is no longer at its place.
+/// Returns the error for a file that is no longer at its location.
 #[cold]
 pub(crate) fn gone() -> Error {
     Error::io("the file was deleted, moved or replaced while it was open, so nothing more is written to it")
@@ -43,13 +43,13 @@ pub(crate) fn gone() -> Error {
 }
 
 impl Db {
-    /// Fails if the file is no longer at its place.
+    /// Fails if the file is no longer at its location.
     pub(super) fn check_place(&self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
         watched.look(os::coarse_ms())
     }
 
-    /// The same, if the last look is some milliseconds ago.
+    /// Like `check_place`, but does nothing if the last check was only some milliseconds ago.
     #[inline]
     pub(super) fn check_place_now_and_then(&self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };

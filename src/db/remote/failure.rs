@@ -11,7 +11,7 @@ use tokio_postgres::error::{DbError, Severity};
 use crate::error::Error;
 use crate::hint::Hint;
 
-/// What can be done about a failure.
+/// Class of a failure, by what can be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     /// Nothing was sent, or the server has refused to begin. It may be there again soon.
@@ -30,12 +30,12 @@ pub(super) enum Sort {
     Refused,
 }
 
-/// A failure, and what can be done about it.
+/// Failure of a request to the server, with its class.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub(super) sort: Sort,
     pub(super) error: Error,
-    /// SQLSTATE, or nothing.
+    /// SQLSTATE of the failure; empty if there is none.
     pub(super) code: String,
 }
 
@@ -46,7 +46,8 @@ const WAITED: &str = "55P03";
 pub(super) const NOT_SUPPORTED: &str = "0A000";
 
 impl Failure {
-    /// Whether it is that others had a lock for longer than the statement was to wait.
+    /// Returns `true` if other transactions held a lock for longer than the statement was allowed
+    /// to wait.
     pub(super) fn is_of_wait(&self) -> bool {
         self.code == WAITED
     }
@@ -56,7 +57,7 @@ impl Failure {
     }
 }
 
-/// What is said when the connection breaks.
+/// Returns the failure of a broken connection.
 pub(super) fn broken(what: impl std::fmt::Display) -> Failure {
     Failure::new(Sort::Broken, Error::io(format!("the connection to the server broke ({what})")))
 }
@@ -69,7 +70,7 @@ pub(super) fn unsent(failure: Failure) -> Failure {
     }
 }
 
-/// What is said by a server that only reads, as a standby does.
+/// Returns the failure of a write on a server that is read-only, such as a standby.
 pub(super) fn only_reads(why: &str) -> Failure {
     let text = format!(
         "the server accepts no writes ({why}): name all servers in the URL (postgresql://HOST1,HOST2/…), so that the one that \
@@ -78,10 +79,11 @@ pub(super) fn only_reads(why: &str) -> Failure {
     Failure::new(Sort::Standby, Error::read_only(text))
 }
 
-/// The longest text of a server's that is shown, in characters.
+/// Maximum length of a server text in a message, in characters.
 pub(super) const MOST_CHARS: usize = 500;
 
-/// A text of the server's, or of something it has sent, as it may be shown: cut, and without what a terminal obeys.
+/// Returns a text of the server in a form that can be displayed: shortened, and without control
+/// characters.
 pub(super) fn shown(text: &str) -> String {
     let is_hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     let plain = |c: char| match c {
@@ -92,7 +94,7 @@ pub(super) fn shown(text: &str) -> String {
     cut(text, MOST_CHARS).chars().map(plain).collect()
 }
 
-/// The beginning of a text that is too long.
+/// Returns the beginning of a text that is too long.
 pub(super) fn cut(text: &str, most_chars: usize) -> String {
     match text.char_indices().nth(most_chars) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
@@ -100,7 +102,7 @@ pub(super) fn cut(text: &str, most_chars: usize) -> String {
     }
 }
 
-/// An error of tokio-postgres as ours.
+/// Converts an error of tokio-postgres.
 pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     if let Some(error) = error.as_db_error() {
         return of_server(error);
@@ -127,7 +129,7 @@ fn is_unsendable(error: &tokio_postgres::Error) -> bool {
     summary.starts_with("error encoding message") || summary.starts_with("error serializing parameter")
 }
 
-/// What went wrong, without what an inner error may quote.
+/// Returns the description of an error, without the details that an inner error may quote.
 pub(super) fn summary(error: &tokio_postgres::Error) -> String {
     shown(error.to_string().split(':').next().unwrap_or_default())
 }

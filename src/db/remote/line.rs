@@ -40,7 +40,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Traffic for Connection<Wire, T> {
     }
 }
 
-/// A connection, open or broken.
+/// Connection to a server, open or broken.
 pub(super) struct Line {
     client: Client,
     traffic: Box<dyn Traffic>,
@@ -52,12 +52,12 @@ pub(super) struct Line {
 /// How often a server may be asked something when a statement is prepared. Once is enough, and TLS may have something to say.
 const MOST_TURNS: u32 = 8;
 
-/// A row as the simple protocol answers it.
+/// Row of a result of the simple protocol, as texts.
 pub(super) type Texts = Vec<Option<String>>;
 
 impl Line {
-    /// Connects to the first of the hosts that is there and is what is wanted. The time for each is limited by
-    /// `connect_timeout`, until another [limit](Line::limit) is set.
+    /// Connects to the first host that answers and has the wanted role. `connect_timeout` limits
+    /// the time for each, until another [limit](Line::limit) is set.
     pub(super) fn connect(settings: &Settings, read_only: bool) -> Result<Line, Failure> {
         let wants_primary = settings.wants_primary.unwrap_or(settings.has_several_hosts() && !read_only);
         let mut failures = Vec::new();
@@ -122,7 +122,7 @@ impl Line {
         Ok(self)
     }
 
-    /// What is asked from now on is answered until `end`, or not at all; `None`: that may take as long as it does.
+    /// Sets the time at which requests fail if they are not answered; `None` for no limit.
     pub(super) fn limit(&self, end: Option<Instant>) -> Result<(), Failure> {
         match end {
             Some(end) => self.socket.limit(end),
@@ -131,7 +131,8 @@ impl Line {
         Ok(())
     }
 
-    /// Whether the server has closed the connection since the last request. Nothing is sent.
+    /// Returns `true` if the server has closed the connection since the last request. Nothing is
+    /// sent.
     pub(super) fn is_gone(&mut self) -> bool {
         while !self.has_ended && self.socket.has_news() {
             let Line { traffic, driver, .. } = self;
@@ -168,7 +169,7 @@ impl Line {
         run(driver, traffic.as_mut(), has_ended, client.query(statement, params))
     }
 
-    /// A statement without an answer in rows; returns how many it has written.
+    /// Runs a statement without a result set. Returns the number of rows written.
     pub(super) fn write(
         &mut self,
         statement: &Statement,
@@ -178,20 +179,20 @@ impl Line {
         run(driver, traffic.as_mut(), has_ended, client.execute(statement, params))
     }
 
-    /// Statements without parameters, in one round trip.
+    /// Runs statements without parameters in one round trip.
     pub(super) fn execute(&mut self, sql: &str) -> Result<(), Failure> {
         let Line { client, traffic, driver, has_ended, .. } = self;
         run(driver, traffic.as_mut(), has_ended, client.batch_execute(sql))
     }
 
-    /// The first row of what is answered, as texts.
+    /// Runs a statement and returns the first row of its result, as texts.
     pub(super) fn ask_row(&mut self, sql: &str) -> Result<Option<Texts>, Failure> {
         let Line { client, traffic, driver, has_ended, .. } = self;
         run(driver, traffic.as_mut(), has_ended, client.simple_query(sql))
             .map(|messages| first_row(&messages))
     }
 
-    /// Its first column.
+    /// Runs a statement and returns the first column of the first row, as a text.
     pub(super) fn ask(&mut self, sql: &str) -> Result<Option<String>, Failure> {
         self.ask_row(sql).map(|row| row.and_then(|row| row.into_iter().next().flatten()))
     }
@@ -227,7 +228,7 @@ impl Line {
         (answer, done)
     }
 
-    /// Tells the server that nothing more comes.
+    /// Tells the server that the connection ends.
     pub(super) fn terminate(self) {
         let Line { client, mut traffic, driver, socket, has_ended } = self;
         drop(client);
@@ -242,7 +243,7 @@ impl Line {
     }
 }
 
-/// What the server answers: the first column of the first row.
+/// Result of a request: the first column of the first row.
 pub(super) type Answer = Result<Option<String>, Failure>;
 
 fn first_row(messages: &[SimpleQueryMessage]) -> Option<Texts> {

@@ -22,7 +22,7 @@ pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
 /// Prepared statements that are kept; the library has fewer texts.
 const MAX_STATEMENTS: usize = 300;
 
-/// A connection that works, as far as is known.
+/// Connection to a server that works, as far as is known.
 pub(super) struct Link {
     pub(super) line: Line,
     /// Of the store.
@@ -32,13 +32,13 @@ pub(super) struct Link {
     is_patient: bool,
     /// Which process has made it (`fork.rs`).
     generation: u32,
-    /// Whether the server is PostgreSQL itself, by its word.
+    /// Whether the server reports that it is PostgreSQL itself.
     pub(super) is_postgres: bool,
-    /// What the server calls it; `None`: it cannot tell.
+    /// Identity of the server process of this connection; `None` if the server cannot report it.
     pub(super) backend: Option<Backend>,
 }
 
-/// A backend of a server, for one who comes back to ask what has become of it.
+/// Identity of a server process, by which its fate can be queried later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Backend {
     /// `None`: the role may not ask for it, and outcomes are not looked up.
@@ -66,7 +66,7 @@ fn is_mark(pid: &str) -> String {
     format!("pg_locks.pid = {pid} AND locktype = 'advisory' AND classid = {MARKS} AND objsubid = 2")
 }
 
-/// How long an earlier connection's backend is waited for.
+/// Maximum time to wait for the end of the server process of an earlier connection.
 pub(super) const END_WAIT: Duration = Duration::from_secs(10);
 
 /// SQLSTATE: the role may not.
@@ -101,7 +101,7 @@ impl Link {
         }
     }
 
-    /// Whether it is the connection of a parent process.
+    /// Returns `true` if the connection belongs to a parent process.
     pub(super) fn is_inherited(&self) -> bool {
         self.generation != fork::generation()
     }
@@ -152,12 +152,12 @@ impl Link {
         done
     }
 
-    /// Statements without parameters, in one round trip.
+    /// Runs statements without parameters in one round trip.
     pub(super) fn execute(&mut self, sql: &str) -> Result<(), Failure> {
         self.line.execute(&in_schema(&self.schema, sql))
     }
 
-    /// The first column of what is answered, as a text.
+    /// Runs a statement and returns the first column of its result, as a text.
     pub(super) fn ask(&mut self, sql: &str) -> Result<Option<String>, Failure> {
         self.line.ask(&in_schema(&self.schema, sql))
     }

@@ -40,7 +40,7 @@ pub(crate) use crate::config::MAX_SERVER_KEY_SIZE as MAX_KEY_SIZE;
 use crate::db::TransactionState;
 use crate::error::Result;
 
-/// A handle's connection to a store on a server.
+/// Connection of a handle to a store on a server.
 pub(crate) struct Db {
     session: RefCell<Session>,
     transaction: TransactionState,
@@ -51,7 +51,7 @@ pub(crate) struct Db {
 }
 
 impl Db {
-    /// Opens the store at a URL, making it if it is not there.
+    /// Opens the store at a URL, and creates it if it does not exist.
     pub(crate) fn open(url: &str, config: &Config, clock: Arc<Clock>) -> Result<Db> {
         crate::db::watch_forks()?;
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
@@ -73,7 +73,7 @@ impl Db {
         Ok(db)
     }
 
-    /// What a second connection is opened with.
+    /// Returns the URL for a second connection.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         Some(self.url.clone())
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A password. Not shown by `Debug`.
+/// Password, which `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Password(Vec<u8>);
 
@@ -25,7 +25,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// What a line of the file is for.
+/// Connection parameters that select a line of a password file.
 pub(super) struct LogIn<'a> {
     pub(super) host: &'a str,
     pub(super) port: u16,
@@ -33,7 +33,8 @@ pub(super) struct LogIn<'a> {
     pub(super) user: &'a str,
 }
 
-/// The password that a file of libpq's form has. A file that others may read is left alone, as libpq does.
+/// Returns the password from a file in the format of libpq. Like libpq, it ignores a file that
+/// other users may read.
 pub(super) fn of_file(path: &Path, log_in: &LogIn<'_>) -> Option<Password> {
     if !fs::metadata(path).ok()?.is_file() || is_for_others(path) {
         return None;
@@ -41,7 +42,7 @@ pub(super) fn of_file(path: &Path, log_in: &LogIn<'_>) -> Option<Password> {
     of_lines(&fs::read(path).ok()?, log_in)
 }
 
-/// Whether a file is there that others than its owner may read or write.
+/// Returns `true` if the file exists and users other than its owner may read or write it.
 pub(super) fn is_for_others(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o077 != 0)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Pauses that grow, until a time is over.
+/// Growing pauses until a time limit.
 pub(super) struct Pauses {
     end: Instant,
     next: Duration,
@@ -18,7 +18,7 @@ impl Pauses {
         Pauses { end: Instant::now() + time, next: FIRST_PAUSE }
     }
 
-    /// `false`: the time is over.
+    /// Waits. Returns `false` if the time is over.
     pub(super) fn pause(&mut self) -> bool {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

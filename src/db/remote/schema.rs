@@ -13,10 +13,10 @@ use crate::db::DEFAULT_FAMILY;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 
-/// The version of the tables that this library makes and reads.
+/// Version of the tables that this library creates and reads.
 pub(crate) const FORMAT: i32 = 1;
 
-/// The server's time, in milliseconds.
+/// SQL expression for the time of the server, in milliseconds since the Unix epoch.
 pub(super) const NOW_MS: &str = "(floor(extract(epoch from clock_timestamp()) * 1000))::bigint";
 
 const TABLES: [&str; 6] = [
@@ -70,7 +70,8 @@ pub(super) fn in_schema(schema: &str, sql: &str) -> String {
     named + rest
 }
 
-/// Sees to it that the store is there. Returns whether families are to be [settled](super::Db::settle).
+/// Creates the tables of the store if they do not exist. Returns whether families must be
+/// [settled](super::Db::settle).
 pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
     let mut pauses = Pauses::within(MAX_TRYING);
     let mut made = 0;

@@ -17,7 +17,7 @@ use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 
-/// What may be done when the connection breaks after a statement was sent.
+/// Policy for a retry when the connection breaks after a statement was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
     /// A read: it is run again, and what has become of it nobody asks.
@@ -28,7 +28,7 @@ pub(super) enum Again {
     No,
 }
 
-/// How long a statement may wait for the locks of others.
+/// Time for which a statement may wait for locks of other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     /// As long as the busy timeout says.
@@ -42,7 +42,7 @@ pub(super) enum Patience {
 /// The shortest time for which a lock on a row is waited for: it may be one of a commit that is under way.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
-/// The transaction that is open on the connection.
+/// State of the transaction on the connection.
 #[derive(Debug, Clone)]
 pub(super) enum Block {
     None,
@@ -51,10 +51,10 @@ pub(super) enum Block {
     Failed(Fall),
 }
 
-/// How a transaction has failed.
+/// Failure of a transaction, and what remains of it.
 #[derive(Debug, Clone)]
 pub(super) struct Fall {
-    /// What the caller is told whose transaction it is.
+    /// Error that the owner of the transaction gets.
     pub(super) why: Error,
     pub(super) end: End,
 }
@@ -97,7 +97,7 @@ impl Fall {
     }
 }
 
-/// A connection, or the place of one.
+/// Session with a server, which connects again when its connection has broken.
 pub(super) struct Session {
     settings: Settings,
     set_up: String,
@@ -140,7 +140,7 @@ impl Session {
         self.limit = Some(Instant::now() + self.settings.connect_timeout + self.lock_wait());
     }
 
-    /// Whether the time to open the store is over.
+    /// Returns `true` if the time for opening the store is over.
     pub(super) fn is_late(&self) -> bool {
         self.limit.is_some_and(|end| Instant::now() >= end)
     }
@@ -172,12 +172,12 @@ impl Session {
         self.opened_ms.unwrap_or_default()
     }
 
-    /// The schema of the store.
+    /// Returns the name of the schema of the store.
     pub(super) fn schema(&self) -> &str {
         &self.settings.schema
     }
 
-    /// Who is logged in.
+    /// Returns the name of the role that is logged in.
     pub(super) fn role(&self) -> &str {
         &self.settings.user
     }
@@ -309,7 +309,7 @@ impl Session {
         self.link.as_ref().is_some_and(|link| !link.is_patient())
     }
 
-    /// How long locks are waited for.
+    /// Returns the time for which a statement waits for locks.
     pub(super) fn lock_wait(&self) -> Duration {
         self.busy_timeout.max(SHORTEST_WAIT)
     }

@@ -43,7 +43,7 @@ use crate::db::file::filling::Filling;
 use crate::db::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 
-/// The engine: a connection and what it needs to use its B-trees directly.
+/// Storage engine that uses the B-trees of SQLite directly, without SQL.
 #[derive(Clone, Copy)]
 pub(in crate::db::file) struct BtreeEngine<'c> {
     pub(in crate::db) db: &'c Db,
@@ -60,7 +60,8 @@ impl Head {
 }
 
 impl<'c> BtreeEngine<'c> {
-    /// Begins an operation. `Err`: use SQL; the tables are not as we create them.
+    /// Begins an operation on a family. Returns the SQL engine if the tables do not have the form
+    /// that this library creates.
     #[inline]
     pub(super) fn enter(self, tables: &Tables) -> Result<std::result::Result<Visit<'c>, SqlEngine<'c>>> {
         let visit = self.direct.enter(self.db, tables)?;

@@ -13,7 +13,7 @@ use crate::db::file::failure::translate;
 use crate::db::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 
-/// The texts of all statements on one family's tables, made with the names of the tables and kept with them.
+/// Texts of all SQL statements on the tables of one family.
 #[derive(Debug, Default)]
 pub(in crate::db) struct Statements {
     get: String,
@@ -110,7 +110,7 @@ impl Statements {
     }
 }
 
-/// The engine: nothing but the connection, whose statement cache does the rest.
+/// Storage engine that uses SQL statements only.
 #[derive(Clone, Copy)]
 pub(in crate::db::file) struct SqlEngine<'c> {
     pub(in crate::db) db: &'c Db,

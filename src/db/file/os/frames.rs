@@ -13,7 +13,7 @@ use std::ffi::c_int;
 
 use rusqlite::ffi::SQLITE_OK;
 
-/// Sizes of the header of a WAL, and of that of each of its frames (SQLite's fileformat2.html, chapter 4.1).
+/// Size of the header of a WAL, in bytes (SQLite's fileformat2.html, chapter 4.1).
 pub(in crate::db::file) const WAL_HEADER: u32 = 32;
 pub(in crate::db::file) const FRAME_HEADER: u32 = 24;
 
@@ -22,11 +22,11 @@ const COMMIT: std::ops::Range<usize> = 4..8;
 /// What is kept, at most, unless one frame is larger: more is written in several calls.
 const MOST: usize = 64 * 1024;
 
-/// Writes bytes into the file at an offset; answers SQLite's code.
+/// Function that writes bytes into the file at an offset and returns SQLite's result code.
 pub(super) trait Write: FnMut(&[u8], i64) -> c_int {}
 impl<F: FnMut(&[u8], i64) -> c_int> Write for F {}
 
-/// What is kept of one open WAL.
+/// Buffer for the frames that SQLite writes into one open WAL.
 #[derive(Default)]
 pub(super) struct Frames {
     kept: Vec<u8>,
@@ -48,7 +48,8 @@ impl Frames {
         self.start + i64::try_from(self.kept.len()).unwrap_or(i64::MAX)
     }
 
-    /// What SQLite writes into the file. Answers SQLite's code, and whether a commit has gone into the file whole.
+    /// Accepts bytes that SQLite writes into the file. Returns SQLite's result code, and whether a
+    /// whole commit has gone into the file.
     pub(super) fn write(&mut self, bytes: &[u8], at: i64, write: &mut impl Write) -> (c_int, bool) {
         if self.kept.is_empty() {
             self.start = at;
@@ -103,7 +104,8 @@ impl Frames {
         has_room
     }
 
-    /// Writes what is kept. After a failure it is kept still: SQLite takes it for written.
+    /// Writes the buffered bytes. After a failure they stay buffered, because SQLite takes them for
+    /// written.
     #[inline]
     pub(super) fn flush(&mut self, write: &mut impl Write) -> c_int {
         if self.kept.is_empty() {
@@ -127,7 +129,8 @@ impl Frames {
         code
     }
 
-    /// The writer's lock is given back: what is kept belongs to no commit, and others may write there.
+    /// Discards the buffered bytes when the writer lock is released: they belong to no commit, and
+    /// other writers may use that place.
     pub(super) fn discard(&mut self) {
         self.kept.clear();
         self.wants_page = false;
@@ -135,7 +138,7 @@ impl Frames {
         self.unsynced_commit = None;
     }
 
-    /// The file was cut off.
+    /// Updates the buffer after the file was truncated to `length` bytes.
     pub(super) fn truncated(&mut self, length: i64) {
         self.end = self.end.min(length);
     }

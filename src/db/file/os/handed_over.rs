@@ -24,7 +24,7 @@ const LOOKS: u8 = 2;
 /// How long to sleep between two looks.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// A sync of a file.
+/// Sync of a file that the kernel performs in the background.
 pub(in crate::db::file) enum HandedOver {
     /// It has ended; whether it succeeded.
     Ended(bool),
@@ -34,7 +34,7 @@ pub(in crate::db::file) enum HandedOver {
     Later(Opened, u8),
 }
 
-/// What the kernel answers, or [`NONE_YET`].
+/// Result of a background sync, or [`NONE_YET`].
 pub(in crate::db::file) struct Outcome {
     code: AtomicI64,
     /// A forked child gets no answers for its parent.
@@ -54,8 +54,11 @@ impl Outcome {
 }
 
 impl HandedOver {
-    /// Begins to sync a file of a connection, which this process has open as `file`, too. `None`: the system does not
-    /// do that. It has failed at once if there is no room for it now.
+    /// Begins a background sync of a file of a connection; `None` if the system offers no such
+    /// sync.
+    ///
+    /// `file` is the same file, opened by this process. A sync for which there is no space in the
+    /// queue fails at once.
     pub(in crate::db::file) fn begin(conn: &Connection, which: Opened, file: &OsFile) -> Option<HandedOver> {
         if !vfs::is_over_the_systems(conn) {
             return Some(HandedOver::Later(which, LOOKS));
@@ -63,7 +66,7 @@ impl HandedOver {
         kernel::begin(file).map(HandedOver::Kernel)
     }
 
-    /// Whether it succeeded; `None`: it is under way.
+    /// Returns whether the sync succeeded; `None` while it is in progress.
     pub(in crate::db::file) fn outcome(&mut self, conn: &Connection) -> Option<bool> {
         let ended = match self {
             HandedOver::Ended(well) => Some(*well),
@@ -80,7 +83,7 @@ impl HandedOver {
         Some(ended)
     }
 
-    /// Waits until it has ended; says whether it succeeded.
+    /// Waits for the end of the sync. Returns `true` if it succeeded.
     pub(in crate::db::file) fn wait(&mut self, conn: &Connection) -> bool {
         loop {
             match self.outcome(conn) {

@@ -11,7 +11,7 @@ use super::opened::{failed, methods, sync_object, truncate_object, write_object}
 use super::vfs;
 use crate::error::{Error, Result};
 
-/// The journal of a database that this process has locked for itself.
+/// Rollback journal of a database that this process has locked exclusively.
 pub(in crate::db::file) struct Journal {
     /// SQLite's object of the file, as large as the VFS wants it, and aligned.
     object: Vec<u64>,
@@ -21,7 +21,8 @@ pub(in crate::db::file) struct Journal {
 }
 
 impl Journal {
-    /// Makes the journal of the database at a path without symbolic links; empties one that is there.
+    /// Creates the journal of a database, or empties an existing one. `path` contains no symbolic
+    /// links.
     ///
     /// # Errors
     /// What the VFS says.
@@ -66,7 +67,7 @@ impl Journal {
         self.object.as_mut_ptr().cast()
     }
 
-    /// Writes bytes at a place.
+    /// Writes bytes at an offset of the journal.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -75,7 +76,7 @@ impl Journal {
         unsafe { write_object(self.file(), bytes, at) }
     }
 
-    /// Makes durable what was written, and the first time the name.
+    /// Makes the written bytes durable; the first time, also the name of the file.
     ///
     /// # Errors
     /// `Io`.
@@ -84,7 +85,7 @@ impl Journal {
         unsafe { sync_object(self.file(), ffi::SQLITE_SYNC_FULL) }
     }
 
-    /// Closes and removes it, durably.
+    /// Closes and removes the journal, durably.
     ///
     /// # Errors
     /// `Io`.

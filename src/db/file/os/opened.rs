@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// (`seekAndWriteFd` in os_unix.c).
 const MOST: usize = 64 * 1024;
 
-/// One of the files of a connection.
+/// File of a connection, such as the database or its WAL.
 #[derive(Clone, Copy)]
 pub(in crate::db::file) enum Opened {
     /// The database.
@@ -35,14 +35,14 @@ pub(in crate::db::file) fn object(conn: &Connection, which: Opened) -> Result<*m
     }
 }
 
-/// Syncs a file of a connection; does nothing if that file is not open.
+/// Syncs a file of a connection. Does nothing if that file is not open.
 pub(in crate::db::file) fn sync(conn: &Connection, which: Opened) -> Result<()> {
     let file = object(conn, which)?;
     // SAFETY: see `object`.
     unsafe { if methods(file).is_some() { sync_object(file, ffi::SQLITE_SYNC_NORMAL) } else { Ok(()) } }
 }
 
-/// Reads bytes of a file of a connection, all of them.
+/// Reads bytes of a file of a connection; fails unless all of them can be read.
 ///
 /// # Errors
 /// `Io` if there are fewer.
@@ -69,7 +69,7 @@ pub(in crate::db::file) fn write(conn: &Connection, which: Opened, bytes: &[u8],
     unsafe { write_object(object(conn, which)?, bytes, at) }
 }
 
-/// How long a file of a connection is, in bytes.
+/// Returns the length of a file of a connection, in bytes.
 ///
 /// # Errors
 /// `Io`.
@@ -84,7 +84,7 @@ pub(in crate::db::file) fn length(conn: &Connection, which: Opened) -> Result<u6
     done("measure", code).map(|()| u64::try_from(length).unwrap_or(0))
 }
 
-/// Cuts a file of a connection to so many bytes.
+/// Truncates a file of a connection to `length` bytes.
 ///
 /// # Errors
 /// `Io`.
@@ -116,7 +116,7 @@ pub(super) unsafe fn write_object(file: *mut ffi::sqlite3_file, bytes: &[u8], at
     Ok(())
 }
 
-/// Cuts a file to so many bytes.
+/// Truncates a file to `length` bytes.
 ///
 /// # Safety
 /// As `write_object`.
@@ -139,7 +139,7 @@ pub(super) unsafe fn sync_object(file: *mut ffi::sqlite3_file, flags: c_int) -> 
     done("sync", code)
 }
 
-/// The methods of a file, if it is open.
+/// Returns the methods of a file, if it is open.
 ///
 /// # Safety
 /// The file is NULL or SQLite's object of one.
@@ -155,7 +155,7 @@ fn done(what: &str, code: Option<c_int>) -> Result<()> {
     }
 }
 
-/// Whether the path the database was opened by is no longer its.
+/// Returns `true` if the database is no longer at the path by which it was opened.
 pub(in crate::db::file) fn has_moved(conn: &Connection) -> bool {
     let mut moved: c_int = 0;
     control(conn, ffi::SQLITE_FCNTL_HAS_MOVED, (&raw mut moved).cast()) == ffi::SQLITE_OK && moved != 0

@@ -18,19 +18,20 @@ struct Entry {
     presence: Weak<Presence>,
 }
 
-/// Says to the other processes, as long as it lives, that this one has the file open.
+/// Lock that shows other processes that this one has the file open, until it is dropped.
 pub(crate) struct Presence {
     mark: Mark,
     file: OsFile,
 }
 
 impl Presence {
-    /// The presence of this process; `None` where locks belong to the process, or the file cannot be opened.
+    /// Returns the lock of this process on the file at a path; `None` where locks belong to the
+    /// process, or if the file cannot be opened.
     pub(crate) fn on(path: &Path) -> Option<Arc<Presence>> {
         Presence::with(OsFile::open(path, false, false).ok()?)
     }
 
-    /// The same, on the file that is open here.
+    /// Like `on`, for a file that is already open.
     pub(crate) fn with(file: OsFile) -> Option<Arc<Presence>> {
         let identity = file.identity().ok()?;
         let generation = fork::generation();
@@ -54,12 +55,12 @@ impl Presence {
         })
     }
 
-    /// The database, opened by this process beside SQLite.
+    /// Returns the database file, which this process has opened in addition to SQLite.
     pub(in crate::db::file) fn file(&self) -> &OsFile {
         &self.file
     }
 
-    /// Whether no other process has the store open through this library.
+    /// Returns `true` if no other process has the store open through this library.
     #[cfg_attr(
         not(kvstore_btree),
         allow(dead_code, reason = "SQL keeps no snapshots; others still see this process")

@@ -27,7 +27,7 @@ static ZEROS: Zeros = Zeros(UnsafeCell::new([0; 16 * 1024]));
 // SAFETY: nobody writes to them.
 unsafe impl Sync for Zeros {}
 
-/// At most so many zeros.
+/// Returns a slice of zeros, of the wanted length or of the maximum length.
 pub(super) fn zeros(wanted: i64) -> &'static [u8] {
     // SAFETY: nobody writes to them.
     let zeros = unsafe { &*ZEROS.0.get() };
@@ -84,7 +84,7 @@ struct Table {
     at: usize,
 }
 
-/// The name of a VFS of ours over the one that is the default now.
+/// Returns the name of the library's VFS, which is layered over the current default VFS.
 ///
 /// # Errors
 /// `NoMemory`.
@@ -131,7 +131,7 @@ pub(in crate::db::file) fn name() -> Result<&'static CStr> {
     }
 }
 
-/// Says that each commit of a connection is synced.
+/// Records that each commit of a connection is synced.
 ///
 /// # Errors
 /// What SQLite says if it does not give the file.
@@ -162,7 +162,8 @@ pub(in crate::db::file) fn forget_frames(conn: &Connection) {
     }
 }
 
-/// Whether the database of a connection is a file of the system's VFS, under ours.
+/// Returns `true` if the database of a connection is a file of the system's VFS below the library's
+/// VFS.
 pub(in crate::db::file) fn is_over_the_systems(conn: &Connection) -> bool {
     let Ok(file) = object(conn, Opened::Main) else { return false };
     // SAFETY: SQLite's object of the file, or NULL. A VFS of ours and the one below it live as long as the process,
@@ -351,14 +352,15 @@ fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c
 #[cfg(feature = "encryption")]
 static READS: AtomicU64 = AtomicU64::new(0);
 
-/// A number that is another one when this process has read any database: quicker to be told than [`take_reads`].
+/// Returns a number that changes when this process has read any database. It is cheaper than
+/// [`take_reads`].
 #[cfg(feature = "encryption")]
 #[inline]
 pub(in crate::db::file) fn reads() -> u64 {
     READS.load(Ordering::Relaxed)
 }
 
-/// Whether anything was read for a connection since this was asked.
+/// Returns `true` if anything was read for a connection since the last call.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn take_reads(conn: &Connection) -> bool {
     let Ok(file) = object(conn, Opened::Main) else { return true };
@@ -366,7 +368,7 @@ pub(in crate::db::file) fn take_reads(conn: &Connection) -> bool {
     unsafe { !is_database(file) || std::mem::take(&mut (*note::<Database>(file)).was_read) }
 }
 
-/// What a read of a connection has failed with since this was asked; it is forgotten.
+/// Returns the error of the last failed read of a connection since the last call, and clears it.
 pub(in crate::db::file) fn take_failed_read(conn: &Connection) -> Option<c_int> {
     let file = object(conn, Opened::Main).ok()?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.

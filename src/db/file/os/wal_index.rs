@@ -52,13 +52,14 @@ const TORN: Duration = Duration::from_millis(10);
 const CHECKPOINT_LOCK: c_int = 1;
 const READ_LOCK_0: c_int = 3;
 
-/// The header at one moment: it changes with each commit and each new beginning of the WAL, whoever makes it.
+/// Header of the wal-index at one moment. It changes with each commit, and when the WAL starts
+/// over.
 pub(in crate::db::file) type Header = [u32; HEADER];
 
-/// Which WAL it is, of all that follow each other in one file.
+/// Salts of a WAL, which identify it among those that follow each other in one file.
 pub(in crate::db::file) type Salts = [u32; 2];
 
-/// How many frames a WAL has by this header.
+/// Returns the number of frames of a WAL, from the header of its wal-index.
 pub(in crate::db::file) fn frames(header: &Header) -> u32 {
     header.get(FRAMES).copied().unwrap_or(0)
 }
@@ -77,7 +78,7 @@ fn is_sound(header: &Header) -> bool {
     is_init && sum == [s0, s1]
 }
 
-/// The wal-index of a connection.
+/// Shared wal-index of a connection.
 #[derive(Clone, Copy)]
 pub(in crate::db::file) struct WalIndex(NonNull<AtomicU32>);
 
@@ -131,7 +132,8 @@ impl WalIndex {
         unsafe { self.0.add(at).as_ref() }
     }
 
-    /// The header now. It may be torn; then it differs from what it is before and after.
+    /// Returns the current header. A header that is being written differs from the ones before and
+    /// after.
     #[inline]
     pub(in crate::db::file) fn header(&self) -> Header {
         let header = std::array::from_fn(|at| self.word(at).load(Ordering::Relaxed));
@@ -146,7 +148,7 @@ impl WalIndex {
         (first == second).then_some(first)
     }
 
-    /// Which WAL it is, and how many frames it has; `None` while somebody commits.
+    /// Returns the salts of the WAL and its number of frames; `None` during a commit.
     pub(in crate::db::file) fn state(&self) -> Option<(Salts, u32)> {
         let header = self.untorn()?;
         let &[.., salt, other_salt, _, _] = &header;
@@ -171,18 +173,18 @@ impl WalIndex {
         [self.word(SALTS).load(Ordering::Acquire), self.word(SALTS + 1).load(Ordering::Acquire)]
     }
 
-    /// Advances by one with each commit. A recovery of the WAL, by the first who opens the file after a crash, begins
-    /// anew.
+    /// Returns a number that increases by one with each commit. It starts over when the WAL is
+    /// recovered after a crash.
     pub(in crate::db::file) fn commits(&self) -> u32 {
         self.word(COMMITS).load(Ordering::Relaxed)
     }
 
-    /// How many frames the database has, too.
+    /// Returns the number of frames that the database already has.
     pub(in crate::db::file) fn written_back(&self) -> u32 {
         self.word(WRITTEN_BACK).load(Ordering::Relaxed)
     }
 
-    /// How many frames somebody has begun to write into the database.
+    /// Returns the number of frames whose copying into the database has begun.
     pub(in crate::db::file) fn begun(&self) -> u32 {
         self.word(BEGUN).load(Ordering::Relaxed)
     }
@@ -302,11 +304,11 @@ impl WalIndex {
     }
 }
 
-/// Frames that are being written back.
+/// Frames that are being copied into the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::db::file) struct Begun {
     pub(in crate::db::file) salts: Salts,
-    /// So many the database has, too.
+    /// Number of frames that the database already has.
     pub(in crate::db::file) before: u32,
     /// The last of them.
     pub(in crate::db::file) frames: u32,

@@ -16,11 +16,11 @@ const PENDING_BYTE: i64 = 1 << 30;
 /// The header of the file, on the first page.
 const FILE_HEADER: usize = 100;
 
-/// What the pages of a file are like.
+/// Layout of the pages of a file.
 #[derive(Clone, Copy)]
 pub(in crate::db::file) struct Pages {
     pub(in crate::db::file) size: u64,
-    /// Bytes at the end of each page that SQLite leaves alone.
+    /// Number of bytes at the end of each page that SQLite does not use.
     pub(in crate::db::file) reserved: u8,
 }
 

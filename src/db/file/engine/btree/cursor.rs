@@ -10,20 +10,21 @@ use super::tree::{Order, at_no_entry, check, moved, no_memory, not_writing, too_
 use crate::db::file::failure::damaged;
 use crate::error::{Error, Result};
 
-/// An open cursor on one table.
+/// Open cursor on one table.
 pub(super) struct TreeCursor {
     pub(super) memory: Box<[u64]>,
     pub(super) root: u32,
     pub(super) order: Order,
     pub(super) write: bool,
-    /// How the current entry compares with the key in `sought`, if the cursor is where `seek` left it.
+    /// Comparison of the current entry with the key in `sought`, if the cursor is where `seek` left
+    /// it.
     pub(super) place: Option<Ordering>,
-    /// Whether the last move has ended at an entry.
+    /// Whether the last move ended at an entry.
     pub(super) on_entry: bool,
     pub(super) sought: Vec<u8>,
-    /// Memory for the next key sought.
+    /// Buffer for the next key to seek.
     pub(super) spare: Vec<u8>,
-    /// A copy of a record whose bytes are on several pages.
+    /// Copy of a record whose bytes are on several pages.
     pub(super) overflow: Vec<u8>,
 }
 
@@ -35,7 +36,7 @@ impl TreeCursor {
         self.memory.as_mut_ptr().cast()
     }
 
-    /// Whether it is a cursor on that table, and of that sort.
+    /// Returns `true` if this is a cursor on the given table, with the given order and access.
     pub(super) fn is_on(&self, root: u32, order: Order, write: bool) -> bool {
         (self.root, self.order, self.write) == (root, order, write)
     }
@@ -45,7 +46,7 @@ impl TreeCursor {
         unsafe { raw::sqlite3BtreeCursorHasMoved(self.raw()) != 0 }
     }
 
-    /// Whether it is at an entry.
+    /// Returns `true` if the cursor is at an entry.
     pub(super) fn is_on_entry(&self) -> bool {
         self.on_entry
     }
@@ -55,7 +56,7 @@ impl TreeCursor {
         unsafe { raw::sqlite3BtreeCursorIsValidNN(self.raw()) != 0 }
     }
 
-    /// Moves to the row with this id; says whether there is one.
+    /// Moves to the row with this id. Returns `false` if there is none.
     pub(super) fn seek_rowid(&mut self, id: i64) -> Result<bool> {
         let mut result = 0;
         self.on_entry = false;
@@ -65,7 +66,7 @@ impl TreeCursor {
         Ok(result == 0 && self.on_entry)
     }
 
-    /// Moves to the first entry; says whether there is one.
+    /// Moves to the first entry. Returns `false` if there is none.
     pub(super) fn first(&mut self) -> Result<bool> {
         self.place = None;
         self.on_entry = false;
@@ -76,7 +77,7 @@ impl TreeCursor {
         Ok(self.on_entry)
     }
 
-    /// Moves to the last entry; says whether there is one.
+    /// Moves to the last entry. Returns `false` if there is none.
     pub(super) fn last(&mut self) -> Result<bool> {
         self.place = None;
         self.on_entry = false;
@@ -87,7 +88,7 @@ impl TreeCursor {
         Ok(self.on_entry)
     }
 
-    /// Moves to the next entry; says whether there is one.
+    /// Moves to the next entry. Returns `false` if there is none.
     #[inline]
     pub(super) fn next(&mut self) -> Result<bool> {
         self.place = None;
@@ -97,7 +98,7 @@ impl TreeCursor {
         Ok(self.on_entry)
     }
 
-    /// Moves to the previous entry; says whether there is one.
+    /// Moves to the previous entry. Returns `false` if there is none.
     #[inline]
     pub(super) fn previous(&mut self) -> Result<bool> {
         self.place = None;
@@ -107,7 +108,7 @@ impl TreeCursor {
         Ok(self.on_entry)
     }
 
-    /// The rowid of the current entry.
+    /// Returns the rowid of the current entry.
     pub(super) fn rowid(&mut self) -> Result<i64> {
         if !self.is_valid() {
             return Err(at_no_entry());
@@ -116,7 +117,8 @@ impl TreeCursor {
         Ok(unsafe { raw::sqlite3BtreeIntegerKey(self.raw()) })
     }
 
-    /// The record of the current entry: where it is on its page, or a copy if it is on several.
+    /// Returns the record of the current entry: its bytes on the page, or a copy if it is on
+    /// several pages.
     #[inline]
     pub(super) fn record(&mut self) -> Result<&[u8]> {
         if !self.on_entry {
@@ -163,7 +165,7 @@ impl TreeCursor {
         Err(not_writing())
     }
 
-    /// Inserts a record whose key `seek` has just sought, or replaces the entry that has it.
+    /// Inserts a record whose key `seek` has just sought, or replaces the entry with that key.
     pub(super) fn put(&mut self, record: &[u8]) -> Result<()> {
         self.must_write()?;
         self.on_entry = false;
@@ -182,7 +184,7 @@ impl TreeCursor {
         check(unsafe { raw::sqlite3BtreeInsert(self.raw(), &raw const payload, flags, result) })
     }
 
-    /// Writes the row with this id, in place of the one that had it.
+    /// Writes a row with this id, replacing an existing one.
     pub(super) fn put_rowid(&mut self, id: i64, record: &[u8]) -> Result<()> {
         self.must_write()?;
         self.on_entry = false;

@@ -17,21 +17,23 @@ use crate::db::file::failure::damaged;
 use crate::db::file::schema::{self, BLOB, DATA, KINDS, Kind, Settings, TTL_EXPIRY, TTL_KEY, Tables};
 use crate::error::{Error, Result};
 
-/// The catalogue of families, in a transaction.
+/// Catalogue of families, as read in one transaction without SQL.
 pub(in crate::db) struct Catalogue<'d> {
     here: Visit<'d>,
     root: u32,
 }
 
 impl Direct {
-    /// The catalogue; `None`: it is not as we make it, and SQL has to read it.
+    /// Returns the catalogue; `None` if it does not have the form that this library creates, so
+    /// that SQL must read it.
     pub(in crate::db) fn catalogue<'d>(&'d self, db: &'d Db) -> Result<Option<Catalogue<'d>>> {
         let (here, _) = self.enter_list(db)?;
         let root = self.list.borrow().catalogue;
         Ok((root != 0).then_some(Catalogue { here, root }))
     }
 
-    /// What kvstore_meta has under these names, if that is an integer; `None`: SQL has to read it.
+    /// Returns the integers that kvstore_meta contains under these names; `None` if SQL must read
+    /// it.
     pub(in crate::db) fn meta<const N: usize>(
         &self,
         db: &Db,
@@ -60,8 +62,8 @@ impl Direct {
         Ok(Some(found))
     }
 
-    /// Makes the tables of a new family and enters it in the catalogue, in the open write transaction; `false`:
-    /// SQL has to do it.
+    /// Creates a family in the open write transaction: its tables and its entry in the catalogue.
+    /// Returns `false` if SQL must do it.
     pub(in crate::db) fn create_family(&self, db: &Db, tables: &Tables, now_ms: i64) -> Result<bool> {
         let Some(mut making) = Making::begin(self, db, tables)? else { return Ok(false) };
         let catalogue = self.list.borrow().catalogue;
@@ -81,7 +83,7 @@ impl Direct {
         Ok(true)
     }
 
-    /// Makes the index tables of a family; `false` as above.
+    /// Creates the index tables of a family. Returns `false` if SQL must do it.
     pub(in crate::db) fn create_ttl_tables(&self, db: &Db, tables: &Tables) -> Result<bool> {
         let Some(mut making) = Making::begin(self, db, tables)? else { return Ok(false) };
         making.table(&TTL_KEY)?;
@@ -90,7 +92,7 @@ impl Direct {
         Ok(true)
     }
 
-    /// Makes the table of large values of a family; `false` as above.
+    /// Creates the table of large values of a family. Returns `false` if SQL must do it.
     pub(in crate::db) fn create_blob_table(&self, db: &Db, tables: &Tables) -> Result<bool> {
         let Some(mut making) = Making::begin(self, db, tables)? else { return Ok(false) };
         making.table(&BLOB)?;
@@ -101,7 +103,7 @@ impl Direct {
 }
 
 impl Catalogue<'_> {
-    /// The settings of a family; `None`: there is none of that name.
+    /// Returns the settings of a family; `None` if there is no family of that name.
     pub(in crate::db) fn find(&self, family: &str) -> Result<Option<Settings>> {
         self.here.with(self.root, Order::Key, |tree, cursor| {
             if tree.seek(cursor, |sought| record::name_row(sought, family))? != Ordering::Equal {
@@ -119,7 +121,7 @@ impl Catalogue<'_> {
         })
     }
 
-    /// The names of all families, in byte order.
+    /// Returns the names of all families, in byte order.
     pub(in crate::db) fn names(&self) -> Result<Vec<String>> {
         self.here.with(self.root, Order::Key, |_, cursor| {
             let mut names = Vec::new();

@@ -14,7 +14,7 @@ use crate::db::file::os::{Header, Presence, WalIndex, frames};
 /// Snapshots that are taken, in company, before the next look whether this process is alone again.
 const IN_COMPANY: u32 = 256;
 
-/// When a connection keeps its snapshot between reads.
+/// Policy for keeping the snapshot of a connection between reads.
 pub(in crate::db) enum Keep {
     Never,
     Always,
@@ -27,8 +27,10 @@ impl Keep {
         Keep::WhileAlone(Arc::clone(presence), Cell::new(0))
     }
 
-    /// Whether to keep a snapshot that is taken now. Costs a system call, so it is asked once a snapshot; and in
-    /// company, where each read takes one, only now and then.
+    /// Returns `true` if a snapshot that is taken now should be kept.
+    ///
+    /// This costs a system call, so it is called once per snapshot. If other processes use the
+    /// store, so that each read takes a snapshot, it is called only now and then.
     pub(super) fn now(&self) -> bool {
         match self {
             Keep::Never => false,
@@ -47,7 +49,7 @@ impl Keep {
     }
 }
 
-/// How a connection can tell.
+/// Way in which a connection detects that its snapshot is out of date.
 pub(super) enum Hold {
     /// It cannot: nothing is kept between reads.
     Never,
@@ -58,7 +60,7 @@ pub(super) enum Hold {
 }
 
 impl Hold {
-    /// The way for a connection that others may write beside, once its WAL is open.
+    /// Returns the way for a connection next to which others may write, once its WAL is open.
     pub(super) fn by_header(conn: &Connection, long: u32) -> Hold {
         match WalIndex::of(conn) {
             Some(index) => Hold::ByHeader(index, long),
@@ -66,16 +68,17 @@ impl Hold {
         }
     }
 
-    /// Whether a snapshot of this header's state may be kept. Not while the WAL is long and has yet to be
-    /// written back: then there must be moments without readers, in which it can begin anew. (When all of it
-    /// is written back, readers do not need it, and do not stand in its way.)
+    /// Returns `true` if a snapshot of the state of this header may be kept.
+    ///
+    /// It may not while the WAL is long and not yet copied into the database: then there must be
+    /// moments without readers, in which the WAL can start over.
     pub(super) fn may_keep(&self, header: &Header) -> bool {
         let Hold::ByHeader(index, long) = self else { return true };
         let frames = frames(header);
         frames < *long || index.written_back() >= frames
     }
 
-    /// The header now. All zeros where it does not matter.
+    /// Returns the current header of the wal-index; all zeros where it is not used.
     #[inline]
     pub(super) fn header(&self) -> Header {
         match self {

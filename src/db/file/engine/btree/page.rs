@@ -13,10 +13,10 @@ const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
 /// Where it says where the cells' content begins.
 const CONTENT: usize = 5;
-/// What a cell takes on its page, at least: its pointer, its size, and a record of a header with two types.
+/// Minimum number of bytes that an entry takes on its page.
 pub(super) const LEAST_CELL: usize = 6;
 
-/// Where things are on a page of an index B-tree.
+/// Offsets of the parts of a page of an index B-tree.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     cells: usize,
@@ -34,7 +34,7 @@ impl Layout {
         self.is_leaf
     }
 
-    /// How many entries the page has.
+    /// Returns the number of entries on the page.
     #[inline(always)]
     pub(super) fn count(&self) -> usize {
         self.count
@@ -58,7 +58,7 @@ impl Layout {
     }
 }
 
-/// A page of an index B-tree.
+/// Page of an index B-tree, parsed.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'p> {
     page: &'p [u8],
@@ -73,7 +73,8 @@ impl<'p> Node<'p> {
         Some(Node { page, layout: Layout::of(page, usable)? })
     }
 
-    /// A page that was looked at before. (Another page does no harm.)
+    /// Returns a page that was parsed before, with its known layout. With another page the result
+    /// is wrong but safe.
     #[inline(always)]
     pub(super) fn again(page: &'p [u8], layout: Layout) -> Node<'p> {
         Node { page, layout }
@@ -94,13 +95,13 @@ impl<'p> Node<'p> {
         self.layout.count
     }
 
-    /// Where an entry's record is in the page.
+    /// Returns the place of the record of an entry within the page.
     #[inline(always)]
     pub(super) fn record(&self, at: usize) -> Option<Range<usize>> {
         self.head(at).map(|head| head.start..head.start + head.size)
     }
 
-    /// Where the cells of these entries are.
+    /// Returns the pointers to the cells of these entries.
     #[inline]
     pub(super) fn cells(&self, entries: Range<usize>) -> Option<&'p [[u8; 2]]> {
         if entries.end > self.count() {
@@ -118,25 +119,26 @@ impl<'p> Node<'p> {
         (content > 0 && content <= self.page.len()).then_some((self.page, content))
     }
 
-    /// The bytes of the page that count.
+    /// Returns the number of bytes of the page that are used.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.page.len()
     }
 
-    /// The first column of an entry, if that is a blob.
+    /// Returns the first column of an entry if it is a blob; otherwise `None`.
     pub(super) fn key_of(&self, at: usize) -> Option<&'p [u8]> {
         let (start, length) = self.key(at)?;
         self.page.get(start..start + length)
     }
 
-    /// A longer record has a part of it on other pages.
+    /// Returns the maximum length of a record that is stored on its page as a whole.
     #[inline(always)]
     pub(super) fn max_local(&self) -> usize {
         self.layout.max_local
     }
 
-    /// The page below that has the entries before this one; after the last entry, the last page below.
+    /// Returns the number of the child page with the entries before this one; after the last entry,
+    /// of the last child page.
     #[inline]
     pub(super) fn child(&self, at: usize) -> Option<u32> {
         if self.is_leaf() {
@@ -149,7 +151,7 @@ impl<'p> Node<'p> {
         }
     }
 
-    /// The entry with this key, or else (`Err`) the first one after it.
+    /// Returns the index of the entry with this key, or else (`Err`) of the first entry after it.
     #[inline(always)]
     pub(super) fn search(&self, key: &[u8]) -> Option<Result<usize, usize>> {
         let sought = Sought::new(key);

@@ -10,7 +10,7 @@ use super::raw;
 use super::tree::{Tree, check};
 use crate::error::Result;
 
-/// The pager of a tree.
+/// Access to the pages of the file of a B-tree, in its transaction.
 #[derive(Clone, Copy)]
 pub(super) struct Pages<'t> {
     btree: NonNull<raw::Btree>,
@@ -38,28 +38,28 @@ impl<'t> Pages<'t> {
         Pages { btree, pager, size, usable, tree: PhantomData }
     }
 
-    /// How many pages the file has, as the transaction sees it.
+    /// Returns the number of pages of the file, as the transaction sees it.
     pub(super) fn count(&self) -> u32 {
         // SAFETY: the tree of an open connection, borrowed, in a transaction.
         unsafe { raw::sqlite3BtreeLastPage(self.btree.as_ptr()) }
     }
 
-    /// Bytes of a page.
+    /// Returns the size of a page, in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// Those of them that are used.
+    /// Returns the number of bytes of a page that SQLite uses.
     pub(super) fn usable(&self) -> usize {
         self.usable
     }
 
-    /// How many entries tables of this file can have, at most.
+    /// Returns the maximum number of entries that the tables of this file can have.
     pub(super) fn room(&self) -> u64 {
         u64::from(self.count()) * (self.usable / LEAST_CELL) as u64
     }
 
-    /// A page, to be read. Inside a transaction. `None`: it cannot be one of a table.
+    /// Returns a page for reading, inside a transaction; `None` if no table can have such a page.
     #[inline]
     pub(super) fn page(&self, number: u32) -> Result<Option<Page>> {
         // No table of ours begins on the first page; and of pages past the end the last one is special: SQLite
@@ -87,7 +87,7 @@ const CACHE_LINE: usize = 64;
 #[cfg(target_arch = "x86_64")]
 const MOST_AHEAD: usize = 8192;
 
-/// A page that stays in memory as long as this lives.
+/// Page of the file that stays in memory until this is dropped.
 pub(super) struct Page {
     page: NonNull<raw::DbPage>,
     data: *const u8,
@@ -106,8 +106,8 @@ impl Page {
         unsafe { std::slice::from_raw_parts(self.data, self.size) }
     }
 
-    /// Tells the processor that the page will be needed. It reads on by itself, but not from page to page. (A scan
-    /// takes 17 to 30 % less time.)
+    /// Asks the processor to load the page into its cache, because the processor does not read
+    /// ahead from page to page. A scan takes 17 to 30 % less time.
     pub(super) fn will_need(&self) {
         #[cfg(target_arch = "x86_64")]
         for at in (0..self.size.min(MOST_AHEAD)).step_by(CACHE_LINE) {
@@ -117,7 +117,7 @@ impl Page {
         }
     }
 
-    /// What is on it, if that is plain.
+    /// Returns the parsed content of the page; `None` if it has an unusual form.
     #[inline]
     pub(super) fn node(&self) -> Option<Node<'_>> {
         Node::of(self.bytes(), self.usable)
@@ -134,7 +134,7 @@ impl Drop for Page {
 /// How many pages are kept, at most.
 const KEPT: usize = 64;
 
-/// Interior pages of a snapshot that were used: the way to the next row begins on the same ones.
+/// Cache of interior pages of a snapshot, because the way to the next row begins on the same pages.
 #[derive(Default)]
 pub(super) struct KeptPages {
     /// Each at its number modulo [`KEPT`]. Empty until the first is kept.

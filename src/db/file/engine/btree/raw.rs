@@ -7,44 +7,45 @@ use std::ffi::{c_char, c_int, c_void};
 
 use rusqlite::ffi::sqlite3;
 
-/// One database file of a connection.
+/// Opaque type of SQLite: one database file of a connection.
 #[repr(C)]
 pub(super) struct Btree {
     _private: [u8; 0],
 }
 
-/// What reads and writes the pages of a file.
+/// Opaque type of SQLite that reads and writes the pages of a file.
 #[repr(C)]
 pub(super) struct Pager {
     _private: [u8; 0],
 }
 
-/// A page in memory.
+/// Opaque type of SQLite: a page in memory.
 #[repr(C)]
 pub(super) struct DbPage {
     _private: [u8; 0],
 }
 
-/// A cursor. Its memory is the caller's: `sqlite3BtreeCursorSize` bytes, aligned to 8.
+/// Opaque type of SQLite: a cursor. The caller supplies its memory: `sqlite3BtreeCursorSize` bytes,
+/// aligned to 8.
 #[repr(C)]
 pub(super) struct BtCursor {
     _private: [u8; 0],
 }
 
-/// How the keys of an index B-tree compare.
+/// Opaque type of SQLite: the comparison of the keys of an index B-tree.
 #[repr(C)]
 pub(super) struct KeyInfo {
     _private: [u8; 0],
 }
 
-/// A search key, taken apart.
+/// Opaque type of SQLite: a search key, split into columns.
 #[repr(C)]
 pub(super) struct UnpackedRecord {
     _private: [u8; 0],
 }
 
-/// What `sqlite3BtreeInsert` inserts: for an index B-tree `key`; for a table `key_size` is the rowid, and
-/// `data` the record.
+/// Argument of `sqlite3BtreeInsert`: the entry to insert. An index B-tree has it in `key`; a table
+/// has the rowid in `key_size` and the record in `data`.
 #[repr(C)]
 pub(super) struct BtreePayload {
     pub(super) key: *const c_void,
@@ -56,15 +57,15 @@ pub(super) struct BtreePayload {
     pub(super) zero: c_int,
 }
 
-/// Flag of `sqlite3BtreeCursor`: for writing.
+/// Flag of `sqlite3BtreeCursor`: the cursor is for writing.
 pub(super) const BTREE_WRCSR: c_int = 0x04;
 /// Flag of `sqlite3BtreeInsert`: the cursor is at the entry to be replaced.
 pub(super) const BTREE_SAVEPOSITION: c_int = 0x02;
 /// Flag of `sqlite3PagerGet`: the page is only read, so it may be one of the memory map.
 pub(super) const PAGER_GET_READONLY: c_int = 0x02;
-/// The number for `sqlite3BtreeGetMeta` of what changes with commits of other connections, and only with these.
+/// Index for `sqlite3BtreeGetMeta` of a number that changes only with commits of other connections.
 pub(super) const BTREE_DATA_VERSION: c_int = 15;
-/// The number of how many pages are free.
+/// Index for `sqlite3BtreeGetMeta` of the number of free pages.
 pub(super) const BTREE_FREE_PAGE_COUNT: c_int = 0;
 /// The number of the greatest root page, if the file has a map of its pages, otherwise of 0.
 pub(super) const BTREE_LARGEST_ROOT_PAGE: c_int = 4;

@@ -3,13 +3,13 @@
 
 use crate::db::file::engine::Head;
 
-/// The serial type of an integer of 6 bytes.
+/// Serial type of a 6-byte integer in a record.
 pub(super) const SIX_BYTES: u8 = 5;
 
-/// What a record has beside the bytes of its keys and values, at most.
+/// Maximum number of bytes of a record in addition to those of its keys and values.
 pub(super) const MOST_BESIDE: usize = 64;
 
-/// One column of a record.
+/// Value of one column of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Null,
@@ -20,11 +20,11 @@ pub(super) enum Value<'a> {
     Real,
 }
 
-/// The record is not one.
+/// Error: the bytes are no valid record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The columns of a record, in order. A record may have fewer than its table: the others are NULL.
+/// Columns of a record, which are read in order. Missing columns at the end are NULL.
 pub(super) struct Columns<'a> {
     types: &'a [u8],
     body: &'a [u8],
@@ -45,7 +45,8 @@ impl<'a> Columns<'a> {
         Ok(Columns { types, body })
     }
 
-    /// To be called after the last column one wants: a record without further columns may have no bytes left.
+    /// Fails if a record without further columns has bytes left. Call this after the last column
+    /// needed.
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.types.is_empty() && !self.body.is_empty() { Err(Malformed) } else { Ok(()) }
     }
@@ -264,7 +265,7 @@ fn header(out: &mut Vec<u8>, types: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// A row of a data table, without the NULLs at its end.
+/// Writes the record of a row of a data table, without the NULLs at its end.
 pub(super) fn data_row(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>, head: Head) {
     let integers = [head.expire_ms, head.blob_id, head.written_ms];
     let stored = integers.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
@@ -282,7 +283,8 @@ pub(super) fn data_row(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>, head
     }
 }
 
-/// A row of a key index; also, without the time, the search key of a data table and of a key index.
+/// Writes the record of a row of a key index. Without the time, it is the search key of a data
+/// table or a key index.
 pub(super) fn key_row(out: &mut Vec<u8>, key: &[u8], time_ms: Option<i64>) {
     header(out, |out| {
         push_varint(out, blob_type(key.len()));
@@ -294,7 +296,7 @@ pub(super) fn key_row(out: &mut Vec<u8>, key: &[u8], time_ms: Option<i64>) {
     }
 }
 
-/// A row of an index by time, which is its search key, too.
+/// Writes the record of a row of an index by time, which is also its search key.
 pub(super) fn time_row(out: &mut Vec<u8>, time_ms: i64, key: &[u8]) {
     header(out, |out| {
         out.push(integer_type(time_ms).0);
@@ -304,7 +306,8 @@ pub(super) fn time_row(out: &mut Vec<u8>, time_ms: i64, key: &[u8]) {
     out.extend_from_slice(key);
 }
 
-/// A row of a table of large values. Its first column is the rowid, which is stored as NULL.
+/// Writes the record of a row of a table of large values. The first column is the rowid, stored as
+/// NULL.
 pub(super) fn blob_row(out: &mut Vec<u8>, value: &[u8]) {
     header(out, |out| {
         out.push(0);
@@ -313,13 +316,13 @@ pub(super) fn blob_row(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// The search key of the catalogue of families.
+/// Writes the search key of the catalogue of families.
 pub(super) fn name_row(out: &mut Vec<u8>, name: &str) {
     header(out, |out| push_varint(out, text_type(name.len())));
     out.extend_from_slice(name.as_bytes());
 }
 
-/// A row of the catalogue of families, with the settings every family begins with.
+/// Writes the record of a row of the catalogue of families, with the default settings.
 pub(super) fn family_row(out: &mut Vec<u8>, name: &str, created_ms: i64) {
     header(out, |out| {
         push_varint(out, text_type(name.len()));
@@ -329,7 +332,7 @@ pub(super) fn family_row(out: &mut Vec<u8>, name: &str, created_ms: i64) {
     push_integer(out, created_ms);
 }
 
-/// A row of SQLite's list of tables.
+/// Writes the record of a row of SQLite's list of tables.
 pub(super) fn schema_row(out: &mut Vec<u8>, kind: &str, name: &str, root: u32, sql: &str) {
     let root = i64::from(root);
     header(out, |out| {

@@ -19,13 +19,13 @@ use crate::db::file::failure::translate;
 use crate::db::file::schema::{self, CATALOGUE, KINDS, META, Tables, quote};
 use crate::error::Result;
 
-/// The root page of SQLite's list of tables.
+/// Number of the root page of SQLite's list of tables.
 pub(super) const LIST: u32 = 1;
 
-/// What the name of a family's view has before the colon.
+/// Part before the colon in the name of the view of a family.
 pub(super) const VIEW: &str = "live";
 
-/// The root pages of one family's tables, as they were last seen; used under the lock of the store.
+/// Root pages of the tables of one family, as last seen. Used under the lock of the store.
 #[derive(Debug, Default)]
 pub(in crate::db) struct RootCache {
     /// Of which epoch and cookie; 0: none yet.
@@ -34,7 +34,7 @@ pub(in crate::db) struct RootCache {
     foreign: AtomicU32,
 }
 
-/// Root pages; 0: there is no such table.
+/// Root pages of the tables of one family; 0 means that the table does not exist.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Roots {
     pub(super) data: u32,
@@ -42,7 +42,8 @@ pub(super) struct Roots {
     pub(super) ttl_key: u32,
     pub(super) ttl_expiry: u32,
     pub(super) written: u32,
-    /// Whether a table is not as this library makes it, or has indexes, which only SQL keeps up.
+    /// Whether a table does not have the form that this library creates, or has indexes that only
+    /// SQL maintains.
     pub(super) foreign: bool,
 }
 
@@ -66,29 +67,32 @@ impl RootCache {
     }
 }
 
-/// What SQLite's list of tables says, as of one epoch and cookie.
+/// Content of SQLite's list of tables at one epoch and schema cookie.
 #[derive(Debug, Default)]
 pub(super) struct TableList {
     /// Of which epoch and cookie; 0: none yet.
     pub(super) stamp: u64,
-    /// Whether it was understood; otherwise nothing else counts here.
+    /// Whether the list was understood; otherwise the other fields are not valid.
     pub(super) is_plain: bool,
     /// By what the names of their tables have after the colon, in lower case: SQLite's names ignore ASCII case.
     families: HashMap<Box<str>, Listed>,
-    /// The root page of the catalogue of families, if that is as we make it; otherwise 0.
+    /// Root page of the catalogue of families; 0 if the catalogue does not have the form that this
+    /// library creates.
     pub(super) catalogue: u32,
-    /// The same of the table of facts about the store.
+    /// Root page of the table kvstore_meta; 0 if the table does not have the form that this library
+    /// creates.
     pub(super) meta: u32,
 }
 
-/// What is listed of one family.
+/// Entries for one family in SQLite's list of tables.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Listed {
-    /// Root pages, in the order of [`Tables::all`]; 0: there is no such table.
+    /// Root pages of the tables, in the order of [`Tables::all`]; 0 means that the table does not
+    /// exist.
     pub(super) pages: [u32; 5],
-    /// The rowid of its view in the list.
+    /// Rowid of the view of the family in the list; `None` if there is no view.
     pub(super) view: Option<i64>,
-    /// Whether something is not defined as we do it, word by word.
+    /// Whether a table or view is defined in another way than by this library.
     pub(super) odd: bool,
 }
 
@@ -151,12 +155,12 @@ impl TableList {
         }
     }
 
-    /// What is listed of a family.
+    /// Returns the entries for a family.
     pub(super) fn of(&self, tables: &Tables) -> Listed {
         self.families.get(tables.suffix.to_ascii_lowercase().as_str()).copied().unwrap_or_default()
     }
 
-    /// Changes what is listed of a family, after the list itself was changed; `stamp` is the new one.
+    /// Replaces the entries for a family after the list itself was changed; `stamp` is the new one.
     pub(super) fn change(&mut self, tables: &Tables, listed: Listed, stamp: u64) {
         self.families.insert(tables.suffix.to_ascii_lowercase().into(), listed);
         self.stamp = stamp;

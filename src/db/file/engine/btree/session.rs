@@ -40,7 +40,7 @@ const MAX_CURSORS: usize = 16;
 /// Times a read looks up root pages before it gives up, because others change the schema all the time.
 const ATTEMPTS: usize = 100;
 
-/// What a connection needs to use its B-trees directly.
+/// State that a connection needs to use its B-trees without SQL.
 pub(in crate::db) struct Direct {
     idle: RefCell<Vec<TreeCursor>>,
     /// Kept as idle cursors are, and given back with them.
@@ -95,27 +95,28 @@ impl Direct {
         })
     }
 
-    /// Sets what PRAGMAs would set, before the file is read.
+    /// Sets the options that PRAGMA statements would set, before the file is read.
     pub(in crate::db) fn configure(&self, spill_pages: i32, mmap_size: i64) {
         self.tree.configure(spill_pages, mmap_size);
     }
 
-    /// How long a WAL may be that is kept when it begins anew.
+    /// Sets the maximum length of the WAL file that is kept when the WAL starts over, in bytes.
     pub(in crate::db) fn limit_journal(&self, bytes: u64) {
         self.tree.limit_journal(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// Bytes of a page, after the first read.
+    /// Returns the size of a page, in bytes. Valid after the first read.
     pub(in crate::db) fn page_size(&self) -> u64 {
         self.tree.page_size()
     }
 
-    /// The way of journaling, after the first read; `None`: another one than those of the configuration.
+    /// Returns the journal mode; `None` if it is none of the configurable ones. Valid after the
+    /// first read.
     pub(in crate::db) fn journal_mode(&self) -> Option<JournalMode> {
         self.tree.journal_mode()
     }
 
-    /// Which application's file it is, and the version of its format, in the open transaction or one of its own.
+    /// Returns the application id of the file and the version of its format.
     pub(in crate::db) fn marks(&self, db: &Db) -> Result<(i32, i32)> {
         let (_visit, _) = self.begin(db)?;
         Ok(self.tree.marks())
@@ -134,22 +135,22 @@ impl Direct {
         self.keep.now() && self.hold.may_keep(header)
     }
 
-    /// Snapshots are kept while the WAL has fewer frames than this, from now on.
+    /// Sets the length of the WAL, in frames, from which on snapshots are no longer kept.
     pub(in crate::db) fn set_long(&mut self, long: u32) {
         if let Hold::ByHeader(_, frames) = &mut self.hold {
             *frames = long;
         }
     }
 
-    /// How many pages the file has, and how many of them are free: in the open transaction or one of its own.
+    /// Returns the number of pages of the file and the number of free pages.
     #[inline]
     pub(in crate::db) fn size(&self, db: &Db) -> Result<(u32, u32)> {
         let (_visit, _) = self.begin(db)?;
         Ok(self.tree.size())
     }
 
-    /// How many pages each table has, by its root page; `None`: the file has no map of its pages. As
-    /// [`size`](Direct::size).
+    /// Returns the number of pages of each table, by its root page; `None` if the file has no page
+    /// map.
     pub(in crate::db) fn pages_of_tables(&self, db: &Db) -> Result<Option<HashMap<u32, u64>>> {
         let (_visit, _) = self.begin(db)?;
         if !self.tree.has_map() {
@@ -158,7 +159,7 @@ impl Direct {
         sizes::pages_of_tables(self.tree.pages()).map(Some)
     }
 
-    /// Gives at most so many free pages back to the file system, in the open write transaction.
+    /// Returns up to `pages` free pages to the file system, in the open write transaction.
     pub(in crate::db) fn take_pages_off(&self, pages: u32) -> Result<()> {
         self.clear();
         for _ in 0..pages {
@@ -179,12 +180,14 @@ impl Direct {
         self.epoch.set(before.wrapping_add(1).max(1));
     }
 
-    /// A number that changes when others have committed: of the open transaction, which it needs.
+    /// Returns a number that changes when other connections have committed, for the open
+    /// transaction.
     pub(in crate::db) fn commits_of_others(&self) -> u32 {
         self.tree.data_version()
     }
 
-    /// The same of this moment, in the open transaction or one of its own.
+    /// Like [`commits_of_others`](Direct::commits_of_others), for the current state: in the open
+    /// transaction or one of its own.
     pub(in crate::db) fn version_now(&self, db: &Db) -> Result<u32> {
         let (_visit, _) = self.begin(db)?;
         Ok(self.tree.data_version())
@@ -211,14 +214,17 @@ impl Direct {
         Ok(())
     }
 
-    /// Closes what is kept for the next operation of a transaction.
+    /// Closes the cursors that are kept for the next operation of a transaction.
     pub(super) fn clear(&self) {
         self.idle.borrow_mut().clear();
         self.pages.borrow_mut().clear();
     }
 
-    /// Begins a write transaction without SQL, if nobody else is writing; says whether it did. The caller
-    /// then calls `commit` or `rollback`, if the transaction has not become one of SQL's meanwhile.
+    /// Begins a write transaction without SQL, if no other connection is writing. Returns `true` if
+    /// it did.
+    ///
+    /// The caller then calls `commit` or `rollback`, unless the transaction has become one of SQL
+    /// meanwhile.
     pub(in crate::db) fn begin_write(&self) -> Result<bool> {
         self.clear();
         if !self.pinned.get() && self.keeps(&self.hold.header()) {
@@ -248,7 +254,7 @@ impl Direct {
         }
     }
 
-    /// To be told when SQL has begun a write transaction.
+    /// Updates the state after SQL has begun a write transaction.
     pub(in crate::db) fn begun_by_sql(&self) -> Result<()> {
         self.made_tables.set(false);
         self.began_with.set(self.tree.begin(true)?);
@@ -260,12 +266,12 @@ impl Direct {
         self.tree.begin(self.tree.is_writing()).map(drop)
     }
 
-    /// Whether `begin_write` has begun the open transaction, and no SQL has joined it.
+    /// Returns `true` if `begin_write` has begun the open transaction and SQL has not joined it.
     pub(in crate::db) fn is_writing(&self) -> bool {
         self.writing.get()
     }
 
-    /// Commits; says how many frames the WAL has then, if it is one.
+    /// Commits. Returns the number of frames in the WAL, if the file is in WAL mode.
     pub(in crate::db) fn commit(&self) -> Result<Option<u32>> {
         self.clear();
         if !self.tree.is_writing() {
@@ -289,7 +295,7 @@ impl Direct {
         self.let_go();
     }
 
-    /// To be called when a transaction or a savepoint is rolled back.
+    /// Updates the state after a transaction or a savepoint was rolled back.
     pub(in crate::db) fn rolled_back(&self) {
         if self.knows_changed.replace(false) | self.made_tables.get() {
             self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
@@ -333,7 +339,7 @@ impl Direct {
         Err(Error::busy("other handles keep changing the families of this store").with_hint(Hint::Retry))
     }
 
-    /// Begins an operation on no family in particular.
+    /// Begins an operation that belongs to no particular family.
     pub(super) fn enter_list<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
         let (visit, cookie) = self.begin(db)?;
         self.read_list(cookie)?;
@@ -471,7 +477,7 @@ enum End {
     Sql,
 }
 
-/// An operation under way on a family.
+/// Operation in progress on a family.
 pub(in crate::db::file) struct Visit<'d> {
     direct: &'d Direct,
     pub(super) db: &'d Db,
@@ -495,7 +501,7 @@ impl Visit<'_> {
         Ok(done)
     }
 
-    /// As `Tree::seek`.
+    /// Moves a cursor to the entry with a key or next to it, as `Tree::seek` does.
     pub(super) fn seek(
         &self,
         cursor: &mut TreeCursor,
@@ -504,7 +510,7 @@ impl Visit<'_> {
         self.direct.tree.seek(cursor, sought)
     }
 
-    /// A cursor on a table, wherever it was left.
+    /// Returns a cursor on a table, at any position.
     pub(super) fn cursor(&self, root: u32, order: Order) -> Result<TreeCursor> {
         let direct = self.direct;
         let kept = {
@@ -527,8 +533,8 @@ impl Visit<'_> {
         idle.push(cursor);
     }
 
-    /// Looks a row up without a cursor. In a write transaction a cursor does: its place serves the write
-    /// that follows.
+    /// Looks up a row without a cursor. In a write transaction it uses a cursor, whose position
+    /// serves the write that follows.
     #[inline]
     pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
         if self.write {
@@ -538,7 +544,7 @@ impl Visit<'_> {
         walk::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
     }
 
-    /// Number of entries of a table.
+    /// Returns the number of entries of a table.
     pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
         match walk::count(self.direct.tree.pages(), root)? {
             Some(entries) => Ok(entries),
@@ -546,12 +552,12 @@ impl Visit<'_> {
         }
     }
 
-    /// How many entries a table can have, at most.
+    /// Returns the maximum number of entries that a table can have.
     pub(super) fn room(&self) -> u64 {
         self.direct.tree.pages().room()
     }
 
-    /// Begins to walk over the records of a scan without a cursor.
+    /// Begins a scan over the records of a table without a cursor.
     pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'_>> {
         PageWalk::new(self.direct.tree.pages(), root, scan)
     }

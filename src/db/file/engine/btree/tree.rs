@@ -23,7 +23,7 @@ use crate::config::JournalMode;
 use crate::db::file::failure::{damaged, translate};
 use crate::error::{Error, Result};
 
-/// How the rows of a table are ordered, which is how its cursors seek.
+/// Order of the rows of a table, which determines how its cursors seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     /// By a key: a data table, a key index.
@@ -34,7 +34,7 @@ pub(super) enum Order {
     Rowid,
 }
 
-/// The main database of a connection.
+/// B-tree access to the main database of a connection.
 pub(super) struct Tree {
     db: NonNull<ffi::sqlite3>,
     btree: NonNull<raw::Btree>,
@@ -140,14 +140,15 @@ impl Tree {
         }
     }
 
-    /// Bytes of a page, after the first read.
+    /// Returns the size of a page, in bytes. Valid after the first read.
     pub(super) fn page_size(&self) -> u64 {
         // SAFETY: the tree of an open connection.
         let size = unsafe { raw::sqlite3BtreeGetPageSize(self.btree.as_ptr()) };
         u64::try_from(size).unwrap_or(0)
     }
 
-    /// Which application's file it is, and the version of its format. In a transaction.
+    /// Returns the application id of the file and the version of its format. Call this in a
+    /// transaction.
     pub(super) fn marks(&self) -> (i32, i32) {
         let mark = |number| self.meta(number).cast_signed();
         (mark(raw::BTREE_APPLICATION_ID), mark(raw::BTREE_USER_VERSION))
@@ -173,7 +174,7 @@ impl Tree {
         self.pins.get().into_iter().flatten().for_each(Pin::reset);
     }
 
-    /// Makes sure a transaction is open, and gives the schema cookie it sees.
+    /// Ensures that a transaction is open, and returns the schema cookie that it sees.
     #[inline]
     pub(super) fn begin(&self, write: bool) -> Result<u32> {
         let mut cookie = 0;
@@ -184,13 +185,13 @@ impl Tree {
         Ok(cookie.cast_unsigned())
     }
 
-    /// A number that is another one when the open transaction sees commits of other connections that the one
-    /// before did not see.
+    /// Returns a number that changes when the open transaction sees new commits of other
+    /// connections.
     pub(super) fn data_version(&self) -> u32 {
         self.meta(raw::BTREE_DATA_VERSION)
     }
 
-    /// Whether texts in the file are in UTF-8. In a transaction.
+    /// Returns `true` if texts in the file are in UTF-8. Call this in a transaction.
     pub(super) fn is_utf8(&self) -> bool {
         self.meta(raw::BTREE_TEXT_ENCODING) == 1
     }
@@ -202,12 +203,13 @@ impl Tree {
         value
     }
 
-    /// Whether the file has a map that says of each page to which one it belongs.
+    /// Returns `true` if the file has a page map, which records the parent of each page.
     pub(super) fn has_map(&self) -> bool {
         self.meta(raw::BTREE_LARGEST_ROOT_PAGE) != 0
     }
 
-    /// How many pages the file has, and how many of them are free, as the open transaction sees it.
+    /// Returns the number of pages of the file and the number of free pages, as the open
+    /// transaction sees them.
     #[inline]
     pub(super) fn size(&self) -> (u32, u32) {
         (self.pages().count(), self.meta(raw::BTREE_FREE_PAGE_COUNT))
@@ -255,7 +257,7 @@ impl Tree {
         unsafe { raw::sqlite3ResetAllSchemasOfConnection(self.db.as_ptr()) };
     }
 
-    /// Ends the read transaction that `begin` opened. To be called without open cursors.
+    /// Ends the read transaction that `begin` opened. No cursor may be open.
     pub(super) fn end_read(&self) -> Result<()> {
         // SAFETY: the tree of an open connection.
         check(unsafe { raw::sqlite3BtreeCommit(self.btree.as_ptr()) })
@@ -272,7 +274,7 @@ impl Tree {
         Ok(done)
     }
 
-    /// Rolls back what `begin` opened. To be called without open cursors.
+    /// Rolls back the transaction that `begin` opened. No cursor may be open.
     pub(super) fn rollback(&self) -> Result<()> {
         // SAFETY: the tree of an open connection.
         check(unsafe { raw::sqlite3BtreeRollback(self.btree.as_ptr(), ffi::SQLITE_OK, 0) })
@@ -286,7 +288,7 @@ impl Tree {
             .unsigned_abs()
     }
 
-    /// Whether the open transaction is one for writing.
+    /// Returns `true` if the open transaction is a write transaction.
     pub(super) fn is_writing(&self) -> bool {
         // SAFETY: the tree of an open connection.
         unsafe { raw::sqlite3BtreeTxnState(self.btree.as_ptr()) == raw::TXN_WRITE }
@@ -367,14 +369,14 @@ impl Tree {
         Ok(order)
     }
 
-    /// Its pages.
+    /// Returns access to the pages of this tree.
     #[inline]
     pub(super) fn pages(&self) -> Pages<'_> {
         // SAFETY: the tree of an open connection, which is borrowed.
         unsafe { Pages::of(self.btree) }
     }
 
-    /// Number of entries in the cursor's table.
+    /// Returns the number of entries in the table of the cursor.
     pub(super) fn count(&self, cursor: &mut TreeCursor) -> Result<u64> {
         cursor.place = None;
         cursor.on_entry = false;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// No B-tree of SQLite is deeper: its cursors have room for as many pages.
 const MAX_DEPTH: usize = 20;
 
-/// What a look-up has found.
+/// Result of the lookup of a key in a tree.
 pub(super) enum Look {
     /// A record: this part of this page.
     Found(Page, Range<usize>),
@@ -65,7 +65,8 @@ fn child_for(node: Node<'_>, key: &[u8]) -> Option<u32> {
     node.child(node.search(key)?.err()?)
 }
 
-/// Number of entries of the tree with this root page. `None`: a cursor has to count.
+/// Returns the number of entries of the tree with this root page; `None` if a cursor must count
+/// them.
 pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
     let mut left = pages.count();
     let mut entries = 0;
@@ -92,7 +93,7 @@ pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
     Ok(Some(entries))
 }
 
-/// The records of a tree in order, from where a scan begins; whoever walks looks for its end.
+/// Scan over the records of a tree in order, from its start position. The caller looks for the end.
 pub(super) struct PageWalk<'t> {
     pages: Pages<'t>,
     reverse: bool,
@@ -115,15 +116,15 @@ struct Level {
     at: usize,
 }
 
-/// What comes next on a leaf.
+/// Entries that come next on a leaf.
 pub(super) struct Ahead<'w> {
     pub(super) node: Node<'w>,
-    /// From the last to the first of them.
+    /// Whether the entries are visited from the last to the first.
     pub(super) reverse: bool,
     pub(super) entries: Range<usize>,
 }
 
-/// A step of a walk.
+/// Result of one step of a scan.
 pub(super) enum Walked {
     /// To a record: this part of the current page.
     On(Range<usize>),
@@ -197,7 +198,7 @@ impl<'t> PageWalk<'t> {
         }
     }
 
-    /// Goes over so many of them, which were shown.
+    /// Moves past `entries` entries that were returned.
     #[inline]
     pub(super) fn pass(&mut self, entries: usize) {
         if let Some(level) = self.levels.last_mut() {
@@ -206,7 +207,7 @@ impl<'t> PageWalk<'t> {
         }
     }
 
-    /// The record of the step before.
+    /// Returns a part of the record of the last step.
     #[inline(always)]
     pub(super) fn record(&self, part: Range<usize>) -> &[u8] {
         self.levels.last().and_then(|level| level.page.bytes().get(part)).unwrap_or_default()
@@ -264,7 +265,7 @@ impl<'t> PageWalk<'t> {
     }
 }
 
-/// Pages lead to each other, or several to one: to visit them all could last for ever.
+/// Returns the error for pages that refer to each other in a cycle, so that a scan would not end.
 #[cold]
 pub(super) fn in_circles() -> Error {
     damaged("a table has more pages or entries than the file has room for")

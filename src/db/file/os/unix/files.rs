@@ -26,7 +26,7 @@ pub(super) const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
 #[cfg(target_os = "android")]
 pub(super) const AS_EFFECTIVE: c_int = 0;
 
-/// Device and inode.
+/// Identity of a file: device and inode.
 pub(crate) type FileIdentity = (u64, u64);
 
 /// Descriptors in a part of the table, and parts: a million descriptors in all. What is above keeps POSIX locks.
@@ -127,7 +127,7 @@ impl Slot {
     }
 }
 
-/// Whether the locks of a descriptor are its open file description's.
+/// Returns `true` if the locks of a descriptor belong to its open file description.
 #[inline]
 pub(super) fn owns_its_locks(fd: c_int) -> bool {
     slot(fd).is_some_and(|slot| slot.kind() == OWN)
@@ -192,7 +192,7 @@ fn may_carry_locks(path: &[u8], flags: c_int) -> bool {
     flags & libc::O_EXCL == 0 && ![&b"-wal"[..], b"-journal"].iter().any(|suffix| path.ends_with(suffix))
 }
 
-/// Whether a file is at a path.
+/// Returns `true` if the given file is at a path.
 pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }
@@ -268,7 +268,7 @@ fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_
     may.then(|| parked.remove(at))
 }
 
-/// Closes a file for SQLite: parks it, if closing could drop the POSIX locks of others in this process.
+/// Closes a file for SQLite, or keeps it open if closing it could drop POSIX locks of this process.
 pub(super) fn close(fd: c_int) -> c_int {
     put_away(fd, false)
 }
@@ -439,7 +439,8 @@ fn is_dead(fd: c_int) -> bool {
     return flags >= 0 && Status::of(fd).is_ok_and(|found| found.is_character_device());
 }
 
-/// Opens what takes the place of inherited descriptors: a child may have no descriptor left.
+/// Opens the file that replaces inherited descriptors after a fork, because a child may have no
+/// descriptor left.
 pub(super) fn prepare_for_forks() {
     if !is_dead(DEAD.load(Ordering::Relaxed)) {
         DEAD.store(open_dead(), Ordering::Relaxed);
@@ -526,14 +527,14 @@ impl Drop for Mortal {
     }
 }
 
-/// A file that is opened beside SQLite, in a way that drops no locks of anybody in this process.
+/// File that is opened in addition to SQLite, in a way that drops no locks of this process.
 pub(crate) struct OsFile {
     fd: c_int,
 }
 
 impl OsFile {
-    /// Opens a file for reading or for both; `create`: makes it if it is not there, with the rights SQLite gives its
-    /// files (0644, less the umask).
+    /// Opens a file for reading, or for reading and writing. `create`: creates it if it does not
+    /// exist, with the permissions that SQLite gives its files (0644, less the umask).
     pub(crate) fn open(path: &Path, write: bool, create: bool) -> io::Result<OsFile> {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let access = if write { libc::O_RDWR } else { libc::O_RDONLY };
@@ -551,12 +552,13 @@ impl OsFile {
         }
     }
 
-    /// Opens a journal to look into it.
+    /// Opens a journal for reading.
     pub(in crate::db::file) fn open_journal(path: &Path) -> io::Result<OsFile> {
         OsFile::open(path, false, false)
     }
 
-    /// Reads up to `buffer`'s length from the beginning of the file; fewer bytes only at its end.
+    /// Reads up to the length of `buffer` from the beginning of the file. Fewer bytes are read only
+    /// at its end.
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -576,30 +578,31 @@ impl OsFile {
         Ok(filled)
     }
 
-    /// Whether its locks are its own, so that it may be closed beside SQLite's descriptors of the file.
+    /// Returns `true` if the locks of this file are its own, so that it may be closed while SQLite
+    /// has the file open.
     pub(in crate::db::file) fn owns_its_locks(&self) -> bool {
         owns_its_locks(self.fd)
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     pub(crate) fn identity(&self) -> io::Result<FileIdentity> {
         Status::of(self.fd).map(|found| found.file)
     }
 
-    /// Which file it is, and how many names it has.
+    /// Returns the identity of the file and its number of hard links.
     pub(in crate::db::file) fn identity_and_names(&self) -> io::Result<(FileIdentity, u64)> {
         Status::of(self.fd).map(|found| (found.file, found.names))
     }
 
-    /// Whether it is empty, and nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
-    /// (Where there are no locks of its own nobody can be asked.)
+    /// Returns `true` if the file is empty and no other process uses it through SQLite. Then no
+    /// process can begin to until this is dropped.
     pub(in crate::db::file) fn is_empty_and_mine(&self) -> bool {
         let alone = !owns_its_locks(self.fd) || self.keeps_others_out();
         alone && Status::of(self.fd).is_ok_and(|found| found.length == 0)
     }
 
-    /// Whether nobody else is inside SQLite with it, which is open for writing; if so nobody comes in before this is
-    /// dropped. `false` where there are no locks of its own.
+    /// Locks the file, which is open for writing, if no other process uses it through SQLite.
+    /// Returns `false` if it is in use, or without locks of its own.
     pub(in crate::db::file) fn keeps_others_out(&self) -> bool {
         let (start, length) = lock::DATABASE;
         owns_its_locks(self.fd)
@@ -607,8 +610,8 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_WRLCK as c_int, start, length))
     }
 
-    /// Is inside SQLite with it as a reader is, until this is dropped: meanwhile nobody who closes it removes its WAL
-    /// and its shared memory. `false` if somebody keeps others out. (Where there are no locks of its own it is not.)
+    /// Locks the file as a reader does, so that its WAL and its shared memory are not removed.
+    /// Returns `false` if another process has locked it exclusively.
     pub(in crate::db::file) fn keeps_files_beside(&self) -> bool {
         let (start, length) = lock::SHARED;
         !owns_its_locks(self.fd)
@@ -616,7 +619,7 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_RDLCK as c_int, start, length))
     }
 
-    /// Whether somebody is inside SQLite with it, or that cannot be found out.
+    /// Returns `true` if a process uses the file through SQLite, or if that cannot be determined.
     pub(in crate::db::file) fn is_in_use(&self) -> bool {
         let (start, length) = lock::DATABASE;
         calls::before().is_none_or(|before| lock::is_locked(before, self.fd, start, length))
@@ -640,8 +643,8 @@ impl OsFile {
         })
     }
 
-    /// Makes the header of shared memory invalid: whoever uses it makes it anew from the WAL (SQLite's walformat.html,
-    /// chapter 2.1; there are two copies of 48 bytes).
+    /// Invalidates the header of the shared memory, so that the next user rebuilds it from the WAL
+    /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
     pub(in crate::db::file) fn clear_start(&self) {
         // SAFETY: an open file and 96 bytes. If it fails, the header stays valid.
         unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) };

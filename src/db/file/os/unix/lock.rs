@@ -100,9 +100,9 @@ pub(super) use system::{CAN_REPLACE_FCNTL, is_no_lock, own_command};
 
 /// Where SQLite locks a database (os.h, "PENDING_BYTE"): a byte each for PENDING and RESERVED, and 510 for SHARED.
 pub(super) const DATABASE: (i64, i64) = (1 << 30, 512);
-/// Of these, the ones that everybody locks who reads.
+/// Byte range that every reader of a database locks.
 pub(super) const SHARED: (i64, i64) = (DATABASE.0 + 2, 510);
-/// Of the shared memory, the byte that everybody locks who uses it (os_unix.c, "UNIX_SHM_DMS").
+/// Byte range of the shared memory that every user locks (os_unix.c, "UNIX_SHM_DMS").
 pub(super) const SHARED_MEMORY: (i64, i64) = (128, 1);
 
 /// A lock on `length` bytes from `start`; 0: on all that come after it.
@@ -149,12 +149,12 @@ pub(super) fn has_own(before: &Before, fd: c_int) -> bool {
     has
 }
 
-/// Locks bytes for this open file description, or unlocks them; says whether it could. Never waits.
+/// Locks or unlocks bytes for an open file description, without waiting. Returns `true` on success.
 pub(super) fn set(before: &Before, fd: c_int, kind: c_int, start: i64, length: i64) -> bool {
     fcntl(before, fd, OWN_SETLK, &mut of(kind, start, length)) == 0
 }
 
-/// Whether anybody else has a lock, shared or not, on these bytes. What cannot be found out counts as one.
+/// Returns `true` if another open file has a lock on these bytes, or if that cannot be determined.
 pub(super) fn is_locked(before: &Before, fd: c_int, start: i64, length: i64) -> bool {
     let mut lock = of(libc::F_WRLCK as c_int, start, length);
     fcntl(before, fd, OWN_GETLK, &mut lock) != 0 || c_int::from(lock.l_type) != libc::F_UNLCK as c_int

@@ -47,10 +47,11 @@ pub(in crate::db::file) use place::{
     make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
 };
 
-/// SQLite's VFS for this system, if nobody has made another one the default.
+/// Name of SQLite's VFS for this system, unless another one was made the default.
 pub(super) const VFS: &CStr = c"unix";
 
-/// Of a longer name, in bytes, SQLite cannot open the journal (os_unix.c, "MAX_PATHNAME").
+/// Maximum length of a path, in bytes, for which SQLite can open the journal (os_unix.c,
+/// "MAX_PATHNAME").
 pub(in crate::db::file) const MAX_PATH: usize = 512 - 8;
 
 /// The first byte after SQLite's locks (os.h, "SHARED_SIZE"), on the page that no database uses.
@@ -69,7 +70,7 @@ impl Mark {
         is_set.then_some(Mark)
     }
 
-    /// Whether no other open file has such a mark.
+    /// Returns `true` if no other open file has such a mark.
     pub(super) fn is_alone(&self, file: &OsFile) -> bool {
         calls::before().is_some_and(|before| !lock::is_locked(before, file.fd(), PRESENCE, 1))
     }

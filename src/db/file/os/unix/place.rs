@@ -15,15 +15,15 @@ use std::time::Duration;
 use super::files::FileIdentity;
 use super::status::Status;
 
-/// The place of a file.
+/// Location of a file: its directory and its name.
 pub(in crate::db::file) struct Place {
     directory: File,
     name: CString,
     file: FileIdentity,
 }
 
-/// What can be seen of a file from outside. Another state of its content is another one of these, but for what
-/// happens within one tick of the file system's clock.
+/// Metadata of a file, which shows whether its content has changed, except for changes within one
+/// tick of the file system's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::db::file) struct State {
     file: FileIdentity,
@@ -41,14 +41,14 @@ impl State {
         self.size == 0
     }
 
-    /// When it changed last, since the Unix epoch.
+    /// Returns the time of the last change, since the Unix epoch.
     pub(in crate::db::file) fn changed(&self) -> Duration {
         Duration::new(u64::try_from(self.changed.0).unwrap_or(0), u32::try_from(self.changed.1).unwrap_or(0))
     }
 }
 
 impl Place {
-    /// The place of a file, by its path without symbolic links.
+    /// Returns the location of a file, by its path without symbolic links.
     ///
     /// # Errors
     /// What opening the directory answers; `NotFound` also if the file is not there.
@@ -60,18 +60,19 @@ impl Place {
         Ok(Place { directory, name, file })
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     pub(in crate::db::file) fn file(&self) -> FileIdentity {
         self.file
     }
 
-    /// Whether the file still has its name. One system call.
+    /// Returns `true` if the file still has its name. This takes one system call.
     #[inline]
     pub(in crate::db::file) fn is_kept(&self) -> bool {
         look(&self.directory, &self.name).is_ok_and(|state| state.file == self.file)
     }
 
-    /// What is seen now of whatever is named like the file with this suffix. `None`: nothing is.
+    /// Returns the current metadata of the file whose name is that of this file with a suffix;
+    /// `None` if it does not exist.
     ///
     /// # Errors
     /// If it cannot be looked at.
@@ -83,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Removes what is named like the file with this suffix, if anything is.
+    /// Removes the file whose name is that of this file with a suffix, if it exists.
     ///
     /// # Errors
     /// If it is still there.
@@ -101,23 +102,23 @@ impl Place {
         Ok(CString::new([self.name.as_bytes(), suffix.as_bytes()].concat())?)
     }
 
-    /// Whether this process may make files beside it, or remove some.
+    /// Returns `true` if this process may create and remove files in the directory.
     pub(in crate::db::file) fn can_be_written_to(&self) -> bool {
         to_write_at(self.directory.as_raw_fd(), c".").is_ok()
     }
 
-    /// Makes the names in the directory durable.
+    /// Syncs the directory, so that the names in it are durable.
     pub(in crate::db::file) fn sync_directory(&self) -> io::Result<()> {
         self.directory.sync_all()
     }
 }
 
-/// Whether this process may write the file at a path.
+/// Returns `true` if this process may write the file at a path.
 pub(in crate::db::file) fn may_write(path: &Path) -> bool {
     to_write(path).is_ok()
 }
 
-/// Whether there is a file at a path that this process may not write.
+/// Returns `true` if a file exists at a path and this process may not write it.
 pub(in crate::db::file) fn is_forbidden_to_write(path: &Path) -> bool {
     to_write(path).is_err_and(|e| e.kind() != io::ErrorKind::NotFound)
 }
@@ -135,7 +136,7 @@ fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
     }
 }
 
-/// How long the file at a path is; `None`: what is there is no regular file.
+/// Returns the length of the file at a path, in bytes; `None` if it is no regular file.
 pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
     std::fs::metadata(path).map(|found| found.is_file().then_some(found.len()))
 }
@@ -150,8 +151,8 @@ fn open_directory(path: &Path) -> io::Result<File> {
     opened
 }
 
-/// Milliseconds of a clock that only goes forward, as it was at the last tick of the system: a quarter of the price of
-/// the exact time, and up to 10 ms old.
+/// Returns a monotonic time in milliseconds, as of the last tick of the system: up to 10 ms old, at
+/// a quarter of the cost of the exact time.
 #[inline]
 pub(in crate::db::file) fn coarse_ms() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -170,7 +171,7 @@ fn look(directory: &File, name: &CString) -> io::Result<State> {
     Ok(State { file, size: length, modified, changed })
 }
 
-/// Reads bytes of a file, all of them.
+/// Reads bytes of a file; fails unless all of them can be read.
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     file.read_exact_at(to, at)
 }
@@ -185,7 +186,7 @@ pub(crate) fn make_like(original: Option<&Path>, path: &Path) -> io::Result<()> 
     options.open(path).map(drop)
 }
 
-/// Makes a file that nobody else may read.
+/// Creates a file that only its owner can read.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn make_private(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
@@ -197,19 +198,19 @@ pub(in crate::db::file) fn open_what_is_there(path: &Path) -> io::Result<File> {
     File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-/// Opens a file that may be removed meanwhile, to overwrite what was in it.
+/// Opens a file so that its content can be overwritten after the file was removed.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn open_to_outlive_its_name(path: &Path) -> Option<File> {
     File::options().write(true).open(path).ok()
 }
 
-/// How many names the file at a path has.
+/// Returns the number of hard links of the file at a path.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn names_at(path: &Path) -> io::Result<u64> {
     std::fs::metadata(path).map(|found| found.nlink())
 }
 
-/// How many names an open file has.
+/// Returns the number of hard links of an open file.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn names_of(file: &File) -> io::Result<u64> {
     file.metadata().map(|found| found.nlink())
@@ -220,7 +221,7 @@ pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Makes the names in a directory durable, if this process may list it.
+/// Syncs a directory, so that the names in it are durable, if this process may list it.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path).map_or(Ok(()), |directory| directory.sync_all())
 }

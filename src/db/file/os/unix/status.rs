@@ -11,27 +11,27 @@ use std::io;
 
 use super::files::FileIdentity;
 
-/// What was seen of a file.
+/// Metadata of a file, as returned by the system.
 #[derive(Clone, Copy)]
 pub(super) struct Status {
     pub(super) file: FileIdentity,
     /// Its kind and permissions, as `st_mode`.
     mode: u32,
     pub(super) names: u64,
-    /// In bytes.
+    /// Length of the file, in bytes.
     pub(super) length: i64,
-    /// Seconds since the Unix epoch, and nanoseconds.
+    /// Time of the last modification: seconds since the Unix epoch, and nanoseconds.
     pub(super) modified: (i64, i64),
     pub(super) changed: (i64, i64),
 }
 
 impl Status {
-    /// Of an open file.
+    /// Returns the metadata of an open file.
     pub(super) fn of(fd: c_int) -> io::Result<Status> {
         look(fd, None)
     }
 
-    /// Of what has a name in a directory; a symbolic link is looked at itself.
+    /// Returns the metadata of a name in a directory. A symbolic link is not followed.
     pub(super) fn at(directory: c_int, name: &CStr) -> io::Result<Status> {
         look(directory, Some(name))
     }
