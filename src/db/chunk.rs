@@ -25,7 +25,7 @@ pub(crate) struct ChunkEntry {
     start: u32,
     key: u32,
     value: u32,
-    /// Whether it has an end of life.
+    /// Whether the entry has an expiry time.
     is_mortal: bool,
 }
 

@@ -10,46 +10,46 @@ use crate::config::check_name;
 use crate::error::Result;
 use crate::expiry::MAX_DEFAULT_TTL_MS;
 
-/// Settings of a family as the catalogue has them.
+/// Settings of a family, as the catalogue contains them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settings {
     pub(super) default_ttl_ms: i64,
     pub(super) track_writes: bool,
 }
 
-/// A family, and where its rows are.
+/// Family that was found in the file, with the places of its rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     pub(super) name: String,
-    /// `None`: the catalogue does not say.
+    /// Settings of the family; `None` if the catalogue does not contain them.
     pub(super) settings: Option<Settings>,
     pub(super) data: Option<u32>,
     pub(super) blob: Option<u32>,
 }
 
-/// Everything that was found.
+/// Content of a damaged file: all families and trees that were found.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) families: Vec<Found>,
     /// Trees of large values of an unknown family.
     pub(super) blobs: Vec<u32>,
-    /// The limit of the store: its bytes, and what makes room.
+    /// Size limit of the store, in bytes; `eviction` is its policy.
     pub(super) max_bytes: Option<i64>,
     pub(super) eviction: Option<i64>,
-    /// Every tree is known that there is, by what it is.
+    /// Whether every tree in the file is known, with its kind.
     pub(super) is_whole: bool,
-    /// Every tree of the store is in the list of tables.
+    /// Whether every tree of the store is in the list of tables.
     pub(super) list_is_whole: bool,
-    /// The file has trees of other programs.
+    /// Whether the file contains trees of other programs.
     pub(super) has_others: bool,
-    /// The file was one of ours.
+    /// Whether the file was a store.
     pub(super) is_store: bool,
 }
 
-/// The list of tables.
+/// Content of the list of tables.
 #[derive(Default)]
 struct Listed {
-    /// By the name of the table.
+    /// Root pages, by the name of the table.
     roots: BTreeMap<String, u32>,
     others: HashSet<u32>,
     has_others: bool,
@@ -155,7 +155,7 @@ pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
     Ok(contents)
 }
 
-/// The family that a table's name has after the colon.
+/// Returns the family whose name is encoded after the colon of a table name.
 fn family_of(suffix: &str) -> Option<String> {
     let mut name = String::with_capacity(suffix.len());
     let mut chars = suffix.chars();
@@ -238,14 +238,14 @@ fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
     Ok((listed, is_whole))
 }
 
-/// Trees that no list names, by what their rows look like.
+/// Trees that no list names, sorted by the form of their rows.
 #[derive(Default)]
 struct Unnamed {
     data: Vec<u32>,
     blobs: Vec<u32>,
     catalogue: Option<u32>,
     meta: Option<u32>,
-    /// There is one that cannot be read.
+    /// Whether one of the trees cannot be read.
     has_unreadable: bool,
 }
 
@@ -291,7 +291,7 @@ enum Sort {
     Meta,
 }
 
-/// The sort that all records of a tree have, of those that are looked at.
+/// Form that all examined records of a tree have in common.
 struct Form {
     kind: Kind,
     seen: usize,
@@ -359,7 +359,7 @@ impl Visitor for Form {
     }
 }
 
-/// The first column, if it is sorted by its bytes.
+/// Returns the first column of a record, by whose bytes the tree may be sorted.
 fn any_key(record: &[u8]) -> Option<&[u8]> {
     match columns(record)?.0 {
         [Column::Text(key) | Column::Blob(key), ..] => Some(key),
@@ -367,7 +367,7 @@ fn any_key(record: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Where the entries of a small tree are.
+/// Places of the entries of a small tree.
 #[derive(Default)]
 struct Cells {
     cells: Vec<(u32, usize)>,

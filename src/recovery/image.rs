@@ -12,34 +12,34 @@ use super::page::{Kind, Node, number16, number32, reserved};
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
-/// Where the one byte is that no page with content may have.
+/// Offset of the byte that SQLite locks. The page with this byte never has content.
 const LOCK_BYTE: u64 = 0x4000_0000;
-/// The pages that are kept in memory.
+/// Number of pages that are kept in memory.
 const CACHED: usize = 32;
-/// Less of a page SQLite does not use.
+/// Minimum number of usable bytes of a page in SQLite.
 const LEAST_USABLE: usize = 480;
-/// How many pages are looked at to tell how large they are.
+/// Number of pages that are examined to determine the page size.
 const LOOKED_AT: u64 = 4000;
 
-/// The header of the file, as far as it can be believed.
+/// Header of the file, as far as it can be trusted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Header {
-    /// It begins as one does.
+    /// Whether the header begins as the header of a SQLite file does.
     pub(super) is_sound: bool,
-    /// How many pages the file has.
+    /// Number of pages of the file, according to the header.
     pub(super) pages: Option<u32>,
     pub(super) first_free: u32,
     pub(super) free: u32,
-    /// Whether there is a pointer map.
+    /// Whether the file has a pointer map.
     pub(super) has_map: bool,
-    /// Whether it is as every store has it.
+    /// Whether the file uses incremental vacuum, as every store does.
     pub(super) is_incremental: bool,
-    /// Of the format.
+    /// Version of the file format.
     pub(super) version: u32,
     pub(super) application_id: u32,
 }
 
-/// The bytes of a page; `None`: they cannot be had.
+/// Bytes of a page; `None` if they cannot be read.
 type Page = Option<Rc<[u8]>>;
 
 pub(super) struct Image {
@@ -47,7 +47,7 @@ pub(super) struct Image {
     length: u64,
     overlays: Vec<Overlay>,
     page_size: usize,
-    /// How much of a page counts.
+    /// Number of bytes of a page that SQLite uses.
     usable: usize,
     pages: u32,
     cache: RefCell<VecDeque<(u32, Page)>>,
@@ -126,13 +126,13 @@ impl Image {
         self.pages
     }
 
-    /// How many of them are there at most.
+    /// Returns an upper bound on the number of pages that exist in the file.
     pub(super) fn pages_there(&self) -> u32 {
         let logged: usize = self.overlays.iter().map(|overlay| overlay.at.len()).sum();
         self.pages.min(self.pages_in_file().saturating_add(u32::try_from(logged).unwrap_or(u32::MAX)))
     }
 
-    /// The numbers of the pages that are there, in order.
+    /// Returns the numbers of the existing pages, in order.
     pub(super) fn numbers(&self) -> Vec<std::ops::RangeInclusive<u32>> {
         let in_file = self.pages_in_file().min(self.pages);
         let logged = self.overlays.iter().flat_map(|overlay| overlay.at.keys().copied());
@@ -145,7 +145,7 @@ impl Image {
         u32::try_from(self.length.div_ceil(self.page_size as u64)).unwrap_or(u32::MAX - 1)
     }
 
-    /// The bytes of a page; `None` if there are none, or the system cannot read them.
+    /// Returns the bytes of a page; `None` if it does not exist or cannot be read.
     pub(super) fn page(&self, number: u32) -> Page {
         let mut cache = self.cache.borrow_mut();
         if let Some((_, page)) = cache.iter().find(|(cached, _)| *cached == number) {
@@ -172,7 +172,7 @@ impl Image {
         (at < self.length).then(|| read_at(&self.file, at, self.page_size))?
     }
 
-    /// A page of a tree, if it is sound.
+    /// Returns a page of a tree, parsed; `None` if it is damaged or of another kind.
     pub(super) fn node(&self, number: u32, kind: Kind) -> Option<Node> {
         Node::parse(&self.page(number)?, number, self.usable, kind)
     }
@@ -182,7 +182,7 @@ impl Image {
         Node::parse_any(&self.page(number)?, number, self.usable)
     }
 
-    /// Whether it is the page that SQLite locks and never writes.
+    /// Returns `true` for the page that SQLite locks and never writes.
     pub(super) fn is_lock_page(&self, number: u32) -> bool {
         u64::from(number) == LOCK_BYTE / self.page_size as u64 + 1
     }

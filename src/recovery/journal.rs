@@ -13,9 +13,9 @@ use super::page::{number16, number32};
 
 const MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 const HEADER: usize = 28;
-/// Size of the part of the header that is written last.
+/// Size of the part of the header that is written last, in bytes.
 const UNSYNCED: usize = 12;
-/// The number of records if it was not written down: as many as there are.
+/// Number of records in a header that does not know it: as many as the journal has.
 const UNKNOWN: u32 = u32::MAX;
 
 /// Returns the pages that a rollback journal would restore in `database`, and the damage of the
@@ -45,7 +45,8 @@ pub(super) fn journal(path: &Path, database: &File) -> (Option<Overlay>, Vec<Str
     (Some(Overlay { file, page_size: page_size as usize, at, pages, lost, notes: Vec::new() }), notes)
 }
 
-/// Whether a header counts: before its part is synced it has zeros where its mark and the number of records will be.
+/// Returns `true` if a header is valid. Before it is synced, its mark and its number of records are
+/// zeros.
 fn is_begun(header: &[u8]) -> bool {
     header.iter().take(UNSYNCED).any(|byte| *byte != 0)
 }
@@ -58,14 +59,15 @@ struct Reading<'j> {
     /// How many pages the database had.
     pages: u32,
     at: HashMap<u32, u64>,
-    /// Pages whose record is damaged.
+    /// Pages whose record in the journal is damaged.
     lost: HashSet<u32>,
     /// Number of records whose page is unknown.
     nameless: u64,
     is_header_damaged: bool,
 }
 
-/// A record: the number of its page, what that must be added to for its checksum, and whether that is the one it has.
+/// Record of a journal: the number of a page, the start of its checksum, and whether the checksum
+/// is right.
 struct Record {
     page: u32,
     nonce: u32,
@@ -228,14 +230,15 @@ impl<'j> Reading<'j> {
         }
     }
 
-    /// Whether the page is another one in the database now, and is not known from elsewhere.
+    /// Returns `true` if the database now has another version of the page, which no other source
+    /// supplies.
     fn differs(&self, record: &Record) -> bool {
         self.is_possible(record.page)
             && !self.at.contains_key(&record.page)
             && self.in_database(record.page).is_some_and(|page| page != record.content)
     }
 
-    /// Whether any page is another one in the database now.
+    /// Returns `true` if the database now has another version of any page.
     fn has_differences(&self) -> bool {
         let size = self.page_size as usize;
         self.at.iter().any(|(page, place)| {

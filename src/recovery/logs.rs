@@ -10,17 +10,17 @@ use std::path::Path;
 use super::page::number32;
 use crate::db;
 
-/// Pages of another file.
+/// Pages of a log file, which replace those of the database.
 pub(super) struct Overlay {
     pub(super) file: File,
     pub(super) page_size: usize,
-    /// Where each page is.
+    /// Offset of each page in the log file.
     pub(super) at: HashMap<u32, u64>,
-    /// How many pages the database has.
+    /// Number of pages of the database, according to the log file.
     pub(super) pages: u32,
-    /// Pages that would be there, but cannot be read.
+    /// Pages that the log file should contain, but that cannot be read.
     pub(super) lost: HashSet<u32>,
-    /// Damage of the log.
+    /// Descriptions of the damage of the log file.
     pub(super) notes: Vec<String>,
 }
 
@@ -29,12 +29,12 @@ const FRAME_HEADER: usize = 24;
 const WAL_MAGIC: u32 = 0x377f_0682;
 const WAL_VERSION: u32 = 3_007_000;
 
-/// Whether pages can have that size.
+/// Returns `true` if SQLite allows this page size.
 pub(super) fn is_page_size(bytes: u32) -> bool {
     bytes.is_power_of_two() && (512..=65_536).contains(&bytes)
 }
 
-/// Opens a regular file: a FIFO of that name would be waited for.
+/// Opens a regular file. Other files are rejected, because opening a FIFO would wait.
 pub(super) fn open(path: &Path) -> Option<File> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     File::open(path).ok()
@@ -45,7 +45,7 @@ fn fill(from: &mut impl Read, to: &mut [u8]) -> bool {
     from.read_exact(to).is_ok()
 }
 
-/// The running checksum of a WAL.
+/// Running checksum of a WAL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Checksum {
     sums: [u32; 2],
@@ -72,11 +72,11 @@ impl Checksum {
     }
 }
 
-/// A frame of which a later one must show that it is whole.
+/// Frame of a WAL that a later frame must confirm.
 struct Frame {
     page: u32,
     place: u64,
-    /// How many pages the database has after the commit that it ends; 0: it ends none.
+    /// Number of pages of the database after the commit that this frame ends; 0 if it ends none.
     size: u32,
 }
 
@@ -176,7 +176,7 @@ fn fill_up(from: &mut impl Read, to: &mut [u8]) -> usize {
     filled
 }
 
-/// Whether nothing but zeros follows.
+/// Returns `true` if the rest of the file contains only zeros.
 fn is_zero(from: &mut impl Read) -> bool {
     let mut bytes = vec![0; 1 << 16];
     loop {

@@ -11,16 +11,16 @@ use std::collections::HashSet;
 use super::image::{Header, Image};
 use super::page::number32;
 
-/// How a page is reached: the types of the pointer map.
+/// Way in which a page is reached: the types of the pointer map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
-    /// As the root of a tree.
+    /// The page is the root of a tree.
     Root = 1,
-    /// From a cell, with the second part of its record.
+    /// A cell refers to the page, which contains the second part of its record.
     Overflow = 3,
-    /// From another such page, with the next part.
+    /// Another overflow page refers to the page, which contains the next part of a record.
     Next = 4,
-    /// From an interior page of the same tree.
+    /// An interior page of the same tree refers to the page.
     Child = 5,
 }
 
@@ -30,24 +30,24 @@ const FREE: u8 = 2;
 /// Result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// The pointer map says the same.
+    /// The pointer map confirms the claim.
     Confirmed,
-    /// Nothing speaks against it.
+    /// Nothing contradicts the claim.
     Plausible,
     Refused(&'static str),
 }
 
 pub(super) struct Map {
     has_map: bool,
-    /// Pages on the list of free ones, with a 1; `None`: the list cannot be read to its end.
+    /// Pages on the free list, each with a 1; `None` if the list cannot be read to its end.
     free: Option<Numbers>,
-    /// Claimant of each page; 0: none.
+    /// Claimant of each page; 0 if there is none.
     owner: RefCell<Numbers>,
-    /// Its own pages that are not to be believed.
+    /// Pages of the pointer map that cannot be trusted.
     distrusted: RefCell<HashSet<u32>>,
 }
 
-/// A number for each page, 0 at first. Takes memory for pages that have one: the file can say it has any number.
+/// Number for each page, initially 0. It takes memory only for pages with a number.
 #[derive(Default)]
 pub(super) struct Numbers(Vec<Option<Box<[u32; GROUP]>>>);
 
@@ -85,7 +85,7 @@ impl Map {
         map
     }
 
-    /// Whether the page has entries of the pointer map, or is never written.
+    /// Returns `true` if the page belongs to the pointer map or is never written.
     pub(super) fn is_no_content(&self, image: &Image, page: u32) -> bool {
         image.is_lock_page(page) || self.has_map && page > 1 && place(image, page).is_none()
     }
@@ -110,14 +110,15 @@ impl Map {
         possible.then_some(entry)
     }
 
-    /// The entries on one page of the map: the pages they are of, their types and parents.
+    /// Returns the entries on one page of the pointer map: for each, the page, its type and its
+    /// parent.
     pub(super) fn entries_on(&self, image: &Image, map_page: u32) -> impl Iterator<Item = (u32, u8, u32)> {
         let last = map_page.saturating_add((image.usable() / 5) as u32).min(image.pages());
         (map_page.saturating_add(1)..=last)
             .filter_map(move |page| self.entry(image, page).map(|(kind, parent)| (page, kind, parent)))
     }
 
-    /// Nothing on this page of the map counts any more.
+    /// Marks a page of the pointer map as not trusted.
     pub(super) fn distrust(&self, map_page: u32) {
         self.distrusted.borrow_mut().insert(map_page);
     }
@@ -126,7 +127,7 @@ impl Map {
         self.entry(image, page) == Some((ROOT, 0))
     }
 
-    /// Whether the page is known to be free.
+    /// Returns `true` if the page is known to be free.
     pub(super) fn is_free(&self, image: &Image, page: u32) -> bool {
         let listed = self.free.as_ref().map(|free| free.get(page) == 1);
         match self.entry(image, page) {
@@ -136,12 +137,12 @@ impl Map {
         }
     }
 
-    /// Whether there is a pointer map.
+    /// Returns `true` if the file has a pointer map.
     pub(super) fn has_entries(&self) -> bool {
         self.has_map
     }
 
-    /// Whether the list of free pages is known.
+    /// Returns `true` if the list of free pages is known.
     pub(super) fn knows_free(&self) -> bool {
         self.free.is_some()
     }
@@ -194,13 +195,14 @@ impl Map {
 }
 
 impl Map {
-    /// Whether `parent` has the number of `child`.
+    /// Returns `true` if the page `parent` contains the number of the page `child`.
     pub(super) fn is_linked(&self, image: &Image, link: Link, parent: u32, child: u32) -> bool {
         links(image, link as u8, parent, child)
     }
 }
 
-/// Whether `parent` has the number of `child`, as the pointer map says.
+/// Returns `true` if the page `parent` contains the number of the page `child`, for a type of the
+/// pointer map.
 fn links(image: &Image, kind: u8, parent: u32, child: u32) -> bool {
     match kind {
         3 => image.any_node(parent).is_some_and(|node| node.overflows().any(|part| part == child)),
@@ -209,7 +211,8 @@ fn links(image: &Image, kind: u8, parent: u32, child: u32) -> bool {
     }
 }
 
-/// Where the entry of a page is: the page, and the place on it. `None`: it is one of the pointer map's own.
+/// Returns the page and the offset of the pointer map entry of a page; `None` for pages of the map
+/// itself.
 fn place(image: &Image, page: u32) -> Option<(u32, usize)> {
     let each = (image.usable() / 5 + 1) as u32;
     let mut map_page = page.checked_sub(2)? / each * each + 2;
@@ -236,7 +239,7 @@ fn has_map(image: &Image, header: &Header) -> bool {
     looks_like_one || (header.has_map || !header.is_sound) && image.any_node(2).is_none()
 }
 
-/// The list of free pages, if it can be read to its end and has as many as the header says.
+/// Returns the list of free pages, if it can be read to its end and has the length in the header.
 fn free_pages(image: &Image, header: &Header) -> Option<Numbers> {
     if !header.is_sound {
         return None;

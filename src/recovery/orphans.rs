@@ -7,21 +7,21 @@ use super::page::Kind;
 use super::trust::HIGHEST;
 use super::walk::Forest;
 
-/// A sound page whose way from its root is damaged.
+/// Undamaged page whose path from its root is damaged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Orphan {
     pub(super) page: u32,
     parent: u32,
 }
 
-/// Pages found.
+/// Orphan pages that were found.
 #[derive(Default)]
 pub(super) struct Orphans {
-    /// By the root of their tree; or by the highest page that is known of it, which cannot be read.
+    /// Orphans by the root page of their tree, or by the highest unreadable page known above them.
     pub(super) of: HashMap<u32, Vec<Orphan>>,
-    /// Those of which nothing says where they belong, and that can be given to a tree that misses some.
+    /// Pages without a known owner that can be assigned to a tree that misses pages.
     pub(super) strays: Vec<u32>,
-    /// Those below a page of which nothing says where it belongs.
+    /// Pages below a page without a known owner.
     pub(super) unplaced: Vec<u32>,
 }
 

@@ -8,38 +8,38 @@ use std::rc::Rc;
 /// Sort order of the entries of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// By the first columns of the record: the tables WITHOUT ROWID.
+    /// Sorted by the first columns of the record, as tables WITHOUT ROWID are.
     Index,
-    /// By the rowid.
+    /// Sorted by the rowid.
     Table,
 }
 
-/// An entry of a page. In an interior page of a table it has no record.
+/// Entry of a page. In an interior page of a table it has no record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
-    /// The page below with the entries before this one; 0 on a leaf.
+    /// Number of the child page with the entries before this one; 0 on a leaf.
     pub(super) child: u32,
     pub(super) rowid: i64,
     /// Where its record begins on the page, and how much of it is there.
     start: usize,
     local: usize,
-    /// The size of the whole record, as the cell says.
+    /// Size of the whole record, in bytes, according to the cell.
     pub(super) size: u64,
-    /// The page with the next part of the record; 0: it is here as a whole.
+    /// Number of the page with the next part of the record; 0 if the whole record is on this page.
     pub(super) overflow: u32,
 }
 
-/// A sound page.
+/// Undamaged page of a tree, parsed.
 pub(super) struct Node {
     page: Rc<[u8]>,
     pub(super) is_leaf: bool,
     pub(super) cells: Vec<Cell>,
-    /// The page below with the entries after the last; 0 on a leaf.
+    /// Number of the child page with the entries after the last one; 0 on a leaf.
     right: u32,
 }
 
 impl Node {
-    /// `None`: the page is not a sound one of this kind.
+    /// Parses a page; `None` if it is damaged or of another kind.
     pub(super) fn parse(page: &Rc<[u8]>, number: u32, usable: usize, kind: Kind) -> Option<Node> {
         let bytes = page.get(..usable)?;
         let base = if number == 1 { 100 } else { 0 };
@@ -74,18 +74,18 @@ impl Node {
         node.points_nowhere_twice().then_some(node)
     }
 
-    /// Of whatever kind it is.
+    /// Parses a page of any kind; `None` if it is damaged.
     pub(super) fn parse_any(page: &Rc<[u8]>, number: u32, usable: usize) -> Option<Node> {
         [Kind::Index, Kind::Table].iter().find_map(|kind| Node::parse(page, number, usable, *kind))
     }
 
-    /// The pages below, in order: one more than there are cells. None on a leaf.
+    /// Returns the child pages, in order: one more than there are cells, or none on a leaf.
     pub(super) fn children(&self) -> impl Iterator<Item = u32> {
         let (below, right) = if self.is_leaf { (&[][..], None) } else { (&self.cells[..], Some(self.right)) };
         below.iter().map(|cell| cell.child).chain(right)
     }
 
-    /// The pages where its records go on.
+    /// Returns the overflow pages of the records on this page.
     pub(super) fn overflows(&self) -> impl Iterator<Item = u32> {
         self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0)
     }
@@ -165,7 +165,8 @@ pub(super) fn reserved(page: &[u8], number: u32) -> Option<usize> {
     (count > 0).then(|| page.len() - last).filter(|bytes| *bytes <= MOST)
 }
 
-/// How much of a record of `size` bytes is on the page itself (fileformat2.html, "Cell Payload Overflow Pages").
+/// Returns the number of bytes of a record of `size` bytes that are on the page itself
+/// (fileformat2.html, "Cell Payload Overflow Pages").
 fn local_size(size: u64, usable: usize, kind: Kind) -> usize {
     let most = match kind {
         Kind::Table => usable - 35,
@@ -205,7 +206,7 @@ fn fragments(extents: &mut [(usize, usize)], content: usize, usable: usize) -> O
     Some(fragments + usable.checked_sub(covered)?)
 }
 
-/// A variable-length integer, and how many bytes it has.
+/// Reads a variable-length integer. Returns the integer and its number of bytes.
 pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0u64;
     for (at, byte) in bytes.iter().take(9).enumerate() {

@@ -2,7 +2,7 @@
 
 use super::page::varint;
 
-/// A column of a record.
+/// Value of one column of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column<'r> {
     Null,
@@ -37,10 +37,10 @@ impl<'r> Column<'r> {
     }
 }
 
-/// No table of a store has more columns.
+/// Maximum number of columns of a table of a store.
 const MOST_COLUMNS: usize = 5;
 
-/// The columns of a record; those that are missing at its end are NULL. And how many it has.
+/// Returns the columns of a record and their number. Missing columns at the end are NULL.
 pub(super) fn columns(record: &[u8]) -> Option<([Column<'_>; MOST_COLUMNS], usize)> {
     let (header, first) = varint(record)?;
     let header = usize::try_from(header).ok()?;
@@ -60,7 +60,7 @@ pub(super) fn columns(record: &[u8]) -> Option<([Column<'_>; MOST_COLUMNS], usiz
     body.is_empty().then_some((columns, count))
 }
 
-/// The first column, a blob, of a record of which only the beginning is there.
+/// Returns the first column, a blob, of a record of which only the beginning is available.
 pub(super) fn first_blob(record: &[u8]) -> Option<&[u8]> {
     let (header, first) = varint(record)?;
     let (kind, _) = varint(record.get(first..)?)?;
@@ -96,7 +96,7 @@ fn column(kind: u64, content: &[u8]) -> Option<Column<'_>> {
     })
 }
 
-/// A row of a family.
+/// Row of the data table of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DataRow<'r> {
     pub(super) key: &'r [u8],
@@ -105,14 +105,14 @@ pub(super) struct DataRow<'r> {
     pub(super) written_ms: Option<i64>,
 }
 
-/// Where a row's value is.
+/// Place of the value of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Where<'r> {
     Here(&'r [u8]),
     OutOfLine(i64),
 }
 
-/// A row as docs/reference/file-format.md has it, and nothing else.
+/// Parses a row in the form that docs/reference/file-format.md describes, and in no other form.
 pub(super) fn data_row(record: &[u8]) -> Option<DataRow<'_>> {
     let ([Column::Blob(key), value, expire, blob, written], 2..) = columns(record)? else { return None };
     let value = match (value, blob) {
@@ -125,7 +125,7 @@ pub(super) fn data_row(record: &[u8]) -> Option<DataRow<'_>> {
     sound.then_some(DataRow { key, value, expire_ms, written_ms })
 }
 
-/// The value in a row of a table of large values.
+/// Returns the value in a row of a table of large values.
 pub(super) fn large_value(record: &[u8]) -> Option<&[u8]> {
     match columns(record)? {
         ([Column::Null, Column::Blob(value), ..], 2) => Some(value),

@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use super::{Loss, RecoverEvent, RecoverReport};
 use crate::error::{Error, Result};
 
-/// Calls the callback of the caller, and counts.
+/// Calls the callback of the caller and counts the losses.
 pub(super) struct Reporter<'r> {
     report: &'r mut dyn FnMut(RecoverEvent<'_>) -> ControlFlow<()>,
     pub(super) counts: RecoverReport,
-    /// Pages that were reported.
+    /// Pages that were already reported.
     faults: HashSet<u32>,
 }
 

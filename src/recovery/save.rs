@@ -17,7 +17,7 @@ use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
 use crate::store::Store;
 
-/// How much is written in one transaction, at most.
+/// Maximum number of rows that are written in one transaction.
 const ROWS: usize = 1000;
 const BYTES: usize = 4 << 20;
 
@@ -36,12 +36,12 @@ impl Saving {
         Ok(Saving { store: Store::open_with(path, &config)? })
     }
 
-    /// How many families it has.
+    /// Returns the number of families.
     pub(super) fn families(&self) -> Result<u64> {
         Ok(self.store.family_names()?.len() as u64 + 1)
     }
 
-    /// Makes a family, with the settings it had.
+    /// Creates a family with the settings that it had.
     pub(super) fn family(&self, found: &Found, has_write_times: bool) -> Result<Batch<'_>> {
         let family = match found.name.as_str() {
             crate::db::DEFAULT_FAMILY => self.store.default_family().unregistered(),
@@ -61,7 +61,7 @@ impl Saving {
         Ok(Batch { saving: self, family, pending: RefCell::default() })
     }
 
-    /// Sets the limit, and closes the store.
+    /// Sets the size limit, and closes the store.
     pub(super) fn finish(self, contents: &Contents, tell: Tell<'_>) -> Result<()> {
         if let Some(max_bytes @ 1..) = contents.max_bytes {
             let eviction = match contents.eviction {
@@ -95,7 +95,7 @@ struct Pending {
     saved: u64,
 }
 
-/// Rows on their way into a family.
+/// Rows to be written into a family.
 pub(super) struct Batch<'s> {
     saving: &'s Saving,
     family: crate::family::Family,
@@ -103,7 +103,7 @@ pub(super) struct Batch<'s> {
 }
 
 impl Batch<'_> {
-    /// Adds a row; a key that is there already stays as it is.
+    /// Adds a row. A key that exists already keeps its value.
     fn add(&self, row: Row) -> Result<()> {
         let is_full = {
             let mut pending = self.pending.borrow_mut();
@@ -142,7 +142,7 @@ impl Batch<'_> {
     }
 }
 
-/// The walk that saves the rows of a family.
+/// Visitor that saves the rows of a family.
 pub(super) struct Rows<'w, 'f> {
     pub(super) work: &'w Work<'f>,
     pub(super) family: &'w Family,
@@ -150,7 +150,7 @@ pub(super) struct Rows<'w, 'f> {
 }
 
 impl Rows<'_, '_> {
-    /// A value out of line.
+    /// Returns a large value by its id.
     fn large(&self, id: i64) -> Result<Vec<u8>, &'static str> {
         let ids = &self.family.ids;
         let at = ids.partition_point(|other| *other < id);

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use super::image::Image;
 use super::map::{Link, Map, Numbers};
 
-/// A page of a tree leads to it.
+/// Mark: a tree page refers to this page as its child.
 const BELOW: u32 = 1;
-/// A record goes on there.
+/// Mark: the page contains a part of a record.
 const PART: u32 = 2;
-/// It is a sound page of a tree.
+/// Mark: the page is an undamaged page of a tree.
 const NODE: u32 = 4;
 
 #[derive(Default)]
@@ -70,17 +70,18 @@ impl Survey {
         self.marks.get(page) & mark != 0
     }
 
-    /// Whether a page of a tree that is in use leads to the page.
+    /// Returns `true` if a tree page in use refers to the page.
     pub(super) fn is_led_to(&self, page: u32) -> bool {
         self.has(page, BELOW)
     }
 
-    /// How many pages name it as their parent, to which nothing leads: it led to them once.
+    /// Returns the number of pages that name this page as their parent although no page in use
+    /// refers to them.
     pub(super) fn missed(&self, page: u32) -> u32 {
         self.missed.get(page)
     }
 
-    /// The other pages with the same bytes.
+    /// Returns the other pages with the same bytes.
     pub(super) fn twins(&self, page: u32) -> impl Iterator<Item = u32> {
         let group = self.twins.get(&page).and_then(|group| self.groups.get(*group));
         group.into_iter().flatten().copied().filter(move |twin| *twin != page)

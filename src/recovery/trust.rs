@@ -7,7 +7,7 @@ use super::map::Link;
 use super::page::Node;
 use super::walk::Forest;
 
-/// As many steps up as there can be.
+/// Maximum number of levels of a tree.
 pub(super) const HIGHEST: usize = 24;
 
 /// Maximum number of equal pages examined for each page. Thousands of families can have equal rows.
@@ -16,16 +16,16 @@ const MOST_TWINS: usize = 64;
 /// Trustworthiness of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Nothing speaks against it.
+    /// The page is trusted: nothing contradicts it.
     Full,
-    /// There is the same page in the same tree: only the one counts whose keys are where they belong.
+    /// Another page of the same tree has the same bytes: only the one whose keys fit is trusted.
     ByItsKeys,
-    /// It is another page.
+    /// The page is not trusted, for this reason.
     None(&'static str),
 }
 
 impl Forest<'_> {
-    /// Whether to trust a page that was reached by a walk.
+    /// Determines whether a page that a walk has reached can be trusted.
     pub(super) fn trust(&self, page: u32, node: &Node) -> Trust {
         if !self.map.has_entries() {
             return Trust::Full;
@@ -86,7 +86,7 @@ impl Forest<'_> {
         trust
     }
 
-    /// The root above a page, by the pointer map alone.
+    /// Returns the root above a page, according to the pointer map alone.
     pub(super) fn tree_of(&self, page: u32) -> Option<u32> {
         let mut at = page;
         for _ in 0..HIGHEST {

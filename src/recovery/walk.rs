@@ -13,20 +13,21 @@ use super::trust::Trust;
 use crate::error::Result;
 use crate::memory;
 
-/// Deeper is no tree: SQLite itself goes no further down than 20 pages.
+/// Maximum depth of a walk. SQLite itself goes no further down than 20 pages.
 const DEEPEST: usize = 24;
 
 /// Receiver of what a walk finds.
 pub(super) trait Visitor {
-    /// An entry: of an index with its record, of a table without it.
+    /// Called for each entry: of an index with its record, of a table without it.
     fn entry(&mut self, entry: Entry<'_>) -> Result<()>;
-    /// An entry that cannot be had; its key, if that is known.
+    /// Called for an entry that cannot be read, with its key if that is known.
     fn lost_entry(&mut self, page: u32, key: Option<&[u8]>, why: &str) -> Result<()>;
-    /// A page that cannot be had, with all its entries.
+    /// Called for a page that cannot be read; all its entries are lost.
     fn lost_page(&mut self, page: u32, why: &str) -> Result<()>;
-    /// Another page was read.
+    /// Called when another page was read.
     fn page(&mut self) -> Result<()>;
-    /// The key of a record, by which an index is sorted. `None`: the record is no entry of this tree.
+    /// Returns the key of a record by which an index is sorted; `None` if the record does not
+    /// belong to this tree.
     fn key_of<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]>;
 }
 
@@ -44,7 +45,7 @@ enum Key {
     Bytes(Vec<u8>),
 }
 
-/// Keys between which the keys of a page must be.
+/// Limits between which the keys of a page must be.
 #[derive(Debug, Clone, Default)]
 struct Bounds {
     after: Option<Key>,
@@ -64,7 +65,7 @@ impl Bounds {
     }
 }
 
-/// The pages of one file, and what was found out about them.
+/// All trees of one file, with what is known about its pages.
 pub(super) struct Forest<'i> {
     pub(super) image: &'i Image,
     pub(super) map: Map,
@@ -76,7 +77,7 @@ pub(super) struct Forest<'i> {
 }
 
 impl Forest<'_> {
-    /// Walks through all that is below `top`, which has been claimed.
+    /// Visits all entries below the page `top`, which has been claimed.
     pub(super) fn walk(&self, top: u32, kind: Kind, visitor: &mut dyn Visitor) -> Result<()> {
         let is_confirmed = self.map.entry(self.image, top).is_some() || top == 1;
         self.walk_page(top, kind, &Bounds::default(), is_confirmed, 0, visitor)
@@ -273,14 +274,14 @@ impl Forest<'_> {
         }
     }
 
-    /// The record of an entry that was met before.
+    /// Reads the record of an entry that was visited before.
     pub(super) fn record_at(&self, page: u32, cell: usize, kind: Kind) -> Result<Vec<u8>, &'static str> {
         let node = self.image.node(page, kind).ok_or("its page is damaged")?;
         let cell = node.cells.get(cell).ok_or("it is not there")?;
         self.record(page, &node, cell).map(Cow::into_owned)
     }
 
-    /// A record with what of it is on other pages.
+    /// Reads a whole record, including its parts on other pages.
     fn record<'n>(&self, page: u32, node: &'n Node, cell: &Cell) -> Result<Cow<'n, [u8]>, &'static str> {
         let local = node.local(cell);
         if cell.overflow == 0 {

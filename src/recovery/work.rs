@@ -16,16 +16,16 @@ use crate::error::Result;
 /// Pages between two reports of progress.
 const PAGES_PER_REPORT: u64 = 64;
 
-/// A family with all that is known of its trees.
+/// Family with all that is known about its trees.
 pub(super) struct Family {
     pub(super) found: Found,
     /// How it is called in what is told.
     pub(super) of: String,
-    /// Where to begin to walk through its rows.
+    /// Pages at which the walks through its rows begin.
     data: Vec<u32>,
-    /// Its large values: their ids, and where they are; sorted.
+    /// Large values of the family: their ids and places, sorted.
     pub(super) large: Places,
-    /// The ids that its rows name; sorted.
+    /// Ids of large values that the rows name, sorted.
     pub(super) ids: Vec<i64>,
     has_write_times: bool,
     /// Its tree could be read from end to end.
@@ -306,10 +306,10 @@ fn match_large_values(families: &mut [Family], unowned: Vec<(Places, bool)>) {
     }
 }
 
-/// Large values: their ids, and the pages and cells where they are.
+/// Places of large values: id, page and cell of each.
 pub(super) type Places = Vec<(i64, u32, u32)>;
 
-/// The walk through a tree of large values.
+/// Visitor of a tree of large values.
 struct Large<'w, 'f> {
     work: &'w Work<'f>,
     of: &'w str,
@@ -354,7 +354,7 @@ impl Visitor for Large<'_, '_> {
     }
 }
 
-/// The first walk through the rows of a family.
+/// Visitor of the first walk through the rows of a family.
 struct Looking<'w, 'f> {
     work: &'w Work<'f>,
     family: &'w mut Family,

@@ -33,7 +33,7 @@ enum When {
     /// Unknown since others have committed. Which look was the last one at it; 0: there was none.
     Unknown(u64),
     At(i64),
-    /// It has none.
+    /// The family has no entry.
     Never,
 }
 
@@ -50,14 +50,14 @@ impl When {
 /// Lower bounds on the earliest times in the families, as known to a connection.
 #[derive(Default)]
 pub(super) struct Agenda {
-    /// At which data version they were right; `None`: at none.
+    /// Data version at which the bounds were right; `None` if there was none.
     version: Option<u32>,
     families: Vec<Entry>,
-    /// Where each family is among them.
+    /// Index of each family in `families`.
     places: HashMap<Arc<str>, usize>,
-    /// The same places, by bound.
+    /// Indexes of the families, ordered by their bound.
     order: BTreeSet<(When, usize)>,
-    /// Looks at families so far.
+    /// Number of lookups of families so far.
     looks: u64,
     /// Whether a rollback would make bounds wrong.
     tentative: bool,

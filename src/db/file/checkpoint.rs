@@ -66,23 +66,23 @@ impl WalLimit {
 /// State of the checkpoints of a connection.
 pub(super) struct Checkpoints {
     limit: WalLimit,
-    /// What the configuration says of it.
+    /// Target length of the WAL in the configuration; `None` for the default.
     given: Option<u32>,
     default: u32,
-    /// For which limit of the store it was set.
+    /// Size limit of the store for which the target length was computed.
     for_limit: Option<u32>,
-    /// Commits after which there is one, in place of a length of the WAL.
+    /// Number of commits after which a checkpoint runs; `None` if the length of the WAL decides.
     every: Option<u32>,
     commits: u32,
-    /// Frames from which on one is tried.
+    /// Number of frames from which on a checkpoint is tried.
     at: u32,
-    /// How long the WAL was at the last one.
+    /// Length of the WAL at the last checkpoint, in frames.
     last: u32,
-    /// How often readers have kept the WAL from beginning anew since it has last done so.
+    /// Number of times that readers have kept the WAL from starting over since it last did.
     in_vain: u32,
-    /// What the last one that nobody has asked for has failed with, if it was the system.
+    /// Error of the last automatic checkpoint, if the system caused it.
     failure: Option<Error>,
-    /// Unless the WAL is written back by checkpoints alone.
+    /// State of copying the WAL into the database; `None` if only checkpoints do that.
     write_back: Option<WriteBack>,
 }
 

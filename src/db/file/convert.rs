@@ -36,8 +36,10 @@ fn made_beside(path: &Path, inode: impl LowerHex) -> PathBuf {
 const CONVERTED: &str = "converted";
 
 impl Db {
-    /// Gives the file the secret of `after` in place of that of `before`, by which it is open, or none. Whether it
-    /// succeeds or fails, the file is opened anew.
+    /// Encrypts the file with the secret of `after`, or decrypts it if `after` has none. The file
+    /// is open with the configuration `before`.
+    ///
+    /// The file is opened again in every case, also after a failure.
     ///
     /// # Errors
     /// `Busy` if others have the file open; `Io`, `Full`, `Corrupt`. The file has its old content then.

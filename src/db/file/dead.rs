@@ -36,9 +36,10 @@ pub(super) struct DeadRows {
     families: Vec<DeadOf>,
     rows: usize,
     bytes: usize,
-    /// How many there were when they could not be removed.
+    /// Number of noted rows when they could not be removed.
     stuck_at: usize,
-    /// Whether that was a failure, not a lock: then no other write is to be burdened with them.
+    /// Whether the removal failed for another reason than a lock. Then no other write tries to
+    /// remove them.
     failed: bool,
 }
 

@@ -158,7 +158,7 @@ impl Frames {
         }
     }
 
-    /// The end of what has been written.
+    /// Returns the offset after the last byte written.
     pub(super) fn end(&self) -> i64 {
         self.end
     }

@@ -602,7 +602,7 @@ impl OsFile {
     }
 
     /// Locks the file, which is open for writing, if no other process uses it through SQLite.
-    /// Returns `false` if it is in use, or without locks of its own.
+    /// Returns `false` if it is in use, or if the file has no locks of its own.
     pub(in crate::db::file) fn keeps_others_out(&self) -> bool {
         let (start, length) = lock::DATABASE;
         owns_its_locks(self.fd)
