@@ -256,7 +256,7 @@ fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
         for read_only in [false, true] {
             for path in [scratch.path(), scratch.file("second.db")] {
                 let opened = Store::open_with(path, &config.clone().read_only(read_only));
-                refused(opened, "2 names");
+                refused(opened, "2 hard links");
             }
         }
         store.put("b", "1").unwrap();
@@ -267,7 +267,7 @@ fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
         // Also an empty one, of which nothing is made.
         fs::write(scratch.file("empty"), "").unwrap();
         fs::hard_link(scratch.file("empty"), scratch.file("empty too")).unwrap();
-        refused(Store::open_with(scratch.file("empty"), &config), "2 names");
+        refused(Store::open_with(scratch.file("empty"), &config), "2 hard links");
         assert_eq!(fs::metadata(scratch.file("empty")).unwrap().len(), 0);
     }
 }
@@ -897,7 +897,7 @@ fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
     store.clear().unwrap();
     store.close().unwrap();
     let lost = reader.ask("count");
-    assert!(lost.starts_with("Busy") && lost.contains("has changed"), "{lost}");
+    assert!(lost.starts_with("Busy") && lost.contains("the file changed"), "{lost}");
     assert!(reader.ask("count").starts_with("Busy"));
     assert_eq!(reader.ask("rollback"), "rolled back");
     assert_eq!(reader.ask("count"), "0");

@@ -146,7 +146,10 @@ fn who_only_reads_cannot_keep_others_out() {
         let both = config.clone().read_only(true).exclusive(true);
         let error = Store::open_with(scratch.path(), &both).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Error);
-        assert!(error.to_string().contains("readOnly") && error.to_string().contains("exclusive"), "{error}");
+        assert!(
+            error.to_string().contains("read-only") && error.to_string().contains("exclusive"),
+            "{error}"
+        );
         // The files are as they were, and each alone works.
         assert!(!scratch.wal().exists());
         scratch.open_with(&config.clone().exclusive(true)).put("b", "1").unwrap();
@@ -241,7 +244,7 @@ fn an_exclusive_handle_shuts_everybody_else_out_until_it_is_closed() {
         assert_eq!(refused.kind(), ErrorKind::Busy, "{mode:?}");
         // An open waits for two seconds, whatever the busy timeout.
         let text = refused.to_string();
-        assert!(text.contains("exclusively") && !text.contains("busy timeout"), "{text}");
+        assert!(text.contains("exclusively") && !text.contains("busy_timeout"), "{text}");
         assert_eq!(text.matches("handle or process").count(), 1, "{text}");
         assert_eq!(owner.get("a").unwrap().as_deref(), Some(&b"1"[..]));
         owner.close().unwrap();

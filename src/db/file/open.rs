@@ -119,7 +119,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
             "another handle or process keeps the file locked: it has the file open exclusively or in \
             the other journal mode, or it writes without a pause",
         )
-        .with_hint(Hint::RaiseBusyTimeout),
+        .with_hint(Hint::CloseOtherHandles),
         _ => name_the_forbidden(e, Some(&real)),
     });
     if opened.is_err() && !is_there {
