@@ -20,7 +20,7 @@ pub(super) struct SettingsCache {
     limit: Known,
 }
 
-/// What is known of the limit of a store.
+/// Knowledge about the size limit of the store.
 #[derive(Default, Clone, Copy)]
 enum Known {
     #[default]

@@ -16,7 +16,7 @@ use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 
-/// How long a checkpoint that nobody has asked for waits for others.
+/// Time for which an automatic checkpoint waits for other connections.
 const MIN_WAIT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(100);
 /// The same for each frame since the last one, where readers have stood in its way: it must not count beside writing them.
@@ -44,7 +44,8 @@ impl WalLimit {
         self.0 - self.0 / 4
     }
 
-    /// How much the WAL grows between two checkpoints after which it did not begin anew.
+    /// Returns the number of frames by which the WAL grows between two checkpoints after which it
+    /// did not start over.
     fn step(self) -> u32 {
         self.0 / 4
     }
@@ -134,7 +135,7 @@ impl Checkpoints {
         Aim { part, patience: self.limit.step(), at_the_end }
     }
 
-    /// To be told when a checkpoint has left the WAL with so many frames.
+    /// Records that a checkpoint has left `frames` frames in the WAL.
     fn done(&mut self, frames: u32) {
         self.commits = 0;
         self.last = frames;
@@ -149,7 +150,8 @@ impl Checkpoints {
         self.at = self.first();
     }
 
-    /// How much the WAL grows from so many frames on before a checkpoint is tried again, beside readers that stay.
+    /// Returns the number of frames by which the WAL grows before a checkpoint is tried again while
+    /// readers stay.
     fn patience(&self, frames: u32) -> u32 {
         self.limit.step().max(frames / 8)
     }

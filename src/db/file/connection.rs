@@ -83,7 +83,8 @@ pub(crate) struct Db {
     pub(super) _leftovers: Option<Leftovers>,
 }
 
-/// Where the header of a file has the number of bytes that are reserved of each page (fileformat2.html, chapter 1.3).
+/// Offset in the file header of the number of reserved bytes of each page (fileformat2.html,
+/// chapter 1.3).
 const RESERVED: u64 = 20;
 
 impl Db {
@@ -318,8 +319,8 @@ impl Db {
         done
     }
 
-    /// The same in a transaction that was begun directly. If something in it needs SQL (a new table), it
-    /// becomes one of SQL's on the way.
+    /// Runs `f` in a write transaction that was begun without SQL. If `f` needs SQL, such as for a
+    /// new table, the transaction becomes one of SQL.
     #[cfg(kvstore_btree)]
     fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         let undo = || {
@@ -477,7 +478,7 @@ impl Db {
         self.conn.is_autocommit()
     }
 
-    /// To be called when something is rolled back.
+    /// Updates the state after a rollback.
     fn rolled_back(&self) {
         self.forget_settings(); // they may have been changed in what is rolled back
         self.forget_agenda();

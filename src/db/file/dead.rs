@@ -18,7 +18,7 @@ use crate::expiry;
 
 /// So many rows are removed without waiting for a write.
 const ENOUGH_ROWS: usize = 64;
-/// The same in bytes of their keys.
+/// Total length of the keys of noted rows at which they are removed, in bytes.
 const ENOUGH_BYTES: usize = 64 << 10;
 /// The most that are noted while they cannot be removed.
 const MAX_ROWS: usize = 16 * ENOUGH_ROWS;

@@ -19,7 +19,7 @@ pub(super) struct Ends<'a> {
     clock: &'a Clock,
     /// Read once for the chunk: what dies after that is noticed when it is to be shown.
     now_ms: Option<i64>,
-    /// How many dead rows may be passed over.
+    /// Number of expired rows that may still be skipped.
     skips: usize,
 }
 

@@ -20,15 +20,15 @@ pub(super) struct Listed {
 /// A line of the list.
 struct Line {
     is_table: bool,
-    /// How it is defined.
+    /// SQL text of the definition.
     sql: String,
 }
 
-/// How a table is.
+/// Form of a table, compared with the one that this library creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Missing,
-    /// As the store makes it, or such that it does the same.
+    /// The table has the form that this library creates, or an equivalent one.
     Right,
     /// Made otherwise, with all columns.
     Wrong,
@@ -37,13 +37,13 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Whether rows can be read from it.
+    /// Returns `true` if rows can be read from the table.
     pub(super) fn has_columns(self) -> bool {
         matches!(self, Form::Right | Form::Wrong)
     }
 }
 
-/// A table that every store has.
+/// Description of a table that every store has.
 pub(super) struct OfTheStore {
     pub(super) name: &'static str,
     pub(super) columns: &'static [&'static str],
@@ -80,7 +80,7 @@ impl Listed {
         Ok(Listed { lines })
     }
 
-    /// Whether there is a table or view of this name.
+    /// Returns `true` if a table or view of this name exists.
     pub(super) fn has(&self, name: &str) -> bool {
         self.lines.contains_key(name)
     }
@@ -93,8 +93,10 @@ impl Listed {
         self.form(conn, table.name, table.columns, table.definition, |_| false)
     }
 
-    /// How a family's table of a kind is. Of one that is made otherwise SQL can use the data table, if its key is one: it
-    /// may have other columns beside ours, and the rows in it are nowhere else.
+    /// Returns the form of a family's table of a kind.
+    ///
+    /// SQL can use a data table of another form if its key is right: it may have further columns,
+    /// and its rows exist nowhere else.
     pub(super) fn of_family(&self, conn: &Connection, kind: &Kind, family: &str) -> Result<Form> {
         let works = |columns: &[(String, u32)]| {
             kind.name == DATA.name && columns.iter().all(|(column, place)| (*place > 0) == (column == "key"))

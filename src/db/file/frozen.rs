@@ -25,7 +25,7 @@ use crate::hint::Hint;
 /// No file system's clock ticks less often (it is some milliseconds usually, on Linux).
 const TICK: Duration = Duration::from_millis(50);
 
-/// What is seen of a store from outside.
+/// Metadata of the files of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     file: Option<State>,
@@ -49,7 +49,7 @@ impl Seen {
         })
     }
 
-    /// Whether everything is in the file itself, and nobody is writing.
+    /// Returns `true` if all content is in the database file and no process is writing.
     pub(super) fn is_closed(&self) -> bool {
         let is_empty = |state: Option<State>| state.is_none_or(|state| state.is_empty());
         is_empty(self.journal) && is_empty(self.wal) && (self.wal.is_none() || self.shared_memory.is_none())
@@ -65,7 +65,7 @@ impl Seen {
     }
 }
 
-/// How a store that nobody writes was opened.
+/// State of a store that cannot be written, and how it was opened.
 pub(super) struct Frozen {
     path: PathBuf,
     config: Config,
@@ -125,7 +125,8 @@ impl Frozen {
 }
 
 impl Db {
-    /// To be called before each call that reads the file; says whether `after_reading` is to be called after it.
+    /// Prepares the connection for a read. Returns `true` if `after_reading` must be called after
+    /// the read.
     #[inline]
     pub(crate) fn before_reading(&mut self) -> Result<bool> {
         if self.frozen.is_some() {

@@ -118,7 +118,7 @@ impl Db {
         self.path.as_deref().map_or(0, |path| length(beside(path, suffix)))
     }
 
-    /// What each table takes, by its name; `None` if that cannot be told.
+    /// Returns the size of each table, in bytes, by its name; `None` if it cannot be determined.
     fn bytes_of_tables(&self) -> Result<Option<HashMap<String, u64>>> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -156,7 +156,8 @@ impl Db {
         Ok(roots)
     }
 
-    /// The same by a table that SQLite can be built with; it reads all pages.
+    /// Like `bytes_of_tables`, but by the table `dbstat`, with which SQLite can be built. It reads
+    /// all pages.
     fn bytes_by_dbstat(&self) -> Result<Option<HashMap<String, u64>>> {
         let sql = "SELECT name, pgsize FROM dbstat('main', 1)";
         let mut statement = match self.switch_to_sql()?.prepare(sql) {

@@ -215,7 +215,7 @@ fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
     })
 }
 
-/// How many pages have neither rows nor entries and are not free.
+/// Returns the number of pages that are neither free nor contain rows or entries.
 fn pages_of_maps(conn: &Connection) -> Result<i64> {
     let size = i64::try_from(page_size(conn)?).unwrap_or(0);
     let pages = number(conn, "PRAGMA page_count")?;
@@ -364,7 +364,7 @@ fn check_family(conn: &Connection, tables: &Tables, listed: &Listed, report: &mu
     Ok(())
 }
 
-/// How the tables of a family are.
+/// Forms of the tables of a family.
 struct Forms {
     data: Form,
     blob: Form,

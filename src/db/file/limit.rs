@@ -65,7 +65,7 @@ pub(super) struct Room {
     watched: Cell<bool>,
     /// The write may have made the store grow.
     grown: Cell<bool>,
-    /// What the write has put: key and length of the value, by family.
+    /// Puts of the current write: key and length of the value, by family.
     put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
     bytes: Cell<u64>,
     removed: Cell<Option<Removed>>,
@@ -449,7 +449,7 @@ fn time_ms_of(index: TimeIndex, head: super::engine::Head) -> Option<i64> {
     }
 }
 
-/// What may go, over all families, in the order of an index by time.
+/// Rows that may be removed, over all families, in the order of an index by time.
 struct Candidates<'d> {
     db: &'d Db,
     index: TimeIndex,

@@ -8,7 +8,7 @@ use crate::db::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
 
-/// What one look at a row has met.
+/// Result of examining one row.
 enum Met<R, V> {
     Missing,
     Live(R),

@@ -51,7 +51,7 @@ pub(in crate::db::file) struct BtreeEngine<'c> {
 }
 
 impl Head {
-    /// Of a row that has nothing but an inline value.
+    /// Head of a row that has only an inline value.
     const PLAIN: Head = Head { expire_ms: None, blob_id: None, written_ms: None };
 
     fn is_plain(&self) -> bool {
@@ -381,7 +381,7 @@ impl Engine for Visit<'_> {
     }
 }
 
-/// Whom a scan shows its rows.
+/// Receiver of the rows of a scan.
 trait Visitor {
     /// May take some of the rows that come next at once.
     fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step>;

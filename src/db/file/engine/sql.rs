@@ -135,7 +135,7 @@ impl SqlEngine<'_> {
         self.prepare(tables, sql)?.execute(params).map_err(|e| failed(tables, e))
     }
 
-    /// The same on a table that may not be made yet.
+    /// Runs a statement on a table that may not exist yet; `None` if it does not.
     fn execute_optional(&self, sql: &str, params: &[&dyn ToSql]) -> Result<Option<usize>> {
         let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(None) };
         match statement.execute(params) {
@@ -418,7 +418,7 @@ fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
     translate(error)
 }
 
-/// What SQLite says when it has no text for an error.
+/// Text that SQLite returns if it has no text for an error.
 const NO_TEXT: &str = "SQL logic error";
 
 pub(in crate::db::file) fn is_missing_table(error: &rusqlite::Error) -> bool {

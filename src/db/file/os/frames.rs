@@ -17,9 +17,10 @@ use rusqlite::ffi::SQLITE_OK;
 pub(in crate::db::file) const WAL_HEADER: u32 = 32;
 pub(in crate::db::file) const FRAME_HEADER: u32 = 24;
 
-/// Where a frame's header says how many pages the database has after the commit; 0 if the frame is not a commit's.
+/// Place in the header of a frame of the number of pages of the database after the commit; 0 if the
+/// frame ends no commit.
 const COMMIT: std::ops::Range<usize> = 4..8;
-/// What is kept, at most, unless one frame is larger: more is written in several calls.
+/// Maximum number of buffered bytes, unless one frame is larger.
 const MOST: usize = 64 * 1024;
 
 /// Function that writes bytes into the file at an offset and returns SQLite's result code.
@@ -30,7 +31,7 @@ impl<F: FnMut(&[u8], i64) -> c_int> Write for F {}
 #[derive(Default)]
 pub(super) struct Frames {
     kept: Vec<u8>,
-    /// Where the first byte kept belongs.
+    /// Offset in the file of the first buffered byte.
     start: i64,
     /// A header has come, and its page has not.
     wants_page: bool,
@@ -38,7 +39,7 @@ pub(super) struct Frames {
     is_commit: bool,
     /// The end of all that was written since the writer's lock was taken.
     end: i64,
-    /// Where the last commit frame begins that was written, and is to be synced before it counts.
+    /// Offset of the last commit frame that was written and must be synced before it is valid.
     unsynced_commit: Option<i64>,
 }
 
@@ -143,7 +144,7 @@ impl Frames {
         self.end = self.end.min(length);
     }
 
-    /// To be told that a commit, whose frame ends where the file was written to, is synced before it is answered.
+    /// Records that a commit, whose last frame was just written, is synced before its call returns.
     pub(super) fn awaits_sync(&mut self, frame: usize) {
         self.unsynced_commit = Some(self.end - i64::try_from(frame).unwrap_or(0));
     }

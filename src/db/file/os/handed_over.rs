@@ -21,7 +21,7 @@ use crate::fork;
 /// How often a sync is asked after before it is made, where it is somebody else's VFS that makes it.
 const LOOKS: u8 = 2;
 
-/// How long to sleep between two looks.
+/// Pause between two checks of a sync.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Sync of a file that the kernel performs in the background.
@@ -114,7 +114,7 @@ mod kernel {
     use crate::db::file::os::system::OsFile;
     use crate::fork::{self, with_list};
 
-    /// How many may be under way in this process.
+    /// Maximum number of syncs of this process that are in progress.
     const MOST: c_long = 64;
 
     /// `IOCB_CMD_FDSYNC` (linux/aio_abi.h).

@@ -8,8 +8,9 @@ use rusqlite::{Connection, ffi};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What SQLite's VFS writes at once, at most: it takes a greater length for what is left of it after 128 KiB
-/// (`seekAndWriteFd` in os_unix.c).
+/// Maximum number of bytes that are passed to SQLite's VFS in one write.
+///
+/// The VFS takes a greater length for the rest of it after 128 KiB (`seekAndWriteFd` in os_unix.c).
 const MOST: usize = 64 * 1024;
 
 /// File of a connection, such as the database or its WAL.

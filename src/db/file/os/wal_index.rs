@@ -35,7 +35,7 @@ const WRITTEN_BACK: usize = 24;
 /// `aReadMark`: readers with the lock of the same number read no frames after this one.
 const READ_MARKS: usize = 25;
 const READERS: usize = 5;
-/// What stands there if no reader does (`READMARK_NOT_USED`).
+/// Value of a read mark that no reader uses (`READMARK_NOT_USED`).
 const NOT_USED: u32 = u32::MAX;
 /// A part of the space for locks, which SQLite leaves as it is: how often somebody has begun to write frames back. (The
 /// numbers of frames alone can come again.) Who writes it holds the lock of a checkpoint.
@@ -189,7 +189,7 @@ impl WalIndex {
         self.word(BEGUN).load(Ordering::Relaxed)
     }
 
-    /// How often somebody has begun to write frames back.
+    /// Returns the number of times that a copy into the database has begun.
     fn turn(&self) -> u32 {
         self.word(TURN).load(Ordering::Acquire)
     }

@@ -8,10 +8,10 @@ use std::ops::Range;
 /// The type of a page.
 const INTERIOR: u8 = 0x02;
 const LEAF: u8 = 0x0a;
-/// Where the cell pointers of such a page begin.
+/// Offset of the cell pointers on an interior page.
 const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
-/// Where it says where the cells' content begins.
+/// Offset of the field that contains the start of the cell content.
 const CONTENT: usize = 5;
 /// Minimum number of bytes that an entry takes on its page.
 pub(super) const LEAST_CELL: usize = 6;
@@ -172,8 +172,8 @@ impl<'p> Node<'p> {
         Some(Err(low))
     }
 
-    /// How the key of an entry compares with the one sought, if one look at the first bytes of the cell
-    /// tells; of nearly all keys it does.
+    /// Compares the key of an entry with the one sought, if the first bytes of the cell are
+    /// sufficient; they are for nearly all keys.
     #[inline(always)]
     fn compare_first(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
         let cell = self.cell(at)?;
@@ -202,14 +202,14 @@ impl<'p> Node<'p> {
         if first == sought.first { None } else { Some(first.cmp(&sought.first)) }
     }
 
-    /// How the key of an entry compares with the one sought.
+    /// Compares the key of an entry with the one sought.
     #[inline(never)]
     fn compare(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
         let (start, length) = self.key(at)?;
         Some(self.page.get(start..start + length)?.cmp(sought.key))
     }
 
-    /// Where a cell begins, after the number of the page below.
+    /// Returns the offset of a cell, after the number of the child page.
     #[inline(always)]
     fn cell(&self, at: usize) -> Option<usize> {
         if at >= self.layout.count {
@@ -243,7 +243,7 @@ impl<'p> Node<'p> {
         })
     }
 
-    /// Where the first column of an entry is, a blob: its start and its length.
+    /// Returns the start and the length of the first column of an entry, which is a blob.
     #[inline(always)]
     fn key(&self, at: usize) -> Option<(usize, usize)> {
         let PageHead { start, size, header, types: [first, second] } = self.head(at)?;
@@ -255,9 +255,10 @@ impl<'p> Node<'p> {
     }
 }
 
-/// How an entry begins.
+/// Beginning of an entry: the place of its record, the size of the record header, and the type of the
+/// first column.
 struct PageHead {
-    /// Where its record starts, and how long that is.
+    /// Offset of the record on the page; `size` is its length.
     start: usize,
     size: usize,
     /// The size of the record's header.

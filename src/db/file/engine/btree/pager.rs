@@ -80,7 +80,7 @@ impl<'t> Pages<'t> {
     }
 }
 
-/// What a processor reads from memory at once, in bytes.
+/// Number of bytes that a processor reads from memory at once.
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE: usize = 64;
 /// How much of a page it is told of: more would drive out what it is working on.
@@ -131,7 +131,7 @@ impl Drop for Page {
     }
 }
 
-/// How many pages are kept, at most.
+/// Maximum number of pages that are kept.
 const KEPT: usize = 64;
 
 /// Cache of interior pages of a snapshot, because the way to the next row begins on the same pages.

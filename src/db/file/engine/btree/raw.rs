@@ -81,7 +81,7 @@ pub(super) const PAGER_JOURNALMODE_WAL: c_int = 5;
 /// Flags of `sqlite3BtreeCreateTable`: a table with rowids, or one without.
 pub(super) const BTREE_INTKEY: c_int = 1;
 pub(super) const BTREE_BLOBKEY: c_int = 2;
-/// What `sqlite3BtreeTxnState` answers inside a write transaction.
+/// Result of `sqlite3BtreeTxnState` inside a write transaction.
 pub(super) const TXN_WRITE: c_int = 2;
 
 unsafe extern "C" {

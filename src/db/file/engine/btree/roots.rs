@@ -230,7 +230,7 @@ pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
     Ok(())
 }
 
-/// Where a table is.
+/// Place of a table.
 enum Place {
     /// There is none of that name.
     None,

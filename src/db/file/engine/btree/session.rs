@@ -55,7 +55,7 @@ pub(in crate::db) struct Direct {
     pinned: Cell<bool>,
     /// A write transaction is open that was begun directly, and that no SQL has joined.
     writing: Cell<bool>,
-    /// Of the snapshot that is held.
+    /// Header of the wal-index at the snapshot that is kept.
     header: Cell<Header>,
     /// Operations under way, one inside the other.
     depth: Cell<u32>,
@@ -170,7 +170,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Of what is remembered of the tables.
+    /// Returns the epoch of the cached table information.
     pub(in crate::db) fn epoch(&self) -> u32 {
         self.epoch.get()
     }
@@ -193,8 +193,9 @@ impl Direct {
         Ok(self.tree.data_version())
     }
 
-    /// To be called before any SQL statement. After a failure what was written is rolled back, and no statement
-    /// may run for whoever wrote it.
+    /// Prepares the connection for SQL. Call this before any SQL statement.
+    ///
+    /// If it fails, the written data is rolled back, and the caller must run no statement.
     #[inline]
     pub(in crate::db) fn make_way(&self, conn: &Connection) -> Result<()> {
         self.clear();
@@ -467,7 +468,7 @@ impl Direct {
     }
 }
 
-/// What the end of an operation has to do.
+/// Work that the end of an operation must do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Nothing,

@@ -18,7 +18,8 @@ const BELOW: u8 = 5;
 /// No page of the file has this byte: it is there for locks.
 const LOCK_BYTE: usize = 0x4000_0000;
 
-/// How many pages each table has, by its root page; in a transaction. Of a file that has a map.
+/// Returns the number of pages of each table, by its root page. Call this in a transaction on a
+/// file with a page map.
 pub(super) fn pages_of_tables(pages: Pages<'_>) -> Result<HashMap<u32, u64>> {
     let mut parents = parents(pages)?;
     let mut sizes = HashMap::new();

@@ -90,7 +90,7 @@ impl Drop for Pin {
 // SAFETY: nothing in it belongs to a thread; see the module's text on who uses it when.
 unsafe impl Send for Tree {}
 
-/// What an index B-tree needs to compare keys: a description, and room for the key sought.
+/// Buffers with which an index B-tree compares keys: a description, and space for the key sought.
 struct Probe {
     info: NonNull<raw::KeyInfo>,
     record: NonNull<raw::UnpackedRecord>,
@@ -124,7 +124,8 @@ impl Tree {
         }
     }
 
-    /// How long the WAL may be that is kept when it begins anew, or the journal after a commit.
+    /// Sets the maximum length, in bytes, of the WAL that is kept when it starts over, or of the
+    /// journal after a commit.
     pub(super) fn limit_journal(&self, bytes: i64) {
         // SAFETY: the tree of an open connection has a pager.
         unsafe { raw::sqlite3PagerJournalSizeLimit(raw::sqlite3BtreePager(self.btree.as_ptr()), bytes) };

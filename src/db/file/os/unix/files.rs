@@ -43,7 +43,7 @@ const LOOKS: usize = 8;
 /// How often in a row shared memory must look as if it were another file's.
 const LOOKS_AT_A_GHOST: usize = 5;
 
-/// What is known of a descriptor.
+/// Knowledge about one descriptor.
 struct Slot {
     kind: AtomicU8,
     /// `O_ACCMODE` bits, [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
@@ -54,9 +54,9 @@ struct Slot {
 
 /// Not a file of SQLite's.
 const UNKNOWN: u8 = 0;
-/// Its locks belong to the open file description.
+/// State of a descriptor whose locks belong to its open file description.
 const OWN: u8 = 1;
-/// Its locks belong to the process.
+/// State of a descriptor whose locks belong to the process.
 const POSIX: u8 = 2;
 /// A connection to a server.
 #[cfg(feature = "remote")]

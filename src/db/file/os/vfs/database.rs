@@ -22,10 +22,10 @@ use crate::db::file::os::wipe::{self, Pages};
 /// The number of the writer's lock (`WAL_WRITE_LOCK` in wal.c; fileformat2.html, chapter 4.3).
 const WRITER: c_int = 0;
 
-/// What we note of the file of a database.
+/// State of the file of a database.
 #[derive(Clone, Copy)]
 pub(super) struct Database {
-    /// Its WAL while that is open.
+    /// WAL of the database while it is open.
     pub(super) wal: *mut File,
     /// Whether each commit is synced.
     pub(super) syncs: bool,
@@ -43,7 +43,7 @@ pub(super) struct Database {
     pub(super) was_read: bool,
 }
 
-/// How deleted data is overwritten.
+/// Settings for overwriting deleted data.
 #[derive(Clone, Copy)]
 pub(super) struct Wipes {
     /// What pages are like of which what is unused is overwritten.

@@ -15,7 +15,7 @@ use crate::db::file::os::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 /// How far a WAL is filled with zeros, at most; and at most to twice its length.
 const AHEAD: i64 = 256 * 1024;
 
-/// What we note of a WAL.
+/// State of a WAL file.
 pub(super) struct Wal {
     /// The database's file; it is open as long as the WAL.
     database: *mut File,

@@ -16,7 +16,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 };
 use windows_sys::Win32::System::IO::OVERLAPPED;
 
-/// The serial number of the volume, and that of the file on it.
+/// Identity of a file: serial number of the volume and number of the file on it.
 pub(crate) type FileIdentity = (u64, u128);
 
 /// A part of a file: where it begins, and how many bytes it has.
@@ -29,7 +29,7 @@ const SHARED: Part = (DATABASE.0 + 2, 510);
 /// Where processes say that they have a database open: each has a byte of its own there. No file is so long.
 const PRESENCES: Part = (1 << 62, 1 << 48);
 
-/// What the system says of an open file.
+/// Returns the metadata of an open file.
 pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
     // SAFETY: a struct of integers.
     let mut found: BY_HANDLE_FILE_INFORMATION = unsafe { zeroed() };
@@ -40,7 +40,7 @@ pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
     }
 }
 
-/// Which file it is.
+/// Returns the identity of an open file.
 ///
 /// # Errors
 /// If the file system does not tell.
@@ -87,12 +87,12 @@ pub(super) fn open_to_look(path: &Path) -> io::Result<File> {
     File::options().access_mode(FILE_READ_ATTRIBUTES).open(path)
 }
 
-/// Whether a file is at a path.
+/// Returns `true` if the given file is at a path.
 pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     open_to_look(path).and_then(|found| identity_of(&found)).is_ok_and(|found| found == file)
 }
 
-/// Reads bytes of a file, all of them.
+/// Reads bytes of a file; fails unless all of them can be read.
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     if read_at(file, to, at)? == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
@@ -133,7 +133,7 @@ fn unlock(file: &File, which: Part) {
     unsafe { UnlockFileEx(file.as_raw_handle(), 0, low, high, &raw mut begin) };
 }
 
-/// A file that is opened beside SQLite. It keeps nobody from deleting it.
+/// File that is opened in addition to SQLite. It does not prevent the deletion of the file.
 pub(crate) struct OsFile {
     pub(super) file: File,
     /// What is locked until this is dropped, as often as it is locked.
@@ -164,7 +164,8 @@ impl OsFile {
         Ok(OsFile { file, kept: Mutex::default() })
     }
 
-    /// Reads up to `buffer`'s length from the beginning of the file; fewer bytes only at its end.
+    /// Reads up to the length of `buffer` from the beginning of the file. Fewer bytes are read only
+    /// at its end.
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         read_at(&self.file, buffer, 0)
     }
@@ -178,18 +179,18 @@ impl OsFile {
         is_kept
     }
 
-    /// Whether its locks are its own: all are.
+    /// Returns `true` if the locks of this file are its own, which they always are on this system.
     #[allow(clippy::unused_self, reason = "elsewhere it depends on the file system")]
     pub(in crate::db::file) fn owns_its_locks(&self) -> bool {
         true
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     pub(crate) fn identity(&self) -> io::Result<FileIdentity> {
         identity_of(&self.file)
     }
 
-    /// Which file it is, and how many names it has.
+    /// Returns the identity of the file and its number of hard links.
     pub(in crate::db::file) fn identity_and_names(&self) -> io::Result<(FileIdentity, u64)> {
         Ok((self.identity()?, look(&self.file)?.nNumberOfLinks.into()))
     }
@@ -224,8 +225,8 @@ impl OsFile {
         false
     }
 
-    /// Makes the header of shared memory invalid: whoever uses it makes it anew from the WAL (SQLite's walformat.html,
-    /// chapter 2.1; there are two copies of 48 bytes).
+    /// Invalidates the header of the shared memory, so that the next user rebuilds it from the WAL
+    /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
     pub(in crate::db::file) fn clear_start(&self) {
         let _ = self.file.seek_write(&[0; 96], 0); // if it fails, the header stays valid
     }

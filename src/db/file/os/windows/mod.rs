@@ -32,12 +32,12 @@ pub(in crate::db::file) use place::{
 
 use crate::error::Result;
 
-/// SQLite's VFS for this system, if nobody has made another one the default.
+/// Name of SQLite's VFS for this system, unless another one was made the default.
 pub(super) const VFS: &CStr = c"win32-longpath";
 /// What SQLite has as the default. It differs in the length of paths only, of which it takes 260 characters.
 const SHORT: &CStr = c"win32";
 
-/// The longest path, in bytes: the system takes 32 767 characters.
+/// Maximum length of a path, in bytes. The system accepts 32 767 characters.
 pub(in crate::db::file) const MAX_PATH: usize = 32_000;
 
 /// Lets SQLite take long paths; says whether it could. To be called once, before SQLite opens a file.
@@ -53,13 +53,13 @@ pub(super) fn install() -> bool {
     }
 }
 
-/// There are no forks.
+/// Does nothing, because this system has no forks.
 #[allow(clippy::unnecessary_wraps, reason = "where there are, they may be beyond watching")]
 pub(super) fn watch_forks() -> Result<()> {
     Ok(())
 }
 
-/// There are no forks.
+/// Does nothing, because this system has no forks.
 pub(crate) fn note_fork() {}
 
 /// Runs what makes shared memory longer: SQLite does so by one call.

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// From the beginning of the system's time, 1601, to that of Unix, in its units of 100 ns.
 const UNIX_EPOCH: u64 = 11_644_473_600 * 10_000_000;
 
-/// The place of a file, which stays there while this lives.
+/// Location of a file, which keeps its name until this is dropped.
 pub(in crate::db::file) struct Place {
     path: PathBuf,
     /// Keeps the name.
@@ -35,8 +35,8 @@ pub(in crate::db::file) struct Place {
     file: FileIdentity,
 }
 
-/// What can be seen of a file from outside. Another state of its content is another one of these, but for what
-/// happens within one tick of the file system's clock.
+/// Metadata of a file, which shows whether its content has changed, except for changes within one
+/// tick of the file system's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::db::file) struct State {
     file: FileIdentity,
@@ -58,7 +58,7 @@ impl State {
         self.size == 0
     }
 
-    /// When it changed last, since the Unix epoch.
+    /// Returns the time of the last change, since the Unix epoch.
     pub(in crate::db::file) fn changed(&self) -> Duration {
         let since = self.written.saturating_sub(UNIX_EPOCH);
         Duration::from_micros(since / 10)
@@ -78,7 +78,7 @@ impl State {
 }
 
 impl Place {
-    /// The place of a file, by its path without symbolic links.
+    /// Returns the location of a file, by its path without symbolic links.
     ///
     /// # Errors
     /// `NotFound` if the file is not there.
@@ -88,19 +88,20 @@ impl Place {
         Ok(Place { path: path.to_owned(), kept, file })
     }
 
-    /// Which file it is.
+    /// Returns the identity of the file.
     pub(in crate::db::file) fn file(&self) -> FileIdentity {
         self.file
     }
 
-    /// Whether the file still has its name.
+    /// Returns `true` if the file still has its name.
     #[inline]
     #[allow(clippy::unused_self, reason = "elsewhere it may have lost it")]
     pub(in crate::db::file) fn is_kept(&self) -> bool {
         true
     }
 
-    /// What is seen now of whatever is named like the file with this suffix. `None`: nothing is.
+    /// Returns the current metadata of the file whose name is that of this file with a suffix;
+    /// `None` if it does not exist.
     ///
     /// # Errors
     /// If it cannot be looked at.
@@ -117,7 +118,7 @@ impl Place {
         }
     }
 
-    /// Removes what is named like the file with this suffix, if anything is.
+    /// Removes the file whose name is that of this file with a suffix, if it exists.
     ///
     /// # Errors
     /// If it is still there.
@@ -134,7 +135,7 @@ impl Place {
         name.into()
     }
 
-    /// Whether this process may make files beside it.
+    /// Returns `true` if this process may create files in the directory.
     pub(in crate::db::file) fn can_be_written_to(&self) -> bool {
         let open = |directory| {
             File::options()
@@ -152,12 +153,12 @@ impl Place {
     }
 }
 
-/// Whether this process may write the file at a path.
+/// Returns `true` if this process may write the file at a path.
 pub(in crate::db::file) fn may_write(path: &Path) -> bool {
     !matches!(to_write(path), Err(e) if is_refusal(&e) || e.kind() == io::ErrorKind::NotFound)
 }
 
-/// Whether there is a file at a path that this process may not write.
+/// Returns `true` if a file exists at a path and this process may not write it.
 pub(in crate::db::file) fn is_forbidden_to_write(path: &Path) -> bool {
     to_write(path).is_err_and(|e| is_refusal(&e))
 }
@@ -182,7 +183,7 @@ fn to_write(path: &Path) -> io::Result<()> {
     open()
 }
 
-/// How long the file at a path is; `None`: what is there is no file.
+/// Returns the length of the file at a path, in bytes; `None` if it is no file.
 ///
 /// It is not opened for that, as std does. What is removed while somebody has it open keeps its name until he closes it; where
 /// such a name can still be opened, as under wine, a journal that was removed in a commit would be taken for one that
@@ -202,7 +203,7 @@ pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>
     Ok((found.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0).then_some(length))
 }
 
-/// Milliseconds of a clock that only goes forward, as it was at the last tick of the system: up to 16 ms old.
+/// Returns a monotonic time in milliseconds, as of the last tick of the system: up to 16 ms old.
 #[inline]
 pub(in crate::db::file) fn coarse_ms() -> u64 {
     // SAFETY: has no preconditions.
@@ -232,13 +233,13 @@ pub(in crate::db::file) fn open_to_outlive_its_name(_path: &Path) -> Option<File
     None
 }
 
-/// How many names the file at a path has.
+/// Returns the number of hard links of the file at a path.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn names_at(path: &Path) -> io::Result<u64> {
     names_of(&open_to_look(path)?)
 }
 
-/// How many names an open file has.
+/// Returns the number of hard links of an open file.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn names_of(file: &File) -> io::Result<u64> {
     look(file).map(|found| found.nNumberOfLinks.into())
