@@ -581,7 +581,7 @@ typedef struct {
      */
     int allowEncrypted;
     /**
-     * Ignored: handles are always safe to share between threads.
+     * Ignored, because threads may share every handle anyway.
      */
     int fullMutex;
     /**
@@ -644,7 +644,7 @@ typedef struct {
      */
     int profile;
     /**
-     * Must be zero.
+     * Reserved for later versions; must be zero.
      */
     int reserved[5];
 } KVStoreConfig;
@@ -691,7 +691,7 @@ typedef struct {
      */
     uint32_t flags;
     /**
-     * Must be zero.
+     * Reserved for later versions; must be zero.
      */
     uint32_t reserved;
 } KVWriteOptions;
@@ -770,7 +770,7 @@ typedef struct {
      */
     uint64_t nSizeBytes;
     /**
-     * Zero.
+     * Reserved for later versions; kvstore_stats sets it to zero.
      */
     uint64_t reserved[4];
 } KVStoreStats;

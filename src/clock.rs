@@ -167,9 +167,10 @@ impl Clock {
         self.note_server_at(now_ms, elapsed_us(), wall_us());
     }
 
-    /// Returns `true` if the server must be asked before this clock is used: its last answer is
-    /// old, or the machine was suspended since, which stops the monotonic clock. A change of the
-    /// wall clock counts as a suspension.
+    /// Returns `true` if the server must be asked for its time before this clock is used.
+    ///
+    /// That is so if its last answer is old, or if the machine was suspended since, which stops the
+    /// monotonic clock. A change of the wall clock counts as a suspension.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.is_a_servers() && self.is_stale_at(elapsed_us(), wall_us())
@@ -213,7 +214,9 @@ impl Clock {
     }
 
     /// Replaces the source of the time; `None` restores the system clock. Waits until no thread is
-    /// inside the old source. Has no effect if the old source itself calls it.
+    /// inside the old source.
+    ///
+    /// It has no effect if the old source itself calls it.
     pub(crate) fn inject(&self, source: Option<Source>) {
         if self.is_being_asked() {
             return;

@@ -62,7 +62,7 @@ pub struct KVWriteOptions {
     pub expireMs: i64,
     /// Bitwise OR of KVSTORE_PUT_* flags; 0 for none.
     pub flags: u32,
-    /// Must be zero.
+    /// Reserved for later versions; must be zero.
     pub reserved: u32,
 }
 
@@ -100,7 +100,7 @@ pub struct KVStoreConfig {
     pub walSizeLimit: c_int,
     /// Ignored. An encrypted store is opened with kvstore_open_encrypted.
     pub allowEncrypted: c_int,
-    /// Ignored: handles are always safe to share between threads.
+    /// Ignored, because threads may share every handle anyway.
     pub fullMutex: c_int,
     /// Maximum length of a value, in bytes: up to 536870912 (512 MiB). 0 means 10485760 (10 MiB).
     pub maxValueSize: c_int,
@@ -147,7 +147,7 @@ pub struct KVStoreConfig {
     /// KVSTORE_SMALL means 32 pages for cacheSize, no memory map, 64 pages for walPages, and
     /// "never" for holdReads. See docs/how-to/firmware.md.
     pub profile: c_int,
-    /// Must be zero.
+    /// Reserved for later versions; must be zero.
     pub reserved: [c_int; 5],
 }
 
@@ -192,7 +192,7 @@ pub struct KVStoreStats {
     pub nEvicted: u64,
     /// Current size of the pages in use, in bytes. This is the size that kvstore_set_limit limits.
     pub nSizeBytes: u64,
-    /// Zero.
+    /// Reserved for later versions; kvstore_stats sets it to zero.
     pub reserved: [u64; 4],
 }
 

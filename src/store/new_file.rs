@@ -12,8 +12,8 @@ use crate::fork;
 use crate::hint::Hint;
 use crate::place::{is_url, path_without_password, without_suffix};
 
-/// File under construction, under a temporary name next to its final one. It is removed if it is
-/// dropped before it is finished.
+/// File under construction, with a temporary name next to its final one. It is removed unless it is
+/// finished.
 pub(crate) struct NewFile {
     path: PathBuf,
     partial: PathBuf,
