@@ -207,7 +207,7 @@ impl Error {
     }
 
     #[cfg(feature = "remote")]
-    pub(crate) fn from_server(self) -> Error {
+    pub(crate) fn of_a_server(self) -> Error {
         Error { is_from_server: true, ..self }
     }
 

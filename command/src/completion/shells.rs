@@ -112,7 +112,7 @@ impl CompleteArgs {
         let lines = match self.shell {
             Shell::Bash => {
                 let [line, breaks] = self.words.as_slice() else { return Ok(Answer::Yes) };
-                bash(line, breaks, |words, typed| offer(words, typed))
+                bash(line, breaks, offer)
             }
             Shell::Zsh | Shell::Fish => {
                 let Some((typed, words)) = self.words.split_last() else { return Ok(Answer::Yes) };

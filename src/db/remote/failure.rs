@@ -53,7 +53,7 @@ impl Failure {
     }
 
     pub(super) fn new(sort: Sort, error: Error) -> Failure {
-        Failure { sort, error: error.from_server(), code: String::new() }
+        Failure { sort, error: error.of_a_server(), code: String::new() }
     }
 }
 
@@ -169,7 +169,7 @@ impl Failure {
             "another client changed or locked data that this transaction used, so nothing of it was done"
         })
         .with_hint(Hint::RunTransactionAgain)
-        .from_server()
+        .of_a_server()
     }
 }
 

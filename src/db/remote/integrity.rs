@@ -55,7 +55,7 @@ impl Db {
                 restore a backup of the server",
                 found.join(", ")
             ))
-            .from_server())
+            .of_a_server())
         })
     }
 }

@@ -338,7 +338,7 @@ fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn
     LogIn::Other(match failure.sort {
         Sort::Broken => {
             let text = format!("cannot log in to the server at {host}: {}", failure.error.message());
-            Failure { sort: Sort::Unreachable, error: Error::io(text).from_server(), ..failure }
+            Failure { sort: Sort::Unreachable, error: Error::io(text).of_a_server(), ..failure }
         }
         Sort::Refused if error.as_db_error().is_none() => {
             let is_of_method = error.to_string().starts_with("authentication error");

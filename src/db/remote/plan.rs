@@ -348,7 +348,7 @@ pub(super) fn count(row: &Row, at: usize) -> Result<u64> {
 /// Returns the error for an answer that no server can give to these statements.
 #[cold]
 pub(super) fn strange() -> Error {
-    Error::failed("the answer of the server has another form than a PostgreSQL server gives").from_server()
+    Error::failed("the answer of the server has another form than a PostgreSQL server gives").of_a_server()
 }
 
 pub(super) fn check_key(key: &[u8]) -> Result<()> {

@@ -114,7 +114,7 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
                      standby that is down, each commit waits for it",
                     failure.error.message()
                 );
-                return Err(Error::cant_open(text).from_server());
+                return Err(Error::cant_open(text).of_a_server());
             }
             Err(failure) => return Err(failure.at_open()),
         };

@@ -88,7 +88,7 @@ impl Fall {
             End::Conflict => {
                 Error::busy("transactions of other clients held locks until the busy timeout was over")
                     .with_hint(Hint::RaiseBusyTimeout)
-                    .from_server()
+                    .of_a_server()
             }
             End::Undone(why) => why.with_message(format!("{}; nothing was done", why.message())),
             End::Unknown(why) => why,
@@ -504,7 +504,7 @@ impl Failure {
     /// The error of an open, which has done nothing for the caller.
     pub(super) fn at_open(self) -> Error {
         match self.error.kind() {
-            ErrorKind::Io => Error::cant_open(self.error.message()).from_server(),
+            ErrorKind::Io => Error::cant_open(self.error.message()).of_a_server(),
             _ => self.error,
         }
     }
@@ -533,7 +533,7 @@ pub(super) fn unknown(failure: Failure) -> Failure {
         failure.error.message()
     );
     // By the code of a wait it would be taken for one that has done nothing.
-    Failure { error: Error::io(text).from_server(), code: String::new(), ..failure }
+    Failure { error: Error::io(text).of_a_server(), code: String::new(), ..failure }
 }
 
 impl Db {

@@ -118,7 +118,7 @@ impl Session {
                         End::Unknown(unknown(failure).error),
                     ),
                 };
-                let why = why.from_server();
+                let why = why.of_a_server();
                 self.block = Block::Failed(Fall { why: why.clone(), end });
                 Err(why)
             }
