@@ -761,9 +761,9 @@ def test_snkv_opens_a_url(url: str) -> None:
         db.integrity_check()
 
 
-def test_the_readmes_program_works_on_a_server(url: str) -> None:
-    readme = next(path for path in DOCUMENTS if path.parent.name == "python").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+def test_the_documented_transfer_works_on_a_server(url: str) -> None:
+    page = next(path for path in DOCUMENTS if path.name == "python-processes.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     block = "".join(example.source for example in doctest.DocTestParser().get_examples("".join(t for t in blocks if "transfer" in t)))
     names: dict[str, Any] = {"kvstore": kvstore}
     exec(block, names)  # noqa: S102
