@@ -221,10 +221,11 @@ fn dead_links(folder: &Path) -> Vec<String> {
 /// A page for each command that the help lists.
 fn pages_of_commands(kvstore: &Path) -> BTreeSet<String> {
     let help = String::from_utf8(run(Command::new(kvstore).arg("--help")).stdout).unwrap();
-    let commands =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names = commands.filter_map(|line| {
-        line.strip_prefix("  ")?.split(' ').next().filter(|name| !["", "help"].contains(name))
+    // The groups of commands come before the options; aliases follow a name after a comma.
+    let groups =
+        help.lines().skip_while(|line| !line.starts_with("Usage:")).take_while(|line| *line != "Options:");
+    let names = groups.filter_map(|line| {
+        line.strip_prefix("  ")?.split([' ', ',']).next().filter(|name| !["", "help"].contains(name))
     });
     let pages: BTreeSet<_> = names.map(|name| format!("usr/share/man/man1/kvstore-{name}.1")).collect();
     assert!(pages.len() > 30, "{help}");
