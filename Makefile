@@ -441,7 +441,7 @@ C_HEADERS := kvstore.h snkv.h
 CPP_HEADERS := $(sort $(patsubst bindings/cpp/include/%,%,\
     $(shell find bindings/cpp/include -name '*.h' -o -name '*.hpp' 2>/dev/null)))
 DOCUMENTS := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE LICENSE-APACHE LICENSE-MIT \
-    $(sort $(wildcard bindings/python/README.md benches/peers/README.md tests/vm/README.md) \
+    $(sort $(wildcard bindings/python/README.md bindings/python/CONTRIBUTING.md benches/peers/README.md tests/vm/README.md) \
     $(shell find docs -name '*.md' -o -name '*.json' -o -name '*.svg' -o -name '*.png'; \
     find examples -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.py'))
 

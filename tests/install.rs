@@ -175,6 +175,7 @@ fn expected(libdir: &str) -> BTreeSet<String> {
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
+        "bindings/python/CONTRIBUTING.md",
         "LICENSE",
         "LICENSE-APACHE",
         "LICENSE-MIT",
