@@ -1,10 +1,11 @@
-//! What many families cost: making them, asking for what is due when nothing is, and the cleaner.
+//! Cost of a large number of families: creating them, asking for expired keys when there are none,
+//! and a round of the cleaner.
 //!
-//!     cargo bench --bench families                     all of it
-//!     cargo bench --bench families -- make FILE COUNT  makes a store of so many families
+//!     cargo bench --bench families                     all measurements
+//!     cargo bench --bench families -- make FILE COUNT  creates a store with COUNT families
 //!     cargo bench --bench families -- look FILE        measures on that file
 //!
-//! The last two let two builds of the library be measured on one file.
+//! With the last two commands, two builds of the library can be measured on the same file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +113,7 @@ fn look(file: &Path) -> Result<()> {
     store.close()
 }
 
-/// The longest of the puts of two seconds.
+/// Returns the duration of the slowest put within two seconds.
 fn worst_put(store: &Store, cleaner: bool) -> Result<Duration> {
     if cleaner {
         store.start_cleaner(Duration::from_millis(10), None)?;
@@ -143,7 +144,7 @@ fn timed<R>(f: impl FnOnce() -> R) -> (Duration, R) {
     (started.elapsed(), done)
 }
 
-/// Of some runs that together take no longer than a few seconds.
+/// Returns the median duration of several runs, which together take at most a few seconds.
 fn median(mut f: impl FnMut() -> Result<()>) -> Result<Duration> {
     let begun = Instant::now();
     let mut times = Vec::new();

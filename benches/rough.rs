@@ -1,5 +1,6 @@
-//! A rough comparison with plain rusqlite on the same machine in the same run: prepared statements on a
-//! WITHOUT ROWID table with an `expire_ms` column and an index on it, which is what people build by hand.
+//! A rough comparison with plain rusqlite on the same machine in the same run. The rusqlite side
+//! uses prepared statements on a WITHOUT ROWID table with an indexed `expire_ms` column, which is
+//! the usual hand-written solution.
 //!
 //! `cargo bench --bench rough [-- KEYS]`
 

@@ -1,7 +1,9 @@
-//! Reads `include/kvstore.h`, and makes of it what `ffi_calls` needs: the declarations, the codes each function may
-//! return by its documentation, and for each function a call whose arguments are drawn from the input.
+//! Generates the code for `ffi_calls` from `include/kvstore.h`: the declarations, the codes that
+//! each function may return according to its documentation, and a call of each function with
+//! arguments drawn from the input.
 //!
-//! So nobody writes a declaration down a second time, and a new function of the header is fuzzed, or this fails.
+//! A new function of the header is therefore fuzzed without further work. If it has an argument of
+//! an unknown kind, the build fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,12 +17,12 @@ struct Function {
     documentation: String,
 }
 
-/// A type of C in Rust.
+/// Returns the Rust type for a C type.
 fn rust_type(c: &str) -> String {
     let c = c.trim();
     if let Some(pointee) = c.strip_suffix('*') {
         let pointee = pointee.trim();
-        // `const` belongs to what stands before it only in `T *const *`.
+        // `const` qualifies the type before it only in `T *const *`.
         return match pointee.strip_suffix("*const") {
             Some(pointee) => format!("*const {}", rust_type(&format!("{pointee}*"))),
             None => match pointee.strip_prefix("const ").filter(|rest| !rest.contains('*')) {
@@ -51,7 +53,7 @@ fn declarator(text: &str) -> (String, String) {
     (text[..at].trim().to_owned(), text[at..].to_owned())
 }
 
-/// Splits at commas that are in no parentheses.
+/// Splits at the commas outside of parentheses.
 fn arguments(text: &str) -> Vec<(String, String)> {
     let (mut parts, mut depth) = (vec![String::new()], 0);
     for c in text.chars() {
@@ -94,7 +96,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// The codes a function may return: those its documentation names, and those of the functions it names.
+/// Returns the codes that a function may return: those named in its own documentation, and in that
+/// of the functions it refers to.
 fn codes_of<'a>(
     function: &'a Function,
     all: &'a BTreeMap<&str, &Function>,
@@ -134,7 +137,8 @@ fn fields(header: &str, name: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// How an argument is drawn. What a length is the length of is told from the name before it.
+/// Returns the code that draws an argument. The name of the preceding argument shows what a length
+/// belongs to.
 fn draw(function: &Function, at: usize) -> String {
     let (c, name) = &function.arguments[at];
     match c.as_str() {
@@ -242,7 +246,7 @@ fn main() {
     }
     writeln!(out, "}}").unwrap();
 
-    // Codes stand in the header from OK to FULL, before the first constant of another kind.
+    // The header lists the codes from OK to FULL, before the first constant of another kind.
     let known: BTreeSet<&str> = words(&header)
         .skip_while(|word| *word != "KVSTORE_OK")
         .take_while(|word| *word != "KVSTORE_JOURNAL_WAL")

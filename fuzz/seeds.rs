@@ -1,5 +1,5 @@
-//! Makes the seeds (`fuzz/run seeds`): for `open_bytes` small stores with everything in them, for the targets that
-//! draw from their input some bytes by chance, so that they need not begin with nothing.
+//! Creates the seeds (`fuzz/run seeds`): small stores with every feature for `open_bytes`, and
+//! random bytes for the targets that draw their choices from the input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,12 +37,13 @@ fn fill(store: &Store, large: usize, families: usize) -> kvstore::Result<()> {
     store.create_family("empty").map(drop)
 }
 
-/// The bytes of the store's file and of the one beside it, as they are on the disk now.
+/// Returns the bytes of the store's file and of its WAL or journal, as they are on disk now.
 fn files(path: &Path, beside: Beside) -> (Vec<u8>, Vec<u8>) {
     (fs::read(path).unwrap(), fs::read(beside.path(path)).unwrap_or_default())
 }
 
-/// Bytes of a linear congruential generator (Knuth's MMIX), the same each time.
+/// Returns pseudo-random bytes of a linear congruential generator (Knuth's MMIX), always the same
+/// for a seed.
 fn by_chance(seed: u64) -> Vec<u8> {
     let next = |state: &u64| {
         Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
@@ -58,7 +59,8 @@ fn main() {
             fs::write(seeds.join(target).join(format!("chance-{n}")), by_chance(n + 1)).unwrap();
         }
     }
-    // Of `recover` those that change pages of a sound store; the others are those of `open_bytes`.
+    // Seeds of `recover` that change pages of a sound store. It also uses the seeds of
+    // `open_bytes`.
     fs::create_dir_all(seeds.join("recover")).unwrap();
     for (kind, name) in [(0, "zeroed"), (2, "copied"), (3, "changed")] {
         fs::write(seeds.join("recover").join(name), [16, kind, 4, 7, 9]).unwrap();
@@ -76,12 +78,12 @@ fn main() {
         let config = Config::new().page_size(page_size).mmap_size(0);
         let path = dir.path().join(format!("{page_size}"));
         let store = Store::open_with(&path, &config).unwrap();
-        fill(&store, large, if page_size == 512 { 2 } else { 1 }).unwrap(); // one makes the seed small
+        fill(&store, large, if page_size == 512 { 2 } else { 1 }).unwrap(); // keeps the seed small
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         let whole = files(&path, Beside::Wal);
         if page_size == 512 {
             save("checkpointed-512", 0, whole.clone());
-            // One store with many rows, so that there are interior pages, and free ones.
+            // One store has many rows, so that it has interior pages, and free pages.
             store.set_clock(|| NOW_MS - 1000);
             store
                 .transaction(|tx| -> kvstore::Result<()> {
@@ -100,7 +102,7 @@ fn main() {
             save("checkpointed-4096", 0, whole);
         }
         if page_size == 512 {
-            // What is in the WAL alone, of two commits.
+            // Two commits that are only in the WAL.
             store.put("after", "the checkpoint").unwrap();
             store.delete("plain").unwrap();
             save("wal-512", container::REPAIR_WAL, files(&path, Beside::Wal));
@@ -108,7 +110,7 @@ fn main() {
         store.close().unwrap();
     }
 
-    // A transaction that a crash stopped, with pages in the file already: a hot journal.
+    // A hot journal: a transaction that a crash interrupted after it had written pages to the file.
     let path = dir.path().join("journal");
     let config = Config::new().page_size(512).cache_pages(1).mmap_size(0).journal_mode(JournalMode::Delete);
     let store = Store::open_with(&path, &config).unwrap();

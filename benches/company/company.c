@@ -1,5 +1,6 @@
-/* What it costs to be safe in company: get, put, scan, open, fork, printed as "name nanoseconds". Run by `run`, once
-** with each of two builds of the library. */
+/* Cost of operations on a store that several processes have open: get, put, scan, open and fork.
+** Prints lines "name nanoseconds". benches/company/run starts it once for each of two builds of
+** the library. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,7 +136,8 @@ int main(int argc, char **argv)
 {
     if (argc != 2) return 2;
     snprintf(path, sizeof path, "%s/company.db", argv[1]);
-    /* Made before there is a store, for the build before does not let a child open its parent's. */
+    /* Forked before the store is created, because the older build does not let a child open a
+     * store that its parent has open. */
     int to_idle[2], to_writer[2];
     pid_t idle = neighbour(to_idle, 0), writer = neighbour(to_writer, 1);
     KVStore *kv = opened(0), *handles[HANDLES];

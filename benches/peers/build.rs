@@ -1,5 +1,5 @@
-//! Makes Rust declarations of the C API from include/kvstore.h, so that nothing is declared twice: constants,
-//! its structs, and a table of all functions to be filled by dlsym.
+//! Generates Rust declarations of the C API from include/kvstore.h: its constants, its structs, and
+//! a table of all functions, which is filled with dlsym at run time.
 
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ fn without_comments(mut text: &str) -> String {
     out + text
 }
 
-/// Names and types of all functions but those that take functions.
+/// Names and types of all functions, except those that take function pointers.
 fn functions(text: &str) -> Vec<(String, String)> {
     let declarations: String =
         text.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, " "]).collect();

@@ -133,7 +133,7 @@ def bars(rows, path, title, panels, stores):
         names = [s for s in [*stores, FLOOR] if s in mine]
         values = [mine[s]["median"] for s in names]
         axis.set_axis_on()
-        # A bar that would make all others invisible is cut.
+        # Cuts bars at five times the median if one is so long that the rest would be invisible.
         longest = max(values)
         cut = 5 * sorted(values)[len(values) // 2]
         if longest > 2 * cut:

@@ -1,10 +1,11 @@
-//! Sequences of C calls, well and badly used: NULL, closed handles and handles of another type, bad lengths with
-//! memory that is not there, everything from inside callbacks. No call crashes, hangs or panics inside; each returns
-//! a code its documentation names, writes its outputs as the header says, and leaves the files sound.
+//! Fuzzes sequences of C calls, correct and incorrect: NULL, closed handles, handles of the wrong
+//! type, bad lengths with unmapped memory, and calls from inside callbacks. No call may crash, hang
+//! or panic internally. Each must return a code that its documentation names, write its outputs as
+//! documented, and leave the files sound.
 //!
-//! The calls are made by `build.rs` from the header: `CALLS` has one for each function, whose arguments it draws
-//! from a [`World`]. Two handles never have one file open in different journal modes, or one of them exclusively:
-//! the open would wait for 2 seconds.
+//! `build.rs` generates the calls from the header: `CALLS` has one entry per function, which draws
+//! its arguments from a [`World`]. Two handles never have one file open in different journal modes,
+//! and none is exclusive while another is open: such an open would wait for 2 seconds.
 
 #![no_main]
 #![allow(unsafe_code, non_snake_case)]
@@ -25,7 +26,7 @@ include!(concat!(env!("OUT_DIR"), "/calls.rs"));
 /// A function of the header.
 pub struct Call {
     name: &'static str,
-    /// What it may return.
+    /// Codes it may return.
     codes: &'static [c_int],
     run: fn(&World) -> Answer,
 }
@@ -46,11 +47,11 @@ pub enum Kind {
 }
 
 const MAX_CALLS: usize = 150;
-/// How deep callbacks call.
+/// Maximum depth of calls from callbacks.
 const MAX_DEPTH: usize = 3;
-/// How many rows are fetched at most.
+/// Maximum number of rows per fetch.
 const ROWS: usize = 40;
-/// What outputs hold before a call.
+/// Value of each output before a call.
 const UNTOUCHED: i64 = 0x5A5A_5A5A_5A5A_5A5A;
 /// The longest value of stores with the default configuration. No store here is opened with more.
 const DEFAULT_MAX_VALUE: c_int = 10 << 20;
@@ -59,7 +60,7 @@ const BEGIN_MS: i64 = 1_000_000;
 static NOW_MS: AtomicI64 = AtomicI64::new(BEGIN_MS);
 
 thread_local! {
-    /// Whether this is the thread that reads the input. The cleaner's is not.
+    /// Whether this thread reads the input. The cleaner's thread does not.
     static DRIVES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -67,11 +68,11 @@ thread_local! {
 struct Handle {
     kind: Kind,
     pointer: *mut c_void,
-    /// As far as is known here.
+    /// Whether the handle is open, as far as this program knows.
     open: bool,
 }
 
-/// What a call's arguments point to.
+/// Memory that the arguments of a call point to.
 #[derive(Default)]
 #[allow(clippy::vec_box)] // an output stays where it is when the next one is added
 struct Frame {
@@ -87,7 +88,7 @@ struct Frame {
     options: Option<Box<KVWriteOptions>>,
     stats: Option<Box<KVStoreStats>>,
     entries: Option<Box<[KVEntry; ROWS]>>,
-    /// The length that belongs to the last pointer.
+    /// Length that belongs to the last pointer.
     length: c_int,
     count: c_int,
     journal_mode: c_int,
@@ -169,7 +170,7 @@ impl World {
 
     // ---- bytes --------------------------------------------------------------------------------
 
-    /// Keeps bytes for the call, in memory of just their size.
+    /// Keeps bytes for the duration of the call, in an allocation of exactly their size.
     fn keep(&self, bytes: Vec<u8>, length: c_int) -> *const c_void {
         self.frame(|frame| {
             frame.length = length;
@@ -198,7 +199,7 @@ impl World {
         }
     }
 
-    /// The pointer of a pair of pointer and length.
+    /// Returns the pointer of a pointer-length pair.
     fn bytes(&self, name: &str) -> *const c_void {
         let is_value = matches!(name, "pValue" | "pExpected");
         match self.byte() {
@@ -208,7 +209,7 @@ impl World {
                 null()
             }
             6..12 => {
-                // Lengths with which the memory is not looked at.
+                // Lengths that are rejected before the memory is read.
                 let too_long = c_int::try_from(if is_value { MAX_VALUE_SIZE } else { MAX_KEY_SIZE });
                 let too_long = too_long.expect("a limit that C can tell") + 1;
                 let length = match name {
@@ -337,7 +338,7 @@ impl World {
         })
     }
 
-    /// Limits of a store: such as are refused, and such as are soon reached.
+    /// Draws a size limit: invalid ones, and ones that are soon reached.
     fn max_bytes(&self) -> i64 {
         self.of(&[
             0,
@@ -464,7 +465,8 @@ impl World {
         count
     }
 
-    /// How many elements the arrays have: for a count of INT_MAX one of them is missing, and none is looked at.
+    /// Number of elements in the arrays. With a count of INT_MAX one array is NULL, so no element
+    /// is read.
     fn elements(&self) -> usize {
         let count = self.frame(|frame| frame.count);
         if count == c_int::MAX { 0 } else { usize::try_from(count).unwrap_or(0) }
@@ -508,7 +510,7 @@ impl World {
         if self.byte() < 4 {
             return null_mut();
         }
-        // Also without keys, which is refused.
+        // May be empty, which is rejected.
         self.array(vec![null_mut(); self.elements()])
     }
 
@@ -733,7 +735,8 @@ impl World {
         store
     }
 
-    /// Two handles on one file with a family each, so that the first call has something to work on.
+    /// Opens two handles on one file, each with a family, so that the first call has valid
+    /// arguments.
     fn begin(&self) {
         for _ in 0..2 {
             let store = self.open("wal.db", KVSTORE_JOURNAL_WAL);
@@ -775,7 +778,7 @@ impl World {
     }
 }
 
-/// Reads memory that a call gave out, and frees it.
+/// Reads memory that a call returned, and frees it if `free` is set.
 unsafe fn read(memory: *mut c_void, length: c_int, free: bool) {
     let length = usize::try_from(length).expect("a length");
     // SAFETY: valid for as much, says the call.
@@ -833,7 +836,7 @@ fn trace() -> bool {
     *TRACE.get_or_init(|| std::env::var_os("KVSTORE_FUZZ_TRACE").is_some())
 }
 
-/// The library catches panics and silences them; here each is a finding.
+/// Makes every panic a finding. The library itself catches panics and suppresses their messages.
 fn let_no_panic_pass() {
     let mut store = null_mut();
     // SAFETY: an output; no path is a store in memory.

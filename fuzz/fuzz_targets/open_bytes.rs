@@ -1,6 +1,7 @@
-//! Any bytes as a store's file, and as the WAL or the journal beside it: nothing crashes or hangs; what is dead is
-//! never shown; a file that is refused as no store is left as it was; and a store that the integrity check finds
-//! sound works, with both engines alike, and stays sound.
+//! Opens arbitrary bytes as a store's file with a WAL or rollback journal. Nothing may crash or
+//! hang; an expired key is never returned; a file that is rejected as not a store stays unchanged.
+//! A store that passes the integrity check must work, give the same answers with both engines, and
+//! stay sound.
 
 #![no_main]
 
@@ -21,11 +22,12 @@ mod container;
 
 use container::{Beside, JOURNAL, MAPPED, NOW_MS, READ_ONLY, REPAIR_WAL};
 
-/// A damaged tree can lead to a page in many ways: what is walked over ends somewhere.
+/// Maximum number of entries of a scan. A damaged tree can lead to one page in many ways, so a scan
+/// over it could be very long.
 const MAX_ENTRIES: usize = 3000;
 const MAX_FAMILIES: usize = 6;
 
-/// What was asked and what the answer was, and whether any answer was a failure.
+/// Log of the calls and their results, and the first failure.
 #[derive(Default)]
 struct Report {
     text: String,
@@ -87,7 +89,7 @@ fn repair_wal(wal: &mut [u8]) {
     }
 }
 
-/// The entries a cursor comes to.
+/// Returns the entries that a cursor visits.
 fn walk(
     report: &mut Report,
     what: &str,
@@ -185,7 +187,7 @@ fn write(report: &mut Report, store: &Store, family: &Family) {
     report.note("tracking", family.set_write_tracking(family.name() != "Tracked"));
 }
 
-/// What a handle finds, then does, and whether the check called the store sound at first.
+/// Reads and writes the store. Returns `true` if the integrity check passed at the start.
 fn use_store(report: &mut Report, store: &Store, read_only: bool) -> bool {
     store.set_clock(|| NOW_MS);
     let sound = match store.integrity_check() {
@@ -207,7 +209,7 @@ fn use_store(report: &mut Report, store: &Store, read_only: bool) -> bool {
                     read(report, &family, sound);
                 }
             }
-            // A catalogue may have names that no call takes.
+            // A damaged catalogue may have names that no call accepts.
             Err(e) => assert!(!sound || e.kind() == ErrorKind::Error, "{name}: {e}"),
         }
     }
@@ -233,11 +235,12 @@ fn use_store(report: &mut Report, store: &Store, read_only: bool) -> bool {
     sound
 }
 
-/// A store that was sound is still.
+/// Asserts that a store that was sound is still sound.
 fn check_again(store: &Store) {
     let Err(e) = store.integrity_check() else { return };
-    // SQLite looks at the map's entries of root pages only if its memory of the schema does not begin with a view, which
-    // what was done may have changed. On the second number of such an entry nothing depends.
+    // SQLite checks the pointer map's entries of root pages only if its schema cache does not begin
+    // with a view, which the calls above may have changed. Nothing depends on the second number of
+    // such an entry.
     let is_of_roots =
         |line: &str| line.starts_with("Bad ptr map entry") && line.contains("expected=(1,0) got=(1,");
     let text = e.to_string();
@@ -252,7 +255,7 @@ fn not_there(e: Error) -> kvstore::Result<()> {
     if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
 
-/// The files of one input, each time anew.
+/// Directory with the files of one input, created for each input.
 struct Files {
     dir: tempfile::TempDir,
 }
@@ -276,7 +279,8 @@ impl Files {
 
 thread_local!(static FILES: RefCell<Files> = RefCell::new(Files { dir: tempfile::tempdir().unwrap() }));
 
-/// Opens the files with one engine and does everything; says what happened and whether the store was sound.
+/// Opens the files with one engine and makes all calls. Returns the log and whether the store was
+/// sound; `None` if it did not open.
 fn run(path: &Path, config: &Config, flags: u8, main: &[u8], has_log: bool) -> Option<(String, bool)> {
     let mut report = Report::default();
     if flags & READ_ONLY != 0 {
@@ -294,7 +298,8 @@ fn run(path: &Path, config: &Config, flags: u8, main: &[u8], has_log: bool) -> O
         Ok(store) => store,
         Err(e) => {
             assert_ne!(e.kind(), ErrorKind::Misuse, "{e}");
-            // A file with the mark of a store is taken for one, and so is its log: what that says the file is, it becomes.
+            // A file with the application id of a store is opened as one, together with its log.
+            // Replaying the log may change it.
             let is_marked = main.get(68..72) == Some(b"KVS1") && has_log;
             if matches!(e.kind(), ErrorKind::NotADatabase | ErrorKind::AuthFailed) && !is_marked {
                 assert_eq!(fs::read(path).unwrap(), main, "refused, but written to: {e}");

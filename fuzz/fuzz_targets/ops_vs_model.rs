@@ -1,7 +1,9 @@
-//! Random histories against a `BTreeMap` model with expiry: the world of `tests/model`, driven by bytes.
+//! Compares random histories of operations with a `BTreeMap` model with expiry, the one of
+//! `tests/model`. The input bytes choose the operations.
 //!
-//! The first byte says how many handles there are, where, and with which engine; each further few bytes are one
-//! act. The histories are of the same kind as those of the model test, but a fuzzer finds its way to rare code.
+//! The first byte chooses the number of handles, where the store is, and the engine. The next bytes
+//! choose one operation after the other. The histories are of the same kind as those of the model
+//! test, but the fuzzer searches for inputs that reach rare code.
 
 #![no_main]
 
@@ -38,10 +40,10 @@ use world::World;
 /// Opens a store with some engine; without a path in memory.
 type Opener = fn(Option<&Path>, &Config) -> kvstore::Result<Store>;
 
-/// Longer histories find nothing that short ones do not, and take long.
+/// Maximum length of a history. Longer ones take more time and have found nothing more.
 const MAX_ACTS: usize = 60;
 
-/// Which handles have the sql engine: all, none, or every other one that is opened.
+/// Which handles use the `sql` engine: all, none, or every other one.
 static ENGINES: AtomicU8 = AtomicU8::new(0);
 static OPENS: AtomicUsize = AtomicUsize::new(0);
 
@@ -58,7 +60,7 @@ fn open(path: Option<&Path>, config: &Config) -> kvstore::Result<Store> {
     }
 }
 
-/// Draws from the input, one byte for a choice, so that a change of a byte changes one choice.
+/// Draws choices from the input, one byte each, so that a changed byte changes one choice.
 struct Draw<'a> {
     input: &'a [u8],
     bulky: bool,
@@ -122,7 +124,7 @@ impl Draw<'_> {
         if self.below(4) == 0 { Guess::Other(self.value()) } else { Guess::Right }
     }
 
-    /// In steps of 50 ms, so that the clock often stands exactly at an end of life.
+    /// Draws a time in steps of 50 ms, so that the clock often equals an expiry time.
     fn time_near(&mut self) -> Time {
         Time::In((i64::from(self.below(9)) - 2) * 50)
     }
@@ -254,7 +256,8 @@ impl Draw<'_> {
         }
     }
 
-    /// More than one step of a purge removes, or than a cursor reads ahead: that takes long, so once only.
+    /// Draws a number of rows larger than one step of a purge, or the read-ahead of a cursor. This
+    /// takes long, so it happens once per history.
     fn bulk(&mut self) -> u16 {
         let many = u16::from(self.byte()) * 4;
         if std::mem::replace(&mut self.bulky, true) { many % 16 } else { many }
@@ -290,7 +293,7 @@ impl Draw<'_> {
         }
     }
 
-    /// What touches many families, or the clock, or the transaction.
+    /// Draws an operation on many families, on the clock, or on the transaction.
     fn store_op(&mut self) -> Op {
         match self.below(8) {
             0 => Op::NextExpiryOfAll,
@@ -323,7 +326,7 @@ impl Draw<'_> {
     }
 
     fn act(&mut self) -> Act {
-        // Most acts on one handle and one family, so that they meet.
+        // Most operations use one handle and one family, so that they affect each other.
         let place = self.byte();
         let side = usize::from(place % 5 > 2);
         let family = [0, 0, 0, 1, 1, 2][usize::from(place / 5) % 6];

@@ -1,6 +1,7 @@
-//! Any bytes as a store's file with a WAL or journal beside it, and pages of a sound store that are zeroed, overwritten
-//! with others or changed: a recovery crashes nowhere and ends, leaves the damaged files as they are, and its new store
-//! is sound. Of one page that is zeroed or overwritten, no row is invented, and none is missing without a word.
+//! Recovers two kinds of damaged stores: arbitrary bytes as a store's file with a WAL or rollback
+//! journal, and a sound store of which pages are zeroed, replaced by other pages, or changed. A
+//! recovery must end without a crash, leave the damaged files unchanged, and create a sound store.
+//! If one page was zeroed or replaced, no row may be invented, and missing rows must be reported.
 
 #![no_main]
 
@@ -20,13 +21,13 @@ mod container;
 
 use container::{Beside, JOURNAL};
 
-/// Flag: the rest of the input is what is done to a sound store, four bytes each.
+/// Flag: the rest of the input is a list of changes to a sound store, four bytes each.
 const CHANGES: u8 = 16;
 const PAGE: usize = 512;
 /// Far in the future.
 const LATER: i64 = 4_000_000_000_000;
 
-/// The rows of a store, by family and key: their values, and when they end.
+/// Rows of a store by family and key, each with its value and expiry time.
 type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Option<i64>)>;
 
 fn rows_of(store: &Store) -> Rows {
@@ -46,7 +47,8 @@ fn rows_of(store: &Store) -> Rows {
     rows
 }
 
-/// What is recovered of the file, if anything is.
+/// Recovers a file. Returns the report and the rows of the new store; `None` if nothing could be
+/// recovered.
 fn recover(dir: &Path, from: &Path) -> Option<(RecoverReport, Rows)> {
     let to = dir.join("new");
     let mut losses = 0;
@@ -73,7 +75,7 @@ fn recover(dir: &Path, from: &Path) -> Option<(RecoverReport, Rows)> {
     Some((recovered, rows))
 }
 
-/// A sound store, and what is in it.
+/// A sound store and its rows.
 struct Sound {
     bytes: Vec<u8>,
     rows: Rows,
@@ -82,7 +84,7 @@ struct Sound {
 thread_local!(static SOUND: Sound = Sound::new());
 
 impl Sound {
-    /// Families with pages of each sort, whose keys are not each other's.
+    /// Creates families with pages of every kind. No key occurs in two families.
     fn new() -> Sound {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
@@ -101,12 +103,14 @@ impl Sound {
         Sound { bytes: fs::read(&path).unwrap(), rows }
     }
 
-    /// Whether a page is one of a tree, or page 1; of others nothing but the map of pages tells what is on them.
+    /// Returns `true` for page 1 and for a page that looks like part of a B-tree. The kind of any
+    /// other page is recorded only in the pointer map.
     fn has_form(&self, page: usize) -> bool {
         page == 0 || matches!(self.bytes[page * PAGE], 2 | 5 | 10 | 13)
     }
 
-    /// Makes the changes; says whether what is left must be honest.
+    /// Applies the changes. Returns the bytes, and whether a recovery must be able to tell that
+    /// rows are missing.
     fn change(&self, changes: &[u8]) -> (Vec<u8>, bool) {
         let mut bytes = self.bytes.clone();
         let pages = bytes.len() / PAGE;

@@ -1,7 +1,8 @@
-//! Row keys: the order of the keys is the order of `(partition, clustering)`, what was put together comes
-//! apart again, the C function does the same, and a partition is walked rightly among keys that are none.
+//! Row keys: keys sort like the tuples `(partition, clustering)`, a key can be split into the parts
+//! it was made of, the C function agrees with the Rust one, and a scan over a partition returns
+//! exactly its rows, also among keys that are not row keys.
 //!
-//! The store stays open between inputs, and its family is emptied.
+//! The store stays open between inputs; its family is cleared.
 
 #![no_main]
 #![allow(unsafe_code)] // the C function
@@ -37,17 +38,17 @@ unsafe extern "C" {
 #[derive(Debug, Arbitrary)]
 struct Input {
     rows: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Any bytes, as somebody else's keys in the same family.
+    /// Arbitrary keys in the same family, which need not be row keys.
     garbage: Vec<Vec<u8>>,
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
     closed: bool,
     reverse: bool,
-    /// How many bytes the buffer of the C function has less than it needs.
+    /// Number of bytes by which the buffer given to the C function is too small.
     missing: u8,
 }
 
-/// As the C function says: 0 and the key, or an error and nothing written.
+/// Calls the C function. Returns the key, or its error code if nothing was written.
 fn through_c(partition: &[u8], clustering: &[u8], missing: usize) -> Result<Vec<u8>, c_int> {
     let length = |bytes: &[u8]| c_int::try_from(bytes.len()).unwrap();
     let call = |buffer: &mut [u8]| {
@@ -124,7 +125,7 @@ fuzz_target!(|input: Input| {
     walk(&input, keys.into_iter().map(|(_, key)| key).collect());
 });
 
-/// Walks one partition in a store that has other keys, too.
+/// Scans one partition in a store with other keys.
 fn walk(input: &Input, mut all: Vec<Vec<u8>>) {
     let Some((partition, _)) = input.rows.first() else { return };
     all.extend(input.garbage.iter().filter(|key| !key.is_empty() && key.len() <= MAX_KEY_SIZE).cloned());
@@ -154,7 +155,7 @@ fn walk(input: &Input, mut all: Vec<Vec<u8>>) {
             .transaction(|_| -> kvstore::Result<()> { all.iter().try_for_each(|key| store.put(key, b"")) })
             .unwrap();
         let cursor = store.row_cursor(partition, &KeyRange::new(lower, upper), direction);
-        // Bounds may be too long to be part of a key with this partition.
+        // A bound may be too long for a key with this partition.
         let Ok(mut cursor) = cursor else {
             assert!(partition.len() * 2 + 2 + 20_000 > MAX_KEY_SIZE || input.rows.len() < 2);
             return;

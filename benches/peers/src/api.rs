@@ -1,6 +1,6 @@
-//! The C API as a C program has it: a shared library, loaded at run time. The declarations are made by
-//! build.rs from include/kvstore.h. SNKV 0.8 has functions of the same names and types, and is loaded the
-//! same way.
+//! Loads the C API from a shared library at run time, as a C program uses it. build.rs generates
+//! the declarations from include/kvstore.h. SNKV 0.8 has functions of the same names and types, and
+//! is loaded in the same way.
 
 #![allow(non_snake_case, dead_code)]
 
@@ -14,10 +14,10 @@ unsafe extern "C" fn missing() {
     std::process::abort();
 }
 
-/// A loaded library; it stays loaded.
+/// A loaded library. It is never unloaded.
 pub struct Api {
     pub functions: Functions,
-    /// What frees the values of `kvstore_get`.
+    /// Function that frees values returned by `kvstore_get`.
     pub free: unsafe extern "C" fn(*mut c_void),
 }
 
@@ -28,10 +28,10 @@ impl std::ops::Deref for Api {
     }
 }
 
-/// Loads a library: `global` for what others need symbols of.
+/// Loads a library. If `global` is set, libraries that are loaded later can use its symbols.
 fn library(path: &Path, global: bool) -> *mut c_void {
     let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path without NUL");
-    // Each library uses its own SQLite, and shows its symbols to nobody.
+    // Each library uses its own copy of SQLite. Its symbols are not visible to other libraries.
     let flags = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL | libc::RTLD_DEEPBIND };
     // SAFETY: a C string; the libraries' initialisers are harmless.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | flags) };
@@ -61,8 +61,8 @@ pub fn load(path: &Path) -> &'static Api {
     Box::leak(Box::new(Api { functions, free }))
 }
 
-/// SNKV is taken from its Python package; `python_stub.so` beside it stands for the interpreter, of which
-/// nothing is ever called.
+/// Loads SNKV, which is the extension module of its Python package. `python_stub.so` in the same
+/// folder defines the symbols of the Python interpreter, which are never called.
 pub fn load_snkv(path: &Path) -> &'static Api {
     library(&path.with_file_name("python_stub.so"), true);
     load(path)

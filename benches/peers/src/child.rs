@@ -1,4 +1,4 @@
-//! Workloads that need a process of their own: this program again, with `--child`.
+//! Workloads that need a separate process, which is this program with the option `--child`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ const VALUE: usize = 100;
 
 fn command(kind: &Kind, what: &str, path: &Path, n: u64, operations: u64) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // The libraries are given again.
+    // The child gets the same options for the libraries.
     let mut given = std::env::args_os().skip(1);
     while let Some(argument) = given.next() {
         if argument == "--lib" || argument == "--snkv" {
@@ -26,14 +26,14 @@ fn command(kind: &Kind, what: &str, path: &Path, n: u64, operations: u64) -> Com
     command
 }
 
-/// The largest anonymous memory, in bytes, of a process that does nothing but random gets.
+/// Returns the peak anonymous memory, in bytes, of a process that only gets random keys.
 pub fn memory(kind: &Kind, path: &Path, n: u64, gets: u64) -> u64 {
     let output = command(kind, "memory", path, n, gets).stderr(Stdio::inherit()).output().expect("a child");
     assert!(output.status.success(), "the child failed");
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of bytes")
 }
 
-/// A process that writes.
+/// A child process that writes.
 pub struct Writer {
     child: Child,
     input: Option<ChildStdin>,
@@ -63,7 +63,7 @@ impl Writer {
         self.input.as_mut().expect("a pipe").write_all(b"\n").expect("a pipe");
     }
 
-    /// Writes per second.
+    /// Stops the writer, and returns its rate in writes per second.
     pub fn stop(mut self) -> f64 {
         drop(self.input.take());
         let rate = self.line().parse().expect("a number");
@@ -72,14 +72,14 @@ impl Writer {
     }
 }
 
-/// What the writer has written in a turn.
+/// Returns the number of the turn in which the writer wrote this value; 0 for a value from before.
 pub fn turn_of(value: &[u8]) -> u64 {
-    // The value of before the first turn is random.
+    // Values from before the first turn are random.
     let written = value[8..].iter().all(|byte| *byte == 0);
     if written { u64::from_le_bytes(value[..8].try_into().expect("8 bytes")) } else { 0 }
 }
 
-/// The child's side.
+/// Main function of the child process.
 pub fn run(what: &str, kind: &Kind, path: &Path, n: u64, operations: u64) {
     match what {
         "memory" => {

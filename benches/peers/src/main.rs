@@ -1,5 +1,5 @@
-//! Measures kvstore beside other stores: `make bench`, or benches/run with options. Prints a table and the
-//! targets, and writes CSV files.
+//! Compares kvstore with other stores (`make bench`, or benches/run with options). Prints a table
+//! and the targets, and writes CSV files.
 
 mod api;
 mod child;
@@ -130,7 +130,7 @@ fn main() {
     println!("{}", conditions(&options, api));
     let folder = options.out.join(format!("stores-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the stores");
-    // After each round, so that a run can be ended early.
+    // Results are written after each round, so that a run can be stopped early.
     let results = measure_all(&options, &kinds, &folder, &|results| {
         Report { results, kinds: &kinds }.csv(&options.out).expect("the CSV files");
     });
@@ -152,7 +152,7 @@ fn main() {
         ("Percentiles of single operations", report.percentiles()),
         ("How costs grow", report.growth()),
     ] {
-        // One line is the head of a table without rows.
+        // A table with one line has only its heading.
         if table.lines().count() > 1 {
             println!("{title}\n{table}");
         }
@@ -166,7 +166,7 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
         limit: Duration::from_millis(if options.quick { 700 } else { 3000 }),
         ..Results::default()
     };
-    // A group can be chosen by its name, too, and is measured as a whole then.
+    // `--only` may also name a group, which is then measured as a whole.
     let is_group = |only: &String| workloads::GROUPS.iter().any(|(name, _)| name == only);
     let (whole_groups, texts): (Vec<String>, Vec<String>) = options.only.iter().cloned().partition(is_group);
     results.only.clone_from(&texts);
@@ -193,14 +193,15 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
                 continue;
             }
             results.only = if whole { Vec::new() } else { texts.clone() };
-            // Another store is first in each round.
+            // Each round starts with a different store.
             for kind in kinds.iter().cycle().skip(round % kinds.len()).take(kinds.len()) {
                 if broken.contains(&(group, kind.name)) {
                     continue;
                 }
                 let start = Instant::now();
                 let mut bench = workloads::Bench { data: &data, results: &mut results, folder, round };
-                // What fails is left out, and the others go on.
+                // If a workload fails for one store, that store is skipped in this group. The run
+                // continues.
                 if std::panic::catch_unwind(AssertUnwindSafe(|| run(&mut bench, kind))).is_err() {
                     eprintln!("{} FAILED in {group}", kind.name);
                     broken.push((group, kind.name));
@@ -226,7 +227,7 @@ fn measure_all(options: &Options, kinds: &[Kind], folder: &Path, after_round: &d
     results
 }
 
-/// What the numbers depend on.
+/// Returns the conditions of the run that the numbers depend on.
 fn conditions(options: &Options, api: &api::Api) -> String {
     // SAFETY: all three give static C strings.
     let [version, engine, sqlite] = unsafe {

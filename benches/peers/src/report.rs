@@ -25,7 +25,7 @@ impl Report<'_> {
         if let Some(value) = self.value(store, workload) {
             return Some((value, false));
         }
-        // What was measured then had but one value.
+        // The recorded figure for puts with fsync has no percentiles, so one value stands for both.
         let name = if workload == FSYNC_P50 { FSYNC } else { workload };
         let [snkv, with_checkpoints, sqlite] = WORKLOADS.iter().find(|w| w.name == name)?.then;
         let then = if checkpointed { with_checkpoints } else { snkv };
@@ -33,13 +33,13 @@ impl Report<'_> {
         (then > 0.0 && sqlite > 0.0).then_some((then * now / sqlite, true))
     }
 
-    /// What the writes of each store promise about power cuts.
+    /// Returns, for each store, what may be lost at a power cut.
     pub fn promises(&self) -> String {
         let line = |kind: &Kind| format!("{:<11}{}\n", kind.name, kind.promise);
         self.kinds.iter().map(line).collect()
     }
 
-    /// All workloads; stores as they are compared elsewhere, whatever their writes promise.
+    /// Table of all workloads, with each store in its usual configuration.
     pub fn table(&self) -> String {
         let stores: Vec<&Kind> =
             self.kinds.iter().filter(|kind| !kind.writes_only || kind.name == SNKV_CHECKPOINTED).collect();
@@ -100,7 +100,7 @@ impl Report<'_> {
         out
     }
 
-    /// Of the single operations of each workload that writes, for each store.
+    /// Table of percentiles of the single operations, for each writing workload and store.
     pub fn percentiles(&self) -> String {
         let mut out = format!("{:<44}{:>11}", "ns", "mean");
         for which in PERCENTILES {
@@ -211,7 +211,7 @@ fn with_ratio(ours: Option<f64>, value: f64) -> String {
     }
 }
 
-/// Three digits are enough, and more would be noise; thousands apart.
+/// Formats a value with three significant digits and a separator between thousands.
 pub fn number(value: f64) -> String {
     if value < 100.0 && value.fract() != 0.0 {
         return format!("{value:.*}", if value < 10.0 { 2 } else { 1 });

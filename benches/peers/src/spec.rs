@@ -1,14 +1,15 @@
-//! The names of the workloads in the order they are printed, and what was measured of SNKV and of plain
-//! SQLite when the targets were set. Those numbers only serve to estimate SNKV where it is not loaded.
+//! Names of the workloads in the order in which they are printed, and the figures of SNKV and plain
+//! SQLite from when the targets were set. These figures are used only to estimate SNKV when it is
+//! not loaded.
 
 pub struct Workload {
     pub name: &'static str,
     pub unit: &'static str,
-    /// SNKV, SNKV+ck, SQLite; 0: not measured.
+    /// Recorded figures for SNKV, SNKV+ck and SQLite; 0: not measured.
     pub then: [f64; 3],
-    /// It is repeated in the table of stores that all keep kvstore's promise about power cuts.
+    /// Whether the workload is repeated in the table of stores with at least kvstore's durability.
     pub writes: bool,
-    /// Operations are timed one by one, and the table of percentiles has it.
+    /// Whether operations are timed one by one, for the table of percentiles.
     pub percentiles: bool,
 }
 
@@ -66,7 +67,8 @@ pub const YCSB_C: &str = "YCSB C: get only";
 pub const YCSB_F: &str = "YCSB F: 50 get, 50 read-modify-write";
 pub const SESSION: &str = "session: 90 touch, 9 put_ttl, 1 delete";
 pub const FSYNC: &str = "put with fsync";
-/// What the targets are about: the mean is that of the busiest moments of the disk.
+/// Targets use this median, because the mean is dominated by the moments at which the disk is
+/// busiest.
 pub const FSYNC_P50: &str = "put with fsync, p50";
 pub const PURGE: &str = "purge, per expired key";
 pub const PURGE_NOTHING: &str = "purge when nothing expired";
@@ -92,7 +94,7 @@ pub const BIG_SCAN: &str = "1000 B: scan, per row";
 pub const BIG_SCAN_RANDOM: &str = "1000 B: scan, loaded in random order";
 pub const BIG_OVERWRITE: &str = "1000 B: overwrite, auto";
 pub const BIG_DELETE: &str = "1000 B: delete, auto";
-/// The store of what the disk itself takes.
+/// Pseudo-store for the cost of the disk alone.
 pub const FLOOR: &str = "bare append + fdatasync";
 
 pub const SIZES: [usize; 4] = [16, 100, 1000, 16_000];

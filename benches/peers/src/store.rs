@@ -1,16 +1,17 @@
-//! What is measured of every store. Knows no store.
+//! Interface that every measured store implements. Code for a particular store belongs in
+//! `stores/`.
 
 use std::path::Path;
 
 pub type Key = [u8; 16];
 
-/// What a walk over rows has seen.
+/// Totals of the rows that a scan visited.
 #[derive(Default, Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
     pub rows: u64,
-    /// Bytes of values.
+    /// Total length of the values, in bytes.
     pub bytes: u64,
-    /// Of all values and the ends of keys: everything that is read is looked at, whether the store hands out
+    /// Sum over all values and the ends of all keys. Every byte is read, whether the store returns
     /// copies or pointers.
     pub sum: u64,
 }
@@ -24,7 +25,7 @@ impl Seen {
     }
 }
 
-/// Of all bytes of a value, eight at a time.
+/// Returns the sum of a value, taken eight bytes at a time.
 #[inline]
 pub fn sum(value: &[u8]) -> u64 {
     let (words, rest) = value.as_chunks::<8>();
@@ -32,45 +33,47 @@ pub fn sum(value: &[u8]) -> u64 {
     words.iter().fold(last, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
-/// A handle on a store with one family, as its users would write it. Failures panic.
+/// A handle on a store with one family, used as a typical program would use it. Panics on errors.
 pub trait Store: Send {
-    /// Shows the value, if there is a live one. The default way to read, outside transactions.
+    /// Passes the live value of a key to `f`. This is the usual way to read outside transactions.
     fn get_with(&mut self, key: &[u8], f: &mut dyn FnMut(&[u8])) -> bool;
     fn exists(&mut self, key: &[u8]) -> bool;
     fn scan(&mut self) -> Seen;
     fn prefix(&mut self, prefix: &[u8]) -> Seen;
-    /// One transaction, as `delete`; without fsync, unless the mode says so.
+    /// Puts one key in a transaction of its own, without fsync unless the mode asks for it.
+    /// `delete` does the same.
     fn put(&mut self, key: &[u8], value: &[u8]);
     fn delete(&mut self, key: &[u8]);
-    /// All in one transaction; what `write` gives for each number: key, value, expire_ms (0: never).
+    /// Writes `count` entries in one transaction. `write` returns key, value and expire_ms (0:
+    /// never) for each index.
     fn write_all<'a>(&mut self, count: usize, write: &mut dyn FnMut(usize) -> (Key, &'a [u8], i64));
-    /// All in one transaction.
+    /// Deletes all keys in one transaction.
     fn delete_all(&mut self, keys: &[Key]);
-    /// A handle for another thread.
+    /// Opens a handle for another thread.
     fn another(&self) -> Box<dyn Store>;
 
     fn put_ttl(&mut self, _key: &[u8], _value: &[u8], _expire_ms: i64) {
         panic!("no TTLs")
     }
-    /// Removes what has expired; the count.
+    /// Removes expired keys, and returns their number.
     fn purge(&mut self) -> u64 {
         panic!("no TTLs")
     }
-    /// Removes what has expired as the store's timer would, where that is another call than `purge`; the count.
+    /// Like `purge`, but uses the call that a periodic task would use, if that is a different one.
     fn purge_step(&mut self) -> u64 {
         self.purge()
     }
-    /// When the next key expires.
+    /// Returns the earliest expiry time of all keys.
     fn next_expiry(&mut self) -> Option<i64> {
         panic!("not to be asked")
     }
-    /// Starts the store's own cleaner; false if it has none.
+    /// Starts the store's own cleaner. Returns `false` if it has none.
     fn start_cleaner(&mut self, _interval_ms: i64) -> bool {
         false
     }
     fn stop_cleaner(&mut self) {}
-    /// Reads a value and writes what `f` makes of it, so that nobody writes between the two; where the store has
-    /// no way to say that, as two operations.
+    /// Reads a value, changes it with `f` and writes it back, as one atomic operation. A store
+    /// without such an operation does a get and a put.
     fn modify(&mut self, key: &[u8], f: &mut dyn FnMut(&mut [u8])) -> bool {
         let mut copy = Vec::new();
         let found = self.get_with(key, &mut |value| copy.extend_from_slice(value));
@@ -80,23 +83,24 @@ pub trait Store: Send {
         }
         found
     }
-    /// Shows a value and moves its expiry. Without TTLs the value is written back as it is.
+    /// Reads a value and extends its expiry time. A store without TTLs writes the value back
+    /// unchanged.
     fn touch(&mut self, key: &[u8], _expire_ms: i64, f: &mut dyn FnMut(&[u8])) -> bool {
         self.modify(key, &mut |value| f(value))
     }
-    /// A scan that takes many rows at a time.
+    /// Scans with calls that return many rows at a time.
     fn fetch(&mut self) -> Seen {
         panic!("rows come one by one")
     }
-    /// As `write_all`, but given as one batch.
+    /// Like `write_all`, with the store's own batch type.
     fn write_batch<'a>(&mut self, _count: usize, _write: &mut dyn FnMut(usize) -> (Key, &'a [u8], i64)) {
         panic!("no batches beside transactions")
     }
-    /// A get that allocates, where that is not the default way.
+    /// Gets a value with a call that allocates memory for it, where that is not the usual call.
     fn get_allocated(&mut self, _key: &[u8], _f: &mut dyn FnMut(&[u8])) -> bool {
         panic!("no other way to read")
     }
-    /// Checkpoints so far, where they are counted.
+    /// Returns the number of checkpoints so far, if the store counts them.
     fn checkpoints(&mut self) -> Option<u64> {
         None
     }
@@ -111,26 +115,27 @@ pub trait Store: Send {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mode {
-    /// Keys have TTLs: where TTLs are not native, with a column and an index for them.
+    /// Whether keys have TTLs. A store without native TTLs uses an indexed column.
     pub ttl: bool,
-    /// An fsync for each commit.
+    /// Whether each commit ends with an fsync.
     pub sync: bool,
-    /// kvstore: no read snapshot is kept between calls.
+    /// kvstore only: no read snapshot is kept between calls.
     pub unheld: bool,
 }
 
-/// A store to be measured.
+/// A store to measure.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
     pub ttl: bool,
-    /// Other processes may have it open.
+    /// Whether several processes may have the store open.
     pub processes: bool,
-    /// Only writes are measured (a variant of another kind).
+    /// Whether only writes are measured. Set for variants of another store.
     pub writes_only: bool,
-    /// What its writes promise about power cuts.
+    /// What a power cut may do to the store; printed in the report.
     pub promise: &'static str,
-    /// That is at least what kvstore promises: never a damaged file, at most the last moments lost.
+    /// Whether `promise` is at least that of kvstore: the file is never damaged, and at most the
+    /// last commits are lost.
     pub keeps: bool,
     pub open: fn(&Path, Mode) -> Box<dyn Store>,
 }

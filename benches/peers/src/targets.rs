@@ -1,4 +1,5 @@
-//! The targets, and whether they are met. Peers are those of the first table, with their usual durability.
+//! The performance targets, and whether they are met. The other stores have their usual durability,
+//! as in the first table of the report.
 
 use std::fmt::Write;
 
@@ -6,7 +7,7 @@ use crate::report::{Report, number};
 use crate::spec::*;
 use crate::stores::{KVSTORE, LMDB, SNKV, SNKV_CHECKPOINTED, SQLITE};
 
-/// Each target with what was measured.
+/// Returns a list of all targets with the measured values.
 pub fn targets(report: &Report) -> String {
     let mut targets = Targets { report, out: String::new(), counts: [0; 3] };
     targets.keep();
@@ -25,7 +26,7 @@ struct Targets<'a, 'b> {
 }
 
 impl Targets<'_, '_> {
-    /// What was reached before, and has to stay so.
+    /// Targets that were met earlier and must stay met.
     fn keep(&mut self) {
         self.title("Kept");
         self.of_peer(LMDB, GET, 1.4);

@@ -77,7 +77,7 @@ mod tests {
                 *count += 1;
             }
         }
-        // The method is exact for the first two ranks, and close for the others.
+        // The method is exact for the first two ranks and approximate for all later ones.
         for (rank, tolerance) in [(0, 0.02), (1, 0.03), (99, 0.2)] {
             let expected = f64::from(rank + 1).powf(-THETA) / zeta();
             let measured = f64::from(counts[rank as usize]) / f64::from(DRAWS);

@@ -1,6 +1,8 @@
-//! A store on a server, beside bare SQL through the crate `postgres`, and beside Redis: kvstore-bench-remote POSTGRES_FOLDER
-//! REDIS_SOCKET [ROUNDS]. All three on Unix sockets of this machine, in turns; medians of the rounds. The SQL is what
-//! somebody would write for a table (key, value, expire_ms) with an index of the ends, prepared once.
+//! Compares a store on a PostgreSQL server with plain SQL through the crate `postgres`, and with
+//! Redis: kvstore-bench-remote POSTGRES_FOLDER REDIS_SOCKET [ROUNDS]. All three use Unix sockets of
+//! this machine and are measured in turns. Results are medians of the rounds. The SQL is a typical
+//! hand-written solution: a table (key, value, expire_ms) with an index on expire_ms, and prepared
+//! statements.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +17,7 @@ fn key(n: usize) -> String {
     format!("key{n:09}")
 }
 
-/// Nanoseconds of one of `calls` calls.
+/// Returns nanoseconds per call over `calls` calls.
 fn each(calls: usize, mut f: impl FnMut(usize)) -> f64 {
     let begun = Instant::now();
     (0..calls).for_each(&mut f);
@@ -82,7 +84,7 @@ fn main() {
     let keys: Vec<String> = (0..KEYS).map(key).collect();
     let thousand = |from: usize| (0..1000).map(move |n| (from + n) % KEYS);
     let no_end: Option<i64> = None;
-    // Once, so that all tables are there and full.
+    // Creates and fills all tables once.
     for n in (0..KEYS).step_by(1000) {
         let mut batch = store.batch();
         thousand(n).for_each(|n| batch.put(store.default_family(), &keys[n], VALUE, Expiry::Never).unwrap());
@@ -154,7 +156,8 @@ fn main() {
             assert_eq!(rows, KEYS);
         }) / KEYS as f64);
     }
-    // So many handles, each in a thread, for two seconds: calls in one of them.
+    // Runs the given number of handles for two seconds, each in a thread. Returns nanoseconds per
+    // call of one handle.
     let together = |handles: usize, puts: bool| {
         let begun = Instant::now();
         let done: usize = std::thread::scope(|scope| {

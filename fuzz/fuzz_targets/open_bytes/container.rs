@@ -1,17 +1,17 @@
-//! An input of `open_bytes`: a byte of flags, the length of the store's file in four bytes, the file, and what lies
-//! beside it, its WAL or its journal.
+//! Format of an input of `open_bytes`: one byte of flags, four bytes with the length of the store's
+//! file, that file, and then its WAL or rollback journal.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What the clock says when the seeds are opened: some of their rows are dead then.
+/// Clock reading when the seeds are opened. Some of their rows have expired by then.
 #[allow(dead_code)] // what is recovered is recovered now
 pub const NOW_MS: i64 = 1_700_000_000_000;
 
 /// Flag: the checksums of the WAL are made right, so that SQLite takes its frames whatever is in them.
 #[allow(dead_code)] // a recovery takes them as they are
 pub const REPAIR_WAL: u8 = 1;
-/// Flag: what lies beside the file is its journal, and the store is opened in that mode.
+/// Flag: the second file is a rollback journal, and the store is opened in that journal mode.
 pub const JOURNAL: u8 = 2;
 /// Flag: the first open is read-only.
 #[allow(dead_code)] // no seed has it
@@ -22,7 +22,7 @@ pub const MAPPED: u8 = 8;
 
 const HEAD: usize = 5;
 
-/// The file beside the store's.
+/// Kind of the second file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     Wal,

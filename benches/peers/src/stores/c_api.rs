@@ -1,4 +1,4 @@
-//! kvstore with its default configuration, and SNKV with its, through the same C functions.
+//! kvstore and SNKV, each with its default configuration, through the same C functions.
 
 use std::ffi::{CString, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::store::{Key, Mode, Seen, Store};
 
 pub static KVSTORE: OnceLock<&'static Api> = OnceLock::new();
 pub static SNKV: OnceLock<&'static Api> = OnceLock::new();
-/// SNKV never checkpoints by itself; the variant "+ck" does after so many commits.
+/// Number of commits between checkpoints in the variant "SNKV+ck". SNKV itself never checkpoints.
 const SNKV_CHECKPOINT: u32 = 1000;
 
 struct CStore {
@@ -314,7 +314,7 @@ impl Store for CStore {
         let bytes = unsafe { std::slice::from_raw_parts(value.cast(), length as usize) };
         f(bytes);
         if self.cf.is_null() {
-            // SNKV can only write the value again.
+            // SNKV has no call for this: the value is written again.
             self.put_ttl(key, bytes, expire_ms);
         }
         unsafe { (self.api.free)(value) };
@@ -375,7 +375,7 @@ impl Store for CStore {
 
 impl Drop for CStore {
     fn drop(&mut self) {
-        // What has failed is left as it is: SNKV can crash while it closes.
+        // After a failure the handle is leaked, because SNKV can crash while it closes.
         if std::thread::panicking() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A store with many families, for kvstore and SNKV, which share the functions for them.
+//! A store with many families, for kvstore and SNKV, which have the same functions for families.
 
 use std::ffi::{CString, c_int};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub struct Families {
     buffer: Vec<u8>,
 }
 
-/// SNKV if `snkv`, else kvstore.
+/// Returns the library of SNKV if `snkv` is set, otherwise that of kvstore.
 fn library(snkv: bool) -> &'static Api {
     if snkv { SNKV.get().expect("SNKV is loaded") } else { KVSTORE.get().expect("libkvstore.so is loaded") }
 }
@@ -26,7 +26,7 @@ fn name(i: usize) -> CString {
 
 // SAFETY of all blocks: the handles are open, slices are given with their lengths, outputs are valid.
 impl Families {
-    /// Without a handle on any family.
+    /// Opens a store without opening its families.
     pub fn open(snkv: bool, path: &Path) -> Families {
         let api = library(snkv);
         let path = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path without NUL");
@@ -35,7 +35,7 @@ impl Families {
         Families { snkv, api, kv, families: Vec::new(), buffer: vec![0; 1 << 16] }
     }
 
-    /// Makes families; false if the store does not take that many.
+    /// Creates families. Returns `false` if the store cannot hold this number.
     pub fn make(&mut self, count: usize) -> bool {
         for i in 0..count {
             let mut family = null_mut();
@@ -72,7 +72,7 @@ impl Families {
         done
     }
 
-    /// The value's length.
+    /// Returns the length of the value.
     pub fn get(&mut self, family: usize, key: &[u8]) -> c_int {
         let ((k, n), family, mut length) = (pointer(key), self.families[family], 0);
         unsafe {
@@ -88,7 +88,7 @@ impl Families {
         length
     }
 
-    /// False if the store takes no more.
+    /// Returns `false` if the store accepts no more keys.
     pub fn put_ttl(&mut self, family: usize, key: &[u8], value: &[u8], expire_ms: i64) -> bool {
         let ((k, n), (v, m), family) = (pointer(key), pointer(value), self.families[family]);
         unsafe { (self.api.kvstore_cf_put_ttl)(family, k, n, v, m, expire_ms) == api::KVSTORE_OK }
@@ -100,7 +100,7 @@ impl Families {
         assert_eq!(purged, 0);
     }
 
-    /// What a timer would call to keep the whole store free of expired keys.
+    /// Purges expired keys of the whole store, as a periodic task would.
     pub fn purge_all(&mut self) {
         if !self.snkv {
             let (mut purged, mut more) = (0, 0);
@@ -111,7 +111,7 @@ impl Families {
         }
     }
 
-    /// kvstore only, as all that follows.
+    /// kvstore only, like all functions below.
     pub fn next_expiry(&mut self) -> i64 {
         let mut next = 0;
         check(unsafe { (self.api.kvstore_next_expiry)(self.kv, &mut next) });
@@ -129,7 +129,7 @@ impl Families {
 
 impl Drop for Families {
     fn drop(&mut self) {
-        // What has failed is left as it is: SNKV can crash while it closes.
+        // After a failure the handle is leaked, because SNKV can crash while it closes.
         if std::thread::panicking() {
             return;
         }

@@ -1,5 +1,5 @@
-//! LMDB through heed: with NOSYNC writes, and in a variant with the weakest ones that cannot damage the file.
-//! Values are looked at where they are, in the map.
+//! LMDB through heed, with NOSYNC writes. A variant uses the weakest setting with which a power cut
+//! cannot damage the file. Values are read in place, in the memory map.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const SYNC_EVERY: u32 = 1000;
 struct Lmdb {
     env: Option<Env>,
     db: Database<Bytes, Bytes>,
-    /// The one that closes the environment.
+    /// Whether this handle closes the environment.
     first: bool,
     sync_every: Option<u32>,
     commits: u32,
@@ -26,7 +26,8 @@ pub fn open(path: &Path, mode: Mode) -> Box<dyn Store> {
     Box::new(open_with(path, flags))
 }
 
-/// Each commit syncs its pages, but not the page that points to them: a power cut takes the last commit.
+/// Opens the variant "LMDB+sync". Each commit syncs its pages, but not the page that points to
+/// them, so a power cut can lose the last commit.
 pub fn open_synced(path: &Path, _: Mode) -> Box<dyn Store> {
     let mut store = open_with(path, EnvFlags::NO_META_SYNC);
     store.sync_every = Some(SYNC_EVERY);
@@ -138,7 +139,7 @@ impl Store for Lmdb {
     }
 
     fn another(&self) -> Box<dyn Store> {
-        // A process may open it once only; read transactions belong to threads.
+        // A process may open an environment only once, and read transactions belong to threads.
         Box::new(Lmdb {
             env: self.env.clone(),
             db: self.db,

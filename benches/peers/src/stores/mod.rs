@@ -1,6 +1,6 @@
-//! The stores. Each file is one of them as its documentation says it should be used, with a durability as
-//! near to kvstore's default as it has: a commit survives the process, not a power cut. `Kind::promise` says
-//! what a power cut may do.
+//! The measured stores, one per file. Each is used as its documentation recommends. The durability
+//! is the one closest to kvstore's default: a commit survives the end of the process, but not a
+//! power cut. `Kind::promise` says what a power cut may do.
 
 pub mod c_api;
 pub mod families;
@@ -23,7 +23,7 @@ pub const SNKV_CHECKPOINTED: &str = "SNKV+ck";
 
 const LOG_OF_PAGES: &str = "never damaged; may lose the commits since the last checkpoint";
 
-/// All that were built in and, for the two of SNKV, loaded.
+/// Returns the stores that are compiled in, and those of SNKV if its library is loaded.
 pub fn all() -> Vec<Kind> {
     let kind = Kind {
         name: KVSTORE,
@@ -100,7 +100,7 @@ pub fn all() -> Vec<Kind> {
     all
 }
 
-/// The first key after all with a prefix (of digits).
+/// Returns the first key after all keys with this prefix of digits.
 fn after(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     *end.last_mut().expect("a prefix") += 1;

@@ -1,5 +1,6 @@
-//! redb without an fsync per commit: Durability::None. It gives no page back until a durable commit, so
-//! every 1000th commit is one, as others checkpoint.
+//! redb with Durability::None, which means no fsync per commit. redb reuses freed pages only after
+//! a durable commit, so every 1000th commit is durable. This corresponds to the checkpoints of
+//! other stores.
 
 use std::path::Path;
 use std::sync::Arc;

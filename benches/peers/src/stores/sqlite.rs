@@ -1,6 +1,6 @@
-//! Plain SQLite, the same version with the same flags, as people use it by hand: a WITHOUT ROWID table, all
-//! statements prepared, WAL, synchronous NORMAL, everything else as SQLite has it. TTLs are a column with
-//! an index.
+//! Plain SQLite of the same version and with the same compile flags, as an application would use
+//! it: a WITHOUT ROWID table, prepared statements, WAL, synchronous NORMAL, defaults otherwise. The
+//! TTL is an indexed column.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use rusqlite::{Connection, Statement};
 use crate::store::{Key, Mode, Seen, Store, now_ms};
 
 struct Sqlite {
-    // Before the connection, which they refer to.
+    // Declared before the connection, because they refer to it and must be dropped first.
     get: Statement<'static>,
     exists: Statement<'static>,
     scan: Statement<'static>,
@@ -172,7 +172,7 @@ impl Store for Sqlite {
         let touch = self.touch.as_mut().expect("TTLs");
         let mut rows = touch.query((key, now_ms(), expire_ms)).expect("a query");
         let mut found = false;
-        // To its end, which commits.
+        // The statement commits only when it has returned its last row.
         while let Some(row) = rows.next().expect("a step") {
             f(row.get_ref(0).expect("a column").as_blob().expect("a blob"));
             found = true;

@@ -1,5 +1,5 @@
-//! How costs grow with the number of families, between which the same number of keys with TTLs is divided. For
-//! kvstore, and for SNKV what it has of it.
+//! Cost by number of families. The number of keys, all with TTLs, stays the same. Measures kvstore,
+//! and SNKV where it has the operation.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::stores;
 use crate::stores::families::Families;
 
 const OPERATIONS: usize = 5000;
-/// What takes longer than this is not done as often.
+/// Time limit of a workload. A slower workload does fewer operations.
 const LIMIT: Duration = Duration::from_millis(200);
 
 pub(super) fn families(bench: &mut Bench, kind: &Kind) {
@@ -33,7 +33,7 @@ pub(super) fn families(bench: &mut Bench, kind: &Kind) {
     }
 }
 
-/// False if the store does not take that many families.
+/// Creates the store. Returns `false` if it cannot hold this number of families.
 fn fill(bench: &Bench, snkv: bool, path: &Path, count: usize, n: usize) -> bool {
     let (mut store, far) = (Families::open(snkv, path), now_ms() + FAR_MS);
     if !store.transaction(|store| store.make(count)) {
@@ -66,7 +66,7 @@ fn measure(bench: &mut Bench, name: &'static str, path: &Path, count: usize, n: 
     let mut per = |workload: &str, operations: usize, f: &mut dyn FnMut(usize)| {
         let (start, begin, mut done) = (Stopwatch::start(), Instant::now(), 0);
         while done < operations && begin.elapsed() < LIMIT {
-            // Twice as many each time, for the clock not to count.
+            // The number of operations doubles, so that reading the clock costs next to nothing.
             let next = (2 * done).clamp(1, operations);
             (done..next).for_each(&mut *f);
             done = next;
@@ -76,7 +76,7 @@ fn measure(bench: &mut Bench, name: &'static str, path: &Path, count: usize, n: 
     let some = |i: usize| mix(i as u64) as usize % n;
     per(FAMILIES_OPEN_ONE, OPERATIONS, &mut |i| store.open_and_close_family(some(i) % count));
     store.open_families(count);
-    // Into memory; SNKV takes long with many families.
+    // Reads everything into memory first. SNKV takes long if there are many families.
     let begin = Instant::now();
     for i in (0..n).take_while(|i| i % 64 != 0 || begin.elapsed() < 5 * LIMIT) {
         assert_eq!(store.get(i % count, &key(i as u64)), VALUE as i32);
@@ -89,7 +89,7 @@ fn measure(bench: &mut Bench, name: &'static str, path: &Path, count: usize, n: 
         assert!(store.put_ttl(some(i) % count, &key(some(i) as u64), data.value(i + 19, VALUE), far));
     });
     per(FAMILIES_PURGE, OPERATIONS, &mut |i| store.purge(some(i) % count));
-    // The first one looks at all families.
+    // The first call examines all families.
     store.purge_all();
     per(FAMILIES_PURGE_ALL, OPERATIONS, &mut |_| store.purge_all());
     if !snkv {
@@ -98,8 +98,8 @@ fn measure(bench: &mut Bench, name: &'static str, path: &Path, count: usize, n: 
     }
 }
 
-/// Processor time of a round of the cleaner, from the quietest of some windows: its first round, which looks at
-/// all families, is not of interest, and neither are other threads.
+/// Returns the processor time of a round of the cleaner. The least of several measurements is
+/// taken, which leaves out the first round (it examines all families) and other threads.
 fn cleaner(store: &mut Families) -> f64 {
     const EVERY_MS: u64 = 1;
     const WINDOW: Duration = Duration::from_millis(100);
@@ -115,7 +115,7 @@ fn cleaner(store: &mut Families) -> f64 {
     least
 }
 
-/// Of the whole process, in nanoseconds.
+/// Processor time of the whole process, in nanoseconds.
 fn processor_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: an output; the clock is there.

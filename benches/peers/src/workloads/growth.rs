@@ -1,4 +1,4 @@
-//! How costs grow with the number of keys.
+//! Cost by number of keys.
 
 use std::hint::black_box;
 
@@ -61,7 +61,8 @@ pub(super) fn growth(bench: &mut Bench, kind: &Kind) {
         let mode = Mode { ttl: true, ..Mode::default() };
         let mut store = (kind.open)(&place.store(), mode);
         let far = now_ms() + FAR_MS;
-        // In the order of the keys, since this only fills the store; what expires is anywhere.
+        // Keys are loaded in key order, because this only fills the store. Expiry times are spread
+        // over the keys.
         load(&mut *store, data, IN_ORDER, n as usize, VALUE, &|i| far + i as i64 / 100);
         drop(store);
         for _ in 0..15 {
@@ -69,7 +70,7 @@ pub(super) fn growth(bench: &mut Bench, kind: &Kind) {
             add(results, GROWTH_OPEN_TTL, 1, &mut || opened = Some((kind.open)(&place.store(), mode)));
         }
         let mut store = (kind.open)(&place.store(), mode);
-        // The first one looks at what is due first.
+        // The first call finds the earliest expiry time.
         assert_eq!((store.purge_step(), store.next_expiry()), (0, Some(far)));
         for _ in 0..3 {
             add(results, GROWTH_PURGE, 2000, &mut || (0..2000).for_each(|_| assert_eq!(store.purge(), 0)));

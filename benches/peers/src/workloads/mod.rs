@@ -1,6 +1,6 @@
-//! The workloads, in groups that share a file. A group fills a new store, closes it, opens it again (so
-//! that what an engine does behind the scenes after a load is done, or counted), and measures. Here: the list
-//! of groups, and what several of them need.
+//! The list of workloads, in groups that share a store, and helpers that several groups use. A
+//! group fills a new store, closes it, opens it again and then measures. Reopening completes the
+//! background work of the load, or makes it part of the measurement.
 
 mod families;
 mod growth;
@@ -45,7 +45,7 @@ pub const GROUPS: &[(&str, Group)] = &[
     (ONCE[1], families::families),
 ];
 
-/// A folder for one store in one group; empty now, gone when dropped.
+/// Folder for one store in one group. Empty at first; removed when dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -58,14 +58,15 @@ impl Place {
     fn store(&self) -> PathBuf {
         self.0.join("store")
     }
-    /// What it takes on the disk.
+    /// Returns the disk space that the store uses, in bytes.
     fn size(&self) -> u64 {
         fn size(folder: &Path) -> u64 {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries
                 .map(|entry| match entry.metadata() {
                     Ok(of) if of.is_dir() => size(&entry.path()),
-                    // Not its length: LMDB's lock file and preallocated files have holes.
+                    // The length of a file is not used: LMDB's lock file and preallocated files are
+                    // sparse.
                     Ok(of) => std::os::unix::fs::MetadataExt::blocks(&of) * 512,
                     Err(_) => 0,
                 })
@@ -108,7 +109,7 @@ fn reads(data: &Data) -> usize {
     (data.n as usize).clamp(20_000, 300_000)
 }
 
-/// Checks that what `load` wrote is there, all of it, and brings the file into memory.
+/// Checks that everything `load` wrote is present, and reads the file into memory.
 fn warm(store: &mut dyn Store, data: &Data, keys: &dyn Fn(usize) -> Key, length: usize) {
     let mut expected = Seen::default();
     (0..data.n as usize).for_each(|i| expected.row(&keys(i), data.value(i, length)));
@@ -121,7 +122,7 @@ fn get_all(store: &mut dyn Store, keys: &[Key], length: usize) {
     }
 }
 
-/// Several times, and the median: a single one is too short.
+/// Measures several opens and takes the median, because a single open is too short.
 fn open(bench: &mut Bench, kind: &Kind, place: &Place, mode: Mode, names: [&str; 2]) {
     if !bench.results.wants_any(&names) {
         return;
@@ -155,7 +156,7 @@ fn scans(
             assert_eq!(black_box(store.scan()).rows, data.n);
         }
     });
-    // Only whole hundreds.
+    // Deletes only complete groups of a hundred keys.
     let last = key(data.n / 100 * 100);
     let prefixes: Vec<&Key> = keys.iter().filter(|key| **key < last).take(3000).collect();
     results.time(name, names[1], prefixes.len(), || {

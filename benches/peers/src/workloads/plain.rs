@@ -68,7 +68,7 @@ pub(super) fn plain(bench: &mut Bench, kind: &Kind) {
             bench.results.time(name, GET_UNHELD, keys.len(), || get_all(&mut *unheld, &keys, VALUE));
         }
         beside(bench, kind, &mut *store, &place.store());
-        // SNKV cannot write after another process has.
+        // SNKV cannot write after another process has written.
         drop(store);
         store = (kind.open)(&place.store(), mode);
     }
@@ -114,10 +114,10 @@ fn plain_writes(bench: &mut Bench, kind: &Kind, store: &mut dyn Store, place: &P
     results.each(name, MIXED, ops, |i| match i % 10 {
         0 | 5 => store.put(&keys[i], data.value(i, VALUE)),
         9 => store.delete(&keys[i]),
-        // Some were deleted.
+        // Some keys were deleted.
         _ => assert!(store.get(&keys[i]).is_none_or(|length| length == VALUE)),
     });
-    // No key twice: those to be deleted one by one, and those to be deleted together.
+    // No key is in both sets: keys deleted one by one, and keys deleted in one transaction.
     let (single, size) = ((n / 2).min(50_000), (n / 4).min(10_000));
     let together = (n / 40_000).clamp(1, 5) * size;
     let keys: Vec<Key> = data.sample(single + together, 4000 + bench.round).copied().collect();
@@ -177,7 +177,7 @@ fn plain_reads(bench: &mut Bench, kind: &Kind, store: &mut dyn Store) {
     }
 }
 
-/// Nanoseconds per get of all threads together.
+/// Returns nanoseconds per get over all threads.
 fn in_threads(store: &dyn Store, count: usize, keys: &[Key]) -> f64 {
     let barrier = Barrier::new(count);
     let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
@@ -201,8 +201,8 @@ fn in_threads(store: &dyn Store, count: usize, keys: &[Key]) -> f64 {
     (end - start).as_nanos() as f64 / (keys.len() * count) as f64
 }
 
-/// Reads while another process writes: first in turns, to see whether each commit is seen at once; then
-/// both as fast as they can.
+/// Reads while another process writes. First, reader and writer take turns, to check that each
+/// commit is visible at once. Then both run at full speed.
 fn beside(bench: &mut Bench, kind: &Kind, store: &mut dyn Store, path: &Path) {
     if !kind.processes || !bench.results.wants_any(&[ALONE, BESIDE, STALE, BESIDE_WRITES]) {
         return;

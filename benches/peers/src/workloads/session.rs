@@ -1,8 +1,10 @@
-//! A store of sessions that expire half an hour after they were used last. Of 100 operations 90 read a session
-//! and move its expiry, 8 write one, 1 writes a token that lives for a moment and is never read, and 1 deletes
-//! a session. Which session: as in YCSB. kvstore's cleaner removes the tokens; the others call their purge as
-//! often, from the thread that works, which is part of the operation it delays. Stores without TTLs write the
-//! value back instead, and never remove a token.
+//! A store of sessions that expire half an hour after their last use. Of 100 operations, 90 read a
+//! session and extend its expiry time, 8 write a session, 1 deletes a session, and 1 writes a token
+//! that expires at once and is never read. Sessions are chosen with YCSB's distribution.
+//!
+//! kvstore's cleaner removes the tokens. SNKV and SQLite call their purge as often, on the working
+//! thread; the time counts for the operation that it delays. Stores without TTLs write the value
+//! back instead, and never remove a token.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ const CLEAN_EVERY_MS: i64 = 100;
 
 #[derive(Clone, Copy)]
 enum What {
-    /// Whether the session is there.
+    /// The flag is whether the session exists.
     Touch(bool),
     Put,
     Token,
@@ -30,7 +32,7 @@ struct Operation {
     key: Key,
 }
 
-/// Operations on `n` sessions, all of which are there at first.
+/// Returns operations on `n` sessions, all of which exist at first.
 fn operations(n: u64, round: u64) -> Vec<Operation> {
     let (mut zipfian, mut there) = (Zipfian::new(100 + round), vec![true; n as usize]);
     let operation = |i: u64| {
@@ -52,7 +54,7 @@ fn operations(n: u64, round: u64) -> Vec<Operation> {
     (0..n.clamp(20_000, 100_000)).map(operation).collect()
 }
 
-/// How many sessions are there after some operations on `n`.
+/// Returns the number of sessions that exist after the operations.
 fn left(n: u64, operations: &[Operation]) -> u64 {
     let mut last = std::collections::HashMap::new();
     for Operation { what, key } in operations {
@@ -71,7 +73,7 @@ pub(super) fn session(bench: &mut Bench, kind: &Kind) {
     }
     let (data, n, place) = (bench.data, bench.data.n, Place::new(bench, kind));
     let mode = Mode { ttl: kind.ttl, ..Mode::default() };
-    // All were used in the last third of a life, in the order of their keys.
+    // Expiry times follow key order: each session was last used within the last third of its TTL.
     let earliest = now_ms() + LIFE_MS / 3 * 2;
     let expire_ms = |i: usize| earliest + i as i64 * (LIFE_MS / 3) / n as i64;
     load(&mut *(kind.open)(&place.store(), mode), data, IN_ORDER, n as usize, VALUE, &expire_ms);

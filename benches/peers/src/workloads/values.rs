@@ -83,7 +83,7 @@ pub(super) fn fsync(bench: &mut Bench, kind: &Kind) {
     }
     let (data, place) = (bench.data, Place::new(bench, kind));
     let (n, mode) = ((data.n as usize).min(100_000), Mode { sync: true, ..Mode::default() });
-    // Loaded without.
+    // Loaded without fsync.
     load(&mut *(kind.open)(&place.store(), Mode::default()), data, IN_ORDER, n, VALUE, NEVER);
     let mut store = (kind.open)(&place.store(), mode);
     if kind.name == stores::KVSTORE {

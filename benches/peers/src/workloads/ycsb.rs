@@ -1,6 +1,6 @@
-//! YCSB's core workloads A, B, C and F, in the order its documentation says to run them in: on the keys and
-//! values of the other workloads, instead of YCSB's ten fields of 100 bytes. The ranks of the keys are
-//! crate::zipf's. D and E are about insertions and scans, and are not here.
+//! YCSB's core workloads A, B, C and F, in the order that its documentation recommends. Keys and
+//! values are those of the other workloads, not YCSB's ten fields of 100 bytes. `zipf.rs` draws the
+//! ranks of the keys. Workloads D and E measure insertions and scans, and are left out.
 
 use super::{Bench, IN_ORDER, NEVER, Place, VALUE, load, warm};
 use crate::measure::{Data, Results, key, mix};
@@ -8,7 +8,7 @@ use crate::spec::*;
 use crate::store::{Key, Kind, Mode, Store};
 use crate::zipf::Zipfian;
 
-/// The share of operations in percent that are updates, or for F read-modify-writes; the others are gets.
+/// Percentage of updates (read-modify-writes in F). The other operations are gets.
 const MIXES: [(&str, u64); 4] = [(YCSB_A, 50), (YCSB_B, 5), (YCSB_C, 0), (YCSB_F, 50)];
 
 pub(super) fn ycsb(bench: &mut Bench, kind: &Kind) {
