@@ -1,5 +1,6 @@
-//! packaging/android without the NDK, which cannot be had here: its scripts run with a stand-in for cargo, and with this machine's
-//! compiler under the names of the NDK's, so that what they look at are real shared libraries.
+//! The scripts of packaging/android, tested without the NDK, which is not available here. They run
+//! with a stand-in for cargo, and with this machine's compiler under the names of the NDK's, so
+//! that the libraries they inspect are real ones.
 
 mod c_common;
 
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A folder with what the scripts use of an NDK; and the stand-in for cargo.
+/// A folder with the parts of an NDK that the scripts use, and the stand-in for cargo.
 struct Ndk {
     folder: TempDir,
 }
@@ -80,7 +81,7 @@ fn cargo_is_told_the_compiler_and_the_linker_of_the_ndk() {
     ] {
         assert!(output.lines().any(|found| found == line), "{line}\n{output}");
     }
-    // cargo takes the flags of one variable: what is in it already, and ours.
+    // cargo reads its flags from one variable. The script must add ours to those already in it.
     for (name, given, between) in [
         ("RUSTFLAGS", "-Copt-level=1", " "),
         ("RUSTFLAGS", "", " "),
@@ -93,7 +94,8 @@ fn cargo_is_told_the_compiler_and_the_linker_of_the_ndk() {
         let line = format!("{name}={given}{between}-Clink-arg=-Wl,-z,max-page-size=16384");
         assert!(output.lines().any(|found| found == line), "{line}\n{output}");
     }
-    // Rust and clang call one of them otherwise; and nothing with 32 bits has such pages.
+    // Rust and clang use different names for this target. 32-bit targets get no flag for 16 KiB
+    // pages.
     let mut old = ndk.command("ndk", &["armv7-linux-androideabi", "env"]);
     let output = said(&run(old.env("ANDROID_API", "21")));
     let line = format!("CC_armv7_linux_androideabi={bin}/armv7a-linux-androideabi21-clang");

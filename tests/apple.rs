@@ -17,7 +17,8 @@ use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Of Xcode and rustup; and of those that any BSD has, what is needed.
+/// Commands that the stand-ins provide: those of Xcode and rustup, and the BSD commands that are
+/// needed.
 const TOOLS: [&str; 38] = [
     "cargo",
     "rustup",
@@ -59,7 +60,7 @@ const TOOLS: [&str; 38] = [
     "[",
 ];
 
-/// A folder with such tools, and one for what they make.
+/// A folder with the stand-ins, and a folder for their output.
 struct Mac {
     folder: TempDir,
 }
@@ -78,7 +79,7 @@ impl Mac {
         self.folder.path().join(name)
     }
 
-    /// A command that finds these tools, and has no other variables.
+    /// A command that finds only the stand-ins and inherits no environment variables.
     fn command(&self, name: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("/usr/bin/env");
         command.current_dir(root()).arg("-i");
@@ -100,7 +101,7 @@ impl Mac {
         run(&mut self.command("make", &[&[stage.as_str()], arguments].concat()))
     }
 
-    /// Commands that were run, without the folders of this test.
+    /// Commands that were run, with the paths of this test removed.
     fn calls(&self) -> String {
         let calls = fs::read_to_string(self.path("calls")).unwrap_or_default();
         calls.replace(&self.folder.path().display().to_string(), "")
@@ -189,7 +190,7 @@ fn a_tree_that_can_be_moved_keeps_the_name_it_was_linked_with() {
     assert!(pc.contains(" -lm -framework Security -framework CoreFoundation\n"), "{pc}");
 }
 
-/// As libsqlite3-sys decides it, from the same variables.
+/// libsqlite3-sys decides from the same variables.
 #[test]
 fn encrypted_stores_are_linked_with_what_the_system_has_or_with_the_openssl_that_is_named() {
     let own = " -framework Security -framework CoreFoundation";
@@ -201,7 +202,8 @@ fn encrypted_stores_are_linked_with_what_the_system_has_or_with_the_openssl_that
     ] {
         let Some(mac) = Mac::new() else { return };
         let install = ["install", "PREFIX=/opt/kv", "COMMAND=no", "ENCRYPTION=1"];
-        // The second time as by sudo: what it was built with is in it still.
+        // The second run, without the variables, is like one under sudo: the settings of the build
+        // are still used.
         for variables in [variables, &[]] {
             mac.make(&[&install[..], variables].concat());
             let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");
@@ -217,7 +219,7 @@ fn encrypted_stores_are_linked_with_what_the_system_has_or_with_the_openssl_that
         }
         assert_eq!(mac.calls().matches("\ncargo ").count(), 1, "{}", mac.calls());
     }
-    // An OpenSSL inside wants neither.
+    // A compiled-in OpenSSL needs neither libcrypto nor the frameworks.
     let Some(mac) = Mac::new() else { return };
     mac.make(&["install", "PREFIX=/opt/kv", "COMMAND=no", "ENCRYPTION=vendored"]);
     let pc = mac.staged("opt/kv/lib/pkgconfig/kvstore.pc");
@@ -234,7 +236,7 @@ fn a_static_library_that_shows_more_than_the_functions_is_not_made() {
     assert!(!mac.path("target/install/libkvstore.a").exists());
 }
 
-/// The target decides, also where another system builds.
+/// The target decides, also when the build runs on another system.
 #[test]
 fn make_knows_from_the_target_whether_it_is_mach_o() {
     let Some(mac) = Mac::new() else { return };
@@ -246,13 +248,14 @@ fn make_knows_from_the_target_whether_it_is_mach_o() {
     assert!(ios.contains("/install/aarch64-apple-ios/release/libkvstore.dylib'"), "{ios}");
     let linux = plan("make", "aarch64-unknown-linux-gnu");
     assert!(linux.contains("-Wl,-soname,libkvstore.so.0") && linux.contains("--gc-sections"), "{linux}");
-    // The small build for devices asks a make of its own, for the target that it names.
+    // The firmware build starts a make of its own, for the target that it is given.
     let firmware = mac.command("make", &["-n", "firmware", "TARGET=aarch64-apple-ios"]).output().unwrap();
     let firmware = String::from_utf8(firmware.stdout).unwrap();
     assert!(firmware.contains("/build/install/aarch64-apple-ios/libkvstore.0.1.0.dylib.tmp"), "{firmware}");
 }
 
-/// As far as CMake goes without Apple's compiler: it writes the build files, which name what would be linked.
+/// Runs CMake as far as possible without Apple's compiler: it writes build files, which name what
+/// would be linked.
 #[test]
 fn a_cmake_project_for_darwin_finds_both_libraries() {
     let Some(mac) = Mac::new() else { return };
@@ -319,7 +322,7 @@ fn the_xcframework_has_each_system_once_with_all_its_processors() {
     the_module_can_be_imported(&mac.path("out/CKVStore.xcframework/Headers"));
 }
 
-/// As Swift does it, which asks clang.
+/// Imports the module as Swift would, through clang.
 fn the_module_can_be_imported(headers: &Path) {
     let clang = Command::new(root().join(".ci/clang")).output().unwrap();
     if !found("clang", clang.status.success()) {
@@ -332,7 +335,8 @@ fn the_module_can_be_imported(headers: &Path) {
                 int main(void) { return kvstore_close((KVStore *)0) == KVSTORE_OK ? 0 : (int)sizeof(KVStoreConfig); }\n";
     fs::write(&source, text).unwrap();
     for target in ["arm64-apple-macos11", "arm64-apple-ios12", "x86_64-apple-ios12-simulator"] {
-        // Freestanding: with its own stdint.h, because there is none of the system.
+        // Freestanding, so that clang uses its own stdint.h; there are no system headers for the
+        // target.
         run(Command::new(&clang)
             .arg(format!("--target={target}"))
             .args(["-ffreestanding", "-fmodules", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
@@ -342,7 +346,7 @@ fn the_module_can_be_imported(headers: &Path) {
     }
 }
 
-/// Facts that the files repeat about each other and about the crate.
+/// The files repeat facts about each other and about the crate, which must agree.
 #[test]
 fn the_swift_package_names_the_framework_and_the_systems_that_are_built() {
     let read = |name: &str| fs::read_to_string(root().join("packaging/apple").join(name)).unwrap();

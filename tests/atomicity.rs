@@ -1,8 +1,9 @@
-//! Conditional writes are atomic: shown with 8 threads, each with a handle of its own, and 4 other
-//! processes, all on the same keys of one file, and by the wall clock.
+//! Conditional writes are atomic. 12 workers use the same keys of one file at the same time: 8
+//! threads, each with its own handle, and 4 other processes. Expiry follows the wall clock.
 //!
-//! `KVSTORE_ATOMICITY_SECONDS` is how long each test lasts (default 1). Run with `--nocapture`, the
-//! tests print their totals. The other processes are this test program again, running only [`child`].
+//! `KVSTORE_ATOMICITY_SECONDS` is the duration of each test (default 1). With `--nocapture`, the
+//! tests print their totals. The other processes are this test program again, running only
+//! [`child`].
 
 mod common;
 
@@ -36,7 +37,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// Report of a worker: lines of numbers, each under the name of its kind.
 type Report = Vec<(String, Vec<i64>)>;
 
-/// One of the twelve: what it works with.
+/// One of the twelve workers, and the data it works with.
 struct Worker<'a> {
     store: Store,
     /// Folder for files next to the store.
@@ -65,10 +66,10 @@ fn seconds() -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// Does a job for the time it is to last.
+/// Does a job until its time is over.
 fn work(job: &str, path: &Path, folder: &Path, number: usize) -> Report {
-    // A worker that waits for twelve others on few processors may wait long, and no call may fail
-    // for that.
+    // With twelve workers on few processors, a call may wait long for its lock. No call may fail
+    // because of that.
     let store = Store::open_with(path, &Config::new().busy_timeout(Duration::from_secs(300))).unwrap();
     let mut worker = Worker { store, folder, number, ends: Instant::now() + seconds(), report: Vec::new() };
     match job {
@@ -101,7 +102,7 @@ fn report_file(folder: &Path, number: &str) -> std::path::PathBuf {
     folder.join(format!("report {number}"))
 }
 
-/// Has all twelve do the job at once; gives all they told, by kind.
+/// Runs a job in all twelve workers at once. Returns their reports by kind.
 fn run(job: &str, scratch: &Scratch) -> BTreeMap<String, Vec<Vec<i64>>> {
     let (path, folder) = (&scratch.path(), scratch.dir());
     let mut children: Vec<_> = (THREADS..WORKERS)
@@ -159,7 +160,8 @@ fn run(job: &str, scratch: &Scratch) -> BTreeMap<String, Vec<Vec<i64>>> {
     all
 }
 
-/// A counter in a file that nothing protects but the lock its users hold.
+/// Increments a counter in a file. The file has no lock of its own: it is protected only by the
+/// lock that the caller holds in the store.
 fn count_unprotected(folder: &Path, inside: &str) {
     // No other worker is inside …
     let marker = folder.join(format!("{inside} is inside"));
@@ -176,7 +178,7 @@ fn unprotected_count(folder: &Path, inside: &str) -> u64 {
     fs::read_to_string(folder.join(format!("{inside} counter"))).unwrap().parse().unwrap()
 }
 
-/// That the values are 1, 2, 3 … without a gap, each once.
+/// Asserts that the values are 1, 2, 3 … without a gap, each once.
 #[track_caller]
 fn assert_consecutive(mut values: Vec<i64>, what: &str) {
     values.sort_unstable();
@@ -190,20 +192,22 @@ fn increment(worker: &mut Worker<'_>) {
     let mut n = worker.number as i64;
     while worker.goes_on() {
         n += 1;
-        // A counter for ever, forwards and backwards.
+        // A counter without TTL, incremented and decremented.
         let delta = n % 7 - 2;
         let value = worker.store.increment("total", delta, Expiry::Never).unwrap();
         worker.tell("delta", &[delta, value]);
-        // A number drawn once.
+        // Each number is drawn only once.
         let ticket = worker.store.increment("ticket", 1, Expiry::Never).unwrap();
         worker.tell("ticket", &[ticket]);
-        // A counter of a short life, as a rate limit has: each life begins at 1 again.
+        // A counter with a short TTL, as used for a rate limit. After each expiry it must start at
+        // 1 again.
         let store = &worker.store;
         let counted: Result<(i64, i64), Error> = store.transaction(|tx| {
             let value = tx.increment("rate", 1, store.expiry_after(Duration::from_millis(20)))?;
             match tx.expiry("rate")? {
                 Some(Expiry::At(end)) => Ok((end, value)),
-                // It has expired since: which life that was cannot be told, so it must not count.
+                // The counter has expired since. It cannot be determined which of its periods this
+                // was, so the increment must not count.
                 _ => Err(Error::new(ErrorKind::Error, "too late")),
             }
         });
@@ -250,7 +254,8 @@ fn lock(worker: &mut Worker<'_>) {
     let (mut taken, mut abandoned, mut missed) = (0, 0, 0);
     while worker.goes_on() {
         let token = format!("{} {taken} {abandoned}", worker.number);
-        // The end is only for holders that die: none does, and none is so slow.
+        // The TTL is only a safeguard against holders that crash. No holder here crashes or is that
+        // slow.
         if !worker.store.put_if_absent("lock", &token, worker.store.expiry_after(LONG)).unwrap() {
             missed += 1;
             thread::yield_now();
@@ -258,7 +263,7 @@ fn lock(worker: &mut Worker<'_>) {
         }
         count_unprotected(worker.folder, "lock");
         if (taken + abandoned) % 4 == 3 {
-            // Leave it to time, as one does who forgets to unlock.
+            // The lock is not released but left to expire, as if the holder had forgotten it.
             let end = worker.in_ms(5);
             assert_eq!(worker.store.set_expiry("lock", end, ExpiryCondition::Earlier).unwrap(), Some(true));
             abandoned += 1;
@@ -299,7 +304,7 @@ fn lease(worker: &mut Worker<'_>) {
         let taken = worker.store.put_if_absent("lease", token, end).unwrap();
         let after = now_ms();
         let end = end.millis().unwrap();
-        // One that was over when the call returned was never held.
+        // A lock that had expired when the call returned was never held.
         if taken && after < end {
             worker.tell("lease", &[end, after]);
         }
@@ -321,7 +326,7 @@ fn a_lease_is_never_given_to_a_second_holder_before_its_time_is_over() {
             "a lease to {end} was given again at {taken_by} at the latest"
         );
     }
-    // Twelve are waiting for each end: a good part of the time it is held.
+    // Twelve workers wait for each expiry, so the lock is held most of the time.
     assert!(leases.len() > 3, "only {} leases", leases.len());
     println!(
         "put_if_absent: {} leases of 10 ms, none overlapping, in {} attempts",
@@ -337,7 +342,7 @@ fn swap(worker: &mut Worker<'_>) {
     let me = worker.number;
     let mut lost = 0;
     while worker.goes_on() {
-        // A number that everybody reads and raises: only one succeeds with each.
+        // All workers read this number and try to raise it. Only one succeeds for each value.
         let seen = worker.store.get("number").unwrap().unwrap();
         let number: i64 = String::from_utf8(seen.clone()).unwrap().parse().unwrap();
         let end = worker.store.expiry_after(LONG);
@@ -345,7 +350,7 @@ fn swap(worker: &mut Worker<'_>) {
             true => worker.tell("raised", &[number + 1]),
             false => lost += 1,
         }
-        // A lock that is free or held, with a short life for the free state, too.
+        // A lock that is either free or held. The free state has a short TTL, too.
         let held = format!("held by {me}");
         let got = worker.store.compare_and_swap("door", "free", &held, end).unwrap();
         if got {
@@ -354,7 +359,7 @@ fn swap(worker: &mut Worker<'_>) {
             assert!(swapped, "the door was lost");
             worker.tell("door", &[]);
         } else if worker.store.put_if_absent("door", &held, end).unwrap() {
-            // The free state had expired: there was no door, and this worker has made it.
+            // The free state had expired, so the key did not exist and this worker created it.
             count_unprotected(worker.folder, "door");
             assert!(worker.store.compare_and_swap("door", &held, "free", worker.in_ms(100)).unwrap());
             worker.tell("door", &[]);
@@ -414,7 +419,7 @@ fn a_baton_handed_on_by_compare_and_swap_is_with_one_at_a_time_and_goes_round() 
     let total: i64 = passed.iter().sum();
     assert_eq!(unprotected_count(scratch.dir(), "baton"), total.unsigned_abs());
     assert_eq!(store.get("baton").unwrap(), Some(format!("with {}", total % WORKERS as i64).into_bytes()));
-    // It has been with everybody equally often, but for the last round.
+    // Each worker has had the baton equally often, except for the last round.
     for (worker, count) in passed.iter().enumerate() {
         let expected = (total + WORKERS as i64 - 1 - worker as i64) / WORKERS as i64;
         assert_eq!(*count, expected, "worker {worker} of {passed:?}");

@@ -1,4 +1,5 @@
-//! Backups: whole and consistent copies with all TTLs, made while the store is in use; or no file.
+//! Backups: a copy is complete and consistent, keeps all TTLs, and can be made while the store is
+//! in use. A failed or cancelled backup leaves no file.
 
 mod common;
 
@@ -15,7 +16,7 @@ use common::{Scratch, TestClock, kind, memory_at, numbered};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";
-/// Far in the future, for the wall clock, too.
+/// Far in the future, also by the wall clock.
 const LATER: i64 = 4_000_000_000_000;
 
 fn go_on(_remaining: u32, _total: u32) -> bool {
@@ -27,7 +28,7 @@ fn other_files(scratch: &Scratch) -> Vec<String> {
     scratch.bytes().into_keys().filter(|name| !name.starts_with("store.db")).collect()
 }
 
-/// A store of some megabytes: several steps of a backup. Every value is `mark`.
+/// Fills a store with some megabytes, which takes several steps of a backup. Every value is `mark`.
 fn fill(store: &Store, mark: u8) {
     store.begin_write().unwrap();
     for n in 0..2_000 {
@@ -118,7 +119,7 @@ fn child() {
     let Ok(path) = env::var(FILE) else { return };
     let store = Store::open_with(path, &Config::new().busy_timeout(Duration::from_secs(120))).unwrap();
     for round in 1u32.. {
-        // All keys are of the same round, and end at the same moment, in every state that is committed.
+        // In every committed state all keys are of the same round and expire at the same time.
         let written = store.transaction(|tx| {
             for n in 0..50 {
                 let value = vec![round as u8; if n % 2 == 0 { 2_000 } else { 20 }];
@@ -128,7 +129,7 @@ fn child() {
         });
         written.unwrap();
         if round == 10 {
-            println!("> writing"); // until it is killed
+            println!("> writing"); // repeated until the process is killed
         }
     }
 }
@@ -262,7 +263,7 @@ fn a_target_that_exists_is_refused_and_left_as_it_is() {
     for target in ["file", "empty", "directory", own] {
         let refused = store.backup(scratch.file(target), go_on).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Error, "{target}");
-        // The error must not be about the log next to it: the log belongs to the store and must
+        // The error must not name the WAL next to the file, which belongs to the store and must
         // stay.
         assert!(refused.to_string().contains("already exists"), "{target}: {refused}");
     }
@@ -285,7 +286,7 @@ fn names_that_are_no_file_are_refused_and_nothing_is_made() {
         assert_eq!(error.kind(), ErrorKind::Error, "{name}: {error}");
         assert!(error.to_string().contains("path of a file") || error.to_string().contains("exists"));
     }
-    // In any build.
+    // In every build, with or without support for servers.
     let e = store.backup("postgresql://u:secret@h/d", go_on).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Error, "{e}");
     let text = e.to_string();
@@ -300,7 +301,7 @@ fn names_that_are_no_file_are_refused_and_nothing_is_made() {
     let after: Vec<_> = fs::read_dir(".").unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(before, after);
     assert_eq!(other_files(&scratch), [""; 0]);
-    // A file may be called so all the same.
+    // A file may have such a name all the same.
     for name in [":memory:", "file:x"] {
         store.backup(scratch.file(name), go_on).unwrap();
         assert!(Store::open(scratch.file(name)).unwrap().exists("k").unwrap());
@@ -358,7 +359,7 @@ fn the_name_of_another_files_log_or_journal_is_refused() {
     assert_eq!(files(), before);
     assert_eq!(store.get("k").unwrap().unwrap(), b"1");
     store.integrity_check().unwrap();
-    // Where there is no file of the name, it is a name like any other.
+    // If no such store exists, these are ordinary file names.
     for name in ["nothing-wal", "directory-journal", "-shm"] {
         store.backup(scratch.file(name), go_on).unwrap();
     }
@@ -464,7 +465,7 @@ fn a_store_in_memory_is_backed_up_to_a_file_that_outlives_it() {
     store.rollback().unwrap();
     assert_eq!(kind(store.backup(scratch.file("second"), |_, _| false)), ErrorKind::Error);
     assert_eq!(other_files(&scratch), ["copy.db"]);
-    // The callback may not use the store here, and is told so.
+    // The callback must not use the store here; the call returns an error.
     let mut told = None;
     store
         .backup(scratch.file("second"), |_, _| {
@@ -482,7 +483,8 @@ fn a_store_in_memory_is_backed_up_to_a_file_that_outlives_it() {
     assert_eq!(copy.count_live().unwrap(), 1_899);
 }
 
-/// Backs up a store that only its owner may read; gives the modes of the copy, finished and meanwhile.
+/// Backs up a store that only its owner may read. Returns the modes of the copy, during and after
+/// the backup.
 #[cfg(unix)]
 fn modes_of_a_private_copy(config: &Config) -> (String, String) {
     use std::os::unix::fs::PermissionsExt;
@@ -556,9 +558,9 @@ fn backups_of_different_names_can_be_made_at_once() {
 
 #[test]
 fn a_second_backup_to_the_same_name_does_not_spoil_the_first() {
-    // The second begins in the middle of the first, is in the middle itself when the first ends, and is
-    // stopped then. Whatever becomes of the two: a file of that name is whole, and there is one only if
-    // a backup has said that it succeeded.
+    // The second backup begins during the first, is still running when the first ends, and is then
+    // cancelled. Whatever the outcome: a file of that name is complete, and it exists only if a
+    // backup reported success.
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);

@@ -1,4 +1,4 @@
-//! Batches: several writes over several families, all or nothing.
+//! Batches: several writes, also to several families, are applied together or not at all.
 
 mod common;
 
@@ -125,8 +125,8 @@ fn a_batch_obeys_write_tracking_as_it_is_at_the_commit() {
 
 #[test]
 fn a_batch_of_a_family_dropped_meanwhile_fails_as_a_whole_and_is_kept() {
-    // The batch has written to the family that is there before it meets the one that is not. Nothing
-    // of that stays, and after the family has come back the same batch can be committed.
+    // The batch writes to an existing family before it reaches the missing one. Nothing of that may
+    // remain. When the family exists again, the same batch can be committed.
     for in_transaction in [false, true] {
         let scratch = Scratch::new();
         let clock = TestClock::at(1_000);
@@ -205,7 +205,7 @@ fn a_batch_is_kept_when_a_lock_or_a_read_transaction_is_in_its_way() {
     batch.delete(&store, "b").unwrap();
     other.begin_write().unwrap();
     if common::are_on_a_server() {
-        other.put("a", "2").unwrap(); // what is locked there is the row
+        other.put("a", "2").unwrap(); // on a server only the row is locked
     }
     assert_eq!(kind(batch.commit()), ErrorKind::Busy);
     other.rollback().unwrap();

@@ -1,8 +1,10 @@
-//! The engine that works on SQLite's B-trees itself: what can go wrong below SQL. Changes of the schema,
-//! rollbacks, SQL in between, rows on several pages, snapshots that are kept, checkpoints, other processes,
-//! hostile rows. The SQL engine, on the same file, is the second opinion.
+//! The `btree` engine, which uses SQLite's B-trees directly: problems that can only occur below
+//! SQL. Tested are schema changes, rollbacks, SQL between direct operations, rows on several pages,
+//! kept snapshots, checkpoints, other processes, and damaged rows. Each answer is compared with
+//! that of the `sql` engine on the same file.
 //!
-//! In a build without the engine these tests compare SQL with itself, which is quick to do and harmless.
+//! In a build without the `btree` engine these tests compare `sql` with itself, which is fast and
+//! harmless.
 
 #[path = "btree/checkpoints.rs"]
 mod checkpoints;
@@ -31,7 +33,7 @@ use kvstore::{CheckpointMode, Config, Direction, Expiry, Family, KeyRange, Resul
 const LATER: i64 = 4_000_000_000_000;
 const MODES: [CheckpointMode; 4] =
     [CheckpointMode::Passive, CheckpointMode::Full, CheckpointMode::Restart, CheckpointMode::Truncate];
-/// Twice the number of pages at which a checkpoint is due.
+/// Twice the number of bytes at which a checkpoint is due.
 const WAL_BOUND: u64 = 2 * 4_000 * (4_096 + 24);
 
 // ---- handles -------------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ fn wal_size(scratch: &Scratch) -> u64 {
     fs::metadata(scratch.wal()).map_or(0, |file| file.len())
 }
 
-/// Both opinions on the file, and that of another SQLite.
+/// Checks the file with the library and with another copy of SQLite.
 #[track_caller]
 fn is_sound(scratch: &Scratch) {
     scratch.open().integrity_check().unwrap();
@@ -83,7 +85,8 @@ fn value_of(store: &Store, key: &str) -> String {
 
 // ---- the other process ---------------------------------------------------------------------------
 
-/// Another process that has the store open: `how` are words of [`configured`].
+/// Starts another process that opens the store. `how` consists of words understood by
+/// [`configured`].
 fn opened(path: &Path, how: &str) -> Other {
     let mut other = Other::start(path, how);
     other.expect("open");
@@ -121,7 +124,8 @@ fn child() {
     }
 }
 
-/// Writes the same number under two keys, one value longer than a row may be, commit after commit.
+/// Writes the same number under two keys, commit after commit. One of the values is too long for
+/// its row.
 fn pairs(path: &Path, how: &str) {
     let store = Store::open_with(path, &configured(how)).unwrap();
     let last = store.get("a").unwrap().map_or(0, |value| text(&value).parse::<u64>().unwrap());
@@ -135,7 +139,7 @@ fn pairs(path: &Path, how: &str) {
     }
 }
 
-/// Runs a command of the other process.
+/// Runs a command in the other process.
 fn obey(store: &Store, words: &[&str]) -> Result<String> {
     let number = |word: &str| word.parse::<usize>().unwrap();
     let ok = |()| "ok".to_owned();

@@ -9,7 +9,7 @@ use std::fs::read_to_string;
 
 use c_common::{root, run_scenario, run_under_valgrind};
 
-/// The functions a text of C names.
+/// Returns the functions whose names occur in a C source.
 fn functions(file: &str) -> BTreeSet<String> {
     let text = read_to_string(root().join(file)).unwrap();
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

@@ -1,5 +1,5 @@
-//! Backups, as a C program sees them. Each test is a scenario of `tests/c/api_backup.c`, run plainly and under
-//! valgrind.
+//! Backups through the C API. Each test is a scenario of `tests/c/api_backup.c`, run with and
+//! without valgrind.
 
 mod c_common;
 

@@ -1,5 +1,5 @@
-//! Conditional writes, as a C program sees them: by what they do and by their exact result codes. Each test
-//! is a scenario of `tests/c/api_conditional.c`, and all of them run again under valgrind.
+//! Conditional writes through the C API: their effect and their exact result codes. Each test is a
+//! scenario of `tests/c/api_conditional.c`; all run again under valgrind.
 
 mod c_common;
 

@@ -1,5 +1,5 @@
-//! Encrypted stores, as a C program sees them, with and without the feature. Each test is a scenario of
-//! `tests/c/api_encryption.c`, run plainly and under valgrind.
+//! Encrypted stores through the C API, in builds with and without the feature. Each test is a
+//! scenario of `tests/c/api_encryption.c`, run with and without valgrind.
 
 mod c_common;
 

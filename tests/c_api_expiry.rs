@@ -1,6 +1,6 @@
-//! Expiry, write times and the cleaner, as a C program sees them: by what they do and by their exact result
-//! codes. Each test but the last two is a scenario of `tests/c/api_expiry.c`, `api_write_times.c` or
-//! `api_cleaner.c`, and all of them run again under valgrind.
+//! Expiry, write times and the cleaner through the C API: their effect and their exact result
+//! codes. Each test except the last two is a scenario of `tests/c/api_expiry.c`,
+//! `api_write_times.c` or `api_cleaner.c`; all run again under valgrind.
 
 mod c_common;
 

@@ -1,5 +1,5 @@
-//! Bounded stores, as a C program sees them. Each test is a scenario of `tests/c/api_limit.c`, run plainly and under
-//! valgrind.
+//! Bounded stores through the C API. Each test is a scenario of `tests/c/api_limit.c`, run with and
+//! without valgrind.
 
 mod c_common;
 

@@ -1,5 +1,5 @@
-//! Many keys in one call, as a C program sees them: ranges, rows, several reads at once, batches. Each test is a
-//! scenario of `tests/c/api_ranges.c` or `api_many.c`, and all of them run again under valgrind.
+//! Many keys in one call through the C API: ranges, row keys, reads of several keys, batches. Each
+//! test is a scenario of `tests/c/api_ranges.c` or `api_many.c`; all run again under valgrind.
 
 mod c_common;
 

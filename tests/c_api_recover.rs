@@ -1,5 +1,5 @@
-//! Recovery, as a C program sees it. Each test is a scenario of `tests/c/api_recover.c`, run plainly and under
-//! valgrind.
+//! Recovery through the C API. Each test is a scenario of `tests/c/api_recover.c`, run with and
+//! without valgrind.
 
 mod c_common;
 

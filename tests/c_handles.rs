@@ -1,8 +1,8 @@
-//! C handles that are closed, and whose memory is reused, during a call with them. The call affects only the object
-//! it was called with, and returns `KVSTORE_OK` or `KVSTORE_MISUSE`.
+//! C handles that are closed during a call with them, and whose memory is then reused. The call
+//! must affect only the object it was called with, and return `KVSTORE_OK` or `KVSTORE_MISUSE`.
 //!
-//! The program is `tests/c/abuse_reuse.c`. Each test here is one of its scenarios; all run again under valgrind.
-//! `KVSTORE_TORTURE_SECONDS` lengthens the random scenario.
+//! The program is `tests/c/abuse_reuse.c`. Each test here is one of its scenarios; all run again
+//! under valgrind. `KVSTORE_TORTURE_SECONDS` lengthens the random scenario.
 
 mod c_common;
 
@@ -94,6 +94,6 @@ fn whatever_handles_are_closed_under_their_users_each_family_holds_its_own_value
 
 #[test]
 fn abuse_reuse_is_clean_under_valgrind() {
-    // Two of them are about what a process cannot have back.
+    // These two change the process permanently.
     run_under_valgrind(PROGRAM, &["without_membarrier", "membarrier_is_taken_away"]);
 }

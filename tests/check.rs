@@ -1,4 +1,4 @@
-//! The check that names every disagreement.
+//! The detailed check, which reports every problem of a store to a callback.
 
 mod common;
 #[path = "common/sqlite.rs"]
@@ -73,7 +73,7 @@ fn what_sqlite_finds_is_told_line_by_line_and_the_rest_is_checked_all_the_same()
         return;
     }
     if common::are_encrypted() {
-        return; // it changes bytes of the file, or opens it without a key
+        return; // changes bytes of the file, or opens it without a key
     }
     let scratch = damaged("delete from \"ttl_key:default\" where key < x'0a'");
     let mut bytes = std::fs::read(scratch.path()).unwrap();
@@ -100,7 +100,7 @@ fn a_check_that_sqlite_breaks_off_ends_with_what_was_found_and_says_so() {
         return;
     }
     if common::are_encrypted() {
-        return; // it changes bytes of the file, or opens it without a key
+        return; // changes bytes of the file, or opens it without a key
     }
     let scratch = damaged("delete from \"ttl_key:default\" where key < x'0a'");
     let mut bytes = std::fs::read(scratch.path()).unwrap();
@@ -128,8 +128,8 @@ fn a_check_that_sqlite_breaks_off_ends_with_what_was_found_and_says_so() {
     }
 }
 
-/// A store in which SQLite's memory of the schema begins with a view, which makes its own check look at trees alone; and
-/// one in which it does not.
+/// Two stores. In the first, SQLite's schema cache begins with a view, which makes SQLite check the
+/// B-trees only; in the second it does not.
 fn with_the_view_first_and_last() -> [Scratch; 2] {
     let last = damaged("select 1");
     let first = Scratch::new();
@@ -157,7 +157,7 @@ fn a_page_of_no_use_and_a_wrong_list_of_free_pages_are_found_whatever_sqlite_loo
         return;
     }
     if common::are_encrypted() {
-        return; // it changes bytes of the file, or opens it without a key
+        return; // changes bytes of the file, or opens it without a key
     }
     fn number(bytes: &mut [u8], at: usize) -> &mut [u8; 4] {
         (&mut bytes[at..at + 4]).try_into().unwrap()

@@ -1,7 +1,6 @@
-//! The cleaner: started and stopped as asked, ended by close, and never in anybody's way.
+//! The cleaner: it starts and stops on request, ends with the store, and never blocks other calls.
 //!
-//! Its rounds are waited for by looking again and again, until a deadline that only a broken cleaner
-//! reaches.
+//! The tests poll for the effect of its rounds, with a deadline that only a broken cleaner reaches.
 
 mod common;
 
@@ -16,7 +15,7 @@ use kvstore::{Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 #[track_caller]
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -26,7 +25,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Keys that die at 1 000 + their number; some with large values.
+/// Puts keys that expire at 1 000 + their number; some have large values.
 fn fill(store: &Store, count: usize) {
     store.begin_write().unwrap();
     for n in 0..count {
@@ -36,7 +35,7 @@ fn fill(store: &Store, count: usize) {
     store.commit().unwrap();
 }
 
-/// Something to measure time by: counts the rounds of a cleaner of another store, one key each.
+/// Measures time in rounds of a cleaner on another store, which removes one key per round.
 struct Metronome {
     _scratch: Scratch,
     store: Store,
@@ -92,8 +91,9 @@ fn it_removes_at_most_its_number_of_keys_each_round() {
     if common::is_of_a_file("it holds the cleaner up by its clock") {
         return;
     }
-    // The cleaner asks for the time before each of its steps, and gets it only when it is let go on. So
-    // each step can be watched: of 300 keys a round, 256 go in the first step and 44 in the second.
+    // The cleaner reads the clock before each of its steps, and the test's clock blocks until the
+    // test lets it continue. So each step can be observed: of 300 keys in a round, the first step
+    // removes 256 and the second 44.
     let scratch = Scratch::new();
     let (store, witness) = (scratch.open_at(&TestClock::at(0)), scratch.open_at(&TestClock::at(0)));
     fill(&store, 1_000);

@@ -1,5 +1,6 @@
-//! Processes with ours, with stock SQLite, with both, and such that fork, each with several threads, killed at random
-//! (`kill -9`): nothing that was acknowledged is lost, and nothing stays locked.
+//! Processes that use this library, stock SQLite or both, and processes that fork, share one store
+//! and are killed at random (`kill -9`). No acknowledged commit may be lost, and nothing may stay
+//! locked.
 
 mod c_common;
 mod company;

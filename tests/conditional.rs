@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Scratch, TestClock, kind, memory, memory_at};
 use kvstore::{Config, Error, ErrorKind, Expiry, MAX_KEY_SIZE, PutOptions, Store};
 
-/// Values that stay in their row and values that do not, and those at the border between.
+/// Values that are stored in their row, values that are not, and values just around the limit.
 fn values() -> [Vec<u8>; 6] {
     [vec![], b"1".to_vec(), vec![3; 255], vec![4; 256], vec![5; 257], vec![6; 70_000]]
 }
@@ -273,7 +273,7 @@ fn a_number_may_have_a_sign_and_leading_zeros_and_loses_them() {
         assert_eq!(store.increment("k", 1, Expiry::Never).unwrap(), sum, "{text}");
         assert_eq!(store.get("k").unwrap(), Some(sum.to_string().into_bytes()));
     }
-    // A number out of line is one, too; the sum is short again.
+    // A number may be stored outside its row. The sum is short again.
     let store = memory();
     store.put("k", format!("{}41", "0".repeat(5_000))).unwrap();
     assert_eq!(store.increment("k", 1, Expiry::Never).unwrap(), 42);
@@ -378,7 +378,7 @@ fn bad_keys_values_and_times_are_refused_before_anything_is_looked_at() {
     }
     assert_eq!(kind(store.put_with_options("k", &long_value, &PutOptions::new())), ErrorKind::Error);
     assert_eq!(kind(store.compare_and_swap("k", "1", &long_value, Expiry::Never)), ErrorKind::Error);
-    // A value too long to be there is only unequal.
+    // A value longer than the limit cannot exist, so it is just unequal.
     assert!(!store.compare_and_swap("k", &long_value, "2", Expiry::Never).unwrap());
     assert!(!store.compare_and_delete("k", &long_value).unwrap());
     for bad in [Expiry::At(-1), Expiry::At(i64::MIN)] {
@@ -417,7 +417,7 @@ fn conditional_writes_wait_for_no_lock_by_default_and_change_nothing_then() {
     a.put("k", "1").unwrap();
     a.begin_write().unwrap();
     if common::are_on_a_server() {
-        // There it is rows that are locked, and a lock on one is waited for for 0.1 s at least.
+        // On a server, rows are locked, and a call waits at least 0.1 s for a lock on a row.
         a.put("k", "3").unwrap();
         assert!(b.put_if_absent("new", "1", Expiry::Never).unwrap());
     } else {

@@ -1,4 +1,4 @@
-//! A copy from store to store: everything is there, or nothing is.
+//! Copies from one store to another: the copy is complete, or nothing is copied.
 
 mod common;
 
@@ -120,7 +120,8 @@ fn the_limit_goes_into_a_store_that_is_new_and_into_no_other() {
     assert_eq!(bounded.size_limit().unwrap(), Some(own));
 }
 
-/// As a new store with other pages, or where rows come in another order than they were written in.
+/// Copies into a store with another page size, and with rows in another order than they were
+/// written in.
 #[test]
 fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
     if common::is_of_a_file("a store on a server has no limit") {
@@ -205,7 +206,7 @@ fn a_family_with_keys_is_refused_before_anything_is_written() {
     assert!(["store.db", "store.db-wal"].iter().all(|file| before.get(*file) == after.get(*file)));
     assert_eq!(before.is_empty(), common::are_on_a_server());
     assert_eq!(to.family_names().unwrap(), ["aged"]);
-    // Dead keys are none.
+    // An expired key in the target does not count.
     to.family("aged").unwrap().put_with_expiry("k", "mine", Expiry::At(5)).unwrap();
     from.copy_to(&to, |_, _| true).unwrap();
     assert_eq!(
@@ -387,7 +388,7 @@ fn a_copy_that_is_stopped_at_every_step_goes_on_and_ends() {
     let (mut stops, mut written) = (0, 0);
     let done = loop {
         let mut looked = 0;
-        // Each run a little longer than the one before: the last one comes all around.
+        // Each run is cancelled a little later than the one before. The last one completes.
         let run = from.copy_resumable(&to, |_, _| {
             looked += 1;
             looked < 4 + stops
@@ -405,7 +406,7 @@ fn a_copy_that_is_stopped_at_every_step_goes_on_and_ends() {
         assert!(now >= written || stops > 10, "what was copied stays");
         written = now;
         if stops % 10 == 0 {
-            // It is the last moment that counts, wherever the copy was.
+            // The copy has the final state of a key, wherever the copy was when it changed.
             from.put(format!("key {stops}"), "new").unwrap();
             from.put(numbered(stops), "changed").unwrap();
             from.delete(numbered(stops + 1)).unwrap();
@@ -421,7 +422,7 @@ fn a_copy_that_is_stopped_at_every_step_goes_on_and_ends() {
 fn what_has_changed_in_the_source_since_a_copy_was_cut_is_in_it_when_it_is_done() {
     let ((_here, from), (_there, to), clock) = pair();
     let aged = from.family("aged").unwrap();
-    // Nearly to the end, and then something of every sort behind the place it has come to.
+    // Stops near the end, and then makes changes of every kind before the position of the copy.
     let all = from.count_live().unwrap() + aged.count_live().unwrap();
     from.copy_resumable(&to, |done, _| done < all).unwrap_err();
     assert!(to.family_names().unwrap().contains(&"copy in progress".to_owned()));
@@ -503,7 +504,7 @@ fn a_copy_that_is_done_is_done_again_as_long_as_all_is_there() {
     to.put_with_expiry("z", "dies", Expiry::At(soon)).unwrap();
     clock.set(soon);
     assert_eq!(from.copy_resumable(&to, |_, _| true).unwrap().written, 0);
-    // One row, one setting or one family of difference: it is not that copy.
+    // A single different row, setting or family means that the target is not this copy.
     let refused = || {
         let refused = from.copy_resumable(&to, |_, _| true).unwrap_err().to_string();
         assert!(refused.contains("its content differs from the source"), "{refused}");
@@ -535,7 +536,8 @@ fn of_two_runs_of_a_copy_one_goes_on() {
     same(&from, &to);
 }
 
-/// The last transaction of the first run fails, and another run takes the copy over before it is tried again.
+/// The last transaction of the first run fails. Before it is retried, another run continues the
+/// copy.
 #[test]
 fn a_copy_that_another_run_has_taken_over_at_its_end_is_not_reported_as_finished() {
     let ((_here, from), (there, to), _) = pair();

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use c_common::{compiler, found, library_dir, root, run};
 
-/// Test files; `everything.cpp` includes all of them.
+/// Test files, which `everything.cpp` includes.
 const AREAS: [&str; 13] = [
     "batches",
     "callbacks",

@@ -1,4 +1,5 @@
-"""For tests/android.rs: reads an AAR as prefab and the Android Gradle plugin do, and says what is in it. look.py FILE"""
+""""""Prints what prefab and the Android Gradle plugin would find in an AAR: look.py FILE (used by
+tests/android.rs).""""""
 
 import json
 import sys

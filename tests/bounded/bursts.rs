@@ -1,4 +1,5 @@
-//! How many keys a write removes at a time, and how full the store stays: what ADR 16 was decided by.
+//! Number of keys that one write evicts, and fill level of a bounded store. ADR 16 is based on
+//! these figures.
 
 use kvstore::{Config, Eviction, Expiry, SizeLimit, Store};
 
@@ -6,7 +7,7 @@ use crate::common::{Random, TestClock, numbered};
 
 const NOW: i64 = 1_800_000_000_000;
 
-/// How a store fills its pages, and what one write removes.
+/// Measured numbers of evicted and live keys.
 #[derive(Debug, Default)]
 struct Seen {
     most: u64,

@@ -1,7 +1,8 @@
-//! A router with 4 MB of flash for its data: an hour's worth of writes.
+//! A router with 4 MB of flash for its data: the writes of one hour.
 //!
-//! Leases, counters, samples and now and then a page of a log, as such a device writes them; at 20 writes a second an
-//! hour is 72 000. The long form prints what `docs/how-to/limit-size.md` shows; the short one is a fortieth of it.
+//! The store holds leases, counters, samples and occasional pages of a log. At 20 writes a second,
+//! an hour has 72 000 writes. The long form prints the figures of `docs/how-to/limit-size.md`; the
+//! short form does a fortieth of the writes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! How long the files of a bounded store are: right after a commit, and when the limit was just set.
+//! Length of the files of a bounded store, after each commit and directly after the limit was set.
 
 use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, SizeLimit, Store};
 
@@ -27,7 +27,7 @@ fn put_together(store: &Store, first: usize, n: usize) {
 #[test]
 fn in_delete_mode_what_a_write_has_written_ahead_of_its_commit_is_cut_off_with_it() {
     for config in engines() {
-        // Nearly all that the second write changes is in the cache when it makes room.
+        // When this write evicts keys, nearly all pages that it changes are in the cache.
         for n in [1900, 2000, 2100] {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config.clone().journal_mode(JournalMode::Delete).cache_pages(100));
@@ -120,7 +120,7 @@ fn a_limit_that_is_set_cuts_the_file_and_the_wal_at_once_unless_others_read() {
                 assert!(length(&scratch.wal()) > 1 << 20);
                 reader.rollback().unwrap();
             }
-            // Another limit; the same one again changes nothing, and does nothing.
+            // A different limit. Setting the same limit again does nothing.
             let checkpoints = store.stats().unwrap().checkpoints;
             store.set_size_limit(Some(SizeLimit::new((1 << 20) - 4096, Eviction::Soonest))).unwrap();
             assert!(length(&scratch.path()) <= 1 << 20, "{} bytes", length(&scratch.path()));
@@ -139,14 +139,14 @@ fn a_limit_that_is_set_cuts_the_file_and_the_wal_at_once_unless_others_read() {
 fn when_a_large_file_is_bounded_no_more_goes_than_must() {
     for config in engines() {
         let scratch = Scratch::new();
-        // With small pages SQLite has many about other pages.
+        // With small pages, SQLite needs many pages for bookkeeping.
         let store = scratch.open_with(&config.page_size(512));
         for n in 0..200 {
             store.put_with_expiry(numbered(n), [1; 100], Expiry::At(NOW * 2 + n as i64)).unwrap();
         }
         let before = store.stats().unwrap().size_bytes;
         store.put_with_expiry("large", vec![1; 4_000_000], Expiry::At(NOW * 2 - 1)).unwrap();
-        // For the table of large values, and that a page is kept free.
+        // Creates the table of large values, so that a page is kept free.
         store
             .set_size_limit(Some(SizeLimit::new(before + before / 31 + 4 * 512, Eviction::Soonest)))
             .unwrap();

@@ -1,4 +1,5 @@
-//! Bounded stores: `Store::set_size_limit`, what goes to make room, and that the file stays within it.
+//! Bounded stores (`Store::set_size_limit`): which keys are evicted, and that the file stays within
+//! the limit.
 
 mod bursts;
 #[path = "../common/mod.rs"]

@@ -31,7 +31,7 @@ struct Model {
 }
 
 impl Model {
-    /// The place of a row in the order of removal; `None`: it stays.
+    /// Position of a row in the eviction order; `None`: it is never evicted.
     fn place(row: Row, eviction: Eviction, now: i64) -> Option<(u8, i64)> {
         match (eviction, row.end) {
             (Eviction::None, _) => None,
@@ -50,7 +50,7 @@ struct World {
     random: Random,
     eviction: Eviction,
     model: Model,
-    /// The model at the begin of the open transaction.
+    /// State of the model at the start of the open transaction.
     begun: Option<Model>,
     evicted: u64,
     refused: u64,
@@ -132,7 +132,8 @@ impl World {
         }
         assert!(there.is_empty(), "keys nobody has put: {there:?}");
         if let (Some((last, last_key)), Some((first, first_key))) = (&last_gone, &first_left) {
-            // In one family the order is that of the index; between families that end at the same time there is none.
+            // Within a family the order is that of the index. Between families, keys with the same
+            // expiry time have no order.
             let in_order =
                 last < first || last == first && (last_key.0 != first_key.0 || last_key < first_key);
             assert!(in_order, "{last_key:?} of {last:?} went before {first_key:?} of {first:?}");
@@ -256,7 +257,7 @@ impl World {
                 self.check(Ok(()), same, &[], false);
             }
             94 if self.begun.is_none() => {
-                // Reopened, and seen from another handle, all is as it was.
+                // After reopening, and through a second handle, the content is the same.
                 self.store.close().unwrap();
                 self.store = self.scratch.open_with(&self.config);
                 self.clock.drive(&self.store);
@@ -265,7 +266,8 @@ impl World {
                 self.check(Ok(()), same, &[], false);
             }
             95 if self.begun.is_none() => {
-                // Another handle writes: what is known of families is not the newest any more.
+                // Another handle writes, so that what this handle has cached about the families is
+                // out of date.
                 let other = self.scratch.open();
                 self.clock.drive(&other);
                 let (key, end, bytes) = self.some_put();

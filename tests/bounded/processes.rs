@@ -21,7 +21,7 @@ fn writer(path: &Path, number: usize) -> Child {
         .unwrap()
 }
 
-/// Body of such a process; not a test by itself.
+/// Main function of such a process; not a test by itself.
 #[test]
 fn a_writer() {
     let Some(path) = std::env::var_os(WRITER) else { return };
@@ -62,7 +62,7 @@ fn the_limit_holds_while_processes_write_and_are_killed() {
         let begun = Instant::now();
         let mut kills = 0;
         while kills < 12 {
-            // Until there was something to be removed.
+            // Waits until keys had to be evicted.
             let mut at_least = 100;
             let mut size = 0;
             while at_least > 0 || size < LIMIT * 2 / 5 {
@@ -77,7 +77,7 @@ fn the_limit_holds_while_processes_write_and_are_killed() {
             writers[at].wait().unwrap();
             kills += 1;
             writers[at] = writer(&scratch.path(), at);
-            // One that has not heard of it obeys a new limit with its next write.
+            // A process that does not know the new limit yet obeys it with its next write.
             let other = if kills % 2 == 0 {
                 Some(SizeLimit::new(LIMIT, eviction))
             } else {
@@ -96,7 +96,7 @@ fn the_limit_holds_while_processes_write_and_are_killed() {
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         assert!(std::fs::metadata(scratch.path()).unwrap().len() <= LIMIT);
         assert!(store.family_names().unwrap().len() == 3);
-        // And what is there can be used.
+        // The remaining content can still be used.
         store.set_size_limit(Some(SizeLimit::new(LIMIT, Eviction::None))).unwrap();
         assert_eq!(store.put("large", vec![0; 600_000]).unwrap_err().kind(), ErrorKind::Full);
     }

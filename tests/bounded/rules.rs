@@ -1,4 +1,4 @@
-//! The promises of a size limit, one test each.
+//! The guarantees of a size limit, one test each.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ fn engines() -> [Config; 2] {
     [Config::new(), Config::new().sql_engine(true)]
 }
 
-/// Puts keys of some hundred bytes, with TTLs, until `n` are put or one is refused; returns how many were put.
+/// Puts keys of some hundred bytes, with TTLs, until `n` keys are put or a put is refused. Returns
+/// the number of keys put and the kind of the error.
 fn pour(store: &Store, from: usize, n: usize) -> (usize, Option<ErrorKind>) {
     for at in from..from + n {
         let ttl = Expiry::At(NOW + 1_000_000 + at as i64);
@@ -92,7 +93,7 @@ fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
                 std::ops::Bound::Excluded(numbered(300)),
             ))
             .unwrap();
-        // A transaction goes on after a refusal.
+        // A transaction can continue after a refused write.
         store
             .transaction(|tx| {
                 tx.put("a", "1")?;
@@ -145,7 +146,7 @@ fn keys_without_a_ttl_are_never_removed_for_those_that_end_soonest() {
     for n in 0..300 {
         assert!(store.exists(numbered(n)).unwrap());
     }
-    // They alone fill it.
+    // Fills the store with keys that have no TTL.
     let mut n = 300;
     let refused = loop {
         match store.put(numbered(n), [1; 200]) {
@@ -155,7 +156,7 @@ fn keys_without_a_ttl_are_never_removed_for_those_that_end_soonest() {
     };
     assert_eq!(refused.kind(), ErrorKind::Full);
     assert!(refused.to_string().contains("no other key with a TTL"), "{refused}");
-    // Nothing has changed, but it was tried: keys with a TTL that are left stay.
+    // A write that is refused changes nothing: the keys with a TTL are not evicted either.
     let left = store.count().unwrap();
     assert_eq!(kind(store.put(numbered(n), [1; 60_000])), ErrorKind::Full);
     assert_eq!(store.count().unwrap(), left);
@@ -171,7 +172,7 @@ fn what_a_write_itself_has_put_never_makes_room_for_it() {
             let clock = TestClock::at(NOW);
             clock.drive(&store);
             assert_eq!(pour(&store, 0, 3000).1, None);
-            // Each would be the first to go.
+            // Each of these keys would be the first to be evicted.
             for n in 0..200 {
                 store.put_with_expiry(format!("first {n}"), [1; 200], Expiry::At(NOW + 1)).unwrap();
                 assert!(store.exists(format!("first {n}")).unwrap(), "{eviction:?} {n}");
@@ -184,7 +185,7 @@ fn what_a_write_itself_has_put_never_makes_room_for_it() {
             for n in 0..800 {
                 assert!(store.exists(format!("batch {n}")).unwrap(), "{eviction:?} {n}");
             }
-            // More than there is room for at all.
+            // More than fits into the store even when it is empty.
             let before = store.count().unwrap();
             for n in 0..4000 {
                 batch.put(&store, format!("batch {n}"), [1; 200], Expiry::At(NOW + 1)).unwrap();
@@ -327,7 +328,8 @@ fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
                     "{page_size}: {} in put {n}",
                     length(&scratch.path())
                 );
-                // A put changes some dozens of pages at most: the rows that go with it are on as many.
+                // A put changes a few dozen pages at most, and the rows evicted for it are on as
+                // many.
                 let most = 32 + (2 * wal_pages + 200) * (u64::from(page_size) + 24);
                 assert!(length(&scratch.wal()) <= most, "{page_size}: {} in put {n}", length(&scratch.wal()));
             }
@@ -370,7 +372,7 @@ fn two_thousand_families_make_room_together() {
         }
         store.commit().unwrap();
         store.set_size_limit(Some(SizeLimit::new(100 << 20, eviction))).unwrap();
-        // As much as there is by now, and a little.
+        // The present size, and a little more.
         let limit = size(&store) / 31 * 32 + (64 << 10);
         store.set_size_limit(Some(SizeLimit::new(limit, eviction))).unwrap();
         clock.set(NOW + 10_000);
@@ -518,7 +520,7 @@ fn a_rollback_brings_back_what_had_to_go() {
             assert!(!store.exists(&before[0]).unwrap() && !store.exists(before.last().unwrap()).unwrap());
             store.rollback().unwrap();
             assert_eq!(store.iter().map(|entry| entry.unwrap().0).collect::<Vec<_>>(), before);
-            // And what goes next is the first of these.
+            // The next key to be evicted is the first of these.
             while store.exists(&before[0]).unwrap() {
                 store
                     .put_with_expiry(

@@ -1,4 +1,4 @@
-//! Checkpoints while other handles and processes work, and the length of the WAL.
+//! Checkpoints while other handles and processes use the store, and the length of the WAL.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ fn truncate_is_complete_from_any_of_ten_handles_that_have_read_and_written() {
     let scratch = Scratch::new();
     let config = |n: usize| Config::new().sql_engine(n % 5 == 4).hold_reads(!n.is_multiple_of(3));
     let handles: Vec<Store> = (0..10).map(|n| scratch.open_with(&config(n))).collect();
-    // Stores that come and go elsewhere in the process change nothing.
+    // Stores that are opened and closed elsewhere in the process make no difference.
     let finished = std::sync::Arc::new(AtomicBool::new(false));
     let elsewhere = thread::spawn({
         let finished = std::sync::Arc::clone(&finished);
@@ -26,7 +26,7 @@ fn truncate_is_complete_from_any_of_ten_handles_that_have_read_and_written() {
     });
     for (n, handle) in handles.iter().enumerate() {
         for (m, other) in handles.iter().enumerate() {
-            other.put(numbered(m), n.to_string()).unwrap(); // the last thing some have done is a write
+            other.put(numbered(m), n.to_string()).unwrap(); // the last operation of some handles is a write
             if (n + m) % 2 == 0 {
                 assert!(other.exists(numbered(0)).unwrap());
             }
@@ -115,7 +115,7 @@ fn the_wal_stays_short_beside_idle_handles_that_once_read_or_wrote() {
         }
     };
     (0..100_000).for_each(|n| put(&store, n));
-    // Alternately, each with the lock of its last commit still kept.
+    // Alternates between the handles. Each still keeps the lock of its last commit.
     (0..15_000).for_each(|n| put(&idle[n % 2], n));
     assert!(longest <= WAL_BOUND, "{longest}");
     other.finish();

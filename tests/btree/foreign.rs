@@ -1,4 +1,5 @@
-//! Changes by other programs: indexes, other definitions, wrong types, flipped bytes.
+//! Files changed by other programs: added indexes, different table definitions, wrong types,
+//! flipped bytes.
 
 use std::fs;
 use std::thread;
@@ -116,7 +117,7 @@ fn writes(store: &Store) -> Vec<String> {
     all
 }
 
-/// A store with rows of all sorts, its file closed; gives its bytes.
+/// Creates a closed store with rows of every kind, and returns its bytes.
 fn sorts_of_rows(scratch: &Scratch, page_size: u32) -> Vec<u8> {
     let store = scratch.open_with(&Config::new().page_size(page_size));
     store
@@ -133,7 +134,7 @@ fn sorts_of_rows(scratch: &Scratch, page_size: u32) -> Vec<u8> {
     fs::read(scratch.path()).unwrap()
 }
 
-/// Opens these bytes as a store of each engine, and gives what it answers; `None` if it does not open.
+/// Opens these bytes with each engine and returns the answers; `None` if the store does not open.
 fn opinions(scratch: &Scratch, bytes: &[u8], ask: fn(&Store) -> Vec<String>) -> [Option<Vec<String>>; 2] {
     [false, true].map(|sql_engine| {
         let _ = (fs::remove_file(scratch.wal()), fs::remove_file(scratch.shm()));
@@ -171,7 +172,7 @@ fn rows_of_wrong_types_counts_and_sizes_give_an_error_or_the_same_data_with_both
     }
     changes.push("update \"data:default\" set expire_ms = 1 where key < x'6b32'".into());
     changes.push("update \"ttl_expiry:default\" set expire_ms = expire_ms - 4000000000000".into());
-    // One process of Python makes all files.
+    // One Python process creates all files, because starting one for each is slow.
     let list = scratch.file("changes");
     fs::write(&list, changes.join("\n")).unwrap();
     python(
@@ -194,7 +195,7 @@ for n, change in enumerate(open(sys.argv[1][:-8] + 'changes').read().split('\\n'
         for ask in [answers, writes] {
             let [mine, sql] = opinions(&scratch, &bytes, ask);
             let (mine, sql) = (mine.expect(change), sql.expect(change));
-            // An engine may look at more of a row than the other, and find what is wrong with it.
+            // One engine may read more of a row than the other, and so notice damage in it.
             let fails = |answer: &str| answer.contains("Corrupt") || answer == "Error";
             for (mine, sql) in mine.iter().zip(&sql) {
                 assert!(mine == sql || fails(mine) || fails(sql), "{change}: {mine} here, {sql} with SQL");
@@ -274,7 +275,8 @@ fn no_flipped_byte_of_a_page_makes_a_call_panic_or_last_for_ever() {
     let (report, progress) = std::sync::mpsc::channel();
     let flips = sound.len();
     thread::spawn(move || {
-        // All of the headers at the start of a page; of the rows after them, every third byte.
+        // All bytes of the headers at the start of a page, and every third byte of the rows after
+        // them.
         let bytes = pages.iter().flat_map(|page| page * 512..(page + 1) * 512);
         for (n, at) in bytes.filter(|at| at % 512 < 100 || at % 3 == 0).enumerate() {
             let mut bytes = sound.clone();

@@ -1,4 +1,4 @@
-//! Other writers, and how soon what they commit is seen: in the very next read.
+//! Concurrent writers: the very next read sees what they have committed.
 
 use std::env;
 use std::process::Command;
@@ -121,7 +121,8 @@ fn increments_of_two_handles_and_of_two_processes_with_two_threads_each_add_up()
 
 // ---- freshness -----------------------------------------------------------------------------------
 
-/// Some way of reading, another one each round, must answer that "a" has this value, and is one of so many.
+/// Asserts that "a" has this value, or that there are `count` keys. Each round uses a different
+/// kind of read.
 #[track_caller]
 fn a_read_sees(store: &Store, value: &str, count: usize, round: usize) {
     let value = value.as_bytes();
@@ -153,7 +154,8 @@ fn what_another_process_has_committed_is_in_the_very_next_read() {
                 assert_eq!(value_of(&store, "a"), round.to_string());
                 other.run(&format!("fill {round} {} 10", round + 1));
                 if round % 9 == 0 {
-                    // Busy, if this process holds a snapshot that is not the newest.
+                    // Busy is permitted, because this process may hold a snapshot that is not the
+                    // newest.
                     let done = other.ask(&format!("checkpoint {}", round / 9 % 4));
                     assert!(done == "ok" || done.starts_with("error Busy"), "{done}");
                 }
@@ -233,7 +235,7 @@ fn a_writer_killed_in_the_middle_of_a_commit_leaves_whole_commits_to_a_reader_th
     }
 }
 
-/// Ends the other threads also when this one fails.
+/// Stops the other threads, also if this one panics.
 struct Finish<'a>(&'a AtomicBool);
 
 impl Drop for Finish<'_> {
@@ -245,7 +247,8 @@ impl Drop for Finish<'_> {
 #[test]
 fn what_one_handle_commits_all_others_and_their_threads_read_next() {
     let scratch = Scratch::new();
-    // Readers that find the header of the wal-index half written take the writer's lock for a moment.
+    // A reader that finds a half-written header in the wal-index takes the writer's lock for a
+    // moment.
     let writer = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(30)));
     writer.put("a", "0").unwrap();
     let readers = kinds_of_handles().map(|(_, config)| scratch.open_with(&config));
@@ -273,7 +276,7 @@ fn what_one_handle_commits_all_others_and_their_threads_read_next() {
         }
         done.store(true, Ordering::SeqCst);
     });
-    // One thread that goes from handle to handle.
+    // One thread that alternates between the handles.
     for n in 0..900 {
         let (from, to) = (&readers[n % 3], &readers[(n + 1) % 3]);
         from.put("a", n.to_string()).unwrap();

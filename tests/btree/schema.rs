@@ -1,4 +1,4 @@
-//! The schema changes under handles, iterators and transactions.
+//! Schema changes while handles, iterators and transactions are open.
 
 use kvstore::{Config, ErrorKind, Expiry, Result, Ttl};
 
@@ -31,7 +31,7 @@ fn families_that_others_drop_and_make_again_are_never_taken_for_each_other() {
                     other.incremental_vacuum(None).unwrap();
                 }
                 for (n, family) in mine.iter().enumerate() {
-                    // Twice: the second read is in the snapshot the first has taken.
+                    // Twice: the second read uses the snapshot that the first has taken.
                     for _ in 0..2 {
                         let found = family.get("whose");
                         if there[n] {
@@ -66,7 +66,7 @@ fn families_another_process_drops_and_makes_are_seen_by_the_very_next_call() {
         for round in 0..20 {
             first.put("a", "first").unwrap();
             assert_eq!(first.get("a").unwrap().as_deref(), Some(&b"first"[..]));
-            other.run("drop first"); // its pages go over to the next that is made
+            other.run("drop first"); // its pages are reused by the next family
             assert_eq!(kind(first.get("a")), ErrorKind::Error, "{name}");
             other.run(&format!("put-in third{round} a third"));
             assert_eq!(second.get("a").unwrap().as_deref(), Some(&b"second"[..]), "{name}");
@@ -92,7 +92,7 @@ fn after_a_rollback_the_same_schema_cookie_may_mean_other_tables() {
             family.put_with_expiry("a", "mine", Expiry::At(LATER)).unwrap();
             assert_eq!(family.get("a").unwrap().as_deref(), Some(&b"mine"[..]));
             store.rollback().unwrap();
-            // The next family has the pages and the cookie that one had.
+            // The next family has the same pages and schema cookie as the previous one.
             let theirs = if round % 2 == 0 { &other } else { &store };
             theirs.begin_write().unwrap();
             let new = theirs.create_family(&format!("theirs{round}")).unwrap();
@@ -133,7 +133,7 @@ fn the_tables_a_failed_batch_made_inside_a_transaction_are_made_anew_in_another_
         assert_eq!(family.ttl("old").unwrap(), Some(Ttl::None), "{name}");
         assert_eq!(family.get("large").unwrap(), None);
         assert!(family.exists("before").unwrap());
-        // The other way round: pages and cookies come again with other tables.
+        // In the opposite order: pages and cookies are reused for different tables.
         family.put("large", vec![2; 9_000]).unwrap();
         family.put_with_expiry("old", "3", Expiry::At(LATER)).unwrap();
         store.commit().unwrap();

@@ -1,4 +1,5 @@
-//! Stores in memory, read-only ones, other journal modes; rows on several pages; the end of a key.
+//! Stores in memory, read-only stores, other journal modes; rows on several pages; the expiry of a
+//! key.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use super::{LATER, Random, content, is_sound, kinds_of_handles, sql, value_of, w
 
 // ---- other sorts of stores -----------------------------------------------------------------------
 
-/// A history that touches everything, and what it answered.
+/// Runs a history that uses every feature. Returns the answers.
 fn history(store: &Store, clock: &TestClock) -> Vec<String> {
     let mut random = Random(11);
     let mut answers = Vec::new();
@@ -112,7 +113,7 @@ fn a_read_only_handle_sees_every_commit_at_once_and_never_writes() {
     }
 }
 
-/// Starts this test program as the user `nobody`; `None` if that is not possible.
+/// Starts this test program as the unprivileged user; `None` if that is not possible.
 #[cfg(unix)]
 fn nobody(path: &Path, how: &str) -> Option<Other> {
     use std::os::unix::fs::MetadataExt;
@@ -344,7 +345,7 @@ fn a_key_is_dead_at_exactly_its_time_by_every_call_and_its_row_goes_lazily_or_by
         store.put("next", "1").unwrap();
         assert!(store.delete("next").unwrap());
         assert_eq!((store.count().unwrap(), other.count().unwrap()), (597, 597), "{name}");
-        // Lazily only where writing was agreed.
+        // Reads remove expired rows only where writing is permitted.
         store.begin_read().unwrap();
         assert_eq!(store.get(numbered(9)).unwrap(), None);
         store.commit().unwrap();
@@ -354,7 +355,7 @@ fn a_key_is_dead_at_exactly_its_time_by_every_call_and_its_row_goes_lazily_or_by
         assert_eq!(store.count().unwrap(), 596, "{name}");
         store.rollback().unwrap();
         assert_eq!(store.count().unwrap(), 597, "{name}");
-        // Written again by another handle between the look and the removal, or before a purge.
+        // Another handle writes the key again between the read and the removal, or before a purge.
         other.put_with_expiry(numbered(9), "new", Expiry::At(9_000)).unwrap();
         assert_eq!(store.get(numbered(9)).unwrap().as_deref(), Some(&b"new"[..]), "{name}");
         assert_eq!(store.purge_expired().unwrap(), 196, "{name}");

@@ -1,4 +1,4 @@
-//! Rollbacks, and SQL statements in the middle of what is done directly.
+//! Rollbacks, and SQL statements between operations that use the B-trees directly.
 
 use std::env;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn after_a_rollback_no_cursor_is_where_the_transaction_had_left_it() {
                     .for_each(|n| store.put_with_expiry(numbered(n), [1; 5_000], Expiry::At(1)).unwrap()),
             }
             let _ = (store.get(numbered(100)).unwrap(), store.count().unwrap());
-            // The last thing the transaction does leaves cursors at places that will be gone.
+            // At the end of the transaction, cursors are at rows that the rollback removes.
             store.put(numbered(101), "odd").unwrap();
             assert!(store.exists(numbered(101)).unwrap());
             store.rollback().unwrap();
@@ -77,7 +77,7 @@ fn a_transaction_whose_write_failed_is_undone_at_once_and_the_handle_goes_on_aft
             assert!(store.family("theirs").unwrap().exists("a").unwrap());
             other.drop_family("theirs").unwrap();
         }
-        // Outside a transaction the failed call is undone whole.
+        // Outside a transaction, the failed call is rolled back as a whole.
         assert_eq!(
             kind(store.put_with_expiry("large", vec![1; 6_000], Expiry::At(LATER))),
             ErrorKind::Corrupt
@@ -111,7 +111,7 @@ fn a_transaction_of_nothing_leaves_reads_and_writes_as_they_were() {
 
 // ---- SQL in between ------------------------------------------------------------------------------
 
-/// Something that runs SQL.
+/// Runs an operation that uses SQL.
 fn anything_else(store: &Store, family: &Family, random: &mut Random, inside: bool, scratch: &Scratch) {
     match random.below(12) {
         0 => family.set_default_ttl(Some(Duration::from_secs(1_000 + random.below(5)))).unwrap(),
@@ -193,7 +193,7 @@ fn a_first_ttl_and_a_first_large_value_outside_transactions_are_all_or_nothing()
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
         let family = store.create_family("f").unwrap();
-        // Refused before anything is made.
+        // Refused before any table is created.
         assert_eq!(kind(family.put_with_expiry("a", vec![1; 11 << 20], Expiry::At(LATER))), ErrorKind::Error);
         other.begin_write().unwrap();
         assert_eq!(
@@ -226,7 +226,8 @@ fn a_first_ttl_and_a_first_large_value_outside_transactions_are_all_or_nothing()
     }
 }
 
-/// A process that may not write files longer than this many KiB: more is, to SQLite, an error of the disk.
+/// Starts a process that may not write files longer than this number of KiB. SQLite reports more
+/// than that as a disk error.
 fn limited(path: &Path, kib: u64, how: &str) -> Other {
     let mut shell = Command::new("sh");
     shell
@@ -249,12 +250,12 @@ fn a_write_the_disk_has_no_room_for_leaves_nothing_and_the_handle_goes_on() {
         let said = other.ask("fill-up 20000");
         let (done, error) = said.split_once(' ').unwrap();
         assert!(["Io", "Full"].contains(&error), "{how}: {said}");
-        // Acknowledged writes are there, for this process and for others, and the rest is not.
+        // Both processes see all acknowledged writes, and no other.
         assert!(done.parse::<u64>().unwrap() > 5, "{said}");
         assert_eq!(other.ask("count"), done, "{how}");
         assert_eq!(store.count().unwrap().to_string(), done, "{how}");
         other.run("check");
-        // In a transaction: it is doomed, may be read or not, and is rolled back.
+        // In a transaction: it has failed, some reads may fail too, and it is rolled back.
         other.run("begin 1");
         other.run("put-in new a 1");
         assert!(other.ask("fill-up 200000").contains(' '));

@@ -1,6 +1,6 @@
-/* Conditions, expiry, ranges, batches, backup and the cleaner used wrongly: NULL for every pointer, bad
- * lengths, numbers and flags, and handles that are closed, freed or of another kind. Nothing crashes, nothing
- * changes. */
+/* Misuse of conditional writes, expiry, ranges, batches, backup and the cleaner: NULL for every
+ * pointer, bad lengths, numbers and flags, and handles that are closed, freed or of another
+ * kind. Nothing may crash, and nothing may change. */
 #include <stddef.h>
 
 #include "api_places.h"
@@ -50,7 +50,7 @@ static int never_copied(void *context, int64_t done, int64_t total)
     return 0;
 }
 
-/* Everything there is, to be refused. */
+/* One handle of every kind, for calls that must be refused. */
 struct handles {
     KVStore *kv;
     KVColumnFamily *cf;
@@ -90,7 +90,7 @@ static void close_children(struct handles *h)
     kvstore_cf_close(h->cf);
 }
 
-/* Everything in the family, expired rows included. */
+/* Fingerprint of everything in the family, including expired rows. */
 static uint64_t fingerprint(KVColumnFamily *cf)
 {
     uint64_t hash = (uint64_t)rows_of(cf) * 31 + (uint64_t)live_of(cf);
@@ -134,7 +134,7 @@ static void store_functions_give(int code, KVStore *kv)
     REFUSED(code, kvstore_set_clock(kv, read_clock, &clock_ms));
 }
 
-/* Every function that takes a family, with this key; `other` is whatever they take besides. */
+/* Calls every function that takes a family with this key. `other` is for their other arguments. */
 static void keys_give(int code, KVColumnFamily *cf, KVBatch *b, const void *key, int n)
 {
     KVWriteOptions opt = {0};
@@ -569,7 +569,7 @@ static void library(void)
     OK(kvstore_close(kv));
 }
 
-/* The constants of the contract, and the layout of the struct. */
+/* The documented constants, and the layout of the struct. */
 static void constants(void)
 {
     CHECK(KVSTORE_PUT_IF_ABSENT == 1 && KVSTORE_PUT_IF_PRESENT == 2);
@@ -580,7 +580,7 @@ static void constants(void)
     CHECK(offsetof(KVWriteOptions, flags) == 8 && offsetof(KVWriteOptions, reserved) == 12);
 }
 
-/* The store's clock: any number is a time, and it never runs backwards. */
+/* The store's clock: any number is a valid time, and time never runs backwards. */
 static void clock_edges(void)
 {
     KVStore *kv = open_at(NULL, NULL);
@@ -601,7 +601,7 @@ static void clock_edges(void)
     OK(kvstore_cf_set_write_tracking(cf, 1));
     OK(kvstore_cf_sweep(cf, INT64_MAX, NULL));
     OK(kvstore_purge_step(kv, 0, 0, NULL, NULL));
-    OK(kvstore_set_clock(kv, NULL, NULL)); /* the system's again */
+    OK(kvstore_set_clock(kv, NULL, NULL)); /* the system's clock again */
     OK(kvstore_cf_set_default_ttl(cf, 0));
     OK(kvstore_cf_put_ttl(cf, K("key"), K("value"), kvstore_now_ms() + 3600000));
     HAS(cf, "key", "value");

@@ -1,4 +1,4 @@
-/* Wrong arguments: NULL for every pointer, and lengths, names and numbers out of bounds. */
+/* Invalid arguments: NULL for every pointer, and lengths, names and numbers out of range. */
 #include <limits.h>
 
 #include "abuse_sample.h"
@@ -255,7 +255,7 @@ static void missing_keys(void)
 
 /* ---- lengths ----------------------------------------------------------------------------------- */
 
-/* Every call that takes a key or a prefix, with this one. The codes must all be the same. */
+/* Makes every call that takes a key or a prefix, with this one. All must return this code. */
 static void keys_give(int code, const void *key, int n)
 {
     KVIterator *made;
@@ -413,7 +413,7 @@ static void value_lengths(void)
     free(small);
     tear_down();
 
-    /* A limit of one's own. */
+    /* A custom limit. */
     cfg.maxValueSize = 100;
     small = calloc(1, 100);
     OK(kvstore_open_v2(NULL, &little, &cfg));

@@ -1,4 +1,4 @@
-/* Clocks that misbehave: that call the store they are read by, and that jump. */
+/* Clocks that misbehave: they call the store that reads them, or they jump. */
 #include "abuse_sample.h"
 
 static KVStore *kv;
@@ -175,7 +175,7 @@ static void replace_clock(void)
     CHECK(code == KVSTORE_OK || code == KVSTORE_MISUSE);
 }
 
-/* A clock that replaces itself is not waited for. */
+/* A clock that replaces itself does not deadlock. */
 static void replaces_itself(void)
 {
     int n;
@@ -201,7 +201,7 @@ static void read_other_store(void)
     OK(kvstore_put(times, "asked", 5, "again", 5));
 }
 
-/* Another store may be used. */
+/* A clock may use another store. */
 static void uses_another_store(void)
 {
     int n;
@@ -278,7 +278,7 @@ static void jumps(void)
     OK(kvstore_put_if_absent(kv, "new", 3, "v", 1, INT64_MAX, &n));
     CHECK(n == 1 && !is_alive("new"));
 
-    /* Backwards it does not go, unless it is another clock. */
+    /* Time does not run backwards, unless the clock is replaced. */
     OK(kvstore_put_ttl(kv, "late", 4, "v", 1, INT64_MAX - 1));
     now = INT64_MIN;
     CHECK(!is_alive("late"));

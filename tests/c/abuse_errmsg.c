@@ -1,10 +1,11 @@
-/* kvstore_errmsg: when it is set, for whom, for how long, and what it says. */
+/* kvstore_errmsg: when the text is set, for which handle, how long it is valid, and what it
+ * contains. */
 #include <limits.h>
 #include <pthread.h>
 
 #include "abuse_sample.h"
 
-/* In keys and values: no message may ever show them. */
+/* Part of every key and value. No message may contain it. */
 #define SECRET "s3cr3t"
 #define KEY SECRET "-key", 10
 #define VALUE SECRET "-value", 12
@@ -23,14 +24,14 @@ static void no_error(void)
     OK(kvstore_put(kv, KEY, VALUE));
     CHECK(strcmp(kvstore_errmsg(kv), "no error") == 0);
 
-    /* A success keeps the text of the failure before. */
+    /* A successful call keeps the text of the failure before it. */
     GIVES(KVSTORE_ERROR, kvstore_commit(kv));
     CHECK(strstr(kvstore_errmsg(kv), "commit") != NULL);
     OK(kvstore_put(kv, KEY, VALUE));
     OK(kvstore_exists(kv, "missing", 7, &n)); /* no miss, but an answer */
     CHECK(strstr(kvstore_errmsg(kv), "commit") != NULL);
 
-    /* Families and iterators report to their store, and to no other. */
+    /* Families and iterators report to their own store only. */
     OK(kvstore_open(NULL, &second, 0));
     OK(kvstore_cf_get_default(kv, &cf));
     OK(kvstore_cf_iterator_create(cf, &it));
@@ -62,7 +63,7 @@ static void not_found(void)
     OK(kvstore_open(NULL, &kv, 0));
     OK(kvstore_cf_create(kv, "f", &cf));
 
-/* The call misses, after a failure and before another. */
+/* The call does not find its key, once after a failure and once before another. */
 #define MISSES(text, call)                                                                               \
     do {                                                                                                 \
         GIVES(KVSTORE_ERROR, kvstore_commit(kv));                                                        \
@@ -109,14 +110,15 @@ static void not_found(void)
     OK(kvstore_put_ttl(kv, KEY, VALUE, 1));
     MISSES("no such key", kvstore_get(kv, KEY, &value, &n));
 
-    /* To the statistics none of it is a failure: two of each turn are. */
+    /* In the statistics a missing key is no failure. Two calls of each round are failures. */
     OK(kvstore_stats(kv, &stats));
     CHECK(stats.nErrors == 2 * 19);
     kvstore_cf_close(cf);
     OK(kvstore_close(kv));
 }
 
-/* A pointer stays readable while a few more calls fail: a thread may read the text of another's. */
+/* The returned pointer stays readable for a few more failures, because one thread may read the
+ * text of another thread's call. */
 static void stays_readable(void)
 {
     KVStore *kv;
@@ -197,7 +199,7 @@ static void show(int expected, int code, const char *what, const char *text)
     failures++;
 }
 
-/* A wrong call whose text is with the handle; with kv; with this thread. */
+/* An invalid call, whose text is stored in `handle`, in kv, or in this thread. */
 #define WRONG_ON(handle, expected, call)                                                                 \
     do {                                                                                                 \
         int code = (call);                                                                               \
@@ -318,7 +320,7 @@ static void wrong_calls(void)
     OK(kvstore_put(kv, KEY, VALUE));
     WRONG(KVSTORE_BUSY, kvstore_checkpoint(kv, KVSTORE_CHECKPOINT_FULL, NULL, NULL));
 
-    /* A second handle while the first is writing, one that only reads, one that wants it alone. */
+    /* A second handle while the first is writing; a read-only handle; an exclusive handle. */
     OK(kvstore_open("store.db", &second, 0));
     WRONG_ON(second, KVSTORE_BUSY, kvstore_put(second, KEY, VALUE));
     WRONG_ON(second, KVSTORE_BUSY, kvstore_begin(second, 1));

@@ -1,4 +1,5 @@
-/* A forked child: its parent's handles fail without harm, and handles of its own work. */
+/* Forked children: the parent's handles return errors and do no harm; handles that the child
+ * opens itself work. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -49,14 +50,14 @@ static void tear_down(void)
     OK(kvstore_close(kv));
 }
 
-/* Ends a child. Not by exit, where valgrind would look for leaks: what the parent has open is none. */
+/* Ends a child without exit, where valgrind would report the parent's open handles as leaks. */
 static void leave(int well)
 {
     execl(well ? "/bin/true" : "/bin/false", well ? "true" : "false", (char *)NULL);
     _exit(2);
 }
 
-/* Runs f in a forked child, which must end well and in time. */
+/* Runs f in a forked child. The child must succeed, and within its time limit. */
 static void in_child(void (*f)(void))
 {
     int status;
@@ -140,7 +141,7 @@ static void iterator(void)
     tear_down();
 }
 
-/* A transaction of the parent's stays the parent's. */
+/* A transaction of the parent is not affected by the child. */
 static void transaction(void)
 {
     set_up();
@@ -254,7 +255,7 @@ static void other_path(void)
 {
     set_up();
     in_child(opens_another);
-    kvstore_iterator_close(it); /* the parent may open what a child has left, too */
+    kvstore_iterator_close(it); /* the parent may also open what a child has created */
     OK(kvstore_iterator_create(kv, &it));
     OK(kvstore_iterator_first(it));
     {

@@ -1,4 +1,4 @@
-/* A disk that is full: made by a limit on the size of this process's files. */
+/* A full disk, simulated by a limit on the size of this process's files. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -62,7 +62,7 @@ static void set_up(int mode, int cache_pages)
     before = fingerprint(kv);
 }
 
-/* After the disaster: all is as before, also in the file, and everything works. */
+/* Afterwards the content is as before, also in the file, and everything works. */
 static void tear_down(int mode)
 {
     free_the_disk();
@@ -89,7 +89,7 @@ static int is_full(int code)
     return 1;
 }
 
-/* Puts until one fails; its code. */
+/* Puts keys until a put fails. Returns its code. */
 static int put_until_full(void)
 {
     char key[20];
@@ -107,7 +107,7 @@ static int put_until_full(void)
     return 0;
 }
 
-/* In a transaction in which a write has failed nothing works but the rollback. */
+/* After a failed write, a transaction accepts nothing but a rollback. */
 static void is_doomed(int code)
 {
     KVColumnFamily *cf;
@@ -204,7 +204,7 @@ static void commit(void)
     }
 }
 
-/* Each call is a transaction of its own: it fails alone, and the next one has its own chance. */
+/* Each call is a transaction of its own. It fails alone, and does not affect the next one. */
 static void alone(void)
 {
     for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {
@@ -230,7 +230,7 @@ static void alone(void)
     }
 }
 
-/* Until nothing at all fits: the small writes before are all there. */
+/* Writes until nothing fits at all. All smaller writes before are present. */
 static void until_nothing_fits(void)
 {
     for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {
@@ -267,7 +267,7 @@ static void until_nothing_fits(void)
     }
 }
 
-/* A checkpoint that cannot write the file loses nothing: the WAL has it all. */
+/* A checkpoint that cannot write the file loses nothing: the WAL still has all data. */
 static void checkpoint(void)
 {
     rlim_t file;
@@ -283,7 +283,7 @@ static void checkpoint(void)
         CHECK(is_full(code) && outputs_are_untouched());
         CHECK(fingerprint(kv) == before);
     }
-    /* Not even closing can write it then. What it says is its matter; nothing is lost. */
+    /* A close cannot write it either. Its code is not specified, but nothing is lost. */
     code = kvstore_close(kv);
     CHECK(code == KVSTORE_OK || code == KVSTORE_FULL || code == KVSTORE_IOERR);
     free_the_disk();
@@ -293,7 +293,7 @@ static void checkpoint(void)
     tear_down(KVSTORE_JOURNAL_WAL);
 }
 
-/* A store that cannot be made for want of space can be made later. */
+/* A store that cannot be created for lack of space can be created later. */
 static void opening(void)
 {
     static const rlim_t limits[] = {0, 100, 1000, 4096, 8192, 10000, 20000, 33000};

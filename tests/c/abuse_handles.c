@@ -1,4 +1,4 @@
-/* Closed handles, handles of the wrong kind, closing twice, and going on after a failure. */
+/* Closed handles, handles of the wrong kind, handles closed twice, and use after a failure. */
 #include <stdlib.h>
 #include <unistd.h>
 #ifdef __GLIBC__
@@ -76,7 +76,7 @@ static void closed_store(void)
     OK(kvstore_close(h.kv));
 }
 
-/* After a close of everything, each handle refuses whatever is done to it, also another close. */
+/* After everything is closed, each handle refuses every call, including another close. */
 static void closed_twice(void)
 {
     struct handles h = open_all(NULL);
@@ -103,7 +103,7 @@ static void closed_twice(void)
     OK(kvstore_close(second));
 }
 
-/* A family that is closed once too often is still in use by its other handle. */
+/* Closing a family twice does not close its other handle. */
 static void closed_twice_counts_once(void)
 {
     KVStore *kv = sample_open(NULL);
@@ -151,7 +151,8 @@ static void wrong_kinds(void)
     CHECK(access("store.db-wal", F_OK) != 0);
 }
 
-/* The memory that is taken: to the byte where the C library says it, elsewhere what it has from the system. */
+/* Memory in use: exact if the C library reports it, otherwise what it has requested from the
+ * system. */
 static int64_t taken(void)
 {
 #ifdef __GLIBC__
@@ -247,7 +248,7 @@ static void cycles(void)
     CHECK(growth < 256 * 1024);
 }
 
-/* A failure leaves nothing behind that spoils the next try. */
+/* A failed call leaves nothing behind that would make the next call fail. */
 static void after_failures(void)
 {
     KVStoreConfig read_only = {0};

@@ -21,7 +21,8 @@
 #define MANY_OTHERS (under_valgrind() ? 100 : 450)
 #define ROWS 700
 
-/* ---- a gate, at which a callback waits --------------------------------------------------------- */
+/* ---- a gate at which a callback waits
+ * ---------------------------------------------------------- */
 
 static sem_t arrived, may_go;
 static atomic_int gate_in; /* number of callback calls until the gate; 0: no gate */
@@ -50,7 +51,8 @@ static int64_t clock_with_gate(void *context)
     return now_ms;
 }
 
-/* ---- the call under way ------------------------------------------------------------------------ */
+/* ---- the running call
+ * -------------------------------------------------------------------------- */
 
 static KVStore *kv, *other;
 static KVColumnFamily *cf;
@@ -71,7 +73,7 @@ static void join(pthread_t thread)
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
-/* Starts a call that comes to the gate, and waits until it is there. */
+/* Starts a call, and waits until it has reached the gate. */
 static void start_until_gate(pthread_t *thread, void *(*call)(void *), int at)
 {
     atomic_store(&gate_in, at);
@@ -167,7 +169,8 @@ static int has(KVStore *store, const char *name, const char *key)
     return there;
 }
 
-/* ---- wanting a closed handle's memory ---------------------------------------------------------- */
+/* ---- reusing the memory of a closed handle
+ * ----------------------------------------------------- */
 
 /* Opens and closes handles on a family until one has this address, and keeps that one open. Returns NULL if
  * none of the given number has it. */
@@ -227,9 +230,9 @@ static KVStore *store_at(KVStore *place, int tries)
     return NULL;
 }
 
-static int never_free; /* there is no telling which handles are in use */
+static int never_free; /* it cannot be determined which handles are in use */
 
-/* When no call is under way any more, the memory is used again. */
+/* When no call is running any more, the memory is reused. */
 static void family_comes_back(KVColumnFamily *place, KVStore *store)
 {
     KVColumnFamily *opened = family_at(place, store, NULL, 3 * MANY_FAMILIES);
@@ -259,8 +262,8 @@ static void *reads_the_clock(void *unused)
     return unused;
 }
 
-/* A put waits for a thread that is in another call on the store; the slot it came by is wanted for families of
- * this store, or of another. */
+/* A put waits for a thread that is in another call on the store. Meanwhile, the test tries to
+ * reuse the slot of its handle, for families of this store or of another. */
 static void put_waits_for_a_thread(void)
 {
     for (int of_other = 0; of_other < 2; of_other++) {
@@ -275,7 +278,7 @@ static void put_waits_for_a_thread(void)
         wait_until_it_sleeps();
 
         kvstore_cf_close(cf);
-        /* A handle on the default family is had without a turn on the store. */
+        /* Opening a handle on the default family does not wait for the store. */
         place = family_at(cf, of_other ? other : kv, of_other ? "b" : NULL, MANY_FAMILIES);
         open_gate();
         join(holder);
@@ -332,8 +335,8 @@ static void *sweeps(void *unused)
     return unused;
 }
 
-/* A purge or sweep of many steps, whose slot is wanted for the same family of another file, and for another
- * family of the same: only what it was called with loses rows. */
+/* A purge or sweep of many steps. Its slot is to be reused for the same family of another file,
+ * and for another family of the same file. Only the original family may lose rows. */
 static void purge_or_sweep(void *(*call)(void *), int left)
 {
     for (int of_other = 0; of_other < 2; of_other++) {
@@ -381,7 +384,7 @@ static void *moves(void *unused)
     return unused;
 }
 
-/* An iterator that is closed while it reads rows: the move ends, and is its last. */
+/* An iterator is closed while it reads rows: the move completes, and is the last one. */
 static void iterator(void)
 {
     KVIterator *place;
@@ -416,7 +419,7 @@ static void *commits(void *unused)
     return unused;
 }
 
-/* A batch that is freed while it waits to be committed: it is committed as it was. */
+/* A batch is freed while its commit waits: it is committed unchanged. */
 static void batch_commit(void)
 {
     KVBatch *place;
@@ -613,7 +616,7 @@ static void *checkpoints(void *unused)
     return unused;
 }
 
-/* A checkpoint that would wait ten minutes for a reader waits no longer when its store is closed. */
+/* A checkpoint that would wait ten minutes for a reader stops waiting when its store is closed. */
 static void checkpoint(void)
 {
     KVStore *reader;
@@ -753,7 +756,8 @@ static void ending_threads(void)
     OK(kvstore_close(kv));
 }
 
-/* ---- anybody, at any time ---------------------------------------------------------------------- */
+/* ---- random use
+ * --------------------------------------------------------------------------------- */
 
 #define PLACES 6
 #define USERS 4
@@ -763,7 +767,8 @@ static KVStore *stores[2];
 static atomic_int stop;
 static atomic_long done, refused;
 
-/* Puts into whatever handle is at a place, which is always one on the place's family, a value that says which. */
+/* Puts into the handle at a random place, which is always a handle on the family of that place.
+ * The value names the family. */
 static void *uses(void *argument)
 {
     unsigned seed = (unsigned)(size_t)argument * 7919 + 1;
@@ -822,8 +827,8 @@ static KVColumnFamily *open_place(int n)
     return opened;
 }
 
-/* Families of two files, whose handles are closed under their users all the time, each time after another number
- * of calls. Whatever was put is where it belongs. */
+/* Families of two files, whose handles other threads close while they are used, after a varying
+ * number of calls. Every put must end up in the right family. */
 static void anybody_at_any_time(void)
 {
     const char *seconds = getenv("KVSTORE_TORTURE_SECONDS");
@@ -849,7 +854,7 @@ static void anybody_at_any_time(void)
     for (size_t i = 0; i < USERS; i++) {
         CHECK(pthread_create(&users[i], NULL, uses, (void *)i) == 0);
     }
-    /* On a loaded machine under valgrind it may be a while until this thread has its turn. */
+    /* On a loaded machine under valgrind, this thread may get its turn late. */
     while (time(NULL) < until || ((closes_under_them == 0 || done == 0) && time(NULL) < until + 120)) {
         int n = rand_r(&seed) % PLACES;
 

@@ -1,5 +1,6 @@
-/* For the abuse programs, which include it: a store with one of everything, a fingerprint of all that
- * is in a store, and every function that takes a handle, to be refused for that handle's sake. */
+/* Helpers of the abuse_*.c programs: a store with one entry of every kind, a fingerprint of the
+ * content of a store, and calls of every function that takes a handle, all of which must refuse
+ * an invalid one. */
 #ifndef ABUSE_SAMPLE_C
 #define ABUSE_SAMPLE_C
 
@@ -14,8 +15,8 @@ static inline int under_valgrind(void)
     return getenv("UNDER_VALGRIND") != NULL;
 }
 
-/* How many seconds a process is given that may be in a deadlock: more where programs are slow, under valgrind and (with
- * KVSTORE_CROSS) QEMU. */
+/* Time limit, in seconds, of a process that may deadlock. Longer under valgrind and QEMU
+ * (KVSTORE_CROSS), where programs are slow. */
 static inline unsigned patience(unsigned seconds)
 {
     return under_valgrind() || getenv("KVSTORE_CROSS") != NULL ? 5 * seconds : seconds;
@@ -118,7 +119,8 @@ static inline uint64_t fingerprint(KVStore *kv)
     return hash;
 }
 
-/* The store takes writes, reads, transactions, families and checks, and is as before afterwards. */
+/* Asserts that the store accepts writes, reads, transactions, families and checks. Its content
+ * is the same afterwards. */
 static inline void still_works(KVStore *kv)
 {
     KVColumnFamily *cf;
@@ -172,7 +174,7 @@ static inline int outputs_are_untouched(void)
            now.big == out.big && memcmp(&now.stats, &out.stats, sizeof now.stats) == 0;
 }
 
-/* Every function that takes a store but close and errmsg, with arguments that are right. */
+/* Calls every function that takes a store, except close and errmsg, with valid arguments. */
 static inline void store_functions_give(int code, KVStore *kv)
 {
     KVColumnFamily *cf;
@@ -221,7 +223,7 @@ static inline void store_functions_give(int code, KVStore *kv)
     REFUSED(code, kvstore_checkpoint(kv, KVSTORE_CHECKPOINT_TRUNCATE, &out.n, &out.m));
 }
 
-/* Every function that takes a family but cf_name and cf_close. */
+/* Calls every function that takes a family, except cf_name and cf_close. */
 static inline void family_functions_give(int code, KVColumnFamily *cf)
 {
     KVIterator *it;
@@ -243,7 +245,8 @@ static inline void family_functions_give(int code, KVColumnFamily *cf)
     REFUSED_HANDLE(code, it, kvstore_cf_reverse_prefix_iterator_create(cf, "p", 1, &it));
 }
 
-/* Every function that takes an iterator but iterator_close; last and prev are for reverse ones. */
+/* Calls every function that takes an iterator, except iterator_close; last and prev only for
+ * reverse iterators. */
 static inline void iterator_functions_give(int code, KVIterator *it, int reverse)
 {
     REFUSED(code, kvstore_iterator_first(it));

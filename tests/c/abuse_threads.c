@@ -32,7 +32,7 @@ static int round_of_work(const struct worker *me, KVColumnFamily *cf, KVIterator
     int n_mine = snprintf(mine, sizeof mine, "thread %d:%05d", me->number, i);
     void *value, *key;
 
-    /* Values begin with their key, so that a mix-up is seen. */
+    /* Values begin with their key, so that a wrong value is detected. */
     if (allowed(me, kvstore_cf_put(cf, shared, n_shared, shared, n_shared)) == KVSTORE_MISUSE) {
         return KVSTORE_MISUSE;
     }

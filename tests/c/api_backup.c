@@ -7,7 +7,7 @@
 
 enum { KEYS = 300 };
 
-/* How many files have names that begin so. */
+/* Returns the number of files whose names begin with this path. */
 static int files_like(const char *path)
 {
     int count = 0;
@@ -39,7 +39,7 @@ static void fill(KVStore *kv)
     kvstore_cf_close(cf);
 }
 
-/* The copy has all of it, with the TTLs. */
+/* Asserts that the copy has all entries with their TTLs. */
 static void check_copy(const char *path, int dead)
 {
     KVStore *copy = open_at(path, NULL);
@@ -64,7 +64,7 @@ static void check_copy(const char *path, int dead)
     OK(kvstore_cf_get_default_ttl(other, &at));
     CHECK(at == 7000);
     int64_t now = clock_ms;
-    clock_ms = 2001; /* and they end on time */
+    clock_ms = 2001; /* and they expire on time */
     HAS(cf, "key 2", "LL");
     GONE(cf, "key 1");
     clock_ms = 8000;
@@ -107,7 +107,8 @@ static void copies(void)
     OK(kvstore_close(kv));
 }
 
-/* ---- kvstore_copy: the same into a store that is there ------------------------------------------- */
+/* ---- kvstore_copy: the same into an existing store
+ * ------------------------------------------------ */
 
 struct copying {
     int64_t done, total;
@@ -340,7 +341,8 @@ static void calls_back_in_memory(void)
     }
 }
 
-/* The callback may even close the store: the handle answers MISUSE, and the copy is made. */
+/* The callback may even close the store: calls on the handle return MISUSE, and the copy is
+ * completed. */
 static int closes_the_store(void *context, int remaining, int total)
 {
     struct watch *w = context;
@@ -398,7 +400,7 @@ static void refuses(void)
     CHECK(mkdir("directory", 0700) == 0 && symlink("nowhere", "link") == 0);
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, NULL, watch, &w));
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, "", watch, &w));
-    GIVES(KVSTORE_ERROR, kvstore_backup(kv, ":memory:", watch, &w)); /* a store of that name is in memory */
+    GIVES(KVSTORE_ERROR, kvstore_backup(kv, ":memory:", watch, &w)); /* the name of a store in memory */
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, "file:x", watch, &w));
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, "new/", watch, &w));
     GIVES(KVSTORE_ERROR, kvstore_backup(kv, ".", watch, &w));

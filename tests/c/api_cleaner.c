@@ -1,4 +1,4 @@
-/* The cleaner: the thread that purges, and only when it was started. */
+/* The cleaner: a thread that purges expired keys. It exists only if it was started. */
 #define _FILE_OFFSET_BITS 64 /* readdir, on file systems with long numbers */
 #include <dirent.h>
 #include <pthread.h>
@@ -35,7 +35,8 @@ static void fill(KVStore *kv, KVColumnFamily *cf, int count)
     OK(kvstore_commit(kv));
 }
 
-/* The cleaners that run in this process, by their name: valgrind and ThreadSanitizer have threads, too. */
+/* Number of cleaners in this process, recognised by thread name, because valgrind and
+ * ThreadSanitizer have threads of their own. */
 static int threads(void)
 {
     int count = 0;
@@ -63,7 +64,8 @@ static int threads_are(int count)
     return threads() == count;
 }
 
-/* It removes what has expired by the store's own clock, in all families, and nothing else. */
+/* The cleaner removes keys that have expired by the store's own clock, in all families, and
+ * nothing else. */
 static void purges(void)
 {
     KVStore *kv = open_at("store.db", NULL);
@@ -214,7 +216,7 @@ static void *start_once(void *kv)
     return code == KVSTORE_OK ? kv : NULL;
 }
 
-/* Several threads start it: one succeeds, and there is one thread. */
+/* Several threads start the cleaner: one succeeds, and one cleaner runs. */
 static void started_by_many(void)
 {
     KVStore *kv = open_at("store.db", NULL);

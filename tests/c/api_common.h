@@ -1,16 +1,17 @@
-/* Shared by the programs of tests/c_api.rs. */
+/* Helpers of the programs of tests/c_api.rs. */
 #ifndef API_COMMON_H
 #define API_COMMON_H
 
 #include "stores.h"
 
-/* Where keys are: the default family by its store, or a family by its own handle. */
+/* Where a scenario keeps its keys: in the default family, by the handle of the store, or in a
+ * family with a handle. */
 struct place {
     KVStore *kv;
     KVColumnFamily *cf;
 };
 
-/* AT(p, put, ...) is kvstore_put(...) or kvstore_cf_put(...), as the place wants it. */
+/* AT(p, put, ...) calls kvstore_put(...) or kvstore_cf_put(...), depending on the place. */
 #define AT(p, function, ...)                                                                             \
     ((p)->cf ? kvstore_cf_##function((p)->cf, __VA_ARGS__) : kvstore_##function((p)->kv, __VA_ARGS__))
 #define CLEAR(p) ((p)->cf ? kvstore_cf_clear((p)->cf) : kvstore_clear((p)->kv))
@@ -38,7 +39,7 @@ static inline void in_both_forms(void (*run)(const struct place *))
         in_both_forms(name##_at);                                                                        \
     }
 
-/* Whether a get of the key gives exactly this value. */
+/* Returns whether a get of the key returns exactly this value. */
 static inline int is_value(const struct place *p, const char *key, int n_key, const char *value, int n_value)
 {
     void *found = NULL;
@@ -51,7 +52,7 @@ static inline int is_value(const struct place *p, const char *key, int n_key, co
     return same;
 }
 
-/* Whether a get of the key gives NOTFOUND, with its outputs as the contract says. */
+/* Returns whether a get of the key returns NOTFOUND, with its outputs as documented. */
 static inline int is_gone(const struct place *p, const char *key, int n_key)
 {
     void *found = &clock_ms;

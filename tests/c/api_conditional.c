@@ -1,7 +1,7 @@
-/* Writes that depend on what is there: put_with, compare_and_swap, compare_and_delete, increment. */
+/* Conditional writes: put_with, compare_and_swap, compare_and_delete, increment. */
 #include "api_places.h"
 
-/* put_with must say that it wrote, or did not. */
+/* Asserts whether put_with reports that it wrote. */
 #define PUTS(written_, key, value, expire_ms, flags_)                                                    \
     do {                                                                                                 \
         KVWriteOptions opt = {.expireMs = (expire_ms), .flags = (flags_)};                               \
@@ -402,7 +402,8 @@ static void in_transactions_at(const struct place *p)
 }
 IN_BOTH_PLACES(in_transactions)
 
-/* Another handle's open write transaction: BUSY at once, and nothing has happened. */
+/* Another handle has an open write transaction: the call returns BUSY at once and changes
+ * nothing. */
 static void busy(void)
 {
     KVStore *one = open_at("store.db", NULL), *two = open_at("store.db", NULL);

@@ -1,4 +1,5 @@
-/* put, get, delete, exists, put_if_absent, count, clear: on the default family and on another. */
+/* put, get, delete, exists, put_if_absent, count and clear, on the default family and on
+ * another. */
 #include "api_common.h"
 
 static void put_and_get_at(const struct place *p)
@@ -101,7 +102,7 @@ static void lengths_at(const struct place *p)
     CHECK(is_value(p, bytes, max_key, K("long key")));
     kvstore_free(bytes);
 
-    /* The lengths are refused before the byte at the pointers is looked at. */
+    /* Invalid lengths are rejected before the bytes at the pointers are read. */
     char one = 'x';
     const int bad_keys[] = {0, -1, INT32_MIN, max_key + 1, INT32_MAX};
     for (size_t i = 0; i < sizeof bad_keys / sizeof *bad_keys; i++) {
@@ -146,7 +147,7 @@ static void delete_at(const struct place *p)
     OK(AT(p, delete, K("ttl")));
     OK(AT(p, put, K("ttl"), K("again")));
     clock_ms = 2000;
-    HAS(p, "ttl", "again"); /* the TTL went with the key */
+    HAS(p, "ttl", "again"); /* the TTL was deleted with the key */
 
     OK(AT(p, put_ttl, K("dead"), K("value"), 3000));
     clock_ms = 3000;
@@ -279,7 +280,8 @@ static void clear_at(const struct place *p)
 }
 BOTH_FORMS(clear)
 
-/* Values of all sizes, around the one from which they lie outside of their row, replace each other. */
+/* Values of all sizes, including those around the size from which a value is stored outside its
+ * row, replace each other. */
 static void values_of_all_sizes_at(const struct place *p)
 {
     static const int sizes[] = {0, 64, 65, 252, 253, 254, 4000, 5000, 100000};
@@ -299,7 +301,7 @@ static void values_of_all_sizes_at(const struct place *p)
 }
 BOTH_FORMS(values_of_all_sizes)
 
-/* kvstore_x(kv, ...) and kvstore_cf_x(default family, ...) are the same. */
+/* kvstore_x(kv, ...) and kvstore_cf_x(default family, ...) have the same effect. */
 static void default_family(void)
 {
     struct place by_store = {open_at(NULL, NULL), NULL}, by_family = by_store;

@@ -1,4 +1,5 @@
-/* kvstore_open_encrypted and its like; in a build without encryption, that they say so. */
+/* kvstore_open_encrypted and related functions. In a build without encryption, they must report
+ * that it is missing. */
 #include <limits.h>
 #include <unistd.h>
 
@@ -68,7 +69,7 @@ static void check_contents(KVStore *kv)
     OK(kvstore_integrity_check(kv, NULL));
 }
 
-/* Made, opened, its password changed, opened without one. */
+/* Creates an encrypted store, opens it, changes its password, and tries to open it without one. */
 static void life(void)
 {
     if (!here()) {
@@ -180,7 +181,7 @@ static void refuses(void)
     GIVES(KVSTORE_MISUSE, kvstore_remove_encryption(kv));
 }
 
-/* Without encryption each function explains how to get it, and a plain store stays plain. */
+/* Without encryption, each function explains how to get it, and a plain store stays plain. */
 static void not_in_this_build(void)
 {
     if (here()) {
@@ -195,7 +196,7 @@ static void not_in_this_build(void)
     GIVES(KVSTORE_ERROR, kvstore_remove_encryption(kv));
     CHECK(strstr(kvstore_errmsg(kv), "ENCRYPTION=1") != NULL && kvstore_is_encrypted(kv) == 0);
     OK(kvstore_close(kv));
-    /* A file without any order. */
+    /* A file with random bytes. */
     FILE *file = fopen("random.db", "wb");
     uint32_t state = 1;
     for (int i = 0; i < 8192; i++) {

@@ -1,5 +1,5 @@
-/* The TTL without the value, and expiry as data: expire, persist, default TTL, next_expiry, iterators by
- * expiry, count_live, purge_step, purge_before. */
+/* TTLs without values, and expiry times as data: expire, persist, default TTL, next_expiry,
+ * iterators in expiry order, count_live, purge_step, purge_before. */
 #include "api_places.h"
 
 static int expire(KVColumnFamily *cf, const char *key, int64_t expire_ms, int flags)
@@ -15,7 +15,7 @@ static void put_for_at(const struct place *p)
     OK(kvstore_cf_put_for(p->cf, K("key"), K("value"), 500)); /* at 1000 */
     ENDS(p->cf, "key", 1500);
     HAS(p->cf, "key", "value");
-    OK(kvstore_cf_put_for(p->cf, K("key"), NULL, 0, 1)); /* another life, another value */
+    OK(kvstore_cf_put_for(p->cf, K("key"), NULL, 0, 1)); /* a different TTL and value */
     ENDS(p->cf, "key", 1001);
     HAS(p->cf, "key", "");
     clock_ms = 1001;
@@ -95,7 +95,7 @@ static void expire_missing_at(const struct place *p)
         GIVES(KVSTORE_NOTFOUND, kvstore_cf_expire(p->cf, K("key"), 9000, conditions[i], &changed));
         GIVES(KVSTORE_NOTFOUND, kvstore_cf_expire(p->cf, K("key"), 9000, conditions[i], NULL));
     }
-    GONE(p->cf, "key"); /* not brought back to life */
+    GONE(p->cf, "key"); /* an expired key is not restored */
     CHECK(changed == 7);
 }
 IN_BOTH_PLACES(expire_missing)
@@ -277,7 +277,8 @@ static void default_ttl_at(const struct place *p)
 }
 IN_BOTH_PLACES(default_ttl)
 
-/* It is the family's alone; kept in the file; obeyed by handles that were open before, at once. */
+/* A default TTL belongs to one family, is stored in the file, and applies at once to handles
+ * that are already open. */
 static void default_ttl_is_stored(void)
 {
     KVStore *one = open_at("store.db", NULL), *two = open_at("store.db", NULL);
@@ -532,7 +533,7 @@ static void count_live_at(const struct place *p)
 }
 IN_BOTH_PLACES(count_live)
 
-/* The earliest first, over all families, up to the number of keys. */
+/* Keys that expire first are removed first, over all families, up to the maximum number. */
 static void purge_step_earliest_first(void)
 {
     KVStore *kv = open_at("store.db", NULL);

@@ -9,7 +9,8 @@ static KVColumnFamily *create(KVStore *kv, const char *name)
     return cf;
 }
 
-/* The call must give this code and leave its handle output NULL, whatever was there before. */
+/* Asserts that the call returns this code and sets its handle output to NULL, whatever it was
+ * before. */
 #define NO_FAMILY(code, function, kv, name)                                                              \
     do {                                                                                                 \
         KVColumnFamily *no_cf = (KVColumnFamily *)&clock_ms;                                             \
@@ -17,7 +18,7 @@ static KVColumnFamily *create(KVStore *kv, const char *name)
         CHECK(no_cf == NULL);                                                                            \
     } while (0)
 
-/* Runs Python on the test's file, from another process. */
+/* Runs a Python program on the test's file, in another process. */
 static int python(const char *program)
 {
     char command[1000];
@@ -42,7 +43,7 @@ static void create_and_open(void)
     HAS(&users, "key", "value");
 
     kvstore_cf_close(users.cf);
-    HAS(&again, "key", "value"); /* a handle is a handle's own */
+    HAS(&again, "key", "value"); /* each handle is independent */
     kvstore_cf_close(again.cf);
     kvstore_cf_close(other.cf);
     OK(kvstore_close(kv));
@@ -154,7 +155,7 @@ static void drop(void)
     OK(kvstore_integrity_check(kv, NULL));
     OK(kvstore_close(kv));
 
-    /* Another program sees none of its tables. */
+    /* None of its tables is left, as another program sees. */
     CHECK(python("assert not [n for n, in db.execute('SELECT name FROM sqlite_schema') if 'users' in n]") == 0);
 }
 

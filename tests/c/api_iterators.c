@@ -1,4 +1,5 @@
-/* All eight iterators: on the default family and on another, both ways, with a prefix and without. */
+/* All eight iterators: on the default family and on another, in both directions, with and
+ * without a prefix. */
 #include "api_common.h"
 
 static KVIterator *forward(const struct place *p)
@@ -33,7 +34,7 @@ static KVIterator *reverse_prefix(const struct place *p, const char *bytes, int 
     return it;
 }
 
-/* Whether the iterator is at this key, and its value is "v" and the key. */
+/* Returns whether the iterator is at this key, with "v" and the key as its value. */
 static int is_at(KVIterator *it, const char *key)
 {
     void *k = NULL, *v = NULL;
@@ -43,7 +44,7 @@ static int is_at(KVIterator *it, const char *key)
            n_v == n + 1 && *(char *)v == 'v' && memcmp((char *)v + 1, key, (size_t)n) == 0;
 }
 
-/* Whether the iterator is at eof, in all that can be asked. */
+/* Returns whether the iterator is at eof, according to every function. */
 static int is_at_eof(KVIterator *it)
 {
     void *p = &clock_ms;
@@ -52,7 +53,8 @@ static int is_at_eof(KVIterator *it)
            kvstore_iterator_value(it, &p, &n) == KVSTORE_ERROR && p == &clock_ms && n == 7;
 }
 
-/* Whether these keys, ending with NULL, are what is left from the current one on. */
+/* Returns whether these keys, up to a NULL, are the remaining ones, starting with the current
+ * key. */
 static int goes_on_with(KVIterator *it, const char *const *keys)
 {
     for (; *keys != NULL; keys++) {
@@ -234,7 +236,7 @@ static void of_an_empty_family_at(const struct place *p)
 }
 BOTH_FORMS(of_an_empty_family)
 
-/* next on a plain iterator that was never positioned: it is at eof, and stays there. */
+/* next on a plain iterator that was never positioned: it is at eof and stays there. */
 static void next_before_first_at(const struct place *p)
 {
     put_all(p);
@@ -409,7 +411,7 @@ static void expired_rows_at(const struct place *p)
 }
 BOTH_FORMS(expired_rows)
 
-/* Many entries, and large ones: more than is read ahead at a time. */
+/* Many and large entries: more than the iterator reads ahead at once. */
 static void many_entries_at(const struct place *p)
 {
     enum { N = 1500 };
@@ -441,7 +443,8 @@ static void many_entries_at(const struct place *p)
 }
 BOTH_FORMS(many_entries)
 
-/* Reading and changing at the same time, by the same handle: deleting what the iterator is at, say. */
+/* Reads and changes through the same handle at the same time, such as deleting the current
+ * entry. */
 static void writes_meanwhile_at(const struct place *p)
 {
     put_all(p);

@@ -19,7 +19,8 @@ static void has_limit(KVStore *kv, int64_t max_bytes, int policy)
     OK(kvstore_get_limit(kv, NULL, NULL));
 }
 
-/* Puts keys of 1000 bytes, each ending 1 ms after the one before; returns the code of the last put. */
+/* Puts keys of 1000 bytes, each with an expiry time 1 ms later than the one before. Returns the
+ * code of the last put. */
 static int pour(KVColumnFamily *cf, int from, int to)
 {
     static char value[1000];
@@ -44,7 +45,7 @@ static void arguments(void)
         has_limit(kv, LEAST + p, p);
         OK(kvstore_set_limit(kv, INT64_MAX, p));
         has_limit(kv, INT64_MAX, p);
-        OK(kvstore_set_limit(kv, 0, p)); /* none, whatever the policy */
+        OK(kvstore_set_limit(kv, 0, p)); /* no limit, with any policy */
         has_limit(kv, 0, KVSTORE_EVICT_NONE);
     }
     OK(kvstore_set_limit(kv, LEAST, KVSTORE_EVICT_SOONEST));

@@ -1,4 +1,4 @@
-/* stats, stats_reset, integrity_check, sync, incremental_vacuum, checkpoint. */
+/* stats, stats_reset, integrity_check, sync, incremental_vacuum and checkpoint. */
 #include "api_common.h"
 
 #include <sys/stat.h>
@@ -20,7 +20,8 @@ static KVStoreStats stats_of(KVStore *kv)
     return stats;
 }
 
-/* The counter must have grown by this much since the last time, and no other one. */
+/* Asserts that these counters have grown by these amounts since the last call, and no other
+ * counter has. */
 static void grown(KVStore *kv, KVStoreStats *last, const KVStoreStats *by)
 {
     KVStoreStats now = stats_of(kv);
@@ -202,7 +203,7 @@ static void wal_size_limit(void)
         most = size_of("test.db-wal") > most ? size_of("test.db-wal") : most;
     }
     CHECK(stats_of(p.kv).nCheckpoints >= 1);
-    /* Twice 4000 pages, and those of a put; less where the kernel's syncs keep up. */
+    /* Twice 4000 pages, and those of one put. Fewer if the kernel's syncs are fast enough. */
     CHECK(most > 1000000 && most < (2 * 4000 + 30) * INT64_C(4120));
     OK(kvstore_close(p.kv));
 }

@@ -1,4 +1,4 @@
-/* Reads without malloc, several keys at once, batches. */
+/* Reads without malloc, several keys in one call, and batches. */
 #include "api_places.h"
 
 static void get_into_at(const struct place *p)
@@ -172,7 +172,7 @@ static void delete_many_at(const struct place *p)
 }
 IN_BOTH_PLACES(delete_many)
 
-/* A thousand keys; and in a transaction its own view. */
+/* Reads a thousand keys. In a transaction, get_many sees the transaction's own writes. */
 static void get_many_many_at(const struct place *p)
 {
     enum { N = 1000 };
@@ -297,7 +297,8 @@ static void batch_refuses_at(const struct place *p)
 }
 IN_BOTH_PLACES(batch_refuses)
 
-/* Also of another handle on the same file: a batch is committed through one handle. */
+/* A batch may include families of another handle on the same file. It is committed through one
+ * handle. */
 static void batch_of_another_handle(void)
 {
     KVStore *one = open_at("store.db", NULL), *two = open_at("store.db", NULL);
@@ -345,7 +346,7 @@ static void batch_in_transactions_at(const struct place *p)
 }
 IN_BOTH_PLACES(batch_in_transactions)
 
-/* A family that is dropped before the commit: the whole batch fails, and does nothing. */
+/* A family is dropped before the commit: the whole batch fails, and changes nothing. */
 static void batch_of_a_dropped_family(void)
 {
     for (int in_transaction = 0; in_transaction < 2; in_transaction++) {
@@ -413,7 +414,7 @@ static void batch_large(void)
     OK(kvstore_close(kv));
 }
 
-/* The entry has this key, value and end. */
+/* Asserts that the entry has this key, value and expiry time. */
 static int shows(const KVEntry *entry, const char *key, const char *value, int64_t expire_ms)
 {
     return entry->nKey == (int)strlen(key) && memcmp(entry->pKey, key, strlen(key)) == 0 &&
@@ -453,7 +454,7 @@ static void fetch_at(const struct place *p)
     }
     OK(kvstore_iterator_seek(it, K("b")));
     OK(kvstore_iterator_fetch(it, entries, 1, &n));
-    OK(kvstore_iterator_next(it)); /* from "d", which is behind what was fetched */
+    OK(kvstore_iterator_next(it)); /* from "d", which is after the fetched entries */
     void *key = NULL;
     OK(kvstore_iterator_key(it, &key, &n));
     CHECK(n == 1 && *(char *)key == 'e');
@@ -482,7 +483,7 @@ static void fetch_at(const struct place *p)
 }
 IN_BOTH_PLACES(fetch)
 
-/* Many rows, by every number at a time: what was fetched stays readable until the next call. */
+/* Many rows, fetched in every size: fetched entries stay readable until the next call. */
 static void fetch_many_at(const struct place *p)
 {
     enum { N = 3000 };

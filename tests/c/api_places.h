@@ -1,5 +1,5 @@
-/* Shared by the programs on expiry, conditions, ranges, batches, backup and the cleaner. Most of their
- * scenarios run twice: in memory, and on a family of a file. */
+/* Helpers of the programs on expiry, conditional writes, ranges, batches, backup and the
+ * cleaner. Most of their scenarios run twice: in memory, and on a family of a file. */
 #ifndef API_PLACES_H
 #define API_PLACES_H
 
@@ -25,7 +25,7 @@ static inline int is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Where keys are. */
+/* Where a scenario keeps its keys. */
 struct place {
     KVStore *kv;
     KVColumnFamily *cf;
@@ -56,7 +56,7 @@ static inline void in_both_places(void (*run)(const struct place *))
         in_both_places(name##_at);                                                                       \
     }
 
-/* Whether a get of the key gives exactly this value. */
+/* Returns whether a get of the key returns exactly this value. */
 static inline int is_value(KVColumnFamily *cf, const char *key, int n_key, const char *value, int n_value)
 {
     void *found = NULL;
@@ -106,7 +106,7 @@ static inline int64_t live_of(KVColumnFamily *cf)
     return count;
 }
 
-/* The keys an iterator shows from where it is, with a space after each; it is closed. */
+/* Returns the remaining keys of an iterator, each followed by a space, and closes it. */
 static inline const char *keys_of(KVIterator *it)
 {
     static char text[4096];

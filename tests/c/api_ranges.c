@@ -1,4 +1,4 @@
-/* Ranges, delete_range, row keys, walks over partitions. */
+/* Ranges, delete_range, row keys, and iterators over a partition. */
 #include "api_places.h"
 
 static const char *range(KVColumnFamily *cf, const char *lower, const char *upper, int flags)
@@ -60,7 +60,7 @@ static void bounds_at(const struct place *p)
     RANGE("d", "b", BACK, "");
     RANGE("f", NULL, 0, "");
     RANGE(NULL, "a", 0, "");
-    RANGE("", NULL, 0, "a b bb c d e "); /* an empty bound lies before all keys */
+    RANGE("", NULL, 0, "a b bb c d e "); /* an empty bound sorts before all keys */
     RANGE("", NULL, OPEN, "a b bb c d e ");
     RANGE(NULL, "", 0, "");
     RANGE(NULL, "", CLOSED, "");
@@ -99,7 +99,8 @@ static int at_key(KVIterator *it, const char *expected)
            memcmp(key, expected, (size_t)n) == 0;
 }
 
-/* A range iterator begins at its first entry, and moves and seeks like others within its range. */
+/* A range iterator starts at its first entry, and moves and seeks like any other iterator,
+ * within its range. */
 static void moves_at(const struct place *p)
 {
     KVIterator *it;
@@ -391,7 +392,8 @@ static void fill_rows(KVColumnFamily *cf)
     put_row(cf, K("\0"), "zero", 0);
 }
 
-/* One partition: its keys are the clustering parts, and nothing of its neighbours is among them. */
+/* An iterator over one partition shows its clustering parts, and nothing of neighbouring
+ * partitions. */
 static void row_iterator_at(const struct place *p)
 {
     fill_rows(p->cf);
@@ -498,14 +500,14 @@ static void row_lifetimes_at(const struct place *p)
     ROWS("row", NULL, NULL, 0, "");
     ROWS("other", NULL, NULL, 0, "a ");
 
-    /* Row keys work with every other function: a whole row goes by a range. */
+    /* Row keys work with every other function. A range deletes a whole row. */
     char from[16], to[16];
     int n_from, n_to;
     put_row(p->cf, K("row"), "a", 0);
     put_row(p->cf, K("row"), "b", 0);
     OK(kvstore_row_key(K("row"), NULL, 0, from, sizeof from, &n_from));
     OK(kvstore_row_key(K("row"), NULL, 0, to, sizeof to, &n_to));
-    to[n_to - 1]++; /* after everything with that terminator */
+    to[n_to - 1]++; /* the first bound after all keys with that terminator */
     int64_t gone = 7;
     OK(kvstore_cf_delete_range(p->cf, from, n_from, to, n_to, &gone));
     CHECK(gone == 2);

@@ -1,4 +1,4 @@
-/* kvstore_recover: what can be read of a damaged file. */
+/* kvstore_recover: saves the readable entries of a damaged file. */
 #include "api_places.h"
 
 struct watching {

@@ -1,5 +1,5 @@
-/* A store on a server, as a C program sees it: the URL is in KVSTORE_TEST_URL, and nothing is in the store. Time is the
- * server's. */
+/* A store on a PostgreSQL server, used through the C API. KVSTORE_TEST_URL is the URL of an
+ * empty store. The store uses the server's time. */
 #include "check.h"
 
 #include <signal.h>
@@ -150,9 +150,10 @@ static void not_here(void)
     REFUSED_HANDLE(KVSTORE_ERROR, encrypted, kvstore_open_encrypted(url(), K("word"), &encrypted, NULL));
 }
 
-/* ---- a lock with a TTL, and what it guards ---------------------------------------------------------- */
+/* ---- a lock with a TTL, and the data it protects
+ * -------------------------------------------------- */
 
-/* Takes the lock, if it is free; its fencing token is its value. */
+/* Takes the lock if it is free. Its value is the fencing token. */
 static int64_t lock(KVStore *kv, int64_t ttl_ms)
 {
     KVColumnFamily *cf;
@@ -202,8 +203,8 @@ static int guarded_write(KVStore *kv, int64_t token, const char *text)
     return 1;
 }
 
-/* The child is stopped with the lock in its hands, and in one run with a transaction open as well, in which it has read
- * what it is about to write. */
+/* The child is suspended while it holds the lock. In one run it also has an open transaction, in
+ * which it has read the value that it is about to write. */
 static void stopped_past_its_ttl(void)
 {
     enum { TTL_MS = 300 };
@@ -240,14 +241,14 @@ static void stopped_past_its_ttl(void)
         CHECK(kill(child, SIGCONT) == 0);
         CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
         has(kv, "written", "parent");
-        CHECK(prolong(kv, token, 1)); /* gives it up */
+        CHECK(prolong(kv, token, 1)); /* releases the lock */
         OK(kvstore_close(kv));
     }
 }
 
 /* ---- a server that is stopped and started ------------------------------------------------------------ */
 
-/* Has the test do something about the server. */
+/* Asks the test to do something with the server. */
 static void ask_for(const char *what)
 {
     char answer[16];
@@ -257,7 +258,8 @@ static void ask_for(const char *what)
 
 enum { ROWS = 3000 };
 
-/* The entries of an iterator up to this one, until it fails or is at its end; they come in order, each once. */
+/* Reads entries up to this one, or until the iterator fails or ends. Entries must come in order,
+ * each once. */
 static int walk(KVIterator *it, int *next, int end)
 {
     while (*next < end && !kvstore_iterator_eof(it)) {
@@ -318,7 +320,7 @@ static void server_stopped_and_started(void)
         OK(kvstore_batch_count(batch, &sum));
         CHECK(sum == 1);
         GIVES(KVSTORE_IOERR, walk(it, &next, ROWS));
-        CHECK(next >= 100 && next < ROWS); /* what it had read, it has shown */
+        CHECK(next >= 100 && next < ROWS); /* it returned all entries that it had read */
         for (int twice = 0; twice < 2; twice++) {
             GIVES(KVSTORE_IOERR, kvstore_put(writer, K("b"), K("lost")));
             GIVES(KVSTORE_IOERR, kvstore_get(reader, K("a"), &value, &n));

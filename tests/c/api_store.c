@@ -1,4 +1,5 @@
-/* Opening and closing, the configuration, and the library itself: version, codes, memory, error texts. */
+/* Opening and closing, the configuration, and the library itself: version, codes, memory, error
+ * texts. */
 #include "api_common.h"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@ static int exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* The whole file, with its length in *n. To be freed. */
+/* Returns the content of a file, and its length in *n. The caller frees it. */
 static char *content_of(const char *path, int64_t *n)
 {
     *n = size_of(path);
@@ -57,7 +58,8 @@ static int page_size_of(const char *path)
     return size == 1 ? 65536 : size;
 }
 
-/* The open must fail with this code, and leave the handle NULL and a text for this thread. */
+/* Asserts that the open fails with this code, sets the handle to NULL, and leaves an error text
+ * for this thread. */
 #define NO_STORE(code, path, config)                                                                     \
     do {                                                                                                 \
         KVStore *no_kv = (KVStore *)&clock_ms;                                                           \
@@ -66,7 +68,7 @@ static int page_size_of(const char *path)
         CHECK(strlen(kvstore_errmsg(NULL)) > 0 && strcmp(kvstore_errmsg(NULL), "no error") != 0);        \
     } while (0)
 
-/* Neither form of open may take the file for a store, or change a byte of it. */
+/* Asserts that both forms of open reject the file and do not change a byte of it. */
 static void refused(int code, const char *path)
 {
     int64_t before = 0, after = 0;
@@ -177,7 +179,7 @@ static void other_files(void)
     NO_STORE(KVSTORE_CANTOPEN, "missing/test.db", NULL);
     NO_STORE(KVSTORE_CANTOPEN, "/dev/null", NULL);
     CHECK(mkfifo("fifo", 0600) == 0);
-    NO_STORE(KVSTORE_CANTOPEN, "fifo", NULL); /* and does not wait for anybody to write to it */
+    NO_STORE(KVSTORE_CANTOPEN, "fifo", NULL); /* and does not wait for a writer */
 
     write_file("text", "This is a text, and it must stay one.\n");
     refused(KVSTORE_NOTADB, "text");
@@ -284,7 +286,7 @@ static void read_only(void)
     free(again);
 }
 
-/* A writer does not block an open. */
+/* An open is not blocked by a writer. */
 static void open_while_another_writes(void)
 {
     for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {
@@ -307,7 +309,7 @@ static void open_while_another_writes(void)
     }
 }
 
-/* To open and close a store changes nothing in it. */
+/* Opening and closing a store changes nothing in it. */
 static void open_changes_nothing(void)
 {
     if (is_of_files("it is about files")) return;
@@ -437,7 +439,7 @@ static void every_setting_in_a_file(void)
     OK(kvstore_close(p.kv));
     CHECK(page_size_of("test.db") == 1024);
 
-    p.kv = open_at("test.db", NULL); /* and none: what the file is stays, what a handle does does not */
+    p.kv = open_at("test.db", NULL); /* no configuration: the file keeps its settings */
     HAS(&p, "key", "value");
     OK(kvstore_close(p.kv));
     CHECK(page_size_of("test.db") == 1024);
@@ -457,7 +459,7 @@ static void every_setting_in_a_file(void)
     CHECK(page_size_of("largest.db") == 65536);
 }
 
-/* How often a file was synced: the library finds these in the place of the C library's. */
+/* Number of times a file was synced. These definitions replace those of the C library. */
 static int syncs;
 
 int fsync(int fd)
@@ -523,13 +525,13 @@ static void max_value_size(void)
     GIVES(KVSTORE_ERROR, AT(&p, put, K("large"), large, MORE + 1));
     CHECK(is_value(&p, K("large"), large, MORE));
     OK(kvstore_close(p.kv));
-    p.kv = open_at("test.db", NULL); /* a limit of writes: what is there can be read */
+    p.kv = open_at("test.db", NULL); /* a size limit: existing entries can be read */
     CHECK(is_value(&p, K("large"), large, MORE));
     kvstore_free(large);
     OK(kvstore_close(p.kv));
 }
 
-/* Each refusal takes the time an open waits for a lock, so there are few. */
+/* Each refusal takes as long as an open waits for a lock, so there are only a few. */
 static void exclusive(void)
 {
     if (is_of_files("a handle is never alone there")) return;
@@ -568,7 +570,7 @@ static void close_rolls_back(void)
     OK(kvstore_iterator_create(p.kv, &it));
     OK(kvstore_iterator_first(it));
     OK(kvstore_close(p.kv));
-    CHECK(!exists("test.db-wal")); /* closed for good, whatever handles there still are */
+    CHECK(!exists("test.db-wal")); /* really closed, although handles are still open */
     GIVES(KVSTORE_MISUSE, kvstore_close(p.kv));
     GIVES(KVSTORE_MISUSE, AT(&p, put, K("key"), K("value")));
     GIVES(KVSTORE_MISUSE, kvstore_cf_put(cf, K("key"), K("value")));
@@ -675,7 +677,7 @@ static void codes(void)
     CHECK(KVSTORE_NO_TTL == -1 && sizeof KVSTORE_NO_TTL == sizeof(int64_t));
 }
 
-/* The fields are in the order of the contract, one after the other, and have its types. */
+/* The fields are in the documented order, without gaps, and have the documented types. */
 #define INT(type, field, offset)                                                                         \
     _Static_assert(_Generic(((type *)0)->field, int: 1, default: 0), #field " is an int");               \
     _Static_assert(offsetof(type, field) == (offset), #field " is in its place")

@@ -1,4 +1,4 @@
-/* Transactions: begin, commit, rollback; alone, and with a second handle on the same file. */
+/* Transactions: begin, commit and rollback, alone and with a second handle on the same file. */
 #include "api_common.h"
 
 #include <time.h>
@@ -131,7 +131,7 @@ static void what_write_means(void)
     GIVES(KVSTORE_MISUSE, kvstore_rollback(p.kv));
 }
 
-/* A bad argument is no reason to give a transaction up. */
+/* An invalid argument does not fail the transaction. */
 static void errors_inside_at(const struct place *p)
 {
     OK(kvstore_begin(p->kv, 1));
@@ -187,7 +187,7 @@ static void atomic_over_families(void)
     OK(kvstore_close(a.kv));
 }
 
-/* Result of each call of b while a writes: reads succeed, writes are BUSY. */
+/* Results of the calls of b while a has a write transaction: reads succeed, writes return BUSY. */
 static void busy_and_reading(const struct place *b, const char *name)
 {
     int n = 7;
@@ -293,7 +293,7 @@ static void busy_timeout(void)
     OK(kvstore_close(b.kv));
 }
 
-/* An iterator inside a transaction sees the transaction, and outlives it. */
+/* An iterator opened inside a transaction sees its writes, and stays open after it. */
 static void iterators_at(const struct place *p)
 {
     OK(AT(p, put, K("a"), K("1")));
@@ -322,7 +322,7 @@ static void iterators_at(const struct place *p)
 }
 BOTH_FORMS(iterators)
 
-/* A transaction whose index in shared memory has more than one part: 4062 pages fill the first. */
+/* A transaction whose wal-index has more than one part: 4062 pages fill the first. */
 static void a_long_one(void)
 {
     enum { KEYS = 4500 };

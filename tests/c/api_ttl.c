@@ -1,4 +1,5 @@
-/* Keys that expire: put_ttl, get_ttl, ttl_remaining, purge_expired, on the default family and on another. */
+/* Keys that expire: put_ttl, get_ttl, ttl_remaining and purge_expired, on the default family and
+ * on another. */
 #include "api_common.h"
 
 static void put_ttl_at(const struct place *p)
@@ -271,7 +272,7 @@ static void purge_in_a_transaction_at(const struct place *p)
 }
 BOTH_FORMS(purge_in_a_transaction)
 
-/* A TTL is in the file: it holds for every handle, whichever set it. */
+/* TTLs are stored in the file: they apply to every handle, whichever set them. */
 static void two_handles(void)
 {
     struct place a = {open_at("test.db", NULL), NULL}, b = {open_at("test.db", NULL), NULL};
@@ -316,7 +317,7 @@ static void clocks(void)
     int64_t remaining = 7;
     OK(AT(&p, ttl_remaining, K("key"), &remaining));
     CHECK(remaining == 500);
-    clock_ms = 1200; /* a clock does not go back */
+    clock_ms = 1200; /* time does not run backwards */
     OK(AT(&p, ttl_remaining, K("key"), &remaining));
     CHECK(remaining == 500);
 
@@ -330,7 +331,7 @@ static void clocks(void)
     GIVES(KVSTORE_ERROR, kvstore_time_ms(p.kv, NULL));
     GIVES(KVSTORE_ERROR, kvstore_time_ms(NULL, &now_ms));
 
-    OK(kvstore_set_clock(p.kv, NULL, NULL)); /* the system's again */
+    OK(kvstore_set_clock(p.kv, NULL, NULL)); /* the system's clock again */
     int64_t before_ms = kvstore_now_ms();
     OK(kvstore_time_ms(p.kv, &now_ms));
     CHECK(before_ms <= now_ms && now_ms <= kvstore_now_ms());

@@ -1,4 +1,4 @@
-/* Write times: write tracking, write_time, sweep. */
+/* Write times: write tracking, write_time and sweep. */
 #include "api_places.h"
 
 static int64_t written(KVColumnFamily *cf, const char *key)
@@ -115,7 +115,8 @@ static void switched_off_and_on_at(const struct place *p)
 }
 IN_BOTH_PLACES(switched_off_and_on)
 
-/* It is kept in the file, obeyed by handles that were open before, and the family's alone. */
+/* Write tracking is stored in the file, applies at once to handles that are already open, and
+ * belongs to one family. */
 static void tracking_is_stored(void)
 {
     KVStore *one = open_at("store.db", NULL), *two = open_at("store.db", NULL);
@@ -163,8 +164,8 @@ static void sweep_at(const struct place *p)
     CHECK(swept == 1 && rows_of(p->cf) == 9);
     GONE(p->cf, "a");
     HAS(p->cf, "b", "value");
-    OK(kvstore_cf_put(p->cf, K("b"), K("fresh"))); /* written again: young again */
-    OK(kvstore_cf_expire(p->cf, K("c"), 9000, 0, NULL)); /* a TTL makes nothing younger */
+    OK(kvstore_cf_put(p->cf, K("b"), K("fresh"))); /* written again: recently written */
+    OK(kvstore_cf_expire(p->cf, K("c"), 9000, 0, NULL)); /* a TTL does not change the write time */
     OK(kvstore_cf_sweep(p->cf, 500, &swept));
     CHECK(swept == 3 && rows_of(p->cf) == 6); /* c, d, e */
     HAS(p->cf, "b", "fresh");
@@ -189,7 +190,8 @@ static void sweep_at(const struct place *p)
 }
 IN_BOTH_PLACES(sweep)
 
-/* Many steps of 256; out-of-line values; in a transaction all or nothing. */
+/* A sweep of many steps with out-of-line values. In a transaction it is applied as a whole or
+ * not at all. */
 static void sweep_in_steps_at(const struct place *p)
 {
     enum { N = 1000, LARGE = 20000 };

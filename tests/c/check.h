@@ -1,4 +1,4 @@
-/* Used by every C test program: CHECK, and the selection of a scenario by name. */
+/* Helpers of every C test program: CHECK, and the selection of a scenario by name. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -19,7 +19,7 @@
         }                                                                                                \
     } while (0)
 
-/* The call must give exactly this code; if not, both are shown. */
+/* Asserts that the call returns exactly this code. Otherwise prints both codes. */
 #define GIVES(code, call)                                                                                \
     do {                                                                                                 \
         int gives_code = (call);                                                                         \
@@ -44,7 +44,7 @@
         CHECK(outputs_are_untouched());                                                                  \
     } while (0)
 
-/* The call is refused with the code, and its handle output is NULL. */
+/* Asserts that the call returns the code and sets its handle output to NULL. */
 #define REFUSED_HANDLE(code, handle, call)                                                               \
     do {                                                                                                 \
         (handle) = UNTOUCHED_POINTER;                                                                    \
@@ -62,8 +62,9 @@ struct scenario {
 #define BEFORE_EACH
 #endif
 
-/* Runs the scenarios that the arguments name: one alone in the current folder, several one after the other, each in a
- * folder of its name. Without arguments it names them all. */
+/* Runs the scenarios that the arguments name. A single one runs in the current folder; several
+ * run one after the other, each in a folder of its name. Without arguments, prints the names of
+ * all scenarios. */
 static inline int run_named(const struct scenario *scenarios, size_t count, void (*before_each)(void), int argc,
                             char **argv)
 {

@@ -1,6 +1,7 @@
-/* How long a put waits while the cleaner purges: 200 000 expired keys, and plain puts through the same
- * handle, which waits for no lock (busyTimeout 0). Every put must succeed. Prints the latencies of puts
- * while the cleaner works, and of as many after it has ended. Build the library with --release:
+/* Latency of puts while the cleaner purges. There are 200 000 expired keys, and plain puts go
+ * through the same handle, which waits for no lock (busyTimeout 0). Every put must succeed. Prints
+ * the latencies of puts while the cleaner works, and of the same number after it has finished.
+ * Build the library with --release:
  *
  *     cleaner_latency [keys] [latency.db]
  */

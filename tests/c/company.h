@@ -168,7 +168,7 @@ static inline void can_say_where(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
-/* Each thread of each process that has the store open says where it is. */
+/* Makes each thread of each process that has the store open print its position. */
 static inline void show_everybody(void)
 {
     char folder[500], path[600], text[1000];
@@ -205,7 +205,8 @@ static inline void is_stuck(int signal)
     _exit(97);
 }
 
-/* This process counts as stuck if it has not ended, or called this again, within this number of seconds. */
+/* This process counts as stuck unless it ends, or calls this again, within this number of
+ * seconds. */
 static inline void limit_time(unsigned seconds)
 {
     backtrace_to(-1); /* loads what it needs now, where nothing is stuck yet */
@@ -325,7 +326,8 @@ static inline void finish(struct other *other, int seconds, const char *what)
     close(other->from);
 }
 
-/* ---- chance ------------------------------------------------------------------------------------------- */
+/* ---- random choices
+ * ------------------------------------------------------------------------------------ */
 
 struct chance {
     uint64_t state;
@@ -356,7 +358,7 @@ struct ledger {
 
 static struct ledger *ledger;
 
-/* In the current folder; the same for every process there. */
+/* Opens the ledger in the current folder, which all processes there share. */
 static inline void open_ledger(void)
 {
     int fd = open("ledger", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -383,7 +385,8 @@ static inline uint64_t all_acknowledged(void)
     return sum;
 }
 
-/* ---- patience ----------------------------------------------------------------------------------------- */
+/* ---- retries
+ * ------------------------------------------------------------------------------------------- */
 
 enum { PATIENCE_MS = 30000 };
 
@@ -420,7 +423,8 @@ static inline void again(struct patience *p, const char *call)
 #define PATIENTLY(rc, call)                                                                                   \
     for (struct patience patience_ = {0}; (rc = (call)) == KVSTORE_BUSY;) again(&patience_, #call)
 
-/* What a read that began at `before` (acknowledged then) and ends now may have found. */
+/* Checks a counter that a read has found. `before` was acknowledged when the read began; the
+ * read ends now. */
 static inline void judge(const char *who, int writer, uint64_t before, uint64_t found)
 {
     uint64_t intended = intended_of(writer);
@@ -536,7 +540,7 @@ static inline void commit_ours(KVStore *kv, int writer)
     atomic_store(&ledger->acknowledged[writer], n);
 }
 
-/* A writer continues after a writer of the same number, which may have been killed. */
+/* Continues after a previous writer with the same number, which may have been killed. */
 static inline void resume_ours(KVStore *kv, int writer)
 {
     uint64_t before = acknowledged_of(writer);
@@ -546,7 +550,8 @@ static inline void resume_ours(KVStore *kv, int writer)
     atomic_store(&ledger->acknowledged[writer], there);
 }
 
-/* Everything that was acknowledged before is there, in one snapshot; with `thorough`, each key of it. */
+/* Checks in one snapshot that everything acknowledged before is present; with `thorough`, each
+ * key of it. */
 static inline void verify_ours(KVStore *kv, int thorough)
 {
     uint64_t before[WRITERS];
@@ -798,8 +803,9 @@ enum {
     SHM_DMS = 128,
 };
 
-/* The lock another process has there: '-', 'r', or 'w'; '0' if there is no such file. Only for a process that has
- * no SQLite on the file: closing the descriptor would drop its locks. */
+/* The lock that another process has there: '-', 'r' or 'w'; '0' if the file does not exist. The
+ * calling process must not use SQLite on the file, because closing the descriptor would drop its
+ * locks. */
 static inline char lock_at(const char *path, off_t start, off_t count)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = count};
@@ -824,7 +830,8 @@ static inline void must_be_unlocked(const char *when)
 
 /* ---- roles -------------------------------------------------------------------------------------------- */
 
-/* "verify MODE" and "glance MODE": everything that was acknowledged is there, by both. */
+/* "verify MODE" and "glance MODE": checks with both libraries that everything acknowledged is
+ * present. */
 static inline void verify_role(const char *mode, int thorough)
 {
     struct stock s;

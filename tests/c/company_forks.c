@@ -35,7 +35,7 @@ static int may_be_refused;
 static int the_round;
 static struct chance chance;
 
-/* Whether this kernel has locks of a descriptor's own. */
+/* Returns whether this kernel has open file description locks. */
 static int kernel_has_ofd(void)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -78,7 +78,7 @@ static void close_handles(void)
     close_ours(kv);
 }
 
-/* The rest of the API, in addition to that in abuse_sample.h. */
+/* The functions of the API that abuse_sample.h does not call. */
 static void all_functions_are_refused(void)
 {
     KVIterator *new_it;
@@ -144,7 +144,7 @@ static void everything_is_closed(void)
     GIVES(KVSTORE_MISUSE, kvstore_put(kv, "plain", 5, "child", 5));
 }
 
-/* No descriptor and no mapping leads to the files of the store that the parent has open. */
+/* No descriptor and no mapping of the child refers to the files of the parent's open store. */
 static void what_was_inherited_is_dead(const char *when)
 {
     char folder[500], line[2000];
@@ -246,8 +246,8 @@ static void *lets_keys_die(void *unused)
     return NULL;
 }
 
-/* Without a WAL, SQLite may take a journal that another writer removes just now, because it rolls back, for one that a
- * crash has left (ticket #3883), and a handle that only reads cannot clear that up. */
+/* Without a WAL, SQLite can mistake a journal that another writer is just removing in a rollback
+ * for one left by a crash (ticket #3883). A read-only handle cannot roll it back. */
 static int as_reader(int rc)
 {
     return rc == KVSTORE_READONLY && !is_wal(mode) ? KVSTORE_BUSY : rc;
@@ -330,7 +330,7 @@ static void end_state(void)
     for (int i = 0; state == MANY && i < 50; i++) close_ours(many[i]);
 }
 
-/* Other processes may be writing: in DELETE mode readers get BUSY then. */
+/* Whether other processes may be writing. In DELETE mode readers then get BUSY. */
 static int others_write(void)
 {
     return state >= THREADS && state <= CHECKPOINT;
@@ -421,7 +421,7 @@ static void leave(KVStore *mine, unsigned how)
     }
 }
 
-/* Gives the handle it has opened; NULL: it was refused. */
+/* Returns the handle that it has opened; NULL: the open was refused. */
 static KVStore *live(int writer, struct chance *luck)
 {
     unsigned order = below(luck, 4);
@@ -594,7 +594,7 @@ static void rounds(int count, int seconds, uint64_t seed)
     printf("%s, %s: %d forks, %llu commits\n", state_names[state], mode, the_round, (unsigned long long)all_acknowledged());
 }
 
-/* The parent has the store open exclusively: a child gets BUSY, and does no harm. */
+/* The parent has the store open exclusively: a child gets BUSY and does no harm. */
 static void exclusive(void)
 {
     KVStoreConfig config = ours_config(mode);

@@ -68,7 +68,7 @@ static void read_once(struct other *other)
     hear(other->from, 60, "a reader");
 }
 
-/* One process writes. The WAL's file is never cut, so its size is the most it ever had. */
+/* One process writes. The WAL file is never truncated, so its size is its maximum so far. */
 static void writes(uint64_t puts, const char *hold, const char *when, const char *how, uint64_t seed)
 {
     struct chance chance = seeded(seed);
@@ -166,7 +166,7 @@ static void matrix(void)
     }
 }
 
-/* Reads alone, sits idle, and is joined by a writer. */
+/* A process reads while it is alone, sits idle, and then a writer starts. */
 static void joined(const char *hold)
 {
     struct chance chance = seeded(1);

@@ -1,11 +1,12 @@
 /*
- * Processes with ours, with stock SQLite, with both, and such that fork, each with several threads, on one store;
- * they are killed at random, and nothing that was acknowledged is lost, and nothing stays locked.
+ * Processes that use this library ("ours"), stock SQLite, or both, and processes that fork, share
+ * one store. Each has several threads and is killed at random. No acknowledged commit may be lost,
+ * and nothing may stay locked.
  *
  *     mix MODE KILLS SECONDS SEED [alone]
  *
- * MODE is wal or delete. Ends after SECONDS, or (if that is 0) after KILLS. "alone": no process has both copies of
- * SQLite, and none forks (where the kernel has no locks of a descriptor's own).
+ * MODE is wal or delete. Ends after SECONDS, or after KILLS if SECONDS is 0. "alone": no process
+ * has both copies of SQLite, and none forks (for kernels without open file description locks).
  */
 #include "company.h"
 
@@ -156,7 +157,7 @@ static pid_t start_worker(int process, struct chance *chance, int alone)
     return start("work", mode, which, kind);
 }
 
-/* A worker has failed, if it is no more. */
+/* Fails if the worker has ended, because then it has failed. */
 static void must_still_run(pid_t pid)
 {
     int status;

@@ -1,4 +1,4 @@
-// A C++17 program with kvstore.h alone, as a C++ programmer would write it: handles in unique_ptr.
+// A C++17 program that uses kvstore.h directly, without the C++ headers. Handles are in unique_ptr.
 #include "kvstore.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-/* kvstore.h alone, and twice: it needs nothing before it. A program of C, and of C++. */
+/* Includes kvstore.h first and twice: it needs no other header. Compiled as C and as C++. */
 #include "kvstore.h"
 #include "kvstore.h"
 

@@ -1,4 +1,5 @@
-/* snkv.h alone, and twice; and with SQLite's own names there already, which it must leave alone. */
+/* Includes snkv.h first and twice. In one build, some of SQLite's names are already defined;
+ * snkv.h must not redefine them. */
 #ifdef WITH_SQLITE_NAMES
 #define SQLITE_OK 0
 #define SQLITE_FULL 13

@@ -1,4 +1,4 @@
-/* Preloaded into a process, it puts the process's clock KVSTORE_TEST_CLOCK_OFFSET seconds off. */
+/* A library to preload: shifts the process's clock by KVSTORE_TEST_CLOCK_OFFSET seconds. */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/time.h>

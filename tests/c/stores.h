@@ -1,6 +1,7 @@
-/* Where the stores of the C tests are: in memory and in files; in encrypted files (KVSTORE_TEST_ENCRYPTED); or on a server
- * (KVSTORE_TEST_STORES, which the tests set under KVSTORE_TEST_REMOTE: how the URLs of this program's stores begin). And
- * their clock. */
+/* Opens the stores of the C tests, and controls their clock. Stores are in memory and in files;
+ * in encrypted files if KVSTORE_TEST_ENCRYPTED is set; or on a server if KVSTORE_TEST_STORES is
+ * set. The Rust tests set that variable under KVSTORE_TEST_REMOTE to the common beginning of the
+ * URLs of this program's stores. */
 #ifndef STORES_H
 #define STORES_H
 
@@ -15,8 +16,8 @@ static void start_clock(void);
 /* A literal as two arguments: its bytes and their number. */
 #define K(literal) (literal), (int)(sizeof(literal) - 1)
 
-/* The time of every store made here, unless it is put on another clock. A server has it from a file (see
- * tests/common/on_a_server.rs), which is this memory then. */
+/* The time of every store opened here, unless a scenario sets another clock. A server reads it
+ * from a file (see tests/common/on_a_server.rs), which is mapped as this memory then. */
 static _Atomic int64_t clock_here = 1000;
 static _Atomic int64_t *clock_of_all = &clock_here;
 #define clock_ms (*clock_of_all)
@@ -31,20 +32,20 @@ static inline int are_on_a_server(void)
     return getenv("KVSTORE_TEST_STORES") != NULL;
 }
 
-/* For scenarios about what only files have. */
+/* For scenarios that apply to files only. */
 static inline int is_of_files(const char *why)
 {
     if (are_on_a_server()) printf("SKIPPED on a server: %s\n", why);
     return are_on_a_server();
 }
 
-/* The longest key. */
+/* Length of the longest key. */
 static inline int max_key_size(void)
 {
     return are_on_a_server() ? 2500 : 65536;
 }
 
-/* For scenarios that look into their files, or have another program do that. */
+/* For scenarios that read their files directly, or let another program do so. */
 static inline void files_are_plain(void)
 {
     CHECK(unsetenv("KVSTORE_TEST_ENCRYPTED") == 0);
@@ -59,7 +60,7 @@ static inline void hear_the_time(KVStore *kv)
     CHECK(code == KVSTORE_NOTFOUND);
 }
 
-/* The file of the server's folder that keeps the time of a schema. */
+/* Path of the file on the server that keeps the time of a schema. */
 static inline void clock_file(char *path, size_t size, const char *schema)
 {
     const char *folder = getenv("KVSTORE_TEST_CLOCKS");
@@ -90,7 +91,8 @@ static void start_clock(void)
     clock_ms = 1000;
 }
 
-/* Where the store of a path is: there, or on the server, unless a file is there (a backup). Each NULL is a new one. */
+/* Returns where the store with this path is: there, or on the server, unless the file exists (a
+ * backup). Each NULL is a new store. */
 static inline const char *place_of(const char *path)
 {
     static char urls[8][400];
@@ -112,7 +114,8 @@ static inline const char *place_of(const char *path)
     return url;
 }
 
-/* As kvstore_open_v2, wherever the program's stores are. (Encrypted with a key, so that nothing has to be derived.) */
+/* Like kvstore_open_v2, for a store in a file or on a server. Encryption uses a raw key, so that
+ * no key has to be derived. */
 static inline int open_anywhere(const char *path, KVStore **kv, const KVStoreConfig *config)
 {
     static const char key[] = "x'0707070707070707070707070707070707070707070707070707070707070707'";
@@ -123,7 +126,7 @@ static inline int open_anywhere(const char *path, KVStore **kv, const KVStoreCon
     return kvstore_open_v2(place_of(path), kv, config);
 }
 
-/* Also with the clock of the test. */
+/* Like open_anywhere, with the test's clock. */
 static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
 {
     KVStore *kv = NULL;

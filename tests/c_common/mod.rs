@@ -1,5 +1,5 @@
-//! Compiling and running C and C++ programs against the shared library of this very build. Knows no
-//! test.
+//! Compiles and runs C and C++ programs with the shared library of the current build. Code for a
+//! particular test belongs in that test's file.
 #![allow(dead_code)] // each test file uses what it needs
 
 #[cfg(feature = "remote")]
@@ -34,7 +34,7 @@ pub fn library_dir() -> PathBuf {
 
 /// Runs a command; its output is part of the message when it fails.
 pub fn run(command: &mut Command) -> Output {
-    // cargo's points to the folder above first, where the library of an older build may lie.
+    // cargo puts the folder above first, which may contain the library of an older build.
     command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
     assert!(
@@ -91,15 +91,15 @@ fn program(source: &str) -> PathBuf {
             let directory = tempfile::tempdir_in(&folder).expect("a temporary folder");
             let built = build(&mut compiler("cc", "c11"), source, directory.path());
             let program = folder.join(built.file_name().expect("a file name"));
-            // At once: another run may be using what was there.
+            // Renamed in one step, because another test run may be using the existing file.
             std::fs::rename(built, &program).expect("the place of the program");
             program
         })
         .clone()
 }
 
-/// Returns a program whose stores are on a server, if the tests are run with one. (`KVSTORE_TEST_REMOTE=1`, in a build with the
-/// feature `remote`; see `tests/c/stores.h`.)
+/// Returns a command for the program. Its stores are on a server if the tests use one
+/// (`KVSTORE_TEST_REMOTE=1`, in a build with the feature `remote`; see `tests/c/stores.h`).
 pub fn maybe_on_a_server(program: impl AsRef<OsStr>) -> Command {
     #[allow(unused_mut)]
     let mut command = Command::new(program);
@@ -111,18 +111,20 @@ pub fn maybe_on_a_server(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder. Such a program says itself what it
-/// cannot do on a server.
+/// Compiles a C program of `tests/c` and runs one scenario of it in an empty folder. The program
+/// itself skips what is impossible on a server.
 pub fn run_scenario(source: &str, scenario: &str) {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let done = run(maybe_on_a_server(program(source)).arg(scenario).current_dir(directory.path()));
     print!("{}", String::from_utf8_lossy(&done.stdout));
 }
 
-/// Runs all scenarios of such a program under valgrind, where any error and any leak fails: in one process, because
-/// what costs time there is code that is run for the first time. Some need to be `alone` in a process.
+/// Runs all scenarios of such a program under valgrind, where any error and any leak fails. They
+/// run in one process, because valgrind is slow with code that runs for the first time. The
+/// scenarios in `alone` need a process each.
 pub fn run_under_valgrind(source: &str, alone: &[&str]) {
-    // Of encrypted stores, and of those on a server, it would show once more what it has shown, and takes long over them.
+    // Skipped for encrypted stores and stores on a server, where valgrind takes long and checks the
+    // same code again.
     let elsewhere = ["KVSTORE_TEST_ENCRYPTED", "KVSTORE_TEST_REMOTE"];
     if elsewhere.iter().any(|name| std::env::var_os(name).is_some()) || !has_tool("valgrind") {
         return;
@@ -150,7 +152,7 @@ pub fn has_tool(name: &str) -> bool {
     found(name, Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()))
 }
 
-/// Like `has_tool`, for a tool that the test has searched for itself.
+/// Like `has_tool`, for a tool that the test has located itself.
 pub fn found(name: &str, there: bool) -> bool {
     assert!(there || std::env::var_os("CI").is_none(), "{name} is missing: .ci/setup installs it");
     if !there {

@@ -1,15 +1,15 @@
-//! An encrypted store as other programs get it to see: as a plain copy, whose changes come back. By SQLCipher's SQL alone,
-//! without the library.
+//! Access for other programs to an encrypted store: they get a plain copy, and their changes are
+//! copied back. Uses only SQLCipher's SQL, not the library.
 
 use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
 
-/// What the stores of a run with `KVSTORE_TEST_ENCRYPTED` are encrypted with.
+/// Encryption key of all stores in a run with `KVSTORE_TEST_ENCRYPTED`.
 pub const KEY: [u8; 32] = [0xa5; 32];
 
-/// Gives a connection to such a store the key.
+/// Sets the key of a connection to such a store.
 pub fn unlock(conn: &Connection) {
     conn.execute_batch(&format!("PRAGMA key = {}", quoted())).unwrap();
 }
@@ -18,12 +18,12 @@ fn quoted() -> String {
     format!("\"x'{}'\"", KEY.map(|byte| format!("{byte:02x}")).concat())
 }
 
-/// Whether there is a store of such a run at a path, and it is closed, or not in use at this moment.
+/// Returns `true` if there is such a store at the path, and it is closed or not in use now.
 pub fn is_encrypted(path: &Path) -> bool {
     fs::read(path).is_ok_and(|bytes| !bytes.is_empty() && !bytes.starts_with(b"SQLite format 3\0"))
 }
 
-/// Copies all there is from one file to another. The one of the two that is encrypted is so with [`KEY`].
+/// Copies the content of one file to another. One of them is encrypted with [`KEY`].
 fn export(from: &Path, from_key: bool, to: &Path) {
     let conn = Connection::open(from).unwrap();
     if from_key {
@@ -46,7 +46,7 @@ fn export(from: &Path, from_key: bool, to: &Path) {
     conn.execute_batch("DETACH copy").unwrap();
 }
 
-/// Runs `f` on a plain copy of the store at a path, and takes what it has made of it.
+/// Runs `f` on a plain copy of the store, and copies its changes back.
 pub fn on_a_plain_copy<R>(path: &Path, f: impl FnOnce(&Path) -> R) -> R {
     let (plain, encrypted) = (path.with_extension("plain"), path.with_extension("encrypted"));
     export(path, true, &plain);

@@ -1,7 +1,7 @@
-//! Helpers that test files share: a clock that tests set, temporary files, pseudo-random numbers, a
-//! second SQLite.
+//! Helpers that several test files share: a clock that tests set, temporary files, pseudo-random
+//! numbers, a second SQLite.
 //!
-//! Not for tests, and not for helpers that only one file needs.
+//! Must not contain tests, or helpers that only one file needs.
 
 #![allow(dead_code)] // each test file is a crate of its own and uses its part
 
@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex};
 
 use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, KeyRange, Result, Store};
 
-/// A clock that stands still until a test moves it. Clones are the same clock. Of a store on a server it has the file that
-/// keeps its time there.
+/// A clock that stands still until a test moves it. Clones share the time. For a store on a server,
+/// the time is in a file that the server reads.
 #[derive(Clone)]
 pub struct TestClock(Arc<AtomicI64>, Arc<Mutex<Vec<PathBuf>>>);
 
@@ -43,7 +43,7 @@ impl TestClock {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// On a server: of the store that this thread has opened last.
+    /// For stores on a server, this must be the store that the thread opened last.
     pub fn drive(&self, store: &Store) {
         #[cfg(feature = "remote")]
         if on_a_server::has(store) {
@@ -57,8 +57,8 @@ impl TestClock {
     }
 }
 
-/// The configuration; where the tests are to run on encrypted stores, with a key. (`KVSTORE_TEST_ENCRYPTED=1`, in a build
-/// with the feature `encryption`.)
+/// Adds a key to the configuration if the tests run on encrypted stores
+/// (`KVSTORE_TEST_ENCRYPTED=1`, in a build with the feature `encryption`).
 pub fn maybe_encrypted(config: &Config) -> Config {
     #[cfg(feature = "encryption")]
     if are_encrypted() {
@@ -75,7 +75,8 @@ pub fn are_on_a_server() -> bool {
     false
 }
 
-/// Whether the stores of the tests are on a server, where a test is of no use that is about a file; then it says why.
+/// Returns `true`, and prints the reason, if the stores are on a server and the test applies to
+/// files only.
 pub fn is_of_a_file(why: &str) -> bool {
     if are_on_a_server() {
         println!("SKIPPED on a server: {why}");
@@ -83,7 +84,7 @@ pub fn is_of_a_file(why: &str) -> bool {
     are_on_a_server()
 }
 
-/// The longest key.
+/// Returns the length of the longest key.
 pub fn max_key_size() -> usize {
     if are_on_a_server() { 2_500 } else { kvstore::MAX_KEY_SIZE }
 }
@@ -134,7 +135,7 @@ impl Scratch {
         self.dir.path().join(name)
     }
 
-    /// Where the store of this directory is.
+    /// Path or URL of the store of this directory.
     pub fn path(&self) -> PathBuf {
         self.url.as_ref().map_or_else(|| self.file("store.db"), PathBuf::from)
     }
@@ -147,7 +148,7 @@ impl Scratch {
         self.file("store.db-shm")
     }
 
-    /// A handle on the store.
+    /// Opens the store.
     pub fn open(&self) -> Store {
         self.open_with(&Config::new())
     }
@@ -158,14 +159,14 @@ impl Scratch {
         Store::open_with(self.path(), &maybe_encrypted(config)).unwrap()
     }
 
-    /// A handle whose clock is `clock`.
+    /// Opens the store with this clock.
     pub fn open_at(&self, clock: &TestClock) -> Store {
         let store = self.open();
         clock.drive(&store);
         store
     }
 
-    /// Every file of the directory with its bytes.
+    /// Returns all files of the directory with their content.
     pub fn bytes(&self) -> BTreeMap<String, Vec<u8>> {
         let entries = std::fs::read_dir(self.dir()).unwrap().map(Result::unwrap);
         entries
@@ -175,19 +176,19 @@ impl Scratch {
     }
 }
 
-/// The kind of the error a call must have given.
+/// Returns the kind of the error; panics if the call succeeded.
 #[track_caller]
 pub fn kind<T: Debug>(result: Result<T>) -> ErrorKind {
     result.expect_err("the call should have failed").kind()
 }
 
-/// The keys an iterator still has.
+/// Returns the remaining keys of an iterator.
 #[track_caller]
 pub fn keys(iter: Iter) -> Vec<Vec<u8>> {
     iter.map(|entry| entry.unwrap().0).collect()
 }
 
-/// The keys a cursor meets from its first entry on.
+/// Returns all keys of a cursor, from its first entry.
 #[track_caller]
 pub fn walk(cursor: &mut Cursor) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
@@ -199,12 +200,12 @@ pub fn walk(cursor: &mut Cursor) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Numbered keys that sort by their number.
+/// Returns a key for a number. Keys sort like their numbers.
 pub fn numbered(n: usize) -> Vec<u8> {
     format!("key {n:06}").into_bytes()
 }
 
-/// Whether the stores of a [`Scratch`] are encrypted: for tests that look at what is in a file.
+/// Whether the stores of a [`Scratch`] are encrypted, for tests that read bytes of their files.
 pub fn are_encrypted() -> bool {
     cfg!(feature = "encryption") && std::env::var_os("KVSTORE_TEST_ENCRYPTED").is_some()
 }

@@ -1,10 +1,11 @@
-//! The stores of the tests, on a server (`KVSTORE_TEST_REMOTE=1`, in a build with the feature `remote`): each in a schema
-//! of its own, on a server that the tests of the process share, whose clock a test can set.
+//! Stores of the tests on a server (`KVSTORE_TEST_REMOTE=1`, in a build with the feature `remote`).
+//! Each store has its own schema. All tests of a process share a server, whose clock a test can
+//! set.
 //!
-//! Time is the server's, so a [`TestClock`](super::TestClock) is kept there: the superuser of this server has put functions
-//! of his own in the place of `clock_timestamp`, `statement_timestamp` and `now`, which read the time from a file of the schema,
-//! if there is one: a number of 8 bytes as they are in memory, because C programs map it (`tests/c/stores.h`). The library
-//! knows nothing of that.
+//! A store on a server uses the server's time, so a [`TestClock`](super::TestClock) keeps its time
+//! there. On this server, `clock_timestamp`, `statement_timestamp` and `now` are replaced by
+//! functions that read the time from a file of the schema, if it exists. The file has 8 bytes in
+//! memory order, because C programs map it (`tests/c/stores.h`). The library is unaware of this.
 
 #![allow(dead_code)] // each crate of tests uses its part
 
@@ -19,7 +20,7 @@ use kvstore::Store;
 use super::server::Server;
 
 thread_local! {
-    /// The schema of the store this thread has opened last.
+    /// Schema of the store that this thread opened last.
     static LATEST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -51,35 +52,36 @@ pub fn server() -> &'static Server {
     })
 }
 
-/// The URL of a store that is not there yet.
+/// Returns a URL for a new store.
 pub fn new_url() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     server().url(&format!("s{}", COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// How the URLs of the stores of a C program begin, and the folder with the files that keep their time.
+/// Returns the common beginning of the URLs for a C program's stores, and the folder of the files
+/// that keep their time.
 pub fn new_stores() -> (String, PathBuf) {
     (new_url() + "_", server().folder().to_owned())
 }
 
-/// Says that the store at this URL is the one this thread speaks of.
+/// Records that this thread has opened the store with this URL, to which its clock then applies.
 pub fn opened(url: &str) {
     let schema = url.rsplit_once("schema=").map_or("", |(_, schema)| schema);
     LATEST.with(|latest| latest.replace(schema.to_owned()));
 }
 
-/// Whether it is one of these stores.
+/// Returns `true` if the store is on this server.
 pub fn has(store: &Store) -> bool {
     let info = store.info().ok(); // that of a damaged file may fail
     info.and_then(|info| info.path).is_some_and(|path| path.to_string_lossy().starts_with("postgresql://"))
 }
 
-/// The file that keeps the time of the store this thread has opened last.
+/// Returns the file that keeps the time of the store that this thread opened last.
 pub fn clock_of_the_latest() -> PathBuf {
     LATEST.with(|latest| server().folder().join(format!("clock_{}", latest.borrow())))
 }
 
-/// Sets the time that is kept in a file.
+/// Sets the time that a file keeps.
 pub fn set_clock(file: &PathBuf, now_ms: i64) {
     let new = file.with_extension("new");
     fs::write(&new, now_ms.to_ne_bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! Another process of a test: this test program again, run for its test `child`. It is asked in lines and answers
-//! each with a line that starts with `> `.
+//! A helper process of a test: this test program again, running only its test `child`. The test
+//! sends it lines; it answers each with a line that starts with `> `.
 
 use std::env;
 use std::fs;
@@ -16,11 +16,11 @@ pub struct Other {
     stdout: BufReader<ChildStdout>,
 }
 
-/// User and group "nobody".
+/// Unprivileged user and group of the system.
 const NOBODY: u32 = 65_534;
 
-/// This program as the user who may do least, if the one it is run by may choose that. A copy of it in `folder` is
-/// started where that user may not come to the program itself.
+/// Returns a command for this program as the unprivileged user, if the tests run as root. If that
+/// user cannot read the program, it runs a copy in `folder`.
 #[cfg(unix)]
 pub fn as_nobody(folder: &Path) -> Command {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -36,8 +36,8 @@ pub fn as_nobody(folder: &Path) -> Command {
         exe
     } else {
         let copy = folder.join("program");
-        // By another process: what this one has open for writing can be run by nobody, and a child that a test beside this one
-        // has just forked has it open, too.
+        // Another process copies the file. A file that this process has open for writing cannot be
+        // executed, and the child of a fork in a concurrent test may have inherited the descriptor.
         let mut install = Command::new("install");
         assert!(install.args(["-m", "755", "--"]).args([&exe, &copy]).status().unwrap().success());
         copy
@@ -64,14 +64,14 @@ impl Other {
         Other { process, stdin, stdout: BufReader::new(stdout) }
     }
 
-    /// The next line it says; `None` when it is gone.
+    /// Returns the next line of its answers; `None` when it has ended.
     pub fn hear(&mut self) -> Option<String> {
         loop {
             let mut line = String::new();
             if self.stdout.read_line(&mut line).unwrap() == 0 {
                 return None;
             }
-            // The test harness may have left its own words on the line.
+            // The test harness may have written to the same line before.
             if let Some((_, said)) = line.split_once("> ")
                 && line.ends_with('\n')
             {
@@ -104,7 +104,7 @@ impl Other {
         assert_eq!(self.ask(what), "ok", "{what}");
     }
 
-    /// Kills it as `kill -9` does, and gives what it had still said.
+    /// Kills the process like `kill -9`. Returns the lines that were not read yet.
     pub fn kill(mut self) -> Vec<String> {
         self.process.kill().unwrap();
         let said = std::iter::from_fn(|| self.hear()).collect();
@@ -120,18 +120,18 @@ impl Other {
     }
 }
 
-/// Says a line to the test.
+/// Sends a line to the test.
 pub fn say(what: impl std::fmt::Display) {
     println!("> {what}");
 }
 
-/// The next line from the test; `None` when it says no more.
+/// Returns the next line from the test; `None` when there are no more.
 pub fn heard() -> Option<String> {
     let mut line = String::new();
     (stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
 }
 
-/// A program that is to run the test `child`, which then finds this role and path.
+/// Makes a program run the test `child` in this role, with this path.
 pub fn in_role(mut program: Command, path: &Path, role: &str) -> Command {
     program
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
@@ -140,7 +140,8 @@ pub fn in_role(mut program: Command, path: &Path, role: &str) -> Command {
     program
 }
 
-/// In the test `child`: the role, and the path. `None`: somebody runs all tests, those that are none included.
+/// In the test `child`: returns the role and the path; `None` if all tests are being run, in which
+/// case `child` does nothing.
 pub fn role() -> Option<(String, PathBuf)> {
     Some((env::var(ROLE).ok()?, env::var_os(FILE)?.into()))
 }

@@ -10,7 +10,7 @@ use kvstore::{RecoverEvent, RecoverReport, Store};
 /// Far in the future.
 pub const LATER: i64 = 4_000_000_000_000;
 
-/// Rows of all families: their values, and when they end.
+/// Rows of all families by family and key, each with its value and expiry time.
 pub type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Option<i64>)>;
 
 pub fn rows_of(store: &Store) -> Rows {
@@ -38,7 +38,7 @@ pub struct Done {
     pub rows: Rows,
 }
 
-/// A directory that needs no disk, if there is one: some tests make hundreds of stores.
+/// Returns a directory in memory if there is one, because some tests create hundreds of stores.
 pub fn quick() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }

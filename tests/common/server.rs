@@ -1,6 +1,7 @@
-//! A PostgreSQL server of the tests' own: in a folder that goes with it, on a Unix socket, stopped however the tests end.
+//! Starts a PostgreSQL server for the tests, in a temporary folder and on a Unix socket. It is
+//! stopped however the test process ends.
 //!
-//! Also a part of the library's unit tests. Must not enter: anything that knows the library.
+//! The library's unit tests include this file too. It must not use the library.
 
 #![allow(dead_code)] // each crate of tests uses its part
 
@@ -19,11 +20,12 @@ const PORT: u16 = 5432;
 pub struct Server {
     folder: PathBuf,
     options: Vec<String>,
-    /// Waits for the end of its input, which comes when this process ends or drops it, and stops the server then.
+    /// Process that stops the server at the end of its input, which is when this process drops the
+    /// pipe or ends.
     watchdog: Child,
 }
 
-/// Whom the server runs as: it refuses to be root.
+/// Returns the user that the server runs as if the tests run as root, which the server refuses.
 fn owner() -> Option<(u32, u32)> {
     let number = |args: &[&str]| {
         let out = Command::new("id").args(args).output().unwrap();
@@ -33,7 +35,8 @@ fn owner() -> Option<(u32, u32)> {
     (number(&["-u"]) == 0).then(|| (number(&["-u", "postgres"]), number(&["-g", "postgres"])))
 }
 
-/// Where the newest installed server is: in KVSTORE_POSTGRES_BIN, in Debian's folder, or in the PATH.
+/// Returns a program of the newest installed server: from KVSTORE_POSTGRES_BIN, Debian's folder, or
+/// the PATH.
 fn program(name: &str) -> PathBuf {
     if let Some(folder) = std::env::var_os("KVSTORE_POSTGRES_BIN") {
         return PathBuf::from(folder).join(name);
@@ -61,13 +64,13 @@ fn run(command: &mut Command) -> String {
 }
 
 impl Server {
-    /// The one that the tests of this process share.
+    /// Returns the server that all tests of this process share.
     pub fn shared() -> &'static Server {
         static SHARED: OnceLock<Server> = OnceLock::new();
         SHARED.get_or_init(|| Server::start(&[]))
     }
 
-    /// A new one, with these settings, such as `max_connections=20`.
+    /// Starts a new server with these settings, such as `max_connections=20`.
     pub fn start(options: &[&str]) -> Server {
         Server::make(options, |data| {
             let mut initdb = command("initdb");
@@ -76,7 +79,7 @@ impl Server {
         })
     }
 
-    /// A standby of this one, which it follows from now on.
+    /// Starts a standby that follows this server.
     pub fn standby(&self) -> Server {
         Server::make(&[], |data| {
             let mut copy = command("pg_basebackup");
@@ -136,7 +139,7 @@ impl Server {
             .arg("-l")
             .arg(&log)
             .args(["-w", "-s", "-t", "60", "-o"]);
-        // Its output would be held open by the server.
+        // With a pipe, the server would keep the output open.
         start.arg(options).arg("start").stdout(Stdio::null()).stderr(Stdio::null());
         let done = start.status().unwrap();
         assert!(done.success(), "{}", fs::read_to_string(log).unwrap_or_default());
@@ -173,12 +176,12 @@ impl Server {
         self.url_as("postgres", schema)
     }
 
-    /// The same for another role, with `:password` if it has one.
+    /// Like `url`, for another role; `role` may contain `:password`.
     pub fn url_as(&self, role: &str, schema: &str) -> String {
         format!("postgresql://{role}@/postgres?host={}&port={PORT}&schema={schema}", self.folder.display())
     }
 
-    /// Runs SQL as the superuser; rows are lines, columns have a `|` between them.
+    /// Runs SQL as the superuser. Returns a line per row, with `|` between columns.
     pub fn sql(&self, sql: &str) -> String {
         let mut psql = Command::new(program("psql"));
         psql.args([

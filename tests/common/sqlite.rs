@@ -1,8 +1,9 @@
-//! The SQLite of this process without the library. (Apart from the other things that tests share: fuzz/ has no rusqlite.)
+//! Access to this process's SQLite without the library. A separate file, because fuzz/ uses the
+//! other helpers without rusqlite.
 
 use std::path::Path;
 
-/// A database as this process's SQLite has it without the library.
+/// Opens a database directly with this process's SQLite.
 pub fn open(path: &Path) -> rusqlite::Connection {
     let conn = rusqlite::Connection::open(path).unwrap();
     #[cfg(feature = "encryption")]

@@ -1,8 +1,8 @@
-//! Building and running the programs of `tests/c/company_*.c`: stores in the company of forks, of another SQLite and of
-//! other processes. What a program is for stands at its head.
+//! Builds and runs the programs `tests/c/company_*.c`, which share a store between forked children,
+//! another copy of SQLite and other processes. The comment at the top of each program describes it.
 //!
-//! `KVSTORE_TORTURE_SECONDS` is how long each test lasts (without it, as many rounds as it says); `KVSTORE_SEED` makes
-//! another history. Run with `--nocapture`, the tests print what was tried.
+//! `KVSTORE_TORTURE_SECONDS` is the duration of each test (by default, a fixed number of rounds).
+//! `KVSTORE_SEED` chooses another random history. With `--nocapture`, the tests print their counts.
 #![allow(dead_code)] // each test file uses its part
 
 use std::env;
@@ -16,7 +16,7 @@ use super::c_common::{build, compiler, library_dir, root, run};
 /// A program of `tests/c/company_NAME.c`.
 pub struct Program {
     path: PathBuf,
-    /// What makes the kernel look as if it had no locks of a descriptor's own.
+    /// Library to preload, which simulates a kernel without open file description locks.
     without_ofd: PathBuf,
 }
 
@@ -29,19 +29,20 @@ pub fn program(name: &str) -> &'static Program {
     PROGRAM.get_or_init(|| make(name, name, &[]))
 }
 
-/// The same program with Debian's SQLite linked.
+/// Like `program`, but linked with Debian's SQLite.
 pub fn linked_program(name: &str) -> &'static Program {
     static PROGRAM: OnceLock<Program> = OnceLock::new();
     PROGRAM
         .get_or_init(|| make(name, &format!("{name}-linked"), &["-DLINKED", "-Wl,--no-as-needed,-lsqlite3"]))
 }
 
-/// In a folder beside the library: several tests use a program, and the last of them is not known.
+/// Builds a program in a folder next to the library. The folder is not removed, because several
+/// tests use the program.
 fn make(name: &str, called: &str, arguments: &[&str]) -> Program {
     let folder = library_dir().join(format!("company-{called}"));
     fs::create_dir_all(&folder).expect("a folder beside the library");
     let mut cc = compiler("cc", "c11");
-    // The names are for the traces of what was stuck.
+    // The name appears in the stack traces of stuck processes.
     let path =
         build(cc.args(["-O1", "-rdynamic"]).args(arguments), &format!("tests/c/company_{name}.c"), &folder);
     let without_ofd = folder.join("no_ofd.so");
@@ -62,9 +63,9 @@ impl Program {
         self.finish(Command::new(&self.path).args(arguments));
     }
 
-    /// The same where the kernel refuses locks of a descriptor's own.
+    /// Like `run`, on a simulated kernel without open file description locks.
     pub fn run_without_ofd(&self, arguments: &[&str]) {
-        // By env, so that nothing else is started with it.
+        // Set through `env`, so that no other program is preloaded with it.
         self.finish(
             Command::new("env")
                 .arg(format!("LD_PRELOAD={}", self.without_ofd.display()))
@@ -83,7 +84,7 @@ impl Program {
     }
 }
 
-/// How long a test lasts, in seconds; "0": for the rounds it says.
+/// Returns the duration of a test in seconds; "0": a fixed number of rounds.
 pub fn seconds() -> String {
     let seconds = env::var("KVSTORE_TORTURE_SECONDS")
         .map_or(0.0, |text| text.parse::<f64>().expect("a number of seconds"));
@@ -94,7 +95,7 @@ pub fn is_long() -> bool {
     seconds() != "0"
 }
 
-/// What chance begins with.
+/// Returns the seed of the random choices.
 pub fn seed() -> String {
     let seed = env::var("KVSTORE_SEED").unwrap_or_else(|_| "1".to_owned());
     println!("KVSTORE_SEED={seed}");

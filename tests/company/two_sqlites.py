@@ -1,10 +1,11 @@
-"""Python's own sqlite3 beside libkvstore in one process, on one store: whatever the one closes, the other keeps its
-locks, as a third process sees; and nobody's commits are lost.
+"""Python's sqlite3 and libkvstore in one process, on one store. When one of them closes a file, the
+locks of the other must remain, as a third process checks, and no commit may be lost.
 
     two_sqlites.py LIBRARY PROGRAM MODE [COMMITS]
 
-PROGRAM is tests/c/company_two_sqlites.c: it plays the third process. Without COMMITS: every lock held by either, while
-something is closed. With: so many commits by each, in turns.
+PROGRAM is tests/c/company_two_sqlites.c, which runs as the third process. Without COMMITS: every
+lock held by either library, while the other closes a file. With COMMITS: each library commits this
+number of times, in turns.
 """
 
 import ctypes

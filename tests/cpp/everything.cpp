@@ -1,4 +1,4 @@
-// All scenarios in one translation unit: what each compiler and standard compiles.
+// All scenarios in one translation unit, which is compiled with each compiler and standard.
 #include "batches.cpp"
 #include "callbacks.cpp"
 #include "conditional.cpp"
