@@ -120,8 +120,8 @@ fn the_limit_goes_into_a_store_that_is_new_and_into_no_other() {
     assert_eq!(bounded.size_limit().unwrap(), Some(own));
 }
 
-/// Copies into a store with another page size, and with rows in another order than they were
-/// written in.
+/// The copy may need more space than the source: other page sizes, or rows inserted in another
+/// order.
 #[test]
 fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
     if common::is_of_a_file("a store on a server has no limit") {

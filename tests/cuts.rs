@@ -28,8 +28,8 @@ use kvstore::{Config, ErrorKind, Hint, Store};
 use proxy::{Harm, Proxy, Rule, Way};
 use scenario::{Around, May, NOW, STEPS, State, state_of};
 
-/// The messages that are harmed, one in each run. Beyond the first 20 there are only those of whole transactions and copies,
-/// which are alike.
+/// Numbers of the messages that are harmed, one per run. Messages beyond the first 20 occur only in
+/// transactions and copies, and are alike.
 fn numbers(sort: usize, all: bool) -> Vec<usize> {
     match all {
         true => (0..20).chain((20..60).step_by(4)).collect(),
@@ -37,7 +37,7 @@ fn numbers(sort: usize, all: bool) -> Vec<usize> {
     }
 }
 
-/// Answers of the scenario without harm, and the content before it and after each call.
+/// Answers of the scenario without a fault, and the content before it and after each call.
 struct Expected {
     answers: Vec<String>,
     states: Vec<State>,
@@ -69,12 +69,13 @@ enum Outcome {
 #[derive(Default)]
 struct Tally(Mutex<BTreeMap<(&'static str, Outcome), usize>>);
 
-/// Runs the scenario with one harmed message in each call that has so many; tells how many calls have.
+/// Runs the scenario with one harmed message in each call that has enough messages. Returns the
+/// number of such calls.
 fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
     let url = on_a_server::new_url();
     let proxy = Proxy::before(on_a_server::server().folder());
     on_a_server::opened(&url);
-    // A lock that a lost statement holds is waited for.
+    // A call may wait for a lock held by a lost statement.
     let config = Config::new().busy_timeout(Duration::from_secs(20));
     let store = Store::open_with(proxy.url(&url), &config).unwrap();
     let direct = Store::open_with(&url, &config).unwrap();
@@ -102,7 +103,8 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
             Ok(answer) => {
                 let tells_less = was_harmed && step.may == May::RepeatAndTellLess;
                 assert!(answer == expected.answers[number] || tells_less, "{}: {answer}", said());
-                // Every run does the calls without harm; the next harmed call shows their effect.
+                // Compared only after a harmed call. This also shows the effects of the calls
+                // before it.
                 assert!(!was_harmed || state_of(&direct) == *after, "{}: was not done, or twice", said());
                 continue;
             }
@@ -124,7 +126,7 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
                 );
             }
         }
-        // The next call ends what the broken connection may still be at.
+        // The next call ends whatever the broken connection still has in progress.
         store.family_names().unwrap_or_else(|e| panic!("after {}: {e}", said()));
         let found = state_of(&direct);
         assert!(found == *before || outcome == Outcome::Unknown, "{}: failed, and changed something", said());

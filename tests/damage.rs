@@ -1,5 +1,5 @@
-//! Damaged stores: the integrity check names what is wrong, a purge never makes it worse, and
-//! nothing panics. The damage is done by another process with Python's own SQLite, the file closed.
+//! Damaged stores: the integrity check describes the damage, a purge never makes it worse, and
+//! nothing panics. Another process does the damage with Python's SQLite while the store is closed.
 
 mod common;
 
@@ -12,7 +12,7 @@ use kvstore::{Config, ErrorKind, Expiry, Hint, Result, Store};
 /// Far in the future, for the wall clock, too.
 const LATER: i64 = 4_000_000_000_000;
 
-/// A sound store with every sort of row in a family that is not the default one; closed.
+/// Creates a closed, sound store with rows of every kind in a family other than the default one.
 fn sound() -> Scratch {
     let scratch = Scratch::new();
     let store = scratch.open();
@@ -40,7 +40,8 @@ fn damage(scratch: &Scratch, sql: &str) {
     python(&scratch.path(), &program);
 }
 
-/// Demands that the check of a store with this damage says all of `words`, and the family's name.
+/// Asserts that the check of a store with this damage fails, and that its message contains all of
+/// `words` and the family's name.
 #[track_caller]
 fn finds(sql: &str, words: &str) {
     let scratch = sound();
@@ -206,7 +207,7 @@ fn the_check_finds_tables_that_are_listed_in_a_wrong_form() {
     ] {
         let scratch = sound();
         damage(&scratch, &format!("pragma writable_schema = on; update sqlite_schema set {change}"));
-        // SQLite itself finds some when the file is opened.
+        // SQLite itself detects some of the damages when the file is opened.
         let found = Store::open(scratch.path()).and_then(|store| store.integrity_check());
         assert_eq!(kind(found), ErrorKind::Corrupt, "{change}");
     }
@@ -220,7 +221,7 @@ fn the_check_finds_a_view_of_live_rows_that_is_another_one() {
     ] {
         finds(other, "\"live:^It's\" is not the view it should be");
     }
-    // It has to join the large values, if there is a table of them.
+    // This needs a join with the table of large values, if there is one.
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
     python(
@@ -265,11 +266,11 @@ fn the_check_finds_tables_that_are_made_otherwise() {
     }
 }
 
-/// The columns of the catalogue, in a table of another sort.
+/// The columns of the catalogue, in a table with rowids.
 const FAMILY_WITH_ROWIDS: &str =
     "(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER, track_writes INTEGER)";
 
-/// A program that makes a table with the rows it has, defined otherwise.
+/// Returns a program that replaces a table by one with the same rows and another definition.
 fn copied_into(table: &str, definition: &str) -> String {
     format!(
         "con.executescript('create table copied{definition}; insert into copied select * from {table}; \
@@ -344,7 +345,7 @@ fn the_checks_message_never_shows_a_key_or_a_value() {
 
 // ---- damage below SQL ----------------------------------------------------------------------------
 
-/// A store with some hundred pages of all sorts; closed. Gives its bytes.
+/// Creates a closed store with some hundred pages of all kinds. Returns its bytes.
 fn many_pages(scratch: &Scratch) -> Vec<u8> {
     let store = scratch.open();
     store
@@ -372,7 +373,7 @@ fn the_check_finds_overwritten_bytes_in_any_page_and_no_call_panics() {
         let Ok(store) = Store::open(scratch.path()) else { continue };
         let found = store.integrity_check().expect_err("the damage was not found");
         assert_eq!(found.kind(), ErrorKind::Corrupt, "page {page}: {found}");
-        // Whatever these answer, they must answer.
+        // These calls may fail, but must return.
         let _ = store.iter().chain(store.iter().rev()).count();
         for n in 0..400_u32 {
             let _ = store.get(n.to_be_bytes());

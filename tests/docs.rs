@@ -1,5 +1,5 @@
-//! The documents: the C and C++ reference comes out of Doxygen without a warning (`docs/build c`), the tutorials work as they
-//! are written, and no link is broken.
+//! The documentation: Doxygen generates the C and C++ reference without a warning (`docs/build c`),
+//! the tutorials work as written, and no link is broken.
 
 mod c_common;
 mod tutorial;
@@ -39,7 +39,7 @@ fn the_reference_is_made_without_a_warning_and_has_every_function_in_a_section()
     assert!(conventions.contains("<th>Forks</th>"), "{conventions}");
 }
 
-/// Does the steps of a tutorial in an empty folder, with `tools` first in `$PATH`.
+/// Executes the steps of a tutorial in an empty folder, with `tools` first in `$PATH`.
 fn follow(page: &str, tools: &Path, variables: &[(&str, &Path)]) {
     let tutorial = Tutorial::read(root(), page);
     let folder = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ fn follow(page: &str, tools: &Path, variables: &[(&str, &Path)]) {
     tutorial.assert_printed(&String::from_utf8(output.stdout).unwrap());
 }
 
-/// A folder with a kvstore.pc for the library of this build, as an installed one has.
+/// Creates a folder with a kvstore.pc for the library of this build, like that of an installed one.
 fn pkg_config() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let library = library_dir();
@@ -77,8 +77,8 @@ fn the_tutorials_in_c_and_cpp_work_as_they_are_written() {
     }
 }
 
-/// `cargo new`, `cargo add` and `cargo run` as the tutorial uses them, but with the crate that this build has compiled:
-/// cargo itself would compile everything once more, or want a network.
+/// Stand-in for `cargo new`, `cargo add` and `cargo run` in the tutorial, which uses the crate
+/// compiled by this build. The real cargo would compile everything again, or need a network.
 const CARGO: &str = r#"#!/bin/sh
 set -e
 case "$1" in
@@ -91,7 +91,7 @@ esac
 
 #[test]
 fn the_tutorial_in_rust_works_as_it_is_written() {
-    // Where the crate is that an example links: cargo says it.
+    // Asks cargo where the crate is that an example links.
     let output = run(Command::new(env!("CARGO"))
         .args([
             "build",

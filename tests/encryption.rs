@@ -25,12 +25,13 @@ fn with_password() -> Config {
     Config::new().password(PASSWORD)
 }
 
-/// A key, so that nothing is derived: most tests are not about that.
+/// A configuration with a raw key, so that no key has to be derived. Few tests are about the
+/// derivation.
 fn with_key() -> Config {
     Config::new().raw_key(&[7; 32])
 }
 
-/// Words that are looked for in the files of a store.
+/// Words that must not be readable in the files of a store.
 const KEY: &str = "sentinel-key";
 const VALUE: &str = "sentinel-value";
 const FAMILY: &str = "sentinel-family";
@@ -184,7 +185,7 @@ fn a_bit_that_is_flipped_in_any_page_is_noticed() {
             page + 1
         );
     }
-    // Two pages that have changed places, and one of another file with the same key.
+    // Two pages exchanged, and a page of another file with the same key.
     let other = Scratch::new();
     fill(&other.open_with(&with_key()));
     let other = fs::read(other.path()).unwrap();
@@ -199,7 +200,7 @@ fn a_bit_that_is_flipped_in_any_page_is_noticed() {
     }
 }
 
-/// Whatever a file lost its end at, and whatever its first page says by then.
+/// A truncated file is detected, at any length and whatever its first page states.
 #[test]
 fn a_file_that_is_cut_off_is_never_taken_for_a_store() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
@@ -208,7 +209,8 @@ fn a_file_that_is_cut_off_is_never_taken_for_a_store() {
         fill(&scratch.open_with(&config));
         let sound = fs::read(scratch.path()).unwrap();
         let near = [1, 15, 16, 17, 99, 100, 511, 512, 513, 1024, 4095, 4096, 4097, 8192];
-        // A last byte that is zero (one store in 256) is not missed: what is after a file's end reads as zeros.
+        // Truncation of a last byte that is zero (one store in 256) cannot be detected, since reads
+        // beyond the end return zeros.
         let last = sound.iter().rposition(|&byte| byte != 0).unwrap();
         let lengths = near.into_iter().chain((10_000..last).step_by(20_001)).chain([last]);
         for length in lengths {

@@ -1,5 +1,5 @@
-//! The quickstart of the README is a program that works, in each language. (The one in Python is run by
-//! `bindings/python/tests/test_docs.py`, the one in C++ also by `tests/cpp.rs`.)
+//! The quickstarts in the README are working programs, in each language.
+//! (`bindings/python/tests/test_docs.py` runs the Python one, and `tests/cpp.rs` also the C++ one.)
 
 mod c_common;
 
@@ -16,7 +16,7 @@ const QUICKSTARTS: [(&str, &str); 4] = [
     ("rust", "examples/quickstart.rs"),
 ];
 
-/// Runs the program twice in an empty folder: the second time it finds the store of the first.
+/// Runs the program twice in an empty folder. The second run finds the store of the first.
 fn says_what_it_should(program: &mut Command, directory: &Path) {
     for _ in 0..2 {
         let output = run(program.current_dir(directory));

@@ -1,5 +1,5 @@
-//! Time to live: exact on every read, set through whichever handle, removed lazily or by a purge,
-//! and never at the cost of a live key.
+//! TTLs: expiry is exact in every read, whichever handle has set the TTL; expired keys are removed
+//! lazily or by a purge; a live key is never removed.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn left(ms: u64) -> Ttl {
     Ttl::Remaining(Duration::from_millis(ms))
 }
 
-/// Whether any read shows the key.
+/// Returns whether the key is visible; all reads must agree.
 fn is_visible(store: &Store, key: &str) -> bool {
     // First the reads that do not remove an expired row.
     let forward = keys(store.iter()).contains(&key.as_bytes().to_vec());
@@ -126,7 +126,7 @@ fn what_is_left_is_told_with_none_for_permanent_and_zero_for_just_expired() {
     assert_eq!(store.get_with_ttl("a").unwrap(), Some((b"1".to_vec(), left(1))));
     clock.set(2_000);
     assert_eq!(store.ttl("a").unwrap(), Some(left(0)));
-    // The first look has removed it, but on a server a read removes nothing.
+    // The first read has removed the row, but on a server reads remove nothing.
     assert_eq!(store.ttl("a").unwrap(), common::are_on_a_server().then(|| left(0)));
     assert_eq!(store.get_with_ttl("b").unwrap(), None);
 }
@@ -238,7 +238,7 @@ fn a_ttl_survives_reopening() {
 
 // ---- lazy removal --------------------------------------------------------------------------------
 
-/// A store on a file with keys that have just expired.
+/// A store in a file, with keys that have just expired.
 fn with_dead_keys(scratch: &Scratch) -> (Store, TestClock) {
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -280,7 +280,7 @@ fn lazy_removal_gives_up_silently_while_another_handle_writes() {
         return;
     }
     let scratch = Scratch::new();
-    // It does not wait for the lock either, whatever the configured timeout is.
+    // A lazy removal does not wait for the lock either, whatever the configured timeout.
     drop(with_dead_keys(&scratch));
     let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(3_600)));
     TestClock::at(2_000).drive(&store);
@@ -461,7 +461,7 @@ fn a_purge_with_nothing_to_do_needs_no_lock_and_one_with_work_is_busy() {
     clock.set(2_000);
     if common::are_on_a_server() {
         assert_eq!(other.purge_expired().unwrap(), 1);
-        assert_eq!(store.purge_expired().unwrap(), 0); // left to the one who has locked it
+        assert_eq!(store.purge_expired().unwrap(), 0); // on a server, locked rows are left
     } else {
         assert_eq!(kind(store.purge_expired()), ErrorKind::Busy);
     }
@@ -491,7 +491,7 @@ fn a_value_that_is_given_has_some_of_its_life_left() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let now = std::sync::atomic::AtomicI64::new(1_000);
-    // The key dies between the look at it and the question how long it has.
+    // The key expires between the lookup and the computation of the remaining time.
     store.set_clock(move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     store.put_with_expiry("key", "value", Expiry::At(1_010)).unwrap();
     let mut given = 0;

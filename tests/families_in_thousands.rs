@@ -28,7 +28,7 @@ fn name(n: usize) -> String {
     format!("family {n}")
 }
 
-/// When the key of the nth family ends.
+/// Expiry time of the key of the nth family.
 fn end_of(n: usize) -> i64 {
     1_000_000 + n as i64
 }
@@ -59,7 +59,8 @@ fn purged(deleted: u64) -> PurgeStep {
     PurgeStep { deleted, more: false }
 }
 
-/// Pages that each of some calls reads from the files of a store with `count` families.
+/// Returns the number of pages that each of some calls reads from the files of a store with `count`
+/// families.
 fn pages_asked_for(config: &Config, count: usize) -> Vec<(&'static str, u64)> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
@@ -72,7 +73,7 @@ fn pages_asked_for(config: &Config, count: usize) -> Vec<(&'static str, u64)> {
     family.get("key").unwrap();
     let mut counted = Vec::new();
     let mut count_pages = |what, f: &mut dyn FnMut()| {
-        f(); // what is read once is not what this is about
+        f(); // only repeated reads count
         watch.count();
         f();
         counted.push((what, watch.calls(Call::Read) + watch.calls(Call::Fetch)));
@@ -101,7 +102,7 @@ fn with_nothing_due_a_store_of_thousands_of_families_reads_no_more_than_one_of_h
     for config in configs() {
         let (few, many) = (pages_asked_for(&config, FEW), pages_asked_for(&config, many()));
         for ((what, few), (_, many)) in few.iter().zip(many) {
-            // Some trees have one level more.
+            // Some trees have one more level.
             assert!(
                 many <= few + few / 2 + 8,
                 "{what}: {few} pages, and {many} of more families; {config:?}"
@@ -144,7 +145,7 @@ fn keys_of_thousands_of_families_go_in_the_order_of_their_ends_and_more_says_whe
             let step = store.purge_step(max, None).unwrap();
             assert_eq!((step.deleted, step.more), (deleted, more), "{config:?}");
             if more {
-                // Those went that ended first.
+                // The keys that expired first were removed.
                 assert_eq!(store.next_expiry_all_families().unwrap(), Some(end_of(151)), "{config:?}");
             }
         }
@@ -154,10 +155,10 @@ fn keys_of_thousands_of_families_go_in_the_order_of_their_ends_and_more_says_whe
     }
 }
 
-/// The end of each key, by family.
+/// Expiry times of the keys, by family.
 type Model = BTreeMap<String, BTreeMap<u64, i64>>;
 
-/// Purges what is due in the model.
+/// Purges expired keys from the model.
 fn purge(model: &mut Model, now: i64) -> u64 {
     let mut deleted = 0;
     for keys in model.values_mut() {
@@ -168,7 +169,8 @@ fn purge(model: &mut Model, now: i64) -> u64 {
     deleted
 }
 
-/// Does something at random to a store and to its model, but commits nothing by itself inside a transaction.
+/// Makes a random change to a store and to its model. Commits nothing by itself inside a
+/// transaction.
 fn change(store: &Store, model: &mut Model, random: &mut Random, now: i64) -> Result<(), Error> {
     let family = name(random.below(12) as usize);
     let key = random.below(4);
@@ -232,7 +234,7 @@ fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
                         model = changed;
                     }
                 }
-                // A batch that fails: a part of a transaction that is rolled back.
+                // A batch fails, as a part of a transaction that is rolled back.
                 2 => {
                     store.begin_write().unwrap();
                     let gone = store.create_family("gone").unwrap();
@@ -305,7 +307,7 @@ fn a_key_that_ends_at_the_last_millisecond_is_the_next_one_beside_families_witho
     assert_eq!(store.next_expiry_all_families().unwrap(), Some(i64::MAX));
 }
 
-/// Processor time of this thread: other programs on the machine do not count.
+/// Returns the processor time of this thread, which excludes other programs on the machine.
 #[allow(unsafe_code)]
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,5 @@
-//! Families, and the data calls on them: names, sizes, values that move in and out of their rows.
+//! Families and the basic data calls on them: names, sizes, and values that move between their rows
+//! and the table of large values.
 
 mod common;
 
@@ -421,7 +422,7 @@ fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl(
     let blobs = |store: &Store, expected: &str| {
         store.integrity_check().unwrap();
         if common::are_on_a_server() {
-            return; // where a value lies is the server's affair
+            return; // on a server, PostgreSQL decides where a value is stored
         }
         let blobs = python(
             &scratch.path(),

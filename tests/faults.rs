@@ -28,21 +28,21 @@ use shim::disk::Random;
 use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
 use shim::{Call, Fault, Plan, Watch, torture_time};
 
-/// How many faults a test injects that is not told how long it may take.
+/// Number of faults that a test injects if no duration is set.
 const SAMPLE: usize = 150;
 
-/// Steps that are done after a fault is over.
+/// Number of steps after the end of a fault.
 const STEPS_AFTER: usize = 8;
 
 /// Outcomes of the faults.
 #[derive(Debug, Default)]
 struct Tally {
     runs: usize,
-    /// Faults that hit.
+    /// Faults that occurred.
     injected: usize,
     /// Calls of the library that failed.
     failed: usize,
-    /// Of those, calls that had done what they were to do.
+    /// Failed calls that had their effect nevertheless.
     done_all_the_same: BTreeMap<String, usize>,
     /// Failed calls that had closed the store.
     reopened: usize,
@@ -63,7 +63,7 @@ fn run(
     let mut world = World::new(dir.path(), config.clone());
     world.alone = alone;
     if steps.iter().any(|step| matches!(step, Step::SizeLimit(_))) {
-        world.looked_at = BOUNDED_LOOKED_AT; // what has expired makes room
+        world.looked_at = BOUNDED_LOOKED_AT; // expired keys make room for new ones
     }
     let looked_at = world.looked_at;
     let mut contents = Contents::of_a_new_store();
@@ -96,7 +96,7 @@ fn run(
         };
         blame(&name, &e, fault, tally)?;
         tally.failed += 1;
-        // Not always: what the failed call has left is to be seen as it left it, too.
+        // Only every other time, so that the state left by the failed call is also tested as it is.
         if tally.runs.is_multiple_of(2) {
             while_it_lasts(&world);
         }
@@ -127,7 +127,7 @@ fn run(
             use_on(&world).map_err(failed("the use of the store"))?;
         }
         if then != now && found == now {
-            // These are done in several transactions, of which the first may stay.
+            // These steps use several transactions, of which the first may have been committed.
             let several = matches!(step, Step::Sweep(..) | Step::Purge);
             if !several && !fault.hits_commits() {
                 return Err(format!("{name} failed ({e}), but has done what it was to do"));
@@ -164,14 +164,15 @@ fn step_kind(step: &Step) -> String {
 /// Kind of failure in a run.
 trait Faulty {
     fn begin(&mut self, dir: &Path);
-    /// Everything works again.
+    /// Ends the fault: everything works again.
     fn end(&mut self);
     fn hit(&self) -> bool;
-    /// Whether it was there and comes no more.
+    /// Returns whether the fault has occurred and will not occur again.
     fn is_over(&self) -> bool;
-    /// Whether it can hit a commit that has happened, and only is not on the disk for sure.
+    /// Returns whether the fault can affect a commit that has happened but is not yet certain to be
+    /// on disk.
     fn hits_commits(&self) -> bool;
-    /// Whether an error may be of this kind.
+    /// Returns whether it can cause errors of this kind.
     fn explains(&self, kind: ErrorKind) -> bool;
     fn name(&self) -> String;
 }
@@ -200,7 +201,7 @@ fn blame(name: &str, e: &Error, fault: &dyn Faulty, tally: &mut Tally) -> Result
     Ok(())
 }
 
-/// Calls while the fault may last: whatever they answer, they must answer.
+/// Calls made while the fault may last. They may fail, but must return.
 fn while_it_lasts(world: &World) {
     let Some(store) = &world.store else { return };
     let _ = store.get("large");
@@ -208,7 +209,7 @@ fn while_it_lasts(world: &World) {
     let _ = store.put("probe", "1");
 }
 
-/// The store can be written, is sound, and keeps no lock.
+/// The store can be written, is sound, and holds no lock.
 fn use_on(world: &World) -> kvstore::Result<()> {
     let store = world.store();
     // A write first: if something of the failed one is left, this must not commit it.
@@ -227,7 +228,8 @@ fn use_on(world: &World) -> kvstore::Result<()> {
     Ok(())
 }
 
-/// The files as they are now open as a store with one of these contents in it, or a probe more.
+/// The files, as they are now, open as a store with one of these contents, possibly with the probe
+/// key.
 fn as_left(world: &World, contents: &[&Contents]) -> Result<(), String> {
     let copy = tempfile::tempdir().unwrap();
     for suffix in ["", "-wal", "-journal"] {
@@ -311,7 +313,7 @@ impl Faulty for VfsFault {
     }
 }
 
-/// How many calls of each kind the scenario makes.
+/// Returns how many calls of each kind the scenario makes.
 fn calls(config: &Config, steps: &[Step]) -> BTreeMap<Call, u64> {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::on(dir.path(), false);
@@ -324,7 +326,7 @@ fn calls(config: &Config, steps: &[Step]) -> BTreeMap<Call, u64> {
     Call::ALL.iter().map(|call| (*call, watch.calls(*call))).collect()
 }
 
-/// `alone`: the store is opened for one handle.
+/// Makes each call fail. `alone`: the store is opened exclusively.
 fn fail_everywhere(name: &str, config: Config, alone: bool) {
     fail_everywhere_in(&steps(), name, config, alone);
 }
@@ -350,7 +352,7 @@ fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
         plans.swap(at, random.below(at + 1));
     }
     if ends.is_none() {
-        // As many of each kind of call, however often it is made.
+        // Each kind of call gets the same number of faults, however often it occurs.
         let most = SAMPLE / calls.values().filter(|count| **count > 0).count();
         let mut taken: BTreeMap<Call, usize> = BTreeMap::new();
         plans.retain(|plan| {
@@ -398,21 +400,20 @@ fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
 }
 
 // ---- memory --------------------------------------------------------------------------------------
-//
-// SQLite takes another allocator only before its first use, so this is a process of its own: this program again,
-// running only [`child`].
+// SQLite accepts another allocator only before its first use, so these tests run in another
+// process: this program again, running only [`child`].
 
 const ROLE: &str = "KVSTORE_TEST_ROLE";
-/// Allocations that fail, of those a test tries that is not told how long it may take.
+/// Number of failing allocations per test if no duration is set.
 const MEMORY_SAMPLE: u64 = 60;
-/// A prime number, not near to a fraction of the number of allocations.
+/// A prime number that is not close to a fraction of the number of allocations.
 const FAR: u64 = 7919;
 
 /// SQLite's own allocator.
 static MALLOC: OnceLock<unsafe extern "C" fn(c_int) -> *mut c_void> = OnceLock::new();
 static REALLOC: OnceLock<unsafe extern "C" fn(*mut c_void, c_int) -> *mut c_void> = OnceLock::new();
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-/// Those from the first to before the second fail.
+/// The allocations from the first number up to, not including, the second fail.
 static FAIL_FROM: AtomicU64 = AtomicU64::new(u64::MAX);
 static FAIL_TO: AtomicU64 = AtomicU64::new(u64::MAX);
 static FAILED: AtomicU64 = AtomicU64::new(0);
@@ -434,7 +435,7 @@ unsafe extern "C" fn realloc(old: *mut c_void, size: c_int) -> *mut c_void {
     if fails() { ptr::null_mut() } else { unsafe { REALLOC.get().unwrap()(old, size) } }
 }
 
-/// Puts the allocator in, and makes all allocations use it.
+/// Installs the allocator.
 fn use_own_allocator() {
     // SAFETY: before SQLite is used for the first time, with the arguments these options have.
     unsafe {
@@ -519,14 +520,15 @@ fn child() {
     use_own_allocator();
     let steps = if parts[0].starts_with("bounded") { bounded_steps() } else { steps() };
     let mut tally = Tally::default();
-    // How many there are.
+    // The number of allocations without a failure.
     let mut none = NoMemory { nth: 1 << 40, from_then_on: false };
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     run(&config, false, &steps, &mut none, &mut tally).unwrap();
     let all = ALLOCATIONS.load(Ordering::SeqCst) - before;
     println!("> all {all}");
     let mut tally = Tally::default();
-    // Each one once, and each one from then on; in an order that goes through all of the scenario again and again.
+    // Each allocation fails once, and once from then on. The order moves through the whole scenario
+    // again and again.
     let far = if all.is_multiple_of(FAR) { FAR + 2 } else { FAR };
     for at in first..most.min(2 * all) {
         if Instant::now() >= ends {
@@ -597,7 +599,7 @@ fn fail_reads() {
             for (nth, write) in (1..200).flat_map(|nth| [(nth, true), (nth, false)]) {
                 let what = format!("read {number}, allocation {nth}, {config:?}");
                 other.put("a", "old").unwrap();
-                // A new handle: what has been prepared once needs less memory.
+                // Uses a new handle, because prepared statements need less memory.
                 let store = Store::open_with(&path, &config).unwrap();
                 if write { store.begin_write() } else { store.begin_read() }.unwrap();
                 if write {
@@ -609,7 +611,7 @@ fn fail_reads() {
                 fault.end();
                 hits += u64::from(fault.hit());
                 if write {
-                    // Goes on as a whole, or takes nothing more.
+                    // The transaction either continues as a whole or accepts nothing more.
                     let more = store.put("later", "1");
                     if let Err(why) = &more {
                         assert!(why.hint() == Some(Hint::RollBack), "{what}: {why}");
@@ -643,7 +645,7 @@ fn fail_reads() {
 
 const REASONS: &str = "reasons";
 
-/// That a table is not there yet, SQLite says in a text, for which there may be no memory.
+/// SQLite reports a missing table with an error text, for which there may be no memory.
 fn lose_reasons() {
     use_own_allocator();
     let dir = tempfile::tempdir().unwrap();
@@ -678,7 +680,7 @@ fn lose_reasons() {
     assert!(done >= 2 && failed > 20, "{done} done, {failed} failed");
 }
 
-/// Has another process play a role.
+/// Runs another process in a role.
 fn play(role: &str) {
     let done = Command::new(env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
@@ -701,7 +703,7 @@ fn a_table_that_is_not_made_yet_is_made_though_memory_runs_out_at_that_moment() 
 /// A call that creates the tables of a family.
 type Making = fn(&Store, &Family) -> Result<(), Error>;
 
-/// Every read that may look at the tables; what they answer, `Contents` compares elsewhere.
+/// Makes every read that may use the tables. Their results are compared elsewhere, by `Contents`.
 fn read_everything(store: &Store, families: &[Family]) {
     let _ = (store.family_names(), store.size_limit(), store.next_expiry());
     for family in families {
@@ -769,7 +771,7 @@ fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() 
     assert!(failed > 20, "{failed}");
 }
 
-/// Also what undoes the call cannot be read; SQLite takes that for damage.
+/// The rollback of the call cannot read either. SQLite reports that as damage.
 #[test]
 fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
     let mut failed = 0;
@@ -809,7 +811,7 @@ fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
     assert!(failed > 10, "{failed}");
 }
 
-/// The system reports a failed write once; here an automatic checkpoint gets the report.
+/// The system reports a failed write once. Here an automatic checkpoint gets the report.
 #[test]
 fn a_failed_sync_of_a_checkpoint_by_itself_is_answered_by_the_next_sync_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -875,7 +877,8 @@ fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_we
     }
 }
 
-/// SQLite has rolled back then, and what is read until the caller does so, too, is what is committed.
+/// SQLite has rolled back the transaction. Until the caller ends it, reads see the last committed
+/// state.
 #[test]
 fn of_a_commit_that_fails_nothing_is_read_also_before_the_rollback() {
     for sql in [false, true] {
@@ -951,7 +954,8 @@ fn a_write_whose_commit_fails_with_dead_rows_in_it_happens_once_or_not_at_all() 
     assert!(hits > 10 && happened > 0, "{hits}, {happened}");
 }
 
-/// An exclusive handle gives no lock back when a write has failed, which would tell that its frames are wanted no more.
+/// An exclusive handle keeps its lock after a failed write. Otherwise the release of the lock shows
+/// that the frames of the write are no longer needed.
 #[test]
 fn on_a_full_disk_an_exclusive_store_is_read_and_checked_as_any_other() {
     for (sql, exclusive) in [(false, true), (true, true), (false, false)] {
@@ -990,7 +994,7 @@ fn a_commit_of_an_exclusive_store_whose_sync_fails_does_not_come_back_after_a_cr
         let store = Store::open_with(&path, &config).unwrap();
         store.put("before", "1").unwrap();
         if rolls_back {
-            // More than the cache has room for: some of it goes into the log.
+            // More than fits into the cache, so that some of it is written to the log.
             store.begin_write().unwrap();
             for n in 0..3000_u32 {
                 store.put(n.to_be_bytes(), [7; 100]).unwrap();
@@ -1021,7 +1025,7 @@ fn a_commit_of_an_exclusive_store_whose_sync_fails_does_not_come_back_after_a_cr
     }
 }
 
-/// SQLite's VFS answers EIO as a damaged file system, and SQLite takes that for a damaged database.
+/// SQLite's VFS reports EIO as a damaged file system, which SQLite treats as a damaged database.
 #[test]
 fn a_disk_that_cannot_read_is_no_damaged_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -1059,7 +1063,7 @@ fn a_disk_that_cannot_read_is_no_damaged_file() {
     }
 }
 
-/// An open that answers OK has made the store as it is to be.
+/// After a successful open, the store has all its settings.
 #[test]
 fn a_store_whose_making_could_not_be_synced_is_not_left_in_the_other_journal_mode() {
     let (mut failed, mut nth) = (0, 0);
@@ -1095,7 +1099,7 @@ fn a_read_that_fails_in_a_transaction_lets_nothing_that_follows_escape_from_it()
     play(READS);
 }
 
-/// Has another process run out of memory, again and again.
+/// Runs another process in which memory allocation fails again and again.
 fn without_memory(role: &str) {
     let started = Instant::now();
     let (most, seconds) =
@@ -1179,7 +1183,7 @@ fn delete_full() -> Config {
 
 #[test]
 fn with_wal_any_call_to_the_system_may_fail() {
-    // With so small a cache, pages are written, and read again, in the middle of a transaction.
+    // With such a small cache, pages are written and read again within a transaction.
     fail_everywhere("wal normal btree", Config::new().page_size(1024).cache_pages(8), false);
 }
 
@@ -1203,7 +1207,7 @@ fn while_deleted_data_is_overwritten_any_call_to_the_system_may_fail() {
 #[test]
 fn while_a_bounded_store_makes_room_any_call_to_the_system_may_fail() {
     for sql in [false, true] {
-        // The scenario is one only if something is removed.
+        // The scenario must evict or remove something.
         let dir = tempfile::tempdir().unwrap();
         let config = Config::new().page_size(1024).sql_engine(sql);
         let mut world = World::new(dir.path(), config.clone());

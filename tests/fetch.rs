@@ -1,4 +1,5 @@
-//! Entries many at a time: what `Cursor::fetch` shows is what a loop of `next` would, and the cursor goes on behind it.
+//! Reads of many entries at once: `Cursor::fetch` returns the entries that a loop of `next` would,
+//! and then the cursor continues after them.
 
 mod common;
 
@@ -58,7 +59,7 @@ fn keys(rows: &[Row]) -> Vec<Vec<u8>> {
     rows.iter().map(|row| row.0.clone()).collect()
 }
 
-/// All kinds of cursors there are.
+/// Cursors of every kind.
 fn cursors(store: &Store) -> Vec<Cursor> {
     let mut cursors = Vec::new();
     for direction in [Direction::Forward, Direction::Reverse] {
@@ -174,14 +175,14 @@ fn what_has_expired_by_the_call_is_not_shown_wherever_it_was_read_ahead() {
             store.put_with_expiry(numbered(n), "mortal", Expiry::At(2_000)).unwrap();
         }
         for max in [1, 10, 1_000] {
-            clock.drive(&store); // it may be set back with that
+            clock.drive(&store); // the clock may then be set back
             clock.set(1_000);
             let (mut up, mut down) = (forward(&store), reverse(&store));
             assert!(up.first().unwrap() && down.first().unwrap());
             clock.set(2_000);
             let mut alive: Vec<_> = (0..700).filter(|n| !dead.contains(n)).map(numbered).collect();
             let mut shown = Vec::new();
-            // The entry it is at has died under it.
+            // The entry at which the cursor stands has expired.
             while let rows @ [_, ..] = &fetched(&mut up, max)[..] {
                 shown.extend(keys(rows));
             }
@@ -223,7 +224,7 @@ fn own_writes_meanwhile_are_seen_from_the_current_entry_on() {
         let reversed = round % 2 == 1;
         let mut cursor = if reversed { reverse(&store) } else { forward(&store) };
         cursor.first().unwrap();
-        fetched(&mut cursor, 1); // from there on no move comes to an entry
+        fetched(&mut cursor, 1); // from here on, no move reaches an entry
         while let Some(at) = cursor.key().map(<[u8]>::to_vec) {
             for _ in 0..random.of(&[0, 0, 1, 20]) {
                 write(&mut random, &mut model);
@@ -348,7 +349,7 @@ fn what_comes_before_the_entry_it_was_left_at_is_behind_it() {
             while shown < left {
                 shown += fetched(&mut cursor, left - shown).len();
             }
-            // Between the last one it has shown and the one it is at; and behind that.
+            // Between the last entry returned and the cursor's position, and after that.
             store.put_with_expiry("between", "1", Expiry::At(1_000 + 10 * left as i64 - 5)).unwrap();
             store.put_with_expiry("behind", "1", Expiry::At(1_000 + 10 * left as i64 + 5)).unwrap();
             let mut expected = vec![numbered(left), b"behind".to_vec()];
@@ -456,7 +457,7 @@ fn an_entry_read_ahead_is_still_looked_at_again_when_fetches_have_failed_there()
         return;
     }
     let store = memory();
-    // The clock panics when it is asked that often; 0: never.
+    // Number of clock readings before the clock panics; 0: never.
     let left = Arc::new(AtomicUsize::new(0));
     let asked = Arc::clone(&left);
     store.set_clock(move || {
@@ -508,7 +509,7 @@ fn a_fetch_in_a_transaction_sees_its_view_and_one_on_a_closed_store_is_refused()
     assert_eq!(kind(cursor.fetch(0).map(drop)), ErrorKind::Misuse);
 }
 
-/// Keys that have many bytes in common, of all lengths.
+/// Keys of all lengths with long common prefixes.
 fn alike(random: &mut Random) -> Vec<u8> {
     let length = 1 + random.below(24) as usize;
     (0..length).map(|at| if at < 12 { b'a' } else { random.of(&[0, b'a', 0xff]) }).collect()
@@ -532,7 +533,7 @@ fn rows_of_all_shapes_come_in_order_within_any_bounds_with_pages_of_any_size() {
                     let length = random.of(&[0, 1, 20, 20, 20, 57, 58, 150, 1_500, 9_000]);
                     let value = vec![n as u8; length];
                     let expiry = match random.below(6) {
-                        0 => Expiry::At(1), // dead, and a number of another width
+                        0 => Expiry::At(1), // expired, and stored in another width
                         1 => Expiry::At(clock.now() + random.below(5_000) as i64),
                         2 => Expiry::At(i64::MAX),
                         _ => Expiry::Never,
@@ -584,14 +585,14 @@ fn a_clock_that_jumps_while_rows_are_read_ahead_lets_no_dead_one_through() {
             store
                 .transaction(|tx| {
                     (0..n).try_for_each(|i| {
-                        // In no order, and some without an end.
+                        // In no particular order; some without an expiry time.
                         let end = 1_001 + (i * 7_919 % 3_000) as i64;
                         let expiry = if i % 5 == 0 { Expiry::Never } else { Expiry::At(end) };
                         tx.put_with_expiry(numbered(i), "1", expiry)
                     })
                 })
                 .unwrap();
-            // Each look at the clock finds it further on, also in the middle of a call.
+            // The clock advances at each reading, also within a call.
             let now = clock.clone();
             store.set_clock(move || {
                 now.set(now.now() + step);

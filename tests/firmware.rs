@@ -1,4 +1,5 @@
-//! A small device runs for a week without a restart, in the memory of its first day.
+//! A small device runs for a week without a restart, and its memory use stays at that of the first
+//! day.
 //!
 //! This is the only test of this program, because it counts the allocations of the whole process.
 
@@ -13,7 +14,7 @@ const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * 60;
 const LIMIT: u64 = 512 * 1024;
 
-/// Bytes that are allocated now, by SQLite and by Rust.
+/// Number of bytes allocated by SQLite and by Rust.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn allocated() -> usize {
     // SAFETY: it takes nothing, and only reads what the allocator has counted.
@@ -26,7 +27,7 @@ fn allocated() -> usize {
 fn a_week_of_a_small_device_takes_the_memory_of_its_first_day() {
     for sql in [false, true] {
         let scratch = Scratch::new();
-        let clock = TestClock::at(1_000); // its clock is set after a day
+        let clock = TestClock::at(1_000); // the device sets its clock after a day
         let store = scratch.open_with(&Config::small().sql_engine(sql));
         clock.drive(&store);
         store.set_size_limit(Some(SizeLimit::new(LIMIT, Eviction::Soonest))).unwrap();

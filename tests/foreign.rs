@@ -1,4 +1,5 @@
-//! What is no store is refused, and no byte of it changes: other programs' files above all.
+//! Files that are not stores, above all those of other programs: every open is refused, and no byte
+//! changes.
 
 mod common;
 
@@ -46,7 +47,8 @@ fn a_file_of_a_single_byte_is_refused_and_untouched() {
     stays_untouched(&scratch, ErrorKind::NotADatabase);
 }
 
-/// What a rollback journal begins with (SQLite's fileformat2.html, chapter 3), of a database that had so many pages.
+/// Header of a rollback journal (SQLite's fileformat2.html, chapter 3) of a database with this
+/// number of pages.
 fn journal(pages: u32) -> Vec<u8> {
     let mut journal = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7".to_vec();
     for number in [0, 7, pages, 512, 4096] {
@@ -56,7 +58,8 @@ fn journal(pages: u32) -> Vec<u8> {
     journal
 }
 
-/// SQLite would delete the other file, or write the first pages of a store over this one.
+/// Otherwise, SQLite would delete the other file, or write the first pages of a store over this
+/// one.
 #[test]
 fn a_file_beside_which_lies_another_with_the_name_of_its_journal_is_refused_and_both_stay_untouched() {
     let text = b"my notes\n".repeat(1000);
@@ -176,7 +179,7 @@ fn an_empty_sqlite_file_and_an_empty_file_become_stores() {
         python(&scratch.path(), program);
         scratch.open().put("a", "1").unwrap();
         assert_eq!(keys(scratch.open().iter()), [b"a"]);
-        // Stores can always give space back.
+        // New stores use incremental vacuum.
         assert_eq!(python(&scratch.path(), "print(*con.execute('pragma auto_vacuum').fetchone())"), "2");
     }
 }

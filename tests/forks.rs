@@ -1,7 +1,9 @@
-//! A child of a fork opens its parent's store anew and works, whatever the parent is doing; what it inherited is refused
-//! at once and is dead, and keeps no lock alive. Each child has a time limit.
+//! A forked child can open its parent's store itself and use it, whatever the parent is doing.
+//! Calls on inherited handles fail at once, and inherited handles keep no lock. Each child has a
+//! time limit.
 //!
-//! Without locks of a descriptor's own (an old kernel), a child may be refused the file instead; it never waits.
+//! On kernels without open file description locks, the child's open may be refused instead; it
+//! never waits.
 
 mod c_common;
 mod company;
@@ -12,7 +14,8 @@ fn forks() -> &'static Program {
     program("forks")
 }
 
-/// Forks in a state of the parent, in both journal modes, with and without locks of a descriptor's own.
+/// Forks in a state of the parent, in both journal modes, with and without open file description
+/// locks.
 fn rounds(state: &str, count: u32) {
     let few = (count / 4).max(1).to_string();
     for mode in MODES {

@@ -1,12 +1,12 @@
-//! Hostile files: whatever the bytes of a store are, no call crashes, hangs or takes memory without end. It
-//! answers with an error that says what is wrong, or with data.
+//! Stores with malicious or random content: no call may crash, hang or use unlimited memory. It
+//! returns data, or an error that describes the problem.
 //!
-//! A batch of damages is done in another process (this test program again, running only [`child`]), which has
-//! little memory, and whose parent stops it when a damage takes too long. Each damage has a number.
-//! `KVSTORE_TORTURE_SECONDS=n` does all of them, or as many as n seconds are enough for; a failure says how
-//! to repeat the damage it is about.
+//! Another process (this test program again, running only [`child`]) processes a batch of damages
+//! with little memory. The parent ends it if a damage takes too long. Each damage has a number.
+//! `KVSTORE_TORTURE_SECONDS=n` tests all damages, or as many as fit into n seconds. A failure
+//! message states how to repeat its damage.
 
-#![allow(unsafe_code)] // a limit on memory, for the other process
+#![allow(unsafe_code)] // limits the memory of the other process
 
 mod common;
 #[path = "hostile/edits.rs"]
@@ -39,12 +39,12 @@ use files::{PAGE_SIZES, WithWal, page_size_of};
 use kvstore::Store;
 
 const SECONDS: &str = "KVSTORE_TORTURE_SECONDS";
-/// How long one damage may take, on a slow machine.
+/// Time limit for one damage, on a slow machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The address space of the other process: far more than a small file is a reason for.
+/// Address space of the other process, far more than a small file needs.
 const MEMORY: u64 = 1 << 30;
 
-/// Sorts of damage.
+/// Kinds of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Flips,
@@ -72,7 +72,7 @@ const SORTS: [Sort; 10] = [
     Sort::Sql,
 ];
 
-/// Sound files, and all damages of one sort.
+/// Sound files, and all damages of one kind.
 struct Damages {
     sort: Sort,
     file: Vec<u8>,
@@ -135,7 +135,7 @@ impl Damages {
         }
     }
 
-    /// Puts a damaged file, and what belongs to it, at `path`, and nothing else beside it.
+    /// Writes the damaged file and its log files to `path`, and removes other log files.
     fn make(&self, n: usize, path: &Path) {
         for suffix in ["-wal", "-shm", "-journal"] {
             let _ = fs::remove_file(beside(path, suffix));
@@ -154,13 +154,14 @@ impl Damages {
         }
         if self.sort == Sort::Sql {
             let con = rusqlite::Connection::open(path).unwrap();
-            // Some of them SQLite refuses after a part of the work: what they left is damage, too.
+            // SQLite refuses some statements after part of the work. What they have changed is
+            // damage, too.
             let _ = con.execute_batch(&self.statements[n]);
         }
     }
 }
 
-/// The file of SQLite's that lies beside the one at `path`.
+/// Returns the path of SQLite's file with this suffix.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -202,12 +203,12 @@ fn do_damages(numbers: &str, directory: &Path) {
 
 fn answers(damages: &Damages, n: usize, path: &Path, sql: bool) -> Answers {
     damages.make(n, path);
-    // Those wait for the disk.
+    // Syncs are slow, so only some damages use them.
     let syncs = n.is_multiple_of(8);
     exercise::everything(path, sql, page_size_of(&damages.file), syncs)
 }
 
-/// What the reads of the file without damage answer.
+/// Returns the answers of all reads of the undamaged file.
 fn reads_of_sound(damages: &Damages, path: &Path) -> HashMap<String, Answer> {
     fs::write(path, &damages.file).unwrap();
     if !damages.wal.is_empty() {
@@ -218,9 +219,9 @@ fn reads_of_sound(damages: &Damages, path: &Path) -> HashMap<String, Answer> {
     answers.reads.into_iter().collect()
 }
 
-/// What calls answered that they must not; and what the `btree` engine does not find though it is there, and
-/// though SQL sees that the way to it is damaged. (Other bytes of a key or a value nobody can tell from those
-/// that were written.)
+/// Returns wrong results: answers that are never permitted, and keys that the `btree` engine
+/// reports as missing although `sql` returns an error for them. (Changed bytes within a key or
+/// value cannot be detected.)
 fn all_wrong(by_sql: &Answers, direct: &Answers, sound: &HashMap<String, Answer>) -> Vec<String> {
     let seen: HashMap<_, _> = by_sql.reads.iter().cloned().collect();
     let missed = |(call, answer): &&(String, Answer)| {
@@ -244,10 +245,10 @@ fn limit_memory() {
 
 // ---- this process --------------------------------------------------------------------------------
 
-/// What became of a batch.
+/// Result of a batch.
 #[derive(Default)]
 struct Outcome {
-    /// How many there are of the sort.
+    /// Number of damages of this kind.
     all: usize,
     damages: u64,
     calls: u64,
@@ -255,8 +256,8 @@ struct Outcome {
     failures: Vec<String>,
 }
 
-/// Another process that has a role in a directory, and what it says, until it is done or `line` says that this is
-/// enough; ends it when it says nothing for too long.
+/// Runs another process in a role, and passes its output to `line` until the process ends or `line`
+/// returns `false`. Ends the process if it prints nothing for too long.
 fn run_child(role: &str, directory: &Path, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
     let stderr = directory.join("stderr");
     let mut program = Command::new(env::current_exe().unwrap());
@@ -270,7 +271,8 @@ fn run_child(role: &str, directory: &Path, mut line: impl FnMut(&str) -> bool) -
                 Ok(()) => {}
                 Err(RecvTimeoutError::Disconnected) => return false,
                 Err(RecvTimeoutError::Timeout) => {
-                    // SAFETY: a process of ours that nobody has waited for, so the number is still its own.
+                    // SAFETY: a child of this process that has not been waited for, so its number
+                    // is still its own.
                     unsafe { libc::kill(process, libc::SIGKILL) };
                     return true;
                 }
@@ -298,7 +300,7 @@ fn run_child(role: &str, directory: &Path, mut line: impl FnMut(&str) -> bool) -
     }
 }
 
-/// Does `many` damages of a sort, spread over all of them.
+/// Tests `many` damages of a kind, spread over all of them.
 fn run(sort: Sort, page_size: u32, many: usize, until: Instant) -> Outcome {
     let scratch = Scratch::new();
     Damages::prepare(sort, page_size, scratch.dir());
@@ -306,7 +308,7 @@ fn run(sort: Sort, page_size: u32, many: usize, until: Instant) -> Outcome {
     let count = damages.count();
     assert!(count > 0);
     let many = many.min(count);
-    // With a step that has no divisor in common with their number each comes once.
+    // The step has no common divisor with the number of damages, so each is tested at most once.
     let divides = |step: usize| (2..=step).any(|d| step.is_multiple_of(d) && count.is_multiple_of(d));
     let step = (count * 21 / 34..).find(|step| *step > 0 && !divides(*step)).unwrap();
     let mut outcome = Outcome { all: count, ..Outcome::default() };
@@ -351,7 +353,7 @@ fn run(sort: Sort, page_size: u32, many: usize, until: Instant) -> Outcome {
     outcome
 }
 
-/// Damages of these sorts, `many` of each in each page size.
+/// Tests `many` damages of each of these kinds, in each page size.
 fn torture(sorts: &[Sort], page_sizes: &[(u32, usize)]) {
     let long = env::var(SECONDS).ok().map(|seconds| seconds.parse::<u64>().unwrap());
     let started = Instant::now();
@@ -361,7 +363,7 @@ fn torture(sorts: &[Sort], page_sizes: &[(u32, usize)]) {
     }
     let mut failures = Vec::new();
     let share = |left: usize| match long {
-        // What a batch does not need is left to those after it.
+        // Time that a batch does not use is available to later ones.
         Some(seconds) => {
             let left_of_all = Duration::from_secs(seconds).saturating_sub(started.elapsed());
             Instant::now() + left_of_all / u32::try_from(left).unwrap()
@@ -443,7 +445,7 @@ fn a_walk_over_keys_out_of_order_ends_also_if_others_are_written_between_its_ste
         file[at..at + 5].copy_from_slice(b"key 0");
         fs::write(scratch.path(), file).unwrap();
 
-        // Whatever the walk does when it meets that key, it meets it once.
+        // However the walk handles that key, it visits it once.
         let store = Store::open_with(scratch.path(), &config).unwrap();
         let other = store.create_family("other").unwrap();
         for always in [true, false] {
@@ -474,7 +476,7 @@ fn rows_of_a_page_that_says_it_is_empty_are_not_silently_missing() {
         for sql in [true, false] {
             let Ok(store) = Store::open_with(scratch.path(), &exercise::config(sql)) else { continue };
             let Ok(deep) = store.family("deep") else { continue };
-            // The last one was never there.
+            // The last key never existed.
             for key in &keys[..keys.len() - 1] {
                 assert_ne!(deep.get(key), Ok(None), "sql {sql}, page {page}");
             }
@@ -486,7 +488,7 @@ fn rows_of_a_page_that_says_it_is_empty_are_not_silently_missing() {
     }
 }
 
-/// To look at one damage again: `KVSTORE_HOSTILE_ONE='Flips 512 1234'`.
+/// Repeats one damage: `KVSTORE_HOSTILE_ONE='Flips 512 1234'`.
 #[test]
 #[ignore = "repeats one damage that another test has named"]
 fn one_damage_again() {

@@ -1,7 +1,7 @@
-//! Handles that have read and sit idle do not let the WAL of other processes grow, and who keeps a snapshot between
-//! calls (`holdReads`).
+//! Idle handles that have read do not make the WAL of other processes grow. Also tests which
+//! handles keep a snapshot between calls (`holdReads`).
 //!
-//! The bound is that of docs/explanation/durability.md: 4 × 4000 pages.
+//! The limit is that of docs/explanation/durability.md: 4 × 4000 pages.
 
 mod c_common;
 mod company;

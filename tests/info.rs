@@ -7,7 +7,8 @@ use std::time::Duration;
 use common::{Scratch, TestClock, memory, numbered, python};
 use kvstore::{Config, Eviction, Expiry, FamilySizes, JournalMode, SizeLimit, Store, StoreInfo};
 
-/// Keys with and without TTLs, small and large values, keys that are too long for their row, in several families.
+/// Creates several families with keys with and without TTLs, small and large values, and keys that
+/// are too long for their row.
 fn fill(store: &Store) {
     let families = [store.get_or_create_family("a").unwrap(), store.get_or_create_family("Up\"per").unwrap()];
     store
@@ -33,7 +34,7 @@ fn fill(store: &Store) {
         .unwrap();
 }
 
-/// Sizes that another SQLite counts by reading every page: the bytes of each table.
+/// Size of each table in bytes, which another copy of SQLite determines by reading every page.
 fn counted(scratch: &Scratch) -> impl Fn(&str) -> u64 {
     let shown = python(
         &scratch.path(),
@@ -91,7 +92,7 @@ fn it_says_what_the_file_and_its_families_are() {
     let in_a_file = !common::are_on_a_server();
     let limit = in_a_file.then(|| SizeLimit::new(50_000_000, Eviction::Soonest));
     if limit.is_some() {
-        store.set_size_limit(limit).unwrap(); // which cuts the WAL to nothing
+        store.set_size_limit(limit).unwrap(); // setting it truncates the WAL
     }
     store.put("one", "1").unwrap();
     let info = store.info().unwrap();
@@ -174,7 +175,7 @@ fn where_the_sizes_cannot_be_told_all_else_is() {
     python(&scratch.path(), "con.execute('pragma auto_vacuum = 0'); con.execute('vacuum')");
     for sql in [true, false] {
         let info = scratch.open_with(&Config::new().sql_engine(sql)).info().unwrap();
-        // Without a map of the pages only `dbstat` can tell, which reads them all.
+        // Without a pointer map only `dbstat` has these figures, and it reads all pages.
         let told = sql || kvstore::engine() == "sql";
         assert!(info.families.len() == 3 && info.file_bytes > 1_000_000);
         assert_eq!(info.other_bytes.is_some(), told);

@@ -1,5 +1,6 @@
-//! `make install` as a packager and as a user see it: the tree it makes, programs compiled with nothing but
-//! that tree, and `make uninstall`. The libraries are built once, in the folder that `make install` uses.
+//! `make install` from the view of a packager and of a user: the installed files, programs compiled
+//! with only these files, and `make uninstall`. The libraries are built once, in the folder that
+//! `make install` uses.
 
 mod c_common;
 
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Output of `make` with a target and variables, run as outside of cargo.
+/// Runs `make` with a target and variables, without cargo's environment. Returns its output.
 fn make(target: &str, variables: &[(&str, &Path)]) -> String {
     let mut make = Command::new("make");
     make.current_dir(root()).arg(target);
@@ -36,7 +37,7 @@ fn make(target: &str, variables: &[(&str, &Path)]) -> String {
     String::from_utf8(run(&mut make).stdout).unwrap()
 }
 
-/// Whether the tools to install and to use the result are there, and the libraries built.
+/// Returns `true` if the necessary tools exist and the libraries are built.
 fn is_built() -> bool {
     static BUILT: OnceLock<bool> = OnceLock::new();
     *BUILT.get_or_init(|| {
@@ -49,10 +50,10 @@ fn is_built() -> bool {
     })
 }
 
-/// An installation below a prefix of its own.
+/// An installation below its own prefix.
 struct Installed {
     prefix: TempDir,
-    /// For what is made with it.
+    /// Folder for programs built with the installation.
     work: TempDir,
 }
 
@@ -89,7 +90,8 @@ impl Installed {
         program
     }
 
-    /// Runs a program with the names of new files in an empty folder; it finds the shared library.
+    /// Runs a program in an empty folder, with names of new files as arguments. It finds the shared
+    /// library.
     fn run(&self, program: &Path, files: &[&str]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("env");
@@ -97,7 +99,7 @@ impl Installed {
         String::from_utf8(run(command.current_dir(&folder)).stdout).unwrap()
     }
 
-    /// How the static library is linked: by its path, and with what it needs of the system.
+    /// Arguments that link the static library by its path, with the system libraries that it needs.
     fn static_library(&self) -> Vec<String> {
         let others = self.pkg_config(&["--static", "--libs"]);
         let others = others.into_iter().filter(|word| word != "-lkvstore");
@@ -109,7 +111,7 @@ impl Installed {
     }
 }
 
-/// Every file and link below a folder, with the target of a link; and every folder, if asked for.
+/// Returns all files and links below a folder, links with their targets; on request, folders too.
 fn tree(folder: &Path, folders_too: bool) -> BTreeSet<String> {
     let mut tree = BTreeSet::new();
     let mut waiting = vec![folder.to_owned()];
@@ -132,7 +134,8 @@ fn tree(folder: &Path, folders_too: bool) -> BTreeSet<String> {
     tree
 }
 
-/// The files of a folder of the repository, as they are installed below another.
+/// Returns the files of a folder of the repository as they are named when installed below another
+/// one.
 fn copied(from: &str, to: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     if !root().join(from).is_dir() {
         return Vec::new();
@@ -194,7 +197,8 @@ fn expected(libdir: &str) -> BTreeSet<String> {
     expected
 }
 
-/// Where links of the Markdown below a folder lead that are neither there nor, in the repository, in its source.
+/// Returns the link targets in Markdown files below a folder that exist neither there nor in the
+/// repository.
 fn dead_links(folder: &Path) -> Vec<String> {
     let of_source =
         ["include", "bindings/cpp/include", "src", "tests", ".cargo"].map(|name| root().join(name));
@@ -219,7 +223,7 @@ fn dead_links(folder: &Path) -> Vec<String> {
     dead
 }
 
-/// A page for each command that the help lists.
+/// Returns the names of the manual pages for the commands that the help lists.
 fn pages_of_commands(kvstore: &Path) -> BTreeSet<String> {
     let help = String::from_utf8(run(Command::new(kvstore).arg("--help")).stdout).unwrap();
     // The groups of commands come before the options; aliases follow a name after a comma.
@@ -233,7 +237,7 @@ fn pages_of_commands(kvstore: &Path) -> BTreeSet<String> {
     pages
 }
 
-/// The entries of a kind in the dynamic section, such as SONAME.
+/// Returns the entries of a kind in the dynamic section, such as SONAME.
 fn dynamic(file: &Path, kind: &str) -> Vec<String> {
     let output = run(Command::new("readelf").arg("-dW").arg(file).env("LC_ALL", "C")).stdout;
     let output = String::from_utf8(output).unwrap();
@@ -271,7 +275,7 @@ fn a_staged_installation_has_the_expected_files_and_uninstalling_leaves_none() {
     assert!(pages.is_superset(&of_commands), "{:?}", of_commands.difference(&pages));
     assert_eq!(dead_links(&stage.path().join("usr/share/doc/kvstore")), Vec::<String>::new());
 
-    // No file knows the folder it was staged in.
+    // No file contains the path of the staging folder.
     for name in ["pkgconfig/kvstore.pc", "cmake/kvstore/kvstoreConfig.cmake"] {
         let path = stage.path().join("usr/lib/x86_64-linux-gnu").join(name);
         let text = fs::read_to_string(path).unwrap();
@@ -400,7 +404,7 @@ fn a_program_can_have_its_own_sqlite_in_any_order_of_libraries() {
     }
 }
 
-/// Whether the SQLite of the system is there, to compile with.
+/// Returns `true` if the system's SQLite can be compiled with.
 fn has_sqlite() -> bool {
     let mut look = Command::new("pkg-config");
     found("libsqlite3-dev", look.args(["--exists", "sqlite3"]).status().is_ok_and(|status| status.success()))

@@ -1,5 +1,5 @@
-//! Ordered iteration: order, prefixes, ranges, positions, seeks. What happens meanwhile is in
-//! `iteration_meanwhile.rs`.
+//! Ordered iteration: order, prefixes, ranges, positions, seeks. Changes during an iteration are
+//! tested in `iteration_meanwhile.rs`.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Visibility of writes, transactions and the clock for an iterator in progress.
+//! Effect of writes, transactions and the clock on an iterator in progress.
 
 mod common;
 
@@ -178,7 +178,7 @@ fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
     let (mut up_seen, mut down_seen) = (Vec::new(), Vec::new());
     assert!(up.first().unwrap() && down.first().unwrap());
     other.begin_write().unwrap();
-    // More than its cache holds: it goes to the file, and readers are shut out.
+    // More than its cache holds, so that it writes to the file and locks out readers.
     (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
     for (cursor, seen) in [(&mut up, &mut up_seen), (&mut down, &mut down_seen)] {
         let failed = loop {
@@ -242,14 +242,14 @@ fn after_a_seek_that_failed_a_cursor_goes_on_after_its_last_entry() {
             assert_eq!(kind(cursor.first()), ErrorKind::Busy);
             other.rollback().unwrap();
             assert_eq!(rest(&mut cursor), &keys[seen..], "{cursor:?} after {seen}");
-            // At the end it stays there, also when a seek fails.
+            // An iterator at the end stays there, also when a seek fails.
             shut_out(&other);
             assert_eq!(kind(cursor.seek(numbered(50))), ErrorKind::Busy);
             assert!(!cursor.next().unwrap());
             other.rollback().unwrap();
             assert!(!cursor.next().unwrap());
         }
-        // And so where it was at no entry: new, or sought outside its range.
+        // A cursor at no entry stays there, too: a new one, or one after a seek outside its range.
         let mut nowhere = store.cursor(KeyRange::prefix(b"key"), cursor.direction());
         for _ in ["new", "outside"] {
             shut_out(&other);

@@ -92,7 +92,7 @@ fn while_the_wal_waits_for_a_checkpoint_reads_do_not_make_it_longer() {
         let counted = || (store.count().unwrap(), rows(&scratch.path()));
         meet(&store, 0..ENOUGH);
         assert_eq!(counted(), (128, "128".to_owned()));
-        // Now a checkpoint is due, which a read does not make.
+        // A checkpoint is due now, which a read does not do.
         let before = frames();
         meet(&store, ENOUGH..2 * ENOUGH);
         assert_eq!((frames(), counted()), (before, (64, "128".to_owned())));
@@ -140,7 +140,7 @@ fn a_removal_that_fails_inside_a_transaction_is_taken_back_and_the_transaction_g
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         with_a_dead_row(&path, &Config::new()).close().unwrap();
-        // The row itself can be deleted, and then its entry in the expiry index cannot.
+        // The row itself can be deleted, but its entry in the expiry index cannot.
         sqlite::open(&path)
             .execute_batch(
                 "DROP TABLE \"ttl_expiry:default\";
@@ -241,7 +241,7 @@ fn a_dead_row_that_was_met_is_gone_for_every_call_of_its_handle_and_there_for_ot
         assert_eq!(store.stats().unwrap().ttl_expired, 3);
         meet(&store, 2..3);
         assert_eq!((store.count().unwrap(), store.count_live().unwrap()), (2, 0));
-        // In the middle of a walk, of rows that it has read ahead.
+        // In the middle of an iteration, for rows that it has read ahead.
         let mut walk = store.expiry_cursor(0, i64::MAX);
         assert!(walk.first().unwrap());
         meet(&store, 4..5);
@@ -318,7 +318,7 @@ fn a_key_that_was_written_again_after_its_dead_row_was_met_stays() {
             match n % 4 {
                 0 => writer.put(numbered(n), "new").unwrap(),
                 1 => writer.put_with_expiry(numbered(n), "new", Expiry::At(3_000)).unwrap(),
-                2 => writer.put_with_expiry(numbered(n), "new", Expiry::At(1_600)).unwrap(), // dead, but another row
+                2 => writer.put_with_expiry(numbered(n), "new", Expiry::At(1_600)).unwrap(), // expired, new row
                 _ => {}
             }
         }
@@ -393,7 +393,7 @@ fn while_others_write_rows_that_were_met_stay_hidden_and_are_removed_later() {
         other.put("theirs", "1").unwrap();
         meet(&store, 0..200);
         assert_eq!(store.count().unwrap(), 1_800);
-        // There is an end to what is kept in mind.
+        // The number of noted rows is limited.
         meet(&store, 200..2_000);
         assert_eq!(store.count().unwrap(), 2_000 - 1_024);
         assert_eq!(store.stats().unwrap().errors, 0);
@@ -459,7 +459,7 @@ fn rows_that_cannot_be_removed_fail_no_write_and_stay_hidden() {
         let scratch = Scratch::new();
         let path = scratch.path();
         with_dead_rows(&path, &Config::new(), 2 * ENOUGH).0.close().unwrap();
-        // The rows themselves can be deleted, and then their entries in the expiry index cannot.
+        // The rows themselves can be deleted, but their entries in the expiry index cannot.
         sqlite::open(&path)
             .execute_batch(
                 "DROP TABLE \"ttl_expiry:default\";

@@ -1,9 +1,9 @@
-//! Resources at their ends: very many families, iterators and handles, the longest values, no file descriptors,
-//! no room on the disk, no memory. Each time: a clear error, nothing half done, and all is well again as soon as
-//! there is room.
+//! Exhausted resources and maximum sizes: very many families, iterators and handles, the longest
+//! values, no file descriptors, a full disk, no memory. Each time a call must return a clear error
+//! and change nothing, and everything must work again once the resource is available.
 //!
-//! Everything happens in processes of its own: this test program again, running only [`child`] in a role.
-//! `KVSTORE_LIMITS=long` runs the sizes that take minutes, and prints what was done.
+//! Each test runs in a separate process: this test program again, running only [`child`] in a role.
+//! `KVSTORE_LIMITS=long` uses sizes that take minutes, and prints what was done.
 #![allow(unsafe_code)]
 
 mod common;
@@ -27,7 +27,7 @@ use common::other::{in_role, role};
 use kvstore::{ErrorKind, Result};
 
 const SIZE: &str = "KVSTORE_LIMITS";
-/// After this line of a child its parent knows that something could not be tried.
+/// A child prints this line if something could not be tested.
 const SKIPPED: &str = "> skipped: ";
 
 fn is_long() -> bool {
@@ -36,7 +36,7 @@ fn is_long() -> bool {
 
 // ---- the other process ---------------------------------------------------------------------------
 
-/// What a role is called, and who plays it in a directory.
+/// Name of a role, and the function that runs it in a directory.
 type Role = (&'static str, fn(&Path));
 
 const ROLES: &[Role] = &[
@@ -55,7 +55,7 @@ const ROLES: &[Role] = &[
     ("many-keys", many::many_keys),
 ];
 
-/// Has a process of its own play a role.
+/// Runs a role in a separate process.
 #[track_caller]
 fn play(role: &str) {
     let scratch = Scratch::new();
@@ -90,11 +90,11 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count() - 1 // one is the directory itself
 }
 
-/// The descriptors that stay open when everything is closed, at most: those of closed files that are parked for the
-/// next open (src/db/file/os/unix/files.rs), and what takes the place of inherited ones in a forked child.
+/// Maximum number of descriptors that stay open when everything is closed: those kept for the next
+/// open (src/db/file/os/unix/files.rs), and one that replaces inherited ones in a forked child.
 const PARKED: usize = 64 + 1;
 
-/// Fails if there are more descriptors than there were, but for those that are parked.
+/// Asserts that no more descriptors are open than before, except those that are kept.
 #[track_caller]
 fn assert_only_parked(before: usize, what: &str) {
     let now = descriptors();
@@ -122,7 +122,7 @@ fn limit(resource: libc::__rlimit_resource_t, soft: Option<u64>) {
     }
 }
 
-/// Asks nobody and refuses nothing: what an error must be when a resource is missing.
+/// Asserts that an error, if any, is of a kind that a missing resource can cause, and has a text.
 #[track_caller]
 fn assert_clear<R>(what: &str, done: &Result<R>) {
     if let Err(e) = done {
@@ -133,7 +133,7 @@ fn assert_clear<R>(what: &str, done: &Result<R>) {
     }
 }
 
-/// How many calls have failed for want of a resource, and how many have not.
+/// Number of calls that failed because of a missing resource, and number of calls that succeeded.
 #[derive(Default)]
 struct Tally {
     failed: usize,
@@ -141,7 +141,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Whether a call has succeeded.
+    /// Returns `true` if the call succeeded.
     #[track_caller]
     fn ran(&mut self, what: &str, result: Result<()>) -> bool {
         assert_clear(what, &result);

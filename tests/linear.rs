@@ -1,9 +1,11 @@
-//! Every history of calls is linearizable: threads that share handles, threads with handles of their own,
-//! processes, and all of them at once, with both engines, while others purge, checkpoint, vacuum, back up, make
-//! and drop families, open and close. `linear/workers.rs` does it, `linear/checker.rs` judges it.
+//! Every history of calls is linearizable. Threads that share handles, threads with their own
+//! handles, and other processes use a store at the same time, with both engines. Meanwhile other
+//! workers purge, checkpoint, vacuum, back up, create and drop families, and reopen the store.
+//! `linear/workers.rs` makes the calls, `linear/checker.rs` checks them.
 //!
-//! `KVSTORE_TORTURE_SECONDS` is how long each test lasts (default 1.5). Run with `--nocapture`, the tests print
-//! what they did. The other processes are this test program again, running only [`child`].
+//! `KVSTORE_TORTURE_SECONDS` is the duration of each test (default 1.5). With `--nocapture`, the
+//! tests print their counts. The other processes are this test program again, running only
+//! [`child`].
 
 #[path = "linear/checker.rs"]
 mod checker;
@@ -38,15 +40,16 @@ fn nanoseconds() -> i64 {
     (seconds * 1e9) as i64
 }
 
-/// A run of a number of processes, this one included, with handles for so many threads in each.
+/// Runs a number of processes, including this one. Each number in `handles` is a handle with this
+/// number of threads.
 fn run(name: &str, engines: Engines, journal_mode: JournalMode, processes: usize, handles: &[usize]) {
     run_with(name, engines, journal_mode, &vec![Vec::new(); processes - 1], handles);
 }
 
-/// Variables of a process's environment.
+/// Environment variables of a process.
 type Variables = Vec<(&'static str, OsString)>;
 
-/// The same with these variables for each of the other processes.
+/// Like `run`, with these variables for the other processes.
 fn run_with(
     name: &str,
     engines: Engines,
@@ -223,7 +226,8 @@ fn processes_see_one_order() {
     run("processes, btree", Engines::Btree, JournalMode::Wal, 4, &[1]);
 }
 
-/// This one's clock is right, one's is an hour behind, one's an hour ahead.
+/// The clock of this process is right, that of another one is an hour behind, that of a third one
+/// an hour ahead.
 #[cfg(feature = "remote")]
 #[test]
 fn processes_whose_clocks_are_an_hour_apart_see_one_order() {

@@ -22,7 +22,7 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// Without the two live figures.
+/// Returns the statistics without the two current values.
 fn counters(mut stats: Stats) -> Stats {
     (stats.db_pages, stats.wal_frames, stats.size_bytes) = (0, 0, 0);
     stats
@@ -75,7 +75,7 @@ fn each_get_and_exists_that_finds_nothing_alive_is_a_miss_and_no_other_call_is()
     assert_eq!(misses(), 5);
     store.get_many(["none", "live", "e"]).unwrap();
     assert_eq!(misses(), 7);
-    // None of these: they found something, failed, or are no reads of a value.
+    // These calls change no such counter: they find something, fail, or do not read a value.
     store.get("live").unwrap();
     store.exists("live").unwrap();
     store.get_and_set_expiry("live", Expiry::At(9_000)).unwrap();
@@ -305,7 +305,7 @@ fn while_it_grows_the_wal_is_written_back_without_a_checkpoint() {
         if fs::read(scratch.path()).unwrap() != before {
             break;
         }
-        // The kernel makes the syncs, and takes its time.
+        // The kernel does the syncs asynchronously.
         std::thread::sleep(Duration::from_millis(20));
         assert!(store.stats().unwrap().wal_frames < 1_500, "a checkpoint was due before");
     }
@@ -355,7 +355,7 @@ fn the_log_of_a_small_store_is_short_and_shorter_if_the_store_has_a_limit() {
         let small = Config::small().sql_engine(sql);
         let (plain, limited) = (longest(&small, None), longest(&small, Some(200 * 4096)));
         assert!((32..=128).contains(&plain) && limited <= 60, "{plain}, {limited}");
-        assert!(longest(&small.clone().wal_pages(200), None) > 128); // what is asked for counts
+        assert!(longest(&small.clone().wal_pages(200), None) > 128); // the configured value counts
         let default = longest(&Config::new().sql_engine(sql), None);
         assert!(default > 380, "{default}");
     }
@@ -592,7 +592,8 @@ fn several_writers_without_a_pause_do_not_keep_the_wal_from_beginning_anew() {
             }
             most
         });
-        // Each commit has 6 to 10 pages. On a busy machine a writer loses its processor at the wrong moment now and then.
+        // Each commit has 6 to 10 pages. On a busy machine, a writer is sometimes interrupted at
+        // the worst moment.
         assert!(most < 2000 * 4120, "sql: {sql}: the WAL had {} frames", most / 4120);
     }
 }
@@ -644,7 +645,7 @@ print('held', flush=True)
 sys.stdin.read()
 ";
 
-/// Where a reader stays, a checkpoint is tried again the more seldom the longer the WAL is.
+/// While a reader keeps its snapshot, checkpoints are tried less often the longer the WAL is.
 #[test]
 fn beside_a_reader_that_stays_few_checkpoints_are_tried_in_vain() {
     for sql in [false, true] {
@@ -659,7 +660,7 @@ fn beside_a_reader_that_stays_few_checkpoints_are_tried_in_vain() {
         for n in 0u32..2000 {
             store.put("k", n.to_le_bytes()).unwrap();
         }
-        // Waiting for the reader each 4 frames took 100 ms each time, and that in vain.
+        // Waiting for the reader after every 4 frames would take 100 ms each time, in vain.
         assert!(begun.elapsed() < Duration::from_secs(15), "sql: {sql}: {:?}", begun.elapsed());
         reader.rollback().unwrap();
         for n in 0u32..1000 {

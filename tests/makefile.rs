@@ -1,4 +1,5 @@
-//! What the Makefile would run for other machines, and what it refuses. Of the library nothing is built.
+//! The commands that the Makefile would run for other machines, and the combinations that it
+//! rejects. Nothing of the library is built.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,10 +8,10 @@ use std::process::{Command, Output};
 
 const MUSL: &str = "CARGO_BUILD_TARGET=armv7-unknown-linux-musleabihf";
 
-/// `make` with nothing in the environment that it reads, but for `variables`.
+/// Runs `make` with `variables`, and without any other variable that it reads.
 fn make(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut make = Command::new("make");
-    // In a folder where nothing is built: make says nothing of what is there already.
+    // In a folder where nothing is built, because make does not print commands for existing files.
     make.current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["--no-print-directory", "TARGET_DIR=target/nowhere"])
         .args(arguments);
@@ -59,14 +60,14 @@ fn said(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The command that makes the libraries, on one line.
+/// Returns the command that builds the libraries, on one line.
 fn cargo_of(plan: &str) -> String {
     let plan = plan.replace("\\\n", " ");
     plan.lines().find(|line| line.contains("cargo rustc")).unwrap_or_else(|| panic!("{plan}")).to_owned()
 }
 
-/// Carries a command of cargo out in an empty package: whether it is told that no shared library can be made. (It fails in any
-/// case where there is no standard library for the target.)
+/// Runs a cargo command in an empty package. Returns `true` if cargo warns that it drops the shared
+/// library. (The command fails in any case if there is no standard library for the target.)
 fn drops_the_shared_library(command: &str, variables: &[(&str, &str)]) -> bool {
     let package = tempfile::tempdir().unwrap();
     fs::create_dir(package.path().join("src")).unwrap();
@@ -91,7 +92,7 @@ fn a_library_for_musl_is_asked_for_with_the_flag_that_makes_it_shared() {
     let plain = plan(&[]);
     assert!(drops_the_shared_library("cargo rustc --release --lib --crate-type cdylib,staticlib", &[]));
     assert!(!drops_the_shared_library(&plain, &[]), "{plain}");
-    // cargo takes the flags of one variable; ours come to it.
+    // cargo reads its flags from one variable, to which ours are added.
     for name in
         ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_ARMV7_UNKNOWN_LINUX_MUSLEABIHF_RUSTFLAGS"]
     {
@@ -100,7 +101,7 @@ fn a_library_for_musl_is_asked_for_with_the_flag_that_makes_it_shared() {
             let command = plan(&variables);
             assert!(!drops_the_shared_library(&command, &variables), "{name}={flags}: {command}");
         }
-        // Who gives it already gets it once, and nothing is compiled again.
+        // If the caller passes this flag already, it is not added, so nothing is compiled again.
         let command = plan(&[(name, "-Ctarget-feature=-crt-static")]);
         assert!(!command.contains("crt-static"), "{command}");
     }
@@ -134,12 +135,12 @@ fn one_prefix_names_the_tools_and_the_compiler_of_another_machine() {
     ] {
         has(&text, line);
     }
-    // What is named by itself is taken.
+    // Explicitly named tools are used.
     let given = [("CC_armv7_unknown_linux_musleabihf", "clang"), ("NM", "my-nm")];
     let text = environment(&["CROSS=arm-x-", "LD=my-ld"], &given);
     has(&text, "TOOLS=my-ld arm-x-ar my-nm arm-x-objcopy arm-x-strip");
     has(&text, "CC_armv7_unknown_linux_musleabihf=clang");
-    // Without it nothing is set.
+    // Without CROSS, nothing is set.
     let text = environment(&[], &[]);
     has(&text, "TOOLS=ld ar nm objcopy strip");
     assert!(!text.contains("_LINKER=") && !text.contains("CC_armv7"), "{text}");
@@ -155,7 +156,7 @@ fn on_mips_the_static_library_is_that_of_cargo() {
     assert!(!plan.contains("-r --gc-sections"), "{plan}");
 }
 
-/// As on a Raspberry Pi, whose system may have 32 bits where its kernel has 64.
+/// Like a Raspberry Pi, which may have a 32-bit system with a 64-bit kernel.
 #[test]
 fn the_static_library_is_made_for_the_processor_of_the_compiler_and_not_for_that_of_the_kernel() {
     let tools = tempfile::tempdir().unwrap();
@@ -230,7 +231,7 @@ fn an_sqlite_of_the_system_is_refused_before_anything_is_compiled() {
     }
 }
 
-/// What `make uninstall` would remove.
+/// Returns the files that `make uninstall` would remove.
 fn removed(arguments: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let plan = said(&make(&[&["-n", "uninstall", "PREFIX=/usr"], arguments].concat(), variables));
     let names = plan.replace("\\\n", " ");
@@ -250,7 +251,7 @@ fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_th
     pages.push("/usr/share/man/man1/kvstore.1".to_owned());
     pages.sort();
     assert!(pages.len() > 30);
-    // Those of what is below a command, as "families create", tests/install.rs sees.
+    // tests/install.rs checks the pages of subcommands such as "families create".
     let is_of_command = |name: &String| name.contains("/man1/") && name.matches('-').count() < 2;
     let mut found: Vec<_> = removed(&[], &[]).into_iter().filter(is_of_command).collect();
     found.sort();
@@ -302,7 +303,7 @@ fn each_command_that_make_help_names_is_one() {
     }
 }
 
-/// By the lines of the plan that make folders, below a root whose folders have modes of their own.
+/// From the commands that create folders, below a root whose folders have their own modes.
 #[test]
 fn installing_leaves_the_modes_of_folders_that_are_there() {
     for goal in ["install", "install-windows"] {
@@ -331,7 +332,7 @@ fn installing_leaves_the_modes_of_folders_that_are_there() {
     }
 }
 
-/// The environment that cargo would have: its arguments are of no interest here.
+/// Returns the environment of cargo, without its arguments.
 fn told_to_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let cargo = folder.path().join("cargo");
@@ -366,7 +367,7 @@ fn c_is_compiled_to_machine_code_whatever_the_flags_of_a_distribution_say() {
         let given = if arguments.is_empty() { flags } else { "-Os -flto" };
         assert_eq!(told, format!("CFLAGS={given} -fno-lto\n"));
     }
-    // Those for one machine come after the others, or in their place.
+    // Flags for one target follow the general ones, or replace them.
     for name in
         ["TARGET_CFLAGS", "HOST_CFLAGS", "CFLAGS_x86_64_unknown_linux_gnu", "CFLAGS_x86_64-unknown-linux-gnu"]
     {
@@ -375,7 +376,8 @@ fn c_is_compiled_to_machine_code_whatever_the_flags_of_a_distribution_say() {
     }
 }
 
-/// What a line for make, without a tab at its beginning, asks of a make that is younger than Apple's, which is GNU make 3.81.
+/// Returns the feature in a line of the Makefile that requires a version after GNU make 3.81, which
+/// is Apple's. The line comes without a leading tab.
 fn asks_for_a_later_make(line: &str) -> Option<String> {
     const LATER: [&str; 12] = [
         "::=",
@@ -399,7 +401,7 @@ fn asks_for_a_later_make(line: &str) -> Option<String> {
     if modifiers.count() > 1 {
         return Some("several modifiers".to_owned());
     }
-    // "define NAME" has no sign of an assignment yet.
+    // In GNU make 3.81, "define NAME" takes no assignment operator.
     let of_define = words.contains(&"define") && words.len() > 1 && line.trim_end().ends_with('=');
     let later = words.iter().find(|word| ["private", "undefine"].contains(word));
     later.map(|word| (*word).to_owned()).or(of_define.then(|| "define with a sign".to_owned()))
@@ -449,7 +451,7 @@ fn flags_of_the_preprocessor_come_before_those_of_the_compiler() {
     assert_eq!(of_c(&told(&[], &[flags])), format!("CFLAGS={} -fno-lto", flags.1));
     assert_eq!(of_c(&told(&[], &[flags, ("CFLAGS", "-Os")])), format!("CFLAGS={} -Os -fno-lto", flags.1));
     assert_eq!(of_c(&told(&["CPPFLAGS=-DB", "CFLAGS=-g"], &[])), "CFLAGS=-DB -g -fno-lto");
-    // The crate cc takes those of CFLAGS and then those for one machine.
+    // The crate cc uses CFLAGS, and then those for one target.
     let both = told(&[], &[flags, ("TARGET_CFLAGS", "-Os")]);
     assert!(both.lines().any(|line| line == "TARGET_CFLAGS=-Os -fno-lto"), "{both}");
     assert_eq!(of_c(&flags_of_cargo("windows-lib", &["CPPFLAGS=-DB"], &[])), "CFLAGS=-DB -fno-lto");
@@ -467,11 +469,12 @@ fn flags_of_the_linker_are_for_the_shared_library_and_the_command() {
     assert_eq!(of("--lib"), format!("-Clink-arg=-Wl,-soname,libkvstore.so.0 {linked}"));
     assert_eq!(of("--bin kvstore"), linked);
     assert_eq!(plan.matches("/opt/lib").count(), 4, "and in what is kept of the settings: {plan}");
-    // Those of this machine mean nothing to mingw-w64.
+    // Flags of this machine are not passed to mingw-w64.
     assert!(!said(&make(&["-n", "windows-lib"], &[("LDFLAGS", flags)])).contains("/opt/lib"));
 }
 
-/// A folder to build in, with a cargo that makes empty files and counts its runs; or fails.
+/// A folder to build in, with a stand-in for cargo that creates empty files and counts its runs, or
+/// fails.
 struct Builds(tempfile::TempDir);
 
 impl Builds {
@@ -486,7 +489,7 @@ impl Builds {
         builds
     }
 
-    /// How often cargo is run by `make install/FILE`.
+    /// Returns how often `make install/FILE` runs cargo.
     fn runs(&self, file: &str, arguments: &[&str], variables: &[(&str, &str)]) -> usize {
         let _ = fs::remove_file(self.0.path().join("runs"));
         let folder = self.0.path().display();
@@ -533,13 +536,13 @@ fn what_is_built_is_built_anew_with_other_settings_and_stays_if_none_are_given()
             [flags("--locked -Zx", &[]), flags("--locked -Zx", &[]), flags("--locked", &[])],
             [1, 0, 1]
         );
-        // A build that failed is none.
+        // A failed build does not count as built.
         let [engine, fails] = [("KVSTORE_ENGINE", "sql"), ("FAILS", "1")];
         assert_eq!([runs(&[engine, fails]), runs(&[engine]), runs(&[engine])], [1, 1, 0]);
     }
 }
 
-/// Its user tries them one after another.
+/// Users try several settings one after another.
 #[test]
 fn firmware_is_built_with_the_settings_that_are_given_and_with_no_earlier_ones() {
     let builds = Builds::new();
@@ -555,7 +558,7 @@ fn firmware_is_built_with_the_settings_that_are_given_and_with_no_earlier_ones()
     assert_ne!(settings("STD=prebuilt"), settings("STD=small"));
 }
 
-/// OpenSSL, which cargo builds by make, would be installed into the DESTDIR of ours.
+/// OpenSSL, which cargo builds with make, would otherwise be installed into our DESTDIR.
 #[test]
 fn what_was_given_to_make_is_not_given_to_the_make_that_cargo_runs() {
     let given = ["ENCRYPTION=vendored", "DESTDIR=/nowhere", "LIBDIR=/usr/lib64"];
@@ -569,7 +572,7 @@ fn what_was_given_to_make_is_not_given_to_the_make_that_cargo_runs() {
             let text = told_to_cargo(goal, &[&given, jobs].concat(), &[]);
             let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
             let flags = of("MAKEFLAGS").unwrap_or_else(|| panic!("{text}"));
-            // With "-j" make 4.4 and later say where cargo can see how many compile.
+            // With "-j", make 4.4 and later provide a jobserver that cargo can use.
             assert!(flags.is_empty() || flags.starts_with("--jobserver-auth=fifo:"), "{goal}: {flags}");
             assert!(!flags.contains(' '), "{goal}: {flags}");
             assert_eq!((of("MFLAGS"), of("MAKEOVERRIDES")), (None, None), "{goal}");
@@ -577,8 +580,8 @@ fn what_was_given_to_make_is_not_given_to_the_make_that_cargo_runs() {
     }
 }
 
-/// The Makefile's steps from a static library of cargo's to the one that is installed; here of two objects, one of which
-/// stands for SQLite and is compiled with `flags`.
+/// Runs the Makefile's steps from cargo's static library to the installed one. The library here
+/// consists of two objects. One of them stands for SQLite and is compiled with `flags`.
 fn static_library_of(folder: &Path, flags: &[&str]) -> Output {
     let out = folder.join("install/release");
     fs::create_dir_all(&out).unwrap();

@@ -1,4 +1,5 @@
-//! Recipes of packaging/ that cannot be run here: their syntax, and the facts that they repeat.
+//! Packaging recipes of packaging/ that cannot be run here: their syntax, and the facts that they
+//! repeat.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ fn scripts_that_are_called_wrongly_say_how_they_are_called() {
         code == Some(0) && out.starts_with("-DSQLITE_PRIVATE= ") && out.ends_with(" -DA=1 -UB\n"),
         "{out}"
     );
-    // Copied out of the source, it has nothing to read.
+    // The script is copied out of the source, so it has no file to read.
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("sqlite-flags");
     fs::copy(packaging("sqlite-flags"), &copy).unwrap();
@@ -54,7 +55,8 @@ fn make_cross_ends_at_a_target_that_there_is_not() {
     assert!(said.contains("no such target: nonsense; there are aarch64 "), "{said}");
 }
 
-/// As Buildroot reads it, with stand-ins for what it brings: `generic-package` shows what is asked for.
+/// Reads the recipe like Buildroot, with stand-ins for Buildroot's parts. `generic-package` prints
+/// the variables.
 #[test]
 fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     let around = "MAKE = the-make\nUPPERCASE = $(shell echo '$(1)' | tr a-z A-Z)\nRUSTC_TARGET_NAME = armv7-unknown-linux-musleabihf\n\
@@ -69,7 +71,7 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     fs::write(&file, format!("{around}include {}\n{shown}", recipe.display())).unwrap();
     let mut make = Command::new("make");
     make.arg("-f").arg(&file).args(["-n", "--no-print-directory", "all"]).current_dir(&folder);
-    // The tests may be run by another one.
+    // The tests may themselves be run by make.
     let said = output(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"));
     let version = env!("CARGO_PKG_VERSION");
     assert!(said.starts_with(&format!("{version}|the-tree/dist/kvstore-{version}.tar.gz\n")), "{said}");
@@ -83,7 +85,7 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // Another value of the variable would take the place of Buildroot's.
+    // Setting the variable would override Buildroot's value.
     assert_eq!(said.matches("RUSTFLAGS").count(), 3, "{said}");
     // Variables that it sets in the environment (CARGO_PROFILE_RELEASE_...) override Cargo.toml,
     // but not this file.
@@ -123,7 +125,8 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
     }
     assert_eq!(functions.matches("() {").count(), 2, "{functions}");
     assert_eq!(functions.matches("export RUSTFLAGS=").count(), 2, "{functions}");
-    // The class asks for the SQLite of the system, and bitbake exports a docdir that is everybody's.
+    // Without this, the class would use the system's SQLite. bitbake exports a docdir for all
+    // recipes.
     assert_eq!(functions.matches("export LIBSQLITE3_SYS_USE_PKG_CONFIG=0\n").count(), 2, "{functions}");
     assert!(rest.contains(" docdir=${docdir}/${BPN} "), "{rest}");
     output(Command::new("sh").arg("-n").arg("-c").arg(&functions));
@@ -131,7 +134,7 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
         let is_assignment = line.contains(" = \"") || line.contains(" += \"");
         assert!((is_assignment && line.ends_with('"')) || line.starts_with("inherit "), "{line}");
     }
-    // The class gives the compilers; that the crates come with the source has to be said.
+    // The class provides the compilers. That the crates are in the source must be stated.
     for wrong in ["HOMEPAGE", "DEPENDS", "WORKDIR"] {
         assert!(!rest.contains(wrong), "{wrong}");
     }
@@ -165,7 +168,7 @@ fn readme_badges_show_version_and_minimum_rust() {
     }
 }
 
-/// `packaging/dist/try` runs these lines of the page, so they have to name the files of this version.
+/// `packaging/dist/try` runs these lines of the page, so they must name the files of this version.
 #[test]
 fn install_page_names_release_files_of_this_version() {
     let page = fs::read_to_string(packaging("../docs/how-to/install.md")).unwrap();
@@ -261,7 +264,8 @@ fn a_release_names_what_is_linked_in_with_the_texts_of_the_licences_and_nothing_
     {
         assert!(names.iter().any(|name| name.starts_with(inside)), "{inside}: {names:?}");
     }
-    // Other platforms, what runs in the compiler, what only tests need, what std has elsewhere, ourselves, the system's OpenSSL.
+    // Excluded: crates for other platforms, crates that run in the compiler or in tests only,
+    // crates that std contains in another form, this crate, and the system's OpenSSL.
     for outside in [
         "windows",
         "wasi",
@@ -277,7 +281,7 @@ fn a_release_names_what_is_linked_in_with_the_texts_of_the_licences_and_nothing_
         assert!(!names.iter().any(|name| name.starts_with(outside)), "{outside}: {names:?}");
     }
     assert!(!list.contains("is at that address"), "{list}");
-    // Each once, whatever it is that has it.
+    // Each text occurs once, however many components have it.
     for text in [
         "ZETETIC LLC BE LIABLE",
         "In place of\na legal notice",
@@ -292,7 +296,7 @@ fn a_release_names_what_is_linked_in_with_the_texts_of_the_licences_and_nothing_
     assert_eq!(sbom.matches("\"bom-ref\"").count(), sbom.matches("\"dependsOn\"").count());
     assert!(made("expression").starts_with("(MIT OR Apache-2.0) AND Apache-2.0 AND "));
 
-    // Debian has a text for what many have, and does not want it again.
+    // Debian has common licence texts, and does not want copies of them.
     let copyright = made("copyright");
     assert!(
         copyright.contains("SQLCipher") && copyright.contains("common-licenses/Apache-2.0"),

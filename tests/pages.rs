@@ -1,5 +1,6 @@
-//! Trees of several levels, with rows on one page and on several: what look-ups and scans of the `btree` engine
-//! find page by page is what SQL finds. (In a build without that engine SQL is compared with itself.)
+//! Trees of several levels, with rows on one page and on several pages. Lookups and scans of the
+//! `btree` engine must give the same results as SQL. (In a build without that engine, SQL is
+//! compared with itself.)
 
 mod common;
 
@@ -19,7 +20,7 @@ impl Random {
         (self.0 % bound as u64) as usize
     }
 
-    /// Mostly short; with the same beginnings, and some with parts of them on further pages.
+    /// Returns a key: most are short, many share a prefix, and some continue on overflow pages.
     fn key(&mut self, longest: usize) -> Vec<u8> {
         const BEGINNINGS: [&[u8]; 6] = [b"", b"a", b"sixteen bytes...", b"user:", &[0], &[0xff; 20]];
         let mut key = BEGINNINGS[self.below(6)].to_vec();
@@ -43,7 +44,7 @@ impl Random {
     }
 }
 
-/// The first entries of a range, from one end of it.
+/// Returns the first entries of a range, in one direction.
 fn walk(family: &Family, range: &KeyRange, direction: Direction, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut cursor = family.cursor(range.clone(), direction);
     let mut entries = Vec::new();
@@ -92,7 +93,7 @@ fn page_by_page_the_same_rows_are_found_as_by_sql() {
         for key in &keys {
             family.put(key, vec![b'v'; random.below(90)]).unwrap();
         }
-        // Before the commit the pages are those of the transaction.
+        // Before the commit, the pages are those of the transaction.
         let [forward, mut reverse] = [Direction::Forward, Direction::Reverse]
             .map(|direction| walk(family, &KeyRange::all(), direction, usize::MAX));
         reverse.reverse();
@@ -101,7 +102,7 @@ fn page_by_page_the_same_rows_are_found_as_by_sql() {
         direct.commit().unwrap();
         all_answers_are_the_same(&direct, &sql, &keys, &mut random);
 
-        // Pages that lost rows, rows that moved to other pages, values that became large.
+        // Pages that lost rows, rows that moved to other pages, and values that became large.
         for key in &keys {
             match random.below(4) {
                 0 => assert!(family.delete(key).unwrap()),
@@ -122,7 +123,7 @@ fn a_look_up_sees_the_newest_pages_however_the_tree_has_changed_meanwhile() {
     let mut random = Random(7);
     let mut keys: Vec<Vec<u8>> = Vec::new();
     for round in 0..300u32 {
-        // The reader keeps the upper pages of its snapshot; each write may split or join them.
+        // The reader keeps the upper pages of its snapshot. Each write may split or merge them.
         let by = if round % 2 == 0 { &writer } else { &reader };
         for _ in 0..10 {
             if keys.len() > 400 {
@@ -159,7 +160,7 @@ fn an_iteration_over_rows_out_of_order_ends_with_an_error() {
         let config = Config::new().sql_engine(sql);
         let store = Store::open_with(scratch.path(), &config).unwrap();
         for key in ["key-1", "key-2", "key-3"] {
-            // So long that an iterator reads one of them ahead.
+            // So long that an iterator reads only one of them ahead.
             store.put(key, vec![b'v'; 70_000]).unwrap();
         }
         store.close().unwrap();
@@ -210,8 +211,8 @@ fn a_range_whose_rows_are_not_found_again_is_deleted_with_an_error() {
     }
 }
 
-/// Makes every interior page of a tree lead to the next one of them, by all ways: a walk over it would take as
-/// many steps as there are ways.
+/// Makes every pointer of an interior page lead to the next interior page. A scan would take as
+/// many steps as there are paths.
 fn tangle(file: &mut [u8], page_size: usize) -> usize {
     let tree: Vec<usize> =
         (1..file.len() / page_size).map(|page| page * page_size).filter(|&start| file[start] == 2).collect();

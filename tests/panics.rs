@@ -1,5 +1,5 @@
-//! A callback of the caller that panics: a visitor, a clock, a backup's progress. It takes its own call with it,
-//! and leaves no lock, no transaction and no file; the handle goes on.
+//! Callbacks that panic: a visitor, a clock, the progress function of a backup. Only the call in
+//! progress fails. It leaves no lock, transaction or file behind, and the handle remains usable.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Scratch, TestClock, kind, numbered, python};
 use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store};
 
-/// Runs `f`, which must panic, without a word about it.
+/// Runs `f`, which must panic, without printing the panic message.
 #[track_caller]
 fn panicking<R>(f: impl FnOnce() -> R) {
     let done = catch_unwind(AssertUnwindSafe(f));
@@ -17,7 +17,7 @@ fn panicking<R>(f: impl FnOnce() -> R) {
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the test"));
 }
 
-/// All ways to open a store that differ in how they hold locks.
+/// Configurations that differ in how a handle holds locks.
 fn configs() -> Vec<Config> {
     let mut configs = Vec::new();
     for mode in [JournalMode::Wal, JournalMode::Delete] {
@@ -28,7 +28,8 @@ fn configs() -> Vec<Config> {
     configs
 }
 
-/// A store whose clock stands at 1000, with keys that live, one that has expired, and one to be prolonged.
+/// Creates a store with its clock at 1000, live keys, an expired key, and a key whose expiry will
+/// be extended.
 fn sample(scratch: &Scratch, config: &Config) -> (Store, TestClock) {
     let (store, clock) = (scratch.open_with(config), TestClock::at(500));
     clock.drive(&store);
@@ -196,12 +197,12 @@ fn a_write_that_panics_in_a_transaction_leaves_it_to_be_rolled_back() {
         panicking(|| store.get_with(numbered(1), |_, _| panic!("of the test")));
         store.commit().unwrap();
         assert!(store.exists("in it").unwrap());
-        // Nor does it end a snapshot.
+        // It does not end a snapshot either.
         store.begin_read().unwrap();
         panicking(|| store.get_with(numbered(1), |_, _| panic!("of the test")));
         assert!(store.exists("in it").unwrap());
         store.commit().unwrap();
-        // And what panics in the library's own care is rolled back by it.
+        // A panic within a transaction of the library makes the library roll it back.
         panicking(|| {
             store.transaction(|tx| -> kvstore::Result<()> {
                 tx.put("lost", "1")?;
@@ -241,7 +242,7 @@ fn a_neighbour_that_asked_for_the_wal_meanwhile_is_heard_after_a_panic() {
     panicking(|| {
         store.get_with(numbered(1), |_, _| {
             other.put("while it reads", "1").unwrap();
-            // The reader is inside, and is told to give its snapshot up when it leaves.
+            // The reader is in a call, and is asked to release its snapshot when the call ends.
             assert_eq!(kind(other.checkpoint(CheckpointMode::Truncate)), ErrorKind::Busy);
             panic!("of the test")
         })

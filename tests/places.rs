@@ -1,5 +1,5 @@
-//! A store's file and its names: renamed directories, odd paths, links, files that are deleted or replaced while they
-//! are open, opens that fail, and places where nothing can be written.
+//! The path of a store's file: renamed directories, unusual paths, links, files that are deleted or
+//! replaced while they are open, opens that fail, and read-only locations.
 #![allow(clippy::disallowed_methods, reason = "not on Android")]
 #![allow(unsafe_code)] // `fsync`, which is recorded here
 
@@ -21,7 +21,8 @@ use common::other::{Other, as_nobody as as_nobody_in, heard, role, say};
 use common::{Scratch, fill, keys, numbered, python};
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 
-// ---- what this thread has synced -----------------------------------------------------------------
+// ---- syncs of this thread
+// ------------------------------------------------------------------------
 
 thread_local!(static SYNCED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) });
 
@@ -33,7 +34,7 @@ fn note(fd: c_int) {
     }
 }
 
-/// In the place of the C library's, for SQLite and for `std::fs`.
+/// Replaces the C library's function, for SQLite and for `std::fs`.
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: c_int) -> c_int {
     note(fd);
@@ -48,7 +49,7 @@ extern "C" fn fdatasync(fd: c_int) -> c_int {
     c_int::try_from(unsafe { libc::syscall(libc::SYS_fdatasync, fd) }).unwrap_or(-1)
 }
 
-/// Syncs the store, and expects that this syncs these files.
+/// Syncs the store, and asserts that exactly these files are synced.
 #[track_caller]
 fn syncs(store: &Store, files: &[&Path]) {
     SYNCED.with_borrow_mut(Vec::clear);
@@ -78,7 +79,7 @@ fn a_sync_syncs_the_wal_and_the_directory_also_after_the_directory_was_renamed()
         fs::rename(&old, &new).unwrap();
         store.put("b", "1").unwrap();
         syncs(&store, &[&new, &new.join("store.db-wal")]);
-        // A store of another directory with the same names is not taken for it.
+        // A store with the same name in another directory is a different one.
         fs::create_dir(&old).unwrap();
         let other = Store::open(old.join("store.db")).unwrap();
         other.put("other", "1").unwrap();
@@ -113,7 +114,7 @@ fn a_sync_syncs_the_wal_of_a_store_whose_path_is_not_utf_8_or_leads_through_link
     for (number, name) in [&b"plain"[..], b"od\xffd"].into_iter().enumerate() {
         let real = directory.join(OsStr::from_bytes(name));
         let link = scratch.file(&format!("link {number}"));
-        symlink(&real, &link).unwrap(); // at first it leads nowhere
+        symlink(&real, &link).unwrap(); // a dangling link at first
         let through = scratch.dir().join(OsStr::from_bytes(b"li\xfenk")).join(OsStr::from_bytes(name));
         for path in [&link, &real, &through] {
             let store = Store::open(path).unwrap();
@@ -132,11 +133,11 @@ fn a_sync_with_level_off_syncs_what_checkpoints_have_written_also_beside_a_reade
     let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
     fill(&store, 100);
     store.checkpoint(CheckpointMode::Truncate).unwrap(); // to the file, unsynced
-    reader.begin_read().unwrap(); // and what comes now cannot be checkpointed
+    reader.begin_read().unwrap(); // so that later commits cannot be checkpointed
     fill(&store, 200);
     syncs(&store, &[&scratch.path(), &scratch.wal(), scratch.dir()]);
     reader.rollback().unwrap();
-    // Nothing of an open transaction is committed by it.
+    // A sync commits nothing of an open transaction.
     store.begin_write().unwrap();
     store.put("open", "1").unwrap();
     syncs(&store, &[&scratch.path(), &scratch.wal()]);
@@ -147,7 +148,7 @@ fn a_sync_with_level_off_syncs_what_checkpoints_have_written_also_beside_a_reade
 
 #[test]
 fn a_sync_that_cannot_sync_the_directory_says_so() {
-    // As root every directory can be opened: another user has to try.
+    // root can open every directory, so another user must try.
     let scratch = Scratch::new();
     let directory = scratch.file("closed");
     fs::create_dir(&directory).unwrap();
@@ -161,7 +162,7 @@ fn a_sync_that_cannot_sync_the_directory_says_so() {
 
 // ---- another process, perhaps another user -------------------------------------------------------
 
-/// This program as a user who may not do everything. Waits for a line before it begins.
+/// Starts this program as an unprivileged user. It waits for a line before it begins.
 fn as_nobody(scratch: &Scratch, path: &Path, role: &str) -> Other {
     fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -251,7 +252,7 @@ fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
         let config = Config::new().journal_mode(mode);
         let store = scratch.open_with(&config);
         store.put("a", "1").unwrap();
-        // A hard link made while the store is open: the next open names it.
+        // A hard link made while the store is open. The next open mentions it.
         fs::hard_link(scratch.path(), scratch.file("second.db")).unwrap();
         for read_only in [false, true] {
             for path in [scratch.path(), scratch.file("second.db")] {
@@ -264,7 +265,7 @@ fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
         fs::remove_file(scratch.file("second.db")).unwrap();
         assert_eq!(keys(scratch.open_with(&config).iter()), [b"a", b"b"]);
         store.close().unwrap();
-        // Also an empty one, of which nothing is made.
+        // An empty file is refused as well, and does not become a store.
         fs::write(scratch.file("empty"), "").unwrap();
         fs::hard_link(scratch.file("empty"), scratch.file("empty too")).unwrap();
         refused(Store::open_with(scratch.file("empty"), &config), "2 hard links");
@@ -291,7 +292,7 @@ fn a_backup_never_has_two_names() {
 
 thread_local!(static LINKED: RefCell<Vec<()>> = const { RefCell::new(Vec::new()) });
 
-/// In the place of the C library's: `std::fs::hard_link` calls one of them.
+/// Replaces the C library's functions. `std::fs::hard_link` calls one of them.
 #[unsafe(no_mangle)]
 extern "C" fn linkat(
     from_dir: c_int,
@@ -313,7 +314,7 @@ extern "C" fn link(from: *const std::ffi::c_char, to: *const std::ffi::c_char) -
 
 // ---- deleted, moved, replaced --------------------------------------------------------------------
 
-/// Writes until that fails, for the moment a look at the name may be put off.
+/// Writes until a write fails, because the check of the file's name may be delayed for a moment.
 #[track_caller]
 fn write_fails_soon(store: &Store) -> Error {
     let started = Instant::now();
@@ -359,7 +360,7 @@ fn a_store_deleted_and_made_again_while_open_is_another_one_and_its_old_handle_s
             let new = scratch.open_with(&config);
             assert_eq!(new.count().unwrap(), 0, "the log of the old one came into the new one");
             fill(&new, 10);
-            // The next read or write of the old one.
+            // The next read or write through the old handle.
             let started = Instant::now();
             while let Ok(there) = ghost.exists(numbered(1)) {
                 assert!(there && started.elapsed() < Duration::from_secs(10), "reads of a ghost go on");
@@ -370,7 +371,7 @@ fn a_store_deleted_and_made_again_while_open_is_another_one_and_its_old_handle_s
                 is_gone(old.put("ghost", "1"));
                 is_gone(old.begin_read());
             }
-            drop((reader, old)); // takes nothing of the new one along
+            drop((reader, old)); // does not affect the new store
             assert_eq!(new.count().unwrap(), 10);
             fill(&new, 20);
             new.integrity_check().unwrap();
@@ -395,7 +396,7 @@ fn another_process_that_makes_the_store_again_shares_nothing_with_the_old_one() 
     let new = scratch.open();
     new.put("new", "1").unwrap();
     assert!(inode("store.db-wal") != wal && inode("store.db-shm") != shm);
-    std::thread::sleep(Duration::from_millis(50)); // the look at the name may be put off by some 10
+    std::thread::sleep(Duration::from_millis(50)); // the check of the name may be delayed by about 10
     holder.go_on();
     holder.expect("Io");
     holder.finish();
@@ -423,7 +424,8 @@ fn a_store_deleted_or_moved_while_open_takes_no_more_writes() {
             is_gone(Err::<(), _>(write_fails_soon(&store)));
             store.close().unwrap();
             if !delete {
-                // With everything that was committed before it was moved, wherever that was.
+                // It has everything that was committed before it was moved, in the file or in the
+                // WAL.
                 let moved = Store::open_with(scratch.file("moved.db"), &config).unwrap();
                 assert!(moved.exists("a").unwrap() && !moved.exists("b").unwrap(), "{config:?}");
             }
@@ -446,7 +448,7 @@ fn a_store_that_is_gone_stays_gone_for_every_call_until_it_is_back() {
             is_gone(store.put("k", "1"));
             is_gone(store.default_family().increment("n", 1, kvstore::Expiry::Never));
             if round % 2 == 0 {
-                let _ = store.get("a"); // in WAL mode an error, too; with the rollback journal it may not look
+                let _ = store.get("a"); // an error in WAL mode; with a journal, the name may not be checked
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -545,7 +547,8 @@ fn a_backup_and_a_cleaner_say_that_the_store_is_no_longer_at_its_path() {
     };
     says_so();
     assert!(!before.exists());
-    // An empty directory of the name gets no store by that, and another store there is left alone.
+    // An empty directory with the old name does not get a store. Another store there is not
+    // touched.
     fs::create_dir(&before).unwrap();
     says_so();
     assert_eq!(fs::read_dir(&before).unwrap().count(), 0);
@@ -582,7 +585,7 @@ fn who_may_not_write_is_told_which_files() {
         }
         assert!(answer.starts_with("ReadOnly") && !answer.contains("Error code"), "{answer}");
     }
-    // The database itself, whether or not a handle has it open.
+    // The database file itself, whether a handle has it open or not.
     for store in [Some(store), None] {
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o444)).unwrap();
         let mut other = as_nobody(&scratch, &scratch.path(), "open");
@@ -608,7 +611,7 @@ fn an_open_that_fails_leaves_no_file() {
         assert!(Store::open(&path).is_err());
         assert_eq!(files_in(path.parent().unwrap()), before, "{}", path.display());
     }
-    // A file that was there before, empty, stays.
+    // An existing empty file stays.
     fs::write(long.join("there"), "").unwrap();
     assert!(Store::open(long.join("there")).is_err());
     assert!(long.join("there").exists());
@@ -619,7 +622,7 @@ fn an_open_that_fails_leaves_no_file() {
         assert!(!scratch.path().exists(), "{suffix}");
         fs::remove_dir(scratch.file(&format!("store.db{suffix}"))).unwrap();
     }
-    // A symbolic link that leads nowhere stays one.
+    // A dangling symbolic link stays one.
     symlink(long.join("behind"), scratch.file("link")).unwrap();
     assert!(Store::open(scratch.file("link")).is_err());
     assert!(!long.join("behind").exists() && scratch.file("link").symlink_metadata().is_ok());
@@ -632,7 +635,8 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     names
 }
 
-// ---- what a read-only handle leaves -----------------------------------------------------------------
+// ---- files after a read-only handle
+// -----------------------------------------------------------------
 
 fn reading() -> Config {
     Config::new().read_only(true)
@@ -653,7 +657,7 @@ fn a_read_only_handle_leaves_no_file() {
         assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}");
         drop(scratch.open_with(&reading));
         assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}, dropped");
-        // In a snapshot, and two of them.
+        // In a snapshot, with two handles.
         let (first, second) = (scratch.open_with(&reading), scratch.open_with(&reading));
         first.begin_read().unwrap();
         assert_eq!((first.count().unwrap(), second.count().unwrap()), (10, 10));
@@ -710,7 +714,7 @@ fn a_read_only_handle_leaves_the_log_that_another_handle_has_just_begun() {
     assert!(other.exists("a").unwrap() && scratch.open().exists("a").unwrap());
 }
 
-/// Handles are opened and closed while one that reads looks whether it is the last.
+/// Handles are opened and closed while a read-only handle checks whether it is the last one.
 #[test]
 fn no_commit_is_lost_while_read_only_handles_come_and_go() {
     let scratch = Scratch::new();
@@ -742,7 +746,8 @@ fn no_commit_is_lost_while_read_only_handles_come_and_go() {
     assert_eq!(files_in(scratch.dir()), [scratch.path()]);
 }
 
-/// A closed store that its readers may not write, in a directory in which they may make files.
+/// Creates a closed store that its readers may not write, in a directory in which they may create
+/// files.
 fn closed_store_among_others(scratch: &Scratch) -> PathBuf {
     let path = closed_store(scratch);
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
@@ -750,7 +755,7 @@ fn closed_store_among_others(scratch: &Scratch) -> PathBuf {
     path
 }
 
-/// Opens such a store as its owner, which need not be root.
+/// Opens such a store as its owner, which may be an unprivileged user.
 fn open_as_owner(path: &Path) -> Store {
     fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
     let store = Store::open(path).unwrap();
@@ -788,14 +793,14 @@ fn a_reader_who_may_not_write_a_store_goes_on_while_its_owner_comes_and_goes() {
     assert_eq!(reader.ask("get a new one"), "1");
     store.put("another", "1").unwrap();
     assert_eq!(reader.ask("count"), "1002");
-    // One who comes only now reads the log, too.
+    // A reader that opens the store now reads the log, too.
     let mut late = as_nobody(&scratch, &path, "read-only");
     late.go_on();
     late.expect("1002");
     store.close().unwrap();
     assert_eq!(reader.ask("count"), "1002");
     assert_eq!(reader.ask("check"), "sound");
-    // And so on, with the readers inside.
+    // Another round, with open readers.
     let store = open_as_owner(&path);
     store.put("once more", "1").unwrap();
     assert_eq!(reader.ask("count"), "1003");
@@ -811,9 +816,9 @@ fn a_reader_who_may_not_write_a_store_goes_on_while_its_owner_comes_and_goes() {
     assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
 }
 
-// ---- places where nothing can be written ---------------------------------------------------------
+// ---- read-only locations -----------------------------------------------------------------------
 
-/// A cleanly closed store in a directory in which its readers can write nothing.
+/// Creates a cleanly closed store in a directory in which its readers cannot write.
 fn closed_store(scratch: &Scratch) -> PathBuf {
     let directory = scratch.file("closed");
     fs::create_dir(&directory).unwrap();
@@ -826,7 +831,7 @@ fn closed_store(scratch: &Scratch) -> PathBuf {
     path
 }
 
-/// May write again in the directory, if it is not root anyway.
+/// Makes the directory writable again. (For root it always is.)
 fn open_up(path: &Path) {
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
 }
@@ -909,7 +914,7 @@ fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
     assert_eq!(reader.ask("count"), "1");
     store.put("also", "1").unwrap();
     assert_eq!(reader.ask("count"), "2");
-    // Replaced by another one.
+    // The file is replaced by another one.
     open_up(&path);
     store.close().unwrap();
     reader.finish();
@@ -962,7 +967,7 @@ fn a_closed_store_can_be_read_on_a_mount_that_is_read_only() {
 
 #[test]
 fn a_file_with_two_names_can_be_read_where_nothing_can_be_written() {
-    // Some systems link equal files of their images to one.
+    // Some systems hard-link equal files of their images.
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
     open_up(&path);

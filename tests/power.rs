@@ -1,10 +1,10 @@
-//! The power is cut: whatever the disk had written by then, the store opens without help, is sound, and has
-//! everything it promised to have.
+//! Power cuts: whatever the disk had written by then, a plain open of the store succeeds, the store
+//! is sound, and it has everything that was promised to be durable.
 //!
-//! A scenario is run once on a disk that keeps a diary (`shim`). Then, for the points in the diary, the disk is
-//! built as a power cut there may have left it, and opened. `KVSTORE_TORTURE_SECONDS` makes each test try all
-//! points, with new seeds as long as there is time; without it they try a sample. With `--nocapture` they say
-//! how many.
+//! A scenario runs once on a simulated disk that logs every change (`shim`). For points in this
+//! log, the test creates the files that a power cut could have left, and opens them. With
+//! `KVSTORE_TORTURE_SECONDS` each test tries all points, with new seeds until the time is over;
+//! otherwise it tries a sample. With `--nocapture` the tests print the number of cuts.
 
 #![allow(unsafe_code)] // the shim
 
@@ -21,27 +21,28 @@ use shim::disk::{Cut, Disk, Random};
 use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
 use shim::{Call, Event, Fault, Plan, Watch, torture_time};
 
-/// How many power cuts a test tries that is not told how long it may take.
+/// Number of power cuts per test if no duration is set.
 const SAMPLE: usize = 450;
 
-/// How many times such a test cuts it for the first of two times.
+/// Number of first power cuts in tests with two, if no duration is set.
 const SECOND_SAMPLE: usize = 25;
 
-/// A scenario that was run: what it wrote, and what the store had to have in it after each step.
+/// A recorded run of a scenario: the log of the disk, and the content that the store had to have
+/// after each step.
 struct Recording {
     config: Config,
     is_encrypted: bool,
     /// Whether a commit is on the disk when it is acknowledged.
     full: bool,
     log: Vec<Event>,
-    /// That of mark n; the first is the new store.
+    /// Content at mark n. The first one is that of a new store.
     states: Vec<Contents>,
     /// Whether everything before mark n is on the disk.
     durable: Vec<bool>,
     steps: Vec<String>,
     /// The backups, with the mark before each.
     backups: Vec<(&'static str, usize)>,
-    /// The time by which the contents are looked at: what has expired by then may be there or not.
+    /// Time at which contents are compared. Keys that have expired by then may be present or not.
     looked_at: i64,
 }
 
@@ -49,7 +50,7 @@ fn record(config: &Config, level: SyncLevel, steps: &[Step]) -> Recording {
     record_with(config, level, steps, None)
 }
 
-/// Like `record`, with a call that fails; up to the first step that fails because of it.
+/// Like `record`, with a failing call. Ends at the first step that fails because of it.
 fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<Plan>) -> Recording {
     let config = &config.clone().sync(level);
     let dir = tempfile::tempdir().unwrap();
@@ -60,7 +61,7 @@ fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<P
         // Without secure_delete after the cut: files that are not watched lack the methods that our
         // VFS uses here.
         config: config.clone().secure_delete(false),
-        is_encrypted: format!("{config:?}").contains("Secret"), // there is no way to ask a configuration
+        is_encrypted: format!("{config:?}").contains("Secret"), // a configuration has no method for this
         full: level == SyncLevel::Full,
         log: Vec::new(),
         states: vec![contents.clone()],
@@ -91,21 +92,22 @@ fn record_with(config: &Config, level: SyncLevel, steps: &[Step], plan: Option<P
     }
     recording.log = watch.take_log();
     if plan.is_none() {
-        // Not part of the diary: is the model right?
+        // Checks the model itself; this is not part of the log.
         assert_eq!(Contents::of(world.store()).unwrap(), contents.live(world.now()));
         world.close().unwrap();
     }
     recording
 }
 
-/// Promises that hold at a point of the diary.
+/// Promises that hold at a point of the log.
 #[derive(Clone, Copy, Default)]
 struct Promise {
     /// The last mark.
     acknowledged: Option<usize>,
-    /// The oldest state that may be there.
+    /// Oldest state that may be found.
     oldest: usize,
-    /// Whether the store was opened after a first power cut, and [`SECOND`] written and acknowledged.
+    /// Whether the store was opened after a first power cut, [`SECOND`] was written, and that write
+    /// was acknowledged.
     second: Option<bool>,
 }
 
@@ -173,7 +175,7 @@ impl Recording {
         if check == "ok" { Ok(()) } else { Err(format!("SQLite's integrity check: {check}")) }
     }
 
-    /// The store can be written and read on.
+    /// Checks that the store can be written and read.
     fn go_on(&self, store: &Store, found: Contents) -> kvstore::Result<()> {
         let mut expected = found;
         store.put("after the cut", "1")?;
@@ -189,7 +191,8 @@ impl Recording {
     }
 }
 
-/// Cuts the power at points of the diary. Reports how often, and how often the disk was as written.
+/// Cuts the power at points of the log. Prints the number of cuts, and how many left the disk as
+/// written.
 fn cut_everywhere(name: &str, config: &Config, level: SyncLevel) {
     cut_everywhere_in(&steps(), name, config, level);
 }
@@ -220,7 +223,7 @@ fn cut_everywhere_in(steps: &[Step], name: &str, config: &Config, level: SyncLev
                 (Cut::Random(seed + 2), "random"),
                 (Cut::Random(seed + 3), "random"),
             ] {
-                // These two are the same each time; a disk that is synced has but one state.
+                // These two cuts do not depend on the seed. A fully synced disk has only one state.
                 if rounds > 0 && matches!(cut, Cut::Synced | Cut::Written)
                     || cut != Cut::Synced && disk.is_synced()
                     || ends.is_none() && random.below(points * kinds) >= SAMPLE
@@ -268,7 +271,8 @@ fn cut_everywhere_in(steps: &[Step], name: &str, config: &Config, level: SyncLev
     );
 }
 
-/// Cuts the power, opens the store, writes to it, and cuts the power again, at points of that.
+/// Cuts the power, opens the store, writes to it, and cuts the power again, at points of this
+/// second run.
 fn cut_twice(name: &str, config: &Config, level: SyncLevel) {
     let started = Instant::now();
     let ends = torture_time().map(|time| started + time);
@@ -301,7 +305,7 @@ fn cut_twice(name: &str, config: &Config, level: SyncLevel) {
             drop(watch);
             for (number, event) in log.iter().enumerate() {
                 second_disk.happens(event);
-                // The end, where the write was acknowledged, and some points on the way.
+                // The end, where the write was acknowledged, and some points before it.
                 let ended = matches!(event, Event::Mark(..));
                 if !ended && random.below(log.len()) >= 3 {
                     continue;
@@ -332,7 +336,8 @@ fn cut_twice(name: &str, config: &Config, level: SyncLevel) {
     );
 }
 
-/// Runs the steps, and cuts the power in every way right after each sync: what was there then must be there.
+/// Runs the steps, and cuts the power in every way directly after each sync. Everything present at
+/// the sync must be there.
 fn cut_after_each_sync(name: &str, config: &Config, level: SyncLevel) {
     let recording = record(config, level, &steps_with_syncs());
     let mut disk = Disk::default();
@@ -412,7 +417,7 @@ fn with_wal_for_itself_alone_and_full_sync_a_power_cut_loses_no_acknowledged_com
     cut_everywhere("wal full exclusive", &Config::new().exclusive(true), SyncLevel::Full);
 }
 
-/// A WAL so short that it is written back all the time and starts over.
+/// A WAL so short that it is constantly written back and started over.
 fn short_wal() -> Config {
     Config::new().page_size(1024).wal_pages(80)
 }
@@ -442,7 +447,7 @@ fn while_room_is_made_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() 
     );
 }
 
-/// As a device with little flash has it.
+/// As on a device with little flash memory.
 #[test]
 fn with_the_settings_for_small_devices_a_power_cut_loses_no_acknowledged_commit() {
     cut_everywhere_in(&bounded_steps(), "small, wal full", &Config::small().page_size(1024), SyncLevel::Full);
@@ -514,7 +519,8 @@ fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commi
     cut_everywhere("delete full sql", &config, SyncLevel::Full);
 }
 
-/// A torn journal must never be rolled back, at whatever level: what it holds of a page is checked by every 200th
+/// A torn journal must not be rolled back at any sync level, because its checksum covers only every
+/// 200th byte of a page (fileformat2.html, chapter 3).
 /// byte only (fileformat2.html, chapter 3).
 #[test]
 fn no_torn_write_damages_a_store_that_is_being_made_or_converted_or_is_in_delete_mode() {
@@ -601,7 +607,8 @@ fn a_second_power_cut_while_the_store_recovers_loses_nothing_more_with_a_rollbac
     cut_twice("delete full btree, twice", &with_journal().page_size(1024), SyncLevel::Full);
 }
 
-/// Zeros in a WAL must never leave its first frames as if they were the newest ones, or a database half overwritten.
+/// Zeros in a WAL must not make its first frames look like the newest ones, or leave a partly
+/// overwritten database.
 #[test]
 fn while_deleted_data_is_overwritten_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
     let config = short_wal().secure_delete(true);
@@ -642,8 +649,8 @@ fn with_secure_delete_what_is_cut_off_or_removed_is_zeros_on_the_disk_first() {
     }
 }
 
-/// Bytes of the database and its WAL that are cut off or removed, and how many of them are not zero, or may not be on
-/// the disk.
+/// Returns the number of bytes cut off or removed from the database and its WAL, and how many of
+/// these are not zero, or may not be zero on the disk.
 fn cut_off(config: &Config) -> (usize, usize) {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::on(dir.path(), true);

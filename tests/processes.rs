@@ -73,7 +73,7 @@ fn child() {
                 store.checkpoint(CheckpointMode::Passive).unwrap();
                 store.delete_range(&kvstore::KeyRange::prefix(b"x")).unwrap();
                 store.incremental_vacuum(None).unwrap();
-                // Readers may stand in its way.
+                // Readers may block this.
                 let _ = store.checkpoint(CheckpointMode::Truncate);
             }
             say("done");
@@ -279,8 +279,9 @@ fn reads_go_on_while_another_process_holds_a_write_transaction() {
     store.put("c", "1").unwrap();
 }
 
-/// In DELETE mode a writer keeps readers out while it commits, and writers without pause leave them moments only. An
-/// open that looked for them ever more seldom, and needed six of them, failed one time in three.
+/// In DELETE mode a writer locks readers out during a commit, and continuous writers leave them
+/// only short gaps. An open that retried ever less often, and needed six gaps, failed one time in
+/// three.
 #[test]
 fn an_open_finds_its_moment_beside_writers_without_pause() {
     let scratch = Scratch::new();
@@ -339,7 +340,7 @@ fn closing_a_second_handle_here_does_not_drop_the_first_ones_locks() {
     scratch.open_with(&Config::new().read_only(true)).close().unwrap();
     assert!(Store::open_with(scratch.path(), &Config::new().journal_mode(JournalMode::Delete)).is_err());
     first.sync().unwrap();
-    // Without the locks the other process would think itself the last one, and remove the WAL.
+    // Without the locks, the other process would think that it is the last one and remove the WAL.
     let mut other = Other::start(&scratch.path(), "open-and-close");
     other.expect("1");
     other.finish();
@@ -536,8 +537,8 @@ fn a_store_that_was_left_in_the_middle_of_a_checkpoint_opens_with_everything_com
     store.checkpoint(CheckpointMode::Passive).unwrap();
     let after = fs::read(scratch.path()).unwrap();
     store.close().unwrap();
-    // A checkpoint writes pages in their order: the first one, with the new number of pages, long
-    // before the last. Power cuts and kills may come after any of them.
+    // A checkpoint writes pages in order: the first page, with the new number of pages, long before
+    // the last. A power cut or kill may come after any page.
     for pages in [1, 2, 5, after.len() / 4096 - 1] {
         let written = pages * 4096;
         let rest = before.get(written..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Purges: all families, the earliest first, within a budget, and never at the cost of a live key.
+//! Purges: over all families, earliest expiry first, within a budget. A live key is never removed.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn step(deleted: u64, more: bool) -> PurgeStep {
     PurgeStep { deleted, more }
 }
 
-/// Keys that die at 1 000 + their number; some with large values.
+/// Puts keys that expire at 1 000 + their number; some have large values.
 fn fill(store: &Store, family: &Family, count: usize) {
     store.begin_write().unwrap();
     for n in 0..count {
@@ -211,7 +211,7 @@ fn purge_step_stops_when_its_time_is_over() {
     assert!(done.more && done.deleted < 20_000, "{done:?}");
     assert_eq!(store.count().unwrap(), 20_000 - done.deleted);
     store.integrity_check().unwrap();
-    // Either budget ends it.
+    // The first budget to be exhausted ends it.
     let left = 20_000 - done.deleted;
     assert_eq!(store.purge_step(Some(100), Some(Duration::MAX)).unwrap(), step(100, true));
     assert_eq!(store.purge_step(None, Some(Duration::MAX)).unwrap(), step(left - 100, false));
@@ -347,7 +347,7 @@ fn a_key_that_ends_at_the_last_moment_there_is_can_be_purged() {
     assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(i64::MAX)));
     clock.set(i64::MAX);
     assert_eq!(store.count_live().unwrap(), 0);
-    // The time budget only ends what would otherwise never end.
+    // Without this budget, the call would never end.
     assert_eq!(store.purge_step(None, Some(Duration::from_secs(1))).unwrap(), step(1, false));
     assert_eq!(store.count().unwrap(), 0);
 }
@@ -387,7 +387,8 @@ fn a_purge_whose_transaction_never_committed_has_not_happened() {
     store.integrity_check().unwrap();
 }
 
-// ---- at once -------------------------------------------------------------------------------------
+// ---- concurrent purges
+// ---------------------------------------------------------------------------
 
 #[test]
 fn two_handles_that_purge_at_once_remove_every_key_once() {
@@ -430,7 +431,7 @@ fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
     assert_eq!(checkpoints(), before);
     store.put("next", "1").unwrap();
     assert_eq!(checkpoints(), before + 1);
-    // Without other writes it must come at last.
+    // Once there are no other writes, it must succeed.
     store
         .transaction(|tx| (0..9u8).try_for_each(|n| tx.put_with_expiry([n], "1", Expiry::At(1_500))))
         .unwrap();
@@ -476,14 +477,15 @@ fn in_a_read_transaction_a_purge_says_that_nothing_is_due_or_that_it_cannot_writ
                 }
             }
         }
-        // It goes on, and nothing was removed.
+        // The transaction continues, and nothing was removed.
         assert_eq!(family.count().unwrap(), 3);
         store.commit().unwrap();
         assert_eq!(family.purge_expired().unwrap(), if has_dead { 3 } else { 0 });
     }
 }
 
-// ---- what a transaction that fails had seen ---------------------------------------------------------
+// ---- a transaction that fails
+// ------------------------------------------------------------------------
 
 #[test]
 fn what_was_looked_at_in_a_transaction_that_can_only_roll_back_is_looked_at_again() {

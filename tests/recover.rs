@@ -1,4 +1,4 @@
-//! Recovery: what is saved of damaged files, and that nothing is invented.
+//! Recovery: what can be saved from damaged files, and that nothing is invented.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::recovered::{Done, LATER, Rows, recover, rows_of};
 use common::{Random, Scratch, kind, python};
 use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, PutOptions, SizeLimit, Store, Ttl};
 
-/// All sorts of rows.
+/// Fills a store with rows of all kinds.
 fn fill(store: &Store, families: usize, rows: usize) {
     let names: Vec<String> = (0..families).map(|n| format!("Family {n}")).collect();
     for (at, name) in std::iter::once(None).chain(names.iter().map(Some)).enumerate() {
@@ -45,7 +45,7 @@ fn sound(config: &Config, families: usize, rows: usize) -> (Scratch, Rows) {
     (scratch, all)
 }
 
-/// Demands that everything is there.
+/// Asserts that everything is present.
 #[track_caller]
 fn is_whole(done: &Done, all: &Rows) {
     assert_eq!(done.told, Vec::<String>::new());
@@ -99,7 +99,7 @@ fn what_is_in_the_wal_alone_is_saved_up_to_the_last_commit() {
     fs::copy(scratch.path(), copy.path()).unwrap();
     fs::copy(scratch.wal(), copy.wal()).unwrap();
     is_whole(&recover(&copy.path()).unwrap(), &all);
-    // A frame that is damaged ends it: an earlier state, and told.
+    // A damaged frame ends the log: the result is an earlier state, and this is reported.
     store.put("one more", vec![1; 10]).unwrap();
     let mut wal = fs::read(scratch.wal()).unwrap();
     let last = (wal.len() - 32) / (4096 + 24) * (4096 + 24) + 32 - 4096;
@@ -120,7 +120,7 @@ fn a_rollback_journal_is_played_back() {
     fill(&store, 1, 300);
     let all = rows_of(&store);
     store.close().unwrap();
-    // A process that dies in the middle, after the file was written to.
+    // A process dies in the middle of a transaction, after it has written to the file.
     python(
         &scratch.path(),
         "con.execute('pragma cache_size = 5')
@@ -184,7 +184,7 @@ fn a_store_that_is_nearly_full_keeps_every_row_and_its_limit() {
         let done = kvstore::recover(scratch.path(), &new, |_| ControlFlow::Continue(())).unwrap();
         (done, Store::open(&new).unwrap())
     };
-    // Its size after a recovery.
+    // Size of the store after a recovery.
     let bytes = recovered("measured.db").1.stats().unwrap().size_bytes;
     for (name, pages) in [("more", 3), ("just", 0)] {
         let limit = SizeLimit::new(bytes + pages * 4096, Eviction::Soonest);
@@ -233,7 +233,7 @@ fn the_new_file_must_not_be_there_and_a_stop_leaves_none() {
 
 // ---- damage --------------------------------------------------------------------------------------
 
-/// Whether a row can be the original with some of its bytes damaged: nothing in a file tells that.
+/// Returns `true` if a row can be the original with some damaged bytes, which cannot be detected.
 fn is_like(found: &(Vec<u8>, Option<i64>), original: &(Vec<u8>, Option<i64>)) -> bool {
     found == original
         || (original.0.len() > 200 && found.0.len() == original.0.len() && found.1 == original.1)
@@ -258,7 +258,7 @@ fn damage_each_page(page_size: u32, families: usize, rows: usize, how: fn(&mut [
         let done = recover(&scratch.path()).unwrap_or_else(|e| panic!("page {}: {e}", page + 1));
         let mut missing = 0;
         let named = |(family, key): &(String, Vec<u8>)| {
-            // The list of tables lost the name: each key says of which family it is.
+            // The name of the family is lost. Each key contains its number.
             let n: usize = std::str::from_utf8(key).unwrap().split(' ').next().unwrap().parse().unwrap();
             let name = if n == 0 { "default".to_owned() } else { format!("Family {}", n - 1) };
             assert!(
@@ -277,9 +277,10 @@ fn damage_each_page(page_size: u32, families: usize, rows: usize, how: fn(&mut [
         }
         missing += all.len() - seen;
         let bound = match leaf_rows(&bytes, page, size) {
-            // An interior page of rows, or a leaf: its own. Of a table: the large values there.
+            // An interior page with rows, or a leaf: its own rows. In the table of large values:
+            // the values there.
             Some((2 | 10 | 13, cells)) if page > 0 => cells,
-            // Rows whose large value can be anybody's.
+            // Rows with large values, which may belong to any of them.
             _ if page == 0 => all.values().filter(|(value, _)| value.len() > 64).count(),
             Some((5, _)) => 0,
             // The pointer map; an overflow page of one value.
@@ -329,7 +330,7 @@ fn half_of_each_page_in_turn_is_damaged() {
     });
 }
 
-/// Demands that each row is one of the originals, but for `most` whose bytes were changed where nothing tells.
+/// Asserts that each row is an original one, except for `most` rows with undetectable changes.
 #[track_caller]
 fn invents_nothing(done: &Done, all: &Rows, most: usize, what: &str) {
     let originals: BTreeMap<&[u8], &(Vec<u8>, Option<i64>)> =
@@ -401,13 +402,13 @@ fn damage_of_any_sort_never_panics_or_invents() {
             match random.below(3) {
                 0 => damaged[page..page + 512].fill(0),
                 1 => damaged[page..page + 512].iter_mut().for_each(|byte| *byte = random.below(256) as u8),
-                // As if a write had begun too far on.
+                // As if a write had begun at the wrong offset.
                 _ => damaged.copy_within(page + 64..page + 448, page + random.below(64) as usize),
             }
         }
         fs::write(scratch.path(), &damaged).unwrap();
         let Ok(done) = recover(&scratch.path()) else { continue };
-        // A large value's page can be damaged where nothing tells.
+        // Changes inside a large value cannot be detected.
         let small = |rows: &Rows| -> Rows {
             rows.iter()
                 .filter(|(_, (value, _))| value.len() < 64)
@@ -441,7 +442,7 @@ fn where_the_pointer_map_is_gone_too_pages_go_to_the_one_tree_that_misses_some()
     let done = recover(&scratch.path()).unwrap();
     invents_nothing(&done, &all, 0, "both gone");
     assert!(done.rows.len() >= all.len() - cells, "{} of {}: {:?}", done.rows.len(), all.len(), done.told);
-    // Two families may miss the page, so neither gets it.
+    // The page may belong to either of two families, so neither gets it.
     assert!(done.rows.keys().all(|(family, _)| family == "default"));
 }
 
@@ -496,7 +497,8 @@ fn tables_that_the_list_has_lost_or_names_wrongly_are_found_by_their_rows() {
         python(&scratch.path(), &program);
         let done = recover(&scratch.path()).unwrap();
         invents_nothing(&done, &all, 0, change);
-        // Large values are left out where two families are nameless: nothing says whose they are.
+        // Large values are left out if two families have lost their names, because they may belong
+        // to either.
         let small = all.values().filter(|(value, _)| value.len() < 60).count();
         assert!(
             done.rows.len() >= small,

@@ -1,5 +1,5 @@
-//! Recovery of files of which a page was overwritten with a copy of another one: all pages are sound, and some are not
-//! what they were.
+//! Recovery of files in which a page was overwritten with a copy of another page. Every page is
+//! valid by itself, but some have the wrong content.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn number32(bytes: &[u8], at: usize) -> usize {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
-/// A file, and which of its pages is what.
+/// A file, and the kind of each of its pages.
 struct File {
     scratch: Scratch,
     bytes: Vec<u8>,
@@ -24,7 +24,8 @@ struct File {
 }
 
 impl File {
-    /// Two families of the same form whose large values have the same numbers, and one with a few rows.
+    /// Creates two families of the same structure whose large values have the same numbers, and one
+    /// with a few rows.
     fn new() -> File {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().page_size(PAGE as u32));
@@ -63,7 +64,7 @@ impl File {
         self.bytes.len() / PAGE
     }
 
-    /// The pages below an interior one.
+    /// Returns the child pages of an interior page.
     fn below(&self, page: usize) -> Vec<usize> {
         let bytes = self.page(page);
         assert!(matches!(bytes[0], 2 | 5), "page {page} is a leaf");
@@ -170,7 +171,7 @@ fn a_page_overwritten_with_any_other_invents_nothing_and_hides_no_loss() {
         .collect();
     let mut seen = BTreeSet::new();
     for round in 0..150 {
-        // Mostly pages of trees over each other: of those there are few.
+        // Most copies are of B-tree pages over each other, of which there are few.
         let mut any = |kind: u64| match kind {
             0 => 1 + random.below(pages as u64) as usize,
             _ => random.of(&trees),
@@ -183,7 +184,8 @@ fn a_page_overwritten_with_any_other_invents_nothing_and_hides_no_loss() {
     }
 }
 
-/// Whether the end of a value is overwritten with another one's: nothing in a file tells.
+/// Returns `true` if the end of a value is overwritten with that of another one, which cannot be
+/// detected.
 fn is_last_part(file: &File, (from, to): (usize, usize)) -> bool {
     let is_part = |page: usize| !matches!(file.page(page)[0], 2 | 5 | 10 | 13) && page > 1;
     [from, to].iter().all(|page| is_part(*page) && number32(file.page(*page), 0) == 0)
@@ -213,7 +215,7 @@ fn families_with_many_rows_in_common_are_not_taken_for_copies() {
         let families = ["yesterday", "today"].map(|name| store.create_family(name).unwrap());
         for family in &families {
             for n in 0..300_usize {
-                // Each on a page of large values of its own, or in a row.
+                // Each large value fills a page of its own; the other values are in their rows.
                 let size = if n % 2 == 0 { page_size as usize * 2 / 3 } else { 20 };
                 family.put(format!("key {n:04}"), vec![n as u8; size]).unwrap();
             }

@@ -10,10 +10,10 @@ use common::{Scratch, python};
 use kvstore::{CheckpointMode, Config, JournalMode, Store};
 
 const PAGE: usize = 512;
-/// A frame of the WAL; its header before it.
+/// Length of a frame of the WAL, including its header.
 const FRAME: usize = 24 + PAGE;
 const WAL_HEADER: usize = 32;
-/// A record of the journal.
+/// Length of a record of the journal.
 const RECORD: usize = PAGE + 8;
 
 #[track_caller]
@@ -30,7 +30,8 @@ fn tells(done: &Done, what: &str) {
 
 // ---- the WAL -------------------------------------------------------------------------------------
 
-/// A store with commits in its WAL, as a crash leaves it: what each left, and where its frames end.
+/// A store with commits in its WAL, as a crash leaves it. Contains the state after each commit, and
+/// where its frames end.
 struct Logged {
     scratch: Scratch,
     file: Vec<u8>,
@@ -42,7 +43,7 @@ impl Logged {
     fn new() -> Logged {
         let store_of = Scratch::new();
         let store = store_of.open_with(&Config::new().page_size(PAGE as u32));
-        // An earlier round, with more frames than the one that counts.
+        // Frames of an earlier round of the WAL, which is longer than the current one.
         (0..200).for_each(|n| store.put(format!("key {n:03}"), vec![1; 60]).unwrap());
         store.checkpoint(CheckpointMode::Restart).unwrap();
         let mut states = vec![(0, rows_of(&store))];
@@ -131,7 +132,7 @@ fn a_damaged_header_of_the_wal_is_told_unless_its_checksum_alone_is_wrong() {
     let logged = Logged::new();
     for at in 0..24 {
         let done = logged.with(|wal| wal[at] ^= 1);
-        // The number of the round and the salts are needed for the checksums only.
+        // The checkpoint number and the salts are needed for the checksums only.
         tells(&done, "the header of the -wal is damaged");
         assert!(done.rows == logged.states[0].1, "byte {at}");
     }
@@ -146,12 +147,12 @@ fn what_a_crash_leaves_of_a_wal_is_no_damage() {
     let frames = logged.frames();
     // Frames of an earlier round after the last commit.
     is_whole(&logged.with(|_| ()), logged.rows());
-    // Zeros, or nothing.
+    // Frames are overwritten with zeros, or cut off.
     is_whole(&logged.with(|wal| wal[frame(frames).start..].fill(0)), logged.rows());
     is_whole(&logged.with(|wal| wal.truncate(frame(frames).start)), logged.rows());
     is_whole(&logged.with(|wal| wal.fill(0)), &logged.states[0].1);
     is_whole(&logged.with(Vec::clear), &logged.states[0].1);
-    // Of a transaction that was not ended: frames without a commit, the last one torn.
+    // An unfinished transaction: frames without a commit, of which the last is torn.
     let (start, end) = (logged.states[logged.states.len() - 2].0, frames);
     assert!(end - start > 2);
     for cut in [0, 10, 24, 100] {
@@ -167,7 +168,7 @@ fn what_a_crash_leaves_of_a_wal_is_no_damage() {
 
 // ---- the rollback journal ------------------------------------------------------------------------
 
-/// A store with a hot journal: a process died in the middle of a transaction, after it had written to the file.
+/// A store with a hot journal: a process died in a transaction after it had written to the file.
 struct Hot {
     scratch: Scratch,
     file: Vec<u8>,
@@ -207,7 +208,7 @@ os._exit(0)"
         recover(&self.scratch.path()).unwrap()
     }
 
-    /// Where the parts of the journal begin, and how many records each has.
+    /// Returns where the parts of the journal begin, and how many records each has.
     fn parts(&self) -> Vec<(usize, usize)> {
         let number = |at: usize| u32::from_be_bytes(self.journal[at..at + 4].try_into().unwrap()) as usize;
         let (sector, mut parts, mut at) = (number(20), Vec::new(), 0);
@@ -229,7 +230,7 @@ fn a_record_of_the_journal_that_is_damaged_loses_its_page_only() {
         let each = parts.iter().flat_map(|(at, count)| (0..*count).map(move |n| at + n * RECORD));
         let records: Vec<usize> = each.collect();
         assert!(records.len() > 10 && parts.iter().any(|(_, count)| *count > 1));
-        // Where the number of records is not known, the last may be torn.
+        // If the number of records is unknown, the last one may be torn.
         let kept = if sync == "off" { 1 } else { 0 };
         for record in records.iter().rev().skip(kept).step_by(3) {
             let done = hot.with(|journal| journal[record + 4 + PAGE - 200] ^= 1);
@@ -249,19 +250,19 @@ fn a_journal_that_was_cut_off_or_has_a_damaged_header_is_told() {
     let hot = Hot::new("full");
     let parts = hot.parts();
     let (last, count) = *parts.iter().rfind(|(_, count)| *count > 0).unwrap();
-    // Where a part ends nothing tells that another one followed.
+    // At the end of a part, nothing shows that another part followed.
     for keep in [20, 28, 300, 512 + 100, parts[3].0, parts[4].0 + 100, last + count * RECORD - 1] {
         tells(&hot.with(|journal| journal.truncate(keep)), "-journal is damaged");
     }
     for at in [0, 3, 7, 18, 22, 26] {
         tells(&hot.with(|journal| journal[at] ^= 1), "-journal");
     }
-    // The checksums of the records say how they begin, and how many there are.
+    // The checksums of the records show where they begin and how many there are.
     let done = hot.with(|journal| journal[13] ^= 1);
     is_whole(&done, &hot.rows);
     let done = hot.with(|journal| journal[8..12].fill(0));
     assert!(done.rows.iter().all(|(key, row)| hot.rows.get(key) == Some(row)));
-    // A part after the first.
+    // A later part.
     if let Some((second, _)) = parts.get(1).filter(|(_, count)| *count > 1) {
         let done = hot.with(|journal| journal[second - 512] ^= 1);
         assert!(done.rows == hot.rows || !done.recovered.is_complete());
@@ -288,7 +289,7 @@ fn a_journal_that_was_ended_or_never_synced_is_no_damage() {
     is_whole(&recovered(&ended), &all);
     is_whole(&recovered(&[]), &all);
     is_whole(&recovered(&[0; 2000]), &all);
-    // A crash before the sync: the file is as it was, and the header says of no record yet.
+    // A crash before the sync: the file is unchanged, and the header states no records yet.
     fs::remove_file(&beside).unwrap();
     let program = "con.execute('begin immediate')
 con.execute('update \"data:default\" set value = x\\'00\\' where value is not null')

@@ -1,7 +1,8 @@
-//! Recovery of stores with damage by chance, in the file, in its WAL or in its rollback journal: whatever happens, no
-//! row is saved that was never there, and `is_whole` is said only if all rows are.
+//! Recovery of randomly damaged stores, with damage in the file, in its WAL or in its rollback
+//! journal. No row may be saved that never existed, and `is_whole` may be true only if all rows are
+//! present.
 //!
-//! `KVSTORE_RECOVER_ROUNDS` is how many damaged stores are looked at, `KVSTORE_RECOVER_SEED` which ones.
+//! `KVSTORE_RECOVER_ROUNDS` is the number of damaged stores, `KVSTORE_RECOVER_SEED` selects them.
 
 mod common;
 
@@ -23,7 +24,7 @@ fn number32(bytes: &[u8], at: usize) -> usize {
 
 /// A family, and a key in it.
 type Place = (String, Vec<u8>);
-/// A value, and when its row ends.
+/// A value, and the expiry time of its row.
 type Row = (Vec<u8>, Option<i64>);
 
 /// Log files next to the file of a store.
@@ -34,14 +35,14 @@ enum Log {
     Journal,
 }
 
-/// A store as it lies on the disk, and what was in it.
+/// A store as it is on disk, and its content.
 struct Model {
     page: usize,
     log: Log,
     file: Vec<u8>,
     beside: Vec<u8>,
     rows: Rows,
-    /// Everything that was in it once, also of a transaction that was not ended.
+    /// Everything that the store ever contained, including data of an unfinished transaction.
     ever: BTreeMap<Place, BTreeSet<Row>>,
 }
 
@@ -56,7 +57,7 @@ fn value(random: &mut Random) -> Vec<u8> {
 }
 
 fn write(family: &Family, at: usize, random: &mut Random) {
-    // Families have keys of their own, so that a row in the wrong one is seen.
+    // Each family has its own keys, so that a row in the wrong family is detected.
     let key = format!("{at} key {:04}", random.below(160));
     match random.below(8) {
         0 => drop(family.delete(key).unwrap()),
@@ -152,7 +153,7 @@ impl Model {
         }
     }
 
-    /// Content of the file after its log was applied.
+    /// Returns the content of the file after its log was applied.
     fn whole(&self) -> Vec<u8> {
         let mut file = self.file.clone();
         for part in parts(self) {
@@ -167,7 +168,7 @@ impl Model {
         file
     }
 
-    /// The pages that are free, as the list of them says.
+    /// Returns the pages on the free list.
     fn free(&self) -> BTreeSet<usize> {
         let file = self.whole();
         let mut free = BTreeSet::new();
@@ -186,13 +187,13 @@ impl Model {
 #[derive(Debug, Default)]
 struct Damage {
     told: Vec<String>,
-    /// Number of rows that may have other bytes undetected.
+    /// Number of rows that may have changed bytes undetected.
     changed: usize,
-    /// Earlier rows can be there, if it is said that something is lost.
+    /// Earlier rows may be present, if a loss is reported.
     is_of_log: bool,
 }
 
-/// The frames of a WAL that count, or the records of a journal: where they are.
+/// Returns the ranges of the valid frames of a WAL, or of the records of a journal.
 fn parts(model: &Model) -> Vec<std::ops::Range<usize>> {
     let (bytes, page) = (&model.beside, model.page);
     match model.log {
@@ -222,7 +223,7 @@ fn damage_file(model: &Model, file: &mut [u8], random: &mut Random, damage: &mut
     let any = |random: &mut Random| 1 + random.below(file.len() as u64 / page as u64) as usize;
     let at = any(random);
     let range = (at - 1) * page..at * page;
-    // Parts of values have no form.
+    // Pages with parts of values have no structure.
     let has_form = |page: &[u8]| matches!(page[0], 2 | 5 | 10 | 13) || page.starts_with(b"SQLite");
     match random.below(5) {
         0 => {
@@ -238,7 +239,8 @@ fn damage_file(model: &Model, file: &mut [u8], random: &mut Random, damage: &mut
         }
         _ => {
             let from = any(random);
-            // Nothing tells an older page, which is the same as no other, from what was there.
+            // An older version of a page, if it equals no other page, cannot be distinguished from
+            // the current one.
             let bytes = &model.file[(from - 1) * page..from * page];
             if model.free().contains(&from)
                 || model.whole().get((from - 1) * page..from * page) != Some(bytes)
@@ -256,7 +258,7 @@ fn damage_file(model: &Model, file: &mut [u8], random: &mut Random, damage: &mut
 fn damage_log(model: &Model, log: &mut Vec<u8>, random: &mut Random, damage: &mut Damage) {
     damage.is_of_log = true;
     let parts = parts(model);
-    // Without the last frame nothing shows that there was a commit.
+    // If the last frame is missing, nothing shows that there was a commit.
     let part = parts[random.below(parts.len() as u64 - 1) as usize].clone();
     match random.below(5) {
         0 => {
@@ -276,7 +278,7 @@ fn damage_log(model: &Model, log: &mut Vec<u8>, random: &mut Random, damage: &mu
             let header = if model.log == Log::Wal { 0..32 } else { 0..28 };
             let within = if random.below(4) == 0 { header } else { part.clone() };
             let mut byte = within.start + random.below(within.len() as u64) as usize;
-            // Nothing but itself says which page a record of a journal is of.
+            // Only a record of a journal itself states which page it belongs to.
             if model.log == Log::Journal && within == part {
                 byte = byte.max(part.start + 4);
             }
@@ -287,13 +289,13 @@ fn damage_log(model: &Model, log: &mut Vec<u8>, random: &mut Random, damage: &mu
     }
 }
 
-/// Demands of what was recovered all that holds whatever was damaged.
+/// Checks everything that must hold for a recovered store, whatever was damaged.
 #[track_caller]
 fn check(model: &Model, damage: &Damage, done: &Done, what: &str) {
     let is_whole = done.recovered.is_complete();
     let is_page_unknown = done.told.iter().any(|line| line.contains("it is not known which"));
     let place_of = |(family, key): &Place| {
-        // The list of tables can have lost the name.
+        // The name of the family may be lost.
         let names = [("0", "default"), ("1", "Tracked"), ("2", "third"), ("7", "few")];
         let known = key.get(..1).and_then(|digit| names.iter().find(|(of, _)| of.as_bytes() == digit));
         let is_named = !family.starts_with("recovered-");
@@ -305,8 +307,8 @@ fn check(model: &Model, damage: &Damage, done: &Done, what: &str) {
         let place = place_of(place);
         let was_there = if damage.is_of_log && !is_whole {
             let ever = |place: &Place| model.ever.get(place).is_some_and(|rows| rows.contains(row));
-            // Where it is not known which page was not put back, it can be one with a large value, or a part of one,
-            // or rows of another family that took it.
+            // If it is unknown which page was not rolled back, that may be a page with a large
+            // value or a part of one, or rows of another family that reused the page.
             let is_of_any = || {
                 let mut families = ["default", "Tracked", "third"].into_iter();
                 row.0.len() > 64 || families.any(|family| ever(&(family.to_owned(), place.1.clone())))

@@ -1,13 +1,14 @@
-//! Stores on a server as programs see them, and the table of docs/reference/postgresql.md.
+//! Stores on a PostgreSQL server as programs use them, and the table of
+//! docs/reference/postgresql.md.
 //!
-//! With `KVSTORE_TEST_REMOTE=1` the other suites test the promises that hold for every store. The
-//! backend itself has its tests in `src/db/remote`.
+//! With `KVSTORE_TEST_REMOTE=1`, the other test files check the promises that hold for every store.
+//! The unit tests of the backend are in its own folder in `src`.
 
 mod c_common;
 
 use std::fs;
 
-/// Each function of the C API is in the table once, and nothing else.
+/// Each function of the C API is in the table exactly once, and nothing else is.
 #[test]
 fn the_table_of_what_differs_has_every_function() {
     let list = fs::read_to_string(c_common::root().join("packaging/libkvstore0.symbols")).unwrap();
@@ -58,7 +59,7 @@ mod on_a_server {
     /// Key, value, expiry time, write time.
     type Row = (Vec<u8>, Vec<u8>, Option<Expiry>, Option<i64>);
 
-    /// All that a family has, with its settings.
+    /// Returns all rows of a family, with its settings.
     fn rows(store: &Store, name: &str) -> (Vec<Row>, Option<Duration>, bool) {
         let family = store.family(name).unwrap();
         let tracks = family.tracks_writes().unwrap();
@@ -100,7 +101,7 @@ mod on_a_server {
         in_c("not_here");
     }
 
-    /// Keeps writers out of a schema's rows until the answer is dropped.
+    /// Blocks writers of a schema's rows until it is dropped.
     struct Locked(String);
 
     impl Locked {
@@ -133,7 +134,7 @@ mod on_a_server {
         store.put("key", "1").unwrap();
         let locked = Locked::rows_of("beside_the_cleaner");
         store.start_cleaner(Duration::from_millis(1), None).unwrap();
-        // Which purge waits now.
+        // The purge that waits now.
         let waiting = "SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity \
                        WHERE wait_event_type = 'Lock' AND query LIKE '%4096%' AND query LIKE '%kvstore_row%'";
         let end = Instant::now() + Duration::from_secs(60);
@@ -148,7 +149,7 @@ mod on_a_server {
             let before = turn();
             assert_eq!(store.get("key").unwrap().as_deref(), Some(b"1".as_slice()));
             if Server::shared().sql(waiting) == before {
-                break; // the call came and went in one turn of the cleaner
+                break; // the call fell between two checks
             }
         }
         for write in [false, true] {
@@ -233,7 +234,7 @@ mod on_a_server {
         assert!(rows(&other, "f") == expected);
     }
 
-    /// Terminates the connections of a copy, which are not those of the handles.
+    /// Terminates the connections of a copy, but not those of the handles.
     fn break_connections(name: &str) {
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name";
         Server::shared().sql(&format!("{sql} = '{name}'"));
@@ -270,7 +271,8 @@ mod on_a_server {
             assert!(breaks >= 5, "{breaks}");
             done.unwrap()
         };
-        // The snapshot of a source that has not broken stays: it is still the state of one moment.
+        // The snapshot of the source stays open if only the target breaks, so the copy still has
+        // the state of one moment.
         let done = broken(&here, &there);
         assert_eq!((done.keys, done.written, done.removed, done.snapshots), (4_000, 4_000, 0, 1));
         let back = Store::open_in_memory(&Config::new()).unwrap();
@@ -380,7 +382,7 @@ mod on_a_server {
         done: Vec<String>,
         failed: Vec<String>,
         unknown: usize,
-        /// Of its counter.
+        /// Increments of its counter.
         increments: i64,
         unknown_increments: i64,
         longest_gap: Duration,
@@ -416,8 +418,9 @@ mod on_a_server {
         told
     }
 
-    /// The primary dies under 16 writers, and its synchronous standby takes over: what was acknowledged is there, what failed
-    /// is not, and nothing was done twice. (`KVSTORE_FAILOVERS=10`: ten times.)
+    /// The primary fails while 16 writers work, and its synchronous standby takes over.
+    /// Acknowledged writes are present, failed ones are not, and none was applied twice.
+    /// (`KVSTORE_FAILOVERS=10`: ten times.)
     #[test]
     fn nothing_acknowledged_is_lost_when_a_standby_takes_over() {
         let times = std::env::var("KVSTORE_FAILOVERS").map_or(1, |times| times.parse().unwrap());

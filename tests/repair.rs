@@ -1,6 +1,6 @@
-//! Repair: after any damage that SQLite itself can live with, the integrity check passes again, and every row that
-//! could be read still can. What can be wrong is in damage.rs, which has the check's words for each; the damages
-//! of hostile/statements.rs are repaired in hostile/repair.rs.
+//! Repair: after any damage with which SQLite itself can still work, the integrity check passes
+//! again, and every row that could be read before still can. damage.rs tests the messages of the
+//! check; hostile/repair.rs repairs the damages of hostile/statements.rs.
 
 mod common;
 #[path = "common/sqlite.rs"]
@@ -15,18 +15,18 @@ use std::time::Duration;
 use common::{Scratch, TestClock, kind, python};
 use kvstore::{Config, ErrorKind, Expiry, RepairEvent, Result, Store, SyncLevel};
 
-/// The time of the stores here, and one far later.
+/// Present time of the stores here, and a time far later.
 const NOW: i64 = 1_000_000;
 const LATER: i64 = 4_000_000_000_000;
 
 const FAMILIES: [&str; 3] = ["default", "It's", "Tracked"];
 
-/// A value that is kept out of its row.
+/// Returns a value that is stored outside its row.
 fn large(byte: u8) -> Vec<u8> {
     vec![byte; 5_000]
 }
 
-/// The bytes of a sound store with every sort of row.
+/// Bytes of a sound store with rows of every kind.
 static SOUND: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(NOW));
@@ -70,7 +70,7 @@ fn with_tables(sql: &str) -> String {
     sql
 }
 
-/// Nothing here waits for the disk.
+/// Opens the store without syncs.
 fn open(scratch: &Scratch, sql_engine: bool) -> Store {
     let store =
         scratch.open_with(&Config::new().sync(SyncLevel::Off).sql_engine(sql_engine).allow_damaged(true));
@@ -81,7 +81,7 @@ fn open(scratch: &Scratch, sql_engine: bool) -> Store {
 /// Readable rows: each key with its value and expiry time.
 type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Expiry)>;
 
-/// Every key that answers, by itself.
+/// Returns every key that a single read returns.
 fn readable(store: &Store) -> Rows {
     let mut rows = Rows::new();
     for name in FAMILIES {
@@ -95,7 +95,7 @@ fn readable(store: &Store) -> Rows {
     rows
 }
 
-/// Every key that a walk shows.
+/// Returns every key that an iterator returns.
 fn all(store: &Store) -> Rows {
     let mut rows = Rows::new();
     for name in FAMILIES {
@@ -113,7 +113,7 @@ fn at(family: &str, key: &str) -> (String, Vec<u8>) {
     (family.to_owned(), key.into())
 }
 
-/// Does everything with a family that its indexes are for.
+/// Uses every function that depends on the indexes of a family.
 fn use_it(store: &Store) -> Result<()> {
     for name in FAMILIES {
         let family = store.family(name)?;
@@ -132,8 +132,9 @@ fn use_it(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Opens the damaged store with both engines, each its own copy; demands that the check fails before and passes
-/// after, that nothing that could be read is lost, and that the store works. Gives what can be read then.
+/// Opens copies of the damaged store with both engines. Asserts that the check fails before and
+/// passes after the repair, that no readable row is lost, and that the store works. Returns the
+/// rows that can be read then.
 #[track_caller]
 fn repaired(sql: &str) -> Rows {
     let mut rows = Vec::new();
@@ -142,7 +143,7 @@ fn repaired(sql: &str) -> Rows {
         damage(&scratch.path(), sql);
         let store = open(&scratch, engine);
         assert!(store.integrity_check().is_err(), "{sql}");
-        // Without removing what has expired.
+        // In a read transaction, which does not remove expired rows.
         store.begin_read().unwrap();
         let before = readable(&store);
         store.rollback().unwrap();
@@ -213,7 +214,7 @@ fn the_rows_own_time_decides() {
     assert_eq!(rows[&at("It's", "ttl")].1, Expiry::Never);
     let rows = repaired("update {data} set expire_ms = 1000009 where key = x'706c61696e'");
     assert_eq!(rows[&at("It's", "plain")].1, Expiry::At(1_000_009));
-    // It is dead, whatever the index says.
+    // The row has expired, whatever the index states.
     loses_only("ttl", "update {data} set expire_ms = 0 where key = x'74746c'");
     loses_only("ttl", "update {data} set expire_ms = -5 where key = x'74746c'");
     loses_only("ttl", "update {data} set expire_ms = 7 where key = x'74746c'");
@@ -273,7 +274,7 @@ fn of_rows_that_share_a_large_value_each_gets_its_own() {
     assert_eq!(rows[&at("It's", "large ttl")].0, large(1));
     let rows = repaired("update {data} set blob_id = 1, value = null");
     assert!(["plain", "other", "ttl", "large"].iter().all(|key| rows[&at("It's", key)].0 == large(1)));
-    // SQLite has to choose another number where the greatest is in use.
+    // SQLite must choose another number if the greatest one is in use.
     let greatest = "9223372036854775807";
     let rows = repaired(&format!(
         "update {{blob}} set id = {greatest} where id = 1; update {{data}} set blob_id = {greatest} where blob_id = 1; \
@@ -295,7 +296,7 @@ fn a_row_keeps_the_value_a_read_shows_and_goes_without_one() {
 fn text_counts_as_its_bytes_and_a_number_as_no_value() {
     loses_nothing("update {data} set value = '1' where key = x'706c61696e'");
     loses_nothing("update {data} set key = 'plain' where key = x'706c61696e'");
-    loses_nothing("insert into {data} values('plain', x'99', null, null, null)"); // the true one stays
+    loses_nothing("insert into {data} values('plain', x'99', null, null, null)"); // the correct row stays
     loses_nothing("update {blob} set value = cast(value as text) where id = 1");
     loses_only("plain", "update {data} set value = 7 where key = x'706c61696e'");
     loses_only("plain", "update {data} set key = 7 where key = x'706c61696e'");
@@ -305,8 +306,8 @@ fn text_counts_as_its_bytes_and_a_number_as_no_value() {
 
 // ---- write times ---------------------------------------------------------------------------------
 
-/// Which keys of "Tracked" a sweep of what is older than half a second takes, in a store that is repaired an hour
-/// after it was written.
+/// Returns the keys of "Tracked" that a sweep of keys older than half a second removes, in a store
+/// that is repaired an hour after it was written.
 fn swept_after(sql: &str) -> Vec<Vec<u8>> {
     let scratch = sound();
     damage(&scratch.path(), sql);
@@ -370,14 +371,14 @@ fn a_family_whose_rows_have_write_times_tracks_writes() {
 #[test]
 fn a_missing_view_is_made_again() {
     loses_nothing("drop view {live}");
-    // The check looks for the name only.
+    // The check looks only for the name.
     for (other, fixed) in [("view {live} as select 1", 1), ("table {live}(a)", 2)] {
         let scratch = sound();
         damage(&scratch.path(), &format!("drop view {{live}}; create {other}"));
         let store = scratch.open_at(&TestClock::at(NOW));
         assert_eq!(store.repair().unwrap(), fixed);
         let count = "print(*con.execute('select count(*) from \"live:^It\\'s\"').fetchone())";
-        assert_eq!(python(&scratch.path(), count), "5"); // by the clock of the system
+        assert_eq!(python(&scratch.path(), count), "5"); // by the system's clock
     }
 }
 
@@ -482,7 +483,7 @@ fn a_catalogue_of_another_form_is_made_again() {
     );
 }
 
-/// Events that the repair of this damage reports: message and key.
+/// Returns what the repair of this damage reports: message and key.
 fn told(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
     let mut all = Vec::new();
     for engine in [true, false] {
@@ -596,7 +597,7 @@ fn a_row_whose_key_no_call_takes_goes_and_each_row_that_goes_is_told() {
     let text = "the table \"data:ghost\" is \"lost:data:ghost\" now";
     let aside = told("create table \"data:ghost\"(a); insert into \"data:ghost\" values(1)");
     assert_eq!(aside, [(text.to_owned(), None)]);
-    // Nothing is lost with an index.
+    // With an index, no data is lost.
     assert_eq!(told("drop table {ttl_key}; drop view {live}; update {T written} set written_ms = 5"), []);
 }
 
@@ -651,7 +652,8 @@ fn everything_at_once_is_repaired() {
     assert_eq!(rows.len(), 10);
 }
 
-// ---- when it cannot, and when there is nothing to do ----------------------------------------------
+// ---- when a repair is impossible or unnecessary
+// ---------------------------------------------------
 
 #[test]
 fn a_sound_store_is_not_touched() {

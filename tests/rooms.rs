@@ -1,12 +1,14 @@
-//! The rooms of `src` (`docs/contributing/adr/0009-layers.md`): which may look at which, and where `unsafe` may be.
+//! Module layers of `src` (`docs/contributing/adr/0009-layers.md`): which layer may use which other
+//! one, and where `unsafe` is permitted.
 //!
-//! Reads the sources as text, without comments, texts and tests. A failure says which line breaks which rule.
+//! Reads the sources as text, without comments, string literals and tests. A failure lists each
+//! violation with its line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The rooms from the ground up, each with the rooms it may look at beside itself. A file directly in `src` that
-/// is not listed is a room of its own.
+/// The layers from the lowest to the highest, each with the other layers that it may use. A file
+/// directly in `src` that is not listed is a layer by itself.
 const ROOMS: &[(&str, &[&str])] = &[
     ("common", &[]),
     ("db/file/os", &["common"]),
@@ -19,13 +21,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lib", &["common", "db", "shared", "family", "store", "recovery", "ffi"]),
 ];
 
-/// The modules everybody may know. They know each other only.
+/// Modules that every layer may use. They may use only each other.
 const COMMON: &[&str] = &[
     "atomic", "clock", "config", "error", "expiry", "fork", "hint", "info", "memory", "options", "place",
     "secret", "unwind",
 ];
 
-/// Where `unsafe` may be: folders and files.
+/// Folders and files in which `unsafe` is permitted.
 const UNSAFE: &[&str] = &[
     "clock/beyond_2038.rs",
     "ffi",
@@ -37,7 +39,7 @@ const UNSAFE: &[&str] = &[
     "db/file/os",
 ];
 
-/// Words that belong to one room: what is looked for, and the folders and files that may say it.
+/// Words that may occur in certain folders and files only.
 const ONLY_IN: &[(&[&str], &[&str])] = &[
     (&["rusqlite", "libsqlite3_sys"], &["db/file"]),
     (&["tokio_postgres", "rustls", "socket2"], &["db/remote"]),
@@ -73,7 +75,8 @@ impl Source {
         self.code[..at].matches('\n').count() + 1
     }
 
-    /// Everything of the crate that is named, as paths from its root, and where.
+    /// Returns all items of the crate that the file names, as paths from the root, with their
+    /// lines.
     fn names(&self) -> Vec<(usize, Vec<String>)> {
         let mut names = Vec::new();
         for (at, _) in self.code.match_indices("crate::").chain(self.code.match_indices("super::")) {
@@ -135,7 +138,7 @@ fn spread(base: Vec<String>, path: &str, names: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The text without comments and without what is in quotes, in as many lines.
+/// Replaces comments and string literals, and keeps the number of lines.
 fn code_of(text: &str) -> String {
     let mut code = String::new();
     let mut rest = text;
@@ -177,7 +180,7 @@ fn end_of_text(text: &str) -> usize {
     text.len()
 }
 
-/// 0 for a lifetime.
+/// Returns 0 for a lifetime.
 fn end_of_char(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match (chars.next(), chars.next()) {
@@ -190,12 +193,13 @@ fn end_of_char(text: &str) -> usize {
     }
 }
 
-/// Tests are at the end of a file, and may look wherever they like.
+/// Removes the tests, which are at the end of a file and may use any layer.
 fn without_tests(code: &str) -> String {
     code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
 }
 
-/// The room of a module or of something in it. What is at the root of the crate is `lib`'s.
+/// Returns the layer of a module or of an item in it. Items at the root of the crate belong to
+/// `lib`.
 fn room(path: &[String]) -> String {
     let first = path.first().map_or("", String::as_str);
     if COMMON.contains(&first) {
@@ -209,7 +213,7 @@ fn room(path: &[String]) -> String {
     rooms.max_by_key(|room| room.len()).unwrap_or("lib").to_owned()
 }
 
-/// What breaks a rule, one line each.
+/// Returns all violations, one line each.
 fn breaches(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
     for source in sources {

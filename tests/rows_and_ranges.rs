@@ -1,4 +1,5 @@
-//! Rows (partition and clustering), ranges of keys, cursors over them, and what reads no values.
+//! Row keys (partition and clustering part), ranges of keys, cursors over them, and calls that do
+//! not read values.
 
 mod common;
 
@@ -10,7 +11,8 @@ use kvstore::{Cursor, Direction, Error, ErrorKind, Expiry, KeyRange, MAX_KEY_SIZ
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Reverse];
 
-/// Parts that are easily mixed up: empty, with the bytes of the escapes, prefixes of each other.
+/// Parts that are easily confused: empty, with the bytes of the escapes, and prefixes of each
+/// other.
 const PARTS: [&[u8]; 14] = [
     b"",
     b"\0",
@@ -32,7 +34,7 @@ fn owned(bound: Bound<&[u8]>) -> Bound<Vec<u8>> {
     bound.map(<[u8]>::to_vec)
 }
 
-/// Every lower or upper bound that one of `keys` can make, and none.
+/// Returns all lower or upper bounds made from `keys`, and the missing bound.
 fn bounds<'a>(keys: &[&'a [u8]]) -> Vec<Bound<&'a [u8]>> {
     let made = keys.iter().flat_map(|key| [Included(*key), Excluded(*key)]);
     [Unbounded].into_iter().chain(made).collect()
@@ -52,7 +54,7 @@ fn is_between(key: &[u8], lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
     above && below
 }
 
-/// The keys of `all` (in order) that are between the bounds, in the order of `direction`.
+/// Returns the keys of `all` (sorted) between the bounds, in the order of `direction`.
 fn between(all: &[&[u8]], lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: Direction) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> =
         all.iter().filter(|key| is_between(key, lower, upper)).map(|key| key.to_vec()).collect();
@@ -100,7 +102,7 @@ fn a_row_key_is_as_long_as_a_key_at_most_and_never_empty() {
 
 // ---- row cursors ---------------------------------------------------------------------------------
 
-/// A store with a row for every pair of parts; its value is the pair.
+/// Creates a store with a row for every pair of parts. The value is the pair.
 fn rows() -> Store {
     let store = memory();
     store
@@ -146,7 +148,7 @@ fn a_row_cursor_walks_its_partition_and_no_other_and_shows_the_clustering_part()
 fn a_row_cursor_keeps_to_open_and_closed_bounds_of_the_clustering_part_in_both_directions() {
     let store = rows();
     let parts = sorted_parts();
-    // Bounds that are there and some that are not.
+    // Bounds that exist as keys, and some that do not.
     let mut ends = parts.clone();
     ends.extend([&b"\0\x02"[..], b"aa", b"\xFF\xFF\xFF"]);
     for partition in [&b""[..], b"\0", b"a", b"\xFF"] {
@@ -184,7 +186,7 @@ fn a_row_cursor_seeks_a_clustering_part() {
             assert_eq!(reverse.key(), at_or_before.copied(), "{partition:?} {target:?}");
         }
     }
-    // Outside its bounds there is nothing to seek.
+    // A seek outside the bounds is an error.
     let range = KeyRange::new(Included(b"a".to_vec()), Excluded(b"ab".to_vec()));
     let mut cursor = store.row_cursor(b"a", &range, Direction::Forward).unwrap();
     assert!(!cursor.seek("ab").unwrap());
@@ -306,7 +308,8 @@ fn a_range_cursor_seeks_inside_its_range_only() {
     assert!(!reverse.next().unwrap());
 }
 
-// ---- what reads no values ------------------------------------------------------------------------
+// ---- calls that do not read values
+// ----------------------------------------------------------------
 
 fn count_valid(cursor: &mut Cursor) -> usize {
     let mut count = 0;

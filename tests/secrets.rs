@@ -34,7 +34,7 @@ type Role = (&'static str, fn(&Path));
 
 const ROLES: &[Role] = &[("rights", rights), ("places", places), ("errors", errors)];
 
-/// Has a process of its own play a role; gives all it wrote to its streams.
+/// Runs a role in a separate process. Returns all its output.
 #[track_caller]
 fn play(role: &str) -> Vec<u8> {
     let scratch = Scratch::new();
@@ -67,7 +67,7 @@ fn no_file_has_wider_rights_than_the_umask_leaves() {
     play("rights");
 }
 
-/// The rights of every file of a directory.
+/// Returns the permissions of every file in a directory.
 fn rights_in(dir: &Path) -> BTreeMap<String, u32> {
     let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
@@ -104,7 +104,7 @@ fn rights(dir: &Path) {
             for n in 0..200 {
                 store.put_with_ttl(numbered(n), vec![1; 3_000], Duration::from_secs(60)).unwrap();
             }
-            look(); // the cache is full: the journal is there
+            look(); // the cache is full, so the journal exists
             store.commit().unwrap();
             store
                 .backup(at.join("copy.db"), |_, _| {
@@ -156,14 +156,15 @@ fn rights(dir: &Path) {
     }
 }
 
-// ---- places --------------------------------------------------------------------------------------
+// ---- locations
+// -----------------------------------------------------------------------------------
 
 #[test]
 fn files_are_made_beside_the_store_only_and_none_in_the_temporary_directories() {
     play("places");
 }
 
-/// Tells which files were made or opened in some directories.
+/// Reports which files are created or opened in some directories.
 struct Watch {
     descriptor: i32,
     directories: BTreeMap<i32, PathBuf>,
@@ -276,7 +277,7 @@ fn through_symbolic_links_the_files_are_beside_the_real_store() {
         for path in [links.join("first"), scratch.file("directory").join("store.db")] {
             let store = Store::open_with(&path, &Config::new().journal_mode(mode)).unwrap();
             store.begin_write().unwrap();
-            // Bytes that are there already are not written.
+            // Bytes that are already present are not written again.
             store.put("a", format!("{number} {}", path.display())).unwrap();
             assert!(rights_in(&real).len() >= 2, "{:?}", rights_in(&real));
             assert!(rights_in(&links).is_empty(), "{:?}", rights_in(&links));
@@ -313,7 +314,7 @@ const VALUE: &str = "SECRETVALUE-wkjy";
 /// The longest value the stores of this test take.
 const LONGEST: usize = 64 << 10;
 
-/// No four letters of a secret, as text, as a list of numbers, or in hex.
+/// Asserts that no four letters of a secret occur, as text, as a list of numbers, or in hex.
 #[track_caller]
 fn assert_secret(what: &str, text: &[u8]) {
     let text = String::from_utf8_lossy(text);
@@ -331,7 +332,7 @@ fn assert_secret(what: &str, text: &[u8]) {
     }
 }
 
-/// The texts of all that happens.
+/// Collects all messages and output.
 #[derive(Default)]
 struct Heard {
     failures: usize,
@@ -351,7 +352,7 @@ impl Heard {
         assert_secret(what, format!("{shown:?} {shown:#?}").as_bytes());
     }
 
-    /// Every call there is.
+    /// Makes calls of every kind.
     fn calls(&mut self, store: &Store, dir: &Path) {
         let end = Expiry::At(i64::MAX - 1);
         let long = [KEY.as_bytes(), &vec![b'x'; kvstore::MAX_KEY_SIZE]].concat();
@@ -436,7 +437,7 @@ fn errors(dir: &Path) {
         store.put(KEY, VALUE).unwrap();
         store.put("number", "7").unwrap();
     };
-    // Damage by SQL of another program; `S` is a secret in a place where none should be.
+    // Damage done with SQL by another program. `S` is a secret at a place where none belongs.
     let damages = [
         "", // none
         "update \"data:default\" set expire_ms = S",
@@ -473,7 +474,7 @@ fn errors(dir: &Path) {
             match Store::open_with(&path, &config) {
                 Ok(store) => {
                     heard.calls(&store, dir);
-                    heard.calls(&store, dir); // once more, after what the first has made
+                    heard.calls(&store, dir); // once more, on the result of the first run
                     store.close().unwrap();
                     heard.calls(&store, dir); // closed
                 }
@@ -481,7 +482,7 @@ fn errors(dir: &Path) {
             }
         }
     }
-    // Bytes of the file that are something else.
+    // Bytes of the file are changed.
     for at in (100..40_000).step_by(3_531) {
         let path = dir.join(format!("bytes {at}"));
         let store = open(&path).unwrap();
@@ -496,7 +497,7 @@ fn errors(dir: &Path) {
             Err(e) => heard.result::<()>("open", Err(e)),
         }
     }
-    // Locks, reading only, a path with a secret's file that is none.
+    // Locks, read-only handles, and a path whose name is a secret and which is not a store.
     let path = dir.join("locked");
     let (one, two) = (open(&path).unwrap(), open(&path).unwrap());
     fill(&one);

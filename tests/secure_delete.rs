@@ -1,5 +1,6 @@
-//! `Config::secure_delete`: what is deleted, overwritten, expired, dropped or evicted is in no file of the store any
-//! more. Each story is told twice: without it something is left, or the test would show nothing.
+//! `Config::secure_delete`: data that is deleted, overwritten, expired, dropped or evicted is in no
+//! file of the store any more. Each scenario also runs without the setting and must then leave data
+//! behind; otherwise the test would prove nothing.
 
 mod common;
 
@@ -12,7 +13,7 @@ use kvstore::{
     SyncLevel,
 };
 
-/// Data that has to disappear; nothing else in a store begins with it.
+/// Prefix of the data that must disappear. Nothing else in a store begins with it.
 const SENTINEL: &str = "Sentinel";
 
 /// Whether the tests run on encrypted stores, in which nothing is ever readable.
@@ -20,7 +21,7 @@ fn is_encrypted() -> bool {
     format!("{:?}", maybe_encrypted(&Config::new())) != format!("{:?}", Config::new())
 }
 
-/// The files of the store in which the bytes stand, and how often.
+/// Returns the files of the store that contain the bytes, and how often.
 fn found(scratch: &Scratch, wanted: &[u8]) -> BTreeMap<String, usize> {
     scratch
         .bytes()
@@ -34,7 +35,7 @@ fn places(bytes: &[u8], wanted: &[u8]) -> usize {
     all_places(bytes, wanted).len()
 }
 
-/// Where the bytes stand. (A search in Rust takes minutes in an unoptimised build.)
+/// Returns the positions of the bytes. (A search in Rust takes minutes in an unoptimised build.)
 fn all_places(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
     let (mut all, mut from) = (Vec::new(), 0);
     while let Some(left) = bytes.get(from..) {
@@ -51,7 +52,7 @@ fn all_places(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
     all
 }
 
-/// Each engine, each way of journaling, and pages of the least, the usual and the greatest size.
+/// Both engines, all journal modes, and the smallest, the default and the largest page size.
 fn configs() -> Vec<Config> {
     let mut all = Vec::new();
     for page_size in [512, 4096, 65_536] {
@@ -69,8 +70,9 @@ fn configs() -> Vec<Config> {
     all
 }
 
-/// Runs a story in each configuration, without and with the setting; after it everything that begins with the sentinel
-/// is deleted. It is in no file then, or in some without the setting.
+/// Runs a scenario in each configuration, without and with the setting. At the end everything that
+/// begins with the sentinel is deleted. With the setting it must be in no file; without, it must be
+/// in at least one.
 #[track_caller]
 fn tell(story: fn(&Scratch, &Config, &Store)) {
     let mut left = 0;
@@ -100,12 +102,12 @@ fn key(n: usize) -> String {
     format!("{SENTINEL} key {n:04}")
 }
 
-/// Values as long as those of rows, of rows with their own page, and of large values.
+/// Values of three sizes: those of small rows, of rows that fill a page, and of large values.
 fn value(n: usize) -> String {
     SENTINEL.repeat([1, 9, 40, 700][n % 4])
 }
 
-/// Neighbours that stay, so that pages do.
+/// Puts entries that stay, so that their pages stay in use.
 fn neighbours(store: &Store, n: usize) {
     store.put(format!("{n:04} neighbour"), "n".repeat(60)).unwrap();
     store.put(format!("{} {n}", SENTINEL.to_lowercase()), "n".repeat(60)).unwrap();
@@ -148,7 +150,7 @@ fn expired_and_purged_keys_are_gone_from_all_tables() {
             neighbours(store, n);
             store.put_with_expiry(key(n), value(n), Expiry::At(2_000_000 + n as i64)).unwrap();
         }
-        // A new expiry time moves the entries in the indexes.
+        // A new expiry time moves the entries of the indexes.
         for n in 0..30 {
             store.set_expiry(key(n), Expiry::At(1_500_000), ExpiryCondition::Always).unwrap();
         }
@@ -220,8 +222,8 @@ fn a_transaction_that_was_rolled_back_leaves_nothing() {
     });
 }
 
-/// SQLite zeroes what it deletes, but not the copies of rows that it leaves where it builds a page from scratch. It does
-/// so with rows of many lengths, whose free places are too small each.
+/// SQLite zeroes what it deletes, but not copies of rows left behind where it rebuilds a page. It
+/// rebuilds pages with rows of many lengths, when none of the free places is large enough.
 #[test]
 fn copies_of_rows_in_what_is_unused_of_pages_are_gone() {
     for config in configs() {
@@ -231,7 +233,7 @@ fn copies_of_rows_in_what_is_unused_of_pages_are_gone() {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config);
             let mut random = Random(seed * 0x9e37_79b9);
-            // The text of each row, which no other row has or had.
+            // Text of each row, which is unique.
             let mut live = BTreeMap::new();
             for _ in 0..60 {
                 store
@@ -269,7 +271,7 @@ fn copies_of_rows_in_what_is_unused_of_pages_are_gone() {
     }
 }
 
-/// Writes sentinels and deletes them; the WAL has them then.
+/// Writes sentinels and deletes them. The WAL contains them afterwards.
 fn put_and_delete(store: &Store) {
     for n in 0..30 {
         neighbours(store, n);
@@ -291,7 +293,7 @@ fn is_gone(scratch: &Scratch) {
     assert_eq!(found(scratch, SENTINEL.as_bytes()), nothing());
 }
 
-/// Only in the WAL, if at all.
+/// Asserts that the data is at most in the WAL.
 #[track_caller]
 fn is_in_the_wal(scratch: &Scratch) {
     let names: Vec<String> = found(scratch, SENTINEL.as_bytes()).into_keys().collect();
@@ -341,7 +343,7 @@ fn the_close_of_the_last_handle_leaves_nothing_also_in_the_place_of_the_wal() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
         put_and_delete(&store);
-        // A second name: what is removed can be read by it.
+        // A hard link, through which removed data can be read.
         let kept = scratch.file("kept");
         std::fs::hard_link(scratch.wal(), &kept).unwrap();
         is_in(&scratch, &["kept", "store.db-wal"]);
@@ -386,7 +388,8 @@ fn beside_a_reader_that_stays_it_is_gone_when_the_wal_begins_anew() {
     put_and_delete(&store);
     reader
         .snapshot(|_| {
-            // It reads the newest state, so all is written back; but it reads it in the WAL.
+            // The reader uses the newest state, so everything is written back, but it reads from
+            // the WAL.
             assert!(store.checkpoint(CheckpointMode::Truncate).is_err());
             is_in_the_wal(&scratch);
             Ok::<_, kvstore::Error>(())

@@ -1,4 +1,4 @@
-//! The table in `docs/reference/ttl.md` is true: each of its lines, walked through a real store.
+//! The table in `docs/reference/ttl.md` is correct: each of its lines is executed on a store.
 
 mod common;
 
@@ -9,17 +9,17 @@ use common::{TestClock, memory_at};
 use kvstore::{Expiry, ExpiryCondition, KeyRange, PutOptions, Result, Store};
 
 const PAGE: &str = include_str!("../docs/reference/ttl.md");
-/// Has the table that compares the writes with those of other systems.
+/// Page with the table that compares the writes with those of other systems.
 const COMPARISON: &str = include_str!("../docs/explanation/expiry.md");
 
-// The life of a key in these tests: written, then a look at what a write does to it.
+// Times in these tests: a key is written, and later the effect of another write is examined.
 const WRITTEN: i64 = 1_000;
 const NOW: i64 = 3_000;
-/// When a key that is expired now died.
+/// Expiry time of a key that has expired.
 const DIED: i64 = 2_000;
 /// Expiry time of a live key with a TTL.
 const END: i64 = 100_000;
-/// The moment given to a call; before and after [`END`].
+/// Times passed to calls, before and after [`END`].
 const EARLIER: i64 = 50_000;
 const LATER: i64 = 200_000;
 const PAST: i64 = 2_999;
@@ -58,7 +58,7 @@ enum WriteTime {
     NoKey,
 }
 
-/// One state of the key before, and what the table says of it.
+/// State of the key before a write, and what the table states about it.
 #[derive(Debug, Clone, Copy)]
 struct Line<'a> {
     write: &'a str,
@@ -69,7 +69,7 @@ struct Line<'a> {
     write_time: WriteTime,
 }
 
-/// The table's lines, with the short words for several states written out.
+/// Lines of the table, with the abbreviations for several states expanded.
 fn lines() -> Vec<Line<'static>> {
     let table =
         PAGE.split_once("<!-- table: read by tests/semantics.rs -->").expect("the mark of the table").1;
@@ -277,7 +277,7 @@ fn prepare(line: Line<'_>, old: &[u8]) -> (Store, TestClock) {
     (store, clock)
 }
 
-/// State of the key as reads return it: value, expiry time, write time.
+/// Returns the state of the key as reads return it: value, expiry time, write time.
 fn state(store: &Store) -> Option<(Vec<u8>, Expiry, i64)> {
     let expiry = store.expiry("k").unwrap()?;
     Some((store.get("k").unwrap().unwrap(), expiry, store.write_time("k").unwrap().unwrap()))
@@ -340,7 +340,7 @@ fn walk(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Resu
         return Err(format!("found {found:?}"));
     }
     store.integrity_check().map_err(|e| format!("afterwards: {e}"))?;
-    // The key that is left expires exactly when the table says.
+    // The resulting key expires exactly when the table states.
     let rows = u64::from(found.is_some());
     if store.count_live().unwrap() != rows {
         return Err(format!("{} live keys", store.count_live().unwrap()));
@@ -409,7 +409,7 @@ fn comparison_with_other_systems_has_every_write_once() {
 
 #[test]
 fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
-    // Methods that write nothing into a key's row, or that only remove what has expired.
+    // Methods that do not write to a key's row, or that only remove expired keys.
     let others: BTreeSet<&str> = [
         // reads
         "name",
@@ -448,14 +448,14 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
         "expiry",
         "set_default_ttl",
         "set_write_tracking",
-        // purges, for which there is nothing to choose
+        // Purges, which have no variants.
         "purge_expired",
         "purge_before",
         "purge_step",
         "purge_at_most",
     ]
     .into();
-    // Other forms of writes that are in the table.
+    // Other forms of writes in the table.
     let forms: BTreeMap<&str, &str> = [
         ("get_and_set_expiry_with", "get_and_set_expiry"),
         ("commit", "batch put"),

@@ -1,5 +1,6 @@
-//! A few seconds of the soak: four processes on one store, one of them killed and restarted all the time,
-//! and everything that is read checked. `tests/soak/run` runs it for as long as one likes.
+//! Runs the soak test for a few seconds: four processes use one store, one of them is repeatedly
+//! killed and restarted, and everything that is read is checked. `tests/soak/run` runs it for any
+//! duration.
 
 mod c_common;
 

@@ -1,5 +1,5 @@
-//! Opening and closing: what becomes of files, journal modes, read-only handles, and the bounds of
-//! the configuration.
+//! Opening and closing: files of a store, journal modes, read-only handles, and the limits of the
+//! configuration.
 
 mod common;
 
@@ -150,7 +150,7 @@ fn who_only_reads_cannot_keep_others_out() {
             error.to_string().contains("read-only") && error.to_string().contains("exclusive"),
             "{error}"
         );
-        // The files are as they were, and each alone works.
+        // The files are unchanged, and each works alone.
         assert!(!scratch.wal().exists());
         scratch.open_with(&config.clone().exclusive(true)).put("b", "1").unwrap();
         assert_eq!(scratch.open_with(&config.read_only(true)).count().unwrap(), 2);
@@ -165,7 +165,7 @@ fn who_opens_a_store_keeps_no_writer_out() {
     thread::scope(|scope| {
         let writers: Vec<_> = (0..2)
             .map(|_| {
-                // Without a busy timeout. They share a handle: neither is in the other's way.
+                // Without a busy timeout. Threads that share a handle do not block each other.
                 scope.spawn(|| {
                     (0..)
                         .take_while(|_| !over.load(Ordering::Relaxed))
@@ -291,7 +291,7 @@ fn a_file_that_is_there_keeps_its_journal_mode_if_it_is_to() {
         mode(&scratch.open_with(&keep.clone().journal_mode(JournalMode::Delete))),
         Some(JournalMode::Wal)
     );
-    // A new one has the mode that is asked for.
+    // A new file gets the requested mode.
     for wanted in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         assert_eq!(mode(&scratch.open_with(&keep.clone().journal_mode(wanted))), Some(wanted));
@@ -327,7 +327,7 @@ fn a_handle_goes_on_when_another_converts_the_file_to_wal() {
             old.put("c", "1").unwrap();
             assert_eq!(keys(new.iter()), [b"a", b"b", b"c"]);
             assert_eq!(keys(old.iter()), [b"a", b"b", b"c"]);
-            // The file is in WAL mode now, so what is promised of checkpoints holds for it.
+            // The file is in WAL mode now, so checkpoints work as documented for that mode.
             old.checkpoint(CheckpointMode::Truncate).unwrap();
             assert_eq!(fs::metadata(scratch.wal()).unwrap().len(), 0);
         }

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use c_common::{build, compiler, library_dir, root, run};
 
-/// The functions of the list for packagers, each with the version that brought it.
+/// Returns the functions of the symbol list for packagers, each with the version that introduced
+/// it.
 fn listed() -> Vec<(String, String)> {
     let list = fs::read_to_string(root().join("packaging/libkvstore0.symbols")).unwrap();
     let lines = list.lines().filter_map(|line| line.strip_prefix(' ')?.split_once("@Base "));

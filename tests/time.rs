@@ -1,5 +1,6 @@
-//! Clocks that misbehave: set back, leaping, near the ends of what 64 bits hold, standing still, different at
-//! each call. Expiry itself is in `expiry.rs`, what each write does to a TTL in `semantics.rs`.
+//! Clocks that misbehave: set back, jumping, near the limits of 64 bits, standing still, or
+//! different at each call. Expiry itself is tested in `expiry.rs`, the effect of each write on a
+//! TTL in `semantics.rs`.
 #![allow(unsafe_code)]
 
 mod common;
@@ -15,7 +16,7 @@ use kvstore::{Config, Direction, Expiry, ExpiryCondition, KeyRange, PutOptions, 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: i64 = 3_600_000;
 const YEAR: i64 = 365 * 24 * HOUR;
-/// An ordinary day.
+/// The time of an ordinary day.
 const NOW: i64 = 1_800_000_000_000;
 
 /// A store in memory for each engine, with its clock at `now_ms`.
@@ -28,7 +29,7 @@ fn of_both_engines(now_ms: i64) -> impl Iterator<Item = (Store, TestClock)> {
     })
 }
 
-/// A clock that is `now` until its call number `at`, and `then` from that on.
+/// A clock that returns `now` before its call number `at`, and `then` from that call on.
 fn leap(store: &Store, now: i64, at: usize, then: i64) -> Arc<AtomicUsize> {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -36,7 +37,7 @@ fn leap(store: &Store, now: i64, at: usize, then: i64) -> Arc<AtomicUsize> {
     calls
 }
 
-/// Whether each kind of read returns the key.
+/// Returns, for each kind of read, whether it returns the key.
 fn seen(store: &Store, key: &str) -> Vec<bool> {
     let mut backward = store.cursor(KeyRange::all(), Direction::Reverse);
     let mut sought = store.cursor(KeyRange::all(), Direction::Forward);
@@ -80,7 +81,8 @@ fn what_has_died_stays_dead_for_every_call_when_the_clock_goes_back_an_hour() {
         assert!(!store.compare_and_swap("swap", "7", "8", Expiry::Never).unwrap());
         assert!(store.put_if_absent("lease", "8", Expiry::Never).unwrap());
         assert_eq!(store.set_expiry("swap", Expiry::Never, ExpiryCondition::Always).unwrap(), None);
-        // A TTL counts from the latest time there was, so that no key dies earlier than one before it.
+        // A TTL counts from the latest clock reading, so that a key never expires before one
+        // written earlier.
         store.put_with_ttl("new", "1", MS).unwrap();
         assert_eq!(store.expiry("new").unwrap(), Some(Expiry::At(NOW + 11)));
         assert_eq!(store.write_time("new").unwrap(), Some(NOW + 10));
@@ -123,7 +125,7 @@ fn a_device_that_believes_it_is_1970_can_do_everything() {
             assert_eq!(store.purge_before(i64::MIN).unwrap(), 0);
             assert_eq!(store.purge_expired().unwrap(), 0);
             assert_seen(&store, "a", true);
-            // The time comes by the network.
+            // The time arrives from the network.
             clock.set(NOW);
             assert_seen(&store, "a", false);
             assert_eq!(store.sweep(MS).unwrap(), 0); // the read has removed its row
@@ -147,7 +149,7 @@ fn the_last_moments_there_are_work_like_all_others() {
         assert_eq!(store.ttl("last").unwrap(), Some(Ttl::Remaining(2 * MS)));
         assert_eq!(store.next_expiry().unwrap(), Some(last - 1));
         let times = |store: &Store, from, to| walk(&mut store.expiry_cursor(from, to)).len();
-        // Up to the last moment is up to the end.
+        // A range up to the last moment includes everything.
         assert_eq!(times(&store, i64::MIN, last), 3);
         assert_eq!(times(&store, last - 1, last), 3);
         assert_eq!(times(&store, last, last), 2);
@@ -160,7 +162,7 @@ fn the_last_moments_there_are_work_like_all_others() {
         assert_eq!(store.increment("n", 1, Expiry::At(last)).unwrap(), 1);
         clock.set(last);
         assert_eq!(keys(store.iter()), [b"for ever"]);
-        // Nothing lives beyond the end of time: a TTL is over at once.
+        // No expiry time lies beyond the last moment: this key has expired at once.
         store.put_with_ttl("too late", "1", Duration::MAX).unwrap();
         assert_seen(&store, "too late", false);
         assert_eq!(store.sweep(Duration::ZERO).unwrap(), 1);
@@ -321,7 +323,7 @@ fn a_millisecond_of_life_is_one_however_it_was_given() {
             assert_seen(&store, "k", false);
             give(&store, Expiry::At(NOW + 2));
             assert_seen(&store, "k", true);
-            // An end that is now is no life at all.
+            // A key that expires now does not exist at all.
             if !matches!(name, "put_ttl" | "put_if_absent" | "put_with" | "increment") {
                 give(&store, Expiry::At(NOW + 1));
                 assert_seen(&store, "k", false);
@@ -333,7 +335,7 @@ fn a_millisecond_of_life_is_one_however_it_was_given() {
 
 // ---- leaps in the middle -------------------------------------------------------------------------
 
-/// 600 keys that are dead at `NOW`, 600 that die an hour later, 600 that never do.
+/// 600 keys that have expired at `NOW`, 600 that expire an hour later, and 600 without expiry time.
 fn fill(store: &Store) {
     TestClock::at(NOW).drive(store);
     store
@@ -354,7 +356,7 @@ fn a_leap_during_a_purge_takes_no_key_that_lives() {
             fill(&store);
             leap(&store, NOW, at, NOW + YEAR);
             let purged = store.purge_expired().unwrap();
-            // A purge decides by one moment, its first.
+            // A purge uses one clock reading, its first.
             assert_eq!(purged, if at == 0 { 1_200 } else { 600 }, "a leap at call {at}");
             store.integrity_check().unwrap();
             TestClock::at(NOW + YEAR).drive(&store);
@@ -436,7 +438,7 @@ fn no_iterator_shows_a_key_that_was_dead_when_it_was_asked_for_the_next() {
     }
 }
 
-/// Clocks that say something else at each call, also during one operation.
+/// Clocks that return a different time at each call, also during one operation.
 #[test]
 fn with_a_clock_that_jumps_at_each_call_what_was_seen_dead_is_never_seen_again() {
     for sql in [false, true] {
@@ -449,7 +451,7 @@ fn with_a_clock_that_jumps_at_each_call_what_was_seen_dead_is_never_seen_again()
 fn jump_about(sql: bool, seed: u64) {
     let store = Store::open_in_memory(&Config::new().sql_engine(sql)).unwrap();
     let state = Mutex::new((seed.wrapping_mul(0x9E37_79B9_7F4A_7C15), NOW));
-    // The greatest time it has told: what the store goes by.
+    // The greatest time that the clock has returned, which the store uses.
     let latest = Arc::new(AtomicI64::new(0));
     let told = Arc::clone(&latest);
     let next = move |random: &mut u64| {
@@ -536,12 +538,12 @@ fn under_a_clock_that_stands_still_everything_goes_on_and_nothing_ages() {
         assert_eq!(walk(&mut store.expiry_cursor(NOW, NOW + 2)).len(), 1_001);
         clock.set(NOW + 1);
         assert_eq!(store.count_live().unwrap(), 0);
-        // All expire at one moment; the counter starts again.
+        // All keys expire at the same moment; the counter starts again.
         assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), 1);
         assert_eq!(store.purge_expired().unwrap(), 1_000);
         assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);
         clock.set(NOW + 2);
-        assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0); // it is dead as well as old
+        assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0); // the key has expired, too
         assert_eq!(store.count().unwrap(), 0);
         store.integrity_check().unwrap();
     }
@@ -579,8 +581,8 @@ fn a_clock_that_is_replaced_under_iterators_and_threads_breaks_nothing() {
 
 // ---- between the row and the clock ---------------------------------------------------------------
 
-/// A look-up reads the row first and the clock then. What happens in between is done here by the clock
-/// itself: another handle prolongs the key in time, and then the old end passes.
+/// A lookup first reads the row and then the clock. Here the clock itself acts in between: another
+/// handle extends the expiry in time, and then the old expiry time passes.
 #[track_caller]
 fn prolonged_meanwhile(sql: bool, look: impl Fn(&Store) -> bool) -> bool {
     let scratch = Scratch::new();

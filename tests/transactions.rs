@@ -1,5 +1,5 @@
-//! Explicit transactions: one at a time, atomic, isolated from other handles, never ended by
-//! anything but commit, rollback or close.
+//! Explicit transactions: one at a time, atomic, isolated from other handles, and ended only by
+//! commit, rollback or close.
 
 mod common;
 
@@ -331,7 +331,7 @@ fn a_busy_timeout_waits_for_the_other_writer() {
     store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
     store.begin_write().unwrap();
     store.put("a", "1").unwrap();
-    // A lazy removal does not wait, but leaves the timeout as it was.
+    // A lazy removal does not wait, and does not change the timeout.
     assert!(!patient.exists("dead").unwrap());
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -339,7 +339,7 @@ fn a_busy_timeout_waits_for_the_other_writer() {
             patient.put("b", "1")
         });
         started.wait();
-        // Whichever comes first, the put must not fail.
+        // Whichever comes first, the put must succeed.
         for n in 0..1_000 {
             store.put(numbered(n), "1").unwrap();
         }

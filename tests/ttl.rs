@@ -1,5 +1,5 @@
-//! TTLs without the values: expire and its conditions, persist, sliding expiry, default TTLs,
-//! the next expiry, the count of live keys, the walk in the order of expiry.
+//! TTLs without values: expire and its conditions, persist, sliding expiry, default TTLs, the next
+//! expiry, the number of live keys, iteration in expiry order.
 
 mod common;
 
@@ -13,7 +13,7 @@ use kvstore::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// One value that stays in its row, one that does not.
+/// One value that is stored in its row, and one that is not.
 fn values() -> [Vec<u8>; 2] {
     [b"small".to_vec(), vec![7; 5_000]]
 }
@@ -165,7 +165,7 @@ fn expire_time_tells_the_moment_and_removes_what_has_expired() {
     assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(2_000)));
     clock.set(2_000);
     assert_eq!(store.expiry("k").unwrap(), None);
-    assert_eq!(store.count().unwrap(), if common::are_on_a_server() { 2 } else { 1 }); // there a read removes nothing
+    assert_eq!(store.count().unwrap(), if common::are_on_a_server() { 2 } else { 1 }); // reads there remove nothing
 }
 
 // ---- sliding expiry ------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ fn a_default_ttl_set_through_one_handle_is_obeyed_by_another_that_is_open() {
             assert_eq!(of_a.expiry("in a transaction").unwrap(), Some(end));
         }
     }
-    // Of that family only.
+    // It belongs to that family only.
     b.put("k", "1").unwrap();
     assert_eq!(b.expiry("k").unwrap(), Some(Expiry::Never));
     assert_eq!(b.default_ttl().unwrap(), None);
@@ -536,7 +536,7 @@ fn the_expiring_cursor_walks_in_order_of_expiry_from_the_first_bound_to_before_t
     assert_eq!(met(3_000, 3_000), "");
     assert_eq!(met(4_000, 2_000), "");
     assert_eq!(met(5_001, i64::MAX), "");
-    clock.set(4_000); // what has expired is shown, as long as it is there
+    clock.set(4_000); // expired rows are shown until they are removed
     assert_eq!(met(0, i64::MAX), "cdabe");
     store.purge_expired().unwrap();
     assert_eq!(met(0, i64::MAX), "e");
@@ -588,7 +588,7 @@ fn the_expiring_cursor_shows_keys_values_and_ends() {
 
 #[test]
 fn the_expiring_cursor_loses_and_repeats_nothing_at_the_borders_of_its_chunks() {
-    // Many keys of the same end, too: the border can be inside.
+    // Many keys may have the same expiry time, so that a boundary can fall between them.
     for ends in [1, 3, 5_000] {
         for size in [1, 300] {
             let (store, _clock) = memory_at(0);

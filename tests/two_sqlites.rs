@@ -1,8 +1,9 @@
-//! A second copy of SQLite in the process (Debian's library, linked and loaded; Python's module) opens, reads, writes
-//! and closes the file of an open store: neither takes the other's locks away, as a third process sees, and nobody's
-//! commits are lost.
+//! A second copy of SQLite in the process (Debian's library, linked or loaded; Python's module)
+//! opens, reads, writes and closes the file of an open store. Neither copy may release the other's
+//! locks, as a third process checks, and no commit may be lost.
 //!
-//! Where the kernel has no locks of a descriptor's own that cannot be promised; there one copy alone keeps its locks.
+//! This cannot be guaranteed on kernels without open file description locks. There, the tests use
+//! one copy only, which must keep its locks.
 
 mod c_common;
 mod company;

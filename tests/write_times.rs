@@ -1,5 +1,5 @@
-//! Write tracking: write times, and the sweep, which leaves nothing half and nothing
-//! immortal, whatever stops it.
+//! Write tracking: write times, and the sweep. However a sweep is stopped, no row is half removed,
+//! and every remaining row can still be removed.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A value of every size: in the row, and out of it.
+/// Values of several sizes, stored in their row or outside of it.
 fn value(n: usize) -> Vec<u8> {
     vec![7; if n.is_multiple_of(5) { 600 } else { 6 }]
 }
@@ -214,11 +214,11 @@ fn a_value_may_count_as_written_at_another_time() {
         store.integrity_check().unwrap();
         assert_eq!(kind(store.put_with_options("new", "1", &at(-1))), ErrorKind::Error);
         assert!(!store.exists("new").unwrap());
-        // The sweep goes by it.
+        // A sweep uses these times.
         assert_eq!(store.sweep(ms(9_000)).unwrap(), 4);
         clock.set(21_000);
         assert_eq!(store.sweep(ms(1_000)).unwrap(), 5);
-        store.put("0 0", "1").unwrap(); // a plain put is written now, as ever
+        store.put("0 0", "1").unwrap(); // a plain put uses the present time
         assert_eq!(store.write_time("0 0").unwrap(), Some(21_000));
         assert_eq!(store.write_time("5 1").unwrap(), Some(i64::MAX));
         store.integrity_check().unwrap();
@@ -262,7 +262,7 @@ fn a_sweep_removes_what_was_written_longer_ago_and_keeps_what_is_exactly_that_ol
     assert_eq!(store.sweep(ms(3_999)).unwrap(), 1);
     assert_eq!(keys(store.iter()), [b"b", b"c", b"d"]);
     assert_eq!(store.sweep(Duration::MAX).unwrap(), 0);
-    store.put("b", "again").unwrap(); // young again
+    store.put("b", "again").unwrap(); // recently written
     assert_eq!(store.sweep(ms(2_500)).unwrap(), 1);
     assert_eq!(keys(store.iter()), [b"b", b"d"]);
     assert_eq!(store.sweep(Duration::ZERO).unwrap(), 1); // written just now is not before now
@@ -435,7 +435,7 @@ fn child() {
     let (Ok(path), Ok(calls)) = (env::var(FILE), env::var(CALLS)) else { return };
     let left = AtomicUsize::new(calls.parse().unwrap());
     let store = Store::open(path).unwrap();
-    // The sweep asks for the time at every row that has a TTL: that is where it can be stopped.
+    // The sweep reads the clock for every row with a TTL, so a clock can stop it there.
     store.set_clock(move || {
         if left.fetch_sub(1, Ordering::Relaxed) == 0 {
             std::process::abort();
@@ -445,7 +445,7 @@ fn child() {
     store.sweep(ms(500)).unwrap();
 }
 
-/// Sweeps in a process that dies when it asks for the time after `calls` times.
+/// Runs a sweep in a process that dies at a clock reading after `calls` readings.
 fn sweep_and_die(path: &Path, calls: usize) {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
@@ -484,7 +484,7 @@ fn a_crash_in_the_middle_of_a_sweep_leaves_nothing_half_and_nothing_immortal() {
             let alive = n as u64 >= 600 - left;
             assert_eq!(store.get(numbered(n)).unwrap(), alive.then(|| value(n)));
         }
-        // Every row that is left can still be swept, and expires.
+        // Every remaining row can still be swept, and expires.
         assert_eq!(store.sweep(ms(500)).unwrap(), left);
         assert_eq!(store.count().unwrap(), 0);
         assert_eq!(store.next_expiry().unwrap(), None);

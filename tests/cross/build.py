@@ -1,4 +1,5 @@
-"""Builds and installs the library of a target, by the Makefile, as somebody who cross-compiles does."""
+"""Builds and installs the library for a target with the Makefile, as a user who cross-compiles
+does."""
 
 import os
 import subprocess
@@ -9,11 +10,12 @@ QUICK = "tests/cross/quick.toml"
 
 
 class Failed(Exception):
-    """What was tried, and the end of what it said."""
+    """Raised with the command that failed and the end of its output."""
 
 
 def run(command, log, **options):
-    """Runs a command with its output in a file; Failed with the end of it."""
+    """Runs a command with its output in a file. Raises Failed, with the end of the output, if it
+    fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w") as out:
         done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **options)
@@ -23,10 +25,11 @@ def run(command, log, **options):
 
 
 def environment(target, is_quick):
-    """What cargo, and the compilation of SQLite, are told of a target.
+    """Returns the environment variables for cargo and for the compilation of SQLite.
 
-    SQLite is compiled with both sorts of a `struct stat` that glibc has on 32 bits: in the release with the compiler's own,
-    in quick builds with times of 64 bits, which newer compilers of Debian have by themselves.
+    On 32 bits, glibc has two versions of `struct stat`, and SQLite is compiled with both: the
+    release with the compiler's default, quick builds with 64-bit times, which are the default of
+    newer Debian compilers.
     """
     name = target.triple.replace("-", "_")
     said = dict(os.environ)
@@ -38,7 +41,7 @@ def environment(target, is_quick):
         "CARGO_BUILD_TARGET": target.triple,
     }
     if target.is_host:
-        # Another linker would be another for all build scripts, and they would be built once more.
+        # A different linker for build scripts would make cargo compile all of them again.
         return said
     said |= {
         f"CC_{name}": target.cc,
@@ -49,7 +52,7 @@ def environment(target, is_quick):
         flags = [ROOT / "packaging/sqlite-flags", "-D_TIME_BITS=64"]
         said["LIBSQLITE3_FLAGS"] = subprocess.run(flags, check=True, capture_output=True, text=True).stdout.strip()
     if target.musl:
-        # A shared library that uses the libc of its program, and the start files of the compiler.
+        # The shared library uses the libc of its program, and the compiler's start files.
         said[f"CARGO_TARGET_{name.upper()}_RUSTFLAGS"] = "-Ctarget-feature=-crt-static -Clink-self-contained=no"
     return said
 
@@ -60,17 +63,17 @@ def cargo_flags(target, is_quick):
 
 
 def folder(is_quick):
-    """Where cargo builds: targets share what runs on this machine."""
+    """Returns cargo's build folder. All targets share it, so that build scripts are compiled once."""
     return WORK / ("quick" if is_quick else "release")
 
 
 def installed(target, is_quick, engine):
-    """The folder a library is installed in, if it was built."""
+    """Returns the folder in which a library is installed, if it was built."""
     return WORK / "installed" / f"{target.name}-{'quick' if is_quick else 'release'}-{engine}"
 
 
 def library(target, is_quick, engine):
-    """Builds the library, and gives the folder it is installed in."""
+    """Builds the library. Returns the folder in which it is installed."""
     said = environment(target, is_quick)
     said["KVSTORE_ENGINE"] = engine  # make keeps what is there if it is not told
     prefix = installed(target, is_quick, engine)
@@ -88,5 +91,5 @@ def library(target, is_quick, engine):
 
 
 def sizes(prefix):
-    """Of the shared and of the static library, stripped."""
+    """Returns the sizes of the stripped shared and static libraries."""
     return tuple((prefix / "lib" / name).stat().st_size for name in ("libkvstore.so", "libkvstore.a"))

@@ -1,5 +1,5 @@
-/* A store that is written on one machine and read on another. The clock stands still, so that each machine must write, and
- * show, the same.
+/* A store that is written on one machine and read on another. The clock stands still, so that every
+ * machine must write and show the same.
  *
  *     exchange write FILE     makes the store
  *     exchange leave FILE     makes it and ends without closing it: its last writes are in the log, as after a power cut
@@ -33,7 +33,7 @@ static void must(int code, const char *call, int line)
 }
 #define MUST(call) must((call), #call, __LINE__)
 
-/* Bytes that are the same everywhere, of a number. */
+/* Fills memory with bytes that depend on a number only, and are the same on every machine. */
 static void fill(unsigned char *bytes, size_t n, uint32_t number)
 {
     for (size_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void put(KVColumnFamily *cf, const void *key, int n_key, size_t n_value, 
 
 /* ---- what is written -------------------------------------------------------------------------------- */
 
-/* Keys of all bytes and of many lengths, values of all sizes up to several pages. */
+/* Keys with all bytes and of many lengths; values of all sizes up to several pages. */
 static void write_binary(KVColumnFamily *cf, uint32_t from, uint32_t to)
 {
     unsigned char key[300];
@@ -87,7 +87,7 @@ static void write_binary(KVColumnFamily *cf, uint32_t from, uint32_t to)
     }
 }
 
-/* Numbers, whose bytes would show an order that is the machine's own. */
+/* Numbers, which would show a dependency on the byte order of the machine. */
 static void count(KVColumnFamily *cf)
 {
     int64_t sum;

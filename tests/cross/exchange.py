@@ -1,4 +1,4 @@
-"""Stores that are written on each target, and read and changed on each other."""
+"""Stores are written on each target, and read and changed on every other one."""
 
 import functools
 import shutil
@@ -12,14 +12,15 @@ SOURCE = "tests/cross/exchange.c"
 
 
 def copy(store, to):
-    """A store of files: the log too, if there is one. (The -shm is of one machine.)"""
+    """Returns the files of a store, including its log. (The -shm file belongs to one machine.)"""
     shutil.copy(store, to)
     if Path(f"{store}-wal").exists():
         shutil.copy(f"{store}-wal", f"{to}-wal")
 
 
 def exchange(compilers):
-    """With a compiler of each target: (how many pairs, the failures)."""
+    """Runs the exchange with a compiler for each target. Returns the number of pairs, and the
+    failures."""
     with tempfile.TemporaryDirectory(prefix="kvstore-exchange-") as folder:
         folder = Path(folder)
         programs = {compiler.target.name: (compiler, compiler.build(SOURCE)) for compiler in compilers}
@@ -32,7 +33,7 @@ def exchange(compilers):
         def write(name):
             for what in ("write", "leave"):
                 run(name, what, folder / f"{name}-{what}.db")
-            # That something is left in the log is what `leave` is for.
+            # `leave` must leave something in the log.
             if (folder / f"{name}-leave.db-wal").stat().st_size == 0:
                 raise Failed("the log that was left is empty")
 
@@ -42,7 +43,7 @@ def exchange(compilers):
             before = run(reader, "show", store)
             run(reader, "change", store)
             shown[writer, reader, what] = before, run(reader, "show", store)
-            # What another has changed, the writer reads again.
+            # The writer reads the store that the other machine has changed.
             if run(writer, "show", store) != shown[writer, reader, what][1]:
                 raise Failed(f"{writer} sees something else in what {reader} has changed")
 
@@ -53,7 +54,7 @@ def exchange(compilers):
         label = "{2}: written on {0}, read on {1}".format
         failures = in_parallel([(label(*pair), functools.partial(read, *pair)) for pair in pairs])
         for pair, texts in shown.items():
-            # One text for all: of the first.
+            # All targets must show the text that the first one shows.
             if texts != next(iter(shown.values())):
                 failures.append(f"{label(*pair)}: another text than of the first pair")
         return len(pairs) // 2, failures

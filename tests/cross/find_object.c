@@ -1,5 +1,6 @@
-/* What GCC's own library, compiled for a glibc, asks the C library for, on a musl: which module an address is in, and where
- * its frames are described; and what the processor can, which the atomics of 64-bit ARM want to know. */
+/* Functions that GCC's runtime library, when compiled for glibc, needs from the C library, for
+ * use with musl: _dl_find_object finds the module of an address and its unwind tables, and
+ * __getauxval returns processor features for the atomics of 64-bit ARM. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <pthread.h>
@@ -39,8 +40,8 @@ static int look(struct dl_phdr_info *module, size_t size, void *context)
     return 1;
 }
 
-/* It calls these if they are there, and takes them all to be there: in a program without shared libraries, where nobody
- * else may have asked for them, they have to be. */
+/* _dl_find_object calls these functions. Referring to them here links them into static programs
+ * too. */
 void (*const _dl_find_object_needs[])(void);
 void (*const _dl_find_object_needs[])(void) = {
     (void (*)(void))pthread_once,        (void (*)(void))pthread_key_create,   (void (*)(void))pthread_getspecific,
@@ -54,7 +55,7 @@ int _dl_find_object(void *address, struct found *found)
     return dl_iterate_phdr(look, &search) ? 0 : -1;
 }
 
-/* Weak: a static musl has it, too. */
+/* Weak, because a static musl defines it too. */
 __attribute__((weak)) unsigned long __getauxval(unsigned long type);
 unsigned long __getauxval(unsigned long type)
 {

@@ -1,4 +1,4 @@
-"""Compiles the C programs of tests/c and the examples with a library that is installed, and runs them."""
+"""Compiles the C programs of tests/c and the examples with an installed library, and runs them."""
 
 import concurrent.futures
 import functools
@@ -11,20 +11,20 @@ import tempfile
 from build import Failed
 from targets import ROOT, WORK
 
-# What the library is not built with here.
+# Programs for features that are not built here.
 OTHER_FEATURES = {"api_encryption", "api_remote"}
-# Programs without scenarios: they end well, or do not.
+# Programs without scenarios, which just succeed or fail.
 PLAIN = ("tests/c/header_kvstore.c", "tests/c/header_snkv.c", "tests/c/snkv_program.c")
 EXAMPLES = ("quickstart", "otp_service", "secrets_sweep", "sliding_sessions", "session_cache")
 # QEMU's user mode refuses seccomp: "to prevent the target disabling syscalls we need" (its linux-user/syscall.c).
 NOT_UNDER_QEMU = {"abuse_reuse without_membarrier", "abuse_reuse membarrier_is_taken_away"}
-# Whether a panic of the library would get to its guard: how the library is linked decides that.
+# Checks that a panic in the library reaches its guard, which depends on how the library is linked.
 UNWINDING = "tests/install/unwinding.c"
 SECONDS = 300
 
 
 class Compiler:
-    """Of programs for a target, with the library below `prefix`, shared or static."""
+    """Compiles programs for a target with the library below `prefix`, shared or static."""
 
     def __init__(self, target, prefix, is_static):
         is_static = is_static and target.links_static
@@ -36,7 +36,7 @@ class Compiler:
         lib = self.prefix / "lib"
         target = self.target
         if self.is_static:
-            # Of a static library, what pkg-config --static says.
+            # The flags that pkg-config --static prints for the static library.
             return [lib / "libkvstore.a", "-lpthread", "-ldl", "-lm", *(["-static"] if target.musl else [])]
         found = ["-L", lib, "-lkvstore", f"-Wl,-rpath,{lib}"]
         if target.musl:
@@ -44,14 +44,14 @@ class Compiler:
         return found
 
     def build(self, source, *, standard="c11", flags=()):
-        """The program of a C source (a path from the root)."""
+        """Returns the program of a C source (a path from the root)."""
         program = self.folder / pathlib.Path(source).stem
         command = [
             self.target.cc, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-pthread",
             "-D_GNU_SOURCE", *flags, "-I", self.prefix / "include", "-o", program, ROOT / source, *self.libraries(),
         ]  # fmt: skip
         if not self.target.musl:
-            # The clock of the tests has 64 bits, which not every processor has in one piece.
+            # The clock of the tests has 64 bits, for which some processors need libatomic.
             command += ["-Wl,--as-needed", "-latomic"]
         if self.target.loader:
             libc = self.target.libc
@@ -62,7 +62,7 @@ class Compiler:
         return program
 
     def run(self, program, *arguments, cwd=None):
-        """What the program prints; Failed if it does not end well, or in time."""
+        """Returns the program's output. Raises Failed if it fails or takes too long."""
         command = [*self.target.runner(), program, *arguments]
         try:
             done = subprocess.run(
@@ -82,14 +82,15 @@ class Compiler:
 
 
 def sources():
-    """The programs with scenarios."""
+    """Returns the programs that have scenarios."""
     found = sorted((ROOT / "tests/c").glob("a*_*.c"))
     with_scenarios = [path for path in found if re.search(r"^SCENARIOS\(|\brun_named\(", path.read_text(), re.MULTILINE)]
     return [str(path.relative_to(ROOT)) for path in with_scenarios if path.stem not in OTHER_FEATURES]
 
 
 def in_parallel(tasks):
-    """What fails of (label, function)s. More at a time than there are processors: many wait for locks and clocks."""
+    """Runs (label, function) pairs in parallel and returns the failures. Uses more threads than
+    processors, because many of them wait."""
     failures = []
     with concurrent.futures.ThreadPoolExecutor(2 * os.cpu_count()) as pool:
         running = {pool.submit(function): label for label, function in tasks}
@@ -102,12 +103,12 @@ def in_parallel(tasks):
 
 
 def scenarios(compiler):
-    """Runs all scenarios, and lets the unwinder walk through the library: (how many there are, the failures, those left
-    out)."""
+    """Runs all scenarios, and the unwinding test. Returns their number, the failures, and the
+    scenarios left out."""
     left_out = []
 
     def unwind():
-        # Elsewhere C has the tables of the unwinder unasked, on ARM not.
+        # On ARM, C code has unwind tables only with this option.
         program = compiler.build(UNWINDING, flags=["-funwind-tables"])
         compiler.run_in_empty_folder(program, "a.db", "b.db")
 
@@ -115,7 +116,7 @@ def scenarios(compiler):
 
     def build(source):
         program = compiler.build(source)
-        # Without arguments it names its scenarios.
+        # Without arguments, the program prints its scenarios.
         for name in compiler.run(program).decode().split():
             label = f"{pathlib.Path(source).stem} {name}"
             if compiler.target.qemu and label in NOT_UNDER_QEMU:
@@ -129,7 +130,8 @@ def scenarios(compiler):
 
 
 def examples(compiler):
-    """Runs the examples in C and the programs without scenarios: (how many, the failures)."""
+    """Runs the C examples and the programs without scenarios. Returns their number and the
+    failures."""
 
     def plain(source):
         compiler.run_in_empty_folder(compiler.build(source))

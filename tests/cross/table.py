@@ -1,5 +1,6 @@
-"""The table of docs/contributing/platforms.md: one row for each target. `make cross` writes those it has tried, and leaves the others:
-each row says what it is of."""
+"""Maintains the table of docs/contributing/platforms.md, with one row per target. `make cross`
+updates the rows of the targets that it has tested and keeps all other rows. Each row names its
+commit."""
 
 import re
 import subprocess
@@ -14,7 +15,7 @@ HEAD = (
 
 
 def counted(total, failures, left_out=()):
-    """A cell: how many of how many went well."""
+    """Returns a cell such as "7 of 8": successes and total."""
     return f"{total - len(failures) - len(left_out)} of {total}"
 
 
@@ -23,7 +24,7 @@ def size(n):
 
 
 def git(*arguments):
-    """What git says, or nothing where this is no work tree of its own."""
+    """Returns git's output, or nothing if this is no work tree."""
     if not (ROOT / ".git").exists():
         return ""
     try:
@@ -34,7 +35,7 @@ def git(*arguments):
 
 
 def source():
-    """A cell: the commit a run is of, with its day; where there is no git, the version."""
+    """Returns a cell with the tested commit and its date; without git, with the version."""
     commit = git("log", "-1", "--format=%h, %cs")
     if not commit:
         return "version " + re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
@@ -43,14 +44,14 @@ def source():
 
 
 def rows(page):
-    """The rows that are there, by the target's name."""
+    """Returns the present rows by target name."""
     table = page.split(BEGIN)[1].split(END)[0]
     found = [line for line in table.splitlines() if line.startswith("| `")]
     return {line.split("`")[1]: line for line in found}
 
 
 def write(name, cells):
-    """Puts the row of a target into the page: `cells` as in HEAD, but for the first."""
+    """Replaces the row of a target. `cells` are in the order of HEAD, without the first."""
     page = PAGE.read_text()
     known = rows(page) | {name: f"| `{name}` ({ALL[name].triple}) | " + " | ".join(cells) + " |"}
     put(page, known, exchanged(page))
@@ -62,7 +63,7 @@ def write_exchange(said):
 
 
 def exchanged(page):
-    """The line below the table."""
+    """Returns the line below the table."""
     lines = page.split(BEGIN)[1].split(END)[0].splitlines()
     return next((line for line in lines if line.startswith("Stores exchanged")), "")
 

@@ -1,4 +1,4 @@
-"""The targets of `make cross`: what each is called by Rust, Debian, GCC and QEMU. Knows no command.
+"""Targets of `make cross`, with their names in Rust, Debian, GCC and QEMU. Runs no commands.
 
     python3 tests/cross/targets.py packages [--quick] [NAME...]     the Debian packages they need
     python3 tests/cross/targets.py musl [--quick] [NAME...]         ARCHITECTURE PREFIX of those on musl, a line each
@@ -39,13 +39,13 @@ class Target:
 
     @property
     def libc(self):
-        """The folder of the libc's shared libraries."""
+        """Folder of the libc's shared libraries."""
         if self.musl:
             return next(self.kit.glob("root/usr/lib/*-linux-musl*"))
         return pathlib.Path(f"/usr/{self.gcc}/lib")
 
     def runner(self):
-        """What is put before a program."""
+        """Command that runs a program of the target."""
         return [f"qemu-{self.qemu}-static", "-L", f"/usr/{self.gcc}"] if self.qemu else []
 
     def how(self):
@@ -87,7 +87,7 @@ QUICK = ("i686", "aarch64", "x86_64-musl")
 
 
 def chosen(arguments):
-    """What a command line says: ([--quick] [NAME...]): (the targets, whether quickly)."""
+    """Parses the arguments [--quick] [NAME...]. Returns the targets and the flag."""
     is_quick = "--quick" in arguments
     names = [name for name in arguments if name != "--quick"] or (QUICK if is_quick else DEFAULT)
     unknown = [name for name in names if name not in ALL]

@@ -1,21 +1,21 @@
-"""The unit tests in Rust (`cargo test --lib`) of a target."""
+"""Runs the Rust unit tests (`cargo test --lib`) for a target."""
 
 import re
 
 import build
 from targets import ROOT, WORK
 
-# On these: one of 32 bits, one big-endian.
+# Targets on which they run: a 32-bit one and a big-endian one.
 ON = ("i686", "s390x")
-# Tests that cannot be had under qemu-user, and why.
+# Tests that cannot run under qemu-user, with the reasons.
 LEFT_OUT = {}
 
 
 def run(target):
-    """(How many tests passed, the names of those left out.)"""
+    """Returns the number of tests passed, and the names of those left out."""
     runner = target.runner()
     if target.loader:
-        # Not by a flag of the linker: with other flags all of Rust's library would be built once more.
+        # Not set with linker flags, because other flags would make cargo compile everything again.
         runner = [f"{target.libc}/{target.loader}", "--library-path", str(target.libc)]
     name = target.triple.upper().replace("-", "_")
     said = build.environment(target, is_quick=True) | {f"CARGO_TARGET_{name}_RUNNER": " ".join(runner)}

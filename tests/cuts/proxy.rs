@@ -1,6 +1,6 @@
-//! A proxy before a server, which does something bad to one message that it was told by number.
+//! A proxy in front of a PostgreSQL server, which harms one message, chosen by its number.
 //!
-//! Must not enter: anything that knows the library.
+//! Must not use the library.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Which way a message goes.
+/// Direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     ToServer,
@@ -23,33 +23,35 @@ pub enum Way {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// The connection is cut before it.
+    /// Closes the connection instead of sending the message.
     Before,
-    /// In the middle of it.
+    /// Closes the connection after half of the message.
     Half,
-    /// Right after it.
+    /// Closes the connection directly after the message.
     After,
-    /// It is late, and arrives.
+    /// Delays the message, and then sends it.
     Delay,
-    /// The backend is ended by the signal that `pg_terminate_backend` sends, and when it is gone, the message goes on its way.
+    /// Ends the backend with the signal that `pg_terminate_backend` sends, waits until it has
+    /// ended, and then sends the message.
     Terminate,
 }
 
 impl Harm {
-    /// Whether the message's connection ends there.
+    /// Returns whether this closes the message's connection.
     pub fn cuts(self) -> bool {
         !matches!(self, Harm::Delay | Harm::Terminate)
     }
 }
 
-/// What is done, once.
+/// A fault, which happens once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     pub way: Way,
     pub harm: Harm,
-    /// Of messages that went this way since the rule was set.
+    /// Number of the message among those in this direction since the rule was set.
     pub number: usize,
-    /// Whether the server is told of the cut; if not, it goes on with what it has got, and waits for more.
+    /// Whether the server learns that the connection is closed. Otherwise it continues with what it
+    /// has received, and waits for more.
     pub tells_server: bool,
 }
 
@@ -57,7 +59,7 @@ pub struct Rule {
 struct State {
     rule: Option<Rule>,
     seen: usize,
-    /// The server's ends of connections of whose cut it was not told.
+    /// Server sides of connections that were closed without telling the server.
     kept: Vec<UnixStream>,
     is_over: bool,
 }
@@ -68,7 +70,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Before the server with a socket in that folder.
+    /// Starts a proxy for the server whose socket is in that folder.
     pub fn before(server: &Path) -> Proxy {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
@@ -92,7 +94,7 @@ impl Proxy {
         Proxy { folder, state }
     }
 
-    /// The same URL by way of the proxy.
+    /// Returns the URL that reaches the same store through the proxy.
     pub fn url(&self, url: &str) -> String {
         let (start, rest) = url.split_once("host=").unwrap();
         let rest = rest.split_once('&').unwrap().1;
@@ -104,14 +106,14 @@ impl Proxy {
         (state.rule, state.seen) = (Some(rule), 0);
     }
 
-    /// Tells the server of all cuts, as its keep-alives would in the end.
+    /// Closes all kept connections to the server, as its keep-alives would do eventually.
     pub fn tell_server(&self) {
         for server in self.state.lock().unwrap().kept.drain(..) {
             let _ = server.shutdown(Shutdown::Both);
         }
     }
 
-    /// Has all pass from now on; tells whether the rule was obeyed.
+    /// Removes the rule. Returns whether the fault has happened.
     pub fn lift(&self) -> bool {
         self.state.lock().unwrap().rule.take().is_none()
     }
@@ -125,7 +127,7 @@ impl Drop for Proxy {
     }
 }
 
-/// A message with its type, if it has one, and its length; `None`: the end.
+/// Reads a message with its length, and its type if it has one; `None` at the end.
 fn message(from: &mut UnixStream, has_type: bool) -> Option<Vec<u8>> {
     let mut head = vec![0; if has_type { 5 } else { 4 }];
     from.read_exact(&mut head).ok()?;
@@ -136,7 +138,7 @@ fn message(from: &mut UnixStream, has_type: bool) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// The rule, if this is its message.
+/// Takes the rule if it applies to this message.
 fn meets(state: &Mutex<State>, way: Way) -> Option<Rule> {
     let mut state = state.lock().unwrap();
     let rule = state.rule.filter(|rule| rule.way == way)?;
@@ -147,7 +149,7 @@ fn meets(state: &Mutex<State>, way: Way) -> Option<Rule> {
     state.rule.take()
 }
 
-/// Ends a backend, and waits until it is gone.
+/// Ends a backend and waits until it has ended.
 fn terminate(pid: u32) {
     let end = Instant::now() + Duration::from_secs(10);
     while Command::new("kill").arg(pid.to_string()).stderr(Stdio::null()).status().unwrap().success() {
@@ -156,7 +158,7 @@ fn terminate(pid: u32) {
     }
 }
 
-/// `backend`: its process, when it has told that.
+/// Forwards messages in one direction. `backend` is the backend's process id, once it is known.
 fn pass_on(way: Way, client: UnixStream, server: UnixStream, state: &Mutex<State>, backend: &AtomicU32) {
     let (mut from, mut to) = match way {
         Way::ToServer => (client.try_clone().unwrap(), server.try_clone().unwrap()),
@@ -197,7 +199,8 @@ fn pass_on(way: Way, client: UnixStream, server: UnixStream, state: &Mutex<State
         let _ = client.shutdown(Shutdown::Both);
         return;
     }
-    // Who has gone takes the other one with him, unless the server is not to know of a cut. (A client that closes says so.)
+    // The end of one side closes the other side too, unless the server must not learn of a cut. (A
+    // client that closes a connection sends a message first.)
     let _ = client.shutdown(Shutdown::Both);
     if way == Way::ToClient || state.lock().unwrap().kept.is_empty() {
         let _ = server.shutdown(Shutdown::Both);

@@ -1,4 +1,4 @@
-//! The calls of the scenario, and what a store has.
+//! The calls of the scenario, and the content of a store.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use kvstore::{
 
 use crate::common::TestClock;
 
-/// The time at which it begins.
+/// Time at which the scenario begins.
 pub const NOW: i64 = 1_000_000;
 
 /// Environment of a call, in addition to its store.
@@ -30,19 +30,19 @@ fn in_memory() -> Store {
 /// Permitted answer of a call whose connection breaks once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum May {
-    /// It is run again: nothing is to be seen of it.
+    /// It is repeated, and the fault is invisible to the caller.
     Repeat,
     /// Like `Repeat`, but the count may be lower: the first attempt has removed keys that it does
     /// not count.
     RepeatAndTellLess,
-    /// It fails, and has changed nothing, or its outcome is unknown.
+    /// It fails without any effect, or its outcome is unknown.
     Fail,
 }
 
 pub struct Step {
     pub name: &'static str,
     pub may: May,
-    /// Shows its answer as a text.
+    /// Makes the call and returns its result as text.
     pub call: fn(&Store, &Around) -> Result<String>,
 }
 
@@ -62,7 +62,7 @@ fn all(family: &Family) -> Cursor {
     family.cursor(KeyRange::all(), Direction::Forward)
 }
 
-/// The entries from the current one on.
+/// Returns the entries from the current one on.
 fn rest(mut cursor: Cursor, mut at_entry: bool) -> Result<String> {
     let mut shown = String::new();
     while at_entry {
@@ -79,7 +79,8 @@ macro_rules! step {
     };
 }
 
-/// Every kind of call. Each has a result of its own, so that one that is done twice, or not, is seen.
+/// Calls of every kind. Each has a different effect, so that a missing or repeated call is
+/// detected.
 pub const STEPS: &[Step] = &[
     step!(Repeat, "get", |s, _| s.get("a").map(text)),
     step!(Fail, "create_family", |s, _| s.create_family("f").map(|f| text(f.name()))),
@@ -262,7 +263,7 @@ pub const STEPS: &[Step] = &[
     }),
 ];
 
-/// All that a store has.
+/// Content of a store.
 pub type State = BTreeMap<String, FamilyState>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -273,7 +274,7 @@ pub struct FamilyState {
     entries: BTreeMap<Vec<u8>, Entry>,
 }
 
-/// Value, end, write time.
+/// Value, expiry time, write time.
 type Entry = (Vec<u8>, Option<Expiry>, Option<i64>);
 
 pub fn state_of(store: &Store) -> State {

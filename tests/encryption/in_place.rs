@@ -1,4 +1,5 @@
-//! A store that is encrypted, decrypted or given another secret where it is.
+//! Encrypts and decrypts existing stores, and changes their key or password, without copying them
+//! to a new file.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +13,7 @@ use super::common::other::{Other, say};
 use super::common::{Random, Scratch, kind};
 use super::{FAMILY, KEY, VALUE, fill, leaks, with_key};
 
-/// All that is in a store.
+/// Content of a store.
 pub fn contents(store: &Store) -> Vec<String> {
     let mut all = vec![format!("{:?}", store.size_limit().unwrap())];
     for name in store.family_names().unwrap().iter().map(String::as_str).chain(["default"]) {
@@ -30,7 +31,7 @@ pub fn contents(store: &Store) -> Vec<String> {
     all
 }
 
-/// A store with everything in it that there can be, and a table of another program's.
+/// Creates a store with entries of every kind, and a table of another program.
 pub fn filled(path: &Path, config: &Config) -> Store {
     let store = Store::open_with(path, config).unwrap();
     fill(&store);
@@ -173,7 +174,7 @@ fn families_iterators_and_the_cleaner_go_on() {
         seen.extend(iter.map(|entry| entry.unwrap().0));
         assert_eq!(seen.len(), 601, "{config:?}");
         assert!(seen.is_sorted());
-        // It is running: it cannot be started, and removes what is dead.
+        // The cleaner is running: a second start fails, and it removes expired keys.
         assert_eq!(kind(store.start_cleaner(Duration::from_secs(1), None)), ErrorKind::Error);
         family.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
         let started = Instant::now();
@@ -220,7 +221,7 @@ fn while_it_is_open_elsewhere_it_is_left_as_it_is() {
         second.put("a", "1").unwrap();
         assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
         second.close().unwrap();
-        // Another SQLite that reads, or writes.
+        // Another copy of SQLite reads, or writes.
         let stranger = Connection::open(scratch.path()).unwrap();
         stranger.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema").unwrap();
         stranger.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0)).unwrap();
@@ -273,7 +274,7 @@ fn open_encrypted_makes_opens_and_encrypts() {
     assert_eq!(opened.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(kind(Store::open_encrypted(scratch.path(), &plain().secret(&other()))), ErrorKind::AuthFailed);
     assert_eq!(kind(Store::open_encrypted(scratch.path(), &plain())), ErrorKind::Error);
-    // Not what is no store.
+    // A file that is not a store is refused.
     let stranger = scratch.dir().join("stranger.db");
     Connection::open(&stranger).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
     let before = fs::read(&stranger).unwrap();
@@ -362,7 +363,8 @@ fn what_a_crash_has_left_after_the_end_is_removed_by_the_next_open() {
         let scratch = Scratch::new();
         let config = with_key().journal_mode(mode);
         fill(&scratch.open_with(&config));
-        // The journal's header is overwritten, and nothing else. (One without the mark may be SQLite's, which is kept.)
+        // The journal's header is overwritten, and nothing else. A journal without the mark may be
+        // SQLite's own, and is kept.
         let journal = scratch.dir().join("store.db-journal");
         let mut left = vec![0; 512];
         left.extend(VALUE.repeat(1_000).bytes());
@@ -390,7 +392,8 @@ fn what_a_crash_has_left_after_the_end_is_removed_by_the_next_open() {
     }
 }
 
-/// The name has another file by now, or a second one: the handle goes on with its own, and no other is touched.
+/// By now the name belongs to another file, or the file has a second name. The handle continues
+/// with its own file and does not change any other.
 #[test]
 fn a_store_that_could_not_be_opened_again_is_not_converted() {
     let scratch = Scratch::new();
@@ -459,13 +462,13 @@ fn the_child_of_a_fork_converts_when_its_parent_has_closed_the_store() {
     assert_eq!(kind(Store::open_with(scratch.path(), &plain())), ErrorKind::AuthFailed);
 }
 
-/// How long the processes of the next test go on at least, and at most while they have written little.
+/// Minimum time for the processes of the next test; maximum time if they have written little.
 const MIX: Duration = Duration::from_secs(4);
 const MIX_ENDS: Duration = Duration::from_secs(60);
 const MIX_WRITES: u64 = 11;
 
-/// One of several processes that open a store with one of several secrets, write, convert it, and say what was
-/// acknowledged.
+/// One of several processes that open a store with one of several secrets, write, and convert it.
+/// Each reports what was acknowledged.
 pub fn mix(path: &Path, seed: u64) {
     let mode = if path.with_extension("delete").exists() { JournalMode::Delete } else { JournalMode::Wal };
     let mut random = Random(seed);
@@ -548,7 +551,8 @@ fn processes_that_convert_and_write_at_once_lose_nothing() {
     }
 }
 
-/// SQLCipher gives zeros in the place of a page it cannot decrypt, and the last page of a long value may have those.
+/// SQLCipher returns zeros for a page that it cannot decrypt. The last page of a long value may
+/// contain zeros, so this must be noticed.
 #[test]
 fn a_page_that_cannot_be_decrypted_is_never_shown_nor_converted() {
     for sql in [false, true] {

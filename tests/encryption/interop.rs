@@ -1,6 +1,7 @@
-//! The file is SQLCipher's: its own shell reads it with the password, and what that makes opens here. Debian 12 has SQLCipher
-//! 3, which knows nothing of the format of SQLCipher 4: then nothing is tried here, and what the Python package `sqlcipher3`
-//! does with a store is tried by the tests of the Python package. `KVSTORE_SQLCIPHER` names another shell.
+//! Compatibility with SQLCipher: its shell reads an encrypted store with the password, and a
+//! database that it creates opens as a store. Debian 12 has SQLCipher 3, which cannot read the
+//! format of SQLCipher 4; then these tests do nothing. The Python package's tests check the package
+//! `sqlcipher3`. `KVSTORE_SQLCIPHER` names another shell.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,7 +19,7 @@ fn run(path: &Path, sql: &str) -> Option<String> {
     Some(String::from_utf8(done.stdout).unwrap())
 }
 
-/// What the shell says to some SQL; `None` where there is none of SQLCipher 4.
+/// Returns the shell's output for some SQL; `None` without SQLCipher 4.
 fn sqlcipher(path: &Path, sql: &str) -> Option<String> {
     let version = run(Path::new(":memory:"), "PRAGMA cipher_version");
     if version.as_deref().is_none_or(|version| !version.starts_with("4.")) {
@@ -37,7 +38,7 @@ fn sqlcipher_reads_a_store_with_the_password_or_the_key() {
         let store = scratch.open_with(&config);
         fill(&store);
         store.put("a", "1").unwrap();
-        // It is open meanwhile.
+        // The store is open at the same time.
         let Some(said) = sqlcipher(
             &scratch.path(),
             &format!(
@@ -48,7 +49,7 @@ fn sqlcipher_reads_a_store_with_the_password_or_the_key() {
             return;
         };
         assert_eq!(said, "ok\n1\n601\nok\n");
-        // It writes, too.
+        // The shell writes, too.
         sqlcipher(
             &scratch.path(),
             &format!(

@@ -1,5 +1,5 @@
-//! The power is cut, or a call fails, while a store is encrypted, decrypted or given another secret: it is the old one or
-//! the new one, whole. (The disk and its diary: `shim`.)
+//! Power cuts and failing calls while a store is encrypted, decrypted or given another secret:
+//! afterwards it is the complete old or the complete new one. `shim` simulates the disk.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::shim::disk::{Cut, Disk, Random};
 use super::shim::{Call, Plan, Watch, torture_time};
 use super::{FAMILY, KEY, VALUE, leaked};
 
-/// How many power cuts a test tries that is not told how long it may take.
+/// Number of power cuts per test if no duration is set.
 const SAMPLE: usize = 250;
 
 fn filled(path: &Path, config: &Config) -> Store {
@@ -28,7 +28,7 @@ fn filled(path: &Path, config: &Config) -> Store {
     store
 }
 
-/// Turns a store of one configuration into one of another.
+/// Conversion of a store from one configuration to another.
 struct Conversion {
     name: &'static str,
     before: Config,
@@ -80,10 +80,10 @@ impl Conversion {
     /// acknowledged.
     fn examine(&self, dir: &Path, done: bool, expected: &[String], seed: u64) -> Result<(), String> {
         let path = dir.join("store.db");
-        // Other programs read the file first, or not.
+        // Depending on the seed, other programs read the file first.
         match seed % 4 {
             0 => {
-                // Another SQLite, which knows of no secret.
+                // Another copy of SQLite, without the secret.
                 let stranger = Connection::open(&path).unwrap();
                 let _ =
                     stranger.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0));
@@ -129,7 +129,7 @@ impl Conversion {
     fn prepared(&self, path: &Path) -> (Store, Vec<String>) {
         filled(path, &self.before).close().unwrap();
         let store = Store::open_with(path, &self.before).unwrap();
-        // So that there is a log with more in it than the file has: what is left of that must not count afterwards.
+        // Fills the log with more pages than the file has. Its remains must not count afterwards.
         (0..40).for_each(|n| store.put(format!("{KEY} {n}"), VALUE.repeat(n % 9 * 10)).unwrap());
         let expected = contents(&store);
         (store, expected)
@@ -191,7 +191,7 @@ impl Conversion {
         println!("power: {}: {} points, {tried} cuts, {old} of them before the end", self.name, log.len());
     }
 
-    /// Lets each call fail, once, or from then on.
+    /// Makes each call fail, once, or from then on.
     fn fail_everywhere(&self) {
         let mut tried = 0;
         let count = {
@@ -219,7 +219,7 @@ impl Conversion {
                     watch.fail(plan);
                     let done = (self.run)(&store);
                     watch.heal();
-                    // The handle goes on, whatever has happened.
+                    // The handle still works, whatever has happened.
                     store
                         .integrity_check()
                         .unwrap_or_else(|e| panic!("{} {plan:?} {done:?}: {e:?}", self.name));
@@ -256,10 +256,10 @@ fn a_call_fails() {
     conversions().iter().for_each(Conversion::fail_everywhere);
 }
 
-/// A time whose bytes are found nowhere by chance: in the year 3001.
+/// A time in the year 3001, whose bytes occur nowhere by chance.
 const TIME: i64 = 0x1D_A5_5A_A7_5A_C3;
 
-/// Everything that is ever written, to whatever file, at whatever moment.
+/// Inspects everything that is ever written to any file.
 #[test]
 fn nothing_that_is_written_on_the_way_shows_what_it_is() {
     let configs = [
@@ -299,7 +299,7 @@ fn nothing_that_is_written_on_the_way_shows_what_it_is() {
             store.stop_cleaner().unwrap();
             store.rekey(&second()).unwrap();
         }
-        // The files that a crash would leave.
+        // The files that a crash would leave at this point.
         let crashed: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         let mut seen: Vec<Vec<u8>> = crashed.into_iter().filter_map(|path| fs::read(path).ok()).collect();
         store.close().unwrap();
@@ -324,7 +324,7 @@ fn nothing_that_is_written_on_the_way_shows_what_it_is() {
         ];
         let shown = |word: &Vec<u8>| seen.iter().any(|bytes| super::has(bytes, word));
         let shown = words.iter().filter(|word| shown(word)).count();
-        // The last of them is not how SQLite writes numbers.
+        // The last form is not how SQLite stores numbers.
         assert_eq!(shown, if encrypted { 0 } else { words.len() - 1 }, "{config:?}");
     }
 }

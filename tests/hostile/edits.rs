@@ -1,4 +1,4 @@
-//! What is done to the bytes of a file. Everything is numbered, so that it can be done again.
+//! Changes to the bytes of a file. They are numbered, so that each can be repeated.
 
 use super::files::Pages;
 
@@ -22,7 +22,7 @@ impl Edit {
     }
 }
 
-/// What it says in a failure: where, and with which bytes.
+/// Text for failure messages: the positions and the bytes.
 impl std::fmt::Display for Edit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (at, bytes) in self.bytes.iter().take(4) {
@@ -45,13 +45,13 @@ fn cut(length: usize) -> Edit {
     Edit { bytes: Vec::new(), cut: Some(length) }
 }
 
-/// Of the bytes of a file all up to this one are changed; after it, one in `STRIDE`.
+/// Up to this offset every byte is changed; after it, one byte in `STRIDE`.
 const EVERY_BYTE: usize = 64 * 1024;
 const STRIDE: usize = 211;
-/// Each bit, and values that are often at an edge.
+/// Number of changes per byte: each bit, and some boundary values.
 const VALUES: usize = 12;
 
-/// How many single bytes there are to change, each to several values.
+/// Number of changes to single bytes.
 pub fn flips(file: &[u8]) -> usize {
     let after = file.len().saturating_sub(EVERY_BYTE) / STRIDE;
     (file.len().min(EVERY_BYTE) + after) * VALUES
@@ -67,7 +67,7 @@ pub fn flip(file: &[u8], n: usize) -> Edit {
     at(place, [new])
 }
 
-/// Cut at each page, and in the middle of pages.
+/// Truncation at each page boundary, and in the middle of pages.
 pub fn cuts(file: &[u8]) -> Vec<Edit> {
     let pages = Pages::of(file);
     let edges = (0..=pages.count).map(|page| page * pages.size);
@@ -76,12 +76,12 @@ pub fn cuts(file: &[u8]) -> Vec<Edit> {
     near.chain([1, 15, 16, 99, 100, 107, 108]).filter(|length| *length < file.len()).map(cut).collect()
 }
 
-/// Pages in the places of others: cycles, children that are shared, trees of other tables.
+/// Pages copied over other pages, which makes cycles, shared children, and trees of other tables.
 pub fn moved_pages(file: &[u8]) -> Vec<Edit> {
     let pages = Pages::of(file);
     let page = |n: usize| file[n * pages.size..][..pages.size].to_vec();
     let mut edits = Vec::new();
-    // From one page to the next ones at growing distances, so that each sort meets each.
+    // The distance from page to page grows, so that each kind of page replaces each other kind.
     for from in 0..pages.count {
         for step in [1, 2, 3, 5, 8, 13, 21, 34, 55, 89].into_iter().filter(|step| *step < pages.count) {
             let to = (from + step) % pages.count;
@@ -99,8 +99,8 @@ pub fn moved_pages(file: &[u8]) -> Vec<Edit> {
     edits
 }
 
-/// Numbers of pages that a pointer can be given: no page, the first, its own, the lock's, those past the end,
-/// and one of each sort.
+/// Page numbers for a pointer: zero, the first page, the page itself, the lock page, pages past the
+/// end, and one page of each kind.
 fn targets(pages: &Pages, own: usize) -> Vec<u32> {
     let lock = (1 << 30) / pages.size + 1;
     let sorts = [&pages.interior, &pages.leaves, &pages.others];
@@ -113,7 +113,7 @@ fn targets(pages: &Pages, own: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Interior pages that point elsewhere.
+/// Interior pages that point to other pages.
 pub fn children(file: &[u8]) -> Vec<Edit> {
     let pages = Pages::of(file);
     let mut edits = Vec::new();
@@ -127,7 +127,8 @@ pub fn children(file: &[u8]) -> Vec<Edit> {
             .collect();
         for target in targets(&pages, page) {
             edits.extend(pointers.iter().map(|pointer| at(*pointer, target.to_be_bytes())));
-            // All children the same: as many ways to one page as it has pointers, on each level.
+            // All children the same: as many paths to one page as there are pointers, on each
+            // level.
             edits.push(Edit {
                 bytes: pointers.iter().map(|pointer| (*pointer, target.to_be_bytes().to_vec())).collect(),
                 cut: None,
@@ -137,7 +138,8 @@ pub fn children(file: &[u8]) -> Vec<Edit> {
     edits
 }
 
-/// What is on the pages of trees: the numbers at their beginning, pointers to cells, beginnings of cells.
+/// Content of B-tree pages: the fields of the header, the pointers to cells, and the start of each
+/// cell.
 pub fn cells(file: &[u8]) -> Vec<Edit> {
     let pages = Pages::of(file);
     let mut edits = Vec::new();
@@ -155,7 +157,7 @@ pub fn cells(file: &[u8]) -> Vec<Edit> {
         }
         edits.push(at(start + 7, [0xFF]));
 
-        // Keys out of order, and keys that are there twice.
+        // Keys out of order, and duplicate keys.
         let pointers = |order: &dyn Fn(usize) -> usize| Edit {
             bytes: (0..cells.len())
                 .map(|n| (cells[n].0, (cells[order(n)].1 as u16).to_be_bytes().to_vec()))
@@ -172,7 +174,7 @@ pub fn cells(file: &[u8]) -> Vec<Edit> {
         for (n, (pointer, cell)) in cells.iter().copied().enumerate() {
             let near = [0, 1, 7, pages.size - 1, pages.size - 3, 0xFFFF, cell + 1, cell.wrapping_sub(1)];
             edits.extend(near.map(|offset| at(pointer, (offset as u16).to_be_bytes())));
-            // All cells of a page look alike: of long pages some are enough.
+            // All cells of a page are alike, so a part of them is enough for long pages.
             if n > 8 && n % 8 != 0 {
                 continue;
             }
@@ -188,14 +190,14 @@ pub fn cells(file: &[u8]) -> Vec<Edit> {
                 edits.push(at(cell, size));
             }
             edits.push(at(cell, [0xFF; 9]));
-            // The beginning of the key, after the usual lengths.
+            // The start of the key, after the usual lengths.
             edits.extend([0, 0xFF].map(|value| at(cell + 5, [value; 6])));
         }
     }
     edits
 }
 
-/// Pages that are no trees: chains of overflow pages, the list of free pages, the pointer map.
+/// Pages outside of trees: overflow chains, the free list, the pointer map.
 pub fn chains(file: &[u8]) -> Vec<Edit> {
     let pages = Pages::of(file);
     let mut edits = Vec::new();
@@ -232,14 +234,14 @@ pub fn header(file: &[u8]) -> Vec<Edit> {
         // incremental vacuum, application, valid for, SQLite's version.
         for place in [24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 92, 96] {
             edits.push(at(place, number.to_be_bytes()));
-            // What says that the number of pages is to be believed.
+            // The field that makes SQLite trust the stored number of pages.
             edits.push(Edit {
                 bytes: vec![(place, number.to_be_bytes().to_vec()), (92, file[24..28].to_vec())],
                 cut: None,
             });
         }
     }
-    // No auto-vacuum, and as many free pages as one likes.
+    // No auto-vacuum, with any number of free pages.
     for free in [3_u32, 1_500, 100_000, 0xFFFF_FFFF] {
         edits.push(Edit { bytes: vec![(52, vec![0; 4]), (36, free.to_be_bytes().to_vec())], cut: None });
     }

@@ -1,4 +1,4 @@
-//! Everything a store can do, done with one that may be damaged.
+//! Uses every feature of a store that may be damaged, and checks the results.
 
 use std::fs;
 use std::path::Path;
@@ -14,22 +14,22 @@ use super::common::TestClock;
 /// Families of the files in addition to the default one.
 pub const FAMILIES: [&str; 4] = ["Tracked", "deep", "large", "ttl"];
 
-/// The time when the files are opened.
+/// Clock reading when the files are opened.
 pub const NOW: i64 = 1_000_000;
 
-/// An iterator that shows more than this does not end: no file of these tests has as many rows.
+/// A scan with more entries than this would not end: no file of these tests has as many rows.
 const MANY: usize = 20_000;
 
 /// Result of a read: a checksum of what was read, or the kind of its error.
 pub type Answer = Result<u64, ErrorKind>;
 
-/// The sum of nothing.
+/// The checksum of a missing entry.
 pub const MISSING: u64 = 0;
 
 /// Results of the calls.
 #[derive(Default)]
 pub struct Answers {
-    /// Of the reads, which both engines must answer alike.
+    /// Results of the reads, in which both engines must agree.
     pub reads: Vec<(String, Answer)>,
     pub calls: u64,
     pub errors: u64,
@@ -55,14 +55,16 @@ impl Answers {
         self.take(call, answer)
     }
 
-    /// A damaged file is a reason for some kinds of errors, and for a text that says more than the kind.
+    /// Checks that the kind of the error can be caused by damage, and that its text says more than
+    /// the kind.
     fn judge(&mut self, call: &str, error: &Error) {
         let text = error.to_string();
         let clear = match error.kind() {
             ErrorKind::Corrupt | ErrorKind::NotADatabase | ErrorKind::CantOpen | ErrorKind::ReadOnly => true,
-            // A file that is cut is an error of reading it; a name in the catalogue can be anything.
+            // A truncated file causes a read error. A name in the catalogue can be anything.
             ErrorKind::Io | ErrorKind::NotFound => true,
-            // By a step before: a family that a damaged catalogue has lost, a table that is a view.
+            // Caused by an earlier step: a family is missing from a damaged catalogue, or a table
+            // is a view.
             ErrorKind::Error => true,
             // SQLite returns this for a page number that is too large for any file.
             ErrorKind::Full => text.contains("the file is damaged"),
@@ -84,12 +86,12 @@ fn sum(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The store at `path` with one engine; nothing of it is ever synced.
+/// Configuration for the store at `path` with one engine, without syncs.
 pub fn config(sql: bool) -> Config {
     Config::new().sql_engine(sql).sync(SyncLevel::Off)
 }
 
-/// Opens the store, does everything with it, closes it and looks at it once more.
+/// Opens the store, makes all calls, closes it, and reads it again.
 pub fn everything(path: &Path, sql: bool, page_size: usize, syncs: bool) -> Answers {
     let config = &config(sql);
     let mut answers = Answers { sql, ..Answers::default() };
@@ -103,7 +105,7 @@ pub fn everything(path: &Path, sql: bool, page_size: usize, syncs: bool) -> Answ
         if sound && let Err(e) = store.integrity_check() {
             answers.wrong.push(format!("a store that was sound is damaged by its use: {e}"));
         }
-        // And so must what was repaired.
+        // A repaired store must be undamaged, too.
         if answers.take("repair", store.repair()).is_some()
             && let Err(e) = store.integrity_check()
         {
@@ -118,7 +120,7 @@ pub fn everything(path: &Path, sql: bool, page_size: usize, syncs: bool) -> Answ
     answers
 }
 
-/// The length of a key of which four go on a page.
+/// Length of a key of which four fit on a page.
 pub fn long_key(page_size: usize) -> usize {
     page_size / 5
 }
@@ -205,7 +207,7 @@ fn read_family(answers: &mut Answers, name: &str, family: &Family, page_size: us
     answers.take("write_time", family.write_time([3, 0]));
 }
 
-/// Writes between the steps of a walk, which then goes on after the key it is at.
+/// Writes between the steps of a walk, which then continues after its current key.
 fn walk_and_write(answers: &mut Answers, store: &Store) {
     let Some(other) = answers.take("create other", store.get_or_create_family("other")) else { return };
     for name in ["default", "ttl"] {
@@ -240,7 +242,7 @@ fn write(answers: &mut Answers, store: &Store, page_size: usize) {
     answers.take("transaction", in_one);
 }
 
-/// One of the writes there are.
+/// Makes one of several kinds of writes.
 fn write_one(answers: &mut Answers, family: &Family, key: &[u8], n: usize) {
     match n % 8 {
         0 => answers.take("put", family.put(key, "new")).is_some(),

@@ -1,4 +1,5 @@
-//! The files that are damaged: small stores with everything in them, and what a page of them is.
+//! Creates the files to damage: small stores with every feature. Finds out the kind of each of
+//! their pages.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use kvstore::{CheckpointMode, Config, Expiry, Result, Store};
 use super::common::{Scratch, TestClock};
 use super::exercise::{FAMILIES, LONGEST, NOW, long_key};
 
-/// The page sizes, of which the first has everything within 64 KiB.
+/// Page sizes. With the first one, the file fits into 64 KiB.
 pub const PAGE_SIZES: [u32; 3] = [512, 4096, 65_536];
 
 /// The bytes of a closed store with pages of this size.
@@ -20,8 +21,8 @@ pub fn sound(page_size: u32) -> Vec<u8> {
     fs::read(scratch.path()).unwrap()
 }
 
-/// A store and its WAL, in which the last things that were done are; and the WAL of a moment before, which the
-/// store has forgotten.
+/// A store, the WAL with its last changes, and a WAL of an earlier moment, which the store has
+/// discarded.
 pub struct WithWal {
     pub file: Vec<u8>,
     pub wal: Vec<u8>,
@@ -44,7 +45,7 @@ pub fn with_wal(page_size: u32, seed: u8) -> WithWal {
     let older = fs::read(scratch.wal()).unwrap();
     store.checkpoint(CheckpointMode::Truncate).unwrap();
     touch(2);
-    // The file as it is without the handle being closed, which would write the WAL back.
+    // Read before the handle is closed, because closing writes the WAL back.
     WithWal { file: fs::read(scratch.path()).unwrap(), wal: fs::read(scratch.wal()).unwrap(), older }
 }
 
@@ -59,11 +60,11 @@ fn fill(path: &Path, config: &Config, seed: u8) {
             tracked.set_write_tracking(true)?;
             for n in 0..12_u8 {
                 tracked.put([n, seed], [n; 9])?;
-                // Of these some have expired when the store is opened.
+                // Some of these have expired when the store is opened.
                 ttl.put_with_expiry([n, seed], [n; 5], Expiry::At(NOW - 3 + i64::from(n)))?;
                 tx.put([b'd', n, seed], [n; 20])?;
             }
-            // Four entries on an interior page: three levels of them.
+            // Four entries per interior page, for three levels of them.
             let long = long_key(page);
             for n in 0..if page > 4096 { 20_u8 } else { 50 } {
                 deep.put([&[n / 9, n, seed][..], &vec![n; long]].concat(), [n; 3])?;
@@ -72,14 +73,15 @@ fn fill(path: &Path, config: &Config, seed: u8) {
                 large.put([n, seed], vec![n; page + 700])?;
             }
             large.put_with_expiry(b"large and mortal", vec![1; 700], Expiry::At(NOW + 5))?;
-            // Longer than any page: each of them has pages of its own, and is a chunk of an iterator.
+            // Longer than any page: each has overflow pages, and is a separate chunk of an
+            // iterator.
             for n in 0..2_u8 {
                 deep.put(vec![0xF0 + n; LONGEST], "long")?;
             }
             Ok(())
         })
         .unwrap();
-    // Pages without use.
+    // Free pages.
     store.create_family("gone").unwrap().put("a", vec![1; 3 * page]).unwrap();
     store.drop_family("gone").unwrap();
     let ttl = store.family(FAMILIES[3]).unwrap();
@@ -106,7 +108,7 @@ pub struct Pages {
     pub count: usize,
     pub interior: Vec<usize>,
     pub leaves: Vec<usize>,
-    /// Neither nor: overflow pages, free ones, those of the pointer map.
+    /// All other pages: overflow pages, free pages, pointer map.
     pub others: Vec<usize>,
 }
 
@@ -116,7 +118,8 @@ fn header(page: usize) -> usize {
 }
 
 impl Pages {
-    /// Pages are counted from 0 here. What looks like the page of a tree may be another: it does no harm.
+    /// Pages are counted from 0 here. A page that looks like a B-tree page may be of another kind,
+    /// which does no harm.
     pub fn of(file: &[u8]) -> Pages {
         let size = page_size_of(file);
         let count = file.len() / size;

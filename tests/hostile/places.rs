@@ -1,6 +1,6 @@
-//! What is no file, or not the file one expects, at the store's path and beside it; and files that others change
-//! while they are open. Opened in another process, without rights where that matters: a FIFO can be waited for
-//! for ever.
+//! Unusual objects at the paths of a store and of its log files, such as directories and FIFOs, and
+//! files that other programs change while they are open. The store is opened by another process,
+//! because opening a FIFO could block for ever, and without privileges where permissions matter.
 
 use std::ffi::CString;
 use std::fs;
@@ -15,13 +15,13 @@ use super::common::{Scratch, kind};
 use super::exercise::config;
 use super::{beside, run_child};
 
-/// The user who owns nothing.
+/// An unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// How the other process is to open the store.
+/// How the other process opens the store.
 const WAYS: [&str; 4] = ["sql", "btree", "sql read-only", "btree read-only"];
 
-/// Opens the store of a directory as nobody would who has started it, says what came of it, and what is in it.
+/// Opens the store as the given user, uses it, and reports the number of rows or the error.
 pub fn child(place: &str, directory: &Path) {
     let (user, way) = place.split_once(' ').unwrap();
     if user == "nobody" {
@@ -44,7 +44,7 @@ pub fn child(place: &str, directory: &Path) {
     }
 }
 
-/// What came of opening the store in all ways: the number of its rows, or an error.
+/// Opens the store in all ways. Returns, for each, the number of rows or the error.
 fn opened(scratch: &Scratch, place: &str, user: &str, prepare: impl Fn()) -> Vec<String> {
     WAYS.iter()
         .map(|way| {
@@ -60,7 +60,7 @@ fn opened(scratch: &Scratch, place: &str, user: &str, prepare: impl Fn()) -> Vec
         .collect()
 }
 
-/// Each way must end in one of these kinds of errors, or show the rows.
+/// Asserts that each answer is the row, or an error of one of these kinds.
 #[track_caller]
 fn is_clear(place: &str, answers: &[String], kinds: &[ErrorKind]) {
     for (answer, way) in answers.iter().zip(WAYS) {
@@ -76,7 +76,7 @@ fn fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o666) }, 0);
 }
 
-/// A store with one row, closed, in a directory that everybody may read.
+/// A closed store with one row, in a directory that is readable for every user.
 fn one_row() -> Scratch {
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
@@ -95,7 +95,7 @@ fn remove(path: &Path) {
 
 type Maker = fn(&Path);
 
-/// Things that are no regular files, or that nobody may read.
+/// Objects that are not regular files, or are not readable.
 const NO_FILES: [(&str, Maker); 5] = [
     ("a directory", |path| fs::create_dir(path).unwrap()),
     ("a FIFO", fifo),
@@ -180,7 +180,7 @@ fn a_store_one_may_not_write_is_read_or_refused_with_the_reason() {
             }
             fs::set_permissions(scratch.path(), fs::Permissions::from_mode(file)).unwrap();
             fs::set_permissions(scratch.dir(), fs::Permissions::from_mode(directory)).unwrap();
-            // The messages of the other process are written by this one, which may write everywhere.
+            // This process, which has all permissions, captures the stderr of the other one.
             let answers = opened(&scratch, "rights", "nobody", || {});
             fs::set_permissions(scratch.dir(), fs::Permissions::from_mode(0o777)).unwrap();
             is_clear(
@@ -205,7 +205,7 @@ fn a_file_that_is_removed_or_replaced_while_it_is_open_does_no_harm() {
             } else {
                 fs::remove_file(scratch.path()).unwrap();
             }
-            // Either works until it is noticed (`tests/places.rs`).
+            // Either result is fine until the change is noticed (`tests/places.rs`).
             for answer in [store.get("b").map(drop), store.put("c", "3"), store.close()] {
                 assert!(answer.is_ok() || kind(answer) == ErrorKind::Io);
             }
@@ -229,7 +229,7 @@ fn giving_back_the_free_pages_of_a_store_without_auto_vacuum_ends() {
         con.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA auto_vacuum = NONE; VACUUM").unwrap();
         con.close().unwrap();
         let store = Store::open_with(scratch.path(), &config(sql)).unwrap();
-        // More pages than one transaction gives back.
+        // More pages than one transaction returns.
         store.put("large", vec![0; 5 << 20]).unwrap();
         store.delete("large").unwrap();
         store.close().unwrap();
@@ -242,7 +242,7 @@ fn giving_back_the_free_pages_of_a_store_without_auto_vacuum_ends() {
     }
 }
 
-/// The other process of the test above.
+/// Main function of the other process in the test above.
 pub fn vacuum(sql: &str, directory: &Path) {
     let store = Store::open_with(directory.join("store.db"), &config(sql == "true")).unwrap();
     store.incremental_vacuum(None).unwrap();

@@ -1,5 +1,5 @@
-//! Every damage that SQL can do, repaired: where SQLite's own check passes, the store is whole afterwards, and what
-//! could be read before still can be, unchanged.
+//! Repairs every damage that SQL can do. If SQLite's own check passes, the store is sound
+//! afterwards, and everything that could be read before is unchanged.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -22,10 +22,10 @@ fn sqlite_is_content(path: &Path) -> bool {
 
 type Rows = BTreeMap<(String, Vec<u8>), (Vec<u8>, Expiry)>;
 
-/// Every key that answers.
+/// Returns all keys that can be read.
 fn readable(store: &Store) -> Rows {
     let mut rows = Rows::new();
-    // In a transaction, in which no read removes a row.
+    // Read transactions do not remove expired rows.
     if store.begin_read().is_ok() {
         for name in FAMILIES.into_iter().chain(["default"]) {
             let Ok(family) = store.family(name) else { continue };

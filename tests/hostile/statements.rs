@@ -1,6 +1,7 @@
-//! What SQL can put into a store that the library would not.
+//! SQL statements that store content which the library never would.
 
-/// Statements on a sound file, each of them one damage. `{data}` and so on are tables of the family `ttl`.
+/// Statements for a sound file, each of which is one damage. `{data}` and so on are tables of the
+/// family `ttl`.
 pub fn all() -> Vec<String> {
     let mut all: Vec<String> = STATEMENTS.iter().map(|&sql| sql.to_owned()).collect();
     for value in VALUES {
@@ -58,7 +59,7 @@ const VALUES: [&str; 19] = [
 ];
 
 const STATEMENTS: &[&str] = &[
-    // The marks of the file.
+    // The application id and version.
     "PRAGMA user_version = 2",
     "PRAGMA user_version = 0",
     "PRAGMA user_version = -1",
@@ -100,7 +101,7 @@ const STATEMENTS: &[&str] = &[
     "UPDATE {data} SET expire_ms = NULL",
     "UPDATE \"data:^Tracked\" SET written_ms = written_ms + 1",
     "DELETE FROM \"written:^Tracked\"",
-    // Definitions that are not ours: other keys, other orders, other columns.
+    // Other table definitions: other keys, other orders, other columns.
     "DROP TABLE {data}; CREATE TABLE {data}(key TEXT PRIMARY KEY DESC, value, expire_ms, blob_id, written_ms)",
     "DROP TABLE {data}; CREATE TABLE {data}(key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID",
     "DROP TABLE {data}; CREATE TABLE {data}(a, b, c, d, e, f, g, h)",
@@ -113,7 +114,7 @@ const STATEMENTS: &[&str] = &[
     "CREATE TRIGGER t AFTER INSERT ON {data} BEGIN DELETE FROM kvstore_family; END",
     "DROP TABLE kvstore_family; CREATE TABLE kvstore_family(name, default_ttl_ms, track_writes);
      INSERT INTO kvstore_family VALUES('default', 'x', 'y'), ('default', 1, 2), (NULL, 0, 0), (5, 5, 5)",
-    // Views, which can have as many rows as they like.
+    // Views, which can have any number of rows.
     "DROP TABLE {data}; CREATE VIEW {data} AS SELECT x'61' AS key, x'62' AS value, 7 AS expire_ms, 8 AS blob_id,
      9 AS written_ms",
     "DROP TABLE {data}; CREATE VIEW {data} AS WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n)

@@ -1,8 +1,9 @@
-//! A static library in Rust that a C program links beside ours: it has a copy of Rust's library, too.
+//! Another static library in Rust that a C program links together with kvstore. It contains a
+//! second copy of Rust's standard library.
 
 use std::panic::catch_unwind;
 
-/// 1 if a panic was caught, as it is with one working unwinder.
+/// Returns 1 if a panic was caught, which shows that the unwinder works.
 #[unsafe(no_mangle)]
 pub extern "C" fn other_rust_catches_a_panic() -> i32 {
     std::panic::set_hook(Box::new(|_| {}));

@@ -1,5 +1,5 @@
-// Uses an installed kvstore.hpp: what the header can do is tested elsewhere, here it must be found, link,
-// and throw and catch its errors with the library behind it. argv[1] is the store.
+// Uses an installed kvstore.hpp. Other tests cover its features; this one checks that it is found,
+// that it links, and that errors thrown by the library can be caught. argv[1] is the store.
 #include <kvstore.hpp>
 
 #include <cstdio>

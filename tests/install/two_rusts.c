@@ -1,4 +1,5 @@
-/* A program of kvstore and another static library in Rust (other_rust.rs). argv[1] is the store. */
+/* A program that links kvstore and another static Rust library (other_rust.rs). argv[1] is the
+ * store. */
 #include <kvstore.h>
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
 /*
- * A program with an SQLite of its own (libsqlite3) beside the one inside kvstore: each must keep to its
- * own functions. argv[1] is where to make the store, argv[2] the database.
+ * A program that links its own SQLite (libsqlite3) as well as kvstore, which contains another one:
+ * each must call only its own functions. argv[1] is the path for the store, argv[2] for the
+ * database.
  */
 #include <kvstore.h>
 #include <sqlite3.h>
@@ -26,7 +27,7 @@ int main(int argc, char **argv)
     int length = 0;
 
     CHECK(argc == 3);
-    /* The program's is the one of its header, and not ours. */
+    /* The program's SQLite is the one of its header, not the one inside kvstore. */
     CHECK(strcmp(sqlite3_libversion(), SQLITE_VERSION) == 0);
     CHECK(strcmp(sqlite3_sourceid(), SQLITE_SOURCE_ID) == 0);
     CHECK(strcmp(sqlite3_libversion(), kvstore_sqlite_version()) != 0);

@@ -1,6 +1,6 @@
 /*
- * Whether the unwinder gets through kvstore's frames, as it must for the guard that catches panics: from
- * a function that the library calls back to main. argv[1] is the store, argv[2] the copy to make.
+ * Checks that the unwinder can pass kvstore's frames, from a callback to main, as the guard that
+ * catches panics requires. argv[1] is the store, argv[2] the path for the copy.
  */
 #include <kvstore.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *unused)
 {
     (void)unused;
     frames++;
-    /* On ARM the lowest bit of a function's address may say in which encoding it is. */
+    /* On ARM the lowest bit of a function's address may denote its instruction set. */
     if ((size_t)_Unwind_GetRegionStart(context) >> 1 == (size_t)outermost >> 1) arrived = 1;
     return _URC_NO_REASON;
 }

@@ -1,4 +1,4 @@
-//! Full disk: on a small file system, or because files must not grow.
+//! A full disk: a small file system, or a limit on the size of files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, KeyRange, 
 use super::common::numbered;
 use super::{SKIPPED, assert_clear, did, limit, play};
 
-/// A place where room can be taken and given back.
+/// A place whose space can be used up and freed again.
 trait Disk {
     fn directory(&self) -> &Path;
     fn take_room(&self);
     fn give_room(&self);
 }
 
-/// File system of a few megabytes, which is removed with the process.
+/// A file system of a few megabytes, which is removed at the end of the process.
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
@@ -61,8 +61,8 @@ impl Disk for Tmpfs {
     }
 }
 
-/// A limit on the size of files, for where nothing can be mounted. The signal of the limit is ignored, as
-/// programs that know it do.
+/// A limit on the size of files, for machines where nothing can be mounted. The signal of the limit
+/// is ignored, as well-behaved programs do.
 struct FileSize(PathBuf);
 
 impl FileSize {
@@ -79,7 +79,7 @@ impl Disk for FileSize {
     }
 
     fn take_room(&self) {
-        // No file may grow beyond what the shortest of the store has.
+        // The limit is the size of the store's smallest file.
         let sizes = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap());
         let sizes = sizes.filter(|entry| !entry.file_name().to_string_lossy().ends_with("-shm"));
         limit(libc::RLIMIT_FSIZE, sizes.map(|entry| entry.metadata().unwrap().len()).min());
@@ -125,7 +125,7 @@ fn full<D: Disk>(dir: &Path, make: &dyn Fn(&Path) -> Option<D>) {
     did(format!("{failed} calls failed for room"));
 }
 
-/// Fills the disk under a store at every kind of call; gives the number of calls that failed.
+/// Fills the disk before calls of every kind. Returns the number of calls that failed.
 fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
     let name = format!("{config:?}");
     let mut failed = 0;
@@ -145,7 +145,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
         }
         store.integrity_check().unwrap_or_else(|e| panic!("{e}, {name}"));
     };
-    // Puts until the disk is full, now and then again.
+    // Puts until the disk is full, several times.
     for round in 0..3 {
         for _ in 0..20 {
             store.put_with_expiry(numbered(keys), value_of(keys), Expiry::At(i64::MAX)).unwrap();
@@ -168,7 +168,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
         while store.put(numbered(n), value_of(n)).is_ok() {
             n += 1;
             if n == keys + 500 {
-                break; // it fits into the cache: then the commit fails
+                break; // the transaction fits into the cache, so only the commit fails
             }
         }
         must_fail("commit", store.commit());
@@ -185,12 +185,12 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
         let copied = store.backup(&copy, |_, _| true);
         assert_clear("backup", &copied);
         if copied.is_ok() {
-            // It fits below the limit of sizes, being the shorter for what is deleted.
+            // It fits below the limit, because entries were deleted.
             is_as_it_was(&Store::open(&copy).unwrap(), keys);
             fs::remove_file(&copy).unwrap();
         }
         let new = path.with_extension("new");
-        assert_clear("a new store", &Store::open(&new)); // a limit of sizes may be enough for it
+        assert_clear("a new store", &Store::open(&new)); // may fit below the limit
         let left = |what: &str| {
             let named = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().contains(what);
             fs::read_dir(disk.directory()).unwrap().map(Result::unwrap).any(|entry| named(&entry))
@@ -204,7 +204,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
         assert_clear("vacuum", &store.incremental_vacuum(None));
         is_as_it_was(&store, keys);
         if round == 1 {
-            // Closed and opened without room.
+            // Closes and opens the store on a full disk.
             assert_clear("close", &store.close());
             let again = Store::open_with(path, config);
             assert_clear("open", &again);
@@ -215,7 +215,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
             break;
         }
         disk.give_room();
-        // On the same handle, as soon as there is room.
+        // This handle works again as soon as there is space.
         batch.commit().unwrap();
         store
             .delete_range(&KeyRange::new(
@@ -224,7 +224,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
             ))
             .unwrap();
         if let Ok(f) = store.family("f") {
-            drop(f); // made, and then its first value did not fit
+            drop(f); // created, but its first value did not fit
             store.drop_family("f").unwrap();
         }
         is_as_it_was(&store, keys);
@@ -260,7 +260,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
     failed
 }
 
-/// Some in the row, some out of it.
+/// Some values are stored in their row, some are not.
 fn value_of(n: usize) -> Vec<u8> {
     vec![u8::try_from(n % 251).unwrap(); [40, 900, 9_000][n % 3]]
 }

@@ -16,7 +16,8 @@ fn very_many_families_come_and_go() {
 }
 
 pub fn families(dir: &Path) {
-    // For each table that goes, SQLite looks through its list of all: many more at once take hours.
+    // For each dropped table, SQLite searches its list of all tables, so dropping many at once
+    // would take hours.
     let waves = if is_long() { [vec![5_000], vec![500; 190]].concat() } else { vec![2_000] };
     let path = dir.join("store.db");
     let store = Store::open(&path).unwrap();
@@ -74,7 +75,7 @@ pub fn iterators(dir: &Path) {
                 cursor
             })
             .collect();
-        // They block no write and no checkpoint.
+        // The iterators block no write and no checkpoint.
         store.put("new", "1").unwrap();
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         for (n, cursor) in cursors.iter_mut().enumerate() {
@@ -128,7 +129,7 @@ pub fn longest_values(dir: &Path) {
         let copy = dir.join(format!("copy {sql}"));
         store.backup(&copy, |_, _| true).unwrap();
         store.close().unwrap();
-        // A handle with a smaller limit reads what is there, and may replace it.
+        // A handle with a lower limit can read and replace existing longer values.
         for path in [&path, &copy] {
             let small = Store::open_with(path, &Config::new().sql_engine(!sql)).unwrap();
             assert_eq!(small.get_with("k", is_whole).unwrap(), Some(true));
@@ -194,7 +195,7 @@ pub fn descriptors_of_a_handle(dir: &Path) {
             store.get("k").unwrap();
             store
         };
-        let _first = [open(), open()]; // what the process needs once is there
+        let _first = [open(), open()]; // opens what the process needs only once
         let before = descriptors();
         let _ten: Vec<Store> = (0..10).map(|_| open()).collect();
         assert_eq!(descriptors() - before, 10 * each, "{mode:?}");
@@ -214,7 +215,8 @@ pub fn openers(dir: &Path) {
         for thread in 0..64 {
             scope.spawn(move || {
                 for round in 0..rounds {
-                    // Half of them one file, which comes and goes with its first and last handle.
+                    // Half of the threads share a file, which is opened and closed with its first
+                    // and last handle.
                     let name = if thread % 2 == 0 { "common".to_owned() } else { format!("own {thread}") };
                     let config = Config::new().busy_timeout(Duration::from_secs(60));
                     let store = Store::open_with(dir.join(name), &config).unwrap();
@@ -250,7 +252,7 @@ pub fn leaks(dir: &Path) {
         drop(family);
         store.drop_family("passing").unwrap();
         store.start_cleaner(Duration::from_secs(60), None).unwrap();
-        // Failures on every way.
+        // Opens that fail in different ways.
         assert!(Store::open(dir.join("stranger")).is_err());
         assert!(Store::open(dir.join("missing/store.db")).is_err());
         assert!(store.backup(&path, |_, _| true).is_err());

@@ -1,4 +1,4 @@
-//! No file descriptors are left.
+//! No file descriptors are available.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,8 @@ fn an_open_without_descriptors_fails_and_leaves_nothing_half_made() {
 pub fn no_descriptors_to_open(dir: &Path) {
     let mut failed = 0;
     let before = descriptors();
-    // While none is parked of an earlier store, which would be closed for another one.
+    // Done first, while no descriptor of an earlier store is parked: the library would close a
+    // parked one to open another file.
     for count in 0.. {
         let path = dir.join(format!("new {count}"));
         leave_descriptors(count);
@@ -33,7 +34,7 @@ pub fn no_descriptors_to_open(dir: &Path) {
         if opened.is_ok() {
             break;
         }
-        // It may be whole before its journal mode is set.
+        // It may be complete before its journal mode is set.
         let length = fs::metadata(&path).map(|file| file.len()).ok();
         assert!(length.is_none_or(|length| length > 0), "an empty file is left, with {count} descriptors");
     }
@@ -109,7 +110,8 @@ pub fn no_descriptors_to_work(dir: &Path) {
                 }
                 let partial = |entry: fs::DirEntry| entry.file_name().to_string_lossy().contains("partial");
                 assert!(!fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()).any(partial));
-                // Everything works again on the same handle, and is as the answers said.
+                // Everything works again on the same handle, and the content matches the results of
+                // the calls.
                 assert_eq!((store.exists("new").unwrap(), store.exists("long").unwrap()), (put, long));
                 assert_eq!(store.family("f").is_ok(), family);
                 store.put("then", "1").unwrap();

@@ -1,4 +1,4 @@
-//! Address space runs out.
+//! The address space is exhausted.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn a_call_without_memory_fails_and_changes_nothing() {
 }
 
 pub fn no_memory(dir: &Path) {
-    // Longer than what glibc keeps for later when it is freed.
+    // Larger than the blocks that glibc keeps for reuse after they are freed.
     const LONG: usize = 33 << 20;
     let mut tally = Tally::default();
     for sql in [false, true] {

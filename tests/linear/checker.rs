@@ -25,13 +25,13 @@ const FIELDS: usize = 12;
 pub enum Kind {
     /// `read`: the value.
     Get,
-    /// `read`: the value, as it was when a snapshot was taken; the clock is that of the read, later.
+    /// `read`: the value when the snapshot was taken. The clock is that of the later read.
     Snapshot,
     /// `read`: the value; `result`: the milliseconds that are left, -1 without a TTL.
     GetTtl,
     /// `result`: 1 or 0.
     Exists,
-    /// `result`: `NONE` for a missing key, 0 without a TTL, or the end.
+    /// `result`: `NONE` for a missing key, 0 without a TTL, or the expiry time.
     ExpireTime,
     /// `write`, `ends`.
     Put,
@@ -43,7 +43,7 @@ pub enum Kind {
     CompareAndDelete,
     /// `result`: 1 or 0.
     Delete,
-    /// A deletion that does not tell what was there.
+    /// A deletion that does not return whether the key existed.
     Remove,
     /// `read`: the difference; `write`: the sum; `ends`.
     Increment,
@@ -73,7 +73,7 @@ const KINDS: [Kind; 15] = [
     Kind::ReadAndPut,
 ];
 
-/// One call that succeeded. One that failed has changed nothing, and is not written down.
+/// A successful call. A failed call has changed nothing and is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Op {
     pub key: i64,
@@ -82,11 +82,11 @@ pub struct Op {
     /// By the monotonic clock, in nanoseconds.
     pub begin: i64,
     pub end: i64,
-    /// By the clock the library uses, in milliseconds.
+    /// Clock of the library around the call, in milliseconds.
     pub wall: (i64, i64),
     pub read: i64,
     pub write: i64,
-    /// The first and the last moment at which the written value may end.
+    /// First and last possible expiry time of the written value.
     pub ends: (i64, i64),
     pub result: i64,
 }
@@ -141,7 +141,7 @@ impl State {
         live.into_iter().chain(may_be_gone.then_some(MISSING))
     }
 
-    /// The states after an operation that finds this one and has the result it had.
+    /// Returns the states after the operation, if it finds this state and has the recorded result.
     fn successors(self, op: &Op, home: Home) -> impl Iterator<Item = State> {
         let ends_nothing = match op.kind {
             Kind::Get | Kind::Snapshot | Kind::GetTtl | Kind::Exists | Kind::ExpireTime => true,
@@ -154,13 +154,13 @@ impl State {
         })
     }
 
-    /// The state after an operation that sees this one; `None`: its result would have been another.
+    /// Returns the state after an operation that sees this one; `None` if its result would differ.
     fn after(self, op: &Op) -> Option<State> {
         let is_there = self.value != NONE;
         let written = State { value: op.write, ends: op.ends };
         match op.kind {
             Kind::Get => (self.value == op.read).then_some(self),
-            // The clock was read later, and proves nothing for other calls.
+            // The clock was read later, so this proves nothing for other calls.
             Kind::Snapshot => (self.value == op.read).then_some(self),
             Kind::GetTtl => {
                 let (first, last) = self.ends;
@@ -179,7 +179,7 @@ impl State {
                     false => op.result == NONE,
                     true => (self.ends.0..=self.ends.1).contains(&op.result),
                 };
-                // Now it is known exactly.
+                // Now the expiry time is known exactly.
                 fits.then_some(if is_there && self.ends != NEVER {
                     State { ends: (op.result, op.result), ..self }
                 } else {
@@ -225,11 +225,11 @@ pub struct Summary {
     pub keys: usize,
     pub operations: usize,
     pub longest: usize,
-    /// The most states a key was possibly in.
+    /// Maximum number of possible states of a key.
     pub states: usize,
 }
 
-/// Checks the histories of all keys; the first that has no right order is the error.
+/// Checks the histories of all keys. Returns an error for the first key that has no valid order.
 pub fn check(operations: impl IntoIterator<Item = Op>, home: Home) -> Result<Summary, String> {
     let mut by_key: BTreeMap<i64, Vec<Op>> = BTreeMap::new();
     for op in operations {
@@ -246,11 +246,12 @@ pub fn check(operations: impl IntoIterator<Item = Op>, home: Home) -> Result<Sum
     Ok(summary)
 }
 
-/// One possible past: which of the calls under way have taken effect (by their slots), and the state then.
+/// One possible past: which of the running calls have taken effect (by slot), and the resulting
+/// state.
 type Past = (u64, State);
 
 fn check_key(history: &[Op], home: Home) -> Result<usize, String> {
-    // Calls before returns at the same moment: they may overlap.
+    // At the same time, begins come before returns, since the calls may overlap.
     let mut events: Vec<(i64, bool, usize)> = Vec::new();
     for (number, op) in history.iter().enumerate() {
         assert!(op.begin <= op.end, "a call that ended before it began: {op:?}");
@@ -325,7 +326,7 @@ fn text(op: &Op, origin: i64) -> String {
 
 // ---- the checker itself --------------------------------------------------------------------------
 
-/// Histories made by hand.
+/// Hand-written histories.
 mod made_up {
     use super::*;
 
@@ -379,7 +380,7 @@ mod made_up {
             vec![put(7, 10, 50), get(NONE, 20, 30), get(7, 35, 40)],
             vec![put(7, 10, 20), put(8, 30, 60), get(7, 35, 40), get(8, 45, 50)],
             vec![put_until(7, 100, 10, 20), get(7, 90, 99), get(NONE, 100, 110)],
-            // The end comes during the call: both are right.
+            // The key expires during the call: both results are valid.
             vec![put_until(7, 100, 10, 20), get(7, 90, 105)],
             vec![put_until(7, 100, 10, 20), get(NONE, 90, 105)],
             vec![increment(1, 10, 50), increment(2, 20, 60), get(2, 70, 80)],
@@ -401,7 +402,7 @@ mod made_up {
     #[track_caller]
     fn assert_refused(history: Vec<Op>) {
         for home in [Home::File, Home::Server] {
-            // A line is what a worker in another process hands over.
+            // A worker in another process passes its operations as lines.
             let history = history.iter().map(|op| Op::of_line(op.to_line().trim_end()));
             assert!(check(history, home).is_err(), "{home:?}");
         }
@@ -442,7 +443,7 @@ mod made_up {
     #[test]
     fn an_expired_value_that_is_read_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), get(7, 100, 110)]);
-        // Dead for a write, so dead for all who come later, whatever their clocks say.
+        // A write has found the key expired, so all later calls must, whatever their clocks return.
         assert_refused(vec![
             put_until(7, 100, 10, 20),
             told(Kind::Delete, 0, 95, 105),
@@ -496,7 +497,7 @@ mod made_up {
         assert_refused(vec![put_until(7, 100, 10, 20), left(71)]);
         assert_refused(vec![put_until(7, 100, 10, 20), left(59)]);
         assert_refused(vec![put_until(7, 100, 10, 20), left(-1)]);
-        // A change of the value that takes the TTL away.
+        // A change of the value that removes the TTL.
         let sum = Op { read: 1, write: 8, ..op(Kind::Increment, 30, 40) };
         assert_refused(vec![put_until(7, 100, 10, 20), sum, get(8, 120, 130)]);
     }

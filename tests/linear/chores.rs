@@ -51,7 +51,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A family that is made, used and dropped: root pages move, the schema changes under everybody.
+    /// Creates, uses and drops a family. Root pages move and the schema changes while other workers
+    /// use the store.
     fn come_and_go(&mut self) {
         let name = format!("passing {}", self.number);
         let store = self.own.as_ref().unwrap_or(self.shared);
@@ -88,8 +89,9 @@ impl Worker<'_> {
         if let Some(store) = self.own.take() {
             store.close().unwrap();
         } else {
-            // The idle handle gives up its snapshot with the next SQL: kept, it would make the checkpoints of
-            // other processes wait for their whole timeout, and everybody with them.
+            // The idle handle releases its snapshot at its next SQL statement. If it kept the
+            // snapshot, checkpoints of other processes would wait for their whole timeout, and
+            // block other workers.
             let idle = self.shared.family_names();
             self.read(idle);
             let opened = self.run.open(self.handle);

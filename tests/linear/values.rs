@@ -1,4 +1,5 @@
-//! Which families, keys and values the workers use: each key has its purpose, each value says who wrote it.
+//! Families, keys and values of the workers. Each key has a purpose, and each value identifies its
+//! writer.
 
 use crate::checker::NONE;
 
@@ -11,12 +12,12 @@ pub fn family_of(key: i64) -> usize {
     usize::try_from(key).unwrap() % FAMILIES.len()
 }
 
-/// The keys of one moment lie side by side, for scans.
+/// Keys of the same period are adjacent, for scans.
 pub fn key_of(key: i64) -> Vec<u8> {
     format!("key {key:08}").into_bytes()
 }
 
-/// What a key is for.
+/// Purpose of a key.
 #[derive(PartialEq, Eq)]
 pub enum Class {
     Value,
@@ -34,7 +35,7 @@ pub fn class_of(key: i64) -> Class {
     }
 }
 
-/// The bytes of a value: its number again and again, so that a mixture of two is seen.
+/// Bytes of a value: its number repeated, so that a mixture of two values is detected.
 pub fn bytes_of(key: i64, number: i64) -> Vec<u8> {
     if class_of(key) == Class::Counter {
         return number.to_string().into_bytes();

@@ -1,7 +1,8 @@
-//! Workers that use a store in every way at once, and write down what they saw.
+//! Workers that use a store in every way at the same time, and record the results.
 //!
-//! All workers of a run, in whatever process, use the same few keys at the same time, and go on to the next
-//! ones after some milliseconds: so keys are fought over, and the history of each is short.
+//! All workers of a run, in all processes, use the same few keys at the same time. After some
+//! milliseconds they switch to the next keys, so that there are many conflicts and each key has a
+//! short history.
 #![allow(clippy::disallowed_methods, reason = "not on Android")]
 
 #[path = "chores.rs"]
@@ -17,9 +18,9 @@ use kvstore::{Direction, Store, Ttl};
 use crate::checker::{Kind, NEVER, NONE, Op};
 use crate::values::{Class, FAMILIES, bytes_of, class_of, family_of, key_of, number_of};
 
-/// Keys that are fought over at one moment.
+/// Number of keys in use at a time.
 const KEYS: i64 = 12;
-/// How long, in nanoseconds.
+/// How long they are in use, in nanoseconds.
 const MOMENT: i64 = 40_000_000;
 
 /// Nanoseconds of the monotonic clock, which all processes share.
@@ -31,7 +32,7 @@ pub fn monotonic() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// Time that decides about expiry: that of this machine, on which the server runs, too. The clock
+/// The clock that decides about expiry: that of this machine, which also runs the server. The clock
 /// of this process may be an hour off.
 #[allow(unsafe_code)]
 pub fn now_ms() -> i64 {
@@ -45,7 +46,7 @@ pub fn now_ms() -> i64 {
     time.tv_sec * 1000 + time.tv_nsec / 1_000_000
 }
 
-/// A run: what all its workers have to know.
+/// Parameters of a run, known to all its workers.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// `None`: in memory.
@@ -56,7 +57,7 @@ pub struct Run {
     pub ends: i64,
     pub engines: Engines,
     pub journal_mode: JournalMode,
-    /// Threads on handles: each number is a handle with so many.
+    /// Each number is a handle with this number of threads.
     pub handles: Vec<usize>,
 }
 
@@ -78,7 +79,7 @@ pub struct Harvest {
 }
 
 impl Run {
-    /// How a handle is opened; they differ in what must make no difference.
+    /// Configuration of a handle. The settings vary, but must not affect the results.
     pub fn config(&self, handle: usize) -> Config {
         let sql = match self.engines {
             Engines::Sql => true,
@@ -151,7 +152,7 @@ impl Run {
     }
 }
 
-/// Reads every key once more: a lost update is seen at the latest here.
+/// Reads every key once more, which shows any lost update.
 pub fn last_reads(store: &Store, operations: &[Op]) -> Vec<Op> {
     let families = FAMILIES.map(|name| store.family(name).unwrap());
     let mut keys: Vec<i64> = operations.iter().map(|op| op.key).collect();
@@ -203,7 +204,7 @@ struct Worker<'a> {
     harvest: Harvest,
 }
 
-/// The moments around a call.
+/// The clock readings around a call.
 struct Around {
     begin: i64,
     wall: i64,
@@ -259,7 +260,7 @@ impl Worker<'_> {
         (monotonic() - self.run.begins).max(0) / MOMENT * KEYS
     }
 
-    /// A key of this moment, or now and then of the one before.
+    /// Returns a key of the current period, sometimes of the previous one.
     fn key(&self) -> i64 {
         let back = if self.one_in(5) { KEYS } else { 0 };
         (self.moment() - back).max(0) + self.random(KEYS)
@@ -293,7 +294,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The result of a read, which in WAL mode nothing stands in the way of.
+    /// Returns the result of a read, which nothing blocks in WAL mode.
     #[track_caller]
     fn read<R>(&mut self, done: Result<R>) -> Option<R> {
         if self.run.journal_mode == JournalMode::Wal {
@@ -309,7 +310,7 @@ impl Worker<'_> {
             return self.chore();
         }
 
-        // For a while it only reads, with which a snapshot is kept and has to be looked after.
+        // Reads only for a while, during which the handle keeps a snapshot.
         if self.one_in(40) {
             self.only_reads = self.one_in(2);
         }
@@ -335,7 +336,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A handle on a family, which is kept: opening one runs SQL, which ends the snapshot a handle keeps.
+    /// Returns a handle on a family, and keeps it open, because opening one runs SQL, which
+    /// releases the snapshot of the store's handle.
     fn family(&mut self, number: usize) -> Option<Family> {
         if let Some(family) = &self.families[number] {
             return Some(family.clone());
@@ -385,7 +387,7 @@ impl Worker<'_> {
         self.note(op);
     }
 
-    /// Reads all keys of the moment that are in one family, by an iterator or a cursor.
+    /// Reads all current keys of one family with an iterator or a cursor.
     fn scan(&mut self) {
         let first = self.moment();
         let number = usize::try_from(self.random(FAMILIES.len() as i64)).unwrap();
@@ -436,7 +438,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A read transaction shows the state of its begin, however long it lasts.
+    /// A read transaction sees the state at its start, however long it lasts.
     fn snapshot(&mut self) {
         if !self.is_alone {
             return;
@@ -535,7 +537,7 @@ impl Worker<'_> {
         self.note(Op { read: difference, write: sum, ends, ..op });
     }
 
-    /// Reads and writes in a write transaction, which now and then is rolled back.
+    /// Reads and writes in a write transaction, which is sometimes rolled back.
     fn transact(&mut self, key: i64, family: &Family) {
         let (name, number, expiry) = (key_of(key), self.new_number(), self.new_ends());
         let around = self.around();

@@ -1,4 +1,4 @@
-//! Cursors and iterators against the model.
+//! Compares cursors and iterators with the model.
 
 use kvstore::{Cursor, ErrorKind, Expiry, Family};
 
@@ -60,7 +60,7 @@ impl World {
             return;
         }
         if scan.seek.as_ref().is_some_and(|key| !span.contains(key)) {
-            assert_eq!(started, Ok(false)); // known without looking at the family
+            assert_eq!(started, Ok(false)); // known without reading the family
             assert!(!cursor.is_valid());
             return;
         }

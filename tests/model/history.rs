@@ -1,4 +1,4 @@
-//! Histories: the operations there are, and how they are drawn.
+//! Histories of operations, and the strategies that generate them.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub struct Act {
 pub enum Op {
     On(FamilyOp),
     CreateFamily,
-    /// Lets go of the handle to the family first, if so.
+    /// Closes the handle on the family first if `true`.
     DropFamily(bool),
-    /// Lets go of the handle to the family.
+    /// Closes the handle on the family.
     CloseFamily,
     ListFamilies,
     NextExpiryOfAll,
@@ -41,7 +41,7 @@ pub enum Op {
     /// Moves the clock, forwards or backwards.
     Jump(i64),
     Reopen,
-    /// A copy, which is opened and compared; or one that is stopped.
+    /// A backup that is opened and compared, or one that is cancelled.
     Backup(bool),
     Check,
     Checkpoint(bool),
@@ -59,9 +59,9 @@ pub enum FamilyOp {
     CompareAndSwap(Vec<u8>, Guess, Value, Moment),
     CompareAndDelete(Vec<u8>, Guess),
     Increment(Vec<u8>, i64, Moment),
-    /// Many small entries, every third with a TTL.
+    /// Many small entries; every third has a TTL.
     Fill(u8),
-    /// More than one step of a purge removes, most with a TTL, in one batch.
+    /// More entries than one step of a purge removes, most with a TTL, in one batch.
     Bulk(u16),
     Delete(Vec<u8>),
     DeleteRange(Range),
@@ -89,9 +89,9 @@ pub enum FamilyOp {
     PurgeBefore(Time),
     Sweep(Duration),
     Scan(Scan),
-    /// A scan with something done on the same handle after each entry.
+    /// A scan during which operations run on the same handle after each entry.
     ScanAndDo(Scan, Vec<Meanwhile>),
-    /// Entries of an iterator; backwards if `true`.
+    /// Entries of an iterator, in reverse if `true`.
     Iterate(Range, bool),
     BatchPut(Vec<u8>, Value, Moment),
     BatchDelete(Vec<u8>),
@@ -105,11 +105,11 @@ pub enum Meanwhile {
     Do(Op),
 }
 
-/// A value, told in few words.
+/// Short description of a value.
 #[derive(Debug, Clone, Copy)]
 pub enum Value {
     Filled(u8, usize),
-    /// A number for an increment, or something like one.
+    /// Text of a number for an increment, or similar text that is not a number.
     Text(&'static str),
 }
 
@@ -129,7 +129,7 @@ pub enum Guess {
     Other(Value),
 }
 
-/// A time: from what the clock says, or absolute.
+/// A time, relative to the clock or absolute.
 #[derive(Debug, Clone, Copy)]
 pub enum Time {
     In(i64),
@@ -169,7 +169,7 @@ pub enum End {
 }
 
 impl How {
-    /// The write time it names.
+    /// Write time in the options.
     pub fn written_ms(self, clock: &TestClock) -> Option<i64> {
         self.written.map(|time| time.ms(clock).max(0))
     }
@@ -195,7 +195,7 @@ impl How {
     }
 }
 
-/// A range of keys, with a knowledge of its own of what is in it.
+/// A range of keys, which independently determines whether it contains a key.
 #[derive(Debug, Clone)]
 pub enum Range {
     All,
@@ -246,7 +246,7 @@ pub enum Over {
     Keys(Range),
     /// The rows of a partition, by their clustering parts.
     Rows(Vec<u8>, Range),
-    /// In the order of expiry.
+    /// In expiry order.
     Expiring(Time, Time),
 }
 
@@ -270,7 +270,7 @@ fn byte() -> impl Strategy<Value = u8> {
     select(vec![0, b'a', b'b', 0xFF])
 }
 
-/// Few keys that are often met again, of bytes that sort at the edges; sometimes a long one.
+/// Few keys that occur often, of bytes that are boundary cases in the order; sometimes a long one.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         14 => byte().prop_map(|byte| vec![byte]),
@@ -294,7 +294,7 @@ fn clustering() -> impl Strategy<Value = Vec<u8>> {
     select(&CLUSTERINGS[..]).prop_map(<[u8]>::to_vec)
 }
 
-/// Values that are numbers, or nearly.
+/// Values that are numbers, or almost.
 pub const TEXTS: [&str; 14] = [
     "0",
     "7",
@@ -357,7 +357,7 @@ fn moment() -> impl Strategy<Value = Moment> {
     ]
 }
 
-/// In steps of 50 ms and a bit, as a store rounds fractions of a millisecond.
+/// In steps of 50 ms plus a fraction, because a store rounds fractions of a millisecond.
 fn duration() -> impl Strategy<Value = Duration> {
     let bit = select(vec![0, 0, 0, 1, 999, 1000]);
     (0..=6_u64, bit).prop_map(|(steps, bit)| Duration::from_micros(steps * 50_000 + bit))
@@ -540,7 +540,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Of the same key and value, and mostly with an end that has come or comes soon; one of them several times.
+/// Puts of the same key and value, most of them already expired or expiring soon, several of one
+/// key.
 fn put_dead() -> impl Strategy<Value = FamilyOp> {
     let key = select(vec![b"a".to_vec(), b"b".to_vec(), b"bb".to_vec()]);
     let at = (-1..=1_i64).prop_map(|steps| Some(Time::In(steps * 50)));
@@ -583,7 +584,7 @@ fn op_on_dead_rows() -> impl Strategy<Value = Op> {
 }
 
 fn history_of(op: impl Strategy<Value = Op> + 'static, acts: usize) -> BoxedStrategy<(u32, Vec<Act>)> {
-    // Most acts on one handle and one family, so that they meet.
+    // Most operations use one handle and one family, so that they affect each other.
     let side = prop_oneof![3 => Just(0_usize), 2 => Just(1)];
     let family = prop_oneof![3 => Just(0_usize), 2 => Just(1), 1 => Just(2)];
     let act = (side, family, op).prop_map(|(side, family, op)| Act { side, family, op });
@@ -594,7 +595,7 @@ pub fn history() -> BoxedStrategy<(u32, Vec<Act>)> {
     history_of(op(), 80)
 }
 
-/// One in which many rows die and are met.
+/// A history in which many rows expire and are found by reads.
 pub fn history_of_dead_rows() -> BoxedStrategy<(u32, Vec<Act>)> {
     history_of(op_on_dead_rows(), 40)
 }

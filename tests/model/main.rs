@@ -1,15 +1,17 @@
-//! The model test: random histories of operations, run against a store and against a `BTreeMap` that
-//! knows expiry, must give the same answers all the way.
+//! The model test: random histories of operations run against a store and against a `BTreeMap` with
+//! expiry. Every answer must be the same.
 //!
-//! Two handles share a file, each with transactions, families, a batch and a clock of its own. The
-//! model keeps what is in the file row by row, so counts (dead rows included) are compared, too; and for
-//! each handle the dead rows it has met and not removed yet, which it counts no more and others do. A
-//! new operation is a variant of [`history::Op`] or [`history::FamilyOp`], its strategy, and an arm
-//! of [`world::World`]; what it does to the rows is a method of [`table::Table`]. A new engine is an
-//! entry in [`ENGINES`]. `KVSTORE_MODEL_CASES` sets the number of histories (default 2000).
+//! Two handles share a file. Each has its own transactions, families, batch and clock. The model
+//! tracks every row of the file, including expired ones, so counts are compared too. For each
+//! handle it also tracks the noted rows: expired rows that its reads have found and not removed
+//! yet. They do not count for this handle, but they do for the other one.
 //!
-//! On a server (`KVSTORE_TEST_REMOTE=1`) there is one handle, because two write beside each other there; a read removes
-//! nothing, and time does not go back.
+//! A new operation needs a variant of [`history::Op`] or [`history::FamilyOp`], its strategy, and
+//! an arm in [`world::World`]; its effect on the rows is a method of [`table::Table`]. A new engine
+//! is an entry in [`ENGINES`]. `KVSTORE_MODEL_CASES` is the number of histories (default 2000).
+//!
+//! On a server (`KVSTORE_TEST_REMOTE=1`) there is one handle, because two would write concurrently.
+//! There, a read removes nothing, and time does not go backwards.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -30,11 +32,11 @@ use proptest::test_runner::{Config as Proptest, TestRunner};
 use history::Act;
 use world::World;
 
-/// Opens a store with some engine; without a path in memory.
+/// Opens a store with a certain engine; in memory if there is no path.
 type Opener = fn(Option<&Path>, &Config) -> kvstore::Result<Store>;
 
-/// The engines, and both on one file: every other handle that is opened, or opened again, has the other
-/// one. A build without the `btree` engine runs the same three times.
+/// The engines, and both on one file: each handle that is opened gets the engine that the previous
+/// one did not have. A build without the `btree` engine tests `sql` three times.
 const ENGINES: [(&str, Opener); 3] = [
     ("sql", |path, config| open(path, &config.clone().sql_engine(true))),
     ("btree", |path, config| open(path, config)),
@@ -52,13 +54,13 @@ fn open(path: Option<&Path>, config: &Config) -> kvstore::Result<Store> {
     }
 }
 
-/// How many histories all tests together run.
+/// Number of histories over all tests.
 fn cases() -> u32 {
     std::env::var("KVSTORE_MODEL_CASES").map_or(2000, |cases| cases.parse().expect("KVSTORE_MODEL_CASES"))
 }
 
-/// Runs histories on every engine. A failure shows the shortest history that fails; nothing is
-/// written beside the sources.
+/// Runs histories with each engine. On failure, prints the shortest failing history, and writes no
+/// files.
 fn run_histories(
     cases: u32,
     sides: usize,

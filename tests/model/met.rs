@@ -1,22 +1,22 @@
-//! The dead rows a handle's reads have met and that are still in the file: which, and until when. They do not count
-//! as there for this handle any more; for others they do, until they are removed.
+//! Noted rows: expired rows that the reads of a handle have found and that are still in the file.
+//! They no longer count for this handle. For other handles they count until they are removed.
 
 use std::collections::BTreeMap;
 
 use crate::table::{Entry, State, Table};
 
-/// So many rows, or bytes of their keys, are removed without a write.
+/// Number of noted rows, or of bytes of their keys, that triggers their removal without a write.
 const ENOUGH_ROWS: usize = 64;
 const ENOUGH_BYTES: usize = 64 << 10;
-/// The most that are kept in mind while others write.
+/// Maximum number of noted rows while other handles write.
 const MAX_ROWS: usize = 1024;
 const MAX_BYTES: usize = 256 << 10;
 
-/// By family and key, with the end of life the row had.
+/// Noted rows by family and key, each with its expiry time.
 #[derive(Debug, Clone, Default)]
 pub struct Met {
     rows: BTreeMap<(&'static str, Vec<u8>), i64>,
-    /// How many there were when others were writing.
+    /// Number of noted rows when their removal last failed because of another writer.
     stuck_at: usize,
 }
 
@@ -49,7 +49,7 @@ impl Met {
         self.rows.keys().any(|(of, _)| *of == family)
     }
 
-    /// Takes those of a family out of it that are the very rows that were met, and dead.
+    /// Removes the noted rows from a family, unless they were replaced or are live.
     pub fn remove_from_table(&self, family: &str, table: &mut Table, now_ms: i64) {
         for ((_, key), expire_ms) in self.rows.iter().filter(|((of, _), _)| *of == family) {
             let is_it = |entry: &Entry| entry.expire_ms == Some(*expire_ms) && !entry.is_live(now_ms);

@@ -1,4 +1,4 @@
-//! The operations on one family, done on the store and on the model.
+//! Runs the operations on one family, on the store and on the model.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::world::{World, answer};
 /// Longest default TTL: 20 years.
 const MAX_DEFAULT_TTL: Duration = Duration::from_secs(630_720_000);
 
-/// Milliseconds; fractions count up.
+/// Milliseconds, rounded up.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros().div_ceil(1000)).unwrap()
 }
@@ -167,7 +167,7 @@ impl World {
                 let done = answer(family.purge_before(cutoff));
                 let before = |at: Option<i64>| at.is_some_and(|at| at < cutoff && at <= now);
                 let expected = match cutoff {
-                    i64::MIN => Ok(0), // known without looking at the family
+                    i64::MIN => Ok(0), // known without reading the family
                     _ => self.purge(side, name, |entry| before(entry.expire_ms)),
                 };
                 assert_eq!(done, expected);
@@ -226,7 +226,7 @@ impl World {
                 let got = answer(family.get_many(keys));
                 let table = self.table(side, name);
                 let expected = match keys.is_empty() {
-                    true => Ok(Vec::new()), // known without looking at the family
+                    true => Ok(Vec::new()), // known without reading the family
                     false => table.map(|table| {
                         keys.iter().map(|key| Some(table.get(key, now)?.value.clone())).collect()
                     }),
@@ -327,7 +327,7 @@ impl World {
         let now = self.now(side);
         let done = answer(batch.commit());
         if writes.is_empty() {
-            assert_eq!(done, Ok(())); // nothing is written, also where nothing may be
+            assert_eq!(done, Ok(())); // writes nothing, so it always succeeds
             return;
         }
         let expected = self.writable(side).and_then(|state| apply(state, &writes, now));

@@ -1,5 +1,5 @@
-//! The rows of a family as the model keeps them, and what each write does to them. Nothing here
-//! knows a store: the time is always an argument.
+//! The rows of a family in the model, and the effect of each write on them. Must not use a store or
+//! a clock: the time is always an argument.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct BatchWrite {
     pub put: Option<(Vec<u8>, Expiry)>,
 }
 
-/// A family: its rows, dead ones included, and its settings.
+/// A family: its rows, including expired ones, and its settings.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     pub rows: BTreeMap<Vec<u8>, Entry>,
@@ -166,7 +166,7 @@ impl Table {
         self.rows.values().filter(|entry| entry.is_live(now_ms)).count() as u64
     }
 
-    /// All that a cursor over `span` comes to, in its order.
+    /// Returns all entries of a cursor over `span`, in its order.
     pub fn walk(&self, span: &Span, reverse: bool, now_ms: i64) -> Vec<Shown<'_>> {
         let mut shown: Vec<_> = self.rows.iter().filter_map(|row| span.show(row, now_ms)).collect();
         if let Span::Expiring(..) = span {
@@ -193,7 +193,7 @@ fn number(value: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -number } else { number }).ok()
 }
 
-/// Does what a batch does, all or nothing.
+/// Applies a batch as a whole, or not at all.
 pub fn apply(state: &mut State, writes: &[BatchWrite], now_ms: i64) -> Answer<()> {
     if writes.iter().any(|write| !state.contains_key(write.family)) {
         return Err(ErrorKind::Error);
@@ -215,7 +215,7 @@ pub enum Span<'a> {
     Expiring(i64, i64),
 }
 
-/// Where an entry is in the order of its cursor; the time counts in the order of expiry only.
+/// Position of an entry in the order of its cursor. The time counts only in expiry order.
 pub type Place<'a> = (i64, &'a [u8]);
 
 /// An entry as a cursor shows it.
@@ -240,7 +240,7 @@ impl Span<'_> {
             }
             Span::Expiring(from, to) => {
                 let at = entry.expire_ms?;
-                // The last moment there is cannot be before another one.
+                // A range up to the last representable time includes that time.
                 (*from <= at && (at < *to || *to == i64::MAX)).then_some(Shown {
                     place: (at, key),
                     key,
@@ -250,7 +250,7 @@ impl Span<'_> {
         }
     }
 
-    /// Whether a key can be sought there at all.
+    /// Returns whether a seek to this key is valid in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         match self {
             Span::Keys(range) | Span::Rows(_, range) => range.contains(key),
@@ -259,8 +259,8 @@ impl Span<'_> {
     }
 }
 
-/// Partition and clustering part of a row key: a zero byte of the partition is followed by 0xFF, its
-/// end is 0x00 0x01.
+/// Splits a row key into its partition and clustering part. In the partition, each zero byte is
+/// followed by 0xFF; its terminator is 0x00 0x01.
 pub fn parts(key: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut partition, mut rest) = (Vec::new(), key);
     loop {

@@ -1,4 +1,4 @@
-//! Stores and their model side by side: what concerns the store as a whole.
+//! Stores together with their model: operations on a store as a whole.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,16 +24,16 @@ pub enum Transaction {
     Write(State),
 }
 
-/// One handle, and what the model knows of it.
+/// A handle, and the model's state for it.
 pub struct Side {
     pub store: Store,
     families: BTreeMap<&'static str, Family>,
     transaction: Option<Transaction>,
     met: Met,
-    /// Lives on through transactions and drops of families.
+    /// Survives transactions and drops of families.
     pub batch: WriteBatch,
     pub pending: Vec<BatchWrite>,
-    /// The latest time the store was ever told: it never goes back to an earlier one.
+    /// The latest time that the store has read. It never goes back to an earlier one.
     told: Arc<AtomicI64>,
 }
 
@@ -154,7 +154,7 @@ impl World {
         self.before = None;
     }
 
-    /// Removes what the handle's reads have met.
+    /// Removes the rows noted by this handle.
     fn remove_met(&mut self, side: usize) {
         let now = self.now(side);
         std::mem::take(&mut self.sides[side].met).remove_from(&mut self.committed, now);
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// A family without what the handle's reads have met.
+    /// Returns a family without the rows noted by this handle.
     fn shown<'a>(&self, side: usize, family: &str, table: &'a Table) -> Cow<'a, Table> {
         let met = &self.sides[side].met;
         let mut table = Cow::Borrowed(table);
@@ -178,7 +178,7 @@ impl World {
         table
     }
 
-    /// The family as the handle sees it; one that was dropped meanwhile is an error.
+    /// Returns the family as the handle sees it; an error if it was dropped.
     pub fn table(&self, side: usize, family: &str) -> Answer<Cow<'_, Table>> {
         let table = self.view(side).get(family).ok_or(ErrorKind::Error)?;
         Ok(self.shown(side, family, table))
@@ -248,7 +248,8 @@ impl World {
         Ok(self.writable_table(side, family)?.remove(now, |_, entry| doomed(entry)))
     }
 
-    /// A purge of what is dead and `doomed`, as far as it has not been met: removes that, too, but does not count it.
+    /// A purge of expired rows that match `doomed`. It also removes noted rows, but does not count
+    /// them.
     pub fn purge(&mut self, side: usize, family: &str, doomed: impl Fn(&Entry) -> bool) -> Answer<u64> {
         if !self.view(side).get(family).ok_or(ErrorKind::Error)?.rows.values().any(&doomed) {
             return Ok(0);
@@ -257,7 +258,7 @@ impl World {
         Ok(self.remove(side, family, doomed)?.0)
     }
 
-    /// Does one act on both and compares.
+    /// Runs an operation on both and compares the results.
     pub fn run(&mut self, act: &Act) {
         let side = act.side % self.sides.len();
         self.run_op(side, FAMILIES[act.family], &act.op);
@@ -374,7 +375,7 @@ impl World {
         }
     }
 
-    /// The handle's family, opened if it is there.
+    /// Returns the handle's family, and opens it if it exists.
     fn family(&mut self, side: usize, name: &'static str) -> Option<Family> {
         if let Some(family) = self.sides[side].families.get(name) {
             return Some(family.clone());
@@ -420,7 +421,7 @@ impl World {
         assert_eq!(side.batch.len(), pending.len());
         assert_eq!(answer(side.batch.commit()), expected);
         if expected.is_err() {
-            side.pending = pending; // it can be tried again
+            side.pending = pending; // the batch can be committed again
         }
         assert_eq!(side.batch.len(), side.pending.len());
         assert_eq!(side.batch.is_empty(), side.pending.is_empty());
@@ -440,7 +441,8 @@ impl World {
         dead.sort();
         let max = max_keys.map_or(usize::MAX, |max| usize::try_from(max).unwrap());
         let removed = dead.len().min(max);
-        // It looks before it writes; what was met is removed by the first write, and not counted.
+        // It reads before it writes. Noted rows are removed by the first write, and are not
+        // counted.
         let expected = match max {
             0 => Ok(PurgeStep { deleted: 0, more: any_dead }),
             _ => {
@@ -452,7 +454,7 @@ impl World {
         if expected.is_err() || removed == 0 {
             return;
         }
-        // Which of those that expired at one moment went is the store's choice.
+        // Among keys with the same expiry time, the store chooses which are removed.
         let last_ms = dead[removed - 1].0;
         let mut left = BTreeSet::new();
         if dead.get(removed).is_some_and(|(expire_ms, ..)| *expire_ms == last_ms) {
@@ -474,7 +476,7 @@ impl World {
         }
     }
 
-    /// A backup of what is committed, whatever transactions are open.
+    /// A backup has the committed state, whatever transactions are open.
     fn back_up(&mut self, side: usize, stop: bool) {
         let dir = tempfile::tempdir().unwrap();
         let copy = dir.path().join("copy.db");
@@ -494,7 +496,7 @@ impl World {
             self.clock.drive(&store);
             let (mut copied, now) = (self.committed.clone(), self.clock.now());
             if are_on_a_server() {
-                // Of what is dead no copy is made.
+                // Expired keys are not copied.
                 copied.values_mut().for_each(|table| table.rows.retain(|_, entry| entry.is_live(now)));
             }
             self.compare(&store, &copied, now);
@@ -504,7 +506,7 @@ impl World {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// Compares everything in a store.
+    /// Compares the complete content of a store.
     fn compare(&self, store: &Store, state: &State, now: i64) {
         assert_eq!(store.integrity_check(), Ok(()));
         assert_eq!(store.family_names().unwrap().len() + 1, state.len());
@@ -537,7 +539,7 @@ impl World {
         } else if !truncate || self.sides.iter().all(|side| side.transaction.is_none()) {
             assert_eq!(done, Ok(()));
         } else {
-            // Whether the snapshot of the other handle blocks it depends on the content of the WAL.
+            // Whether the snapshot of the other handle blocks the checkpoint depends on the WAL.
             assert!(matches!(done, Ok(()) | Err(ErrorKind::Busy)), "{done:?}");
         }
     }
@@ -546,7 +548,7 @@ impl World {
         assert_eq!(answer(self.sides[side].store.sync()), Ok(()));
     }
 
-    /// Ends all transactions and compares everything there is.
+    /// Ends all transactions and compares everything.
     pub fn finish(&mut self) {
         for side in &mut self.sides {
             if side.transaction.take().is_some() {

@@ -1,10 +1,11 @@
-//! The disk as it may be after a power cut: what a diary says, less what was not synced.
+//! State of a disk after a power cut, computed from the log of changes and the syncs in it.
 //!
-//! - What a file's sync (or, for names, the directory's) has covered is there.
-//! - Of writes that were not synced, each sector of 512 bytes has any of the contents it had since the last sync,
-//!   and the file any of its sizes. Bytes that were never written, or cut off, are zeros.
-//! - A new name lasts from the first sync of its file, or of the directory; changes of names that were not synced
-//!   reach the disk in their order, up to some point.
+//! - Data covered by a sync of the file (or, for names, of the directory) is present.
+//! - Of unsynced writes, each sector of 512 bytes has any of the contents it had since the last
+//!   sync, and the file has any of its sizes. Bytes that were never written, or were cut off, are
+//!   zeros.
+//! - A new name lasts from the first sync of its file or of the directory. Unsynced changes of
+//!   names reach the disk in order, up to some point.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,7 @@ use super::{Event, Id};
 
 const SECTOR: usize = 512;
 
-/// Numbers that are always the same for the same seed (splitmix64).
+/// Pseudo-random numbers, always the same for a seed (splitmix64).
 #[derive(Debug, Clone)]
 pub struct Random(pub u64);
 
@@ -32,18 +33,19 @@ impl Random {
     }
 }
 
-/// What of the unsynced is on the disk.
+/// Which unsynced changes are on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Nothing.
     Synced,
     /// Everything.
     Written,
-    /// Everything, but writes are torn at a sector: of the last, and some others, only the first part is new.
+    /// Everything, but writes are torn at a sector boundary: of the last one and of some earlier
+    /// ones, only the first part is written.
     TornFirst(u64),
-    /// Likewise, and only the last part is new.
+    /// Like `TornFirst`, but only the last part is written.
     TornLast(u64),
-    /// For each sector something else.
+    /// A random choice for each sector.
     Random(u64),
 }
 
@@ -65,7 +67,7 @@ enum Naming {
     Take(String),
 }
 
-/// What happened up to some point.
+/// State of the disk up to some point of the log.
 #[derive(Clone, Default)]
 pub struct Disk {
     contents: BTreeMap<Id, Content>,
@@ -76,7 +78,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk with the files of a directory on it.
+    /// Creates a disk with the files of a directory.
     pub fn holding(dir: &Path) -> Disk {
         let mut disk = Disk::default();
         for (id, name) in super::names(dir).into_iter().enumerate() {
@@ -102,7 +104,7 @@ impl Disk {
                 for change in std::mem::take(&mut content.unsynced) {
                     change.apply(&mut content.synced);
                 }
-                // The name it was made under, and what happened to that name before.
+                // The name under which the file was created, and its changes before that.
                 let created =
                     self.unsynced_names.iter().position(|n| matches!(n, Naming::Give(i, _) if i == id));
                 if let Some(at) = created
@@ -130,12 +132,12 @@ impl Disk {
         self.contents.get_mut(&id).unwrap().unsynced.push(change);
     }
 
-    /// Whether all cuts come to the same.
+    /// Whether all cuts give the same result.
     pub fn is_synced(&self) -> bool {
         self.unsynced_names.is_empty() && self.contents.values().all(|content| content.unsynced.is_empty())
     }
 
-    /// Makes the files, as they are when the power is cut now, in an empty directory.
+    /// Creates the files that a power cut at this point leaves, in an empty directory.
     pub fn cut(&self, cut: Cut, dir: &Path) {
         let mut random = Random(match cut {
             Cut::Synced | Cut::Written => 0,
@@ -183,14 +185,15 @@ impl Change {
         }
     }
 
-    /// The same, if it is a write, with only the part before or after a sector's boundary.
+    /// Returns a write with only the part before or after a sector boundary; other changes
+    /// unmodified.
     fn torn(&self, first: bool, random: &mut Random) -> Change {
         let Change::Write(at, bytes) = self else { return self.clone() };
         let start = usize::try_from(*at).unwrap();
         let boundaries: Vec<usize> =
             (1..bytes.len()).filter(|offset| (start + offset).is_multiple_of(SECTOR)).collect();
         if boundaries.is_empty() {
-            // Within a sector: all or nothing.
+            // Within one sector, a write happens as a whole or not at all.
             return if first { self.clone() } else { Change::Write(*at, Vec::new()) };
         }
         let boundary = boundaries[random.below(boundaries.len())];
@@ -222,7 +225,7 @@ impl Content {
         bytes
     }
 
-    /// For each sector one of the contents it had: that after so many changes.
+    /// Returns content in which each sector has one of the versions that it had.
     fn any(&self, random: &mut Random) -> Vec<u8> {
         let n = self.unsynced.len();
         let mut sizes = vec![self.synced.len()];
@@ -234,7 +237,7 @@ impl Content {
             });
         }
         let longest = *sizes.iter().max().unwrap();
-        // A size is one with the truncation it comes from: either that has happened, or it has not.
+        // A size belongs to the truncation that set it: both have happened, or neither.
         let resized = random.below(n + 1);
         // Mostly new, mostly old, or mixed.
         let bias = random.below(3);

@@ -1,10 +1,11 @@
-//! A disk that keeps a diary and can be made to fail: an SQLite VFS over the default one, and the system calls
-//! of `fsync`, `unlink` and `link`, which this program defines itself.
+//! A simulated disk that logs every change and can be made to fail. It consists of an SQLite VFS on
+//! top of the default one, and of `fsync`, `unlink` and `link`, which this program defines itself.
 //!
-//! It looks only at files in directories that are watched ([`Watch`]); all others go to the real VFS untouched.
-//! The files are real. Nothing is ever synced for real: these tests cut the power in a model (`disk.rs`).
+//! Only files in watched directories are affected ([`Watch`]); calls for all other files go to the
+//! real VFS unchanged. The files are real, but nothing is ever synced: power cuts are simulated by
+//! `disk.rs`.
 //!
-//! Must not enter: what a store is, but for `scenario.rs`.
+//! Must not use kvstore, except in `scenario.rs`.
 
 #![allow(dead_code)] // each test file uses its part
 
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use rusqlite::ffi;
 
-/// How long a long run may last, if this is one.
+/// Duration of a long run; `None` for the short form.
 pub fn torture_time() -> Option<Duration> {
     let seconds = env::var("KVSTORE_TORTURE_SECONDS").ok()?;
     Some(Duration::from_secs_f64(seconds.parse().unwrap()))
@@ -31,24 +32,25 @@ pub fn torture_time() -> Option<Duration> {
 
 // ---- what is written down ------------------------------------------------------------------------
 
-/// A file, whatever its names are.
+/// A file, under whatever name.
 pub type Id = usize;
 
-/// What happened to the disk.
+/// A change to the disk.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A file has come, empty, under a name.
+    /// A file was created, empty, under this name.
     Create(Id, String),
     Write(Id, u64, Vec<u8>),
     Truncate(Id, u64),
     Sync(Id),
-    /// A sync has failed: what it was to write is lost, since the next one takes it for written.
+    /// A sync failed. What it should have written is lost, because the next sync takes it for
+    /// written.
     Forget(Id),
     SyncDirectory,
     Unlink(String),
     /// A second name.
     Link(Id, String),
-    /// What the test knows at this point, and the wal-index as it is.
+    /// A mark set by the test, with the present wal-index.
     Mark(usize, Vec<u8>),
 }
 
@@ -63,7 +65,7 @@ pub enum Call {
     Read,
     Write,
     Truncate,
-    /// `fsync`, whoever calls it.
+    /// `fsync`, from any caller.
     Sync,
     FileSize,
     Lock,
@@ -91,7 +93,7 @@ impl Call {
         Call::Link,
     ];
 
-    /// How it can fail.
+    /// Returns the ways in which it can fail.
     pub fn faults(self) -> &'static [Fault] {
         match self {
             Call::Open => &[Fault::Code(ffi::SQLITE_CANTOPEN), Fault::Code(ffi::SQLITE_IOERR)],
@@ -112,16 +114,16 @@ impl Call {
     }
 }
 
-/// How a call fails.
+/// A way in which a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It does nothing, and answers this.
+    /// It does nothing and returns this code.
     Code(c_int),
     /// The disk is full in the middle of a write.
     Half,
-    /// A read finds the file's end too early.
+    /// A read returns too few bytes, as at the end of a file.
     Short,
-    /// A map is refused, which is no error.
+    /// A memory map is refused, which is no error.
     Refuse,
 }
 
@@ -132,7 +134,7 @@ pub struct Plan {
     /// The first is 1.
     pub nth: u64,
     pub fault: Fault,
-    /// Also all that follow.
+    /// Also fails all later calls.
     pub from_then_on: bool,
 }
 
@@ -162,7 +164,7 @@ impl Watched {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call, and says whether and how it is to fail.
+    /// Counts a call. Returns the fault to inject, if any.
     fn fault(&self, call: Call) -> Option<Fault> {
         let mut state = self.state();
         let count = state.calls.entry(call).or_insert(0);
@@ -176,7 +178,7 @@ impl Watched {
         None
     }
 
-    /// The same for calls that can only answer a code.
+    /// Like `fault`, for calls that can only return a code.
     fn code(&self, call: Call) -> Option<c_int> {
         match self.fault(call)? {
             Fault::Code(code) => Some(code),
@@ -193,7 +195,7 @@ impl Watched {
         }
     }
 
-    /// The file of this name, which comes into being if it is not known.
+    /// Returns the id of the file with this name. Registers the file if it is new.
     fn opened(&self, name: &str) -> Id {
         let mut state = self.state();
         if let Some(id) = state.names.get(name) {
@@ -215,7 +217,7 @@ fn watched() -> MutexGuard<'static, Vec<Arc<Watched>>> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The watched directory a path is in, and its name there.
+/// Returns the watched directory of a path, and the name in it.
 fn find(path: &[u8]) -> Option<(Arc<Watched>, String)> {
     let path = Path::new(OsStr::from_bytes(path));
     let dir = path.parent()?;
@@ -232,7 +234,7 @@ fn bytes<'s>(text: *const c_char) -> &'s [u8] {
     unsafe { CStr::from_ptr(text) }.to_bytes()
 }
 
-/// The files of a directory in the order of their names.
+/// Returns the names of the files in a directory, sorted.
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     let mut names: Vec<String> =
@@ -241,7 +243,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A directory that is watched as long as this lives.
+/// Watches a directory until it is dropped.
 pub struct Watch(Arc<Watched>);
 
 impl Watch {
@@ -259,26 +261,27 @@ impl Watch {
         Watch(watch)
     }
 
-    /// Puts a mark into the diary.
+    /// Adds a mark to the log.
     pub fn mark(&self, number: usize) {
         self.0.record(|state| {
             let index = state.index.map_or_else(Vec::new, |start| {
-                // SAFETY: the wal-index is mapped from xShmMap to xShmUnmap, which forgets it. SQLite changes
-                // it under locks; the tests mark only while nobody is inside SQLite.
+                // SAFETY: the wal-index is mapped from xShmMap to xShmUnmap, which clears this
+                // address. SQLite changes it under locks, and the tests set marks only while no
+                // thread is inside SQLite.
                 unsafe { std::slice::from_raw_parts(start as *const u8, INDEX).to_vec() }
             });
             Some(Event::Mark(number, index))
         });
     }
 
-    /// The diary so far, which ends here.
+    /// Returns the log so far, and ends it.
     pub fn take_log(&self) -> Vec<Event> {
         let mut state = self.0.state();
         state.recording = false;
         std::mem::take(&mut state.log)
     }
 
-    /// Makes calls fail, counted from now on.
+    /// Makes calls fail. Calls are counted from now on.
     pub fn fail(&self, plan: Plan) {
         let mut state = self.0.state();
         state.calls.clear();

@@ -1,4 +1,5 @@
-//! Steps on a store while the power is cut or calls fail, and the content that it must have then.
+//! Steps on a store during power cuts or failing calls, and the content that the store must have
+//! afterwards.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,19 +15,19 @@ use kvstore::{
 /// Value and expiry time.
 pub type Entry = (Vec<u8>, Option<i64>);
 
-/// The entries of each family, those that have expired but are not removed yet included.
+/// Entries of each family, including expired ones that are not removed yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Contents(pub BTreeMap<String, BTreeMap<Vec<u8>, Entry>>);
 
 pub const DEFAULT: &str = "default";
 
 impl Contents {
-    /// Content of a new store.
+    /// Returns the content of a new store.
     pub fn of_a_new_store() -> Contents {
         Contents([(DEFAULT.to_owned(), BTreeMap::new())].into())
     }
 
-    /// Content of a store by its clock.
+    /// Returns the content of a store according to its clock.
     pub fn of(store: &Store) -> Result<Contents> {
         let mut contents = Contents::default();
         let names = store.family_names()?;
@@ -47,7 +48,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Without what has expired.
+    /// Returns the content without expired entries.
     pub fn live(&self, now_ms: i64) -> Contents {
         let mut live = self.clone();
         live.0.values_mut().for_each(|entries| {
@@ -56,7 +57,7 @@ impl Contents {
         live
     }
 
-    /// In a few words, for messages.
+    /// Returns a short text for messages.
     pub fn sketch(&self) -> String {
         let entries = self.0.iter().map(|(name, entries)| {
             let lengths: Vec<String> = entries
@@ -102,16 +103,17 @@ pub enum Step {
     PutIfAbsent(Write),
     Expire(&'static str, &'static str, i64),
     Batch(Vec<Write>),
-    /// By hand, so that what a failed one says can be looked at.
+    /// A transaction with explicit begin and commit, so that the results of failed calls can be
+    /// checked.
     Transaction(Vec<Write>),
     RolledBack(Vec<Write>),
     Create(&'static str),
     Drop(&'static str),
     Clear(&'static str),
     Track(&'static str),
-    /// Room is made by what ends soonest.
+    /// A size limit with eviction of the keys that expire first.
     SizeLimit(u64),
-    /// Removes what was written longer ago than these milliseconds, which is these keys.
+    /// Removes keys written longer ago than this number of milliseconds. The list has these keys.
     Sweep(&'static str, u64, Vec<String>),
     Purge,
     Checkpoint(CheckpointMode),
@@ -123,14 +125,14 @@ pub enum Step {
     CloseAndOpen,
 }
 
-/// A store in the middle of a scenario.
+/// A store during a scenario.
 pub struct World {
     pub store: Option<Store>,
     pub path: PathBuf,
     pub config: Config,
     /// Whether no second handle may be opened.
     pub alone: bool,
-    /// The time by which everything is looked at that is left: what has expired by then may be there or not.
+    /// Time at which contents are compared. Keys that have expired by then may be present or not.
     pub looked_at: i64,
     clock: Arc<AtomicI64>,
     /// Contract violations seen inside manual transactions.
@@ -194,7 +196,7 @@ impl Write {
 }
 
 impl Step {
-    /// Does it to the store.
+    /// Runs the step on the store.
     pub fn call(&self, world: &mut World) -> Result<()> {
         match self {
             Step::At(now_ms) => world.clock.store(*now_ms, Ordering::SeqCst),
@@ -297,7 +299,7 @@ impl Step {
         }
     }
 
-    /// Whether everything before it is on the disk when it returns, also with `SyncLevel::Normal`.
+    /// Whether everything before it is on the disk when it returns, even with `SyncLevel::Normal`.
     pub fn makes_durable(&self) -> bool {
         matches!(self, Step::Checkpoint(_) | Step::Sync | Step::CloseAndOpen)
     }
@@ -324,7 +326,7 @@ fn by_hand(world: &World, writes: &[Write]) -> Result<()> {
         }
     }
     store.commit().map_err(|e| {
-        // Only a lock leaves it open to be committed later.
+        // Only if a lock was the cause may the transaction be committed later.
         match store.rollback() {
             Ok(()) => e,
             Err(rollback) => Error::new(ErrorKind::Error, format!("rollback: {rollback}, after {e}")),
@@ -336,8 +338,8 @@ fn put(name: &'static str, key: impl Into<String>, byte: u8, length: usize, expi
     Write::Put(name, key.into(), byte, length, expire_ms)
 }
 
-/// Small writes in a row, enough for a WAL of 80 pages to be written back several times while it grows: pages that
-/// change again and again, new ones, and such as are cut off.
+/// Consecutive small writes, enough for a WAL of 80 pages to be written back several times while it
+/// grows. They change the same pages again and again, add pages, and cut pages off.
 pub fn many_steps() -> Vec<Step> {
     let name = |n: usize| format!("n{n:03}");
     let mut steps = vec![Step::Create("users")];
@@ -361,7 +363,7 @@ pub fn many_steps() -> Vec<Step> {
     steps
 }
 
-/// When all that can expire in `bounded_steps` has.
+/// Time at which all keys with a TTL in `bounded_steps` have expired.
 pub const BOUNDED_LOOKED_AT: i64 = 2500;
 
 /// Steps on a store of 96 pages of 1024 bytes. It is first filled with keys that expire soon. When
@@ -395,7 +397,7 @@ pub fn bounded_steps() -> Vec<Step> {
     steps
 }
 
-/// Everything a store can do, in some fifty steps.
+/// Every operation of a store, in about fifty steps.
 pub fn steps() -> Vec<Step> {
     use Step::{
         At, Backup, Batch, Checkpoint, Clear, CloseAndOpen, Create, Drop, Expire, One, PutIfAbsent,

@@ -1,5 +1,5 @@
-//! System calls that do not go through the VFS. The program's own definitions come before those of the C library,
-//! for SQLite and for Rust's `std::fs`.
+//! System calls that bypass the VFS. The definitions of this program take precedence over those of
+//! the C library, for SQLite and for Rust's `std::fs`.
 #![allow(clippy::disallowed_methods, reason = "not on Android")]
 
 use std::ffi::{c_char, c_int, c_long, c_uint};
@@ -126,8 +126,9 @@ fn kernel(number: c_long, arguments: [c_long; 6]) -> c_long {
     if (-4095..0).contains(&answer) { failed(c_int::try_from(-answer).unwrap_or(0)).into() } else { answer }
 }
 
-/// The C library's, for all but one call: it has no function for that before glibc 2.28. (It takes as many arguments as
-/// the call has; on these processors those beyond them are whatever is in their registers.)
+/// Passes all calls to the C library except one, for which it has no function before glibc 2.28.
+/// (Takes as many arguments as any call has. On these processors, unused arguments are just
+/// register contents.)
 #[unsafe(no_mangle)]
 extern "C" fn syscall(
     number: c_long,
@@ -138,7 +139,7 @@ extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // Of an `int` the upper half of its register is not said.
+    // The upper half of a register that holds an `int` is unspecified.
     let is_here = |argument: c_long| argument as c_int == libc::AT_FDCWD;
     if number == libc::SYS_renameat2 && is_here(a) && is_here(c) && e as c_uint == libc::RENAME_NOREPLACE {
         return renamed(b as *const c_char, d as *const c_char);
@@ -146,7 +147,8 @@ extern "C" fn syscall(
     kernel(number, [a, b, c, d, e, f])
 }
 
-/// The last step of a backup: to a power cut a new name, and then without the old one.
+/// The last step of a backup. For a power cut, the new name appears first, and then the old one is
+/// removed.
 fn renamed(from: *const c_char, to: *const c_char) -> c_long {
     let found = find(bytes(to));
     if let Some((watched, _)) = &found

@@ -1,4 +1,4 @@
-//! The VFS: SQLite's functions for files, each of which may be told to fail, and writes down what it did.
+//! The VFS: SQLite's file functions, each of which can be made to fail, and logs its changes.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -42,13 +42,13 @@ pub fn register() {
     });
 }
 
-/// An open file of a watched directory. The real one follows it in memory.
+/// An open file of a watched directory. The real file follows it in memory.
 #[repr(C)]
 struct File {
     base: ffi::sqlite3_file,
     watched: *const Watched,
     id: Id,
-    /// Whether its size and content matter: not those of the wal-index.
+    /// Whether its size and content matter. They do not for the wal-index.
     main: bool,
 }
 
@@ -163,7 +163,8 @@ unsafe extern "C" fn access(
     unsafe { (*vfs).xAccess.unwrap()(vfs, name, flags, out) }
 }
 
-/// Who waits for a lock that a fault refuses waits in vain: it need not take time.
+/// If a fault denies the lock that SQLite is waiting for, waiting is pointless, so the sleep is
+/// skipped.
 unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     if watched().iter().all(|watched| watched.state().plan.is_none()) {
         std::thread::sleep(std::time::Duration::from_micros(microseconds.unsigned_abs().into()));
@@ -233,7 +234,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int 
     code
 }
 
-/// Recorded, and made to fail, by `fsync`.
+/// `fsync` logs this call and makes it fail.
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     let (_, _, real) = ours!(file);
     real!(real, xSync, flags)
@@ -270,7 +271,7 @@ unsafe extern "C" fn file_control(file: *mut ffi::sqlite3_file, op: c_int, argum
     if op != ffi::SQLITE_FCNTL_SIZE_HINT {
         return real!(real, xFileControl, op, argument);
     }
-    // With a memory map this one lengthens the file.
+    // With a memory map, this call extends the file.
     let (mut before, mut after) = (0, 0);
     let _ = real!(real, xFileSize, &raw mut before);
     let code = real!(real, xFileControl, op, argument);

@@ -8,12 +8,12 @@
  * end it checks all it knows about the store. Each worker has two threads on one handle and a third with a
  * handle of its own, so there are 12 threads that write.
  *
- * What is checked rests on memory that all processes share (struct shared):
+ * The checks use memory that all processes share (struct shared):
  *
  *   own keys    Each key has one writing thread, which announces every change in `intent`, and notes it in
- *               `value_seq` and `committed` when the call has returned. So whoever reads knows the least
+ *               `value_seq` and `committed` when the call has returned. A reader therefore knows the least
  *               sequence number there can be (what is committed before the read began), the greatest (what
- *               is intended when it has ended), and, if nobody was writing meanwhile, the exact value and
+ *               is intended when it has ended), and, if no writer was active meanwhile, the exact value and
  *               expiry. Values carry key, writer, sequence number, expiry and checksum.
  *   pairs       Keys of both families that are only ever written together.
  *   accounts    Transfers keep the sum of all accounts, which any snapshot must show.

@@ -1,9 +1,10 @@
-//! Follows a tutorial of `docs/tutorial` as a reader does: saves its files, types its commands, and compares what they print
-//! with what the page shows. Used by `tests/docs.rs` and by the tests of the command.
+//! Follows a tutorial of `docs/tutorial` like a reader: saves its files, executes its commands, and
+//! compares their output with the page. Used by `tests/docs.rs` and by the tests of the command.
 //!
-//! A block ```` ```c title="sessions.c" ```` is a file. A block ```` ```console ```` has commands, each after `$ `, and below each
-//! all that it prints. In what a page shows, `…` stands for any text in one line, and
-//! a line that is only `…` for any lines. Durations ("9m 58s"), dates and times of day may differ.
+//! A block ```` ```c title="sessions.c" ```` is a file. A block ```` ```console ```` has commands,
+//! each after `$ ` and followed by its complete output. In a page, `…` stands for any text in a
+//! line, and a line with only `…` stands for any lines. Durations ("9m 58s"), dates and times of
+//! day may differ.
 
 #![allow(dead_code)] // each test file uses its own part
 
@@ -24,7 +25,7 @@ pub struct Tutorial {
 const MARK: &str = "=== step";
 
 impl Tutorial {
-    /// `page` is a path below docs/.
+    /// Reads a page. `page` is a path below docs/.
     pub fn read(root: &Path, page: &str) -> Tutorial {
         let text = fs::read_to_string(root.join("docs").join(page)).unwrap();
         let mut steps = Vec::new();
@@ -51,7 +52,8 @@ impl Tutorial {
         Tutorial { page: page.to_owned(), steps }
     }
 
-    /// A script for sh that does all steps in the current folder. The files are kept in `folder` meanwhile.
+    /// Returns a shell script for all steps, to be run in an empty folder. `folder` contains the
+    /// files of the tutorial.
     pub fn script(&self, folder: &Path) -> String {
         let mut script = String::from("exec 2>&1\n");
         for (number, step) in self.steps.iter().enumerate() {
@@ -67,7 +69,7 @@ impl Tutorial {
         script
     }
 
-    /// Compares what the script printed with what the page shows.
+    /// Compares the output of the script with the page.
     #[track_caller]
     pub fn assert_printed(&self, output: &str) {
         let mut printed = output.split(MARK).skip(1);
@@ -89,7 +91,8 @@ impl Tutorial {
     }
 }
 
-/// A line with single spaces, and with every duration, date and time of day as the same word.
+/// Returns a line with single spaces, and with every duration, date and time of day replaced by the
+/// same word.
 fn plain(line: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {
@@ -112,7 +115,7 @@ fn plain(line: &str) -> String {
     words.join(" ")
 }
 
-/// Whether the lines are as expected, where a line `…` is any number of lines.
+/// Returns whether the lines match, where a line `…` stands for any number of lines.
 fn all_match(expected: &[String], lines: &[String]) -> bool {
     match (expected.split_first(), lines.split_first()) {
         (None, _) => lines.is_empty(),
@@ -126,7 +129,7 @@ fn all_match(expected: &[String], lines: &[String]) -> bool {
     }
 }
 
-/// Whether a line is as expected, where `…` is any text.
+/// Returns whether a line matches, where `…` stands for any text.
 fn matches(expected: &str, line: &str) -> bool {
     let mut parts = expected.split('…');
     let first = parts.next().unwrap_or_default();

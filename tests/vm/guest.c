@@ -1,5 +1,5 @@
-/* The only program of the virtual machine in which power cuts are tried: it is /init, the verifier and the
- * writer. tests/vm/run builds, boots and kills it; README.md says what is shown.
+/* The only program of the virtual machine for power cuts. It acts as /init, as the verifier and as
+ * the writer. tests/vm/run builds, boots and kills it; README.md describes the test.
  *
  * It waits for its settings, loads the kernel's modules, mounts the disk, opens the store without any help,
  * checks it, compares all of it with what operations 1 to N must have made, for an N that the host allows,
@@ -9,8 +9,8 @@
  * N - 1 made), time included: the store's clock is set to what operation N says. So the contents after N are
  * known without keeping anything but N.
  *
- * What the host must know goes to port 0xe9, QEMU's debug console: a byte is in the host's file before the
- * next instruction runs, while the serial console would lag. The words are those of say() below.
+ * Reports to the host go to port 0xe9, QEMU's debug console: a byte is in the host's file before
+ * the next instruction runs, while the serial console would lag. say() lists the reports.
  *
  * The settings come from QEMU's fw_cfg device, file opt/kvstore, as "NAME:NUMBER,..." (missing: 0). As long
  * as that says "wait", it does: the host takes a snapshot of the machine there, so that each boot begins with
@@ -21,7 +21,7 @@
  *   low, high  the contents must be those after an N of this range
  *   sync, journal, page, wal, cache, mmap, hold   for KVStoreConfig
  *   two        1: every third operation goes through a second handle
- *   reopen     1: the verifier closes the store, and the writer opens it anew
+ *   reopen     1: the verifier closes the store, and the writer opens it again
  *   only       1: verify, do not write
  *   early      1: say "ack" before the operation (to see the verifier find the loss)
  *   fault      1: the disk drops writes, 2: it fails them, 3: it fails them for a while
@@ -96,7 +96,7 @@ static void stop(void)
         stop();                                                                                          \
     } while (0)
 
-/* What the machine itself needs: no matter of the store. */
+/* Asserts something about the machine itself, not about the store. */
 #define NEED(condition)                                                                                  \
     do {                                                                                                 \
         if (!(condition))                                                                                \
@@ -736,7 +736,8 @@ static int read_everything(struct handle *handle)
     return code;
 }
 
-/* How many rows differ from the model; `first` (may be NULL) says which is the first, and how. */
+/* Returns the number of rows that differ from the model. `first` (may be NULL) gets a
+ * description of the first one. */
 static int differences(char *first, size_t capacity)
 {
     int count = 0;
@@ -763,7 +764,7 @@ static int differences(char *first, size_t capacity)
     return count;
 }
 
-/* Makes the model that of the last N in the range that fits what was found, and gives N. */
+/* Sets the model to the last N in the range that matches what was found, and returns N. */
 static int64_t find_state(int64_t low, int64_t high)
 {
     static struct contents fitting;
@@ -824,7 +825,8 @@ static int64_t verify(struct handle *handle)
 
 static atomic_int faulty; /* a fault has begun */
 
-/* After a call that failed: what a failing disk may answer, and nothing has changed. */
+/* After a failed call: the code must be one that a failing disk can cause, and nothing may have
+ * changed. */
 static void look_at_failure(const struct operation *op, int code, struct handle *handle)
 {
     say("error %" PRId64 " kind %d gave %d: %s", op->n, op->kind, code, kvstore_errmsg(handle->kv));
@@ -866,7 +868,8 @@ static void write_for_ever(int64_t n)
             say("ack %" PRId64, n);
         if (durable)
             say("durable %" PRId64, n);
-        /* A cut in a pause finds what no later operation has flushed by the way. */
+        /* A cut during a pause detects operations that become durable only through a later
+         * operation. */
         if (mix((uint64_t)n) % 10 == 0)
             sleep_ms(150);
         static int started;
@@ -902,7 +905,8 @@ static void device_mapper(unsigned long request, uint32_t flags, const char *typ
     close(fd);
 }
 
-/* Another table for the disk, without writing anything first: the file system is not to be flushed. */
+/* Replaces the disk's table without writing anything first, because the file system must not be
+ * flushed. */
 static void replace_table(const char *type, const char *table)
 {
     device_mapper(DM_TABLE_LOAD, 0, type, table);

@@ -1,4 +1,5 @@
-/* For wine 8, which has no bcryptprimitives.dll, where Rust's std has its random bytes from: those of RtlGenRandom. */
+/* A bcryptprimitives.dll for wine 8, which has none. Rust's std gets its random bytes from it;
+ * they come from RtlGenRandom. */
 #include <windows.h>
 
 BOOLEAN NTAPI SystemFunction036(PVOID bytes, ULONG n);

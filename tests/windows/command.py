@@ -1,4 +1,5 @@
-"""The command kvstore on Windows: its own tests, and what `make install-windows` installs."""
+"""Tests the command kvstore on Windows: its own tests, and the files that `make install-windows`
+installs."""
 
 import pathlib
 import re
@@ -8,7 +9,7 @@ import tempfile
 from kit import ROOT, WORK, Failed, cargo_test, environment, library, run
 from symbols import imports
 
-# What every Windows has. (api-ms-... are names for parts of it.)
+# DLLs of every Windows. (api-ms-... are names for parts of them.)
 OF_WINDOWS = {
     "advapi32", "bcrypt", "bcryptprimitives", "combase", "crypt32", "gdi32", "kernel32", "msvcrt", "ntdll", "ole32", "shell32",
     "user32", "userenv", "ws2_32",
@@ -16,7 +17,7 @@ OF_WINDOWS = {
 
 
 def left_out():
-    """The tests of the command that are for Unix only: how many for each reason."""
+    """Returns the tests of the command that are for Unix only: their number by reason."""
     reasons = {}
     for path in sorted((ROOT / "command/tests").glob("*.rs")):
         text = path.read_text()
@@ -28,12 +29,12 @@ def left_out():
 
 
 def tests():
-    """How many have passed."""
+    """Returns the number of tests passed."""
     return cargo_test("--package", "kvstore-cli")
 
 
 def installed():
-    """Installs the command, and uses it; Failed if it does not do what it should."""
+    """Installs the command and uses it. Raises Failed if something is wrong."""
     prefix = library("btree", "command", COMMAND="yes")
     command = prefix / "bin/kvstore.exe"
     strange = {name for name in imports(command) if name not in OF_WINDOWS and not name.startswith("api-ms-win-")}

@@ -1,4 +1,4 @@
-"""Windows by Debian's mingw-w64 and wine: builds the library and programs, and runs them."""
+"""Builds the library and programs for Windows with Debian's mingw-w64, and runs them with wine."""
 
 import json
 import os
@@ -17,9 +17,9 @@ HERE = ROOT / "tests/windows"
 TRIPLE = "x86_64-pc-windows-gnu"
 GCC = "x86_64-w64-mingw32-gcc-posix"
 GXX = "x86_64-w64-mingw32-g++-posix"
-# A process that hangs is not waited for longer.
+# Time limit for a process.
 SECONDS = 120
-# What the compiler's own libraries are called; they lie beside each program.
+# Libraries of the compiler, which are copied next to each program.
 RUNTIME = ("libgcc_s_seh-1.dll", "libstdc++-6.dll", "libwinpthread-1.dll")
 # As `rustc --print native-static-libs` says for this target.
 NATIVE = ("-lkernel32", "-lntdll", "-luserenv", "-lws2_32", "-ldbghelp", "-ladvapi32")
@@ -37,14 +37,14 @@ def run(command, **options):
 
 
 def environment():
-    """Of wine: a drive of its own, without windows and without what it says of itself."""
+    """Returns wine's environment: its own drive, no windows, no messages of wine itself."""
     wanted = {"WINEPREFIX": str(WORK / "prefix"), "WINEARCH": "win64", "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
     environment = {name: value for name, value in os.environ.items() if name != "DISPLAY"}
     return environment | wanted
 
 
 def prepare():
-    """Makes wine's drive if it is not there, and what wine lacks."""
+    """Creates wine's drive if it does not exist, with what wine lacks."""
     (WORK / "programs").mkdir(parents=True, exist_ok=True)
     run([GCC, "-shared", "-o", WORK / "programs/bcryptprimitives.dll", HERE / "bcryptprimitives.c", "-ladvapi32"])
     for library in RUNTIME:
@@ -57,7 +57,7 @@ def prepare():
 
 
 def build_environment(engine):
-    """What cargo is told."""
+    """Returns cargo's environment."""
     said = {name: value for name, value in environment().items() if name not in ("KVSTORE_ENGINE", "MAKEFLAGS", "MAKELEVEL")}
     name = TRIPLE.replace("-", "_")
     said |= {f"CC_{name}": GCC, f"CARGO_TARGET_{name.upper()}_LINKER": GCC, f"CARGO_TARGET_{name.upper()}_RUNNER": "wine"}
@@ -65,7 +65,8 @@ def build_environment(engine):
 
 
 def library(engine, name=None, **more):
-    """Builds and installs the library with an engine, and with more settings of `make`; the folder it is installed in."""
+    """Builds and installs the library with an engine and further settings of `make`. Returns the
+    folder in which it is installed."""
     prefix = WORK / "installed" / (name or engine)
     settings = {
         "PREFIX": prefix, "WINDOWS_CC": GCC, "CARGO_TARGET_DIR": WORK / "cargo", "COMMAND": "no",
@@ -77,7 +78,8 @@ def library(engine, name=None, **more):
 
 
 def encrypting_library():
-    """The same with encrypted stores: with the OpenSSL of $OPENSSL_DIR, a DLL; or with one of its own, which takes long."""
+    """Like `library`, with encrypted stores: with the OpenSSL of $OPENSSL_DIR, a DLL; otherwise
+    with a compiled-in one, which takes long to build."""
     openssl = os.environ.get("OPENSSL_DIR")
     prefix = library("btree", "encryption", ENCRYPTION="1" if openssl else "vendored")
     for dll in pathlib.Path(openssl).glob("bin/*.dll") if openssl else ():
@@ -86,7 +88,7 @@ def encrypting_library():
 
 
 def cargo_test(*arguments):
-    """Runs tests in Rust; how many have passed."""
+    """Runs Rust tests. Returns the number passed."""
     deps = WORK / "cargo/unit" / TRIPLE / "debug/deps"
     deps.mkdir(parents=True, exist_ok=True)
     for folder in (deps, deps.parent):  # of the tests, and of the command that they start
@@ -97,14 +99,15 @@ def cargo_test(*arguments):
 
 
 def sqlite():
-    """The folder with SQLite as it is given out: that of libsqlite3-sys, to be built without our flags."""
+    """Returns the folder with the original SQLite sources, which are those of libsqlite3-sys, to be
+    built without our flags."""
     listed = json.loads(run(["cargo", "metadata", "--locked", "--format-version", "1"], cwd=ROOT))
     manifest = next(package["manifest_path"] for package in listed["packages"] if package["name"] == "libsqlite3-sys")
     return pathlib.Path(manifest).parent / "sqlite3"
 
 
 class Compiler:
-    """Of programs, with the library that is installed in a folder, shared or static."""
+    """Compiles programs with the library installed in a folder, shared or static."""
 
     def __init__(self, prefix, is_static):
         self.prefix, self.is_static = prefix, is_static
@@ -117,7 +120,7 @@ class Compiler:
                 shutil.copy(library, self.folder)
 
     def build(self, source, *, standard="c11"):
-        """The program of a source in C or C++ (a path from the root)."""
+        """Returns the program of a C or C++ source (a path from the root)."""
         source = ROOT / source
         program = self.folder / f"{source.stem}.exe"
         lib = self.prefix / "lib"
@@ -130,7 +133,7 @@ class Compiler:
         return program
 
     def other(self):
-        """Another program, with SQLite as it is given out."""
+        """Returns another program, with the original SQLite."""
         program = self.folder / "other.exe"
         source = HERE / "other.c"
         if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
@@ -138,14 +141,14 @@ class Compiler:
         return program
 
     def start(self, program, *arguments, cwd):
-        """A process; its end is to be waited for."""
+        """Starts a process, whose end the caller must wait for."""
         return subprocess.Popen(
             ["wine", program, *map(str, arguments)], cwd=cwd, env=environment(), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
     def run(self, program, *arguments, cwd=None):
-        """What the program prints; Failed if it does not end well, or in time."""
+        """Returns the program's output. Raises Failed if it fails or takes too long."""
         process = self.start(program, *arguments, cwd=cwd)
         label = f"{pathlib.Path(program).stem} {' '.join(map(str, arguments))}"
         try:
@@ -164,7 +167,7 @@ class Compiler:
 
 
 def stop():
-    """Ends the processes of this drive of wine's, and of no other."""
+    """Ends the processes of this wine drive only."""
     subprocess.run(["wineserver", "-k"], env=environment(), capture_output=True)
 
 

@@ -1,5 +1,6 @@
-"""What is different on Windows, or may be: several processes with one store, other programs' databases, names of files that
-are open, long paths. Each scenario has a folder of its own, and processes that it speaks with by lines."""
+"""Behaviour that differs on Windows, or might: several processes with one store, databases of other
+programs, names of open files, long paths. Each scenario has its own folder and communicates with
+its processes in lines."""
 
 import hashlib
 import pathlib
@@ -22,7 +23,7 @@ def expect(is_so, what):
 
 
 class Process:
-    """One that waits for lines."""
+    """A process that reads commands in lines."""
 
     is_killed = False
 
@@ -53,7 +54,7 @@ class Process:
         self.process.wait()
 
     def end(self):
-        """Failed unless it ends well."""
+        """Raises Failed unless the process succeeds."""
         if self.is_killed:
             return
         self.process.stdin.close()
@@ -66,7 +67,7 @@ class Process:
 
 
 class Speaker(Process):
-    """One with stores, and with the names of files."""
+    """A process with stores, and with operations on files."""
 
     def answer(self):
         code, _, text = self.hear().partition("\t")
@@ -83,7 +84,7 @@ class Speaker(Process):
 
 
 class Scene:
-    """A folder, and who is in it."""
+    """A folder, and the processes that use it."""
 
     def __init__(self, compiler, folder):
         self.compiler, self.folder, self.processes = compiler, folder, []
@@ -99,7 +100,7 @@ class Scene:
         return self.enter(Process(self.compiler, self.compiler.folder / "other.exe", path, cwd=self.folder))
 
     def at(self, name):
-        """The path of a file, as Windows calls it."""
+        """Returns the path of a file in Windows form."""
         return "Z:" + str(self.folder / name).replace("/", "\\")
 
     def leave(self):
@@ -114,13 +115,13 @@ class Scene:
 
 
 def contents(folder, name):
-    """Of a database and of what is beside it, but for the shared memory, by name."""
+    """Returns the content of a database and its log files by name, without the shared memory."""
     files = [folder / (name + suffix) for suffix in ("", "-wal", "-journal")]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()}
 
 
 def another_programs_wal_database_is_refused_and_not_changed(scene):
-    """With a store open in the process, in which the two were taken for one file."""
+    """Has a store open in the process, in which the two files were once taken for one."""
     for state in ("in use", "left", "all in the log", "closed"):
         name = f"{state}.db".replace(" ", "-")
         other = scene.other(name)
@@ -195,7 +196,7 @@ def a_snapshot_that_is_held_keeps_the_log_and_one_beside_company_does_not(scene)
         writer.gives(OK, "fill", 0, "l", 20)
         code, text = writer.call("checkpoint", 0, TRUNCATE)
         expect((code == BUSY) == is_kept, f"hold {hold}: {code} {text}")
-        # And its next read is of now.
+        # Its next read is up to date.
         reader.gives(OK, "get", 0, "l19")
         writer.gives(OK, "put", 0, "l19", "new")
         expect(reader.gives(OK, "get", 0, "l19") == "new", "an old snapshot")
@@ -211,10 +212,10 @@ def an_open_store_can_be_neither_deleted_nor_renamed(scene):
         for suffix in ("", "-wal", "-shm"):
             who.gives(REFUSED, "delete", path + suffix)
             who.gives(REFUSED, "rename", path + suffix, scene.at("elsewhere.db"))
-    # (Nor can the folder; but wine lets it be.)
+    # (The folder cannot be renamed either, but wine permits it.)
     us.gives(OK, "put", 0, "key", "value 2")
     us.gives(OK, "sync", 0)
-    # Nor a name that another file takes.
+    # A file cannot be renamed to an existing name either.
     (scene.folder / "new.db").write_bytes(b"")
     them.gives(REFUSED, "rename", scene.at("new.db"), path)
     us.gives(OK, "close", 0)
@@ -243,7 +244,8 @@ def paths_of_any_letters_and_of_any_length(scene):
         expect(them.gives(OK, "get", 0, "key") == "value", "two names, two files")
         us.gives(OK, "sync", 0)
         us.gives(OK, "check", 0)
-        # (wine 8 gives no file a new name whose path is this long. This one has more than 260 bytes, and fewer letters.)
+        # (wine 8 cannot rename a file with such a long path. This path has more than 260 bytes, but
+        # fewer characters.)
         copy = scene.at(f"Kopie 写し {'ü' * 100} {len(name)}")
         us.gives(OK, "backup", 0, copy)
         us.gives(ERROR, "backup", 0, copy)
@@ -332,7 +334,7 @@ def processes_that_open_a_new_store_and_write_at_once(scene):
             who.gives(OK, "check", 0)
             who.gives(OK, "close", 0)
         expect(sorted(file.name for file in scene.folder.glob(f"{path}*")) == [path], "a log is left")
-    # What goes wrong while a store is made, does so seldom.
+    # Problems during the creation of a store are rare, so this is repeated.
     all_ = [scene.speaker() for _ in range(3)]
     for round_ in range(40):
         open_at_once(all_, f"only-{round_}.db")
@@ -354,7 +356,7 @@ def a_process_that_is_killed_leaves_a_store_that_works(scene):
             victim.tell(f"fill\t0\tfill {round_} \t100000")
         victim.kill()
         who = survivor
-        if round_ == 4:  # nobody is left to know how it was
+        if round_ == 4:  # no process is left that has the store open
             survivor.kill()
             who = scene.speaker()
             who.gives(OK, "open", 0, "a.db")
@@ -382,7 +384,7 @@ ALL = (
 
 
 def run(compiler, say):
-    """(How many passed, the failures.)"""
+    """Returns the number passed and the failures."""
     compiler.build("tests/windows/speak.c")
     compiler.other()
     failures = []

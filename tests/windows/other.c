@@ -1,5 +1,5 @@
-/* Another program: SQLite as it is given out, told by lines what SQL to run on the database of its argument. Each answer is a
- * line: the first column of the last row, or what went wrong. */
+/* Another program with an unmodified SQLite. It reads lines of SQL to run on the database of its
+ * argument. Each answer is a line: the first column of the last row, or the error. */
 #include <fcntl.h>
 #include <io.h>
 #include <stdio.h>

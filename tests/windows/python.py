@@ -1,7 +1,8 @@
-"""The Python package for Windows: a wheel, built and looked into; and the tests of bindings/python under wine, if
-KVSTORE_WINDOWS_PYTHON names the folder of a Python for Windows (3.10 or later, with its python.exe), which Debian has not.
+"""Tests the Python package for Windows: builds a wheel and inspects it. Runs the tests of
+bindings/python under wine if KVSTORE_WINDOWS_PYTHON names the folder of a Python for Windows (3.10
+or later, with its python.exe), which Debian does not have.
 
-What the tests leave out on Windows stands in bindings/python/tests/on_windows.py.
+bindings/python/tests/on_windows.py lists the tests that are left out on Windows.
 """
 
 import collections
@@ -20,24 +21,25 @@ from kit import ROOT, WORK, run
 
 PACKAGE = ROOT / "bindings/python"
 HERE = WORK / "python"
-# A file of tests that takes longer hangs. Those that start many processes take a quarter of an hour on a busy machine.
+# Time limit for a test file. Files that start many processes take a quarter of an hour on a busy
+# machine.
 SECONDS = 3600
 TOOLS = {"setuptools", "wheel", "build", "cffi"}
 WANTED = {"pytest", "pytest-timeout", "hypothesis", "cffi", "typing_extensions"}
-# What pytest wants on Windows only: pip asks about the system it runs on.
+# Packages that pytest needs on Windows only. pip decides by the system on which it runs.
 BESIDE = ("colorama",)
-# The libraries of the system, and of any Python 3.
+# Libraries of the system and of any Python 3.
 SYSTEM = re.compile(r"(?i)(kernel32|msvcrt|ntdll|userenv|ws2_32|advapi32|bcryptprimitives|python3|api-ms-win-[\w-]+)\.dll")
 
 
 def requirements(names):
-    """The lines of requirements-test.txt about some packages."""
+    """Returns the lines of requirements-test.txt for some packages."""
     lines = (PACKAGE / "requirements-test.txt").read_text().splitlines()
     return [line for line in lines if re.split(r"[=\[;]", line)[0].strip() in names]
 
 
 def tools():
-    """The Python that builds the wheel."""
+    """Returns the Python that builds the wheel."""
     python = HERE / "tools/bin/python"
     wanted = "\n".join(requirements(TOOLS))
     marker = HERE / "tools/wanted"
@@ -50,7 +52,7 @@ def tools():
 
 
 def wheel(prefix):
-    """Builds the wheel around a library that is installed."""
+    """Builds the wheel with an installed library."""
     for folder in ("build", "egg", "dist"):
         shutil.rmtree(HERE / folder, ignore_errors=True)
     (HERE / "build").mkdir(parents=True)
@@ -70,7 +72,8 @@ def wheel(prefix):
 
 
 def look_into(built):
-    """Failed if the wheel is not what it should be; how long the extension is."""
+    """Checks the wheel, and returns the length of its extension. Raises Failed if something is
+    wrong."""
     if not re.fullmatch(r"kvstore_ttl-[\d.]+-cp39-abi3-win_amd64\.whl", built.name):
         raise Failed(f"the wheel is {built.name}")
     with zipfile.ZipFile(built) as archive:
@@ -91,12 +94,12 @@ def look_into(built):
 
 
 def unix(path):
-    """A path of this machine, as wine has it."""
+    """Returns the path by which wine knows a file of this machine."""
     return "Z:" + str(path).replace("/", "\\")
 
 
 class Windows:
-    """A Python for Windows, with the wheel and what its tests need beside it."""
+    """A Python for Windows, with the wheel and the packages that its tests need."""
 
     def __init__(self, folder, built):
         self.python = pathlib.Path(folder).resolve() / "python.exe"
@@ -113,7 +116,7 @@ class Windows:
         with zipfile.ZipFile(built) as archive:
             archive.extractall(self.packages)
         self.run("-m", "compileall", "-q", unix(self.packages))
-        # wine 8 lacks it; where the extension is, it is found.
+        # wine 8 lacks it. It is found in the folder of the extension.
         shutil.copy(WORK / "programs/bcryptprimitives.dll", self.packages / "kvstore")
 
     def run(self, *arguments):
@@ -121,7 +124,8 @@ class Windows:
         environment = {
             **kit.environment(), "PYTHONPATH": unix(self.packages), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1",
         }  # fmt: skip
-        # In CI a test fails that wants what is not there: a server, encrypted stores.
+        # With these variables, tests that need a server or encrypted stores would fail instead of
+        # being skipped.
         for name in ("CI", "KVSTORE_TEST_REMOTE"):
             environment.pop(name, None)
         return subprocess.run(
@@ -130,7 +134,7 @@ class Windows:
         )  # fmt: skip
 
     def test(self, file):
-        """Runs a file of tests: what pytest says, and how many tests ended how."""
+        """Runs a test file. Returns pytest's output, and the number of tests by result."""
         log = HERE / "logs" / f"{file.stem}.txt"
         log.parent.mkdir(exist_ok=True)
         try:
@@ -154,12 +158,13 @@ class Windows:
 
 
 def run_tests(built, say):
-    """Runs bindings/python/tests; counts by what became of the tests, and failures. None: there is no Python for it."""
+    """Runs bindings/python/tests. Returns the number of tests by result, and the failures; None
+    without a Python for Windows."""
     folder = os.environ.get("KVSTORE_WINDOWS_PYTHON")
     if not folder:
         return None
-    # Else each program waits for a server and services of its own; tests/windows/run stops them. They keep open what the
-    # program that starts them has as stdout.
+    # Otherwise each program would wait for its own server and services; tests/windows/run stops
+    # them. They keep the stdout of the program that starts them open.
     for command in (["wineserver", "-p"], ["wine", "cmd", "/c", "exit"]):
         subprocess.run(
             command, env=kit.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

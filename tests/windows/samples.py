@@ -1,4 +1,5 @@
-"""Examples and the C++ headers on Windows, a project of CMake, and stores exchanged with this machine."""
+"""Tests the examples, the C++ headers and a CMake project on Windows, and exchanges stores with
+this machine."""
 
 import functools
 import pathlib
@@ -10,12 +11,12 @@ from kit import GCC, GXX, ROOT, RUNTIME, WORK, Failed, environment, run
 
 C = ("quickstart", "otp_service", "secrets_sweep", "sliding_sessions")
 CPP = ("quickstart", "standard_library")
-# Programs without scenarios: they end well, or do not.
+# Programs without scenarios, which just succeed or fail.
 PLAIN = ("tests/c/header_kvstore.c", "tests/c/header_snkv.c", "tests/c/snkv_program.c")
 
 
 def examples(compiler, in_parallel):
-    """(How many, the failures.)"""
+    """Returns the number of programs and the failures."""
 
     def example(source, standard, prints=True):
         said = compiler.run_in_empty_folder(compiler.build(source, standard=standard))
@@ -25,7 +26,7 @@ def examples(compiler, in_parallel):
     tasks = [(source, functools.partial(example, source, "c11", prints=False)) for source in PLAIN]
     tasks += [(f"{name}.c", functools.partial(example, f"examples/{name}.c", "c11")) for name in C]
     failures = in_parallel(tasks)
-    # In turn: programs of one name would be one file.
+    # One after another, because programs of the same name would use the same file.
     more = [(f"{name}.cpp", functools.partial(example, f"examples/{name}.cpp", "c++17")) for name in CPP]
     failures += in_parallel(more)
     return len(tasks) + len(more), failures
@@ -50,13 +51,13 @@ def cmake(prefix):
 
 
 class Here:
-    """The compiler of this machine, as `exchange` wants one."""
+    """Compiler of this machine, with the interface that `exchange` needs."""
 
     class target:
         name = "linux"
 
     def build(self, source):
-        """With cargo's library, built quickly."""
+        """Uses cargo's library, built quickly."""
         target = WORK / "cargo"
         run([
             "cargo", "build", "--release", "--locked", "--lib", "--config", "tests/cross/quick.toml", "--target-dir", target,
@@ -73,7 +74,7 @@ class Here:
 
 
 class There:
-    """The compiler for Windows, in the same way."""
+    """Compiler for Windows, with the same interface."""
 
     class target:
         name = "windows"
@@ -91,5 +92,6 @@ class There:
 
 
 def exchange(compiler):
-    """Stores written on each and read on the other: (how many pairs, the failures)."""
+    """Writes stores on each system and reads them on the other. Returns the number of pairs and the
+    failures."""
     return crossing.exchange([Here(), There(compiler)])

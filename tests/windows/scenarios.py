@@ -1,4 +1,4 @@
-"""The C scenarios of tests/c on Windows: which are run, which are left out, and why."""
+"""The C scenarios of tests/c on Windows: which ones run, which are left out, and why."""
 
 import functools
 import pathlib
@@ -6,7 +6,7 @@ import re
 
 from kit import ROOT, Failed
 
-# Programs that are about something else than Windows has, or than this build.
+# Programs about features that Windows, or this build, does not have.
 PROGRAMS_LEFT_OUT = {
     "abuse_fork": "forks",
     "abuse_full": "a limit on the size of files (RLIMIT_FSIZE)",
@@ -29,18 +29,19 @@ SCENARIOS_LEFT_OUT = {
 
 
 def sources():
-    """The programs with scenarios."""
+    """Returns the programs that have scenarios."""
     found = sorted((ROOT / "tests/c").glob("a*_*.c"))
     return [path for path in found if re.search(r"^SCENARIOS\(|\brun_named\(", path.read_text(), re.MULTILINE)]
 
 
 def names(path):
-    """What scenarios a program has that cannot be compiled here."""
+    """Returns the scenarios of a program that cannot be compiled here."""
     return re.findall(r'\{"(\w+)",', path.read_text())
 
 
 def run(compiler, in_parallel, say, only=None):
-    """Runs them all, or those of one program; (how many passed, the failures, how many were left out)."""
+    """Runs all scenarios, or those of one program. Returns the number passed, the failures, and the
+    number left out."""
     passed, failures, left_out = 0, [], 0
     for path in sources():
         if only not in (None, path.stem):

@@ -1,5 +1,6 @@
-/* A store, and the names of files, by lines from another program (neighbours.py): a command and its arguments, between tabs.
- * Each answer is a line: the code, or what the system says, and what there is to say. All text is UTF-8. */
+/* Opens stores and handles files on behalf of another program (neighbours.py). It reads lines
+ * with a command and its arguments, separated by tabs. Each answer is a line: the code or the
+ * system's error, and the result. All text is UTF-8. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <io.h>
@@ -23,7 +24,7 @@ static void answer(int code, const char *text)
     fflush(stdout);
 }
 
-/* A path from the root, as Windows takes it whatever its length. */
+/* Returns the full path in the form that Windows accepts at any length. */
 static wchar_t *wide(const char *path)
 {
     static wchar_t paths[2][PATH];
@@ -58,7 +59,7 @@ static int open_store(int at, const char *path, const char *hold, const char *re
     return kvstore_open_v2(path, &stores[at], &config);
 }
 
-/* Writes `count` keys, each its own commit. */
+/* Writes `count` keys, each in its own commit. */
 static int write_keys(KVStore *kv, const char *prefix, int count)
 {
     int code = KVSTORE_OK;

@@ -1,5 +1,6 @@
-"""What others see of the library on Windows: the DLL exports, and the static library defines, the functions of the header
-and nothing else. So a program with an SQLite of its own can link it. And its table of functions is whole."""
+"""Checks the symbols of the library on Windows: the DLL exports, and the static library defines,
+exactly the functions of the header. So a program with its own SQLite can link it. Also checks
+that the table of functions for unwinding is complete."""
 
 import re
 
@@ -13,7 +14,7 @@ def declared():
 
 
 def imports(file):
-    """The DLLs it needs, in small letters and without the ending."""
+    """Returns the DLLs that it needs, in lower case and without suffix."""
     said = run([f"{TOOLS}objdump", "-p", file], text=True)
     return {name.lower() for name in re.findall(r"DLL Name: (\S+?)(?:\.dll)?$", said, re.MULTILINE | re.IGNORECASE)}
 
@@ -25,7 +26,7 @@ def exported(dll):
 
 
 def defined(archive):
-    """Without what is only the name of a function in a DLL: those of Windows are the same for everybody."""
+    """Returns the symbols without imported functions, which are the same for every program."""
     symbols, member = set(), ""
     for line in run([f"{TOOLS}nm", "--plugin=/dev/null", "-g", "--defined-only", archive], text=True).splitlines():
         if line.endswith(":"):
@@ -36,7 +37,7 @@ def defined(archive):
 
 
 def unwinds(program):
-    """Failed unless the table of the program's functions, by which it unwinds, has each piece of code once."""
+    """Raises Failed unless the unwind table of the program lists each piece of code exactly once."""
     said = run([f"{TOOLS}objdump", "-p", program], text=True).split("The Function Table")[1].split("\n\n")[0]
     found = re.findall(r"^ [0-9a-f]+:\t([0-9a-f]+) ([0-9a-f]+) ", said, re.MULTILINE)
     entries = [(int(begin, 16), int(end, 16)) for begin, end in found]

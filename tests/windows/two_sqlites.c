@@ -1,5 +1,5 @@
-/* A program with an SQLite of its own, as it is given out, linked with the static library, which has another one: each works
- * by its own, also on one file at a time. */
+/* A program with its own unmodified SQLite, linked with the static library, which contains
+ * another SQLite. Each must work independently, also on the same file, one at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,18 +35,18 @@ int main(void)
     CHECK(kvstore_open("store.db", &kv, KVSTORE_JOURNAL_WAL) == KVSTORE_OK);
     CHECK(kvstore_put(kv, "a", 1, "1", 1) == KVSTORE_OK);
     CHECK(sqlite3_open("other.db", &db) == SQLITE_OK);
-    /* What ours is built without. */
+    /* Features that the library's SQLite is compiled without. */
     CHECK(strcmp(ask(db, "SELECT json_extract('{\"a\":7}', '$.a')"), "7") == 0);
     CHECK(strcmp(ask(db, "PRAGMA journal_mode = WAL"), "wal") == 0);
     CHECK(sqlite3_exec(db, "CREATE TABLE t(a); INSERT INTO t VALUES (1)", NULL, NULL, NULL) == SQLITE_OK);
     CHECK(kvstore_put(kv, "b", 1, "2", 1) == KVSTORE_OK);
     CHECK(strcmp(ask(db, "SELECT count(*) FROM t"), "1") == 0);
-    /* The error of one is not that of the other. */
+    /* An error in one is not visible in the other. */
     CHECK(sqlite3_exec(db, "nonsense", NULL, NULL, NULL) == SQLITE_ERROR);
     CHECK(strstr(kvstore_errmsg(kv), "nonsense") == NULL);
     CHECK(sqlite3_close(db) == SQLITE_OK);
     CHECK(kvstore_close(kv) == KVSTORE_OK);
-    /* The file of a store is one of SQLite's. */
+    /* The file of a store is an SQLite database. */
     CHECK(sqlite3_open("store.db", &db) == SQLITE_OK);
     CHECK(strcmp(ask(db, "SELECT count(*) FROM \"live:default\""), "2") == 0);
     CHECK(sqlite3_close(db) == SQLITE_OK);

@@ -132,7 +132,7 @@ pub struct Kind {
     pub processes: bool,
     /// Whether only writes are measured. Set for variants of another store.
     pub writes_only: bool,
-    /// What a power cut may do to the store; printed in the report.
+    /// Effect of a power cut on the store; printed in the report.
     pub promise: &'static str,
     /// Whether `promise` is at least that of kvstore: the file is never damaged, and at most the
     /// last commits are lost.

@@ -1,4 +1,5 @@
-/* What the C tests use of POSIX and mingw-w64 has otherwise, or not at all. Included before everything else. */
+/* POSIX functions that the C tests use and that mingw-w64 lacks or defines differently. Included
+ * before everything else. */
 #ifndef POSIX_H
 #define POSIX_H
 
@@ -8,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Folders have no mode. */
+/* Folders have no mode on Windows. */
 #define mkdir(path, mode) _mkdir(path)
 
 static inline int setenv(const char *name, const char *value, int overwrite)
@@ -22,7 +23,7 @@ static inline int unsetenv(const char *name)
     return _putenv_s(name, "") == 0 ? 0 : -1;
 }
 
-/* Names of more kinds: here they fail, and the scenarios that are about them are left out. */
+/* Links fail here. Scenarios that need them are left out. */
 static inline int link(const char *from, const char *to)
 {
     (void)from;

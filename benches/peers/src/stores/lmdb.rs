@@ -38,7 +38,8 @@ fn open_with(path: &Path, flags: EnvFlags) -> Lmdb {
     std::fs::create_dir_all(path).expect("a folder");
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_SIZE);
-    // SAFETY: nothing here depends on what a power cut leaves; nobody else changes the file.
+    // SAFETY: no other process changes the file, and no code here depends on its state after a
+    // power cut.
     let env = unsafe {
         options.flags(flags);
         options.open(PathBuf::from(path)).expect("LMDB opens")

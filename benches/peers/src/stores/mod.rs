@@ -1,6 +1,6 @@
 //! The measured stores, one per file. Each is used as its documentation recommends. The durability
 //! is the one closest to kvstore's default: a commit survives the end of the process, but not a
-//! power cut. `Kind::promise` says what a power cut may do.
+//! power cut. `Kind::promise` describes the effect of a power cut.
 
 pub mod c_api;
 pub mod families;

@@ -1,4 +1,5 @@
-/* For stores on a server (tests/c/stores.h), which are not tried here: what is mapped there has failed. */
+/* Only needed for stores on a server (tests/c/stores.h), which are not tested on Windows. Each
+ * mapping fails. */
 #ifndef SYS_MMAN_H
 #define SYS_MMAN_H
 

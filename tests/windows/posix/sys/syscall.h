@@ -1,4 +1,4 @@
-/* Calls of Linux: they fail here. */
+/* Linux system calls, which fail here. */
 #ifndef SYS_SYSCALL_H
 #define SYS_SYSCALL_H
 
