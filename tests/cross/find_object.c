@@ -40,8 +40,8 @@ static int look(struct dl_phdr_info *module, size_t size, void *context)
     return 1;
 }
 
-/* _dl_find_object calls these functions. Referring to them here links them into static programs
- * too. */
+/* GCC's library refers to these functions weakly, and assumes that all of them exist if one
+ * does. In static programs, this table makes the linker include all of them. */
 void (*const _dl_find_object_needs[])(void);
 void (*const _dl_find_object_needs[])(void) = {
     (void (*)(void))pthread_once,        (void (*)(void))pthread_key_create,   (void (*)(void))pthread_getspecific,

@@ -15,7 +15,8 @@ def run(target):
     """Returns the number of tests passed, and the names of those left out."""
     runner = target.runner()
     if target.loader:
-        # Not set with linker flags, because other flags would make cargo compile everything again.
+        # The library path is not set with a linker flag, because other flags would make cargo
+        # compile Rust's standard library again.
         runner = [f"{target.libc}/{target.loader}", "--library-path", str(target.libc)]
     name = target.triple.upper().replace("-", "_")
     said = build.environment(target, is_quick=True) | {f"CARGO_TARGET_{name}_RUNNER": " ".join(runner)}
