@@ -347,7 +347,7 @@ fn a_key_that_ends_at_the_last_moment_there_is_can_be_purged() {
     assert_eq!(store.expiry("k").unwrap(), Some(Expiry::At(i64::MAX)));
     clock.set(i64::MAX);
     assert_eq!(store.count_live().unwrap(), 0);
-    // Without this budget, the call would never end.
+    // The time budget is only a safeguard against a call that never ends.
     assert_eq!(store.purge_step(None, Some(Duration::from_secs(1))).unwrap(), step(1, false));
     assert_eq!(store.count().unwrap(), 0);
 }
@@ -431,7 +431,7 @@ fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
     assert_eq!(checkpoints(), before);
     store.put("next", "1").unwrap();
     assert_eq!(checkpoints(), before + 1);
-    // Once there are no other writes, it must succeed.
+    // Without other writes, the purge itself must do the checkpoint eventually.
     store
         .transaction(|tx| (0..9u8).try_for_each(|n| tx.put_with_expiry([n], "1", Expiry::At(1_500))))
         .unwrap();

@@ -280,7 +280,7 @@ fn damage_each_page(page_size: u32, families: usize, rows: usize, how: fn(&mut [
             // An interior page with rows, or a leaf: its own rows. In the table of large values:
             // the values there.
             Some((2 | 10 | 13, cells)) if page > 0 => cells,
-            // Rows with large values, which may belong to any of them.
+            // Page 1: all rows with large values, because such a value may belong to any of them.
             _ if page == 0 => all.values().filter(|(value, _)| value.len() > 64).count(),
             Some((5, _)) => 0,
             // The pointer map; an overflow page of one value.

@@ -186,7 +186,7 @@ fn a_row_cursor_seeks_a_clustering_part() {
             assert_eq!(reverse.key(), at_or_before.copied(), "{partition:?} {target:?}");
         }
     }
-    // A seek outside the bounds is an error.
+    // A seek outside the bounds finds nothing.
     let range = KeyRange::new(Included(b"a".to_vec()), Excluded(b"ab".to_vec()));
     let mut cursor = store.row_cursor(b"a", &range, Direction::Forward).unwrap();
     assert!(!cursor.seek("ab").unwrap());
