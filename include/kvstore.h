@@ -361,151 +361,146 @@
 #define KVSTORE_HINT_OPEN_FOR_WRITING 8
 
 /**
- * Advice: open the store with KVStoreConfig.readOnly.
- */
-#define KVSTORE_HINT_OPEN_READ_ONLY 9
-
-/**
  * Advice: close this handle and open the store again.
  */
-#define KVSTORE_HINT_OPEN_AGAIN 10
+#define KVSTORE_HINT_OPEN_AGAIN 9
 
 /**
  * Advice: close all other handles of the store, in this process and in others.
  */
-#define KVSTORE_HINT_CLOSE_OTHER_HANDLES 11
+#define KVSTORE_HINT_CLOSE_OTHER_HANDLES 10
 
 /**
  * Advice: open a second handle of the store and use that one inside callbacks.
  */
-#define KVSTORE_HINT_USE_SECOND_HANDLE 12
+#define KVSTORE_HINT_USE_SECOND_HANDLE 11
 
 /**
  * Advice: run kvstore_integrity_check; its result shows whether kvstore_repair can help.
  */
-#define KVSTORE_HINT_CHECK_INTEGRITY 13
+#define KVSTORE_HINT_CHECK_INTEGRITY 12
 
 /**
  * Advice: repair the store with kvstore_repair.
  */
-#define KVSTORE_HINT_REPAIR 14
+#define KVSTORE_HINT_REPAIR 13
 
 /**
  * Advice: restore a backup, or save the readable rows into a new store with kvstore_recover.
  */
-#define KVSTORE_HINT_RECOVER 15
+#define KVSTORE_HINT_RECOVER 14
 
 /**
  * Advice: change the owner or the permissions of the file, its log files or its directory.
  */
-#define KVSTORE_HINT_CHECK_PERMISSIONS 16
+#define KVSTORE_HINT_CHECK_PERMISSIONS 15
 
 /**
  * Advice: free space on the disk, then retry.
  */
-#define KVSTORE_HINT_FREE_DISK_SPACE 17
+#define KVSTORE_HINT_FREE_DISK_SPACE 16
 
 /**
  * Advice: open the store with its password or key, with kvstore_open_encrypted.
  */
-#define KVSTORE_HINT_GIVE_PASSWORD 18
+#define KVSTORE_HINT_GIVE_PASSWORD 17
 
 /**
  * Advice: open the store without a password, with kvstore_open; it is not encrypted.
  */
-#define KVSTORE_HINT_OMIT_PASSWORD 19
+#define KVSTORE_HINT_OMIT_PASSWORD 18
 
 /**
  * Advice: encrypt the store with kvstore_open_encrypted.
  */
-#define KVSTORE_HINT_ENCRYPT 20
+#define KVSTORE_HINT_ENCRYPT 19
 
 /**
  * Advice: give the encrypted store another password with kvstore_reencrypt.
  */
-#define KVSTORE_HINT_REKEY 21
+#define KVSTORE_HINT_REKEY 20
 
 /**
  * Advice: use a build of the library that supports encryption.
  */
-#define KVSTORE_HINT_BUILD_WITH_ENCRYPTION 22
+#define KVSTORE_HINT_BUILD_WITH_ENCRYPTION 21
 
 /**
  * Advice: use a build of the library that supports stores on a server.
  */
-#define KVSTORE_HINT_BUILD_WITH_SERVER 23
+#define KVSTORE_HINT_BUILD_WITH_SERVER 22
 
 /**
  * Advice: delete keys, or raise the size limit with kvstore_set_limit.
  */
-#define KVSTORE_HINT_RAISE_SIZE_LIMIT 24
+#define KVSTORE_HINT_RAISE_SIZE_LIMIT 23
 
 /**
  * Advice: raise KVStoreConfig.maxValueSize.
  */
-#define KVSTORE_HINT_RAISE_MAX_VALUE_SIZE 25
+#define KVSTORE_HINT_RAISE_MAX_VALUE_SIZE 24
 
 /**
  * Advice: create the family with kvstore_cf_create.
  */
-#define KVSTORE_HINT_CREATE_FAMILY 26
+#define KVSTORE_HINT_CREATE_FAMILY 25
 
 /**
  * Advice: open the family with kvstore_cf_open, because it exists already.
  */
-#define KVSTORE_HINT_OPEN_FAMILY 27
+#define KVSTORE_HINT_OPEN_FAMILY 26
 
 /**
  * Advice: close the open handles of the family with kvstore_cf_close.
  */
-#define KVSTORE_HINT_CLOSE_FAMILY 28
+#define KVSTORE_HINT_CLOSE_FAMILY 27
 
 /**
  * Advice: clear the default family with kvstore_clear, because it cannot be dropped.
  */
-#define KVSTORE_HINT_CLEAR_FAMILY 29
+#define KVSTORE_HINT_CLEAR_FAMILY 28
 
 /**
  * Advice: turn on write tracking with kvstore_cf_set_write_tracking.
  */
-#define KVSTORE_HINT_TRACK_WRITES 30
+#define KVSTORE_HINT_TRACK_WRITES 29
 
 /**
  * Advice: set another eviction policy with kvstore_set_limit.
  */
-#define KVSTORE_HINT_CHANGE_EVICTION 31
+#define KVSTORE_HINT_CHANGE_EVICTION 30
 
 /**
  * Advice: purge from a thread of the caller with kvstore_purge_step, because this store cannot
  * have a cleaner.
  */
-#define KVSTORE_HINT_PURGE_YOURSELF 32
+#define KVSTORE_HINT_PURGE_YOURSELF 31
 
 /**
  * Advice: stop the running cleaner with kvstore_cleaner_stop.
  */
-#define KVSTORE_HINT_STOP_CLEANER 33
+#define KVSTORE_HINT_STOP_CLEANER 32
 
 /**
  * Advice: copy into another store with kvstore_copy.
  */
-#define KVSTORE_HINT_COPY_TO_STORE 34
+#define KVSTORE_HINT_COPY_TO_STORE 33
 
 /**
  * Advice: finish the interrupted copy, or drop the family in which the target records its
  * progress.
  */
-#define KVSTORE_HINT_RESUME_COPY 35
+#define KVSTORE_HINT_RESUME_COPY 34
 
 /**
  * Advice: use a shorter key, such as a hash of the key.
  */
-#define KVSTORE_HINT_USE_SHORTER_KEY 36
+#define KVSTORE_HINT_USE_SHORTER_KEY 35
 
 /**
  * Advice: repair the file with the command "kvstore repair", because no call can open it.
  */
-#define KVSTORE_HINT_REPAIR_FILE 37
+#define KVSTORE_HINT_REPAIR_FILE 36
 
 /**
  * List of writes and deletions that are committed together. It is used by one thread at a time.

@@ -238,7 +238,7 @@ impl Error {
         Error { message: format!("{context}: {}", self.message), ..self }
     }
 
-    /// Replaces the kind and the message; the hint stays.
+    /// Replaces the kind and the message. The hint stays: the caller replaces it if it does not fit the new kind.
     pub(crate) fn with_kind(&self, kind: ErrorKind, message: String) -> Error {
         Error { kind, message, ..self.clone() }
     }

@@ -26,8 +26,6 @@ pub enum Hint {
     UseWriteTransaction,
     /// Advice: open the store without [`read_only`](crate::Config::read_only).
     OpenForWriting,
-    /// Advice: open the store with [`read_only`](crate::Config::read_only).
-    OpenReadOnly,
     /// Advice: close this handle and open the store again.
     OpenAgain,
     /// Advice: close all other handles of the store, in this process and in others.
@@ -95,7 +93,7 @@ pub enum Hint {
 
 impl Hint {
     /// All hints, in the order of their numbers.
-    pub(crate) const ALL: [Hint; 37] = [
+    pub(crate) const ALL: [Hint; 36] = [
         Hint::Retry,
         Hint::RaiseBusyTimeout,
         Hint::RollBack,
@@ -104,7 +102,6 @@ impl Hint {
         Hint::BeginTransaction,
         Hint::UseWriteTransaction,
         Hint::OpenForWriting,
-        Hint::OpenReadOnly,
         Hint::OpenAgain,
         Hint::CloseOtherHandles,
         Hint::UseSecondHandle,
@@ -147,7 +144,6 @@ impl fmt::Display for Hint {
             Hint::BeginTransaction => "begin a transaction first",
             Hint::UseWriteTransaction => "end the read transaction, or begin a write transaction instead",
             Hint::OpenForWriting => "open the store without Config::read_only",
-            Hint::OpenReadOnly => "open the store with Config::read_only",
             Hint::OpenAgain => "close this store and open it again",
             Hint::CloseOtherHandles => "close the store in all other places, then retry",
             Hint::UseSecondHandle => "open a second Store for use inside callbacks",

@@ -176,7 +176,6 @@ fn advice(hint: Hint) -> Option<&'static str> {
         Hint::RaiseBusyTimeout => "try again, or wait longer with --timeout 60s",
         Hint::RollBack | Hint::RunTransactionAgain | Hint::OpenAgain => "run the command again",
         Hint::OpenForWriting => "check the store's name: \"kvstore put\" and \"kvstore load\" create a store",
-        Hint::OpenReadOnly => "the store can be read, as with \"kvstore get\" and \"kvstore scan\"",
         Hint::CloseOtherHandles => "stop the other programs that have the store open, then try again",
         Hint::CheckIntegrity => {
             "\"kvstore check\" lists what is wrong, and \"kvstore repair\" fixes it unless the file itself is damaged; in that \

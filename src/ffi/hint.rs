@@ -24,66 +24,64 @@ pub const KVSTORE_HINT_BEGIN_TRANSACTION: c_int = 6;
 pub const KVSTORE_HINT_USE_WRITE_TRANSACTION: c_int = 7;
 /// Advice: open the store without KVStoreConfig.readOnly.
 pub const KVSTORE_HINT_OPEN_FOR_WRITING: c_int = 8;
-/// Advice: open the store with KVStoreConfig.readOnly.
-pub const KVSTORE_HINT_OPEN_READ_ONLY: c_int = 9;
 /// Advice: close this handle and open the store again.
-pub const KVSTORE_HINT_OPEN_AGAIN: c_int = 10;
+pub const KVSTORE_HINT_OPEN_AGAIN: c_int = 9;
 /// Advice: close all other handles of the store, in this process and in others.
-pub const KVSTORE_HINT_CLOSE_OTHER_HANDLES: c_int = 11;
+pub const KVSTORE_HINT_CLOSE_OTHER_HANDLES: c_int = 10;
 /// Advice: open a second handle of the store and use that one inside callbacks.
-pub const KVSTORE_HINT_USE_SECOND_HANDLE: c_int = 12;
+pub const KVSTORE_HINT_USE_SECOND_HANDLE: c_int = 11;
 /// Advice: run kvstore_integrity_check; its result shows whether kvstore_repair can help.
-pub const KVSTORE_HINT_CHECK_INTEGRITY: c_int = 13;
+pub const KVSTORE_HINT_CHECK_INTEGRITY: c_int = 12;
 /// Advice: repair the store with kvstore_repair.
-pub const KVSTORE_HINT_REPAIR: c_int = 14;
+pub const KVSTORE_HINT_REPAIR: c_int = 13;
 /// Advice: restore a backup, or save the readable rows into a new store with kvstore_recover.
-pub const KVSTORE_HINT_RECOVER: c_int = 15;
+pub const KVSTORE_HINT_RECOVER: c_int = 14;
 /// Advice: change the owner or the permissions of the file, its log files or its directory.
-pub const KVSTORE_HINT_CHECK_PERMISSIONS: c_int = 16;
+pub const KVSTORE_HINT_CHECK_PERMISSIONS: c_int = 15;
 /// Advice: free space on the disk, then retry.
-pub const KVSTORE_HINT_FREE_DISK_SPACE: c_int = 17;
+pub const KVSTORE_HINT_FREE_DISK_SPACE: c_int = 16;
 /// Advice: open the store with its password or key, with kvstore_open_encrypted.
-pub const KVSTORE_HINT_GIVE_PASSWORD: c_int = 18;
+pub const KVSTORE_HINT_GIVE_PASSWORD: c_int = 17;
 /// Advice: open the store without a password, with kvstore_open; it is not encrypted.
-pub const KVSTORE_HINT_OMIT_PASSWORD: c_int = 19;
+pub const KVSTORE_HINT_OMIT_PASSWORD: c_int = 18;
 /// Advice: encrypt the store with kvstore_open_encrypted.
-pub const KVSTORE_HINT_ENCRYPT: c_int = 20;
+pub const KVSTORE_HINT_ENCRYPT: c_int = 19;
 /// Advice: give the encrypted store another password with kvstore_reencrypt.
-pub const KVSTORE_HINT_REKEY: c_int = 21;
+pub const KVSTORE_HINT_REKEY: c_int = 20;
 /// Advice: use a build of the library that supports encryption.
-pub const KVSTORE_HINT_BUILD_WITH_ENCRYPTION: c_int = 22;
+pub const KVSTORE_HINT_BUILD_WITH_ENCRYPTION: c_int = 21;
 /// Advice: use a build of the library that supports stores on a server.
-pub const KVSTORE_HINT_BUILD_WITH_SERVER: c_int = 23;
+pub const KVSTORE_HINT_BUILD_WITH_SERVER: c_int = 22;
 /// Advice: delete keys, or raise the size limit with kvstore_set_limit.
-pub const KVSTORE_HINT_RAISE_SIZE_LIMIT: c_int = 24;
+pub const KVSTORE_HINT_RAISE_SIZE_LIMIT: c_int = 23;
 /// Advice: raise KVStoreConfig.maxValueSize.
-pub const KVSTORE_HINT_RAISE_MAX_VALUE_SIZE: c_int = 25;
+pub const KVSTORE_HINT_RAISE_MAX_VALUE_SIZE: c_int = 24;
 /// Advice: create the family with kvstore_cf_create.
-pub const KVSTORE_HINT_CREATE_FAMILY: c_int = 26;
+pub const KVSTORE_HINT_CREATE_FAMILY: c_int = 25;
 /// Advice: open the family with kvstore_cf_open, because it exists already.
-pub const KVSTORE_HINT_OPEN_FAMILY: c_int = 27;
+pub const KVSTORE_HINT_OPEN_FAMILY: c_int = 26;
 /// Advice: close the open handles of the family with kvstore_cf_close.
-pub const KVSTORE_HINT_CLOSE_FAMILY: c_int = 28;
+pub const KVSTORE_HINT_CLOSE_FAMILY: c_int = 27;
 /// Advice: clear the default family with kvstore_clear, because it cannot be dropped.
-pub const KVSTORE_HINT_CLEAR_FAMILY: c_int = 29;
+pub const KVSTORE_HINT_CLEAR_FAMILY: c_int = 28;
 /// Advice: turn on write tracking with kvstore_cf_set_write_tracking.
-pub const KVSTORE_HINT_TRACK_WRITES: c_int = 30;
+pub const KVSTORE_HINT_TRACK_WRITES: c_int = 29;
 /// Advice: set another eviction policy with kvstore_set_limit.
-pub const KVSTORE_HINT_CHANGE_EVICTION: c_int = 31;
+pub const KVSTORE_HINT_CHANGE_EVICTION: c_int = 30;
 /// Advice: purge from a thread of the caller with kvstore_purge_step, because this store cannot
 /// have a cleaner.
-pub const KVSTORE_HINT_PURGE_YOURSELF: c_int = 32;
+pub const KVSTORE_HINT_PURGE_YOURSELF: c_int = 31;
 /// Advice: stop the running cleaner with kvstore_cleaner_stop.
-pub const KVSTORE_HINT_STOP_CLEANER: c_int = 33;
+pub const KVSTORE_HINT_STOP_CLEANER: c_int = 32;
 /// Advice: copy into another store with kvstore_copy.
-pub const KVSTORE_HINT_COPY_TO_STORE: c_int = 34;
+pub const KVSTORE_HINT_COPY_TO_STORE: c_int = 33;
 /// Advice: finish the interrupted copy, or drop the family in which the target records its
 /// progress.
-pub const KVSTORE_HINT_RESUME_COPY: c_int = 35;
+pub const KVSTORE_HINT_RESUME_COPY: c_int = 34;
 /// Advice: use a shorter key, such as a hash of the key.
-pub const KVSTORE_HINT_USE_SHORTER_KEY: c_int = 36;
+pub const KVSTORE_HINT_USE_SHORTER_KEY: c_int = 35;
 /// Advice: repair the file with the command "kvstore repair", because no call can open it.
-pub const KVSTORE_HINT_REPAIR_FILE: c_int = 37;
+pub const KVSTORE_HINT_REPAIR_FILE: c_int = 36;
 
 /// Maps each hint to its number.
 pub(super) fn number_of(hint: Hint) -> c_int {
@@ -96,7 +94,6 @@ pub(super) fn number_of(hint: Hint) -> c_int {
         Hint::BeginTransaction => KVSTORE_HINT_BEGIN_TRANSACTION,
         Hint::UseWriteTransaction => KVSTORE_HINT_USE_WRITE_TRANSACTION,
         Hint::OpenForWriting => KVSTORE_HINT_OPEN_FOR_WRITING,
-        Hint::OpenReadOnly => KVSTORE_HINT_OPEN_READ_ONLY,
         Hint::OpenAgain => KVSTORE_HINT_OPEN_AGAIN,
         Hint::CloseOtherHandles => KVSTORE_HINT_CLOSE_OTHER_HANDLES,
         Hint::UseSecondHandle => KVSTORE_HINT_USE_SECOND_HANDLE,
@@ -146,7 +143,6 @@ pub(super) fn text_of(hint: Hint) -> &'static CStr {
         Hint::BeginTransaction => c"call kvstore_begin first",
         Hint::UseWriteTransaction => c"end the read transaction, or begin one with kvstore_begin(kv, 1)",
         Hint::OpenForWriting => c"open the store without readOnly in KVStoreConfig",
-        Hint::OpenReadOnly => c"open the store with readOnly in KVStoreConfig",
         Hint::OpenAgain => c"call kvstore_close and open the store again",
         Hint::CloseOtherHandles => c"close the store in all other handles and processes, then retry",
         Hint::UseSecondHandle => c"open a second handle for use inside callbacks",

@@ -13,7 +13,7 @@ use super::data::on_family;
 use super::handle::{self, Single};
 use super::ranges::key_range;
 use super::types::{KVBatch, KVColumnFamily, KVStore};
-use crate::{Error, ErrorKind, WriteBatch};
+use crate::{Error, WriteBatch};
 
 /// Reads a value into a buffer of the caller, without allocating memory for it.
 ///
@@ -108,8 +108,9 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
                 give_nothing();
                 done?;
                 if !fits {
-                    let text = "the store has answered more values than it was asked for: nothing was read";
-                    return Err(Error::new(ErrorKind::Error, text).into());
+                    return Err(
+                        Error::failed("the store returned more values than keys; no value was read").into()
+                    );
                 }
                 return Err(no_memory().into());
             }

@@ -40,7 +40,7 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         )
         .with_hint(Hint::OpenForWriting),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_RECOVERY => Error::busy(
-            "a process is creating the -shm file, which this process may not write: retry; if that process was killed, \
+            "a process is creating the -shm file, which this process may not write; if that process was killed, \
              open the store once where it can be written",
         )
         .with_hint(Hint::Retry),

@@ -158,10 +158,9 @@ impl Db {
             let least = LEAST_PAGES * self.page_size()?;
             if limit.max_bytes < least || i64::try_from(limit.max_bytes).is_err() {
                 return Err(Error::invalid(format!(
-                    "the size limit of {} bytes is out of bounds: set {least} ({LEAST_PAGES} pages of \
-                    this store) to {} bytes, or no limit",
-                    limit.max_bytes,
-                    i64::MAX
+                    "the size limit of {} bytes is out of bounds: set at least {least} ({LEAST_PAGES} pages of \
+                    this store) and at most 8 EiB, or no limit",
+                    limit.max_bytes
                 )));
             }
         }

@@ -150,7 +150,7 @@ const OUT_OF_MEMORY: &str = "53200";
 /// open at the same time.
 fn no_room_for_locks(message: &str) -> Failure {
     let text = format!(
-        "the lock table of the server was full until the busy timeout was over ({message}): retry, write less in one \
+        "the lock table of the server was full until the busy timeout was over ({message}): write less in one \
          transaction, or raise max_locks_per_transaction and max_pred_locks_per_transaction on the server"
     );
     Failure {

@@ -93,7 +93,9 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     // The transactions of the copy are not those of the caller: `Locked` would ask the caller to
     // roll back.
     copy(from, to).map_err(|e| match e.kind() {
-        ErrorKind::Locked => e.with_kind(ErrorKind::Busy, format!("{}; nothing was copied", e.message())),
+        ErrorKind::Locked => e
+            .with_kind(ErrorKind::Busy, format!("{}; nothing was copied", e.message()))
+            .with_hint(Hint::Retry),
         _ => e,
     })
 }
@@ -242,8 +244,7 @@ fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<(
 fn is_in_transaction(store: &Store, state: TransactionState) -> Result<()> {
     store.shared().with_uncounted(|db| match *db.transaction() == state {
         true => Ok(()),
-        false => Err(Error::new(
-            ErrorKind::Misuse,
+        false => Err(Error::misuse(
             "the progress callback ended the transaction of the copy: it may not use a store in \
             memory, or an exclusive one, while that is being copied",
         )),

@@ -52,7 +52,6 @@ enum class hint : int {
     begin_transaction = KVSTORE_HINT_BEGIN_TRANSACTION, ///< Begin a transaction first.
     use_write_transaction = KVSTORE_HINT_USE_WRITE_TRANSACTION, ///< Use a write transaction instead of a snapshot.
     open_for_writing = KVSTORE_HINT_OPEN_FOR_WRITING, ///< Open the store without config::read_only.
-    open_read_only = KVSTORE_HINT_OPEN_READ_ONLY, ///< Open the store with config::read_only.
     open_again = KVSTORE_HINT_OPEN_AGAIN, ///< Close the store and open it again.
     close_other_handles = KVSTORE_HINT_CLOSE_OTHER_HANDLES, ///< Close all other handles of the store.
     use_second_handle = KVSTORE_HINT_USE_SECOND_HANDLE, ///< Use a second store object inside callbacks.
@@ -102,7 +101,6 @@ inline const char* describe(hint advice) noexcept {
     case hint::use_write_transaction:
         return "end the snapshot, or begin a write transaction with store::begin instead";
     case hint::open_for_writing: return "open the store without config::read_only";
-    case hint::open_read_only: return "open the store with config::read_only";
     case hint::open_again: return "close the store and open it again";
     case hint::close_other_handles: return "close the store in all other objects and processes, then retry";
     case hint::use_second_handle: return "open a second store object for use inside callbacks";

@@ -30,7 +30,6 @@ class Hint(enum.IntEnum):
     BEGIN_TRANSACTION = _lib.KVSTORE_HINT_BEGIN_TRANSACTION
     USE_WRITE_TRANSACTION = _lib.KVSTORE_HINT_USE_WRITE_TRANSACTION
     OPEN_FOR_WRITING = _lib.KVSTORE_HINT_OPEN_FOR_WRITING
-    OPEN_READ_ONLY = _lib.KVSTORE_HINT_OPEN_READ_ONLY
     OPEN_AGAIN = _lib.KVSTORE_HINT_OPEN_AGAIN
     CLOSE_OTHER_HANDLES = _lib.KVSTORE_HINT_CLOSE_OTHER_HANDLES
     USE_SECOND_HANDLE = _lib.KVSTORE_HINT_USE_SECOND_HANDLE
@@ -76,7 +75,6 @@ ADVICE: dict[Hint, str] = {
     Hint.BEGIN_TRANSACTION: "begin one with transaction() first",
     Hint.USE_WRITE_TRANSACTION: "end the snapshot first, or use transaction() instead",
     Hint.OPEN_FOR_WRITING: "open the store without read_only=",
-    Hint.OPEN_READ_ONLY: "open the store with read_only=True",
     Hint.OPEN_AGAIN: "close the store and open it again",
     Hint.CLOSE_OTHER_HANDLES: "close it in all other objects and processes, then retry",
     Hint.USE_SECOND_HANDLE: "open a second store for use inside callbacks",
