@@ -117,7 +117,7 @@ mod tests {
     const ANY: Ordering = Ordering::Relaxed;
 
     #[test]
-    fn numbers_of_two_halves_are_whole_and_lose_nothing_between_threads() {
+    fn split_64_bit_atomics_lose_no_update_between_threads() {
         let (sum, latest) = (AtomicU64::new(u64::from(u32::MAX) - 10), AtomicI64::new(-7));
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_two_halves_are_those_of_std() {
+    fn split_64_bit_atomics_match_std_atomics() {
         for value in [i64::MIN, -1, 0, 1, i64::from(u32::MAX), 1 << 32, i64::MAX] {
             let (ours, theirs) = (AtomicI64::new(value), std::sync::atomic::AtomicI64::new(value));
             for other in [i64::MIN, -2, 0, 1 << 40, i64::MAX] {

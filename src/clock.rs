@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_off_by_the_coarse_clock_is_to_come_by_the_exact_one() {
+    fn far_off_by_coarse_clock_is_future_by_exact_clock() {
         let now = system_now_ms();
         for (time, coarse, is_far) in [
             (now + 120_000, now, true),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_replaced_only_when_nobody_is_inside_the_old_one() {
+    fn clock_replacement_waits_for_running_callback() {
         use std::sync::mpsc::channel;
         let clock = Arc::new(Clock::default());
         let ((entered, has_entered), (leave, may_leave)) = (channel(), channel::<()>());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_replaces_itself_goes_on() {
+    fn clock_callback_can_replace_its_own_clock() {
         let clock = Arc::new(Clock::default());
         let itself = Arc::downgrade(&clock);
         clock.inject(Some(Arc::new(move || {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_injected_clock_may_start_earlier_than_the_one_before() {
+    fn new_injected_clock_may_start_earlier_than_previous() {
         let clock = Clock::default();
         clock.inject(Some(Arc::new(|| 1_000)));
         assert_eq!(clock.now_ms(), 1_000);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_clock_goes_on_from_what_it_has_told_last() {
+    fn server_clock_advances_from_last_reported_time() {
         let clock = Clock::default();
         clock.note_server_at(5_000, 100_000, 0);
         assert_eq!(clock.server_at(|| 100_000), 5_000);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_thread_notes_while_a_servers_clock_is_asked_is_not_reckoned_from_before() {
+    fn server_time_ignores_report_newer_than_monotonic_reading() {
         let clock = Clock::default();
         clock.note_server_at(5_000, 100_000, 0);
         // This thread has just read the monotonic clock when another one gets a slow answer of the
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_clock_is_stale_after_a_minute_and_after_the_machine_was_suspended() {
+    fn server_clock_is_stale_after_one_minute_or_suspend() {
         let clock = Clock::default();
         assert!(!clock.is_stale()); // it is the system's
         let (told, wall) = (5_000_000, 1_700_000_000_000_000);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_injected_clock_does_not_ask_a_server() {
+    fn injected_clock_does_not_query_server() {
         let clock = Clock::default();
         clock.inject(Some(Arc::new(|| 7)));
         clock.note_server_at(1_000, 0, 0);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_asked_inside_another_cannot_replace_that_one() {
+    fn nested_clock_callback_cannot_replace_outer_clock() {
         let (outer, inner) = (Arc::new(Clock::default()), Arc::new(Clock::default()));
         let replaced = Arc::downgrade(&outer);
         inner.inject(Some(Arc::new(move || {

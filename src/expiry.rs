@@ -160,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_dead_exactly_at_its_expiry_time() {
+    fn key_is_expired_exactly_at_its_expiry_time() {
         assert!(!is_expired(1000, 999));
         assert!(is_expired(1000, 1000));
         assert!(is_expired(1000, 1001));
     }
 
     #[test]
-    fn a_ttl_never_ends_early_and_never_overflows() {
+    fn expiry_time_rounds_up_and_never_overflows() {
         assert_eq!(after(5, Duration::from_nanos(1)), 6);
         assert_eq!(after(5, Duration::from_micros(1500)), 7);
         assert_eq!(after(5, Duration::ZERO), 5);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn millis_of_c_are_checked() {
+    fn c_milliseconds_are_validated() {
         assert_eq!(Expiry::from_millis(0), Ok(Expiry::Never));
         assert_eq!(Expiry::from_millis(7), Ok(Expiry::At(7)));
         assert!(Expiry::from_millis(-1).is_err());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn default_ttls_end_at_twenty_years() {
+    fn default_ttl_is_at_most_twenty_years() {
         assert_eq!(default_ttl_ms(None), Ok(0));
         assert_eq!(default_ttl_ms(Some(Duration::from_secs(630_720_000))), Ok(MAX_DEFAULT_TTL_MS));
         assert!(default_ttl_ms(Some(Duration::from_millis(630_720_000_001))).is_err());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn system_times_at_the_edges_become_moments() {
+    fn extreme_system_times_convert_to_expiry_times() {
         assert_eq!(Expiry::from(UNIX_EPOCH - Duration::from_secs(9)), Expiry::At(1));
         assert_eq!(Expiry::from(UNIX_EPOCH + Duration::from_millis(77)), Expiry::At(77));
     }

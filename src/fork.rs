@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_is_shut_only_when_everybody_is_out_and_nobody_comes_in_meanwhile() {
+    fn gate_shuts_when_empty_and_blocks_new_entries() {
         let gate = Gate::new();
         let shut = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_that_fork_at_once_shut_the_gate_one_after_the_other() {
+    fn concurrent_forks_shut_gate_in_turn() {
         let gate = Gate::new();
         let inside = AtomicU32::new(0);
         thread::scope(|scope| {

@@ -49,7 +49,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn room_that_cannot_be_had_is_an_error_and_changes_nothing() {
+    fn failed_reservation_is_no_memory_and_keeps_bytes() {
         let mut bytes = b"abc".to_vec();
         let too_much = isize::MAX as usize;
         assert_eq!(reserve(&mut bytes, too_much).unwrap_err().kind(), ErrorKind::NoMemory);

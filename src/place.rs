@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suffix_is_taken_off_a_name() {
+    fn suffix_is_removed_from_file_name() {
         let without = |name: &str| without_suffix(name.as_ref(), "-wal");
         assert_eq!(without("é.db-wal"), Some("é.db".into()));
         assert_eq!(without("-wal"), Some("".into()));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_shown_without_its_password_wherever_that_stands() {
+    fn displayed_url_never_contains_password() {
         for (url, shown) in [
             ("postgresql://u:secret@h:5432/d?schema=s", "postgresql://u@h:5432/d?schema=s"),
             ("postgres://u@h/d?password=secret&schema=s", "postgres://u@h/d?schema=s"),

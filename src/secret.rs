@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raw_key_is_written_as_sqlcipher_reads_it_and_nothing_is_shown() {
+    fn raw_key_uses_sqlcipher_syntax_and_debug_hides_it() {
         let mut key = [0xff; RAW_KEY_SIZE];
         key[0] = 0x0a;
         let secret = Secret::raw_key(&key);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_password_is_none() {
+    fn empty_password_is_rejected() {
         assert!(Secret::password("").check().is_err() && Secret::password("\0").check().is_ok());
     }
 }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_panics_is_undone() {
+    fn undo_runs_only_after_panic() {
         let mut undone = 0;
         assert_eq!(or_undo(&mut undone, |_| 7, |undone| **undone += 1), 7);
         assert_eq!(undone, 0);

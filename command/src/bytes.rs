@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_escape_is_refused() {
+    fn invalid_escape_is_refused() {
         for word in ["\\", "a\\", "\\q", "\\x", "\\x1", "\\xzz", "\\x+1", "\\x1ä"] {
             assert!(Form::Text.parse(word, "key").is_err(), "{word}");
         }

@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_has_the_message_and_the_advice_of_the_command() {
+    fn failure_contains_message_and_advice_of_command() {
         let place = tempfile::tempdir().unwrap();
         let store = kvstore::Store::open(place.path().join("a.db")).unwrap();
         let missing = store.family("none").err().unwrap();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn word_that_is_no_command_has_a_tip_if_it_is_known_elsewhere() {
+    fn unknown_command_gets_tip_if_known_from_other_tools() {
         assert!(about_command("FLUSHALL").unwrap().contains("kvstore del STORE --all"));
         assert!(about_command("app.db").unwrap().contains("'kvstore info app.db'"));
         assert!(about_command("nonsense").is_none());

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units() {
+    fn byte_counts_are_formatted_with_units() {
         assert_eq!(
             [size(0), size(999), size(1000), size(999_949), size(999_950)],
             ["0 B", "999 B", "1.0 kB", "999.9 kB", "1.0 MB"]

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_are_parsed() {
         for (word, ms) in [("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000), ("7d", 604_800_000)] {
             assert_eq!(parse_duration(word), Ok(Duration::from_millis(ms)));
         }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn moments() {
+    fn moments_are_parsed() {
         for word in ["2027-01-01T00:00Z", "2027-01-01T00:00:00Z", "2027-01-01T01:00+01:00", "@1798761600"] {
             assert_eq!(parse_moment(word), Ok(Moment::At(1_798_761_600_000)), "{word}");
         }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_day_is_found_on_days_with_a_clock_change() {
+    fn time_of_day_resolves_on_days_with_clock_change() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let at = |word: &str, now: &str| {
             let Ok(Moment::At(now_ms)) = parse_moment(now) else { panic!("{now}") };
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calendar_word_survives_any_clock() {
+    fn calendar_word_resolves_at_extreme_clock_values() {
         let utc = TimeZone::UTC;
         for now_ms in [i64::MIN, i64::MAX, 253_402_300_799_000] {
             for word in ["tomorrow", "06:00", "monday", "yesterday"] {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn shown() {
+    fn times_are_formatted_for_display() {
         assert_eq!(duration(0), "0ms");
         assert_eq!(duration(61_000), "1m 01s");
         assert_eq!(duration(7_500_000), "2h 05m");

@@ -326,7 +326,7 @@ mod with {
     }
 
     #[test]
-    fn the_password_of_a_new_store_is_typed_twice() {
+    fn password_of_a_new_store_is_typed_twice() {
         let place = Place::new();
         let new = place.word("new.db");
         let mut screen = terminal(&["put", &new, "k", "v", "--password"]);
@@ -426,7 +426,7 @@ mod with {
     }
 
     #[test]
-    fn the_shell_asks_once_for_all_its_lines() {
+    fn shell_asks_once_for_all_its_lines() {
         let Example { place, path, .. } = example();
         let mut command = apart(&["shell", &path], true);
         command.env("XDG_STATE_HOME", place.path("state"));
@@ -519,7 +519,7 @@ mod with {
     }
 
     #[test]
-    fn an_encrypted_store_keeps_its_journal_mode() {
+    fn encrypted_store_keeps_its_journal_mode() {
         let place = Place::new();
         let path = place.word("app.db");
         let config = Config::new().raw_key(&[7; 32]).journal_mode(JournalMode::Delete);

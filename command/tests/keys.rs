@@ -354,7 +354,7 @@ fn wrong_command_lines_get_fitting_advice() {
 }
 
 #[test]
-fn a_range_is_touched_in_steps() {
+fn range_is_touched_in_steps() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.transaction(|_| {
@@ -479,7 +479,7 @@ fn devices_and_pipes_are_refused_without_waiting() {
 
 #[test]
 #[cfg(windows)]
-fn a_device_is_refused() {
+fn device_is_refused() {
     let place = Place::new();
     for args in [&["get", "nul", "a"][..], &["put", "NUL", "a", "b"], &["info", r"\\.\pipe\none"]] {
         fails(args, 3, "is not a regular file");

@@ -94,7 +94,7 @@ fn lines_are_run_without_a_prompt() {
 }
 
 #[test]
-fn the_first_line_that_fails_is_the_last() {
+fn shell_stops_at_first_failing_line() {
     let place = Place::new();
     let path = example(&place);
     for (line, exit_code, text) in [
@@ -134,7 +134,7 @@ fn shell_passes_its_options_to_lines_and_creates_no_file() {
 }
 
 #[test]
-fn lines_may_end_like_those_of_the_system() {
+fn shell_lines_may_end_in_system_newline() {
     let place = Place::new();
     let path = example(&place);
     let run = kvstore_fed(&["shell", &path], b"put k 1\r\nget k --json\r\n");

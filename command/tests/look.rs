@@ -252,7 +252,7 @@ fn line<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 }
 
 #[test]
-fn info_is_one_screen() {
+fn info_fits_on_one_screen() {
     let (_place, s) = store();
     let db = Store::open(&s).unwrap();
     db.put("large", vec![1; 1_000_000]).unwrap();
@@ -308,7 +308,7 @@ fn info_shows_the_largest_of_many_families() {
 }
 
 #[test]
-fn the_help_of_each_command_fits_and_is_plain() {
+fn help_of_each_command_fits_and_is_plain() {
     // (Backslashes in the shell programs of examples are intended.)
     for command in ["watch", "shell", "purge", "check", "recover", "backup", "load", "import", "expiring"] {
         assert!(!ok(&[command, "--help"]).contains("\\\""), "{command}");

@@ -154,7 +154,7 @@ fn dump_of_version_1_loads() {
 
 /// Returns `true` if the fields of a line match one alternative of docs/reference/dump.schema.json.
 #[test]
-fn every_line_is_one_of_the_schema() {
+fn every_dump_line_matches_schema() {
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/dump.schema.json");
     let schema: serde_json::Value = serde_json::from_slice(&fs::read(schema).unwrap()).unwrap();
     let place = Place::new();

@@ -47,12 +47,12 @@ fn follow(page: &str, shell: &[&str]) {
 }
 
 #[test]
-fn the_tutorial_of_the_command_works_as_it_is_written() {
+fn command_tutorial_works_as_written() {
     follow("tutorial/command.md", &["sh"]);
 }
 
 #[test]
-fn the_tutorial_of_the_full_disk_works_as_it_is_written() {
+fn full_disk_tutorial_works_as_written() {
     // With permission to mount, in a mount namespace that ends with the test.
     let unshare = ["unshare", "--user", "--map-root-user", "--mount"];
     let may =
@@ -90,7 +90,7 @@ fn commands_of(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_command_that_a_document_shows_exists() {
+fn every_command_shown_in_documents_exists() {
     let mut pages = vec![root().join("README.md"), root().join("bindings/python/README.md")];
     let mut folders = vec![root().join("docs")];
     while let Some(folder) = folders.pop() {
@@ -122,7 +122,7 @@ fn options_of(help: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_reference_names_every_command_and_option() {
+fn reference_lists_every_command_and_option() {
     let page = fs::read_to_string(root().join("docs/reference/command.md")).unwrap();
     let help = common::out(&kvstore(&["--help"]));
     let listed = help.lines().skip_while(|line| *line != "Keys:").take_while(|line| *line != "Options:");
@@ -139,7 +139,7 @@ fn the_reference_names_every_command_and_option() {
 }
 
 #[test]
-fn every_command_of_the_how_to_works_as_it_is_written() {
+fn every_command_of_how_to_works_as_written() {
     let page =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/clean-up.md")).unwrap();
     let lines: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("$ ")).collect();

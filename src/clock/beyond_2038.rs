@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_32_and_in_64_bits_it_is_the_same_time() {
+    fn clocks_with_32_and_64_bit_seconds_agree() {
         let (before, narrow, wide, after) =
             (SystemTime::now(), in_32_bits().unwrap(), in_64_bits().unwrap(), SystemTime::now());
         assert!(
@@ -68,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_in_32_bits_of_a_time_after_2038_is_none() {
+    fn time_truncated_to_32_bits_is_rejected() {
         assert_eq!(that_fits((2_215_694_400_i64 as i32).into(), 0), None);
         assert_eq!(that_fits(0, 5), Some(UNIX_EPOCH + Duration::from_nanos(5)));
     }
 
     #[test]
-    fn a_time_is_made_of_seconds_after_and_before_1970() {
+    fn times_before_and_after_1970_are_converted() {
         assert_eq!(from_1970(4_000_000_000, 7), Some(UNIX_EPOCH + Duration::new(4_000_000_000, 7)));
         assert_eq!(from_1970(-2, 500_000_000), Some(UNIX_EPOCH - Duration::from_millis(1500)));
     }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_range_has_exactly_the_keys_with_that_prefix() {
+    fn prefix_range_contains_exactly_matching_keys() {
         for (prefix, inside, outside) in [
             (&b"ab"[..], &[&b"ab"[..], b"ab\0", b"ab\xff\xff"][..], &[&b"aa\xff"[..], b"ac", b"a"][..]),
             (b"a\xff", &[b"a\xff", b"a\xff\xff"], &[b"a", b"b", b"a\xfe\xff"]),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_says_where_it_begins_and_ends() {
+    fn range_returns_its_bounds() {
         let range = KeyRange::prefix(b"ab");
         assert_eq!(
             (range.lower(), range.upper()),

@@ -68,7 +68,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn byte_order_of_row_keys_is_order_of_partition_and_clustering(
+        fn row_keys_sort_by_partition_then_clustering(
             p in bytes(), q in bytes(), a in bytes(), b in bytes()
         ) {
             let (x, y) = (row_key(&p, &a).unwrap(), row_key(&q, &b).unwrap());
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_key_may_be_as_long_as_a_key() {
+    fn row_key_may_be_as_long_as_a_key() {
         assert!(row_key(&[1; 100], &[2; MAX_KEY_SIZE - 102]).is_ok());
         assert!(row_key(&[1; 100], &[2; MAX_KEY_SIZE - 101]).is_err());
         assert!(row_key(&[0; MAX_KEY_SIZE / 2], &[]).is_err());

@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_an_error_and_poisons_the_store() {
+    fn panic_becomes_an_error_and_poisons_the_store() {
         silence_guarded_panics();
         let session = Session::new();
         assert_eq!(run(&session, || panic!("must not get out")), KVSTORE_ERROR);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_without_a_handle_becomes_an_error() {
+    fn panic_without_a_handle_becomes_an_error() {
         silence_guarded_panics();
         assert_eq!(call_without_handle(|| panic!("must not get out")), KVSTORE_ERROR);
     }

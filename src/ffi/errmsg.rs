@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn message_and_hint_are_given_together_and_apart() {
+    fn message_and_hint_are_available_jointly_and_separately() {
         let last = LastError::default();
         last.set(&Error::busy("locked").with_hint(Hint::Retry));
         // SAFETY: given to this thread, which asks for fewer texts than are kept.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_was_given_stays_readable_though_other_threads_fail_meanwhile() {
+    fn returned_text_stays_valid_while_other_threads_fail() {
         let texts = LastError::default();
         texts.set(&failed("first"));
         let first = texts.text(Part::Whole);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_miss_and_a_failure_the_later_one_counts() {
+    fn last_error_is_latest_of_miss_and_failure() {
         let texts = LastError::default();
         // SAFETY: constant, or the last text, which nothing follows before it is read.
         let last = || unsafe { CStr::from_ptr(texts.text(Part::Whole)) }.to_owned();

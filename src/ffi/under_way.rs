@@ -404,7 +404,7 @@ mod tests {
     /// A processor delays its stores in a buffer, longer after stores to distant memory, while it continues to load.
     /// The heavy barrier must flush that buffer.
     #[test]
-    fn at_least_one_side_sees_the_store_of_the_other() {
+    fn asymmetric_barrier_makes_one_store_visible() {
         const ROUNDS: usize = 20_000;
         const LINES: usize = 512 * 1024;
         prepare();

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_read_only_if_its_sizes_agree() {
+    fn row_is_decoded_only_if_sizes_match() {
         let record = [5, 14, 16, 1, 0, b'k', b'v', b'w', 7];
         let row = data_row(&record).unwrap();
         assert_eq!((row.key, row.value, row.expire_ms), (&b"k"[..], Where::Here(b"vw"), Some(7)));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_at_the_end_may_be_missing_and_numbers_have_signs() {
+    fn trailing_nulls_may_be_absent_and_integers_are_signed() {
         assert_eq!(data_row(&[3, 14, 12, b'k']).unwrap().value, Where::Here(b""));
         assert_eq!(columns(&[3, 1, 2, 0xff, 0x80, 0]).unwrap().0[1], Column::Integer(-32768));
         assert_eq!(columns(&[2, 1, 0xff]).unwrap().0[0], Column::Integer(-1));

@@ -191,7 +191,7 @@ mod tests {
 
     /// The other file may be gone when the name is checked.
     #[test]
-    fn a_file_that_gets_no_name_is_told_also_if_the_name_is_free_again() {
+    fn failed_rename_is_reported_even_if_name_is_free_again() {
         let folder = tempfile::tempdir().unwrap();
         let (partial, path) = (folder.path().join("new.partial"), folder.path().join("new.db"));
         let is_over = AtomicBool::new(false);

@@ -63,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_the_one_that_ycsb_has_precomputed() {
+    fn zeta_equals_precomputed_ycsb_constant() {
         assert!((zeta() - 26.469_028_201_783_02).abs() < 1e-9, "{}", zeta());
     }
 
     #[test]
-    fn ranks_are_as_frequent_as_the_distribution_says() {
+    fn rank_frequencies_match_zipfian_distribution() {
         const DRAWS: u32 = 1_000_000;
         let mut zipfian = Zipfian::new(1);
         let mut counts = [0u32; 100];

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed_with_units() {
         for (word, bytes) in
             [("64MB", 64_000_000), ("4096", 4096), ("1 KiB", 1024), ("2gib", 2 << 30), ("5B", 5)]
         {

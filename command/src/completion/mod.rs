@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_of_a_shell_line_has_its_words() {
+    fn shell_line_completes_words_by_position() {
         let lines = crate::live::shell::Lines::for_tests();
         let shell = completer(lines.definition(), Source::Fixed("/nowhere".into()));
         for word in ["get", "help", "use", "quit"] {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_of_a_command_line_has_its_words() {
+    fn command_line_completes_words_by_position() {
         let mut definition = crate::cli::definition();
         definition.build();
         let whole = completer(definition, Source::Named);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_offered_in_their_text_form_up_to_the_bound() {
+    fn key_completion_uses_text_form_and_stops_at_limit() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a.db");
         let store = Store::open(&path).unwrap();

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn sh_reads_quoted_candidates_as_the_words_they_stand_for() {
+    fn sh_unquotes_candidates_to_original_words() {
         let odd = [
             "a b", "it's", "$HOME", "`x`", "\\xff", "a\\\\b", "*?[x]", "~", "#x", "!x", "ä ö", "-x", "{a,b}",
             "a;b|c&d", "<>()", "\"", "^",

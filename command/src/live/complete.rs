@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_starts_after_unquoted_white_space() {
+    fn last_word_starts_after_unquoted_white_space() {
         for (line, start, typed) in [
             ("", 0, ""),
             ("ge", 0, "ge"),

@@ -357,7 +357,7 @@ mod tests {
     use kvstore::Expiry;
 
     #[test]
-    fn soon_counts_stop_at_the_bound_and_next_merges_families() {
+    fn soon_counts_stop_at_limit_and_next_merges_families() {
         let store = Store::open_in_memory(&Config::new()).unwrap();
         let now_ms = kvstore::now_ms();
         let many = store.create_family("many").unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn many_times_are_merged_and_none_is_lost() {
+    fn merging_many_times_loses_none() {
         // A key a minute for two years: counted in seconds, minutes, hours, at last in days.
         let ends = (0..1_051_200).map(|n| NOW + n * MINUTE);
         let mut tally = Tally::new(utc(), None, NOW);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn typed() {
+    fn bucket_names_are_parsed() {
         for (word, bucket, shown) in [
             ("250ms", Bucket::Part(250), "250ms"),
             ("90s", Bucket::Part(90_000), "1m 30s"),

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_without_time_begins_where_the_one_before_has_ended_also_when_others_commit() {
+    fn interrupted_expiry_scan_resumes_despite_other_commits() {
         for config in [Config::new(), Config::new().sql_engine(true)] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("store.db");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_looked_at_again_only_for_a_reason() {
+    fn families_are_rescanned_only_after_change_or_expiry() {
         let clock = Clock::default();
         for config in [Config::new(), Config::new().sql_engine(true)] {
             let dir = tempfile::tempdir().unwrap();
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_was_made_anew_behind_its_back_is_known_when_it_is_dropped() {
+    fn dropping_recreated_family_removes_its_expiry_bound() {
         let mut db = Db::open(None, &Config::new(), 1).unwrap();
         let tables = Tables::of("again");
         db.in_own_transaction(true, |db| db.create_family(&tables, 1)).unwrap();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn families_that_come_and_go_leave_nothing_in_memory() {
+    fn dropped_families_do_not_grow_expiry_index() {
         let mut db = Db::open(None, &Config::new(), 1).unwrap();
         let tables = Tables::of("for a moment");
         for _ in 0..10 * PER_LOOK {

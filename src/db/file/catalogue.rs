@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn single_puts_into_a_shared_file_need_no_sql_once_the_settings_are_known() {
+    fn puts_into_shared_file_skip_sql_once_settings_are_cached() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         let mut one = Db::open(Some(&path), &Config::new(), 1).unwrap();

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_very_rows_that_were_noted_are_hidden_and_removed_and_only_while_they_are_dead() {
+    fn lazy_removal_hides_and_removes_only_pending_expired_rows() {
         for config in [Config::new(), Config::new().sql_engine(true)] {
             let (tables, clock) = (Arc::new(Tables::of("default")), Clock::default());
             let mut db = store(&config, &tables, &[b"a", b"b", b"c", b"d"]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_noted_up_to_a_bound_and_tried_again_after_so_many_more() {
+    fn pending_removals_are_bounded_and_retried_in_batches() {
         let (tables, db) = (Arc::new(Tables::of("default")), Db::open(None, &Config::new(), 1).unwrap());
         for n in 0..2 * MAX_ROWS {
             let is_enough = db.note_dead(&tables, &n.to_be_bytes(), 1000);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_is_gone_stands_in_nobodys_way() {
+    fn dropped_family_does_not_block_pending_removals() {
         for config in [Config::new(), Config::new().sql_engine(true)] {
             let (gone, tables) = (Arc::new(Tables::of("gone")), Arc::new(Tables::of("default")));
             let mut db = store(&config, &tables, &[b"a"]);

@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_in_words() {
+    fn every_sqlite_code_has_descriptive_text() {
         for code in 1..=28 {
             assert!(!said_of(code).contains("Error code"), "{}", said_of(code));
         }
     }
 
     #[test]
-    fn an_error_that_sqlite_had_no_memory_to_tell_of_is_one_of_memory() {
+    fn sqlite_error_without_message_is_reported_as_no_memory() {
         let said = |text: &str| {
             translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ERROR), Some(text.into())))
         };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_hints_at_the_integrity_check() {
+    fn corruption_error_advises_integrity_check() {
         let error = translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), None));
         assert_eq!((error.kind(), error.hint()), (ErrorKind::Corrupt, Some(Hint::CheckIntegrity)));
         let text = error.to_string();

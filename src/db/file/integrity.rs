@@ -548,7 +548,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pages_of_the_map_are_counted_as_sqlite_lays_them_out() {
+    fn pointer_map_page_count_matches_sqlite_layout() {
         // By SQLite's ptrmapPageno().
         let is_map = |page: i64, size: i64| {
             let part = size / 5 + 1;

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_sql_the_same_is_set_as_with_it() {
+    fn settings_without_sql_equal_settings_by_sql() {
         let configs = [
             Config::new(),
             Config::new().cache_pages(123).mmap_size(1 << 20),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_to_a_wal_are_not_synced_and_others_are_whatever_the_journal_was_before() {
+    fn sync_level_follows_journal_mode_of_each_open() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         for (mode, level) in

@@ -570,7 +570,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_family_of_a_table_is_known_from_its_name() {
+    fn family_name_is_decoded_from_table_name() {
         for family in ["users", "userID", "^x", "a:b", "It's \"quoted\"", "Ünï"] {
             assert_eq!(family_of(&schema::table_suffix(family)).as_deref(), Some(family));
         }

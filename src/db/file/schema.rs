@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_differ_in_case_get_different_tables() {
+    fn names_differing_in_case_get_different_tables() {
         let names = ["users", "Users", "USERS", "^users", "^^users", "uSers", "u^sers"];
         for (i, a) in names.iter().enumerate() {
             for b in names.iter().skip(i + 1) {
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_in_a_name_stay_inside_the_identifier() {
+    fn quotes_in_name_are_escaped() {
         assert_eq!(quote("data:a\"b"), "\"data:a\"\"b\"");
     }
 }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_sqlites() {
+    fn journal_checksum_matches_sqlite() {
         // pager.c, pager_cksum: `i = pageSize - 200; while( i>0 ){ cksum += aData[i]; i -= 200; }`
         for size in [512_usize, 1000, 4096, 65_536] {
             let page: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();

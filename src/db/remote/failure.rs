@@ -287,7 +287,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn each_state_has_its_kind_and_says_what_can_be_done() {
+    fn each_sqlstate_maps_to_kind_and_advice() {
         for (code, is_fatal, sort, kind) in [
             ("40001", false, Sort::Conflict, ErrorKind::Busy),
             ("40P01", false, Sort::Conflict, ErrorKind::Busy),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_text_is_cut_between_characters_and_has_no_control_characters() {
+    fn server_text_is_cut_at_char_and_control_chars_replaced() {
         assert_eq!(
             shown("no\u{1b}[2J\r\n\u{9b}x\u{202e}\u{0}ü"),
             "no\u{fffd}[2J  \u{fffd}x\u{fffd}\u{fffd}ü"
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_quote_data_is_not_shown() {
+    fn server_text_that_may_quote_data_is_hidden() {
         for code in ["22P02", "22003", "23505", "54000"] {
             let (_, error) = of_code(code, "invalid input: \"secret\"", false);
             assert!(!error.to_string().contains("secret"), "{code}: {error}");

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_has_the_password() {
+    fn first_matching_password_file_line_is_used() {
         assert_eq!(
             found("# db.example:5432:app:ada:no\n*:*:other:*:no\n*:5432:app:ada:yes\n*:*:*:*:late"),
             some("yes")
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn colons_and_backslashes_are_quoted_by_a_backslash() {
+    fn password_file_backslash_escapes_colon_and_backslash() {
         assert_eq!(found(r"db.example:5432:app:ada:a\:b\\c:d"), some(r"a:b\c:d"));
         assert_eq!(found(r"db\.example:5432:app:ada:x"), some("x"));
         assert_eq!(found(r"\*:5432:app:ada:x"), None);
     }
 
     #[test]
-    fn a_file_that_others_may_read_is_left_alone() {
+    fn password_file_readable_by_others_is_ignored() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "*:*:*:*:geheim\n").unwrap();
         for (mode, is_used) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_shown() {
+    fn debug_output_hides_password() {
         assert_eq!(format!("{:?}", Password::new(b"geheim".to_vec())), "Password");
     }
 

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_names_the_schema_of_each_table_and_of_nothing_else() {
+    fn schema_is_added_to_table_names_only() {
         for (sql, expected) in [
             ("SELECT 1", "SELECT 1"),
             ("LOCK TABLE kvstore_row", "LOCK TABLE \"o'\"\"x\".kvstore_row"),

@@ -84,7 +84,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_store_is_made_once_and_opened_again() {
+fn store_is_created_once_and_reopened() {
     for url in ["made once", "made once", "%22q%27\\%c3%bc;--"].map(|schema| Server::shared().url(schema)) {
         let db = open(&url);
         assert_eq!(db.families().unwrap(), ["default"]);
@@ -99,7 +99,7 @@ fn a_store_is_made_once_and_opened_again() {
 }
 
 #[test]
-fn ten_clients_set_up_one_schema_at_once() {
+fn ten_clients_create_one_schema_concurrently() {
     let url = Server::shared().url("ten_clients");
     thread::scope(|scope| {
         let opened: Vec<_> = (0..10).map(|_| scope.spawn(|| try_open(&url).map(drop))).collect();
@@ -113,7 +113,7 @@ fn ten_clients_set_up_one_schema_at_once() {
 /// A server shows a schema that another client has made before it takes it for one to make tables in. That takes no
 /// time that could be met, so the server is told to say so.
 #[test]
-fn a_schema_that_was_made_a_moment_ago_is_set_up() {
+fn schema_not_yet_visible_is_retried_and_set_up() {
     let server = Server::shared();
     server.sql(
         "CREATE SCHEMA a_moment_ago; CREATE SEQUENCE tries; CREATE FUNCTION not_yet() RETURNS event_trigger LANGUAGE plpgsql \
@@ -128,7 +128,7 @@ fn a_schema_that_was_made_a_moment_ago_is_set_up() {
 }
 
 #[test]
-fn a_set_up_that_was_interrupted_is_finished() {
+fn interrupted_schema_setup_is_completed() {
     let server = Server::shared();
     open(&server.url("interrupted"));
     server.sql(
@@ -140,7 +140,7 @@ fn a_set_up_that_was_interrupted_is_finished() {
 }
 
 #[test]
-fn a_store_of_another_version_is_refused() {
+fn store_of_another_version_is_refused() {
     let server = Server::shared();
     open(&server.url("newer"));
     server.sql("UPDATE newer.kvstore_meta SET format = 2");
@@ -149,7 +149,7 @@ fn a_store_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_role_without_create_uses_a_store_that_is_there_and_makes_none() {
+fn role_without_create_uses_existing_store_only() {
     let server = Server::shared();
     open(&server.url("shared_store"));
     server.sql(
@@ -167,7 +167,7 @@ fn a_role_without_create_uses_a_store_that_is_there_and_makes_none() {
 }
 
 #[test]
-fn a_role_without_a_right_to_a_store_that_is_there_is_told_which_one_it_lacks() {
+fn error_for_role_without_privilege_names_missing_grant() {
     let server = Server::shared();
     open(&server.url("closed store"));
     server.sql("CREATE ROLE outsider LOGIN");
@@ -201,7 +201,7 @@ fn a_role_without_a_right_to_a_store_that_is_there_is_told_which_one_it_lacks() 
 }
 
 #[test]
-fn a_read_only_handle_writes_nothing_and_makes_no_store() {
+fn read_only_handle_neither_writes_nor_creates_store() {
     let server = Server::shared();
     let config = config().read_only(true);
     let e = Db::open(&server.url("none_here"), &config, Arc::default()).map(drop).unwrap_err();
@@ -215,7 +215,7 @@ fn a_read_only_handle_writes_nothing_and_makes_no_store() {
 }
 
 #[test]
-fn a_connection_that_was_ended_between_calls_is_made_anew_for_every_kind_of_call() {
+fn every_call_reconnects_after_connection_ended() {
     let server = Server::shared();
     let mut db = open(&server.url("ended"));
     for round in 0..5 {
@@ -234,7 +234,7 @@ fn a_connection_that_was_ended_between_calls_is_made_anew_for_every_kind_of_call
 }
 
 #[test]
-fn a_statement_that_cannot_be_written_down_is_refused_and_the_connection_is_kept() {
+fn unencodable_statement_is_refused_and_connection_is_kept() {
     let db = open(&Server::shared().url("unsendable"));
     let first = pid(&db);
     let e = db.query(Again::Read, "SELECT '\0'", &[]).unwrap_err();
@@ -243,7 +243,7 @@ fn a_statement_that_cannot_be_written_down_is_refused_and_the_connection_is_kept
 }
 
 #[test]
-fn a_transaction_whose_connection_was_ended_is_lost_until_it_is_rolled_back() {
+fn transaction_of_ended_connection_fails_until_rollback() {
     let server = Server::shared();
     let mut db = open(&server.url("ended_inside"));
     db.begin_write().unwrap();
@@ -274,7 +274,7 @@ fn a_transaction_whose_connection_was_ended_is_lost_until_it_is_rolled_back() {
 
 /// As a pooler does that keeps no session: each statement may come to a connection that another client has set up.
 #[test]
-fn whatever_the_search_path_is_each_call_goes_to_its_own_store() {
+fn calls_use_own_schema_under_any_search_path() {
     let server = Server::shared();
     let others = open(&server.url("others store"));
     let mut db = open(&server.url("it's my store"));
@@ -300,7 +300,7 @@ fn whatever_the_search_path_is_each_call_goes_to_its_own_store() {
 }
 
 #[test]
-fn whatever_the_search_path_is_a_store_is_made_in_its_schema() {
+fn store_is_created_in_own_schema_under_any_search_path() {
     let server = Server::shared();
     open(&server.url("others store too"));
     let db = open(&server.url("made here"));
@@ -312,7 +312,7 @@ fn whatever_the_search_path_is_a_store_is_made_in_its_schema() {
 }
 
 #[test]
-fn a_server_that_is_stopped_is_an_io_error_and_calls_go_on_when_it_is_back() {
+fn stopped_server_is_io_error_and_calls_resume_after_restart() {
     let server = Server::start(&[]);
     let short = Config::new();
     let db = Db::open(&server.url("s"), &short, Arc::default()).unwrap();
@@ -337,7 +337,7 @@ fn a_server_that_is_stopped_is_an_io_error_and_calls_go_on_when_it_is_back() {
 }
 
 #[test]
-fn transactions_that_stand_in_each_others_way_are_locked_and_can_be_run_again() {
+fn conflicting_transaction_is_locked_and_retry_succeeds() {
     let server = Server::shared();
     let (mut one, mut two) = (open(&server.url("conflict")), open(&server.url("conflict")));
     let count = "SELECT count(*) FROM kvstore_row";
@@ -358,7 +358,7 @@ fn transactions_that_stand_in_each_others_way_are_locked_and_can_be_run_again() 
 }
 
 #[test]
-fn a_transaction_for_whose_locks_the_server_has_no_room_is_locked_and_can_be_run_again() {
+fn transaction_beyond_lock_memory_is_locked_and_retryable() {
     let server = &Server::start(&["max_connections=5", "max_pred_locks_per_transaction=10"]);
     let (mut old, mut db) = (open(&server.url("s")), open(&server.url("s")));
     server.sql("INSERT INTO s.kvstore_row SELECT 1, int4send(n), repeat('x', 500)::bytea FROM generate_series(1, 20000) n");
@@ -387,7 +387,7 @@ fn a_transaction_for_whose_locks_the_server_has_no_room_is_locked_and_can_be_run
 }
 
 #[test]
-fn a_server_that_takes_no_more_connections_is_busy_until_one_is_closed() {
+fn full_server_is_busy_until_connection_closes() {
     let server = &Server::start(&["max_connections=3", "superuser_reserved_connections=0"]);
     let mut opened = vec![open(&server.url("s"))];
     let short = Config::new();
@@ -408,7 +408,7 @@ fn a_server_that_takes_no_more_connections_is_busy_until_one_is_closed() {
 }
 
 #[test]
-fn what_fails_in_a_savepoint_is_undone_and_the_transaction_goes_on() {
+fn failed_savepoint_is_undone_and_transaction_continues() {
     let server = Server::shared();
     let mut db = open(&server.url("savepoint"));
     db.begin_write().unwrap();
@@ -432,7 +432,7 @@ fn what_fails_in_a_savepoint_is_undone_and_the_transaction_goes_on() {
 }
 
 #[test]
-fn a_lock_of_another_transaction_is_waited_for_as_long_as_the_busy_timeout_says() {
+fn busy_timeout_limits_wait_for_other_transaction() {
     let server = Server::shared();
     let mut holder = open(&server.url("busy"));
     let db = Db::open(&server.url("busy"), &Config::new(), Arc::default()).unwrap();
@@ -444,13 +444,13 @@ fn a_lock_of_another_transaction_is_waited_for_as_long_as_the_busy_timeout_says(
 }
 
 #[test]
-fn a_handle_can_move_to_another_thread() {
+fn handle_can_move_to_another_thread() {
     fn moves<T: Send>() {}
     moves::<Db>();
 }
 
 #[test]
-fn the_server_is_asked_for_its_time_if_it_has_not_told_it_lately() {
+fn server_time_is_queried_only_if_stale() {
     let store = crate::Store::open(Server::shared().url("stale")).unwrap();
     for write in [None, Some(false), Some(true)] {
         if let Some(write) = write {
@@ -497,7 +497,7 @@ fn a_day_passes(server: &Server, stores: &[&crate::Store]) {
 }
 
 #[test]
-fn what_was_read_ahead_before_the_machine_was_suspended_is_not_shown_when_it_has_died_since() {
+fn cursor_hides_prefetched_rows_expired_during_suspend() {
     type Walk = fn(&mut Cursor) -> Vec<u8>;
     let next: Walk = |cursor| {
         assert!(cursor.next().unwrap());
@@ -530,7 +530,7 @@ fn what_was_read_ahead_before_the_machine_was_suspended_is_not_shown_when_it_has
 }
 
 #[test]
-fn a_walk_that_cannot_ask_the_server_for_its_time_fails_and_goes_on_later() {
+fn cursor_fails_without_server_time_and_resumes_later() {
     let server = Server::shared();
     let store = crate::Store::open(server.url("no_time") + "&application_name=no_time").unwrap();
     for key in ["1", "2", "3"] {
@@ -556,7 +556,7 @@ fn a_walk_that_cannot_ask_the_server_for_its_time_fails_and_goes_on_later() {
 }
 
 #[test]
-fn what_a_second_connection_is_told_does_not_set_the_clock_of_the_first() {
+fn second_connection_does_not_set_clock_of_first() {
     let store = crate::Store::open(Server::shared().url("beside")).unwrap();
     let shared = store.shared();
     let path = shared.with(|db| Ok(db.path())).unwrap().unwrap();
@@ -566,7 +566,7 @@ fn what_a_second_connection_is_told_does_not_set_the_clock_of_the_first() {
 }
 
 #[test]
-fn families_and_their_settings() {
+fn families_and_settings_can_be_created_changed_and_dropped() {
     let db = open(&Server::shared().url("families"));
     assert!(db.create_family("b \"ü").unwrap() && !db.create_family("b \"ü").unwrap());
     assert_eq!(db.families().unwrap(), ["b \"ü", "default"]);
@@ -599,7 +599,7 @@ fn families_and_their_settings() {
 }
 
 #[test]
-fn what_others_write_while_a_transaction_changes_their_family_agrees_with_the_change() {
+fn concurrent_writes_follow_family_drop_or_setting_change() {
     let server = Server::shared();
     let (mut db, other) = (open(&server.url("meanwhile")), open(&server.url("meanwhile")));
     let write = "INSERT INTO kvstore_row SELECT id, $1, '', NULL, NULL FROM kvstore_family WHERE name = 'f'";
@@ -621,7 +621,7 @@ fn what_others_write_while_a_transaction_changes_their_family_agrees_with_the_ch
 }
 
 #[test]
-fn what_a_client_has_left_unsettled_that_died_after_its_commit_the_next_one_settles() {
+fn next_client_finishes_family_change_of_crashed_client() {
     let server = Server::shared();
     let (other, watching) = (open(&server.url("unsettled")), open(&server.url("unsettled")));
     let write = "INSERT INTO kvstore_row SELECT id, $1, '', NULL, NULL FROM kvstore_family WHERE name = $2";
@@ -665,7 +665,7 @@ fn what_a_client_has_left_unsettled_that_died_after_its_commit_the_next_one_sett
 }
 
 #[test]
-fn what_a_commit_without_an_answer_has_left_unsettled_the_next_one_settles() {
+fn next_commit_finishes_family_change_of_unanswered_commit() {
     let server = Server::shared();
     let proxy = proxy::Proxy::before(server);
     let (mut db, other) = (open(&proxy.url("left_unsettled")), open(&server.url("left_unsettled")));
@@ -688,7 +688,7 @@ fn what_a_commit_without_an_answer_has_left_unsettled_the_next_one_settles() {
 }
 
 #[test]
-fn which_store_it_is_can_be_asked_first_on_a_connection() {
+fn store_identity_can_be_first_query_on_connection() {
     let db = open(&Server::shared().url("asked_first"));
     let place = db.place_on_its_server().unwrap();
     db.session.borrow_mut().drop_link();
@@ -696,7 +696,7 @@ fn which_store_it_is_can_be_asked_first_on_a_connection() {
 }
 
 #[test]
-fn the_integrity_check_names_what_does_not_agree() {
+fn integrity_check_names_inconsistent_rows() {
     let server = Server::shared();
     let db = open(&server.url("damaged"));
     db.integrity_check().unwrap();
@@ -712,7 +712,7 @@ fn the_integrity_check_names_what_does_not_agree() {
 
 #[test]
 #[allow(unsafe_code)]
-fn the_child_of_a_fork_leaves_the_parents_connection_alone_and_opens_its_own() {
+fn forked_child_opens_own_connection_and_spares_parents() {
     let server = Server::shared();
     let url = server.url("forked");
     let mut db = open(&url);
@@ -754,7 +754,7 @@ fn stay(mut end: UnixStream) -> ! {
 
 #[test]
 #[allow(unsafe_code)]
-fn the_session_of_a_parent_that_was_killed_ends_although_its_child_goes_on() {
+fn session_of_killed_parent_ends_while_child_runs() {
     let server = Server::shared();
     open(&server.url("killed"));
     let url = format!("{}&application_name=killed", server.url("killed"));
@@ -788,7 +788,7 @@ fn the_session_of_a_parent_that_was_killed_ends_although_its_child_goes_on() {
 }
 
 #[test]
-fn a_closed_handle_leaves_no_session_on_the_server() {
+fn closed_handle_leaves_no_server_session() {
     let server = &Server::start(&[]); // others cut connections of the shared one
     let (closed, dropped) = (open(&server.url("closed")), open(&server.url("closed")));
     let pids =
@@ -801,7 +801,7 @@ fn a_closed_handle_leaves_no_session_on_the_server() {
 }
 
 #[test]
-fn what_a_broken_connection_has_not_sent_yet_is_not_sent_any_more() {
+fn recalled_socket_discards_unsent_bytes() {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 

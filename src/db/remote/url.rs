@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_of_a_url_are_read() {
+    fn all_parts_of_url_are_parsed() {
         let found = of("postgresql://ada:ge%3Aheim%40@db.example:6543/app?schema=s%20x&sslmode=verify-full&sslrootcert=/a/b\
                         &application_name=x&connect_timeout=3&tcp_user_timeout=1500&keepalives_idle=7")
         .unwrap();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_libpqs_defaults() {
+    fn missing_url_parts_use_libpq_defaults() {
         let found = of("postgres://").unwrap();
         assert_eq!(found.hosts, [Host { place: Place::Name("localhost".into()), port: 5432 }]);
         assert_eq!((&*found.user, &*found.database, &*found.schema), ("me", "me", "kvstore"));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_names_addresses_and_folders() {
+    fn url_hosts_are_names_addresses_or_folders() {
         let hosts = |url: &str| of(url).unwrap().hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(hosts("postgresql://a:1,b,[::1]:3/x"), ["a:1", "b:5432", "[::1]:3"]);
         assert_eq!(hosts("postgresql:///x?host=/run/pg"), ["/run/pg/.s.PGSQL.5432"]);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environments_password_counts_after_the_urls() {
+    fn url_password_takes_precedence_over_environment() {
         let environment = Environment {
             user: Some("me".into()),
             password: Some(Password::new(b"of env".to_vec())),
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_urls_are_refused_without_a_part_of_them_in_the_text() {
+    fn malformed_urls_are_refused_without_quoting_them() {
         for url in [
             "postgresql://u:SECRET/x@h/d",
             "postgresql://u:12/SECRET@h/d",
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_do_not_show_the_password() {
+    fn debug_output_of_settings_hides_password() {
         let text = format!("{:?}", of("postgresql://u:SECRET@h/d").unwrap());
         assert!(!text.contains("SECRET") && !text.contains(&format!("{:?}", b"SECRET")), "{text}");
     }

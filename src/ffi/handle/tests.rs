@@ -95,7 +95,7 @@ fn singles_that_come<T: Opaque<Value = Single<Value>>>(times: usize) -> BTreeSet
 }
 
 #[test]
-fn a_slot_is_used_again_after_as_many_others_as_wait_and_no_sooner() {
+fn closed_slot_is_reused_only_after_waiting_slots() {
     handles!(Handle, Value);
     let handle = open::<Handle>(value().0);
     close_it(handle);
@@ -105,7 +105,7 @@ fn a_slot_is_used_again_after_as_many_others_as_wait_and_no_sooner() {
 }
 
 #[test]
-fn a_call_keeps_what_it_works_on_and_its_slot_until_it_returns() {
+fn running_call_keeps_object_and_slot_until_return() {
     handles!(Handle, Value);
     let (value, is_dropped) = value();
     let handle = open::<Handle>(value);
@@ -124,7 +124,7 @@ fn a_call_keeps_what_it_works_on_and_its_slot_until_it_returns() {
 }
 
 #[test]
-fn a_call_inside_a_call_keeps_its_handle_too() {
+fn nested_call_keeps_its_handle() {
     handles!(Handle, Value);
     let (outer, inner) = (open::<Handle>(value().0), open::<Handle>(value().0));
     // SAFETY: handles.
@@ -141,7 +141,7 @@ fn a_call_inside_a_call_keeps_its_handle_too() {
 }
 
 #[test]
-fn one_of_many_that_close_a_handle_succeeds() {
+fn concurrent_close_of_one_handle_succeeds_once() {
     handles!(Handle, Value);
     for _ in 0..200 {
         let handle = open::<Handle>(value().0);
@@ -164,7 +164,7 @@ fn one_of_many_that_close_a_handle_succeeds() {
 }
 
 #[test]
-fn what_is_for_one_thread_is_dropped_by_the_close_if_nobody_uses_it() {
+fn close_drops_unused_single_thread_object() {
     handles!(Handle, Single<Value>);
     // Never used; used by who closes it; used by another thread, which is alive or has ended.
     for used_by in 0..4 {
@@ -206,7 +206,7 @@ fn what_is_for_one_thread_is_dropped_by_the_close_if_nobody_uses_it() {
 }
 
 #[test]
-fn what_is_for_one_thread_is_closed_under_its_call_and_stays_until_that_returns() {
+fn single_thread_object_closed_during_call_lives_until_return() {
     handles!(Handle, Single<Value>);
     for quick in [false, true] {
         let (value, is_dropped) = value();
@@ -240,7 +240,7 @@ fn what_is_for_one_thread_is_closed_under_its_call_and_stays_until_that_returns(
 }
 
 #[test]
-fn a_callback_cannot_close_what_calls_it() {
+fn callback_cannot_close_its_own_handle() {
     handles!(Handle, Single<Value>);
     let handle = open::<Handle>(single(value().0));
     // SAFETY: a handle.
@@ -256,7 +256,7 @@ fn a_callback_cannot_close_what_calls_it() {
 }
 
 #[test]
-fn a_handle_of_another_type_is_no_open_one() {
+fn handle_of_other_type_is_not_open() {
     handles!(Handle, Value);
     let family = open::<Handle>(value().0);
     // SAFETY: a handle, of another type.
@@ -272,7 +272,7 @@ fn a_handle_of_another_type_is_no_open_one() {
 
 /// Threads that use whatever handle is at a place, while others close it and open another there.
 #[test]
-fn no_call_of_many_threads_sees_another_value_than_at_its_start() {
+fn concurrent_calls_never_see_value_change() {
     struct Numbered(AtomicUsize);
     impl Drop for Numbered {
         fn drop(&mut self) {
@@ -318,7 +318,7 @@ fn no_call_of_many_threads_sees_another_value_than_at_its_start() {
 /// A fork while another thread holds the lock of the slots: the child has a lock and lists of its own.
 #[cfg(unix)]
 #[test]
-fn a_forked_child_waits_for_no_lock_and_leaves_its_parents_slots_alone() {
+fn forked_child_uses_own_slots_without_waiting() {
     handles!(Handle, Value);
     let before = open::<Handle>(value().0);
     close_it(before);

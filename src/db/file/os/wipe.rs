@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unused_part_of_each_kind_of_page_of_a_table_is_found() {
+    fn unused_space_is_found_in_each_btree_page_type() {
         assert_eq!(unused(&page(512, 0, 13, &[500, 480], 480), 512 * 2, 0), Some(12..480));
         assert_eq!(unused(&page(512, 0, 10, &[500, 480], 480), 512 * 2, 0), Some(12..480));
         assert_eq!(unused(&page(512, 0, 5, &[500], 500), 512 * 2, 0), Some(14..500));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_another_page_or_is_damaged_has_none() {
+    fn other_and_damaged_pages_have_no_unused_space() {
         let sound = page(512, 0, 13, &[500, 480], 480);
         for kind in [0, 1, 3, 4, 6, 14] {
             assert_eq!(unused(&page(512, 0, kind, &[500], 500), 512 * 2, 0), None);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_pointers_after_the_locks_is_one_later() {
+    fn pointer_map_page_moves_past_lock_page() {
         // With 65 536 bytes a page, 13 108 pages are a group; the locks are on page 16 385.
         let size = 65_536;
         assert!(is_of_pointers(2, size, 0) && is_of_pointers(2 + 13_108, size, 0));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_long_is_not_looked_at() {
+    fn file_beyond_page_limit_is_not_scanned() {
         assert!(tells_pages_apart(4096, 4096) && tells_pages_apart(0, 512));
         assert!(!tells_pages_apart(512 << 24, 512) && !tells_pages_apart(1, 0));
     }

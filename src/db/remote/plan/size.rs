@@ -47,7 +47,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn what_no_server_takes_and_what_no_memory_holds_is_refused() {
+    fn requests_beyond_server_or_memory_limits_are_refused() {
         let kind = |parts: &[usize]| check_size(parts.iter().copied()).map_err(|e| e.kind());
         assert_eq!(kind(&[]), Ok(()));
         assert_eq!(kind(&[FEW_BYTES, 1]), Ok(()));

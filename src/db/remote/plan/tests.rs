@@ -64,7 +64,7 @@ fn together(schema: &str, clients: u64, work: impl Fn(u64, &mut Db) + Sync) {
 }
 
 #[test]
-fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
+fn dropped_family_fails_and_is_not_unmet_condition() {
     let db = store("gone", &["here"]);
     let gone = db.contents("gone");
     let scan = Scan { lower: Bound::Unbounded, upper: Bound::Unbounded, reverse: false };
@@ -113,7 +113,7 @@ fn a_family_that_is_gone_is_told_from_a_condition_that_does_not_hold() {
 }
 
 #[test]
-fn a_key_that_is_too_long_for_an_index_is_refused_and_the_longest_one_is_not() {
+fn longest_indexable_key_is_stored_and_longer_is_refused() {
     let db = store("long_keys", &["f"]);
     let family = db.contents("f");
     set(&db, "f", "track_writes = true");
@@ -128,7 +128,7 @@ fn a_key_that_is_too_long_for_an_index_is_refused_and_the_longest_one_is_not() {
 }
 
 #[test]
-fn a_default_ttl_counts_from_the_servers_time_for_new_keys_and_old_ones() {
+fn default_ttl_counts_from_server_time_for_new_and_old_keys() {
     let db = store("default_ttl", &["f"]);
     let family = db.contents("f");
     set(&db, "f", "default_ttl_ms = 60000");
@@ -159,7 +159,7 @@ fn a_default_ttl_counts_from_the_servers_time_for_new_keys_and_old_ones() {
 }
 
 #[test]
-fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_own() {
+fn batch_ttl_counts_from_server_time_after_row_lock() {
     let db = store("batch_lives", &["f", "g"]);
     set(&db, "g", "default_ttl_ms = 60000");
     let (f, g) = (Tables::of("f"), Tables::of("g"));
@@ -206,7 +206,7 @@ fn a_life_in_a_batch_counts_from_the_servers_time_and_from_when_the_row_is_its_o
 }
 
 #[test]
-fn a_key_dies_by_the_servers_clock_with_nobody_touching_it() {
+fn key_expires_by_server_clock_without_any_write() {
     let db = store("dies", &["f"]);
     let family = db.contents("f");
     let end = server_now(&db) + 20;
@@ -230,7 +230,7 @@ fn a_key_dies_by_the_servers_clock_with_nobody_touching_it() {
 /// Two families of one name, which a constraint keeps from being: each row is answered twice. What C gets is written by the
 /// rows' numbers.
 #[test]
-fn a_list_of_keys_is_answered_row_by_row_or_not_at_all() {
+fn get_many_returns_all_rows_or_fails() {
     let db = store("lost_constraint", &["f"]);
     let family = db.contents("f");
     family.put(b"a", b"1", &PutOptions::new()).unwrap();
@@ -256,7 +256,7 @@ fn a_list_of_keys_is_answered_row_by_row_or_not_at_all() {
 }
 
 #[test]
-fn a_get_and_expire_whose_visit_fails_changes_nothing() {
+fn get_and_expire_with_failing_visitor_keeps_expiry() {
     let db = store("visit_fails", &["f"]);
     let family = db.contents("f");
     for (old, new) in [(FAR, FAR + 1), (FAR, PAST)] {
@@ -272,7 +272,7 @@ fn a_get_and_expire_whose_visit_fails_changes_nothing() {
 }
 
 #[test]
-fn a_get_and_expire_that_fails_goes_back_to_the_end_that_another_client_gave_before_it() {
+fn failed_get_and_expire_restores_expiry_of_other_client() {
     let (db, mut other) = (store("waited_for_end", &["f"]), open("waited_for_end"));
     db.contents("f").put(b"key", b"1", &until(FAR)).unwrap();
     other.begin_write().unwrap();
@@ -293,7 +293,7 @@ fn a_get_and_expire_that_fails_goes_back_to_the_end_that_another_client_gave_bef
 }
 
 #[test]
-fn a_key_that_a_failed_get_and_expire_had_removed_counts_as_written_when_it_was() {
+fn failed_get_and_expire_restores_removed_key_write_time() {
     let db = store("removed_and_back", &["f"]);
     set(&db, "f", "track_writes = true");
     let family = db.contents("f");
@@ -304,7 +304,7 @@ fn a_key_that_a_failed_get_and_expire_had_removed_counts_as_written_when_it_was(
 }
 
 #[test]
-fn what_another_client_deletes_while_a_get_and_expire_fails_stays_deleted() {
+fn failed_get_and_expire_keeps_delete_by_other_client() {
     let (db, other) = (store("deleted_meanwhile", &["f"]), open("deleted_meanwhile"));
     let family = db.contents("f");
     for (new, comes_back) in [(Expiry::At(FAR + 1), false), (Expiry::Never, false), (Expiry::At(PAST), true)]
@@ -322,7 +322,7 @@ fn what_another_client_deletes_while_a_get_and_expire_fails_stays_deleted() {
 
 /// One value many times, so that it takes no memory here.
 #[test]
-fn more_at_once_than_a_server_takes_is_refused_and_the_transaction_goes_on() {
+fn oversized_request_is_refused_and_transaction_continues() {
     let mut db = store("too_much", &["f"]);
     let (value, tables) = (vec![0; 2 << 20], Tables::of("f"));
     let keys: Vec<_> = (0..600_u64).map(u64::to_be_bytes).collect();
@@ -349,7 +349,7 @@ fn more_at_once_than_a_server_takes_is_refused_and_the_transaction_goes_on() {
 }
 
 #[test]
-fn of_many_who_write_an_absent_key_one_has_done_it() {
+fn concurrent_put_if_absent_has_one_winner() {
     let db = store("if_absent", &["f"]);
     let won = AtomicU64::new(0);
     for n in 0..50_u64 {
@@ -369,7 +369,7 @@ fn of_many_who_write_an_absent_key_one_has_done_it() {
 }
 
 #[test]
-fn no_increment_and_no_swap_of_several_clients_is_lost() {
+fn concurrent_increments_and_swaps_are_not_lost() {
     let db = store("increments", &["f"]);
     db.contents("f").put(b"swapped", b"0", &PutOptions::new()).unwrap();
     together("increments", 4, |_, db| {
@@ -391,7 +391,7 @@ fn no_increment_and_no_swap_of_several_clients_is_lost() {
 
 /// Somebody deletes the key and makes it anew, again and again, each time in one transaction.
 #[test]
-fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
+fn key_replaced_concurrently_is_never_missing() {
     let db = store("anew", &["f"]);
     db.contents("f").put(b"key", b"1", &until(FAR)).unwrap();
     struct Ended<'a>(&'a AtomicBool);
@@ -425,7 +425,7 @@ fn a_key_that_others_make_anew_all_the_time_is_never_missing() {
 }
 
 #[test]
-fn purgers_share_the_work_and_leave_what_somebody_holds() {
+fn concurrent_purges_share_rows_and_skip_locked_ones() {
     let families = ["a", "b", "c"];
     let mut db = store("purgers", &families);
     for family in families {
@@ -466,7 +466,7 @@ fn purgers_share_the_work_and_leave_what_somebody_holds() {
 }
 
 #[test]
-fn a_transaction_sees_its_writes_and_others_see_none_before_the_commit() {
+fn transaction_writes_are_visible_outside_only_after_commit() {
     let mut db = store("in_transaction", &["f"]);
     let other = open("in_transaction");
     db.begin_write().unwrap();
@@ -486,7 +486,7 @@ fn a_transaction_sees_its_writes_and_others_see_none_before_the_commit() {
 }
 
 #[test]
-fn a_transaction_that_writes_what_others_have_deleted_since_it_read_is_not_committed() {
+fn write_after_concurrent_delete_prevents_commit() {
     let schema = "deleted_meanwhile";
     let mut db = store(schema, &["f"]);
     let other = open(schema);
@@ -581,7 +581,7 @@ fn statements() -> Vec<String> {
 }
 
 #[test]
-fn batches_of_all_kinds_come_to_the_same_keys_in_one_order() {
+fn concurrent_batches_lock_keys_in_one_order() {
     let server = Server::start(&[]); // its count of deadlocks is of this test alone
     let open = || {
         let config = Config::new().busy_timeout(Duration::from_secs(30));
@@ -644,7 +644,7 @@ fn batches_of_all_kinds_come_to_the_same_keys_in_one_order() {
 }
 
 #[test]
-fn a_batch_that_deletes_a_key_and_puts_it_counts_it_if_it_was_there() {
+fn batch_delete_then_put_counts_key_only_if_it_existed() {
     let schema = "counted";
     let db = store(schema, &["f"]);
     let (made, removed) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -674,7 +674,7 @@ fn a_batch_that_deletes_a_key_and_puts_it_counts_it_if_it_was_there() {
 }
 
 #[test]
-fn of_two_batches_one_is_the_later_one_for_all_keys() {
+fn concurrent_batches_are_ordered_equally_for_all_keys() {
     let schema = "later";
     let db = store(schema, &["f"]);
     for _ in 0..150 {
@@ -695,7 +695,7 @@ fn of_two_batches_one_is_the_later_one_for_all_keys() {
 }
 
 #[test]
-fn every_statement_finds_its_rows_by_index() {
+fn every_statement_uses_an_index() {
     let _db = store("plans", &["f"]);
     let mut sql = format!("SET search_path = plans; {PLANNER};");
     for (number, text) in statements().iter().enumerate() {

@@ -127,7 +127,7 @@ fn one_row(columns: &[Option<&[u8]>]) -> Vec<u8> {
 
 /// The driver asks for a type it does not know, and for what that is made of, and for what the answers to that are made of.
 #[test]
-fn a_server_with_types_of_its_own_is_left_before_they_use_up_the_stack() {
+fn recursive_types_of_server_do_not_overflow_stack() {
     // By PostgreSQL's numbers, what is answered of a type: its name, sort, element, range, what it is a domain over, schema, table.
     const OF_TYPE: [u32; 7] = [19, 18, 26, 26, 26, 19, 26];
     const ITS_OWN: u32 = 99_999;
@@ -159,7 +159,7 @@ fn a_server_with_types_of_its_own_is_left_before_they_use_up_the_stack() {
 
 /// What a server says it is called is told to another one later, in a statement.
 #[test]
-fn a_server_that_calls_a_backend_what_is_a_statement_is_taken_for_one_that_cannot_tell() {
+fn backend_id_with_sql_text_is_treated_as_unknown() {
     let since = "2026-01-02 03:04:05.678901+00";
     for (pid, started, is_known) in [
         ("17", since, true),
@@ -179,7 +179,7 @@ fn a_server_that_calls_a_backend_what_is_a_statement_is_taken_for_one_that_canno
 }
 
 #[test]
-fn a_server_that_refuses_for_now_to_say_who_it_is_is_not_taken_for_one_that_cannot() {
+fn temporary_backend_id_failure_is_not_permanent() {
     for (code, is_for_ever) in [
         ("42883", true),
         ("42501", true),
@@ -198,7 +198,7 @@ fn a_server_that_refuses_for_now_to_say_who_it_is_is_not_taken_for_one_that_cann
 }
 
 #[test]
-fn a_statement_that_the_server_has_forgotten_is_known_in_any_language() {
+fn forgotten_statement_is_detected_in_any_language() {
     for (code, file, text, sort) in [
         ("26000", "prepare.c", "vorbereitete Anweisung »s1« existiert nicht", Sort::Forgotten),
         ("0A000", "plancache.c", "gespeicherter Plan darf den Ergebnistyp nicht ändern", Sort::Forgotten),
@@ -219,7 +219,7 @@ fn a_statement_that_the_server_has_forgotten_is_known_in_any_language() {
 }
 
 #[test]
-fn what_a_server_sends_without_an_end_during_the_log_in_is_left_early() {
+fn endless_login_messages_are_aborted_early() {
     for (name, endless) in [
         ("settings", message(b'S', b"name\0value\0")),
         ("notices", report(b'N', "00000", "hear, hear")),
@@ -243,7 +243,7 @@ fn what_a_server_sends_without_an_end_during_the_log_in_is_left_early() {
 }
 
 #[test]
-fn a_log_in_ends_in_time_however_a_server_draws_it_out() {
+fn slow_or_silent_login_times_out() {
     let trickling = Fake::new(|client| {
         client.write_all(&message(b'R', &[0; 4]))?;
         loop {
@@ -266,7 +266,7 @@ fn a_log_in_ends_in_time_however_a_server_draws_it_out() {
 }
 
 #[test]
-fn a_server_that_says_yes_to_all_and_has_nothing_is_left() {
+fn server_with_only_empty_answers_is_refused() {
     let nothing = [&message(b'I', b"")[..], &message(b'Z', b"I")].concat();
     let yes = [&message(b'C', b"SELECT 0\0")[..], &message(b'Z', b"I")].concat();
     for answer in [nothing, yes] {
@@ -287,7 +287,7 @@ fn a_server_that_says_yes_to_all_and_has_nothing_is_left() {
 }
 
 #[test]
-fn what_no_server_says_is_told_with_the_server() {
+fn invalid_login_message_error_names_server() {
     let log_in = [&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat();
     for (name, said, kind, part) in [
         ("no such method", message(b'R', &7_u32.to_be_bytes()), ErrorKind::AuthFailed, "pg_hba.conf"),
@@ -313,7 +313,7 @@ fn what_no_server_says_is_told_with_the_server() {
 }
 
 #[test]
-fn a_server_that_waits_for_a_standby_does_not_keep_who_opens_a_store_there() {
+fn open_times_out_while_server_waits_for_standby() {
     let server = Server::start(&[]);
     let url = |schema: &str| format!("{}&connect_timeout=2", server.url(schema));
     drop(open(&url("there")));
@@ -337,7 +337,7 @@ fn a_server_that_waits_for_a_standby_does_not_keep_who_opens_a_store_there() {
 }
 
 #[test]
-fn who_opens_a_store_waits_as_long_as_the_busy_timeout_for_others_who_make_it() {
+fn busy_timeout_limits_open_during_concurrent_creation() {
     let server = Server::start(&[]);
     let mut other = open(&server.url("elsewhere"));
     other.begin_write().unwrap();
@@ -356,7 +356,7 @@ fn who_opens_a_store_waits_as_long_as_the_busy_timeout_for_others_who_make_it() 
 }
 
 #[test]
-fn a_server_that_accepts_nobody_is_not_waited_for_longer_either() {
+fn open_times_out_if_server_never_accepts() {
     let folder = tempfile::tempdir().unwrap();
     let address = socket2::SockAddr::unix(folder.path().join(".s.PGSQL.5432")).unwrap();
     let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
@@ -372,7 +372,7 @@ fn a_server_that_accepts_nobody_is_not_waited_for_longer_either() {
 }
 
 #[test]
-fn a_servers_text_is_shown_in_part_and_moves_no_cursor() {
+fn server_text_is_truncated_without_control_characters() {
     for code in ["28P01", "3D000", "57P03", "XX000", "42501"] {
         let fake =
             Fake::new(move |client| client.write_all(&report(b'E', code, &"\u{1b}[2J\r\nü".repeat(50_000))));
@@ -383,7 +383,7 @@ fn a_servers_text_is_shown_in_part_and_moves_no_cursor() {
 }
 
 #[test]
-fn of_several_servers_each_is_named_with_its_reason() {
+fn failure_of_several_servers_names_each_reason() {
     let server = Server::shared();
     let (silent, closed) = (Fake::silent_after(0), tempfile::tempdir().unwrap());
     let starting =
@@ -423,7 +423,7 @@ fn of_several_servers_each_is_named_with_its_reason() {
 }
 
 #[test]
-fn a_server_that_only_reads_is_named_with_what_to_do() {
+fn read_only_server_error_names_server_and_advice() {
     let server = Server::start(&["default_transaction_read_only=on"]);
     let url = format!("{}&target_session_attrs=read-write", server.url("s"));
     let (e, _) = refused(&url);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_wrong_password_is_refused_and_shown_nowhere() {
+fn wrong_password_is_refused_and_never_shown() {
     let server = Server::start(&[]);
     server.sql("CREATE ROLE ada LOGIN SUPERUSER PASSWORD 'geheim'");
     server.write("pg_hba.conf", "local all postgres trust\nlocal all all scram-sha-256\n");
@@ -69,7 +69,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn a_port_without_a_server_is_told_with_what_to_look_at() {
+fn unreachable_server_error_says_what_to_check() {
     for url in [
         format!("postgresql://u@127.0.0.1:{}/d", free_port()),
         "postgresql://u@/d?host=/not/there".to_owned(),
@@ -85,7 +85,7 @@ fn a_port_without_a_server_is_told_with_what_to_look_at() {
 }
 
 #[test]
-fn tls_is_what_sslmode_says() {
+fn tls_follows_sslmode() {
     let port = free_port();
     let options = ["listen_addresses=localhost".to_owned(), format!("port={port}")];
     let server = Server::start(&[&options[0], &options[1]]);

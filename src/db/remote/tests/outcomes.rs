@@ -5,7 +5,7 @@ use super::*;
 use crate::db::remote::link::{Backend, END_WAIT};
 
 #[test]
-fn a_commit_that_was_done_but_not_answered_is_a_success() {
+fn unanswered_commit_found_on_server_succeeds() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     let mut db = open(&proxy.url("done_unanswered"));
@@ -19,7 +19,7 @@ fn a_commit_that_was_done_but_not_answered_is_a_success() {
 }
 
 #[test]
-fn a_commit_that_did_not_arrive_is_said_not_to_be_done() {
+fn undelivered_commit_is_reported_as_not_committed() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     let mut db = open(&proxy.url("never_arrived"));
@@ -35,7 +35,7 @@ fn a_commit_that_did_not_arrive_is_said_not_to_be_done() {
 }
 
 #[test]
-fn a_commit_of_which_nothing_is_known_is_neither_a_failure_nor_a_success() {
+fn unresolvable_commit_is_reported_as_unknown() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     let mut db = open(&proxy.url("nothing_known"));
@@ -49,7 +49,7 @@ fn a_commit_of_which_nothing_is_known_is_neither_a_failure_nor_a_success() {
 }
 
 #[test]
-fn a_transaction_that_the_server_has_ended_for_being_idle_is_told_as_that() {
+fn idle_transaction_ended_by_server_names_idle_timeout() {
     let server = Server::start(&["idle_in_transaction_session_timeout=50"]);
     let mut db = open(&server.url("idle"));
     let pid = pid(&db);
@@ -83,7 +83,7 @@ fn end_backends(server: &Server, name: &str, stop: &AtomicBool, ended: &AtomicU3
 }
 
 #[test]
-fn whatever_is_ended_in_whatever_call_what_was_acknowledged_is_there_once_and_what_failed_is_not() {
+fn acknowledged_writes_survive_random_disconnects_exactly_once() {
     let server = Server::shared();
     let db = &mut open(&format!("{}&application_name=victim", server.url("victim")));
     let (stop, ended) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -131,7 +131,7 @@ fn whatever_is_ended_in_whatever_call_what_was_acknowledged_is_there_once_and_wh
 }
 
 #[test]
-fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() {
+fn unanswered_write_is_retried_if_idempotent_else_unknown() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     let db = open(&proxy.url("single"));
@@ -148,7 +148,7 @@ fn a_single_write_without_an_answer_is_run_again_if_it_may_and_unknown_if_not() 
 
 /// A second try may find the key dead by the first one's doing, and does not know the end it had before.
 #[test]
-fn an_end_of_life_without_an_answer_is_not_given_again() {
+fn unanswered_expire_is_not_retried() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     let db = open(&proxy.url("ends"));
@@ -174,7 +174,7 @@ fn an_end_of_life_without_an_answer_is_not_given_again() {
 
 /// Others have the row as soon as the first try is done: the server is told to say so.
 #[test]
-fn a_write_that_may_be_done_is_unknown_also_if_others_have_the_row_then() {
+fn possibly_done_write_stays_unknown_if_retry_is_locked() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     let config = Config::new().busy_timeout(Duration::from_millis(200));
@@ -194,7 +194,7 @@ fn a_write_that_may_be_done_is_unknown_also_if_others_have_the_row_then() {
 }
 
 #[test]
-fn a_write_that_is_run_again_comes_after_the_first_try_has_ended() {
+fn retry_starts_after_first_attempt_has_ended() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     // Nobody gives up waiting for a lock here.
@@ -242,7 +242,7 @@ fn end(db: &Db, old: &Backend, wait: Duration) -> Result<bool> {
 }
 
 #[test]
-fn a_backend_that_a_pooler_has_given_to_the_new_connection_or_to_another_client_is_not_ended() {
+fn backend_reassigned_by_pooler_is_not_terminated() {
     let server = Server::shared();
     let (db, other) = (open(&server.url("pooled")), open(&server.url("pooled")));
     let (own, others, old) = (pid(&db), pid(&other), backend(&other));
@@ -253,7 +253,7 @@ fn a_backend_that_a_pooler_has_given_to_the_new_connection_or_to_another_client_
 }
 
 #[test]
-fn a_backend_that_is_still_that_of_the_broken_connection_is_ended() {
+fn backend_of_broken_connection_is_terminated() {
     let server = Server::shared();
     let (db, other) = (open(&server.url("not pooled")), open(&server.url("not pooled")));
     let old = pid(&other);
@@ -262,7 +262,7 @@ fn a_backend_that_is_still_that_of_the_broken_connection_is_ended() {
 }
 
 #[test]
-fn a_role_that_may_not_ask_which_server_it_is_keeps_others_from_dropping_what_it_writes_to() {
+fn role_without_server_identity_still_locks_its_family() {
     let server = &Server::start(&[]);
     open(&server.url("s"));
     server.sql(
@@ -301,7 +301,7 @@ fn without_right_to_end(server: &Server, proxy: &Proxy) -> String {
 }
 
 #[test]
-fn a_role_that_may_end_no_backend_waits_until_the_old_one_is_gone() {
+fn role_without_terminate_right_waits_for_old_backend() {
     let server = &Server::start(&[]);
     let proxy = Proxy::before(server);
     let db = open(&without_right_to_end(server, &proxy));
@@ -323,7 +323,7 @@ fn a_role_that_may_end_no_backend_waits_until_the_old_one_is_gone() {
 }
 
 #[test]
-fn a_role_that_may_see_no_locks_goes_on_after_its_connection_broke() {
+fn role_without_pg_locks_recovers_after_disconnect() {
     let server = &Server::start(&[]);
     open(&server.url("s"));
     server.sql(
@@ -340,7 +340,7 @@ fn a_role_that_may_see_no_locks_goes_on_after_its_connection_broke() {
 }
 
 #[test]
-fn a_backend_has_one_mark_however_many_connections_it_has_served() {
+fn backend_keeps_one_advisory_lock_across_connections() {
     let server = Server::shared();
     let db = open(&server.url("marked"));
     let count = format!("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = {}", pid(&db));
@@ -351,7 +351,7 @@ fn a_backend_has_one_mark_however_many_connections_it_has_served() {
 }
 
 #[test]
-fn a_backend_that_may_not_be_ended_and_is_idle_keeps_nobody_for_ever() {
+fn idle_backend_that_cannot_be_ended_blocks_only_briefly() {
     let server = &Server::start(&[]);
     let proxy = Proxy::before(server);
     let url = without_right_to_end(server, &proxy);
@@ -378,7 +378,7 @@ fn pair() -> (Server, Server, String) {
 }
 
 #[test]
-fn the_primary_is_found_before_and_after_a_failover() {
+fn primary_is_found_before_and_after_a_failover() {
     let (primary, standby, url) = pair();
     let mut db = open(&url);
     put(&db, "k").unwrap();
@@ -402,7 +402,7 @@ fn the_primary_is_found_before_and_after_a_failover() {
 }
 
 #[test]
-fn a_commit_is_not_looked_up_in_another_history_of_the_server() {
+fn commit_status_is_not_read_from_other_timeline() {
     let (primary, standby, url) = pair();
     drop(open(&url)); // makes the store
     let proxy = Proxy::before(&primary);
@@ -431,7 +431,7 @@ fn a_commit_is_not_looked_up_in_another_history_of_the_server() {
 /// A number that never came to the disk is given out again after a crash: to the first who writes, who may be the one that
 /// looks the commit up.
 #[test]
-fn a_commit_that_a_crash_has_lost_is_not_taken_for_another_with_its_number() {
+fn commit_lost_in_crash_is_not_confused_with_reused_xid() {
     let server = &Server::start(&["wal_writer_delay=10s"]); // the commit would bring it to the disk
     let mut db = open(&server.url("s"));
     put(&db, "warm").unwrap();
@@ -460,7 +460,7 @@ fn a_commit_that_a_crash_has_lost_is_not_taken_for_another_with_its_number() {
 }
 
 #[test]
-fn what_no_standby_has_is_not_acknowledged_after_the_connection_broke_either() {
+fn unreplicated_write_is_not_acknowledged_after_disconnect() {
     let server = Server::start(&[]);
     let proxy = Proxy::before(&server);
     let mut db = open(&proxy.url("unreplicated"));

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_made_as_sql_makes_them() {
+    fn btree_engine_creates_same_tables_as_sql() {
         let rows: Vec<_> = [true, false]
             .into_iter()
             .map(|sql| {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_made_and_used_without_sql() {
+    fn families_are_created_and_used_without_sql() {
         let dir = tempfile::tempdir().unwrap();
         let mut db = Db::open(Some(&dir.path().join("store.db")), &Config::new(), 1).unwrap();
         db.in_own_transaction(true, |db| {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_others_have_changed_are_left_to_sql() {
+    fn externally_changed_tables_are_handled_by_sql() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         let mut db = Db::open(Some(&path), &Config::new(), 1).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_takes_tables_back_also_from_what_sql_has_seen_of_them() {
+    fn rollback_removes_new_tables_from_sql_schema_cache() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         let mut db = Db::open(Some(&path), &Config::new(), 1).unwrap();

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_of_a_leaf_are_the_same_whether_they_are_decoded_at_once_or_one_by_one() {
+    fn leaf_rows_decode_equally_in_batch_and_one_by_one() {
         let mut records = Vec::new();
         for (key, value, expire_ms) in [
             (&b"k"[..], &b""[..], None),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_walk_ends_is_found_by_the_first_bytes_or_all() {
+    fn scan_end_is_found_by_key_prefix_or_whole_key() {
         let long = [b"0123456789abcdef".as_slice(), b"gh"].concat();
         let mut keys: Vec<Vec<u8>> = (1..=long.len()).map(|length| long[..length].to_vec()).collect();
         for at in 0..long.len() {

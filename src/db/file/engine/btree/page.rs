@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_or_not_on_a_leaf() {
+    fn leaf_search_returns_key_or_insert_position() {
         let page = page(&[b"a", b"bb", b"c"], None);
         for key in [&b"a"[..], b"bb", b"c"] {
             assert_eq!(search(&page, key), Ok(key));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interior_page_has_the_key_or_shows_the_way() {
+    fn interior_page_search_returns_key_or_child() {
         let page = page(&[b"f", b"m"], Some(&[7, 8, 9]));
         let node = Node::of(&page, 512).unwrap();
         for (key, child) in [("a", 7), ("g", 8), ("z", 9)] {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_all_lengths_compare_as_slices_do() {
+    fn keys_of_all_lengths_compare_like_slices() {
         let long = [b"abcdefghijklmnop".as_slice(), &[0xff; 200]].concat();
         let mut keys: Vec<Vec<u8>> = (0..40).map(|length| long[..length].to_vec()).collect();
         for at in 0..24 {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_ends_behind_the_page_is_not_plain() {
+    fn entry_beyond_page_end_is_not_decoded() {
         let mut page = page(&[b"a", b"bb", b"c"], None);
         let last = usize::from(u16::from_be_bytes([page[8], page[9]])); // that of "a" is at the page's end
         page[last] += 1;
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn no_page_makes_it_panic() {
+    fn search_never_panics_on_arbitrary_pages() {
         let read = |page: &[u8], usable: usize| {
             let Some(node) = Node::of(page, usable) else { return };
             for key in [&b"a"[..], b"m", b"n", b"zz", &[0xff; 300]] {

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_records_decode_to_same_columns() {
         let mut out = Vec::new();
         for number in NUMBERS {
             for size in [0, 1, 57, 58, 100, 8186, 70_000] {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_way_and_the_other_see_the_same() {
+    fn fast_and_full_row_decoders_agree() {
         let mut out = Vec::new();
         for number in NUMBERS {
             for key in [1, 16, 57, 58, 300] {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_longer_than_its_columns_is_none() {
+    fn record_longer_than_its_columns_is_rejected() {
         let mut out = Vec::new();
         for expire_ms in [None, Some(1_800_000_000_000), Some(7)] {
             data_row(&mut out, &[7; 16], Some(&[9; 100]), Head { expire_ms, ..Head::PLAIN });
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_at_the_end_are_left_off() {
+    fn trailing_nulls_are_omitted() {
         let mut out = Vec::new();
         data_row(&mut out, b"k", Some(b"v"), Head { expire_ms: None, blob_id: None, written_ms: None });
         assert_eq!(out, [3, 14, 14, b'k', b'v']);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn no_record_makes_it_panic() {
+    fn decoder_never_panics_on_arbitrary_records() {
         let mut good = Vec::new();
         data_row(
             &mut good,
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_take_as_many_bytes_as_the_format_says() {
+    fn varints_round_trip_with_correct_length() {
         let mut out = Vec::new();
         for number in [0, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 1 << 31, 1 << 40] {
             out.clear();

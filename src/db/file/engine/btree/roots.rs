@@ -307,7 +307,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn the_tables_of_a_family_are_known_as_ours_once_they_are_made() {
+    fn new_family_tables_are_recognized_with_all_roots() {
         let db = Db::open(None, &Config::new(), 1).unwrap();
         let tables = Tables::of("default");
 
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_another_definition_is_not_ours() {
+    fn table_with_different_definition_is_foreign() {
         let db = Db::open(None, &Config::new(), 1).unwrap();
         let made = |sql: &str, columns: &[&str], key| {
             db.execute("DROP TABLE IF EXISTS t").unwrap();

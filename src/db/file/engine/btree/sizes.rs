@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_page_is_of_the_table_at_the_end_of_its_way_and_circles_are_of_none() {
+    fn page_owner_is_root_of_parent_chain_and_none_for_cycles() {
         // 1 and 2 are roots; 3 -> 4 -> 1, 5 -> 2, 6 -> 7 -> 6, 8 -> 6, 9 leads out of the file.
         let mut parents = [0, 1, 2, 4, 1, 2, 7, 6, 6, 77];
         let mut way = Vec::new();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_is_gone_once() {
+    fn long_parent_chain_is_followed_once() {
         // A value over a million pages whose numbers fall; and a circle of as many.
         let (mut parents, mut way) = ((0..1_000_000).map(|page| page + 1).collect::<Vec<u32>>(), Vec::new());
         parents[999_999] = 999_999;

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unmapped_is_taken_out_of_the_list_whole_in_part_and_across() {
+    fn unmapped_ranges_are_removed_fully_or_partially_from_list() {
         let maps = |parts: &[(usize, usize)], start, length| {
             let mut maps = parts.to_vec();
             remove(&mut maps, start, length);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_and_one_that_changes_after_2038_are_seen_as_they_are() {
+    fn status_reports_files_over_4_gib_and_times_after_2038() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(folder.path().join("long")).unwrap();
         file.set_len(5 << 30).unwrap();
@@ -231,7 +231,7 @@ mod tests {
 
     #[cfg(all(target_os = "linux", target_pointer_width = "32"))]
     #[test]
-    fn without_statx_a_long_file_is_seen_as_it_is() {
+    fn status_without_statx_reports_files_over_4_gib() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(folder.path().join("long")).unwrap();
         file.set_len(5 << 30).unwrap();

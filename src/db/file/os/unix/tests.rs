@@ -61,7 +61,7 @@ fn set(file: &OsFile, kind: c_int, start: i64) -> bool {
 }
 
 #[test]
-fn two_files_of_one_process_exclude_each_other() {
+fn locks_of_two_files_in_one_process_conflict() {
     let (_folder, path) = scratch();
     let (first, second) = (file(&path), file(&path));
     assert!(files::owns_its_locks(first.fd()) && files::owns_its_locks(second.fd()));
@@ -73,7 +73,7 @@ fn two_files_of_one_process_exclude_each_other() {
 }
 
 #[test]
-fn a_closed_file_is_parked_for_the_next_open_and_its_number_is_used_again() {
+fn closed_file_is_parked_and_descriptor_reused_by_next_open() {
     let (_folder, path) = scratch();
     let first = file(&path);
     let number = first.fd();
@@ -86,7 +86,7 @@ fn a_closed_file_is_parked_for_the_next_open_and_its_number_is_used_again() {
 }
 
 #[test]
-fn closing_a_file_leaves_the_locks_of_another_sqlite_in_the_process() {
+fn close_keeps_locks_of_other_sqlite_in_same_process() {
     let (_folder, path) = scratch();
     let stock = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (first, witness) = (file(&path), file(&path));
@@ -103,7 +103,7 @@ fn closing_a_file_leaves_the_locks_of_another_sqlite_in_the_process() {
 }
 
 #[test]
-fn a_log_is_not_parked_and_neither_is_a_file_without_a_name() {
+fn wal_and_unnamed_files_are_not_parked() {
     let (folder, path) = scratch();
     let wal = folder.path().join("a.db-wal");
     fs::write(&wal, "1234").unwrap();
@@ -120,7 +120,7 @@ fn a_log_is_not_parked_and_neither_is_a_file_without_a_name() {
 }
 
 #[test]
-fn a_parked_file_that_is_deleted_is_closed_at_one_of_the_next_opens() {
+fn deleted_parked_file_is_closed_by_later_open() {
     let (folder, path) = scratch();
     drop(file(&path));
     let keep = fs::File::open(&path).unwrap();
@@ -137,7 +137,7 @@ fn a_parked_file_that_is_deleted_is_closed_at_one_of_the_next_opens() {
 }
 
 #[test]
-fn a_file_that_was_replaced_under_its_name_is_not_taken_for_the_parked_one() {
+fn open_after_replacement_reads_new_file_not_parked_one() {
     let (folder, path) = scratch();
     drop(file(&path));
     let other = folder.path().join("other");
@@ -149,7 +149,7 @@ fn a_file_that_was_replaced_under_its_name_is_not_taken_for_the_parked_one() {
 }
 
 #[test]
-fn of_many_closed_files_only_some_stay_open() {
+fn number_of_parked_files_is_bounded() {
     let (folder, _) = scratch();
     let paths: Vec<_> = (0..300).map(|n| folder.path().join(format!("{n}.db"))).collect();
     for path in &paths {
@@ -161,7 +161,7 @@ fn of_many_closed_files_only_some_stay_open() {
 }
 
 #[test]
-fn where_the_kernel_refuses_such_locks_a_file_keeps_those_of_the_process() {
+fn file_falls_back_to_process_locks_without_ofd_locks() {
     let (_folder, path) = scratch();
     lock::refuse_in_this_thread(true);
     let first = file(&path);
@@ -187,7 +187,7 @@ fn where_the_kernel_refuses_such_locks_a_file_keeps_those_of_the_process() {
 }
 
 #[test]
-fn sqlite_is_shown_another_device_of_each_file_with_locks_of_its_own() {
+fn each_file_with_ofd_locks_reports_unique_device_to_sqlite() {
     let (_folder, path) = scratch();
     let file = file(&path);
     let real = fs::metadata(&path).unwrap().dev() as super::calls::Device;
@@ -202,7 +202,7 @@ fn sqlite_is_shown_another_device_of_each_file_with_locks_of_its_own() {
 }
 
 #[test]
-fn one_presence_stands_for_a_process_and_is_seen_by_others_only() {
+fn process_lock_is_shared_in_process_and_seen_outside() {
     let (_folder, path) = scratch();
     let (first, second) = (Presence::on(&path).unwrap(), Presence::on(&path).unwrap());
     assert!(Arc::ptr_eq(&first, &second));
@@ -232,7 +232,7 @@ fn in_child(f: impl FnOnce() -> bool) -> bool {
 }
 
 #[test]
-fn in_a_forked_child_inherited_files_are_dead_and_their_numbers_taken() {
+fn forked_child_cannot_use_inherited_files_or_descriptors() {
     let (_folder, path) = scratch();
     let (open, parked) = (file(&path), file(&path));
     let number = parked.fd();
@@ -251,7 +251,7 @@ fn in_a_forked_child_inherited_files_are_dead_and_their_numbers_taken() {
 
 #[cfg(feature = "remote")]
 #[test]
-fn in_a_forked_child_inherited_sockets_are_dead_and_the_parents_are_as_they_were() {
+fn forked_child_cannot_use_sockets_and_parent_still_can() {
     use std::io::{Read, Write};
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
@@ -278,7 +278,7 @@ fn in_a_forked_child_inherited_sockets_are_dead_and_the_parents_are_as_they_were
 }
 
 #[test]
-fn a_forked_child_sees_the_locks_of_its_parent_and_takes_its_own() {
+fn forked_child_sees_parent_locks_and_takes_own_locks() {
     let (_folder, path) = scratch();
     let open = file(&path);
     assert!(set(&open, libc::F_WRLCK as c_int, 7));
@@ -289,7 +289,7 @@ fn a_forked_child_sees_the_locks_of_its_parent_and_takes_its_own() {
 }
 
 #[test]
-fn a_forked_child_finds_no_number_of_64_bits_locked_where_those_have_a_lock() {
+fn forked_child_never_finds_split_64_bit_atomic_locked() {
     super::watch_forks().unwrap();
     let (number, done) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -307,7 +307,7 @@ fn a_forked_child_finds_no_number_of_64_bits_locked_where_those_have_a_lock() {
 }
 
 #[test]
-fn a_fork_waits_for_nobody_inside_a_number_of_64_bits_and_the_child_goes_on_with_it() {
+fn fork_ignores_lock_of_64_bit_atomic_and_child_can_use_it() {
     super::watch_forks().unwrap();
     let number = &AtomicU64::new(7);
     let (inside, is_inside) = channel();
@@ -388,7 +388,7 @@ impl TwoLogs {
 const PAGE: i64 = 512;
 
 #[test]
-fn the_frames_of_a_commit_are_written_with_one_call_and_before_it_is_answered() {
+fn commit_frames_are_written_in_one_call_before_it_returns() {
     let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
     assert_eq!(logs.write(&mut frames, &[9; 32], 0), (ffi::SQLITE_OK, false));
     assert_eq!((logs.calls, &logs.kept), (1, &logs.plain));
@@ -402,7 +402,7 @@ fn the_frames_of_a_commit_are_written_with_one_call_and_before_it_is_answered() 
 }
 
 #[test]
-fn frames_without_a_commit_are_written_before_there_are_too_many_and_forgotten_with_the_lock() {
+fn uncommitted_frames_flush_at_limit_and_drop_on_unlock() {
     let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
     for number in 0..1000 {
         assert_eq!(logs.frame(&mut frames, number, 1, false), (ffi::SQLITE_OK, false));
@@ -415,7 +415,7 @@ fn frames_without_a_commit_are_written_before_there_are_too_many_and_forgotten_w
 }
 
 #[test]
-fn a_commit_that_cannot_be_written_is_answered_so_and_what_came_before_it_is_kept() {
+fn failed_commit_write_reports_full_and_keeps_earlier_frames() {
     let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
     assert_eq!(logs.frame(&mut frames, 0, 1, false), (ffi::SQLITE_OK, false));
     logs.full = true;
@@ -431,7 +431,7 @@ fn a_commit_that_cannot_be_written_is_answered_so_and_what_came_before_it_is_kep
 }
 
 #[test]
-fn headers_that_are_written_again_and_parts_of_frames_go_into_the_file_at_once() {
+fn rewritten_headers_and_partial_frames_bypass_buffer() {
     let (mut logs, mut frames) = (TwoLogs::default(), Frames::default());
     for number in 0..4 {
         logs.frame(&mut frames, number, 1, false);
@@ -460,7 +460,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn whatever_is_written_in_whatever_order_the_file_is_the_same_after_each_commit() {
+fn buffered_wal_equals_plain_wal_after_each_random_commit() {
     for seed in 0..500 {
         let (mut logs, mut frames, mut state) = (TwoLogs::default(), Frames::default(), seed);
         let mut number = 0;
@@ -511,7 +511,7 @@ fn database_with_wal(path: &Path, commits: u32) -> rusqlite::Connection {
 }
 
 #[test]
-fn a_sync_that_is_handed_over_ends_by_itself_and_says_that_it_did() {
+fn async_sync_completes_and_reports_completion() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 1);
@@ -544,7 +544,7 @@ fn frames_in(path: &Path, count: u32) -> Vec<(u32, Salts)> {
 }
 
 #[test]
-fn what_is_written_back_counts_when_it_is_said_to_and_not_for_another_wal() {
+fn backfill_counts_after_publication_and_only_for_same_wal() {
     let folder = tempfile::tempdir().unwrap();
     let conn = database_with_wal(&folder.path().join("a.db"), 3);
     let index = WalIndex::of(&conn).unwrap();
@@ -573,7 +573,7 @@ fn what_is_written_back_counts_when_it_is_said_to_and_not_for_another_wal() {
 }
 
 #[test]
-fn who_reads_takes_the_writers_lock_only_where_a_crash_has_left_the_header_torn() {
+fn reader_takes_write_lock_only_for_torn_wal_index_header() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 3);
@@ -620,7 +620,7 @@ fn who_reads_takes_the_writers_lock_only_where_a_crash_has_left_the_header_torn(
 }
 
 #[test]
-fn nothing_is_written_back_that_somebody_does_not_see_yet_or_that_others_write_back() {
+fn backfill_stops_at_reader_snapshot_and_other_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 3);
@@ -658,7 +658,7 @@ fn nothing_is_written_back_that_somebody_does_not_see_yet_or_that_others_write_b
 
 /// The number of frames says nothing of who has begun: others may have written older pages meanwhile.
 #[test]
-fn what_was_begun_before_others_have_begun_is_over_though_somebody_begins_the_same_again() {
+fn overtaken_backfill_is_void_even_with_equal_frame_count() {
     let folder = tempfile::tempdir().unwrap();
     let conn = database_with_wal(&folder.path().join("a.db"), 1);
     let index = WalIndex::of(&conn).unwrap();
@@ -677,7 +677,7 @@ fn what_was_begun_before_others_have_begun_is_over_though_somebody_begins_the_sa
 }
 
 #[test]
-fn of_each_page_the_last_frame_is_written_back() {
+fn backfill_writes_last_frame_of_each_page() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 4500); // more than one part of the wal-index
@@ -701,7 +701,7 @@ fn of_each_page_the_last_frame_is_written_back() {
 }
 
 #[test]
-fn a_commit_whose_sync_fails_is_no_commit_in_the_file() {
+fn commit_with_failed_sync_is_erased_from_wal() {
     let mut file = vec![0; 32];
     let mut write = |bytes: &[u8], at: i64| {
         let at = at as usize;
@@ -731,7 +731,7 @@ fn a_commit_whose_sync_fails_is_no_commit_in_the_file() {
 }
 
 #[test]
-fn syncs_nobody_asks_after_do_not_fill_the_queue() {
+fn abandoned_syncs_do_not_fill_queue() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 1);
@@ -751,7 +751,7 @@ fn syncs_nobody_asks_after_do_not_fill_the_queue() {
 }
 
 #[test]
-fn syncs_that_the_kernel_says_nothing_of_any_more_have_failed_and_the_next_are_not_begun() {
+fn lost_async_sync_fails_and_disables_later_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 1);

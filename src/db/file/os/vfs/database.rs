@@ -260,7 +260,7 @@ mod tests {
     use super::keeps_mapping;
 
     #[test]
-    fn a_mapping_stays_while_the_file_is_as_long_as_it_was_or_an_eighth_longer() {
+    fn mapping_is_kept_until_file_grows_by_over_one_eighth() {
         for (mapped, length, stays) in
             [(0, 0, false), (0, 4096, false), (4096, 4095, false), (4096, 4096, true), (80_000, 90_000, true)]
         {

@@ -19,7 +19,7 @@ fn file(path: &std::path::Path) -> OsFile {
 }
 
 #[test]
-fn two_files_have_two_identities_and_one_by_two_names_has_one() {
+fn file_identity_is_unique_and_same_for_hard_links() {
     let (folder, path) = scratch();
     let other = folder.path().join("other.db");
     fs::write(&other, "1234").unwrap();
@@ -34,7 +34,7 @@ fn two_files_have_two_identities_and_one_by_two_names_has_one() {
 }
 
 #[test]
-fn a_number_that_is_no_files_tells_no_file_from_another() {
+fn invalid_file_id_falls_back_to_short_id_or_is_refused() {
     let unasked = || unreachable!("the long number is enough");
     assert_eq!(told_apart(Some((1, 2)), unasked).unwrap(), (1, 2));
     assert_eq!(told_apart(Some((1, u64::MAX.into())), unasked).unwrap(), (1, u64::MAX.into()));
@@ -51,7 +51,7 @@ fn a_number_that_is_no_files_tells_no_file_from_another() {
 }
 
 #[test]
-fn locks_belong_to_one_handle() {
+fn locks_belong_to_one_file_handle() {
     let (_folder, path) = scratch();
     let (first, second) = (file(&path), file(&path));
     assert!(first.keeps_files_beside() && second.keeps_files_beside());
@@ -64,7 +64,7 @@ fn locks_belong_to_one_handle() {
 
 /// A second handle on the same open file keeps the locks of one that is closed, as the system may for a while.
 #[test]
-fn locks_are_gone_when_their_file_is_dropped_and_not_when_the_system_comes_to_it() {
+fn dropping_file_releases_locks_before_last_handle_closes() {
     let (_folder, path) = scratch();
     let still_open = |file: &OsFile| file.file.try_clone().unwrap();
     let first = file(&path);
@@ -89,7 +89,7 @@ fn locks_are_gone_when_their_file_is_dropped_and_not_when_the_system_comes_to_it
 }
 
 #[test]
-fn marks_see_each_other_and_not_themselves() {
+fn process_marks_see_each_other_but_not_themselves() {
     let (_folder, path) = scratch();
     let (first, second) = (file(&path), file(&path));
     let mark = Mark::on(&first).unwrap();
@@ -103,14 +103,14 @@ fn marks_see_each_other_and_not_themselves() {
 }
 
 #[test]
-fn a_process_has_one_presence_on_a_file() {
+fn process_has_one_process_lock_per_file() {
     let (_folder, path) = scratch();
     let (first, second) = (Presence::on(&path).unwrap(), Presence::on(&path).unwrap());
     assert!(std::sync::Arc::ptr_eq(&first, &second) && first.is_alone());
 }
 
 #[test]
-fn a_place_keeps_the_name_of_its_file_and_of_its_directory() {
+fn file_location_blocks_rename_of_file_and_directory() {
     let (folder, path) = scratch();
     let place = Place::of(&fs::canonicalize(&path).unwrap()).unwrap();
     let elsewhere = folder.path().join("elsewhere");
@@ -124,7 +124,7 @@ fn a_place_keeps_the_name_of_its_file_and_of_its_directory() {
 }
 
 #[test]
-fn a_state_is_another_when_the_header_or_the_length_is() {
+fn file_state_changes_with_header_or_length() {
     let (_folder, path) = scratch();
     let place = Place::of(&path).unwrap();
     let before = place.state("").unwrap().unwrap();
@@ -141,7 +141,7 @@ fn a_state_is_another_when_the_header_or_the_length_is() {
 }
 
 #[test]
-fn a_new_name_replaces_nothing() {
+fn rename_new_never_replaces_existing_file() {
     let (folder, path) = scratch();
     let taken = folder.path().join("taken");
     fs::write(&taken, "there").unwrap();
@@ -155,7 +155,7 @@ fn a_new_name_replaces_nothing() {
 }
 
 #[test]
-fn a_file_that_is_marked_as_read_only_may_not_be_written() {
+fn file_with_read_only_attribute_is_not_writable() {
     let (_folder, path) = scratch();
     assert!(may_write(&path) && !is_forbidden_to_write(&path));
     let mut permissions = fs::metadata(&path).unwrap().permissions();
@@ -170,7 +170,7 @@ fn a_file_that_is_marked_as_read_only_may_not_be_written() {
 }
 
 #[test]
-fn what_is_beside_a_store_is_looked_at_without_opening_it() {
+fn file_length_lookup_does_not_block_deletion() {
     let (folder, path) = scratch();
     assert_eq!(length_of_file(&path).unwrap(), Some(4));
     assert_eq!(length_of_file(folder.path()).unwrap(), None);
@@ -200,7 +200,7 @@ fn what_is_beside_a_store_is_looked_at_without_opening_it() {
 }
 
 #[test]
-fn a_journal_that_is_looked_into_cannot_be_removed() {
+fn open_journal_cannot_be_removed() {
     let (_folder, path) = scratch();
     let journal = OsFile::open_journal(&path).unwrap();
     assert!(fs::remove_file(&path).is_err());

@@ -351,7 +351,7 @@ fn compare_once(both: &Both, random: &mut Random) {
 }
 
 #[test]
-fn each_operation_does_and_answers_what_it_does_on_a_file() {
+fn operations_match_file_backend() {
     let both = Both::new("histories");
     let mut random = Random(0x5EED);
     for _ in 0..1500 {
@@ -361,7 +361,7 @@ fn each_operation_does_and_answers_what_it_does_on_a_file() {
 }
 
 #[test]
-fn inside_a_transaction_it_is_the_same() {
+fn operations_in_transaction_match_file_backend() {
     let mut both = Both::new("histories_inside");
     let mut random = Random(0xF00D);
     for _ in 0..30 {
@@ -378,7 +378,7 @@ fn inside_a_transaction_it_is_the_same() {
 }
 
 #[test]
-fn a_walk_over_dead_rows_ends_after_as_many_of_them_as_on_a_file() {
+fn scan_skips_as_many_expired_rows_as_file_backend() {
     let both = Both::new("histories_dead");
     let keys: Vec<[u8; 4]> = (0..300_u32).map(u32::to_be_bytes).collect();
     for key in &keys {

@@ -72,7 +72,7 @@ fn wait_for(db: &mut Db, schema: &str, other: (&str, bool), write: Write) -> (bo
 }
 
 #[test]
-fn a_life_begins_when_the_wait_for_another_client_is_over() {
+fn ttl_starts_after_wait_for_row_lock() {
     let schema = "late";
     let mut db = store(schema, &["f"]);
     set(&db, "f", "default_ttl_ms = 30000, track_writes = true");
@@ -114,7 +114,7 @@ fn a_life_begins_when_the_wait_for_another_client_is_over() {
 }
 
 #[test]
-fn a_write_whose_connection_is_ended_while_it_waits_is_done_once_all_the_same() {
+fn write_is_done_once_if_connection_ends_during_lock_wait() {
     let schema = "late_ended";
     let mut db = store(schema, &["f"]);
     for write in WRITES {
@@ -147,7 +147,7 @@ fn a_write_whose_connection_is_ended_while_it_waits_is_done_once_all_the_same() 
 }
 
 #[test]
-fn no_call_waits_longer_for_a_lock_on_the_table_than_the_busy_timeout_says() {
+fn busy_timeout_limits_wait_for_table_lock() {
     let schema = "late_table";
     let mut db = store(schema, &["f"]);
     let calls: [Write; 5] = [
@@ -177,7 +177,7 @@ fn no_call_waits_longer_for_a_lock_on_the_table_than_the_busy_timeout_says() {
 }
 
 #[test]
-fn a_write_that_waited_and_then_did_nothing_leaves_nothing() {
+fn no_op_write_after_lock_wait_changes_no_row() {
     let schema = "late_nothing";
     let mut db = store(schema, &["f"]);
     let deletion = OTHERS[0];
@@ -200,7 +200,7 @@ fn a_write_that_waited_and_then_did_nothing_leaves_nothing() {
 }
 
 #[test]
-fn what_gives_no_life_waits_as_long_and_the_next_call_waits_as_long_again() {
+fn write_without_ttl_waits_full_timeout_each_call() {
     let schema = "late_patient";
     let mut db = store(schema, &["f"]);
     let delete: Write = ("delete", |db| {
@@ -228,7 +228,7 @@ fn put_for_50_ms(db: &Db) {
 }
 
 #[test]
-fn what_does_nothing_to_a_dead_key_does_not_wait_for_one_who_prolongs_it_and_what_writes_does() {
+fn only_writing_calls_wait_for_concurrent_ttl_extension() {
     let schema = "prolonged";
     let mut db = store(schema, &["f"]);
     let client = open(schema);
