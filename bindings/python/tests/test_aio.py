@@ -84,12 +84,12 @@ OTHER = {
 
 
 @pytest.mark.parametrize("name", [name for name in dir(kvstore.Family) if not name.startswith("_")])
-def test_every_method_of_a_family_is_there(name: str) -> None:
+def test_family_has_every_method_of_sync_family(name: str) -> None:
     assert hasattr(kvstore.aio.Family, name) or name in OTHER
 
 
 @pytest.mark.parametrize("name", [name for name in dir(kvstore.Store) if not name.startswith("_")])
-def test_every_method_of_a_store_is_there(name: str) -> None:
+def test_store_has_every_method_of_sync_store(name: str) -> None:
     assert hasattr(kvstore.aio.Store, name)
 
 
@@ -101,7 +101,7 @@ def test_every_public_method_is_documented(cls: type) -> None:
             assert getattr(cls, name).__doc__, f"{cls.__name__}.{name}"
 
 
-def test_parameters_are_those_of_the_same_methods() -> None:
+def test_parameters_match_sync_methods() -> None:
     for name in ("put", "add", "delete", "incr", "get", "pop", "get_many", "put_many", "delete_range", "expire", "ttl", "sweep"):
         ours, theirs = (inspect.signature(getattr(cls, name)) for cls in (kvstore.aio.Family, kvstore.Family))
         assert list(ours.parameters) == list(theirs.parameters), name
@@ -109,7 +109,7 @@ def test_parameters_are_those_of_the_same_methods() -> None:
 
 
 @pytest.mark.files  # its clock jumps, as no server's does
-def test_one_of_each(where: Optional[Path]) -> None:
+def test_every_call_works_once(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         clock = Clock()
         await db.set_clock(clock)
@@ -177,7 +177,7 @@ def test_one_of_each(where: Optional[Path]) -> None:
     run(where, work)
 
 
-def test_many_keys(where: Optional[Path]) -> None:
+def test_calls_on_many_keys_work(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         assert await db.set_many([("a", b"1"), ("b", b"2"), ("c", b"3")]) == 3
         assert await db.pop_many(["a", "x"]) == {"a": b"1"} and not await db.has_key("a")
@@ -193,7 +193,7 @@ def test_many_keys(where: Optional[Path]) -> None:
     run(where, work)
 
 
-def test_codecs_and_keys_that_are_text(where: Optional[Path]) -> None:
+def test_codecs_and_text_keys_work(where: Optional[Path]) -> None:
     async def work(db: Any) -> None:
         value = {"born": 1815}
         await db.put("ada", value)
@@ -219,7 +219,7 @@ def test_codecs_and_keys_that_are_text(where: Optional[Path]) -> None:
     run(where, work, codec=kvstore.JSON, keys=str)
 
 
-def test_a_codec_gets_what_was_given(where: Optional[Path]) -> None:
+def test_codec_receives_original_object(where: Optional[Path]) -> None:
     async def work(db: Any) -> None:
         await db.put("k", bytearray(b"mutable"))
         async with db.batch() as batch:
@@ -230,7 +230,7 @@ def test_a_codec_gets_what_was_given(where: Optional[Path]) -> None:
     run(where, work, codec=kvstore.PICKLE)
 
 
-def test_it_stays_at_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_is_resolved_at_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_it_stays_at_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
 
-def test_it_notices_that_its_file_has_another_name(tmp_path: Path) -> None:
+def test_renamed_file_raises_store_io_error(tmp_path: Path) -> None:
     async def main() -> None:
         db = await kvstore.aio.open(tmp_path / "other.db")
         await db.put("k", b"v")
@@ -258,7 +258,7 @@ def test_it_notices_that_its_file_has_another_name(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_backup_and_cleaner(path: Path, tmp_path: Path) -> None:
+def test_backup_and_cleaner_work(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put("a", b"1")
         steps: list[int] = []
@@ -275,7 +275,7 @@ def test_backup_and_cleaner(path: Path, tmp_path: Path) -> None:
     run(path, work)
 
 
-def test_errors_are_those_of_the_same_methods(where: Optional[Path]) -> None:
+def test_errors_match_sync_methods(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         with pytest.raises(TypeError):
             await db.put(5, b"v")  # type: ignore[arg-type, unused-ignore]
@@ -292,7 +292,7 @@ def test_errors_are_those_of_the_same_methods(where: Optional[Path]) -> None:
     run(where, work)
 
 
-def test_a_store_that_cannot_be_opened_says_so_at_once(tmp_path: Path) -> None:
+def test_failed_open_raises_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         for bad in ({"path": tmp_path / "no" / "folder"}, {"path": tmp_path / "missing.db", "read_only": True}):
             with pytest.raises(kvstore.StoreIOError):
@@ -311,7 +311,7 @@ def test_a_store_that_cannot_be_opened_says_so_at_once(tmp_path: Path) -> None:
 # Ranges
 
 
-def test_iteration_shows_each_key_once_however_many(where: Optional[Path]) -> None:
+def test_iteration_returns_each_of_many_keys_once(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         keys = [b"%05d" % n for n in range(3000)]
         await db.put_many({key: key * 2 for key in keys})
@@ -331,7 +331,7 @@ def test_iteration_shows_each_key_once_however_many(where: Optional[Path]) -> No
 
 
 @pytest.mark.files
-def test_iteration_goes_on_after_the_longest_key(path: Path) -> None:
+def test_iteration_continues_after_longest_key(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         keys = [bytes([97 + n]) * 65536 for n in range(20)]
         for key in keys:
@@ -342,7 +342,7 @@ def test_iteration_goes_on_after_the_longest_key(path: Path) -> None:
     run(path, work)
 
 
-def test_many_keys_of_one_moment_are_each_shown_once(path: Path) -> None:
+def test_keys_with_equal_expiry_are_each_returned_once(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({b"%05d" % n: b"v" for n in range(1500)}, expires_at=2_000_000_000.5)
         await db.put("later", b"v", expires_at=2_000_000_001)
@@ -352,7 +352,7 @@ def test_many_keys_of_one_moment_are_each_shown_once(path: Path) -> None:
     run(path, work)
 
 
-def test_the_store_may_be_written_to_while_one_iterates_and_iterations_may_be_left(where: Optional[Path]) -> None:
+def test_writes_during_iteration_and_unfinished_iterations_work(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({b"%04d" % n: b"v" for n in range(1000)})
         shown = []
@@ -371,7 +371,7 @@ def test_the_store_may_be_written_to_while_one_iterates_and_iterations_may_be_le
 # Tasks
 
 
-def test_many_tasks_at_once(where: Optional[Path]) -> None:
+def test_many_concurrent_tasks_lose_no_update(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         numbers = await asyncio.gather(*(db.incr("n") for _ in range(300)))
         assert sorted(numbers) == list(range(1, 301))
@@ -381,7 +381,7 @@ def test_many_tasks_at_once(where: Optional[Path]) -> None:
     run(where, work)
 
 
-def test_who_has_written_reads_what_was_written(path: Path) -> None:
+def test_task_reads_its_own_writes(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async def one(name: str) -> None:
             for number in range(100):
@@ -393,7 +393,7 @@ def test_who_has_written_reads_what_was_written(path: Path) -> None:
     run(path, work)
 
 
-def test_there_are_no_more_threads_than_needed(path: Path) -> None:
+def test_thread_count_is_bounded_by_readers(path: Path) -> None:
     threads_end()  # those of tests before
 
     async def work(db: kvstore.aio.Store) -> None:
@@ -412,7 +412,7 @@ def test_there_are_no_more_threads_than_needed(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) -> None:
+def test_event_loop_runs_while_other_process_holds_lock(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put("k", b"v")
         with lock_of_another_process(path) as end:
@@ -439,7 +439,7 @@ def test_the_loop_is_not_blocked_while_another_process_has_the_lock(path: Path) 
 
 
 @pytest.mark.files
-def test_a_lock_that_is_held_too_long_is_a_busy_error(path: Path) -> None:
+def test_lock_held_beyond_timeout_raises_busy_error(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         with lock_of_another_process(path):
             with pytest.raises(kvstore.BusyError):
@@ -455,7 +455,7 @@ def test_a_lock_that_is_held_too_long_is_a_busy_error(path: Path) -> None:
 # Transactions
 
 
-def test_a_transaction_is_committed_or_rolled_back(where: Optional[Path]) -> None:
+def test_transaction_is_committed_or_rolled_back(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)
         async with db.transaction() as tx:
@@ -475,7 +475,7 @@ def test_a_transaction_is_committed_or_rolled_back(where: Optional[Path]) -> Non
     run(where, work)
 
 
-def test_it_can_be_ended_inside_its_block(where: Optional[Path]) -> None:
+def test_transaction_can_be_ended_inside_its_block(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async with db.transaction() as tx:
             await tx.put("a", b"1")
@@ -494,7 +494,7 @@ def test_it_can_be_ended_inside_its_block(where: Optional[Path]) -> None:
     run(where, work)
 
 
-def test_other_tasks_never_land_in_it_nor_see_it(path: Path) -> None:
+def test_transaction_is_isolated_from_other_tasks(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         inside, go = asyncio.Event(), asyncio.Event()
 
@@ -539,7 +539,7 @@ def test_transactions_of_tasks_take_turns(where: Optional[Path]) -> None:
     run(where, work, busy_timeout=0)
 
 
-def test_a_snapshot_sees_one_moment_and_writes_nothing(path: Path) -> None:
+def test_snapshot_is_consistent_and_refuses_writes(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({b"%04d" % n: b"old" for n in range(900)})
         async with db.snapshot() as snapshot:
@@ -554,7 +554,7 @@ def test_a_snapshot_sees_one_moment_and_writes_nothing(path: Path) -> None:
     run(path, work)
 
 
-def test_there_is_always_a_reader_left_beside_snapshots(path: Path) -> None:
+def test_snapshots_leave_one_reader_free(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put("k", b"v")
         open_ = 0
@@ -577,7 +577,7 @@ def test_there_is_always_a_reader_left_beside_snapshots(path: Path) -> None:
     run(path, work, readers=3)
 
 
-def test_a_task_that_would_wait_for_itself_is_told(where: Optional[Path]) -> None:
+def test_task_waiting_for_itself_gets_error(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async with db.transaction() as tx:
             with pytest.raises(kvstore.Error, match="would wait for a transaction of this task"):
@@ -600,7 +600,7 @@ def test_a_task_that_would_wait_for_itself_is_told(where: Optional[Path]) -> Non
     run(where, work)
 
 
-def test_tasks_may_share_a_transaction(where: Optional[Path]) -> None:
+def test_tasks_may_share_transaction(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async with db.transaction() as tx:
             await asyncio.gather(*(tx.incr("n") for _ in range(50)))
@@ -609,7 +609,7 @@ def test_tasks_may_share_a_transaction(where: Optional[Path]) -> None:
     run(where, work)
 
 
-def test_stats_do_not_wait_for_a_transaction_of_the_same_task(where: Optional[Path]) -> None:
+def test_stats_do_not_wait_for_own_transaction(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async with db.transaction() as tx:
             await tx.put("a", b"1")
@@ -618,7 +618,7 @@ def test_stats_do_not_wait_for_a_transaction_of_the_same_task(where: Optional[Pa
     run(where, work)
 
 
-def test_a_family_that_was_made_in_a_transaction_is_undone_with_it(where: Optional[Path]) -> None:
+def test_rollback_undoes_family_creation(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         for _ in range(2):
             with pytest.raises(LookupError):
@@ -633,7 +633,7 @@ def test_a_family_that_was_made_in_a_transaction_is_undone_with_it(where: Option
     run(where, work)
 
 
-def test_a_family_that_was_dropped_and_made_again_is_the_new_one(where: Optional[Path]) -> None:
+def test_recreated_family_is_used_by_old_handle(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)
         await family.put("k", b"old")
@@ -650,7 +650,7 @@ def test_a_family_that_was_dropped_and_made_again_is_the_new_one(where: Optional
 # Cancellation
 
 
-def test_a_write_that_is_cancelled_has_happened_as_a_whole_or_not_at_all(where: Optional[Path]) -> None:
+def test_cancelled_write_is_atomic(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         done = 0
         for number in range(120):
@@ -672,7 +672,7 @@ def test_a_write_that_is_cancelled_has_happened_as_a_whole_or_not_at_all(where: 
 
 
 @pytest.mark.files
-def test_one_that_waits_for_its_turn_and_is_cancelled_never_happens(path: Path) -> None:
+def test_write_cancelled_in_queue_never_happens(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         with lock_of_another_process(path) as end:
             tasks = [asyncio.ensure_future(db.put(f"{n}", b"1")) for n in range(5)]
@@ -693,7 +693,7 @@ def test_one_that_waits_for_its_turn_and_is_cancelled_never_happens(path: Path) 
 
 
 @pytest.mark.parametrize("wait", [0, 0.001, 0.01])
-def test_a_transaction_that_is_cancelled_is_rolled_back(where: Optional[Path], wait: float) -> None:
+def test_cancelled_transaction_is_rolled_back(where: Optional[Path], wait: float) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         for number in range(30):
 
@@ -715,7 +715,7 @@ def test_a_transaction_that_is_cancelled_is_rolled_back(where: Optional[Path], w
     run(where, work)
 
 
-def test_one_that_is_cancelled_at_any_moment_leaves_all_or_nothing_and_a_pool_that_works(where: Optional[Path]) -> None:
+def test_cancelled_transaction_is_atomic_and_pool_stays_usable(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async def one(number: int) -> None:
             async with db.transaction() as tx:
@@ -742,7 +742,7 @@ def test_one_that_is_cancelled_at_any_moment_leaves_all_or_nothing_and_a_pool_th
 
 
 @pytest.mark.files
-def test_one_that_is_cancelled_while_it_waits_to_begin_never_begins(path: Path) -> None:
+def test_transaction_cancelled_before_begin_never_begins(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         async def one(name: str) -> None:
             async with db.transaction() as tx:
@@ -764,7 +764,7 @@ def test_one_that_is_cancelled_while_it_waits_to_begin_never_begins(path: Path) 
     run(path, work, busy_timeout=60)
 
 
-def test_a_commit_that_is_cancelled_before_it_has_begun_is_a_rollback(where: Optional[Path]) -> None:
+def test_commit_cancelled_before_start_rolls_back(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         go = threading.Event()
 
@@ -788,7 +788,7 @@ def test_a_commit_that_is_cancelled_before_it_has_begun_is_a_rollback(where: Opt
     run(where, work)
 
 
-def test_a_backup_that_is_cancelled_stops_and_leaves_no_file(path: Path, tmp_path: Path) -> None:
+def test_cancelled_backup_stops_and_leaves_no_file(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({str(n): b"v" * 1000 for n in range(3000)})
         begun, go = threading.Event(), threading.Event()
@@ -812,7 +812,7 @@ def test_a_backup_that_is_cancelled_stops_and_leaves_no_file(path: Path, tmp_pat
 
 
 @pytest.mark.files
-def test_a_copy_has_everything_and_two_do_not_wait_for_each_other(path: Path, tmp_path: Path) -> None:
+def test_copy_is_complete_and_two_copies_do_not_deadlock(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({str(n): b"v" * 100 for n in range(3000)})
         steps: list[int] = []
@@ -837,7 +837,7 @@ def test_a_copy_has_everything_and_two_do_not_wait_for_each_other(path: Path, tm
     run(path, work)
 
 
-def test_a_copy_that_is_cancelled_stops_and_has_copied_nothing(path: Path, tmp_path: Path) -> None:
+def test_cancelled_copy_stops_and_copies_nothing(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put_many({str(n): b"v" * 1000 for n in range(3000)})
         begun, go = threading.Event(), threading.Event()
@@ -862,7 +862,7 @@ def test_a_copy_that_is_cancelled_stops_and_has_copied_nothing(path: Path, tmp_p
 # Closing
 
 
-def test_closing_waits_for_what_is_under_way(path: Path) -> None:
+def test_close_waits_for_running_calls(path: Path) -> None:
     async def main() -> None:
         db = await kvstore.aio.open(path, sync="off")
         inside = asyncio.Event()
@@ -894,7 +894,7 @@ def test_closing_waits_for_what_is_under_way(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_closing_that_is_cancelled_goes_on(path: Path) -> None:
+def test_cancelled_close_continues(path: Path) -> None:
     async def main() -> None:
         db = await kvstore.aio.open(path, busy_timeout=60)
         with lock_of_another_process(path) as end:
@@ -911,7 +911,7 @@ def test_closing_that_is_cancelled_goes_on(path: Path) -> None:
         assert store["k"] == b"v"
 
 
-def test_one_that_is_forgotten_is_closed(path: Path) -> None:
+def test_unreferenced_store_is_closed(path: Path) -> None:
     async def main() -> None:
         db = await kvstore.aio.open(path)
         await db.put("k", b"v")
@@ -924,7 +924,7 @@ def test_one_that_is_forgotten_is_closed(path: Path) -> None:
         assert store["k"] == b"v"
 
 
-def test_a_transaction_whose_task_was_destroyed_is_rolled_back(path: Path) -> None:
+def test_transaction_of_destroyed_task_is_rolled_back(path: Path) -> None:
     async def main() -> None:
         db = await kvstore.aio.open(path)
         coroutine = one(db)
@@ -951,7 +951,7 @@ def test_a_transaction_whose_task_was_destroyed_is_rolled_back(path: Path) -> No
 # Loops, threads, forks
 
 
-def test_several_loops_one_after_the_other(where: Optional[Path]) -> None:
+def test_store_works_in_successive_event_loops(where: Optional[Path]) -> None:
     db = kvstore.aio.open(where)
 
     async def count() -> int:
@@ -963,7 +963,7 @@ def test_several_loops_one_after_the_other(where: Optional[Path]) -> None:
     asyncio.run(db.close())
 
 
-def test_several_loops_at_the_same_time(path: Path) -> None:
+def test_store_works_in_concurrent_event_loops(path: Path) -> None:
     db = kvstore.aio.open(path, sync="off")
     failures: list[BaseException] = []
 
@@ -993,7 +993,7 @@ def test_several_loops_at_the_same_time(path: Path) -> None:
     asyncio.run(end())
 
 
-def test_a_loop_that_ends_in_the_middle_leaves_a_store_that_works(path: Path) -> None:
+def test_store_stays_usable_after_loop_ends_mid_transaction(path: Path) -> None:
     db = kvstore.aio.open(path)
 
     async def leave() -> None:
@@ -1049,11 +1049,11 @@ print("done")
 """
 
 
-def test_the_child_of_a_fork_opens_it_anew(path: Path) -> None:
+def test_forked_child_reopens_store(path: Path) -> None:
     assert_clean(run_python(FORK, str(path)), "done")
 
 
-def test_a_transaction_and_a_store_in_memory_are_the_parents_after_a_fork(path: Path) -> None:
+def test_transaction_and_memory_store_stay_with_forking_parent(path: Path) -> None:
     code = """
 import asyncio, os, sys
 import kvstore, kvstore.aio
@@ -1083,7 +1083,7 @@ asyncio.run(main())
     assert_clean(run_python(code, str(path)), "done")
 
 
-def test_a_program_that_does_not_close_it_ends(path: Path) -> None:
+def test_program_without_close_exits(path: Path) -> None:
     code = """
 import asyncio, sys
 import kvstore.aio
@@ -1101,7 +1101,7 @@ print("done")
         assert len(store) == 20
 
 
-def test_a_process_that_is_killed_leaves_whole_transactions(path: Path) -> None:
+def test_killed_process_leaves_whole_transactions(path: Path) -> None:
     code = """
 import asyncio, sys
 import kvstore.aio
@@ -1132,7 +1132,7 @@ asyncio.run(main())
             assert store[name + "1"] == store[name + "2"]
 
 
-def test_what_is_given_may_be_changed_while_the_call_waits(where: Optional[Path]) -> None:
+def test_arguments_may_change_while_call_waits(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         value, many = bytearray(b"before"), {"b": b"1"}
         calls = [
@@ -1148,7 +1148,7 @@ def test_what_is_given_may_be_changed_while_the_call_waits(where: Optional[Path]
     run(where, work)
 
 
-def test_a_batch_is_all_or_nothing(where: Optional[Path]) -> None:
+def test_batch_is_atomic(where: Optional[Path]) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)
         with pytest.raises(LookupError):
@@ -1174,7 +1174,7 @@ def test_a_batch_is_all_or_nothing(where: Optional[Path]) -> None:
     run(where, work)
 
 
-def test_exclusive_and_read_only_stores(path: Path) -> None:
+def test_exclusive_and_read_only_stores_work(path: Path) -> None:
     async def write(db: kvstore.aio.Store) -> None:
         await asyncio.gather(*(db.put(str(n), b"v") for n in range(20)), *(db.get(str(n)) for n in range(20)))
 
@@ -1188,7 +1188,7 @@ def test_exclusive_and_read_only_stores(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path) -> None:
+def test_secure_delete_option_overwrites_deleted_data(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put("Sentinel", b"Sentinel")
         await db.delete("Sentinel")
@@ -1200,7 +1200,7 @@ def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path) -> None:
         assert (b"Sentinel" in where.read_bytes()) is not secure
 
 
-def test_it_cannot_be_pickled(path: Path) -> None:
+def test_store_cannot_be_pickled(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)
         async with db.transaction() as tx:

@@ -73,7 +73,7 @@ def drop_by(who: str, db: kvstore.aio.Store, path: Path) -> Awaitable[None]:
 
 
 @pytest.mark.parametrize("who", ["itself", "another"])
-def test_a_family_that_was_dropped_is_the_same_error_for_all_calls(path: Path, who: str) -> None:
+def test_dropped_family_raises_same_error_in_all_calls(path: Path, who: str) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         for name in calls_of(db, await db.family("f", create=True)):
             family = await db.family("f", create=True)
@@ -86,7 +86,7 @@ def test_a_family_that_was_dropped_is_the_same_error_for_all_calls(path: Path, w
     run(path, work)
 
 
-def test_a_family_that_others_drop_and_make_again_is_the_new_one_for_all_calls(path: Path) -> None:
+def test_family_recreated_elsewhere_is_used_by_all_calls(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)
         for name, call in calls_of(db, family).items():
@@ -100,7 +100,7 @@ def test_a_family_that_others_drop_and_make_again_is_the_new_one_for_all_calls(p
     run(path, work)
 
 
-def test_what_was_refused_for_another_reason_is_told_so(path: Path) -> None:
+def test_other_refusals_keep_their_own_error(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         family = await db.family("f", create=True)
         await family.put("text", b"no number")
@@ -112,7 +112,7 @@ def test_what_was_refused_for_another_reason_is_told_so(path: Path) -> None:
     run(path, work)
 
 
-def test_what_is_not_for_asyncio_says_what_it_needs(path: Path) -> None:
+def test_memoize_refuses_async_store_and_names_needed_type(path: Path) -> None:
     async def work(db: Any) -> None:
         with pytest.raises(TypeError, match="^store must be a kvstore.Store or kvstore.Family, not kvstore.aio.Store$"):
             kvstore.memoize(db, ttl=5)
@@ -123,7 +123,7 @@ def test_what_is_not_for_asyncio_says_what_it_needs(path: Path) -> None:
 # Backups
 
 
-def test_a_backup_that_is_cancelled_leaves_no_file_whenever_that_is(path: Path, tmp_path: Path) -> None:
+def test_backup_cancelled_at_any_time_leaves_no_file(path: Path, tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         await db.put("k", b"v")
         copy, whole = tmp_path / "copy.db", 0
@@ -145,7 +145,7 @@ def test_a_backup_that_is_cancelled_leaves_no_file_whenever_that_is(path: Path, 
     run(path, work)
 
 
-def test_a_backup_that_had_ended_when_it_was_cancelled_leaves_no_file(
+def test_backup_cancelled_after_completion_leaves_no_file(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -167,7 +167,7 @@ def test_a_backup_that_had_ended_when_it_was_cancelled_leaves_no_file(
     assert not (tmp_path / "copy.db").exists()
 
 
-def test_a_backup_that_is_cancelled_while_it_waits_for_a_reader_never_begins(tmp_path: Path) -> None:
+def test_backup_cancelled_while_waiting_for_reader_never_begins(tmp_path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         begun, go = threading.Event(), threading.Event()
 
@@ -194,7 +194,7 @@ def test_a_backup_that_is_cancelled_while_it_waits_for_a_reader_never_begins(tmp
 
 
 @pytest.mark.parametrize("write", [False, True])
-def test_a_transaction_is_of_one_block_at_a_time(path: Path, write: bool) -> None:
+def test_transaction_object_is_used_by_one_block_at_a_time(path: Path, write: bool) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         tx = db.transaction(write)
 
@@ -213,7 +213,7 @@ def test_a_transaction_is_of_one_block_at_a_time(path: Path, write: bool) -> Non
 
 
 @pytest.mark.files
-def test_a_transaction_that_could_not_begin_may_be_begun_again(path: Path) -> None:
+def test_transaction_that_failed_to_begin_can_be_retried(path: Path) -> None:
     async def work(db: kvstore.aio.Store) -> None:
         tx = db.transaction()
         with kvstore.open(path) as other:
@@ -239,7 +239,7 @@ def test_a_transaction_that_could_not_begin_may_be_begun_again(path: Path) -> No
 
 @pytest.mark.parametrize("options", ["", ", exclusive=True"])
 @pytest.mark.files
-def test_many_calls_wait_once_for_a_file_that_is_kept_locked(path: Path, options: str) -> None:
+def test_concurrent_calls_wait_once_for_locked_file(path: Path, options: str) -> None:
     code = f"""
 import asyncio, os, sys, time
 import kvstore.aio
@@ -278,7 +278,7 @@ print("done")
 
 
 @pytest.mark.files
-def test_threads_wait_once_for_a_file_that_is_kept_locked(path: Path) -> None:
+def test_concurrent_threads_wait_once_for_locked_file(path: Path) -> None:
     code = """
 import os, sys, threading, time
 import kvstore

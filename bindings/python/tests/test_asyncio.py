@@ -70,7 +70,7 @@ def beside(store: kvstore.Store, work: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_another_task_is_refused_while_a_transaction_is_open(store: kvstore.Store, use: str) -> None:
+def test_other_task_is_refused_during_open_transaction(store: kvstore.Store, use: str) -> None:
     store.family("f", create=True)
     store["k"] = b"before"
     answer = beside(store, lambda: USES[use](store))
@@ -80,7 +80,7 @@ def test_another_task_is_refused_while_a_transaction_is_open(store: kvstore.Stor
     assert len(store) == 1
 
 
-def test_a_family_and_an_iterator_and_a_batch_are_refused_to_another_task(store: kvstore.Store) -> None:
+def test_family_iterator_and_batch_refuse_other_task(store: kvstore.Store) -> None:
     family = store.family("f", create=True)
     family["k"] = b"v"
     store["k"] = b"before"
@@ -94,7 +94,7 @@ def test_a_family_and_an_iterator_and_a_batch_are_refused_to_another_task(store:
     assert family["k"] == b"v"
 
 
-def test_other_tasks_go_on_when_the_transaction_has_ended(store: kvstore.Store) -> None:
+def test_other_tasks_continue_after_transaction_ends(store: kvstore.Store) -> None:
     async def main() -> None:
         async def work(name: str) -> None:
             for _ in range(20):
@@ -109,7 +109,7 @@ def test_other_tasks_go_on_when_the_transaction_has_ended(store: kvstore.Store) 
     assert store.get("a") == b"20"
 
 
-def test_a_task_that_another_thread_runs_is_not_refused(path: Path) -> None:
+def test_call_in_executor_thread_is_not_refused(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"before"
 
@@ -122,7 +122,7 @@ def test_a_task_that_another_thread_runs_is_not_refused(path: Path) -> None:
         assert store["k"] == b"after"
 
 
-def test_a_task_that_is_cancelled_inside_a_transaction_rolls_back(store: kvstore.Store) -> None:
+def test_task_cancelled_in_transaction_rolls_back(store: kvstore.Store) -> None:
     async def main() -> None:
         async def work() -> None:
             with store.transaction():
@@ -141,7 +141,7 @@ def test_a_task_that_is_cancelled_inside_a_transaction_rolls_back(store: kvstore
     assert store["k"] == b"other"
 
 
-def test_a_transaction_that_a_task_has_forgotten_is_ended_by_the_next_call(store: kvstore.Store) -> None:
+def test_unreferenced_transaction_of_task_ends_at_next_call(store: kvstore.Store) -> None:
     async def main() -> None:
         async def forget() -> None:
             store.transaction().__enter__()
@@ -156,7 +156,7 @@ def test_a_transaction_that_a_task_has_forgotten_is_ended_by_the_next_call(store
     assert list(store) == [b"other"]
 
 
-def test_a_transaction_outside_of_tasks_is_as_ever_also_where_asyncio_is_imported(store: kvstore.Store) -> None:
+def test_transaction_outside_tasks_works_with_asyncio_imported(store: kvstore.Store) -> None:
     with store.transaction():
         store["k"] = b"v"
     assert store["k"] == b"v"

@@ -12,7 +12,7 @@ from helpers import START_S
 import kvstore
 
 
-def test_a_batch_is_committed_at_the_end_of_its_block(db: kvstore.Store) -> None:
+def test_batch_is_committed_at_end_of_block(db: kvstore.Store) -> None:
     with db.batch() as batch:
         batch.put("a", b"1")
         batch.put("b", b"2", ttl=5)
@@ -21,7 +21,7 @@ def test_a_batch_is_committed_at_the_end_of_its_block(db: kvstore.Store) -> None
     assert (db.ttl("a"), db.ttl("b")) == (None, 5.0)
 
 
-def test_a_batch_deletes_and_a_missing_key_is_no_error(db: kvstore.Store) -> None:
+def test_batch_deletes_and_a_missing_key_is_no_error(db: kvstore.Store) -> None:
     db["a"] = b"1"
     with db.batch() as batch:
         batch.delete("a")
@@ -29,7 +29,7 @@ def test_a_batch_deletes_and_a_missing_key_is_no_error(db: kvstore.Store) -> Non
     assert len(db) == 0
 
 
-def test_the_last_write_of_a_key_in_a_batch_wins(db: kvstore.Store) -> None:
+def test_last_write_of_a_key_in_a_batch_wins(db: kvstore.Store) -> None:
     with db.batch() as batch:
         batch.put("a", b"1")
         batch.delete("a")
@@ -37,7 +37,7 @@ def test_the_last_write_of_a_key_in_a_batch_wins(db: kvstore.Store) -> None:
     assert db["a"] == b"2"
 
 
-def test_an_exception_in_the_block_forgets_the_batch(db: kvstore.Store) -> None:
+def test_exception_in_block_discards_batch(db: kvstore.Store) -> None:
     with pytest.raises(ZeroDivisionError):
         with db.batch() as batch:
             batch.put("a", b"1")
@@ -45,7 +45,7 @@ def test_an_exception_in_the_block_forgets_the_batch(db: kvstore.Store) -> None:
     assert len(db) == 0
 
 
-def test_a_batch_knows_its_length(db: kvstore.Store) -> None:
+def test_batch_length_counts_its_writes(db: kvstore.Store) -> None:
     with db.batch() as batch:
         assert len(batch) == 0
         batch.put("a", b"1")
@@ -56,7 +56,7 @@ def test_a_batch_knows_its_length(db: kvstore.Store) -> None:
     assert len(db) == 0
 
 
-def test_a_batch_copies_what_it_is_given(db: kvstore.Store) -> None:
+def test_batch_copies_its_arguments(db: kvstore.Store) -> None:
     key, value = bytearray(b"key"), bytearray(b"value")
     with db.batch() as batch:
         batch.put(key, value)
@@ -65,7 +65,7 @@ def test_a_batch_copies_what_it_is_given(db: kvstore.Store) -> None:
     assert dict(db.items()) == {b"key": b"value"}
 
 
-def test_a_batch_of_a_family_writes_to_it(db: kvstore.Store) -> None:
+def test_batch_of_a_family_writes_to_it(db: kvstore.Store) -> None:
     other = db.family("other", create=True)
     with other.batch() as batch:
         batch.put("a", b"1")
@@ -73,7 +73,7 @@ def test_a_batch_of_a_family_writes_to_it(db: kvstore.Store) -> None:
     assert len(db) == 0
 
 
-def test_a_batch_in_a_transaction_is_rolled_back_with_it(db: kvstore.Store) -> None:
+def test_batch_in_a_transaction_is_rolled_back_with_it(db: kvstore.Store) -> None:
     with pytest.raises(RuntimeError):
         with db.transaction():
             with db.batch() as batch:
@@ -83,7 +83,7 @@ def test_a_batch_in_a_transaction_is_rolled_back_with_it(db: kvstore.Store) -> N
     assert len(db) == 0
 
 
-def test_a_batch_takes_a_moment(db: kvstore.Store) -> None:
+def test_batch_put_accepts_expiry_time(db: kvstore.Store) -> None:
     with db.batch() as batch:
         batch.put("a", b"1", expires_at=START_S + 9)
     assert db.ttl("a") == 9.0
@@ -102,7 +102,7 @@ def test_a_batch_takes_a_moment(db: kvstore.Store) -> None:
         (lambda b: b.put("a" * 65537, b""), ValueError),
     ],
 )
-def test_a_bad_argument_adds_nothing(db: kvstore.Store, call: Callable[[Any], Any], error: type[Exception]) -> None:
+def test_invalid_argument_adds_nothing(db: kvstore.Store, call: Callable[[Any], Any], error: type[Exception]) -> None:
     with db.batch() as batch:
         batch.put("good", b"1")
         with pytest.raises(error):
@@ -111,7 +111,7 @@ def test_a_bad_argument_adds_nothing(db: kvstore.Store, call: Callable[[Any], An
     assert list(db) == [b"good"]
 
 
-def test_a_batch_of_a_closed_store_is_a_misuse_error(path: Path) -> None:
+def test_batch_of_a_closed_store_raises_misuse_error(path: Path) -> None:
     store = kvstore.open(path)
     batch = store.batch()
     batch.put("a", b"1")
@@ -123,7 +123,7 @@ def test_a_batch_of_a_closed_store_is_a_misuse_error(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_a_batch_that_meets_a_lock_can_be_committed_later(db: kvstore.Store, path: Path) -> None:
+def test_batch_blocked_by_lock_can_be_committed_later(db: kvstore.Store, path: Path) -> None:
     batch = db.batch()
     batch.put("a", b"1")
     with kvstore.open(path, busy_timeout=0) as other:
@@ -134,14 +134,14 @@ def test_a_batch_that_meets_a_lock_can_be_committed_later(db: kvstore.Store, pat
     assert db["a"] == b"1"
 
 
-def test_a_batch_that_is_forgotten_writes_nothing(db: kvstore.Store) -> None:
+def test_unreferenced_batch_writes_nothing(db: kvstore.Store) -> None:
     batch = db.batch()
     batch.put("a", b"1")
     del batch
     assert len(db) == 0
 
 
-def test_a_batch_may_write_to_several_families(db: kvstore.Store) -> None:
+def test_batch_may_write_to_several_families(db: kvstore.Store) -> None:
     other = db.family("other", create=True, default_ttl=60)
     other["gone"] = b""
     with db.batch() as batch:
@@ -154,7 +154,7 @@ def test_a_batch_may_write_to_several_families(db: kvstore.Store) -> None:
     assert (other.ttl("b"), other.ttl("c")) == (60.0, 5.0)
 
 
-def test_a_family_of_another_store_is_refused(db: kvstore.Store, tmp_path: Path) -> None:
+def test_family_of_another_store_is_refused(db: kvstore.Store, tmp_path: Path) -> None:
     with kvstore.open(tmp_path / "other.db") as stranger:
         with db.batch() as batch:
             with pytest.raises((ValueError, kvstore.Error)):
@@ -164,7 +164,7 @@ def test_a_family_of_another_store_is_refused(db: kvstore.Store, tmp_path: Path)
     assert len(db) == 0
 
 
-def test_a_batch_whose_family_was_dropped_fails_as_a_whole(db: kvstore.Store) -> None:
+def test_batch_with_dropped_family_writes_nothing(db: kvstore.Store) -> None:
     other = db.family("other", create=True)
     batch = db.batch()
     batch.put("a", b"1")
@@ -175,7 +175,7 @@ def test_a_batch_whose_family_was_dropped_fails_as_a_whole(db: kvstore.Store) ->
     assert len(db) == 0
 
 
-def test_a_closed_batch_is_a_misuse_error_and_may_be_closed_again(db: kvstore.Store) -> None:
+def test_closed_batch_raises_misuse_error_and_closes_again(db: kvstore.Store) -> None:
     batch = db.batch()
     batch.put("a", b"1")
     batch.close()
@@ -186,7 +186,7 @@ def test_a_closed_batch_is_a_misuse_error_and_may_be_closed_again(db: kvstore.St
     assert len(db) == 0
 
 
-def test_a_batch_can_be_filled_again_after_its_commit(db: kvstore.Store) -> None:
+def test_batch_is_reusable_after_commit(db: kvstore.Store) -> None:
     batch = db.batch()
     for number in range(3):
         batch.put(f"{number}", b"")

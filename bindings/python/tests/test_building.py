@@ -63,20 +63,20 @@ def frameworks(arguments: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("library", ["libkvstore.a", "kvstore.lib"])
 @pytest.mark.parametrize("encryption, made", [("", "vendored"), ("vendored", "vendored"), ("no", "no")])
-def test_on_windows_it_is_linked_as_by_the_makefile(library: str, encryption: str, made: str, tmp_path: Path) -> None:
+def test_windows_build_links_like_makefile(library: str, encryption: str, made: str, tmp_path: Path) -> None:
     expected = makefile(ROOT / "Makefile", "WINDOWS_NATIVE", f"ENCRYPTION={made}").split(";")
     assert len(expected) >= 6
     assert told("win32", tmp_path, library, KVSTORE_ENCRYPTION=encryption)["libraries"] == expected
 
 
-def test_stores_on_servers_are_not_in_what_is_built_for_windows_which_has_none(tmp_path: Path) -> None:
+def test_windows_build_excludes_server_stores(tmp_path: Path) -> None:
     assert told("win32", tmp_path)["remote"] == "no"
     assert told("win32", tmp_path, KVSTORE_REMOTE="yes")["remote"] == "yes", "who asks for them is told by the compiler"
     assert told("darwin", tmp_path)["remote"] == "yes"
 
 
 @pytest.mark.parametrize("remote, feature", [("", "remote"), ("yes", "remote"), ("no", "")])
-def test_on_macos_it_is_linked_as_by_the_makefile(remote: str, feature: str, tmp_path: Path) -> None:
+def test_macos_build_links_like_makefile(remote: str, feature: str, tmp_path: Path) -> None:
     expected = makefile(ROOT / "packaging" / "apple" / "macho.mk", "NATIVE", f"FEATURE={feature}").split()
     got = told("darwin", tmp_path, KVSTORE_REMOTE=remote)
     assert [f"-l{name}" for name in got["libraries"]] == [flag for flag in expected if flag.startswith("-l")]
@@ -84,7 +84,7 @@ def test_on_macos_it_is_linked_as_by_the_makefile(remote: str, feature: str, tmp
     assert "-Wl,-exported_symbol,_PyInit__kvstore" in got["extra_link_args"]
 
 
-def test_on_macos_the_systems_encryption_is_its_own_or_the_openssl_that_is_named(tmp_path: Path) -> None:
+def test_macos_encryption_links_system_or_given_openssl(tmp_path: Path) -> None:
     (tmp_path / "openssl" / "lib").mkdir(parents=True)
     folder = str(tmp_path / "openssl")
     without = {"KVSTORE_ENCRYPTION": "system", "KVSTORE_REMOTE": "no"}

@@ -43,7 +43,7 @@ def case(request: pytest.FixtureRequest, path: Path, clock: Clock) -> Iterator[t
         yield store, one, two
 
 
-def test_a_value_comes_back_as_it_was_put(case: Any) -> None:
+def test_values_round_trip_through_codec(case: Any) -> None:
     db, one, two = case
     db["a"], db["b", 30] = one, two
     assert (db["a"], db["b"]) == (one, two)
@@ -55,7 +55,7 @@ def test_a_value_comes_back_as_it_was_put(case: Any) -> None:
         db["c"]
 
 
-def test_conditional_writes(case: Any) -> None:
+def test_conditional_writes_use_codec(case: Any) -> None:
     db, one, two = case
     assert db.put("a", one, ttl=30, if_absent=True)
     assert not db.put("a", two, if_absent=True)
@@ -72,7 +72,7 @@ def test_conditional_writes(case: Any) -> None:
     assert "b" not in db
 
 
-def test_what_removes_gives_the_value_back(case: Any) -> None:
+def test_removing_calls_return_decoded_value(case: Any) -> None:
     db, one, two = case
     db.update({"a": one, "b": two, "c": one, "d": two})
     assert db.pop("a") == one
@@ -86,7 +86,7 @@ def test_what_removes_gives_the_value_back(case: Any) -> None:
         db.popitem()
 
 
-def test_many_keys_and_batches(case: Any) -> None:
+def test_many_key_calls_and_batches_use_codec(case: Any) -> None:
     db, one, two = case
     assert db.put_many({"a": one}, ttl=5) == 1
     assert db.set_many([("b", two)]) == 1
@@ -102,7 +102,7 @@ def test_many_keys_and_batches(case: Any) -> None:
     assert list(db) == ["d", "e"]
 
 
-def test_iteration_in_every_way(case: Any) -> None:
+def test_iteration_in_all_directions_decodes_values(case: Any) -> None:
     db, one, two = case
     rows = [("a", one), ("b", two), ("c", one)]
     db.put_many(rows)
@@ -122,7 +122,7 @@ def test_iteration_in_every_way(case: Any) -> None:
     assert len(db) == 0
 
 
-def test_values_with_times(case: Any, clock: Clock) -> None:
+def test_values_with_ttl_are_decoded(case: Any, clock: Clock) -> None:
     db, one, two = case
     db.put("a", one, ttl=10)
     db["b"] = two
@@ -135,7 +135,7 @@ def test_values_with_times(case: Any, clock: Clock) -> None:
     assert list(db.rows("missing")) == []
 
 
-def test_rows_of_two_parts(case: Any) -> None:
+def test_row_keys_work_with_codec(case: Any) -> None:
     db, one, two = case
     db[kvstore.row_key("p", "1")] = one
     db[kvstore.row_key("p", "2")] = two
@@ -143,7 +143,7 @@ def test_rows_of_two_parts(case: Any) -> None:
     assert list(db.rows("p", reverse=True, limit=1)) == [("2", two)]
 
 
-def test_none_is_a_value_where_the_codec_has_it(path: Path) -> None:
+def test_none_is_a_value_if_codec_supports_it(path: Path) -> None:
     with kvstore.open(path, codec=kvstore.JSON) as db:
         db["k"] = None
         assert "k" in db and db["k"] is None
@@ -157,7 +157,7 @@ def test_none_is_a_value_where_the_codec_has_it(path: Path) -> None:
         assert "k" not in db
 
 
-def test_the_file_has_what_the_codec_made_and_remembers_nothing_of_it(path: Path) -> None:
+def test_file_contains_encoded_values_but_not_the_codec(path: Path) -> None:
     with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
         db["k"] = {"é": [1, 2]}
     with kvstore.open(path) as db:
@@ -169,7 +169,7 @@ def test_the_file_has_what_the_codec_made_and_remembers_nothing_of_it(path: Path
         db["k"]
 
 
-def test_a_family_is_as_its_store_unless_it_is_told_otherwise(path: Path) -> None:
+def test_family_inherits_codec_of_store_unless_overridden(path: Path) -> None:
     with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
         same = db.family("f", create=True)
         same["k"] = [1]
@@ -185,7 +185,7 @@ def test_a_family_is_as_its_store_unless_it_is_told_otherwise(path: Path) -> Non
 
 
 @pytest.mark.parametrize("codec", [kvstore.JSON, kvstore.TEXT, json, None], ids=repr)
-def test_incr_counts_on_what_the_codec_wrote_and_the_codec_reads_what_incr_wrote(path: Path, codec: Any) -> None:
+def test_incr_and_codec_read_values_of_each_other(path: Path, codec: Any) -> None:
     number = {kvstore.TEXT: "41", None: b"41"}.get(codec, 41) if codec is not json else 41
     with kvstore.open(path, codec=codec, keys=str) as db:
         db["n"] = number
@@ -194,9 +194,7 @@ def test_incr_counts_on_what_the_codec_wrote_and_the_codec_reads_what_incr_wrote
 
 
 @pytest.mark.parametrize("codec", [kvstore.PICKLE, pickle, Prefixed("<")], ids=repr)
-def test_incr_with_a_codec_that_does_not_read_numbers_is_a_type_error_and_writes_nothing(
-    path: Path, codec: Any
-) -> None:
+def test_incr_with_codec_without_numbers_raises_type_error(path: Path, codec: Any) -> None:
     with kvstore.open(path, codec=codec) as db:
         for count in (db.incr, db.decr):
             with pytest.raises(TypeError, match="decimal text"):
@@ -204,7 +202,7 @@ def test_incr_with_a_codec_that_does_not_read_numbers_is_a_type_error_and_writes
         assert len(db) == 0
 
 
-def test_equal_values_are_compared_and_not_their_bytes(path: Path) -> None:
+def test_compare_calls_compare_values_not_bytes(path: Path) -> None:
     with kvstore.open(path, codec=kvstore.JSON) as db:
         db["k"] = {"a": 1, "b": 2}
         assert db.compare_and_swap("k", {"b": 2, "a": 1}, 5)
@@ -214,7 +212,7 @@ def test_equal_values_are_compared_and_not_their_bytes(path: Path) -> None:
 
 @pytest.mark.parametrize("codec", [5, "json", object(), print, type("Half", (), {"dumps": str})()], ids=repr)
 @pytest.mark.files
-def test_what_is_no_codec_is_a_type_error_that_says_what_one_is(path: Path, codec: Any) -> None:
+def test_invalid_codec_raises_type_error_with_requirements(path: Path, codec: Any) -> None:
     with pytest.raises(TypeError, match="dumps and loads"):
         kvstore.open(path, codec=codec)
     assert not path.exists()
@@ -223,12 +221,12 @@ def test_what_is_no_codec_is_a_type_error_that_says_what_one_is(path: Path, code
 
 
 @pytest.mark.parametrize("keys", [int, "str", None, object()])
-def test_keys_that_are_neither_text_nor_bytes_are_a_type_error(path: Path, keys: Any) -> None:
+def test_keys_option_must_be_str_or_bytes_type(path: Path, keys: Any) -> None:
     with pytest.raises(TypeError, match="the type str or the type bytes"):
         kvstore.open(path, keys=keys)
 
 
-def test_what_the_codec_refuses_is_not_written(path: Path) -> None:
+def test_value_refused_by_codec_is_not_written(path: Path) -> None:
     class Wrong:
         def dumps(self, value: Any) -> Any:
             return value
@@ -256,7 +254,7 @@ def test_what_the_codec_refuses_is_not_written(path: Path) -> None:
         assert len(text) == 0
 
 
-def test_what_the_codec_cannot_read_is_not_removed(path: Path) -> None:
+def test_value_unreadable_by_codec_is_not_removed(path: Path) -> None:
     with kvstore.open(path, codec=kvstore.JSON) as db:
         db.family("default", codec=None)["k"] = b"not json"
         for remove in (lambda: db.pop("k"), lambda: db.pop("k", 1), db.popitem, lambda: db.pop_many(["k"])):
@@ -267,7 +265,7 @@ def test_what_the_codec_cannot_read_is_not_removed(path: Path) -> None:
         assert list(db) == [b"k"]
 
 
-def test_an_exception_of_the_codec_leaves_an_iteration_where_it_was(path: Path) -> None:
+def test_codec_exception_keeps_iteration_usable(path: Path) -> None:
     with kvstore.open(path) as db:
         db.put_many({b"a": b"1", b"b\xff": b"not json", b"c": b"3"}, ttl=60)
         coded = db.family("default", codec=kvstore.JSON, keys=str)
@@ -282,7 +280,7 @@ def test_an_exception_of_the_codec_leaves_an_iteration_where_it_was(path: Path) 
             assert next(iterator) == last
 
 
-def test_results_of_functions_are_kept_by_their_serializer_whatever_the_codec(path: Path) -> None:
+def test_memoize_uses_own_serializer_despite_codec(path: Path) -> None:
     with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
         calls = []
 
@@ -296,7 +294,7 @@ def test_results_of_functions_are_kept_by_their_serializer_whatever_the_codec(pa
         assert square.cache_clear() == 1
 
 
-def test_a_coded_store_works_with_everything_else(path: Path, tmp_path: Path) -> None:
+def test_store_with_codec_supports_all_other_features(path: Path, tmp_path: Path) -> None:
     with kvstore.open(path, codec=kvstore.JSON, keys=str) as db:
         with pytest.raises(ZeroDivisionError):
             with db.transaction():
@@ -311,7 +309,7 @@ def test_a_coded_store_works_with_everything_else(path: Path, tmp_path: Path) ->
         assert copy["k"] == [1]
 
 
-def test_a_subclass_of_store_has_no_codec_by_the_way(path: Path) -> None:
+def test_store_subclass_refuses_codec_argument(path: Path) -> None:
     class Mine(kvstore.Store):
         pass
 
@@ -321,7 +319,7 @@ def test_a_subclass_of_store_has_no_codec_by_the_way(path: Path) -> None:
         db["k"] = b"v"
 
 
-def test_a_value_of_another_codec_is_an_error_that_says_so(path: Path) -> None:
+def test_value_of_other_codec_raises_explaining_error(path: Path) -> None:
     with kvstore.open(path, codec=kvstore.PICKLE) as db:
         db["k"] = {1}
         for codec in (kvstore.JSON, kvstore.TEXT):
@@ -334,7 +332,7 @@ def test_a_value_of_another_codec_is_an_error_that_says_so(path: Path) -> None:
         assert type(e.value.__cause__).__name__ == "UnpicklingError"
 
 
-def test_a_key_that_is_no_text_is_an_error_that_says_so(path: Path) -> None:
+def test_non_utf8_key_raises_explaining_error(path: Path) -> None:
     with kvstore.open(path, keys=str) as db:
         db.put(b"\xff", b"1", ttl=60)
         for show in (

@@ -26,7 +26,7 @@ def test_if_absent_counts_an_expired_key_as_absent(db: kvstore.Store, clock: Clo
     assert (db["k"], db.ttl("k")) == (b"2", 5.0)
 
 
-def test_if_absent_that_does_not_write_keeps_the_ttl(db: kvstore.Store) -> None:
+def test_unmet_if_absent_keeps_ttl(db: kvstore.Store) -> None:
     db.put("k", b"1", ttl=9)
     assert db.put("k", b"2", ttl=1, if_absent=True) is False
     assert db.ttl("k") == 9.0
@@ -55,12 +55,12 @@ def test_if_absent_and_if_present_exclude_each_other(db: kvstore.Store) -> None:
     assert "k" not in db
 
 
-def test_a_plain_put_says_that_it_wrote(db: kvstore.Store) -> None:
+def test_plain_put_returns_true(db: kvstore.Store) -> None:
     assert db.put("k", b"1") is True
     assert db.put("k", b"2", ttl=1) is True
 
 
-def test_a_conditional_put_uses_the_default_ttl_of_its_family(db: kvstore.Store) -> None:
+def test_conditional_put_uses_the_default_ttl_of_its_family(db: kvstore.Store) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
     cache.put("new", b"", if_absent=True)
     cache["old"] = b""
@@ -75,7 +75,7 @@ def test_add_is_put_if_absent(db: kvstore.Store) -> None:
     assert (db["k"], db.ttl("k")) == (b"1", 5.0)
 
 
-def test_compare_and_swap_writes_if_the_value_is_the_expected_one(db: kvstore.Store) -> None:
+def test_compare_and_swap_writes_if_value_matches(db: kvstore.Store) -> None:
     db["k"] = b"1"
     assert db.compare_and_swap("k", b"0", b"2") is False
     assert db["k"] == b"1"
@@ -83,7 +83,7 @@ def test_compare_and_swap_writes_if_the_value_is_the_expected_one(db: kvstore.St
     assert db["k"] == b"2"
 
 
-def test_compare_and_swap_never_makes_a_key(db: kvstore.Store, clock: Clock) -> None:
+def test_compare_and_swap_never_creates_key(db: kvstore.Store, clock: Clock) -> None:
     assert db.compare_and_swap("k", b"", b"1") is False
     db.put("k", b"1", ttl=1)
     clock.advance(1)
@@ -91,7 +91,7 @@ def test_compare_and_swap_never_makes_a_key(db: kvstore.Store, clock: Clock) -> 
     assert "k" not in db
 
 
-def test_compare_and_swap_sets_the_ttl_of_the_call(db: kvstore.Store) -> None:
+def test_compare_and_swap_sets_given_ttl(db: kvstore.Store) -> None:
     db.put("k", b"1", ttl=9)
     db.compare_and_swap("k", b"1", b"2", ttl=5)
     assert db.ttl("k") == 5.0
@@ -103,7 +103,7 @@ def test_compare_and_swap_compares_text_as_utf_8(db: kvstore.Store) -> None:
     assert db.compare_and_swap("k", "ü", b"x") is True
 
 
-def test_compare_and_delete_deletes_if_the_value_is_the_expected_one(db: kvstore.Store) -> None:
+def test_compare_and_delete_deletes_if_value_matches(db: kvstore.Store) -> None:
     db["k"] = b"1"
     assert db.compare_and_delete("k", b"2") is False
     assert db.compare_and_delete("k", b"1") is True
@@ -131,7 +131,7 @@ def test_incr_keeps_the_ttl_of_a_live_key(db: kvstore.Store, clock: Clock) -> No
     assert db.incr("n") == 1
 
 
-def test_incr_of_a_value_that_is_no_number_fails_and_changes_nothing(db: kvstore.Store) -> None:
+def test_incr_of_non_number_fails_without_effect(db: kvstore.Store) -> None:
     db["n"] = b"secret-value"
     with pytest.raises(ValueError) as caught:
         db.incr("n")
@@ -139,7 +139,7 @@ def test_incr_of_a_value_that_is_no_number_fails_and_changes_nothing(db: kvstore
     assert db["n"] == b"secret-value"
 
 
-def test_incr_beyond_64_bits_fails_and_changes_nothing(db: kvstore.Store) -> None:
+def test_incr_beyond_64_bits_fails_without_effect(db: kvstore.Store) -> None:
     assert db.incr("n", INT64_MAX) == INT64_MAX
     with pytest.raises((kvstore.Error, ValueError, OverflowError)):
         db.incr("n")
@@ -149,7 +149,7 @@ def test_incr_beyond_64_bits_fails_and_changes_nothing(db: kvstore.Store) -> Non
         db.decr("m")
 
 
-def test_decr_by_the_least_number_does_not_wrap(db: kvstore.Store) -> None:
+def test_decr_by_int64_min_does_not_wrap(db: kvstore.Store) -> None:
     db["n"] = b"-1"
     try:
         assert db.decr("n", INT64_MIN) == INT64_MAX
@@ -158,7 +158,7 @@ def test_decr_by_the_least_number_does_not_wrap(db: kvstore.Store) -> None:
 
 
 @pytest.mark.parametrize("by", [2**63, -(2**63) - 1, 10**40])
-def test_a_step_beyond_64_bits_is_a_value_error(db: kvstore.Store, by: int) -> None:
+def test_step_beyond_64_bits_raises_value_error(db: kvstore.Store, by: int) -> None:
     with pytest.raises((ValueError, OverflowError)):
         db.incr("n", by)
     with pytest.raises((ValueError, OverflowError)):
@@ -167,7 +167,7 @@ def test_a_step_beyond_64_bits_is_a_value_error(db: kvstore.Store, by: int) -> N
 
 
 @pytest.mark.parametrize("by", [1.0, "1", b"1", None, object()])
-def test_a_step_of_a_wrong_type_is_a_type_error(db: kvstore.Store, by: Any) -> None:
+def test_step_of_wrong_type_raises_type_error(db: kvstore.Store, by: Any) -> None:
     for call in (db.incr, db.decr):
         with pytest.raises(TypeError):
             call("n", by)
@@ -182,6 +182,6 @@ def test_conditions_see_the_state_inside_the_transaction(db: kvstore.Store) -> N
     assert db["k"] == b"3"
 
 
-def test_moments_are_kept_to_the_millisecond(db: kvstore.Store) -> None:
+def test_expiry_times_are_exact_to_millisecond(db: kvstore.Store) -> None:
     db.put("k", b"", expires_at=START_S + 0.001)
     assert db.expires_at("k") == START_S + 0.001

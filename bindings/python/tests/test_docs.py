@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("name, program", programs(), ids=[name for name, _ in programs()])
-def test_the_python_programs_of_the_documents_run(name: str, program: str, tmp_path: Path) -> None:
+def test_python_programs_of_documents_run(name: str, program: str, tmp_path: Path) -> None:
     if name == "docs/how-to/encrypt.md" and not kvstore.encryption_available and not os.environ.get("CI"):
         pytest.skip("the library has no encryption")
     if ">>>" in program:
@@ -28,11 +28,11 @@ def test_the_python_programs_of_the_documents_run(name: str, program: str, tmp_p
     assert_clean(result)
 
 
-def test_the_package_has_a_readme_with_a_program() -> None:
+def test_package_readme_contains_program() -> None:
     assert any(name.endswith("bindings/python/README.md") for name, _ in programs())
 
 
-def test_the_description_for_package_indexes_is_the_readme_without_links_into_the_repository() -> None:
+def test_package_description_is_readme_without_repository_links() -> None:
     metadata = importlib.metadata.metadata("kvstore-ttl")
     text = metadata["Description"] or metadata.get_payload()
     assert "# kvstore for Python" in text
@@ -40,7 +40,7 @@ def test_the_description_for_package_indexes_is_the_readme_without_links_into_th
     assert "`docs/reference/ttl.md`" in text
 
 
-def test_the_quickstart_says_what_those_of_other_languages_say(tmp_path: Path) -> None:
+def test_quickstart_prints_same_output_as_other_languages(tmp_path: Path) -> None:
     for _ in range(2):  # the second time it finds the store of the first
         result = run_python(ROOT / "examples" / "quickstart.py", cwd=tmp_path)
         assert_clean(result)

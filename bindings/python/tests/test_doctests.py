@@ -21,7 +21,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_examples_are_correct(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     result = doctest.testmod(module, extraglobs={"kvstore": kvstore})
@@ -29,6 +29,6 @@ def test_the_examples_of_a_module_are_true(name: str, tmp_path: Path, monkeypatc
     assert os.listdir(tmp_path) == [] or name == "kvstore.snkv"
 
 
-def test_there_are_examples() -> None:
+def test_examples_exist() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     assert sum(len(test.examples) for name in MODULES for test in finder.find(importlib.import_module(name))) > 10

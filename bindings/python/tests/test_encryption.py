@@ -41,7 +41,7 @@ def secret(request: pytest.FixtureRequest) -> dict[str, Any]:
     return given
 
 
-def test_it_is_made_and_opened_with_its_password_only(path: Path, secret: dict[str, Any]) -> None:
+def test_store_opens_only_with_its_password(path: Path, secret: dict[str, Any]) -> None:
     with kvstore.open(path, **secret) as db:
         db["sentinel-key", 1000] = "sentinel-value"
         assert db.is_encrypted
@@ -58,7 +58,7 @@ def test_it_is_made_and_opened_with_its_password_only(path: Path, secret: dict[s
         assert left is not None and 0 < left <= 1000
 
 
-def test_what_is_no_password_is_refused_and_makes_no_file(path: Path) -> None:
+def test_invalid_password_is_refused_without_creating_file(path: Path) -> None:
     bad: list[tuple[type[Exception], dict[str, Any]]] = [
         (ValueError, {"password": ""}),
         (ValueError, {"password": b""}),
@@ -86,7 +86,7 @@ def test_what_is_no_password_is_refused_and_makes_no_file(path: Path) -> None:
         memory.encrypt(password="p")
 
 
-def test_a_plain_store_is_encrypted_by_its_open(path: Path) -> None:
+def test_plain_store_is_encrypted_by_open(path: Path) -> None:
     with kvstore.open(path) as plain:
         plain["sentinel"] = "1"
         with pytest.raises(kvstore.BusyError):
@@ -98,7 +98,7 @@ def test_a_plain_store_is_encrypted_by_its_open(path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"exclusive": True}, {"journal_mode": "delete"}])
-def test_in_place_with_threads_that_go_on(path: Path, settings: dict[str, Any]) -> None:
+def test_conversion_in_place_keeps_threads_working(path: Path, settings: dict[str, Any]) -> None:
     db = kvstore.open(path, codec=kvstore.JSON, keys=str, **settings)
     family = db.family("family", create=True)
     db["a"], family["b"] = 1, [2]
@@ -132,7 +132,7 @@ def test_in_place_with_threads_that_go_on(path: Path, settings: dict[str, Any]) 
         assert dict(plain) == {"a": 1, "n": 3}
 
 
-def test_threads_that_use_the_store_all_the_time_notice_nothing(path: Path) -> None:
+def test_busy_threads_are_not_disturbed_by_conversion(path: Path) -> None:
     db = kvstore.open(path, sync="off", busy_timeout=30)
     family = db.family("family", create=True)
     db.put_many({f"key {n}": b"value" for n in range(300)})
@@ -196,7 +196,7 @@ def test_threads_that_use_the_store_all_the_time_notice_nothing(path: Path) -> N
     db.close()
 
 
-def test_an_iteration_or_a_batch_elsewhere_is_in_the_way_and_goes_on(path: Path) -> None:
+def test_iteration_or_batch_blocks_encryption_and_continues(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0.02) as db:
         db.put_many({f"key {n:03}": b"value" for n in range(500)})
         begun: list[Any] = []
@@ -226,14 +226,14 @@ def test_an_iteration_or_a_batch_elsewhere_is_in_the_way_and_goes_on(path: Path)
         assert len(list(rows)) == 500
 
 
-def test_a_password_that_is_no_text_is_not_shown(path: Path) -> None:
+def test_unencodable_password_is_not_shown_in_error(path: Path) -> None:
     with pytest.raises(ValueError) as caught:
         kvstore.open(path, password="secret \udc80 word")
     assert "secret" not in str(caught.value) and "udc80" not in str(caught.value)
     assert not isinstance(caught.value, UnicodeError) and caught.value.__cause__ is None
 
 
-def test_the_places_of_backends_take_a_password(path: Path, secret: dict[str, Any]) -> None:
+def test_framework_places_accept_password(path: Path, secret: dict[str, Any]) -> None:
     place = Place(path, "cache", secret)
     place.family()["a"] = b"1"
     assert place.store().is_encrypted
@@ -242,7 +242,7 @@ def test_the_places_of_backends_take_a_password(path: Path, secret: dict[str, An
         Place(path, "cache", {"raw_key": KEY[:5]})
 
 
-def test_pickles_of_before_and_after_a_new_password(path: Path) -> None:
+def test_pickles_from_before_and_after_rekey(path: Path) -> None:
     with kvstore.open(path, raw_key=KEY) as db:
         db["a"] = b"1"
         before = pickle.dumps(db)
@@ -254,7 +254,7 @@ def test_pickles_of_before_and_after_a_new_password(path: Path) -> None:
     one.close()
 
 
-def test_a_transaction_or_a_cleaner_elsewhere_is_in_the_way(path: Path) -> None:
+def test_transaction_or_cleaner_blocks_encryption(path: Path) -> None:
     db = kvstore.open(path, busy_timeout=0.05)
     begun, end = threading.Event(), threading.Event()
 
@@ -290,7 +290,7 @@ def test_a_transaction_or_a_cleaner_elsewhere_is_in_the_way(path: Path) -> None:
     db.close()
 
 
-def test_an_encryption_that_fails_leaves_the_store_as_it_was(path: Path) -> None:
+def test_failed_encryption_leaves_store_unchanged(path: Path) -> None:
     db = kvstore.open(path, busy_timeout=0)
     db["a"] = "1"
     with kvstore.open(path) as second:
@@ -302,7 +302,7 @@ def test_an_encryption_that_fails_leaves_the_store_as_it_was(path: Path) -> None
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_it_is_carried_to_other_processes(path: Path, secret: dict[str, Any], method: str) -> None:
+def test_encrypted_store_is_passed_to_other_processes(path: Path, secret: dict[str, Any], method: str) -> None:
     with kvstore.open(path) as db:
         db["a"] = "value"
         db.encrypt(**secret)
@@ -316,7 +316,7 @@ def test_it_is_carried_to_other_processes(path: Path, secret: dict[str, Any], me
         again.close()
 
 
-def test_for_asyncio(path: Path) -> None:
+def test_encryption_works_with_asyncio(path: Path) -> None:
     async def work() -> None:
         async with kvstore.aio.open(path) as db:
             await db.put("a", "1")
@@ -339,7 +339,7 @@ def test_for_asyncio(path: Path) -> None:
     asyncio.run(work())
 
 
-def test_tasks_that_use_the_store_all_the_time_notice_nothing(path: Path) -> None:
+def test_busy_tasks_are_not_disturbed_by_conversion(path: Path) -> None:
     async def work() -> None:
         async with kvstore.aio.open(path, busy_timeout=30) as db:
             await db.put_many({f"key {n}": b"value" for n in range(300)})
@@ -372,7 +372,7 @@ def test_tasks_that_use_the_store_all_the_time_notice_nothing(path: Path) -> Non
     asyncio.run(work())
 
 
-def test_what_is_in_the_way_in_asyncio(path: Path) -> None:
+def test_cleaner_or_transaction_blocks_encryption_in_asyncio(path: Path) -> None:
     async def work() -> None:
         async with kvstore.aio.open(path, busy_timeout=0.05) as db:
             await db.start_cleaner(100)
@@ -415,7 +415,7 @@ def sqlcipher() -> Iterator[Any]:
     yield pytest.importorskip("sqlcipher3.dbapi2") if not os.environ.get("CI") else __import__("sqlcipher3.dbapi2").dbapi2
 
 
-def test_sqlcipher_reads_it_and_what_sqlcipher_makes_opens_here(path: Path, sqlcipher: Any) -> None:
+def test_sqlcipher_and_kvstore_read_files_of_each_other(path: Path, sqlcipher: Any) -> None:
     with kvstore.open(path, password="correct horse") as db:
         db["a"] = "1"
         db["b", 1000] = "2"

@@ -34,7 +34,7 @@ def test_every_exception_is_an_error_with_a_code(name: str) -> None:
     assert str(cls("text")) == "text"
 
 
-def test_the_exceptions_are_not_each_other(path: Path) -> None:
+def test_exception_classes_are_unrelated(path: Path) -> None:
     for one in CLASSES:
         for other in CLASSES:
             if one != other:
@@ -43,7 +43,7 @@ def test_the_exceptions_are_not_each_other(path: Path) -> None:
     assert not issubclass(kvstore.Error, (ValueError, TypeError, OSError))
 
 
-def test_not_found_is_a_key_error_and_codes_differ() -> None:
+def test_not_found_is_key_error_and_codes_differ() -> None:
     assert issubclass(kvstore.NotFoundError, KeyError)
     codes = [getattr(kvstore, name)("x").code for name in CLASSES]
     assert len(set(codes)) == len(codes)
@@ -82,12 +82,12 @@ for keys in bytes, str:
 """
 
 
-def test_what_is_longer_than_a_length_in_c_is_a_value_error(tmp_path: Path) -> None:
+def test_bytes_longer_than_c_length_raise_value_error(tmp_path: Path) -> None:
     # In its own process: a report of pytest would show the bytes.
     assert_clean(run_python(TWO_GIB, cwd=tmp_path), "")
 
 
-def test_what_the_library_refuses_as_wrong_is_an_error_and_a_value_error(db: kvstore.Store) -> None:
+def test_invalid_error_is_value_error(db: kvstore.Store) -> None:
     db["text"] = b"x"
     with pytest.raises(kvstore.InvalidError) as caught:
         db.incr("text")
@@ -136,7 +136,7 @@ SECRET = "s3cr3t"
         lambda db: db.expire(SECRET, "x"),
     ],
 )
-def test_no_key_and_no_value_is_in_a_message(db: kvstore.Store, call: Callable[[Any], Any]) -> None:
+def test_messages_contain_no_key_or_value(db: kvstore.Store, call: Callable[[Any], Any]) -> None:
     db["text"] = SECRET
     with pytest.raises(Exception) as caught:
         call(db)
@@ -147,7 +147,7 @@ def test_no_key_and_no_value_is_in_a_message(db: kvstore.Store, call: Callable[[
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
 
 
-def test_a_wrong_type_is_named_in_the_message(db: kvstore.Store) -> None:
+def test_message_names_wrong_type(db: kvstore.Store) -> None:
     with pytest.raises(TypeError, match="complex"):
         db[1j] = b""  # type: ignore[index, unused-ignore]
     with pytest.raises(TypeError, match="complex"):
@@ -229,7 +229,7 @@ def test_every_method_of_a_closed_store_raises_misuse_error(path: Path) -> None:
             pytest.fail(f"call {number} answered")
 
 
-def test_every_method_of_a_family_of_a_closed_store_raises_misuse_error(path: Path) -> None:
+def test_family_methods_of_closed_store_raise_misuse_error(path: Path) -> None:
     store = kvstore.open(path)
     family = store.family("f", create=True)
     store.close()
@@ -239,7 +239,7 @@ def test_every_method_of_a_family_of_a_closed_store_raises_misuse_error(path: Pa
             pytest.fail(f"call {number} answered")
 
 
-def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
+def test_closed_store_error_says_closed(path: Path) -> None:
     store = kvstore.open(path)
     store.close()
     with pytest.raises(kvstore.MisuseError, match="closed"):
@@ -249,7 +249,7 @@ def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["keys", "items", "values", "reverse", "many small"])
 @pytest.mark.files
-def test_a_damaged_file_never_ends_an_iteration_early(path: Path, way: str) -> None:
+def test_damaged_file_never_ends_iteration_silently(path: Path, way: str) -> None:
     """A scan that fails in the middle must raise, and not look complete."""
     rows = 4000
     with kvstore.open(path) as store:
@@ -271,7 +271,7 @@ def test_a_damaged_file_never_ends_an_iteration_early(path: Path, way: str) -> N
                 list(store.items())
 
 
-def test_a_full_disk_is_a_full_error_and_leaves_the_store_usable(tmp_path: Path) -> None:
+def test_full_disk_raises_error_and_store_stays_usable(tmp_path: Path) -> None:
     """RLIMIT_FSIZE simulates a small disk (the write fails either way)."""
     import resource
     import signal
@@ -310,14 +310,14 @@ def hints_of_the_header() -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r"#define KVSTORE_HINT_(\w+) (\d+)", header)}
 
 
-def test_every_hint_of_the_header_has_a_member_and_a_text() -> None:
+def test_every_hint_of_header_has_member_and_text() -> None:
     numbers = hints_of_the_header()
     assert numbers.pop("NONE") == 0 and len(numbers) > 30
     assert {hint.name: hint.value for hint in kvstore.Hint} == numbers
     assert set(ADVICE) == set(kvstore.Hint)
 
 
-def test_hints_speak_of_what_there_is_in_python() -> None:
+def test_hint_texts_name_only_existing_python_names() -> None:
     known = {*dir(kvstore.Store), *dir(kvstore.Transaction), *dir(kvstore), *inspect.signature(kvstore.open).parameters}
     for text in (*ADVICE.values(), OPEN_IN_ANOTHER_THREAD):
         assert not FOREIGN.search(text), text
@@ -325,7 +325,7 @@ def test_hints_speak_of_what_there_is_in_python() -> None:
         assert set(names) <= {*known, "create"}, text
 
 
-def test_the_package_never_reads_a_message_of_an_error() -> None:
+def test_package_never_parses_error_messages() -> None:
     for file in Path(kvstore.__file__).parent.rglob("*.py"):
         code = file.read_text(encoding="utf-8")
         assert not re.search(r"\b(?:in|==|!=) str\(|str\(\w+\)\.(?:startswith|endswith|find|replace|split)", code), file
@@ -369,7 +369,7 @@ def test_errors_carry_hints(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_a_full_store_says_how_to_get_room(path: Path) -> None:
+def test_full_store_error_has_raise_limit_hint(path: Path) -> None:
     with kvstore.open(path) as db:
         db.limit(200_000, "none")
         error = failure(lambda: db.put_many({f"{n}": bytes(10_000) for n in range(40)}))
@@ -377,7 +377,7 @@ def test_a_full_store_says_how_to_get_room(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_a_damaged_file_says_how_to_save_it(path: Path) -> None:
+def test_damaged_file_error_has_repair_hint(path: Path) -> None:
     with kvstore.open(path) as db:
         db.put_many({f"{n:05}": bytes(900) for n in range(4000)})
         db.checkpoint("truncate")
@@ -394,7 +394,7 @@ def test_a_damaged_file_says_how_to_save_it(path: Path) -> None:
 
 @pytest.mark.files
 @pytest.mark.skipif(not kvstore.encryption_available, reason="the library has no encryption")
-def test_a_missing_password_is_asked_for(path: Path) -> None:
+def test_missing_password_error_has_password_hint(path: Path) -> None:
     kvstore.open(path, raw_key=b"k" * 32).close()
     error = failure(lambda: kvstore.open(path))
     assert isinstance(error, (kvstore.AuthError, kvstore.CorruptError)) and error.hint is kvstore.Hint.GIVE_PASSWORD
@@ -417,14 +417,14 @@ def test_a_missing_password_is_asked_for(path: Path) -> None:
     ],
 )
 @pytest.mark.files
-def test_a_refused_setting_is_named(path: Path, settings: Any, name: str) -> None:
+def test_refused_setting_is_named(path: Path, settings: Any, name: str) -> None:
     with pytest.raises(ValueError, match=name) as caught:
         kvstore.open(path, **settings)
     assert not FOREIGN.search(str(caught.value))
 
 
 @pytest.mark.files
-def test_what_another_thread_has_open_is_told(path: Path) -> None:
+def test_error_names_transaction_of_other_thread(path: Path) -> None:
     def told(call: Any) -> str:
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return str(thread.submit(call).exception())
@@ -447,13 +447,13 @@ def test_what_another_thread_has_open_is_told(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", b""])
-def test_an_empty_path_is_refused(path: Any) -> None:
+def test_empty_path_is_refused(path: Any) -> None:
     for opened in (kvstore.open, kvstore.aio.open):
         with pytest.raises(ValueError, match="path is empty: give a file name, or None or ':memory:' for a store in memory"):
             opened(path)
 
 
-def test_a_wrong_type_is_told_of_a_key_or_of_a_value_which_a_codec_could_write(db: kvstore.Store) -> None:
+def test_type_error_distinguishes_key_and_value(db: kvstore.Store) -> None:
     anything: Any = db
     calls = (
         lambda: anything.__setitem__("a", 5), lambda: anything.put("a", 5), lambda: anything.add("a", 5),
@@ -467,13 +467,13 @@ def test_a_wrong_type_is_told_of_a_key_or_of_a_value_which_a_codec_could_write(d
             call()
 
 
-def test_a_recipe_that_is_given_a_family_says_where_its_name_belongs(db: kvstore.Store) -> None:
+def test_recipe_given_family_says_how_to_pass_it(db: kvstore.Store) -> None:
     family: Any = db.family("f", create=True)
     with pytest.raises(TypeError, match="pass the store, and family='name'"):
         kvstore.recipes.Lock(family, "l", ttl=5)
 
 
-def test_messages_of_python_name_the_classes_that_users_know(db: kvstore.Store) -> None:
+def test_python_messages_name_public_classes(db: kvstore.Store) -> None:
     for method, name in (
         (db.keys, "Family.keys"), (db.delete_range, "Family.delete_range"), (db.stats, "Store.stats"),
         (db.get_many, "Family.get_many"), (db.ttl, "Family.ttl"),

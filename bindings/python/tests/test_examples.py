@@ -32,13 +32,13 @@ OF_RECIPES = {"lock.py", "job_queue.py", "rate_limit.py", "cache_decorator.py", 
 
 
 @pytest.mark.parametrize("name", sorted(PRINTS))
-def test_an_example_prints_what_it_should(name: str, tmp_path: Path) -> None:
+def test_example_prints_expected_output(name: str, tmp_path: Path) -> None:
     for _ in range(2):  # the second time it finds the store of the first
         assert_clean(run_python(EXAMPLES / name, cwd=tmp_path), PRINTS[name])
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_the_pool_works_however_its_workers_are_started(method: str, tmp_path: Path) -> None:
+def test_pool_example_works_with_every_start_method(method: str, tmp_path: Path) -> None:
     """As the main program of another Python, whose default it is."""
     program = (EXAMPLES / "pool.py").read_text()
     program = program.replace("multiprocessing.Pool", f"multiprocessing.get_context({method!r}).Pool")

@@ -20,7 +20,7 @@ def start(name: str, *arguments: str, cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_of_two_processes_one_makes_the_report(tmp_path: Path) -> None:
+def test_lock_example_lets_one_process_make_report(tmp_path: Path) -> None:
     first = start("lock.py", "60", cwd=tmp_path)
     assert first.stdout is not None
     assert first.stdout.readline() == "making the report\n"
@@ -35,7 +35,7 @@ def test_of_two_processes_one_makes_the_report(tmp_path: Path) -> None:
         assert db["report"].startswith(b"made under number ")
 
 
-def test_what_producers_put_workers_do(tmp_path: Path) -> None:
+def test_job_queue_example_processes_all_jobs(tmp_path: Path) -> None:
     put = run_python(EXAMPLES / "job_queue.py", "put", "ada", "nobody", "bob", cwd=tmp_path)
     assert_clean(put, "QueueSizes(ready=3, delayed=0, taken=0, dead=0)")
     worked = run_python(EXAMPLES / "job_queue.py", "work", cwd=tmp_path)
@@ -49,7 +49,7 @@ def test_what_producers_put_workers_do(tmp_path: Path) -> None:
     ]
 
 
-def test_the_sixth_try_within_a_minute_is_too_many(tmp_path: Path) -> None:
+def test_rate_limit_example_refuses_sixth_try_in_minute(tmp_path: Path) -> None:
     def log_in(password: str) -> tuple[int, str]:
         done = run_python(EXAMPLES / "rate_limit.py", "ada", password, cwd=tmp_path)
         return done.returncode, (done.stdout + done.stderr).strip()
@@ -64,7 +64,7 @@ def test_the_sixth_try_within_a_minute_is_too_many(tmp_path: Path) -> None:
     assert log_in("secret") == (0, "welcome, ada")
 
 
-def test_a_result_is_computed_once_over_processes_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_cache_example_computes_once_until_forgotten(tmp_path: Path) -> None:
     program = EXAMPLES / "cache_decorator.py"
     assert_clean(run_python(program, "Oslo", "Oslo", cwd=tmp_path), "computing for Oslo\nsunny in Oslo\nsunny in Oslo")
     assert_clean(run_python(program, "Oslo", "Rome", cwd=tmp_path), "sunny in Oslo\ncomputing for Rome\nsunny in Rome")
@@ -72,7 +72,7 @@ def test_a_result_is_computed_once_over_processes_until_it_is_forgotten(tmp_path
 
 
 @pytest.mark.parametrize("end", [INTERRUPT, KILL])
-def test_a_service_keeps_its_sessions(tmp_path: Path, end: int) -> None:
+def test_asyncio_service_example_keeps_sessions(tmp_path: Path, end: int) -> None:
     for number in (1, 2):
         service = start("asyncio_service.py", cwd=tmp_path)
         assert service.stdout is not None

@@ -80,7 +80,7 @@ USES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("use", [pytest.param(use, marks=[pytest.mark.files] if use == "repair" else []) for use in USES])
-def test_an_inherited_store_works_in_the_child(path: Path, use: str) -> None:
+def test_inherited_store_works_in_forked_child(path: Path, use: str) -> None:
     work, answer = USES[use]
     with kvstore.open(path) as store:
         store["k"] = b"v"
@@ -91,7 +91,7 @@ def test_an_inherited_store_works_in_the_child(path: Path, use: str) -> None:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_store_in_memory_is_its_parents_alone(use: str) -> None:
+def test_memory_store_is_usable_only_in_parent(use: str) -> None:
     with kvstore.open(":memory:") as store:
         store["k"] = b"v"
         store.family("f", create=True)
@@ -101,14 +101,14 @@ def test_a_store_in_memory_is_its_parents_alone(use: str) -> None:
 
 
 @pytest.mark.files
-def test_an_exclusive_store_is_its_parents_until_that_one_closes_it(path: Path) -> None:
+def test_exclusive_store_is_busy_in_forked_child(path: Path) -> None:
     with kvstore.open(path, exclusive=True, busy_timeout=0) as store:
         store["k"] = b"v"
         assert in_child(lambda: store["k"]) == "BusyError"
         assert store["k"] == b"v"
 
 
-def test_inherited_families_and_iterators_go_on_in_the_child(path: Path) -> None:
+def test_inherited_families_and_iterators_work_in_child(path: Path) -> None:
     with kvstore.open(path) as store:
         store.put_many({f"{n:04}": b"v" for n in range(1000)})
         family = store.family("f", create=True)
@@ -120,7 +120,7 @@ def test_inherited_families_and_iterators_go_on_in_the_child(path: Path) -> None
         assert len(list(keys)) == 997
 
 
-def test_a_transaction_of_the_parents_is_not_the_childs(path: Path) -> None:
+def test_parent_transaction_is_not_used_in_child(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as store:
         store["k"] = b"before"
         with store.transaction() as transaction:
@@ -136,7 +136,7 @@ def test_a_transaction_of_the_parents_is_not_the_childs(path: Path) -> None:
         assert store["k"] == b"child"
 
 
-def test_a_child_has_transactions_of_its_own_inside_one_of_its_parents(path: Path) -> None:
+def test_child_has_own_transactions_during_parent_snapshot(path: Path) -> None:
     def work() -> bytes:
         with store.transaction():
             store["c"] = b"child"
@@ -150,7 +150,7 @@ def test_a_child_has_transactions_of_its_own_inside_one_of_its_parents(path: Pat
         assert store["c"] == b"child"
 
 
-def test_a_batch_is_its_parents(path: Path) -> None:
+def test_inherited_batch_is_refused_in_child(path: Path) -> None:
     with kvstore.open(path) as store, store.batch() as batch:
         batch.put("b", b"v")
         uses: list[Callable[[], Any]] = [
@@ -164,7 +164,7 @@ def test_a_batch_is_its_parents(path: Path) -> None:
         assert store["b"] == b"v"
 
 
-def test_a_child_counts_for_itself_and_has_the_clock_of_its_parent(path: Path) -> None:
+def test_child_has_own_stats_and_inherits_clock(path: Path) -> None:
     with kvstore.open(path) as store:
         store.set_clock(lambda: 1.7e9)
         store.put("k", b"v", ttl=5)
@@ -172,7 +172,7 @@ def test_a_child_counts_for_itself_and_has_the_clock_of_its_parent(path: Path) -
 
 
 @pytest.mark.files
-def test_a_file_that_is_another_one_by_now_is_not_opened_in_the_child(path: Path) -> None:
+def test_child_does_not_open_file_replaced_since_fork(path: Path) -> None:
     store = kvstore.open(path)
     store["k"] = b"v"
     os.rename(path, path.with_suffix(".moved"))
@@ -183,9 +183,7 @@ def test_a_file_that_is_another_one_by_now_is_not_opened_in_the_child(path: Path
 
 
 @pytest.mark.files
-def test_a_child_that_has_changed_its_folder_opens_the_same_file(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_child_opens_same_file_after_chdir(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     with kvstore.open(path.name) as store:
@@ -194,7 +192,7 @@ def test_a_child_that_has_changed_its_folder_opens_the_same_file(
         assert os.listdir("elsewhere") == []
 
 
-def test_closing_what_was_inherited_says_nothing_and_harms_nobody(path: Path) -> None:
+def test_closing_inherited_objects_is_silent_and_harmless(path: Path) -> None:
     with kvstore.open(path) as store, store.family("f", create=True) as family, store.batch() as batch:
         store["k"] = b"v"
         store.start_cleaner(3600)
@@ -224,7 +222,7 @@ def test_closing_what_was_inherited_says_nothing_and_harms_nobody(path: Path) ->
         assert store["b"] == b"v"
 
 
-def test_a_batch_that_another_thread_is_filling_can_be_closed_in_the_child(path: Path) -> None:
+def test_batch_locked_by_parent_thread_can_be_closed_in_child(path: Path) -> None:
     with kvstore.open(path) as store:
         batch = store.batch()
         with batch._lock:
@@ -232,7 +230,7 @@ def test_a_batch_that_another_thread_is_filling_can_be_closed_in_the_child(path:
 
 
 @pytest.mark.parametrize("leave", ["sys.exit(0)", "pass"])
-def test_a_child_forked_inside_with_blocks_leaves_them_in_silence(path: Path, leave: str) -> None:
+def test_child_forked_inside_with_blocks_exits_silently(path: Path, leave: str) -> None:
     code = f"""
 import os, sys, kvstore, kvstore.snkv
 with kvstore.snkv.KVStore(sys.argv[1] + ".snkv") as old, old.iterator() as rows:
@@ -257,7 +255,7 @@ if child:
 
 
 
-def test_an_inherited_store_may_be_forgotten(path: Path) -> None:
+def test_inherited_store_may_be_garbage_collected(path: Path) -> None:
     import gc
 
     stores = [kvstore.open(path)]
@@ -277,7 +275,7 @@ def test_an_inherited_store_may_be_forgotten(path: Path) -> None:
     stores[0].close()
 
 
-def test_the_error_says_what_to_do(path: Path) -> None:
+def test_error_in_child_says_what_to_do(path: Path) -> None:
     def message(use: Callable[[], Any]) -> str:
         try:
             use()
@@ -293,7 +291,7 @@ def test_the_error_says_what_to_do(path: Path) -> None:
         assert "belongs to the parent process" in in_child(lambda: message(transaction.commit))
 
 
-def test_a_child_may_open_other_files(path: Path, tmp_path: Path) -> None:
+def test_child_may_open_other_files(path: Path, tmp_path: Path) -> None:
     def work() -> bytes:
         with kvstore.open(tmp_path / "child.db") as own:
             own["k"] = b"child"
@@ -380,9 +378,7 @@ STATES: dict[str, Callable[[Any, Path, str], Any]] = {
 @pytest.mark.parametrize("mode", ["wal", "delete"])
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.files
-def test_a_child_opens_the_store_anew_and_works_whatever_its_parent_is_doing(
-    path: Path, state: str, mode: str
-) -> None:
+def test_child_reopens_store_in_any_state_of_parent(path: Path, state: str, mode: str) -> None:
     def read_and_write() -> Optional[bytes]:
         with kvstore.open(path, journal_mode=mode, sync="off", busy_timeout=20) as own:
             found = own["k"]
@@ -414,7 +410,7 @@ def test_a_child_opens_the_store_anew_and_works_whatever_its_parent_is_doing(
         store.integrity_check()
 
 
-def test_a_child_opens_a_store_anew_that_its_parent_has_closed(path: Path) -> None:
+def test_child_opens_store_closed_by_parent(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"v"
     assert in_child(lambda: kvstore.open(path)["k"]) == "b'v'"
@@ -423,7 +419,7 @@ def test_a_child_opens_a_store_anew_that_its_parent_has_closed(path: Path) -> No
 
 
 @pytest.mark.files
-def test_a_parent_that_is_killed_leaves_nothing_locked_while_its_child_lives(path: Path) -> None:
+def test_killed_parent_leaves_no_lock_while_child_runs(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"v"
     ready, child_is_there = os.pipe()
@@ -492,7 +488,7 @@ def shared_store(path: Path) -> Iterator[kvstore.Store]:
     module_store = None
 
 
-def test_a_pool_of_forked_workers_uses_the_store_that_was_made_before_the_fork(shared_store: kvstore.Store) -> None:
+def test_forked_pool_uses_store_opened_before_fork(shared_store: kvstore.Store) -> None:
     shared_store["n"] = b"0"
     with get_context("fork").Pool(3) as pool:
         for n in range(20):
@@ -503,9 +499,7 @@ def test_a_pool_of_forked_workers_uses_the_store_that_was_made_before_the_fork(s
     shared_store.integrity_check()
 
 
-def test_a_pool_of_forked_workers_opens_anew_the_store_that_was_made_before_the_fork(
-    shared_store: kvstore.Store, path: Path
-) -> None:
+def test_forked_pool_reopens_store_opened_before_fork(shared_store: kvstore.Store, path: Path) -> None:
     shared_store["n"] = b"0"
     with get_context("fork").Pool(3, open_for_this_worker, (str(path),)) as pool:
         for n in range(20):
@@ -516,16 +510,14 @@ def test_a_pool_of_forked_workers_opens_anew_the_store_that_was_made_before_the_
     shared_store.integrity_check()
 
 
-def test_a_pool_of_spawned_workers_opens_the_store_that_its_parent_has_open(
-    shared_store: kvstore.Store, path: Path
-) -> None:
+def test_spawned_pool_opens_store_open_in_parent(shared_store: kvstore.Store, path: Path) -> None:
     with get_context("spawn").Pool(2) as pool:
         pool.starmap(increment, [(str(path), 20)] * 4)
     assert shared_store["n"] == b"80"
 
 
 @pytest.mark.parametrize("initializer", [None, open_for_this_worker])
-def test_an_executor_of_forked_workers_works_with_the_inherited_store_or_one_of_its_own(
+def test_forked_executor_works_with_inherited_or_own_store(
     shared_store: kvstore.Store, path: Path, initializer: Any
 ) -> None:
     context = get_context("fork")
@@ -546,7 +538,7 @@ os.register_at_fork(after_in_child=reopen)
 """
 
 
-def test_memoized_functions_work_in_a_child_whatever_the_threads_of_its_parent_do(path: Path) -> None:
+def test_memoized_function_works_in_child_forked_during_counting(path: Path) -> None:
     with kvstore.open(path, busy_timeout=20) as store:
 
         @kvstore.memoize(store, ttl=60)
@@ -571,7 +563,7 @@ def test_memoized_functions_work_in_a_child_whatever_the_threads_of_its_parent_d
 
 
 @pytest.mark.parametrize("reopen", [REOPEN, ""], ids=["opened again", "as it is"])
-def test_a_module_with_a_store_works_in_parent_children_and_theirs(path: Path, tmp_path: Path, reopen: str) -> None:
+def test_module_level_store_works_in_children_and_grandchildren(path: Path, tmp_path: Path, reopen: str) -> None:
     (tmp_path / "app.py").write_text(f"""
 import os, sys, kvstore
 
@@ -610,7 +602,7 @@ app.db.integrity_check()
 
 
 @pytest.mark.files
-def test_pythons_sqlite3_may_read_and_write_the_file_beside_an_open_store(path: Path) -> None:
+def test_python_sqlite3_may_use_file_of_open_store(path: Path) -> None:
     code = """
 import sqlite3, sys
 con = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
@@ -640,7 +632,7 @@ con.close()
 
 
 @pytest.mark.files
-def test_a_fork_while_threads_use_the_store_does_not_hang_the_child(path: Path) -> None:
+def test_fork_during_use_by_threads_does_not_hang_child(path: Path) -> None:
     def write() -> bool:
         with store.transaction():
             store["from a child"] = b"v"
@@ -670,7 +662,7 @@ def test_a_fork_while_threads_use_the_store_does_not_hang_the_child(path: Path) 
         store.integrity_check()
 
 
-def test_a_forked_child_that_ends_normally_is_silent(path: Path) -> None:
+def test_forked_child_that_ends_normally_is_silent(path: Path) -> None:
     code = """
 import os, sys, kvstore
 store = kvstore.open(sys.argv[1])

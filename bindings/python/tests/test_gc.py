@@ -16,7 +16,7 @@ import kvstore
 
 
 @pytest.mark.files
-def test_a_store_that_is_forgotten_is_closed(path: Path) -> None:
+def test_unreferenced_store_is_closed(path: Path) -> None:
     store = kvstore.open(path)
     store["k"] = b"v"
     assert open_files_of(path) > 0
@@ -25,7 +25,7 @@ def test_a_store_that_is_forgotten_is_closed(path: Path) -> None:
     assert open_files_of(path) == 0
 
 
-def test_a_store_in_a_cycle_is_closed_when_the_cycle_is_collected(path: Path) -> None:
+def test_store_in_reference_cycle_is_closed_when_collected(path: Path) -> None:
     cycle: list[object] = [kvstore.open(path)]
     cycle.append(cycle)
     del cycle
@@ -33,7 +33,7 @@ def test_a_store_in_a_cycle_is_closed_when_the_cycle_is_collected(path: Path) ->
     assert open_files_of(path) == 0
 
 
-def test_a_transaction_that_is_forgotten_is_rolled_back(path: Path) -> None:
+def test_unreferenced_transaction_is_rolled_back(path: Path) -> None:
     store = kvstore.open(path)
     transaction = store.transaction().__enter__()
     store["k"] = b"v"
@@ -44,7 +44,7 @@ def test_a_transaction_that_is_forgotten_is_rolled_back(path: Path) -> None:
         again["k"] = b"w"
 
 
-def test_a_forgotten_transaction_is_rolled_back_by_the_next_one_at_the_latest(path: Path) -> None:
+def test_next_transaction_rolls_back_unreferenced_one(path: Path) -> None:
     with kvstore.open(path) as store:
         cycle: list[object] = [store.transaction().__enter__()]
         cycle.append(cycle)
@@ -56,7 +56,7 @@ def test_a_forgotten_transaction_is_rolled_back_by_the_next_one_at_the_latest(pa
         assert list(store) == [b"next"]
 
 
-def test_families_and_iterators_keep_their_store_alive(path: Path) -> None:
+def test_families_and_iterators_keep_their_store_open(path: Path) -> None:
     store = kvstore.open(path)
     store.put_many({f"{n:04}": b"v" for n in range(1000)})
     family, keys = store.family("f", create=True), iter(store.keys())
@@ -69,7 +69,7 @@ def test_families_and_iterators_keep_their_store_alive(path: Path) -> None:
     assert open_files_of(path) == 0
 
 
-def test_a_clock_does_not_keep_a_forgotten_store_open(path: Path) -> None:
+def test_clock_does_not_keep_unreferenced_store_open(path: Path) -> None:
     store = kvstore.open(path)
     store.set_clock(lambda: 1.7e9 + 0 * id(store))
     del store
@@ -78,7 +78,7 @@ def test_a_clock_does_not_keep_a_forgotten_store_open(path: Path) -> None:
     assert open_files_of(path) in (0, 1, 2, 3)  # a closure over the store: it may need close()
 
 
-def test_a_close_that_a_callback_was_refused_can_be_done_later(path: Path) -> None:
+def test_close_refused_in_callback_can_be_repeated_later(path: Path) -> None:
     store = kvstore.open(path)
     store.put("k", b"v", expires_at=9e9)
     armed: list[bool] = []
@@ -101,7 +101,7 @@ def test_a_close_that_a_callback_was_refused_can_be_done_later(path: Path) -> No
     assert open_files_of(path) == 0
 
 
-def test_a_close_that_a_progress_function_was_refused_can_be_done_later(path: Path, tmp_path: Path) -> None:
+def test_close_refused_in_progress_can_be_repeated_later(path: Path, tmp_path: Path) -> None:
     store = kvstore.open(path)
 
     def progress(remaining: int, total: int) -> None:
@@ -118,7 +118,7 @@ def test_a_close_that_a_progress_function_was_refused_can_be_done_later(path: Pa
     assert open_files_of(path) == 0
 
 
-def test_a_clock_without_a_cycle_is_given_free_with_its_store(path: Path) -> None:
+def test_clock_is_released_with_its_store(path: Path) -> None:
     class Clock:
         def __call__(self) -> float:
             return 1.7e9
@@ -166,7 +166,7 @@ def interrupted_at(step: int, work: Callable[[], Any], *functions: str) -> bool:
     return False
 
 
-def test_an_open_that_is_interrupted_anywhere_leaves_nothing_open(path: Path) -> None:
+def test_open_interrupted_anywhere_leaves_no_open_file(path: Path) -> None:
     kvstore.open(path).close()
     step = 1
     while interrupted_at(step, lambda: kvstore.open(path), "_open", "lease", "handle", "__init__", "_attach"):
@@ -176,7 +176,7 @@ def test_an_open_that_is_interrupted_anywhere_leaves_nothing_open(path: Path) ->
     assert step > 20
 
 
-def test_a_family_whose_opening_is_interrupted_anywhere_can_be_dropped(path: Path) -> None:
+def test_family_open_interrupted_anywhere_does_not_block_drop(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as store:
         store.family("f", create=True)
         step = 1
@@ -298,7 +298,7 @@ EXITS = {
 
 
 @pytest.mark.parametrize("name", EXITS)
-def test_an_interpreter_ends_silently_with(name: str, tmp_path: Path) -> None:
+def test_interpreter_ends_silently_with(name: str, tmp_path: Path) -> None:
     assert_clean(run_python("import kvstore\n" + EXITS[name] + "\nprint('end')", cwd=tmp_path) if name != "exception"
                  else run_python("import kvstore\nprint('end')\n" + EXITS[name], cwd=tmp_path), "end")  # fmt: skip
     if (tmp_path / "a.db").exists():
@@ -307,13 +307,13 @@ def test_an_interpreter_ends_silently_with(name: str, tmp_path: Path) -> None:
             assert ("k" in store) <= (name not in ("open transaction", "unfinished batch"))
 
 
-def test_what_was_written_by_atexit_is_there(tmp_path: Path) -> None:
+def test_write_in_atexit_handler_is_kept(tmp_path: Path) -> None:
     assert_clean(run_python("import kvstore\n" + EXITS["used by atexit"], cwd=tmp_path))
     with kvstore.open(tmp_path / "a.db") as store:
         assert store["k"] == b"v"
 
 
-def test_importing_and_unloading_the_package_again_does_no_harm(tmp_path: Path) -> None:
+def test_package_can_be_unloaded_and_imported_again(tmp_path: Path) -> None:
     code = """
 import sys, gc
 stores = []

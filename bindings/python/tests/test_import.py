@@ -59,7 +59,7 @@ def fake_diskcache(folder: Path, rows: list[tuple[Any, ...]]) -> Path:
     return folder
 
 
-def test_a_shelf_is_recognised_and_its_pickles_are_kept(shelf: Path, target: Path, capsys: Any) -> None:
+def test_shelf_is_recognised_and_pickles_are_kept(shelf: Path, target: Path, capsys: Any) -> None:
     assert run(shelf, target) == 0
     found = content(target)
     assert {key.decode(): pickle.loads(value) for key, value in found.items()} == {
@@ -81,7 +81,7 @@ def test_on_a_terminal_the_report_is_in_columns(target: Path, tmp_path: Path, ca
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pipe that nobody reads is another error there")
-def test_the_answer_does_not_depend_on_who_reads_the_report(shelf: Path, target: Path) -> None:
+def test_exit_status_does_not_depend_on_closed_output_pipe(shelf: Path, target: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     for options, answer in (["--overwrite"], 0), (["--overwrite", "--values", "json"], 1):
@@ -92,13 +92,13 @@ def test_the_answer_does_not_depend_on_who_reads_the_report(shelf: Path, target:
 
 
 @pytest.mark.parametrize("ending", [".dat", ".dir"])
-def test_a_shelf_is_found_by_the_name_of_its_file(shelf: Path, target: Path, ending: str) -> None:
+def test_shelf_is_found_by_its_file_name(shelf: Path, target: Path, ending: str) -> None:
     assert run(shelf.with_name(shelf.name + ending), target) == 0
     assert len(content(target)) == 4
 
 
 @pytest.mark.parametrize("name", ["dumb", "gnu", "ndbm", "sqlite3"])
-def test_shelves_of_every_dbm_that_this_python_has(tmp_path: Path, target: Path, name: str) -> None:
+def test_shelves_of_every_available_dbm_are_imported(tmp_path: Path, target: Path, name: str) -> None:
     try:
         module = importlib.import_module(f"dbm.{name}")
     except ImportError:
@@ -109,7 +109,7 @@ def test_shelves_of_every_dbm_that_this_python_has(tmp_path: Path, target: Path,
     assert pickle.loads(content(target)[b"a"]) == [1]
 
 
-def test_a_shelf_of_a_newer_python_is_read_by_every_python(tmp_path: Path, target: Path) -> None:
+def test_shelf_of_newer_python_is_readable(tmp_path: Path, target: Path) -> None:
     connection = sqlite3.connect(tmp_path / "shelf")
     connection.execute("CREATE TABLE Dict (key BLOB UNIQUE NOT NULL, value BLOB NOT NULL)")
     connection.execute("INSERT INTO Dict VALUES (?, ?)", (b"a", pickle.dumps([1])))
@@ -119,20 +119,20 @@ def test_a_shelf_of_a_newer_python_is_read_by_every_python(tmp_path: Path, targe
     assert pickle.loads(content(target)[b"a"]) == [1]
 
 
-def test_values_become_json_if_pickles_may_be_read(shelf: Path, target: Path, capsys: Any) -> None:
+def test_unpickle_option_can_store_json(shelf: Path, target: Path, capsys: Any) -> None:
     assert run(shelf, target, "--values", "json", "--unpickle") == 1
     assert content(target) == {b"text": b'"Ada"', b"number": b"5", b"list": b'[1, {"a": null}]'}
     assert "skipped: the value is of type bytes, which cannot be written as JSON" in capsys.readouterr().out
 
 
-def test_values_become_what_they_are_if_pickles_may_be_read(shelf: Path, target: Path) -> None:
+def test_unpickle_option_stores_plain_values(shelf: Path, target: Path) -> None:
     assert run(shelf, target, "--unpickle") == 0
     found = content(target)
     assert (found[b"text"], found[b"number"], found["ä".encode()]) == (b"Ada", b"5", b"\xff")
     assert pickle.loads(found[b"list"]) == [1, {"a": None}]
 
 
-def test_nothing_is_unpickled_unless_told(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_nothing_is_unpickled_without_option(tmp_path: Path, target: Path, capsys: Any) -> None:
     bomb = b"\x80\x04cos\nsystem\n(S'touch " + os.fsencode(tmp_path / "exploded") + b"'\ntR."
     with dbm.dumb.open(str(tmp_path / "shelf"), "n") as made:
         made["a"] = bomb
@@ -144,7 +144,7 @@ def test_nothing_is_unpickled_unless_told(tmp_path: Path, target: Path, capsys: 
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_pickle_that_cannot_be_read_is_skipped_with_the_reason(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_unreadable_pickle_is_skipped_with_reason(tmp_path: Path, target: Path, capsys: Any) -> None:
     with dbm.dumb.open(str(tmp_path / "shelf"), "n") as made:
         made["a"] = b"\x80\x04cno.such.module\nThing\n."
         made["b"] = pickle.dumps("fine")
@@ -153,12 +153,12 @@ def test_a_pickle_that_cannot_be_read_is_skipped_with_the_reason(tmp_path: Path,
     assert "the pickle cannot be loaded: ModuleNotFoundError" in capsys.readouterr().out
 
 
-def test_dbm_keeps_bytes_as_they_are(shelf: Path, target: Path) -> None:
+def test_dbm_import_keeps_bytes_unchanged(shelf: Path, target: Path) -> None:
     assert run(shelf, target, "--from", "dbm", "--values", "pickle") == 0
     assert pickle.loads(pickle.loads(content(target)[b"text"])) == "Ada"
 
 
-def test_a_family_with_keys_is_refused_unless_it_is_said_what_to_do(shelf: Path, target: Path, capsys: Any) -> None:
+def test_non_empty_family_is_refused_without_option(shelf: Path, target: Path, capsys: Any) -> None:
     with kvstore.open(target) as store:
         store["text"] = b"mine"
     assert run(shelf, target) == 3
@@ -174,7 +174,7 @@ def test_a_family_with_keys_is_refused_unless_it_is_said_what_to_do(shelf: Path,
     assert run(shelf, target, "--overwrite", "--skip-existing") == 2
 
 
-def test_an_import_that_was_interrupted_goes_on(
+def test_interrupted_import_can_be_continued(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     source = tmp_path / "shelf"
@@ -202,7 +202,7 @@ def test_an_import_that_was_interrupted_goes_on(
     assert len(content(target)) == 2500
 
 
-def test_a_dry_run_makes_nothing(shelf: Path, target: Path, capsys: Any) -> None:
+def test_dry_run_creates_no_store(shelf: Path, target: Path, capsys: Any) -> None:
     assert run(shelf, target, "--dry-run", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
         "kind": "shelve",
@@ -216,9 +216,7 @@ def test_a_dry_run_makes_nothing(shelf: Path, target: Path, capsys: Any) -> None
     assert not target.exists()
 
 
-def test_ttls_are_kept_as_moments_and_what_has_expired_stays_behind(
-    tmp_path: Path, target: Path, capsys: Any
-) -> None:
+def test_expiry_times_are_kept_and_expired_rows_skipped(tmp_path: Path, target: Path, capsys: Any) -> None:
     moment = time.time() + 1000.5
     cache = fake_diskcache(
         tmp_path / "cache",
@@ -237,7 +235,7 @@ def test_ttls_are_kept_as_moments_and_what_has_expired_stays_behind(
     assert "1\tskipped: expired in the source" in out
 
 
-def test_bytes_and_a_text_that_are_the_same_are_told(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_equal_bytes_and_text_keys_are_reported(tmp_path: Path, target: Path, capsys: Any) -> None:
     rows = [("abc", 1), (b"abc", 1), (b"other", 1)]
     cache = fake_diskcache(tmp_path / "cache", [(key, raw, None, 1, None, str(n)) for n, (key, raw) in enumerate(rows)])
     assert run(cache, target) == 1
@@ -245,7 +243,7 @@ def test_bytes_and_a_text_that_are_the_same_are_told(tmp_path: Path, target: Pat
     assert "1\tskipped: the key equals that of another entry once it is converted to bytes" in capsys.readouterr().out
 
 
-def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_keys_of_all_types_are_imported(tmp_path: Path, target: Path, capsys: Any) -> None:
     rows = [
         ("text", 1), (b"\x00bytes", 1), (7, 1), (1.5, 1), ("7", 1), (pickle.dumps(("user", 7)), 0),
         (pickle.dumps(2**70), 0), (pickle.dumps(object), 0), ("", 1), ("x" * 65_537, 1),
@@ -263,7 +261,7 @@ def test_keys_of_all_kinds(tmp_path: Path, target: Path, capsys: Any) -> None:
     assert "the key is of type type, which cannot be written as JSON" in capsys.readouterr().out
 
 
-def test_what_is_wrong_in_a_cache_is_skipped_and_no_file_outside_of_it_is_read(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_invalid_cache_rows_are_skipped_without_reading_outside(tmp_path: Path, target: Path, capsys: Any) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "cache-2").mkdir()
     (tmp_path / "cache-2" / "x").write_text("secret")
@@ -298,21 +296,21 @@ def test_what_is_wrong_in_a_cache_is_skipped_and_no_file_outside_of_it_is_read(t
         assert "2\tskipped: the key or value is NULL" in capsys.readouterr().out
 
 
-def test_what_expires_never_in_diskcache_never_does(tmp_path: Path, target: Path) -> None:
+def test_infinite_expiry_of_diskcache_becomes_no_ttl(tmp_path: Path, target: Path) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, float("inf"), 1, None, "1")])
     assert run(cache, target) == 0
     with kvstore.open(target) as store:
         assert store.ttl("a") is None
 
 
-def test_a_damaged_file_of_dbm_is_an_error(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_damaged_dbm_file_fails(tmp_path: Path, target: Path, capsys: Any) -> None:
     (tmp_path / "shelf.dat").write_bytes(b"")
     (tmp_path / "shelf.dir").write_bytes(b"'a', (0, 5)\n'b', (here\n")
     assert run(tmp_path / "shelf", target) == 3
     assert "cannot read " in capsys.readouterr().err
 
 
-def test_a_value_that_is_too_long_is_skipped_unless_it_is_allowed(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_too_long_value_is_skipped_unless_allowed(tmp_path: Path, target: Path, capsys: Any) -> None:
     long = b"x" * (11 << 20)
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, long), ("b", 1, None, 1, None, "1")])
     assert run(cache, target) == 1
@@ -321,7 +319,7 @@ def test_a_value_that_is_too_long_is_skipped_unless_it_is_allowed(tmp_path: Path
     assert list(content(target)) == [b"a", b"b"]
 
 
-def test_text_that_is_not_utf_8_is_kept_as_it_is(tmp_path: Path, target: Path) -> None:
+def test_text_that_is_not_utf_8_is_kept_unchanged(tmp_path: Path, target: Path) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
     connection = sqlite3.connect(cache / "cache.db")
     connection.execute("UPDATE Cache SET value = CAST(x'ff61' AS TEXT)")
@@ -331,7 +329,7 @@ def test_text_that_is_not_utf_8_is_kept_as_it_is(tmp_path: Path, target: Path) -
     assert content(target) == {b"a": b"\xffa"}
 
 
-def test_the_source_is_not_touched(tmp_path: Path, target: Path) -> None:
+def test_source_is_not_changed(tmp_path: Path, target: Path) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
     connection = sqlite3.connect(cache / "cache.db")
     connection.execute("PRAGMA journal_mode = wal")
@@ -345,7 +343,7 @@ def test_the_source_is_not_touched(tmp_path: Path, target: Path) -> None:
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in cache.iterdir()} == before
 
 
-def test_what_another_process_has_written_last_is_imported_whatever_it_does_meanwhile(
+def test_rows_in_wal_of_running_writer_are_imported(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
@@ -369,7 +367,7 @@ def test_what_another_process_has_written_last_is_imported_whatever_it_does_mean
     assert content(target) == {b"a": b"1", b"b": b"2"}
 
 
-def test_a_source_that_changes_meanwhile_is_an_error(
+def test_source_changing_during_import_fails(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
@@ -397,14 +395,14 @@ def test_a_source_that_changes_meanwhile_is_an_error(
         (lambda path: kvstore.open(path).close(), "is already a kvstore store"),
     ],
 )
-def test_what_is_no_source_is_said(tmp_path: Path, make: Any, message: str) -> None:
+def test_invalid_source_is_reported(tmp_path: Path, make: Any, message: str) -> None:
     path = tmp_path / "source"
     make(path)
     with pytest.raises(SourceError, match=message):
         find(path)
 
 
-def test_a_table_must_be_told_if_there_are_several(tmp_path: Path) -> None:
+def test_table_option_is_required_for_several_tables(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "dict.sqlite")
     for table in ("one", "two"):
         connection.execute(f'CREATE TABLE "{table}" (key TEXT PRIMARY KEY, value BLOB)')
@@ -420,24 +418,24 @@ def test_a_table_must_be_told_if_there_are_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["diskcache", "sqlitedict", "shelve", "dbm", "snkv"])
-def test_a_wrong_kind_is_an_error_and_makes_no_target(tmp_path: Path, target: Path, kind: str, capsys: Any) -> None:
+def test_wrong_kind_fails_without_creating_target(tmp_path: Path, target: Path, kind: str, capsys: Any) -> None:
     (tmp_path / "source").write_bytes(b"hello, world. this is text\n")
     assert run(tmp_path / "source", target, "--from", kind) == 3
     assert capsys.readouterr().err.startswith("kvstore: ")
 
 
-def test_the_target_cannot_be_the_source(shelf: Path, capsys: Any) -> None:
+def test_target_must_differ_from_source(shelf: Path, capsys: Any) -> None:
     assert run(shelf, shelf.with_name("shelf.dat")) == 3
     assert "the target is the source" in capsys.readouterr().err
 
 
-def test_a_target_that_is_no_store_is_an_error(shelf: Path, target: Path, capsys: Any) -> None:
+def test_target_that_is_not_a_store_fails(shelf: Path, target: Path, capsys: Any) -> None:
     target.write_text("not a database, but a text that is long enough to be looked at " * 20)
     assert run(shelf, target) == 3
     assert capsys.readouterr().err.startswith("kvstore: ")
 
 
-def test_the_program_says_what_it_can(tmp_path: Path) -> None:
+def test_program_prints_help_and_version(tmp_path: Path) -> None:
     program = "import runpy, sys; sys.argv[0] = 'kvstore'; runpy.run_module('kvstore', run_name='__main__')"
     result = run_python(program, "import", "--help")
     assert result.returncode == 0
@@ -447,7 +445,7 @@ def test_the_program_says_what_it_can(tmp_path: Path) -> None:
     assert run_python(program).returncode == 2
 
 
-def test_pickles_of_diskcache_that_stay_as_they_are_are_told_of_once(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_mixed_pickles_of_diskcache_give_one_hint(tmp_path: Path, target: Path, capsys: Any) -> None:
     rows = [("text", 1, None, 1, None, "Ada"), *((f"p{n}", 1, None, 4, None, pickle.dumps([n])) for n in range(2))]
     cache = fake_diskcache(tmp_path / "cache", rows)
     hint = "kvstore: some values were imported as pickles and others not: use --values pickle to pickle all of them"
@@ -459,7 +457,7 @@ def test_pickles_of_diskcache_that_stay_as_they_are_are_told_of_once(tmp_path: P
 
 
 @pytest.mark.skipif(_program() is None, reason="installed without the program kvstore")
-def test_the_program_kvstore_has_it_read_by_this_package(shelf: Path, target: Path) -> None:
+def test_kvstore_command_imports_through_this_package(shelf: Path, target: Path) -> None:
     command = [_program(), "import", target, shelf, "--from", "shelve", "--values", "json", "--unpickle", "--json"]
     environment = {**os.environ, "KVSTORE_PYTHON": sys.executable}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)  # type: ignore[arg-type, unused-ignore]

@@ -43,7 +43,7 @@ def _interpreters() -> None:
     pytest.skip("this Python has no module that makes interpreters")
 
 
-def test_a_second_interpreter_uses_the_package_and_the_first_ones_stores_go_on(tmp_path: Path) -> None:
+def test_second_interpreter_works_and_first_stores_continue(tmp_path: Path) -> None:
     program = PROGRAM + (
         "import kvstore, gc\n"
         "db = kvstore.open('store')\n"
@@ -69,7 +69,7 @@ def test_a_second_interpreter_uses_the_package_and_the_first_ones_stores_go_on(t
     assert_clean(run_python(program, cwd=tmp_path), "")
 
 
-def test_the_first_interpreter_may_import_the_package_after_another_one(tmp_path: Path) -> None:
+def test_main_interpreter_may_import_package_second(tmp_path: Path) -> None:
     program = PROGRAM + (
         "second = make()\n"
         "run(second, SECOND)\n"
@@ -84,7 +84,7 @@ def test_the_first_interpreter_may_import_the_package_after_another_one(tmp_path
     assert_clean(run_python(program, cwd=tmp_path), "")
 
 
-def test_each_interpreter_has_types_of_its_own(tmp_path: Path) -> None:
+def test_each_interpreter_has_own_types(tmp_path: Path) -> None:
     program = PROGRAM + (
         "import kvstore._native as native\n"
         "second = make()\n"

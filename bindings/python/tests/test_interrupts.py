@@ -125,7 +125,7 @@ def joins(db: kvstore.Store, open_: Callable[[], kvstore.Transaction]) -> None:
 
 @pytest.mark.parametrize("then", [0, 1, 2, 3])
 @pytest.mark.parametrize("work", [commits, rolls_back, commits_by_hand, rolls_back_by_hand, joins])
-def test_a_transaction_that_is_interrupted_anywhere_has_ended(
+def test_transaction_interrupted_anywhere_is_ended(
     db: kvstore.Store, two: kvstore.Store, work: Callable[..., None], then: int
 ) -> None:
     kept: list[kvstore.Transaction] = []
@@ -150,7 +150,7 @@ def test_a_transaction_that_is_interrupted_anywhere_has_ended(
 
 
 @pytest.mark.parametrize("open_", [joining, reading, kvstore.Store.snapshot])
-def test_a_recipes_step_that_is_interrupted_anywhere_has_ended(
+def test_recipe_transaction_interrupted_anywhere_is_ended(
     db: kvstore.Store, two: kvstore.Store, open_: Callable[[kvstore.Store], kvstore.Transaction]
 ) -> None:
     kept: list[kvstore.Transaction] = []
@@ -170,7 +170,7 @@ def test_a_recipes_step_that_is_interrupted_anywhere_has_ended(
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_a_many_that_is_interrupted_anywhere_is_done_or_not(path: Path, exclusive: bool) -> None:
+def test_delete_many_interrupted_anywhere_is_atomic(path: Path, exclusive: bool) -> None:
     with kvstore.open(path, sync="off", exclusive=exclusive) as store:
         step = 1
         while interrupted_at(step, lambda: store.delete_many(["a", "b"])):
@@ -181,7 +181,7 @@ def test_a_many_that_is_interrupted_anywhere_is_done_or_not(path: Path, exclusiv
         assert step > 10
 
 
-def test_signals_that_come_fast_leave_no_transaction_open(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_rapid_signals_leave_no_transaction_open(db: kvstore.Store, two: kvstore.Store) -> None:
     if sys.version_info < (3, 10):
         pytest.skip("there, an interrupt can come between a block and its __exit__")
     # In 3.10 a second interrupt can be raised between an exception and its handler.
@@ -222,7 +222,7 @@ def test_signals_that_come_fast_leave_no_transaction_open(db: kvstore.Store, two
 @pytest.mark.parametrize("then", range(10))
 @pytest.mark.parametrize("renew", [False, True])
 @pytest.mark.parametrize("kind", [Lock, RLock, Semaphore])
-def test_a_lock_that_is_interrupted_anywhere_is_free(
+def test_lock_interrupted_anywhere_is_released(
     plain: kvstore.Store, two: kvstore.Store, kind: Any, renew: bool, then: int
 ) -> None:
     lock, other = kind(plain, "l", ttl=1000, renew=renew), kind(two, "l", ttl=1000)
@@ -242,7 +242,7 @@ def test_a_lock_that_is_interrupted_anywhere_is_free(
     assert step > 40
 
 
-def test_a_lock_that_is_interrupted_inside_another_hold_keeps_that_one(plain: kvstore.Store) -> None:
+def test_interrupt_of_nested_lock_keeps_outer_hold(plain: kvstore.Store) -> None:
     lock = RLock(plain, "l", ttl=1000)
     for work in (lambda: lock.acquire() and lock.release(), lambda: lock.__enter__().__exit__(None, None, None)):
         step = 1
@@ -256,7 +256,7 @@ def test_a_lock_that_is_interrupted_inside_another_hold_keeps_that_one(plain: kv
         assert not lock.locked() and step > 10
 
 
-def test_a_computation_that_is_interrupted_anywhere_can_be_made_at_once(plain: kvstore.Store) -> None:
+def test_interrupted_memoized_call_can_be_repeated_at_once(plain: kvstore.Store) -> None:
     @kvstore.memoize(plain, ttl=60, lease=1000)
     def square(n: int) -> int:
         return n * n
@@ -271,9 +271,7 @@ def test_a_computation_that_is_interrupted_anywhere_can_be_made_at_once(plain: k
     assert step > 20
 
 
-def test_who_waits_for_a_lock_or_a_computation_and_is_interrupted_anywhere_gets_just_that(
-    plain: kvstore.Store, two: kvstore.Store
-) -> None:
+def test_wait_interrupted_anywhere_raises_only_the_interrupt(plain: kvstore.Store, two: kvstore.Store) -> None:
     @kvstore.memoize(plain, ttl=60)
     def square(n: int) -> int:
         return n * n
@@ -296,7 +294,7 @@ def test_who_waits_for_a_lock_or_a_computation_and_is_interrupted_anywhere_gets_
     lock.release()
 
 
-def test_what_calls_no_finalizer_in_python_loses_no_interrupt(plain: kvstore.Store) -> None:
+def test_no_python_finalizer_can_lose_an_interrupt(plain: kvstore.Store) -> None:
     """Python discards exceptions raised inside __del__."""
     finalizers: list[str] = []
 
@@ -327,7 +325,7 @@ def test_what_calls_no_finalizer_in_python_loses_no_interrupt(plain: kvstore.Sto
 
 @pytest.mark.parametrize("then", [0, 1, 2, 3])
 @pytest.mark.parametrize("kind", [None, ZeroDivisionError])
-def test_a_transaction_whose_end_in_another_thread_is_interrupted_anywhere_has_ended(
+def test_end_in_other_thread_interrupted_anywhere_completes(
     db: kvstore.Store, two: kvstore.Store, kind: Any, then: int
 ) -> None:
     with ThreadPoolExecutor(1) as first:

@@ -59,16 +59,14 @@ def test_start_and_stop_bound_the_keys(full: kvstore.Store, reverse: bool, limit
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("limit", [None, 1, 3])
 @pytest.mark.parametrize("prefix", [b"a", b"aa", b"b", b"\xff", b"\xff\xff", b"zz", b"\x00"])
-def test_a_prefix_selects_the_keys_that_begin_with_it(
-    full: kvstore.Store, prefix: bytes, reverse: bool, limit: int | None
-) -> None:
+def test_prefix_selects_matching_keys(full: kvstore.Store, prefix: bytes, reverse: bool, limit: int | None) -> None:
     keys = expected(prefix, None, None, reverse, limit)
     assert list(full.keys(prefix=prefix, reverse=reverse, limit=limit)) == keys
     assert list(full.items(prefix=prefix, reverse=reverse, limit=limit)) == [(k, b"v" + k) for k in keys]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_prefix_and_bounds_together_are_an_intersection_or_refused(full: kvstore.Store, reverse: bool) -> None:
+def test_prefix_with_bounds_is_intersected_or_refused(full: kvstore.Store, reverse: bool) -> None:
     for start, stop in itertools.product(BOUNDS, BOUNDS):
         try:
             got = list(full.keys(prefix=b"a", start=start, stop=stop, reverse=reverse))
@@ -86,7 +84,7 @@ def test_text_bounds_are_utf_8(db: kvstore.Store) -> None:
     assert list(db.keys(stop="é2")) == [b"z", "é1".encode()]
 
 
-def test_an_empty_prefix_is_everything_or_refused(full: kvstore.Store) -> None:
+def test_empty_prefix_selects_all_or_is_refused(full: kvstore.Store) -> None:
     try:
         assert list(full.keys(prefix=b"")) == KEYS
         assert list(full.keys(prefix="", reverse=True)) == KEYS[::-1]
@@ -95,29 +93,29 @@ def test_an_empty_prefix_is_everything_or_refused(full: kvstore.Store) -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, -(2**70)])
-def test_a_negative_limit_is_a_value_error(full: kvstore.Store, limit: int) -> None:
+def test_negative_limit_raises_value_error(full: kvstore.Store, limit: int) -> None:
     with pytest.raises(ValueError, match="limit"):
         list(full.keys(limit=limit))
 
 
 @pytest.mark.parametrize("limit", ["1", 1.0, b"", object()])
-def test_a_limit_of_a_wrong_type_is_a_type_error(full: kvstore.Store, limit: Any) -> None:
+def test_limit_of_wrong_type_raises_type_error(full: kvstore.Store, limit: Any) -> None:
     with pytest.raises(TypeError, match="limit"):
         list(full.keys(limit=limit))
 
 
 @pytest.mark.parametrize("name", ["prefix", "start", "stop"])
-def test_a_bound_of_a_wrong_type_is_a_type_error_that_names_it(full: kvstore.Store, name: str) -> None:
+def test_bound_of_wrong_type_raises_type_error_naming_it(full: kvstore.Store, name: str) -> None:
     for bad in (1, 1.0, object(), ["a"]):
         with pytest.raises(TypeError, match=name):
             list(full.items(**{name: bad}))
 
 
-def test_a_huge_limit_is_no_limit(full: kvstore.Store) -> None:
+def test_huge_limit_is_no_limit(full: kvstore.Store) -> None:
     assert list(full.keys(limit=2**62)) == KEYS
 
 
-def test_an_empty_stop_is_before_every_key(full: kvstore.Store) -> None:
+def test_empty_stop_is_before_every_key(full: kvstore.Store) -> None:
     assert list(full.keys(stop=b"")) == []
     assert list(full.keys(start=b"", stop=b"", reverse=True)) == []
     assert list(full.keys(start=b"")) == KEYS
@@ -134,7 +132,7 @@ def test_delete_range_deletes_from_start_to_before_stop(full: kvstore.Store) -> 
     assert list(full) == [b"b", b"c"]
 
 
-def test_delete_range_without_a_bound_deletes_nothing_and_says_what_does(full: kvstore.Store) -> None:
+def test_delete_range_without_bounds_is_refused(full: kvstore.Store) -> None:
     for arguments in ({}, {"prefix": None}, {"prefix": None, "start": None, "stop": None}):
         with pytest.raises(TypeError, match=r"clear\(\)"):
             full.delete_range(**arguments)
@@ -145,7 +143,7 @@ def test_delete_range_without_a_bound_deletes_nothing_and_says_what_does(full: k
 
 
 @pytest.mark.parametrize("method", ["keys", "values", "items", "delete_range"])
-def test_bounds_are_given_by_keyword_only_and_are_the_same_everywhere(full: kvstore.Store, method: str) -> None:
+def test_bounds_are_equal_keyword_arguments_everywhere(full: kvstore.Store, method: str) -> None:
     call = getattr(full, method)
     with pytest.raises(TypeError):
         call("a")
@@ -165,7 +163,7 @@ def test_delete_range_with_an_empty_stop_deletes_nothing(full: kvstore.Store) ->
     assert list(full) == KEYS
 
 
-def test_rows_of_a_partition_are_together_in_clustering_order(db: kvstore.Store) -> None:
+def test_rows_of_partition_are_returned_in_clustering_order(db: kvstore.Store) -> None:
     for partition in (b"a", b"a\x00", b"ab", b"", b"\xff"):
         for clustering in (b"", b"1", b"1\x00", b"2", b"\xff"):
             db[kvstore.row_key(partition, clustering)] = partition + b"|" + clustering
@@ -179,21 +177,21 @@ def test_rows_of_a_partition_are_together_in_clustering_order(db: kvstore.Store)
     assert len(list(db.rows(b""))) == len(list(db.rows(b"a\x00"))) == 5
 
 
-def test_rows_can_be_deleted_while_one_iterates_over_them(db: kvstore.Store) -> None:
+def test_rows_can_be_deleted_during_iteration(db: kvstore.Store) -> None:
     db.put_many({kvstore.row_key("p", f"{n:04}"): b"" for n in range(300)})
     for clustering, _value in db.rows("p"):
         db.delete(kvstore.row_key("p", clustering))
     assert len(db) == 0
 
 
-def test_a_row_key_has_a_greatest_length(db: kvstore.Store) -> None:
+def test_row_key_has_a_greatest_length(db: kvstore.Store) -> None:
     with pytest.raises(ValueError):
         kvstore.row_key(b"p" * 65536, b"c")
     with pytest.raises(TypeError):
         kvstore.row_key(1, b"c")  # type: ignore[arg-type, unused-ignore]
 
 
-def test_expired_keys_are_passed_over(db: kvstore.Store, clock: Clock) -> None:
+def test_iteration_skips_expired_keys(db: kvstore.Store, clock: Clock) -> None:
     for number in range(10):
         db.put(f"{number}", b"", ttl=1 if number % 2 else None)
     clock.advance(1)
@@ -202,7 +200,7 @@ def test_expired_keys_are_passed_over(db: kvstore.Store, clock: Clock) -> None:
     assert list(db.keys(reverse=True, limit=2)) == [b"8", b"6"]
 
 
-def test_a_key_that_expires_during_the_iteration_is_not_given(db: kvstore.Store, clock: Clock) -> None:
+def test_key_expiring_during_iteration_is_not_returned(db: kvstore.Store, clock: Clock) -> None:
     db.put("a", b"")
     db.put("b", b"", ttl=1)
     keys = iter(db.keys())
@@ -211,7 +209,7 @@ def test_a_key_that_expires_during_the_iteration_is_not_given(db: kvstore.Store,
     assert list(keys) == []
 
 
-def test_a_key_that_expires_by_the_clock_of_the_system_is_not_given(path: Path) -> None:
+def test_key_expired_by_system_clock_is_not_returned(path: Path) -> None:
     with kvstore.open(path) as db:
         db.put("a", b"", ttl=3600)
         db.put("b", b"", expires_at=1)
@@ -219,7 +217,7 @@ def test_a_key_that_expires_by_the_clock_of_the_system_is_not_given(path: Path) 
         assert list(db.items()) == [(b"a", b""), (b"c", b"")]
 
 
-def test_a_clock_that_is_set_during_the_iteration_is_the_one_that_counts(path: Path) -> None:
+def test_clock_set_during_iteration_is_used(path: Path) -> None:
     with kvstore.open(path) as db:
         db.put_many({f"{n:03}": b"" for n in range(100)}, ttl=3600)
         keys = iter(db.keys())
@@ -228,7 +226,7 @@ def test_a_clock_that_is_set_during_the_iteration_is_the_one_that_counts(path: P
         assert list(keys) == []
 
 
-def test_a_clock_may_use_the_store_whose_iteration_asks_it(path: Path) -> None:
+def test_clock_may_use_store_during_iteration(path: Path) -> None:
     with kvstore.open(path) as db:
         db.put_many({f"{n:03}": b"" for n in range(100)}, ttl=3600)
         keys: Iterator[bytes] = iter(())
@@ -254,7 +252,7 @@ def test_a_clock_may_use_the_store_whose_iteration_asks_it(path: Path) -> None:
         assert got == [b"%03d" % n for n in range(100) if n != 50]
 
 
-def test_an_exception_of_the_clock_ends_the_iteration(path: Path) -> None:
+def test_clock_exception_ends_iteration(path: Path) -> None:
     with kvstore.open(path) as db:
         db.put_many({"a": b"", "b": b"", "c": b""}, ttl=3600)
         broken = False
@@ -276,7 +274,7 @@ def test_an_exception_of_the_clock_ends_the_iteration(path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 255, 256, 257, 2000])
-def test_writes_tell_only_while_an_iteration_is_going_on(db: kvstore.Store, rows: int) -> None:
+def test_writes_notify_only_running_iterations(db: kvstore.Store, rows: int) -> None:
     db.put_many({f"{n:05}": b"" for n in range(rows)})
     whole, left = iter(db.items()), iter(db.items())
     assert db._scans == []
@@ -287,7 +285,7 @@ def test_writes_tell_only_while_an_iteration_is_going_on(db: kvstore.Store, rows
     assert db._scans == []
 
 
-def test_an_iterator_in_a_cycle_is_collected(path: Path) -> None:
+def test_iterator_in_reference_cycle_is_collected(path: Path) -> None:
     class Clock:
         iterator: Any = None
 
@@ -311,7 +309,7 @@ def test_an_iterator_in_a_cycle_is_collected(path: Path) -> None:
     assert scans == []
 
 
-def test_a_signal_ends_a_list_of_many_rows(db: kvstore.Store) -> None:
+def test_signal_interrupts_list_of_many_rows(db: kvstore.Store) -> None:
     db.put_many({f"{n:05}": b"" for n in range(10_000)})
     rows = db.items()
 
@@ -328,7 +326,7 @@ def test_a_signal_ends_a_list_of_many_rows(db: kvstore.Store) -> None:
     assert db._scans == []
 
 
-def test_an_iterator_cannot_be_copied(full: kvstore.Store) -> None:
+def test_iterator_cannot_be_copied(full: kvstore.Store) -> None:
     rows = iter(full.items())
     next(rows)
     for way in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -337,14 +335,14 @@ def test_an_iterator_cannot_be_copied(full: kvstore.Store) -> None:
     assert len(list(rows)) == len(KEYS) - 1
 
 
-def test_keys_can_be_deleted_while_one_iterates(db: kvstore.Store) -> None:
+def test_keys_can_be_deleted_during_iteration(db: kvstore.Store) -> None:
     db.put_many({f"{n:04}": b"" for n in range(1000)})
     for key in db:
         del db[key]
     assert len(db) == 0
 
 
-def test_values_can_be_changed_while_one_iterates(db: kvstore.Store) -> None:
+def test_values_can_be_changed_during_iteration(db: kvstore.Store) -> None:
     db.put_many({f"{n:04}": b"0" for n in range(1000)})
     seen = 0
     for key, value in db.items():
@@ -354,36 +352,36 @@ def test_values_can_be_changed_while_one_iterates(db: kvstore.Store) -> None:
     assert set(db.values()) == {b"01"}
 
 
-def test_two_iterations_do_not_disturb_each_other(full: kvstore.Store) -> None:
+def test_nested_iterations_are_independent(full: kvstore.Store) -> None:
     assert [(a, b) for a in full for b in full] == [(a, b) for a in KEYS for b in KEYS]
 
 
-def test_a_view_can_be_iterated_again_and_shows_what_is_there_then(full: kvstore.Store) -> None:
+def test_view_can_be_iterated_again_and_shows_current_keys(full: kvstore.Store) -> None:
     keys = full.keys()
     assert list(keys) == list(keys) == KEYS
     full["d"] = b""
     assert b"d" in list(keys)
 
 
-def test_an_iteration_is_lazy(db: kvstore.Store) -> None:
+def test_iteration_is_lazy(db: kvstore.Store) -> None:
     db.put_many({f"{n:05}": b"x" * 100 for n in range(20_000)})
     assert next(iter(db.items())) == (b"00000", b"x" * 100)
     assert list(itertools.islice(db.keys(start="19998"), 5)) == [b"19998", b"19999"]
 
 
-def test_an_exhausted_iterator_stays_exhausted(full: kvstore.Store) -> None:
+def test_exhausted_iterator_stays_exhausted(full: kvstore.Store) -> None:
     keys = iter(full.keys())
     assert len(list(keys)) == len(KEYS)
     full["zz"] = b""
     assert list(keys) == []
 
 
-def test_an_iterator_is_its_own_iterator(full: kvstore.Store) -> None:
+def test_iter_of_iterator_returns_itself(full: kvstore.Store) -> None:
     keys = iter(full.keys())
     assert iter(keys) is keys
 
 
-def test_an_iteration_gives_all_keys_that_stayed_while_others_came_and_went(db: kvstore.Store) -> None:
+def test_iteration_returns_all_keys_present_throughout(db: kvstore.Store) -> None:
     db.put_many({f"{n:04}": b"" for n in range(500)})
     got = []
     for key in db:
@@ -393,11 +391,11 @@ def test_an_iteration_gives_all_keys_that_stayed_while_others_came_and_went(db: 
     assert got == [b"%04d" % n for n in range(500)]
 
 
-def test_reversed_gives_the_keys_backwards(full: kvstore.Store) -> None:
+def test_reversed_returns_keys_in_reverse_order(full: kvstore.Store) -> None:
     assert list(reversed(full)) == KEYS[::-1]
 
 
-def test_iteration_after_the_store_is_closed_is_a_misuse_error(full: kvstore.Store) -> None:
+def test_iteration_of_closed_store_raises_misuse_error(full: kvstore.Store) -> None:
     keys, items = iter(full.keys()), iter(full.items())
     next(items)
     full.close()
@@ -410,21 +408,21 @@ def test_iteration_after_the_store_is_closed_is_a_misuse_error(full: kvstore.Sto
 
 
 @pytest.mark.files
-def test_large_values_and_keys_come_out_whole(db: kvstore.Store) -> None:
+def test_large_keys_and_values_are_returned_whole(db: kvstore.Store) -> None:
     big = bytes(range(256)) * 8192
     db[b"k" * 65536] = big
     db[b"j"] = b""
     assert list(db.items()) == [(b"j", b""), (b"k" * 65536, big)]
 
 
-def test_many_entries_of_mixed_sizes_come_out_in_order(db: kvstore.Store) -> None:
+def test_many_entries_of_mixed_sizes_are_returned_in_order(db: kvstore.Store) -> None:
     entries = {b"%06d" % n: b"x" * ((n * 7919) % 5000) for n in range(3000)}
     db.put_many(entries)
     assert list(db.items()) == sorted(entries.items())
     assert list(db.items(reverse=True)) == sorted(entries.items(), reverse=True)
 
 
-def test_expiring_gives_the_keys_by_the_time_they_expire(db: kvstore.Store) -> None:
+def test_expiring_returns_keys_ordered_by_expiry(db: kvstore.Store) -> None:
     for key, ttl in (("c", 10), ("a", 30), ("b", 20)):
         db.put(key, b"v", ttl=ttl)
     db["never"] = b"v"
@@ -435,13 +433,13 @@ def test_expiring_gives_the_keys_by_the_time_they_expire(db: kvstore.Store) -> N
     assert [key for key, _ in db.expiring(stop=kvstore.FOREVER)] == [b"c", b"b", b"a"]
 
 
-def test_expiring_without_an_end_has_the_last_moment_too(db: kvstore.Store) -> None:
+def test_expiring_without_stop_includes_greatest_expiry(db: kvstore.Store) -> None:
     # Later than any moment in Python; a C program can write it.
     assert _native.lib.kvstore_cf_put_ttl(db._cf, b"last", 4, b"", 0, (1 << 63) - 1) == 0
     assert [key for key, _ in db.expiring()] == [b"last"]
 
 
-def test_expiring_shows_expired_keys_that_are_still_there(db: kvstore.Store, clock: Clock) -> None:
+def test_expiring_includes_unpurged_expired_keys(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", ttl=1)
     clock.advance(5)
     assert list(db.expiring()) == [(b"k", START_S + 1)]
@@ -449,7 +447,7 @@ def test_expiring_shows_expired_keys_that_are_still_there(db: kvstore.Store, clo
     assert list(db.expiring()) == []
 
 
-def test_expiring_goes_on_while_one_writes(db: kvstore.Store) -> None:
+def test_expiring_continues_during_writes(db: kvstore.Store) -> None:
     for number in range(100):
         db.put(f"{number:03}", b"v", ttl=1 + number // 10)
     got = []
@@ -460,7 +458,7 @@ def test_expiring_goes_on_while_one_writes(db: kvstore.Store) -> None:
     assert len(db) == 0
 
 
-def test_the_views_answer_len_and_in_by_the_live_keys_or_not_at_all(full: kvstore.Store) -> None:
+def test_views_support_len_and_in_for_live_keys(full: kvstore.Store) -> None:
     for view in (full.keys(), full.items(), full.values()):
         assert len(view) == len(KEYS)
     assert len(full.keys(prefix=b"a")) == 4
@@ -478,7 +476,7 @@ def test_the_views_answer_len_and_in_by_the_live_keys_or_not_at_all(full: kvstor
     assert b"vb" not in full.values(prefix=b"a")
 
 
-def test_the_key_views_are_sets(full: kvstore.Store) -> None:
+def test_key_views_are_sets(full: kvstore.Store) -> None:
     assert full.keys(prefix=b"a") & {b"a", b"b"} == {b"a"}
     assert full.keys(prefix=b"zz") == set()
     assert full.keys() == set(KEYS)

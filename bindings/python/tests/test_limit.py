@@ -11,7 +11,7 @@ import kvstore
 
 
 @pytest.mark.parametrize("policy", ["soonest", "oldest"])
-def test_keys_make_room_in_the_order_of_the_policy(policy: str) -> None:
+def test_keys_are_evicted_in_policy_order(policy: str) -> None:
     with kvstore.open(":memory:") as db:
         db.limit(256 << 10, policy)
         assert db.get_limit() == kvstore.Limit(256 << 10, policy)
@@ -23,7 +23,7 @@ def test_keys_make_room_in_the_order_of_the_policy(policy: str) -> None:
         assert "key 0" not in db and "key 1999" in db
 
 
-def test_a_full_store_raises_and_changes_nothing(tmp_path: Path) -> None:
+def test_full_store_raises_without_effect(tmp_path: Path) -> None:
     with kvstore.open(tmp_path / "app.db") as db:
         db["small"] = b"1"
         db.limit(256 << 10)
@@ -42,7 +42,7 @@ def test_a_full_store_raises_and_changes_nothing(tmp_path: Path) -> None:
         assert db.get_limit().max_bytes == 0
 
 
-def test_the_limit_is_kept_in_the_file(tmp_path: Path) -> None:
+def test_limit_is_stored_in_file(tmp_path: Path) -> None:
     with kvstore.open(tmp_path / "app.db") as db:
         db.limit(1_000_000, policy="OLDEST")
     with kvstore.open(tmp_path / "app.db", read_only=True) as db:
@@ -51,7 +51,7 @@ def test_the_limit_is_kept_in_the_file(tmp_path: Path) -> None:
             db.limit(0)
 
 
-def test_another_limit_keeps_the_policy_unless_it_names_one() -> None:
+def test_new_limit_keeps_policy_unless_given() -> None:
     with kvstore.open(":memory:") as db:
         db.limit(1_000_000)
         assert db.get_limit() == (1_000_000, "none")
@@ -78,7 +78,7 @@ def test_another_limit_keeps_the_policy_unless_it_names_one() -> None:
         (1 << 20, 1, TypeError),
     ],
 )
-def test_a_bad_limit_is_refused(max_bytes: Any, policy: Any, error: type[Exception]) -> None:
+def test_invalid_limit_is_refused(max_bytes: Any, policy: Any, error: type[Exception]) -> None:
     with kvstore.open(":memory:") as db:
         with pytest.raises(error):
             db.limit(max_bytes, policy)

@@ -10,20 +10,20 @@ import pytest
 import kvstore
 
 
-def test_set_many_is_put_many(db: kvstore.Store) -> None:
+def test_set_many_is_alias_of_put_many(db: kvstore.Store) -> None:
     assert db.set_many({"a": b"1", "b": "2"}, ttl=5) == 2
     assert db.set_many([("c", b"3")], expires_at=2e9) == 1
     assert (db["b"], db.ttl("b"), db.expires_at("c")) == (b"2", 5.0, 2e9)
 
 
-def test_delete_many_counts_those_that_were_there(db: kvstore.Store) -> None:
+def test_delete_many_counts_existing_keys(db: kvstore.Store) -> None:
     db.update(a=b"1", b=b"2", c=b"3")
     assert db.delete_many(["a", b"b", bytearray(b"c"), "missing", "a"]) == 3
     assert db.delete_many(iter(["a"])) == db.delete_many([]) == 0
     assert len(db) == 0
 
 
-def test_pop_many_gives_what_was_there_by_the_keys_as_they_were_given(db: kvstore.Store) -> None:
+def test_pop_many_returns_existing_values_by_given_keys(db: kvstore.Store) -> None:
     db.update(a=b"1", b=b"2", c=b"3")
     assert db.pop_many(["a", b"b", "missing", "a"]) == {"a": b"1", b"b": b"2"}
     assert list(db) == [b"c"]
@@ -31,7 +31,7 @@ def test_pop_many_gives_what_was_there_by_the_keys_as_they_were_given(db: kvstor
 
 
 @pytest.mark.parametrize("name", ["get_many", "delete_many", "pop_many"])
-def test_one_key_is_no_iterable_of_keys(db: kvstore.Store, name: str) -> None:
+def test_single_key_is_refused_as_iterable_of_keys(db: kvstore.Store, name: str) -> None:
     db.update(a=b"1", b=b"2")
     for one in ("ab", b"ab"):
         with pytest.raises(TypeError, match=rf"keys of {name}\(\) must be an iterable of keys"):
@@ -40,7 +40,7 @@ def test_one_key_is_no_iterable_of_keys(db: kvstore.Store, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["delete_many", "pop_many"])
-def test_a_key_that_is_none_leaves_all_as_it_was(db: kvstore.Store, name: str) -> None:
+def test_invalid_key_in_list_changes_nothing(db: kvstore.Store, name: str) -> None:
     db.update(a=b"1", b=b"2")
     for wrong, error in ((5, TypeError), ("", ValueError), (b"x" * 70_000, ValueError)):
         with pytest.raises(error):
@@ -49,7 +49,7 @@ def test_a_key_that_is_none_leaves_all_as_it_was(db: kvstore.Store, name: str) -
 
 
 @pytest.mark.parametrize("name", ["delete_many", "pop_many"])
-def test_inside_a_transaction_they_are_part_of_it(db: kvstore.Store, name: str) -> None:
+def test_many_key_calls_are_part_of_transaction(db: kvstore.Store, name: str) -> None:
     db.update(a=b"1", b=b"2")
     with pytest.raises(ZeroDivisionError):
         with db.transaction():
@@ -61,7 +61,7 @@ def test_inside_a_transaction_they_are_part_of_it(db: kvstore.Store, name: str) 
 
 
 @pytest.mark.parametrize("name", ["delete_many", "pop_many"])
-def test_they_are_one_commit(path: Path, name: str) -> None:
+def test_many_key_calls_are_one_commit(path: Path, name: str) -> None:
     with kvstore.open(path) as db:
         db.put_many({f"{n}": b"v" for n in range(100)})
         before = db.stats().wal_commits
@@ -70,7 +70,7 @@ def test_they_are_one_commit(path: Path, name: str) -> None:
         assert len(db) == 0
 
 
-def test_has_key_is_in(db: kvstore.Store) -> None:
+def test_has_key_equals_in(db: kvstore.Store) -> None:
     db["a"] = b"1"
     assert db.has_key("a") and not db.has_key("b")
     wrong: Any = 5
@@ -78,7 +78,7 @@ def test_has_key_is_in(db: kvstore.Store) -> None:
         db.has_key(wrong)
 
 
-def test_hits_and_misses_say_how_well_a_cache_does(db: kvstore.Store) -> None:
+def test_stats_count_hits_and_misses(db: kvstore.Store) -> None:
     db["a"] = b"1"
     for key in ("a", "a", "a", "b"):
         db.get(key)
@@ -100,9 +100,7 @@ def test_hits_and_misses_say_how_well_a_cache_does(db: kvstore.Store) -> None:
         (5, TypeError, "not int"),
     ],
 )
-def test_what_is_no_pairs_is_said_to_be_none(
-    db: kvstore.Store, wrong: Any, error: type[Exception], message: str
-) -> None:
+def test_invalid_pairs_are_reported(db: kvstore.Store, wrong: Any, error: type[Exception], message: str) -> None:
     for write in (db.put_many, db.update):
         with pytest.raises(error, match=rf"\(key, value\) pair.* {message}$|^{message}$"):
             write(wrong)

@@ -23,11 +23,11 @@ def data(request: pytest.FixtureRequest, db: kvstore.Store) -> Any:
     return db.family("other", create=True)
 
 
-def test_a_store_and_a_family_are_mutable_mappings(data: Any) -> None:
+def test_store_and_a_family_are_mutable_mappings(data: Any) -> None:
     assert isinstance(data, collections.abc.MutableMapping)
 
 
-def test_a_value_that_is_set_is_got_back_as_bytes(data: Any) -> None:
+def test_stored_value_is_returned_as_bytes(data: Any) -> None:
     data["key"] = b"value"
     assert data["key"] == b"value"
     assert type(data["key"]) is bytes
@@ -43,7 +43,7 @@ def test_text_is_stored_as_utf_8(data: Any) -> None:
     [b"ab", bytearray(b"ab"), memoryview(b"ab"), memoryview(b"xabx")[1:3], memoryview(bytearray(b"ab")), array("B", b"ab")],
     ids=["bytes", "bytearray", "memoryview", "slice", "writable memoryview", "array"],
 )
-def test_every_bytes_like_object_is_a_key_and_a_value(data: Any, buffer: Any) -> None:
+def test_every_bytes_like_object_may_be_key_and_value(data: Any, buffer: Any) -> None:
     data[buffer] = buffer
     assert data[b"ab"] == b"ab"
     assert data[buffer] == b"ab"
@@ -51,13 +51,13 @@ def test_every_bytes_like_object_is_a_key_and_a_value(data: Any, buffer: Any) ->
     assert data.delete(buffer)
 
 
-def test_a_memoryview_of_wider_items_is_taken_as_its_bytes(data: Any) -> None:
+def test_memoryview_of_wide_items_is_stored_as_bytes(data: Any) -> None:
     view = memoryview(array("H", [0x4142, 0x4344]))
     data["wide"] = view
     assert data["wide"] == view.tobytes()
 
 
-def test_a_memoryview_with_gaps_is_copied_or_refused_and_never_misread(data: Any) -> None:
+def test_strided_memoryview_is_copied_or_refused(data: Any) -> None:
     view = memoryview(b"a1b2c3")[::2]
     try:
         data["gaps"] = view
@@ -67,34 +67,34 @@ def test_a_memoryview_with_gaps_is_copied_or_refused_and_never_misread(data: Any
         assert data["gaps"] == b"abc"
 
 
-def test_bytes_of_every_kind_are_kept(data: Any) -> None:
+def test_all_byte_values_round_trip(data: Any) -> None:
     everything = bytes(range(256))
     data[everything] = everything
     assert data[everything] == everything
     assert list(data) == [everything]
 
 
-def test_a_key_with_a_nul_in_it_is_not_cut(data: Any) -> None:
+def test_key_containing_nul_is_not_truncated(data: Any) -> None:
     data["a\0b"] = b"1\x002"
     assert "a" not in data
     assert data["a\0b"] == b"1\x002"
 
 
-def test_an_empty_value_is_a_value(data: Any) -> None:
+def test_empty_value_is_stored(data: Any) -> None:
     data["empty"] = b""
     assert data["empty"] == b""
     assert data.get("empty", b"x") == b""
     assert "empty" in data
 
 
-def test_a_missing_key_is_a_key_error(data: Any) -> None:
+def test_missing_key_raises_key_error(data: Any) -> None:
     with pytest.raises(KeyError):
         data["missing"]
     with pytest.raises(kvstore.NotFoundError):
         data["missing"]
 
 
-def test_deleting_a_missing_key_by_del_is_a_key_error(data: Any) -> None:
+def test_del_of_missing_key_raises_key_error(data: Any) -> None:
     with pytest.raises(KeyError):
         del data["missing"]
 
@@ -105,13 +105,13 @@ def test_del_removes_a_key(data: Any) -> None:
     assert "k" not in data
 
 
-def test_delete_says_whether_the_key_was_there(data: Any) -> None:
+def test_delete_returns_whether_key_existed(data: Any) -> None:
     data["k"] = b"v"
     assert data.delete("k") is True
     assert data.delete("k") is False
 
 
-def test_get_gives_the_default_for_a_missing_key(data: Any) -> None:
+def test_get_returns_default_for_missing_key(data: Any) -> None:
     marker = object()
     assert data.get("missing") is None
     assert data.get("missing", marker) is marker
@@ -124,7 +124,7 @@ def test_in_is_false_for_a_missing_key(data: Any) -> None:
     assert "missing" in data
 
 
-def test_len_counts_the_keys_that_are_alive(data: Any, clock: Clock) -> None:
+def test_len_counts_live_keys(data: Any, clock: Clock) -> None:
     assert len(data) == 0
     data["a"] = b"1"
     data.put("b", b"2", ttl=10)
@@ -133,12 +133,12 @@ def test_len_counts_the_keys_that_are_alive(data: Any, clock: Clock) -> None:
     assert len(data) == 1
 
 
-def test_an_empty_store_is_not_false_while_it_has_keys(data: Any) -> None:
+def test_store_with_keys_is_truthy(data: Any) -> None:
     data["a"] = b"1"
     assert data
 
 
-def test_iteration_gives_keys_in_byte_order(data: Any) -> None:
+def test_iteration_returns_keys_in_byte_order(data: Any) -> None:
     for key in (b"b", b"a", b"\xff", b"aa", b"B"):
         data[key] = b""
     assert list(data) == [b"B", b"a", b"aa", b"b", b"\xff"]
@@ -151,20 +151,20 @@ def test_keys_values_and_items_agree(data: Any) -> None:
     assert list(data.items()) == [(b"a", b"1"), (b"b", b"2")]
 
 
-def test_pop_gives_the_value_and_removes_the_key(data: Any) -> None:
+def test_pop_returns_value_and_removes_key(data: Any) -> None:
     data["k"] = b"v"
     assert data.pop("k") == b"v"
     assert "k" not in data
 
 
-def test_pop_of_a_missing_key_is_a_key_error_without_a_default(data: Any) -> None:
+def test_pop_of_a_missing_key_raises_key_error_without_a_default(data: Any) -> None:
     with pytest.raises(KeyError):
         data.pop("missing")
     assert data.pop("missing", None) is None
     assert data.pop("missing", b"d") == b"d"
 
 
-def test_popitem_removes_one_entry_until_none_is_left(data: Any) -> None:
+def test_popitem_removes_one_entry_until_empty(data: Any) -> None:
     data.update({"a": b"1", "b": b"2"})
     assert {data.popitem(), data.popitem()} == {(b"a", b"1"), (b"b", b"2")}
     with pytest.raises(KeyError):
@@ -183,7 +183,7 @@ def test_setdefault_replaces_an_expired_key(data: Any, clock: Clock) -> None:
     assert data.setdefault("k", b"new") == b"new"
 
 
-def test_setdefault_answers_what_is_stored_also_for_text(data: Any) -> None:
+def test_setdefault_returns_stored_bytes_even_for_text(data: Any) -> None:
     assert data.setdefault("k", "é") == "é".encode()
 
 
@@ -194,7 +194,7 @@ def test_update_takes_mappings_pairs_and_names(data: Any) -> None:
     assert dict(data.items()) == {b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}
 
 
-def test_update_that_fails_half_way_changes_nothing(data: Any) -> None:
+def test_failed_update_changes_nothing(data: Any) -> None:
     with pytest.raises(TypeError):
         data.update([("a", b"1"), ("b", object())])
     assert len(data) == 0
@@ -216,7 +216,7 @@ def test_clear_removes_expired_rows_too(data: Any, clock: Clock) -> None:
     assert data.count(expired=True) == 0
 
 
-def test_a_key_with_a_ttl_may_be_set_by_subscript(data: Any, clock: Clock) -> None:
+def test_key_with_a_ttl_may_be_set_by_subscript(data: Any, clock: Clock) -> None:
     data["otp", 30] = b"123456"
     assert data.ttl("otp") == 30
     data["otp2", datetime.timedelta(minutes=1)] = b"1"
@@ -225,14 +225,14 @@ def test_a_key_with_a_ttl_may_be_set_by_subscript(data: Any, clock: Clock) -> No
     assert "otp" not in data
 
 
-def test_a_plain_subscript_clears_the_ttl(data: Any) -> None:
+def test_plain_subscript_clears_the_ttl(data: Any) -> None:
     data["k", 30] = b"1"
     data["k"] = b"2"
     assert data.ttl("k") is None
 
 
 @pytest.mark.parametrize("bad", [None, 1, 1.5, object(), ["k"], {"k"}, True])
-def test_a_key_of_a_wrong_type_is_a_type_error(data: Any, bad: Any) -> None:
+def test_key_of_wrong_type_raises_type_error(data: Any, bad: Any) -> None:
     for call in (
         lambda: data[bad],
         lambda: data.__setitem__(bad, b""),
@@ -249,7 +249,7 @@ def test_a_key_of_a_wrong_type_is_a_type_error(data: Any, bad: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 1, 1.5, object(), [b"v"], True])
-def test_a_value_of_a_wrong_type_is_a_type_error(data: Any, bad: Any) -> None:
+def test_value_of_wrong_type_raises_type_error(data: Any, bad: Any) -> None:
     for call in (
         lambda: data.__setitem__("k", bad),
         lambda: data.put("k", bad),
@@ -264,26 +264,26 @@ def test_a_value_of_a_wrong_type_is_a_type_error(data: Any, bad: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [(), ("a",), ("a", 1, 2)])
-def test_a_subscript_of_a_wrong_shape_is_a_type_error_that_says_so(data: Any, bad: Any) -> None:
+def test_malformed_subscript_raises_type_error(data: Any, bad: Any) -> None:
     with pytest.raises(TypeError, match="key"):
         data[bad] = b""
     with pytest.raises(TypeError, match="key"):
         data[bad]
 
 
-def test_a_number_in_a_subscript_is_not_looked_up(data: Any) -> None:
+def test_number_in_a_subscript_is_not_looked_up(data: Any) -> None:
     with pytest.raises(TypeError):
         data["k", 30]
 
 
-def test_an_empty_key_is_a_value_error(data: Any) -> None:
+def test_empty_key_raises_value_error(data: Any) -> None:
     for call in (lambda: data.put("", b""), lambda: data[""], lambda: data.get(b""), lambda: data.delete(b"")):
         with pytest.raises(ValueError, match="key"):
             call()
 
 
 @pytest.mark.files
-def test_a_key_has_at_most_65536_bytes(data: Any) -> None:
+def test_key_has_at_most_65536_bytes(data: Any) -> None:
     data[b"k" * 65536] = b"v"
     assert data[b"k" * 65536] == b"v"
     with pytest.raises(ValueError, match="key"):
@@ -292,14 +292,14 @@ def test_a_key_has_at_most_65536_bytes(data: Any) -> None:
         data.get("é" * 32769)
 
 
-def test_a_lone_surrogate_is_a_value_error(data: Any) -> None:
+def test_lone_surrogate_raises_value_error(data: Any) -> None:
     with pytest.raises(ValueError):
         data["\ud800"] = b""
     with pytest.raises(ValueError):
         data["k"] = "\ud800"
 
 
-def test_a_value_has_at_most_ten_mebibytes_by_default(data: Any) -> None:
+def test_value_size_limit_is_10_mib_by_default(data: Any) -> None:
     data["k"] = b"v" * (10 << 20)
     assert len(data["k"]) == 10 << 20
     with pytest.raises(ValueError, match="value"):
@@ -307,7 +307,7 @@ def test_a_value_has_at_most_ten_mebibytes_by_default(data: Any) -> None:
     assert len(data["k"]) == 10 << 20
 
 
-def test_an_expired_key_is_missing_in_every_way_of_asking(data: Any, clock: Clock) -> None:
+def test_expired_key_is_missing_for_every_lookup(data: Any, clock: Clock) -> None:
     def asks() -> list[Any]:
         return [
             "k" in data,
@@ -329,44 +329,44 @@ def test_an_expired_key_is_missing_in_every_way_of_asking(data: Any, clock: Cloc
         data["k"]
 
 
-def test_the_store_is_its_default_family(db: kvstore.Store) -> None:
+def test_store_is_its_default_family(db: kvstore.Store) -> None:
     db["k"] = b"v"
     assert db.family("default")["k"] == b"v"
 
 
-def test_families_do_not_see_each_other(db: kvstore.Store) -> None:
+def test_families_are_isolated(db: kvstore.Store) -> None:
     one, two = db.family("one", create=True), db.family("two", create=True)
     one["k"] = b"1"
     assert "k" not in two
     assert "k" not in db
 
 
-def test_get_many_takes_every_bytes_like_key(data: Any) -> None:
+def test_get_many_accepts_every_bytes_like_key(data: Any) -> None:
     data["a"] = b"1"
     assert list(data.get_many([bytearray(b"a")]).values()) == [b"1"]
     assert list(data.get_many([memoryview(b"a")]).values()) == [b"1"]
 
 
-def test_get_many_gives_those_that_are_there(data: Any) -> None:
+def test_get_many_returns_existing_keys(data: Any) -> None:
     data.update({"a": b"1", "b": b"2"})
     assert data.get_many(["b", "missing", "a", "b"]) == {"b": b"2", "a": b"1"}
     assert data.get_many([b"b", "a"]) == {b"b": b"2", "a": b"1"}
     assert data.get_many([f"{n}" for n in range(10_000)] + ["a"]) == {"a": b"1"}
 
 
-def test_get_many_takes_any_iterable_and_none_at_all(data: Any) -> None:
+def test_get_many_accepts_any_iterable_even_empty(data: Any) -> None:
     data["a"] = b"1"
     assert data.get_many(key for key in ["a"]) == data.get_many(("a",))
     assert not data.get_many([])
 
 
-def test_get_many_refuses_a_text_where_a_list_of_keys_belongs(data: Any) -> None:
+def test_get_many_refuses_str_instead_of_list_of_keys(data: Any) -> None:
     for wrong in ("abc", b"abc"):
         with pytest.raises(TypeError):
             data.get_many(wrong)
 
 
-def test_get_many_with_one_bad_key_fails_as_a_whole(data: Any) -> None:
+def test_get_many_with_one_invalid_key_fails(data: Any) -> None:
     with pytest.raises(TypeError, match="key"):
         data.get_many(["a", 1])
     with pytest.raises(ValueError, match="key"):
@@ -385,7 +385,7 @@ def test_put_many_is_all_or_nothing(data: Any) -> None:
     assert len(data) == 0
 
 
-def test_put_many_that_fails_in_the_iterator_changes_nothing(data: Any) -> None:
+def test_put_many_with_failing_iterator_changes_nothing(data: Any) -> None:
     def pairs() -> Any:
         yield "a", b"1"
         raise RuntimeError("the caller's")
@@ -396,7 +396,7 @@ def test_put_many_that_fails_in_the_iterator_changes_nothing(data: Any) -> None:
     data["still"] = b"works"
 
 
-def test_equality_is_identity_and_a_store_can_be_hashed_or_says_it_cannot(db: kvstore.Store) -> None:
+def test_equality_is_identity_and_hash_works_or_raises(db: kvstore.Store) -> None:
     assert db == db
     other = db.family("other", create=True)
     try:
@@ -412,11 +412,11 @@ def test_repr_shows_neither_keys_nor_values(data: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["copy", "fromkeys", "__or__"])
-def test_nothing_of_dict_is_there_that_would_copy_a_store(data: Any, name: str) -> None:
+def test_dict_methods_that_copy_are_absent(data: Any, name: str) -> None:
     assert not hasattr(data, name)
 
 
-def test_a_subclass_of_str_or_bytes_cannot_lie_about_its_length(data: Any) -> None:
+def test_subclass_of_str_or_bytes_cannot_fake_its_length(data: Any) -> None:
     """A wrong length from a caller's class must not reach C, which would read past the bytes."""
 
     class LongBytes(bytes):

@@ -29,7 +29,7 @@ def db(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
         yield store
 
 
-def test_a_result_is_computed_once(db: kvstore.Store) -> None:
+def test_result_is_computed_once(db: kvstore.Store) -> None:
     calls = []
 
     @kvstore.memoize(db)
@@ -41,7 +41,7 @@ def test_a_result_is_computed_once(db: kvstore.Store) -> None:
     assert calls == [3, 4]
 
 
-def test_a_result_lives_as_long_as_its_ttl(db: kvstore.Store, clock: Clock) -> None:
+def test_result_is_kept_until_its_ttl_ends(db: kvstore.Store, clock: Clock) -> None:
     calls = []
 
     @kvstore.memoize(db, ttl=10)
@@ -54,7 +54,7 @@ def test_a_result_lives_as_long_as_its_ttl(db: kvstore.Store, clock: Clock) -> N
     assert [f(), f()] == [2, 2]
 
 
-def test_none_is_a_result_like_others(db: kvstore.Store) -> None:
+def test_none_result_is_cached(db: kvstore.Store) -> None:
     calls = []
 
     @kvstore.memoize(db)
@@ -66,7 +66,7 @@ def test_none_is_a_result_like_others(db: kvstore.Store) -> None:
     assert len(calls) == 1
 
 
-def test_arguments_are_told_apart_by_value_whatever_the_way_they_are_passed(db: kvstore.Store) -> None:
+def test_arguments_are_compared_by_value_however_passed(db: kvstore.Store) -> None:
     calls: list[Any] = []
 
     @kvstore.memoize(db)
@@ -83,7 +83,7 @@ def test_arguments_are_told_apart_by_value_whatever_the_way_they_are_passed(db: 
     assert f(["a"], ["b"]) != f(["a", "b"])
 
 
-def test_numbers_that_are_equal_are_one_argument_unless_typed(db: kvstore.Store) -> None:
+def test_equal_numbers_are_one_argument_unless_typed(db: kvstore.Store) -> None:
     untyped = kvstore.memoize(db, name="u")(lambda x: type(x).__name__)
     typed = kvstore.memoize(db, name="t", typed=True)(lambda x: type(x).__name__)
     assert [untyped(1), untyped(1.0), untyped(True)] == ["int", "int", "int"]
@@ -91,7 +91,7 @@ def test_numbers_that_are_equal_are_one_argument_unless_typed(db: kvstore.Store)
     assert [untyped(0.5), untyped(-0.0), untyped(0)] == ["float", "float", "float"]
 
 
-def test_huge_and_strange_numbers_are_arguments(db: kvstore.Store) -> None:
+def test_huge_and_special_numbers_are_accepted_as_arguments(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f")(lambda x: object.__hash__(x))
     numbers = (10**5000, -(10**5000), float("inf"), float("nan"), 1e308, 2**64)
     assert [f(number) for number in numbers] == [f(number) for number in numbers]
@@ -110,7 +110,7 @@ def test_two_functions_do_not_share_results(db: kvstore.Store) -> None:
     assert (one(1), two(1)) == ("one", "two")
 
 
-def test_names_share_results_on_purpose_and_only_then(db: kvstore.Store) -> None:
+def test_functions_share_results_only_under_equal_name(db: kvstore.Store) -> None:
     one = kvstore.memoize(db, name="a")(lambda: "one")
     same = kvstore.memoize(db, name="a")(lambda: "same")
     longer = kvstore.memoize(db, name="a:")(lambda: "longer")
@@ -120,7 +120,7 @@ def test_names_share_results_on_purpose_and_only_then(db: kvstore.Store) -> None
     assert longer.cache_info().hits == 1
 
 
-def test_an_exception_is_not_kept(db: kvstore.Store) -> None:
+def test_exception_is_not_cached(db: kvstore.Store) -> None:
     calls = []
 
     @kvstore.memoize(db)
@@ -136,7 +136,7 @@ def test_an_exception_is_not_kept(db: kvstore.Store) -> None:
     assert len(db) == 1
 
 
-def test_cache_clear_forgets_only_the_results_of_its_function(db: kvstore.Store) -> None:
+def test_cache_clear_removes_only_results_of_its_function(db: kvstore.Store) -> None:
     db["mine"] = b"v"
     one = kvstore.memoize(db, name="one")(lambda x: x)
     two = kvstore.memoize(db, name="two")(lambda x: x)
@@ -147,7 +147,7 @@ def test_cache_clear_forgets_only_the_results_of_its_function(db: kvstore.Store)
     assert db["mine"] == b"v"
 
 
-def test_another_serializer_can_be_given(db: kvstore.Store) -> None:
+def test_custom_serializer_is_used(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f", serializer=json_bytes)(lambda: {"a": [1, 2]})
     assert f() == f() == {"a": [1, 2]}
     assert json.loads(db[f.cache_key()]) == {"a": [1, 2]}
@@ -158,12 +158,12 @@ class json_bytes:
     loads = staticmethod(json.loads)
 
 
-def test_a_serializer_that_gives_text_works(db: kvstore.Store) -> None:
+def test_serializer_returning_text_works(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f", serializer=json)(lambda: [1])
     assert f() == f() == [1]
 
 
-def test_a_result_that_cannot_be_read_is_computed_anew(db: kvstore.Store) -> None:
+def test_unreadable_result_is_recomputed(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f")(lambda: 5)
     assert f() == 5
     db[f.cache_key()] = b"no pickle"
@@ -172,7 +172,7 @@ def test_a_result_that_cannot_be_read_is_computed_anew(db: kvstore.Store) -> Non
     assert f.cache_info().hits == 1
 
 
-def test_an_argument_that_cannot_be_pickled_is_an_error_of_the_caller(db: kvstore.Store) -> None:
+def test_unpicklable_argument_raises_to_caller(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f")(lambda x: 1)
     with pytest.raises(Exception):
         f(lambda: 0)
@@ -181,7 +181,7 @@ def test_an_argument_that_cannot_be_pickled_is_an_error_of_the_caller(db: kvstor
     assert len(db) == 0
 
 
-def test_ignored_parameters_make_no_difference(db: kvstore.Store) -> None:
+def test_ignored_parameters_do_not_affect_cache_key(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f", ignore=["log"])(lambda x, log=None: x)
     assert f(1, log=object()) == f(1, log=print) == 1
     assert f.cache_info().misses == 1
@@ -189,7 +189,7 @@ def test_ignored_parameters_make_no_difference(db: kvstore.Store) -> None:
         kvstore.memoize(db, name="f", ignore=["no_such"])(lambda x: x)
 
 
-def test_a_method_is_memoized_by_its_arguments_without_self(db: kvstore.Store) -> None:
+def test_method_is_memoized_by_its_arguments_without_self(db: kvstore.Store) -> None:
     class A:
         @kvstore.memoize(db, ignore="self")
         def f(self, x: int) -> int:
@@ -199,7 +199,7 @@ def test_a_method_is_memoized_by_its_arguments_without_self(db: kvstore.Store) -
     assert A.f.cache_info().misses == 1
 
 
-def test_a_method_is_bound_with_its_cache_key(db: kvstore.Store) -> None:
+def test_method_is_bound_with_its_cache_key(db: kvstore.Store) -> None:
     class A:
         @kvstore.memoize(db, ignore="self")
         def f(self, x: int) -> int:
@@ -229,12 +229,12 @@ def add_two(x: int) -> int:
     return x + 2
 
 
-def test_memoized_functions_and_methods_are_pickled_by_name_as_others_are() -> None:
+def test_memoized_functions_and_methods_are_pickled_by_name() -> None:
     assert pickle.loads(pickle.dumps(add_two)) is copy.deepcopy(add_two) is add_two
     assert pickle.loads(pickle.dumps(Adder().add))(1) == 2
 
 
-def test_a_function_may_call_itself(db: kvstore.Store) -> None:
+def test_memoized_function_may_be_recursive(db: kvstore.Store) -> None:
     @kvstore.memoize(db)
     def fibonacci(n: int) -> int:
         return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
@@ -243,7 +243,7 @@ def test_a_function_may_call_itself(db: kvstore.Store) -> None:
     assert fibonacci.cache_info().misses == 31
 
 
-def test_of_many_threads_one_computes(path: Path) -> None:
+def test_concurrent_threads_compute_once(path: Path) -> None:
     db = kvstore.open(path, busy_timeout=60)
     calls: list[int] = []
     go = threading.Event()
@@ -263,14 +263,14 @@ def test_of_many_threads_one_computes(path: Path) -> None:
     assert calls == [7]
 
 
-def test_different_arguments_are_computed_at_the_same_time(db: kvstore.Store) -> None:
+def test_different_arguments_are_computed_concurrently(db: kvstore.Store) -> None:
     both = threading.Barrier(2)
     f = kvstore.memoize(db, name="f")(lambda x: both.wait(20) * 0 + x)
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(f, [1, 2])) == [1, 2]
 
 
-def test_when_the_one_that_computes_fails_another_tries(db: kvstore.Store) -> None:
+def test_waiting_thread_computes_after_failure_of_first(db: kvstore.Store) -> None:
     calls: list[int] = []
     started, go = threading.Event(), threading.Event()
 
@@ -293,7 +293,7 @@ def test_when_the_one_that_computes_fails_another_tries(db: kvstore.Store) -> No
         assert second.result() == 5
 
 
-def test_a_result_that_comes_after_cache_clear_is_not_kept(db: kvstore.Store) -> None:
+def test_result_computed_across_cache_clear_is_not_kept(db: kvstore.Store) -> None:
     @kvstore.memoize(db)
     def f() -> int:
         f.cache_clear()
@@ -303,7 +303,7 @@ def test_a_result_that_comes_after_cache_clear_is_not_kept(db: kvstore.Store) ->
     assert f.cache_info().currsize == 0
 
 
-def test_a_result_that_is_serialized_during_a_cache_clear_is_not_kept(db: kvstore.Store) -> None:
+def test_result_serialized_during_cache_clear_is_not_kept(db: kvstore.Store) -> None:
     class Slow:
         """Other threads clear the cache while it computes."""
 
@@ -323,7 +323,7 @@ def test_a_result_that_is_serialized_during_a_cache_clear_is_not_kept(db: kvstor
     assert f.cache_info().currsize == 0
 
 
-def test_when_a_lease_is_over_another_computes(db: kvstore.Store, clock: Clock) -> None:
+def test_other_caller_computes_after_lease_ends(db: kvstore.Store, clock: Clock) -> None:
     """A process that dies while computing delays the others for at most its lease."""
     f = kvstore.memoize(db, name="f", lease=30)(lambda: 5)
     lease_key = f.cache_key().replace(b":=", b":~")
@@ -365,7 +365,7 @@ print([f(n % 5) for n in range(40)] == [n % 5 for n in range(40)])
         assert store["computed"] == b"5"
 
 
-def test_results_may_be_kept_in_a_family_with_a_default_ttl(db: kvstore.Store, clock: Clock) -> None:
+def test_results_in_family_use_its_default_ttl(db: kvstore.Store, clock: Clock) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
     f = kvstore.memoize(cache, name="f")(lambda: 1)
     f()
@@ -373,7 +373,7 @@ def test_results_may_be_kept_in_a_family_with_a_default_ttl(db: kvstore.Store, c
     assert len(db) == 0
 
 
-def test_a_closed_store_is_a_misuse_error(path: Path) -> None:
+def test_closed_store_raises_misuse_error(path: Path) -> None:
     store = kvstore.open(path)
     f = kvstore.memoize(store, name="f")(lambda: 1)
     store.close()
@@ -381,7 +381,7 @@ def test_a_closed_store_is_a_misuse_error(path: Path) -> None:
         f()
 
 
-def test_what_is_decorated_keeps_its_name_and_text(db: kvstore.Store) -> None:
+def test_decorated_function_keeps_name_and_docstring(db: kvstore.Store) -> None:
     @kvstore.memoize(db)
     def documented() -> None:
         """Its text."""
@@ -391,17 +391,17 @@ def test_what_is_decorated_keeps_its_name_and_text(db: kvstore.Store) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"ttl": 0}, {"ttl": -1}, {"lease": 0}, {"lease": -1}])
-def test_a_bad_time_is_a_value_error_when_it_is_decorated(db: kvstore.Store, bad: Any) -> None:
+def test_invalid_time_raises_value_error_when_it_is_decorated(db: kvstore.Store, bad: Any) -> None:
     with pytest.raises(ValueError):
         kvstore.memoize(db, **bad)(lambda: 1)
 
 
-def test_only_a_store_or_a_family_keeps_results() -> None:
+def test_memoize_requires_store_or_family() -> None:
     with pytest.raises(TypeError):
         kvstore.memoize({})  # type: ignore[arg-type, unused-ignore]
 
 
-def test_what_gives_no_result_that_can_be_kept_is_refused(db: kvstore.Store) -> None:
+def test_coroutines_and_generators_are_refused(db: kvstore.Store) -> None:
     async def coroutine() -> None: ...
 
     async def stream() -> Any:
@@ -415,7 +415,7 @@ def test_what_gives_no_result_that_can_be_kept_is_refused(db: kvstore.Store) -> 
             kvstore.memoize(db)(function)  # type: ignore[arg-type]
 
 
-def test_what_has_no_name_of_its_own_needs_one(db: kvstore.Store) -> None:
+def test_function_without_own_name_needs_name_argument(db: kvstore.Store) -> None:
     for function, kind in ((lambda: 1, "a lambda"), (functools.partial(pow, 5), "a partial object")):
         with pytest.raises(TypeError, match=f"{kind} has no name of its own.*name='...'"):
             kvstore.memoize(db)(function)

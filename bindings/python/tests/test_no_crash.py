@@ -26,10 +26,10 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if name != "fuzz"])
-def test_it_does_not_crash_the_interpreter(case: str, tmp_path: Path) -> None:
+def test_misuse_does_not_crash_interpreter(case: str, tmp_path: Path) -> None:
     assert_clean(run_python(CRASHERS, case, str(FIRST_SEED), cwd=tmp_path))
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + ROUNDS))
-def test_random_calls_with_random_arguments_do_not_crash_the_interpreter(seed: int, tmp_path: Path) -> None:
+def test_random_calls_do_not_crash_interpreter(seed: int, tmp_path: Path) -> None:
     assert_clean(run_python(CRASHERS, "fuzz", str(seed), cwd=tmp_path))

@@ -14,7 +14,7 @@ TESTS = Path(__file__).resolve().parent
 
 
 @pytest.mark.parametrize("name", REASONS)
-def test_what_is_left_out_is_there_and_has_a_reason(name: str) -> None:
+def test_excluded_tests_exist_and_have_reasons(name: str) -> None:
     file, _, test = name.partition("::")
     assert (TESTS / file).is_file()
     functions = {node.name for node in ast.parse((TESTS / file).read_text("utf-8")).body if isinstance(node, ast.FunctionDef)}

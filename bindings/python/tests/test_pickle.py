@@ -22,7 +22,7 @@ def again(thing: Any) -> Any:
     return pickle.loads(pickle.dumps(thing))
 
 
-def test_a_store_that_was_pickled_is_the_same_file(path: Path) -> None:
+def test_unpickled_store_uses_same_file(path: Path) -> None:
     with kvstore.open(path) as store, again(store) as other:
         assert other is not store
         store["k"] = b"v"
@@ -32,7 +32,7 @@ def test_a_store_that_was_pickled_is_the_same_file(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_stores_that_were_pickled_are_one_object_in_one_process_as_long_as_it_is_used(path: Path) -> None:
+def test_unpickled_stores_are_one_shared_object_while_in_use(path: Path) -> None:
     with kvstore.open(path, busy_timeout=1) as store:
         pickled = pickle.dumps(store)
         one, two = pickle.loads(pickled), pickle.loads(pickled)
@@ -48,7 +48,7 @@ def test_stores_that_were_pickled_are_one_object_in_one_process_as_long_as_it_is
         assert open_files_of(path) < files
 
 
-def test_a_family_that_was_pickled_keeps_its_store_open(path: Path) -> None:
+def test_unpickled_family_keeps_its_store_open(path: Path) -> None:
     with kvstore.open(path) as store:
         family = again(store.family("f", create=True))
     gc.collect()
@@ -56,7 +56,7 @@ def test_a_family_that_was_pickled_keeps_its_store_open(path: Path) -> None:
     assert again(family)._store is family._store
 
 
-def test_after_a_close_the_next_one_is_opened_anew(path: Path) -> None:
+def test_unpickling_after_close_reopens_store(path: Path) -> None:
     with kvstore.open(path) as store:
         pickled = pickle.dumps(store)
         for _ in range(3):
@@ -65,7 +65,7 @@ def test_after_a_close_the_next_one_is_opened_anew(path: Path) -> None:
         assert store["n"] == b"3"
 
 
-def test_other_settings_are_another_store(path: Path) -> None:
+def test_different_settings_give_different_store(path: Path) -> None:
     with kvstore.open(path, busy_timeout=1) as one, kvstore.open(path, busy_timeout=2) as two:
         first, second, same = again(one), again(two), again(one)
         assert first is not second and first is same
@@ -75,7 +75,7 @@ def test_other_settings_are_another_store(path: Path) -> None:
         assert first["k"] == b"text"
 
 
-def test_settings_travel_along(path: Path) -> None:
+def test_pickle_keeps_settings(path: Path) -> None:
     kvstore.open(path).close()
     with kvstore.open(path, read_only=True) as store, pytest.raises(kvstore.ReadOnlyError):
         again(store)["k"] = b"v"
@@ -83,7 +83,7 @@ def test_settings_travel_along(path: Path) -> None:
         again(store)["k"] = b"123456"
 
 
-def test_a_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with kvstore.open("a.db") as store:
         store["k"] = b"v"
@@ -94,7 +94,7 @@ def test_a_relative_path_stays_the_same_file(tmp_path: Path, monkeypatch: pytest
         assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_path_that_is_no_utf_8_travels(tmp_path: Path) -> None:
+def test_pickle_keeps_non_utf_8_path(tmp_path: Path) -> None:
     name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.db")
     try:
         store = kvstore.open(name)
@@ -110,7 +110,7 @@ CODECS = [None, kvstore.TEXT, kvstore.JSON, kvstore.PICKLE, json, pickle, Prefix
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
 @pytest.mark.parametrize("keys", [bytes, str])
-def test_codecs_travel_along(path: Path, codec: Any, keys: Any) -> None:
+def test_pickle_keeps_codec(path: Path, codec: Any, keys: Any) -> None:
     value = b"value" if codec is None else "value"
     with kvstore.open(path, codec=codec, keys=keys) as store:
         store["k"] = value
@@ -126,7 +126,7 @@ def test_codecs_travel_along(path: Path, codec: Any, keys: Any) -> None:
 
 
 @pytest.mark.files
-def test_what_cannot_travel_is_a_type_error_that_says_why(path: Path, clock: Clock) -> None:
+def test_unpicklable_store_raises_type_error_with_reason(path: Path, clock: Clock) -> None:
     class Local(Prefixed):
         pass
 
@@ -152,21 +152,21 @@ class Mine(kvstore.Store):
     pass
 
 
-def test_a_subclass_of_store_is_not_pickled_as_something_else(path: Path) -> None:
+def test_store_subclass_is_not_pickled_as_base_class(path: Path) -> None:
     with Mine(path) as store:
         for thing in (store, store.family("f", create=True)):
             with pytest.raises(TypeError, match="__reduce__"):
                 pickle.dumps(thing)
 
 
-def test_copies_are_stores_on_the_same_file(path: Path) -> None:
+def test_copy_and_deepcopy_use_same_file(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"v"
         assert copy.copy(store)["k"] == copy.deepcopy({"db": store})["db"]["k"] == b"v"
 
 
 @pytest.mark.parametrize("way", ["spawn", "forkserver", "fork"])
-def test_a_pool_works_with_stores_and_families_that_it_is_passed(path: Path, way: str) -> None:
+def test_pool_accepts_stores_and_families_as_arguments(path: Path, way: str) -> None:
     with kvstore.open(path, busy_timeout=60, codec=kvstore.JSON, keys=str) as store:
         family = store.family("f", create=True)
         store["shared"] = {"a": [1, None]}
@@ -178,7 +178,7 @@ def test_a_pool_works_with_stores_and_families_that_it_is_passed(path: Path, way
         store.integrity_check()
 
 
-def test_an_executor_of_spawned_workers_works_with_a_store_that_it_is_passed(path: Path) -> None:
+def test_spawned_executor_accepts_store_as_argument(path: Path) -> None:
     with kvstore.open(path, busy_timeout=60, codec=kvstore.JSON, keys=str) as store:
         store["shared"] = 1
         with ProcessPoolExecutor(2, get_context("spawn")) as executor:

@@ -17,7 +17,7 @@ from helpers import increment, run_python
 import kvstore
 
 
-def test_spawned_processes_with_handles_of_their_own_work_on_one_file(path: Path) -> None:
+def test_spawned_processes_with_own_handles_share_one_file(path: Path) -> None:
     with kvstore.open(path) as store:
         store["n"] = b"0"
         context = get_context("spawn")
@@ -53,7 +53,7 @@ MIDDLES = {
 
 @pytest.mark.parametrize("middle", MIDDLES)
 @pytest.mark.parametrize("way", ["_exit", "kill", "abort"])
-def test_after_a_crash_all_that_was_committed_is_there_and_nothing_else(path: Path, middle: str, way: str) -> None:
+def test_crash_keeps_exactly_committed_data(path: Path, middle: str, way: str) -> None:
     end = {"_exit": "os._exit(3)", "kill": "os.kill(os.getpid(), 9)", "abort": "os.abort()"}[way]
     code = CRASH.format(middle=MIDDLES[middle], end=end)
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
@@ -70,7 +70,7 @@ def test_after_a_crash_all_that_was_committed_is_there_and_nothing_else(path: Pa
             store["next"] = b"1"
 
 
-def test_a_process_killed_while_it_writes_leaves_whole_transactions(path: Path) -> None:
+def test_process_killed_while_writing_leaves_whole_transactions(path: Path) -> None:
     code = """
 import sys, kvstore
 store = kvstore.open(sys.argv[1])
@@ -94,7 +94,7 @@ for number in range(10**9):
             assert int(store["a"]) >= 200
 
 
-def test_another_processes_write_lock_is_a_busy_error_here(path: Path) -> None:
+def test_write_lock_of_other_process_raises_busy_error(path: Path) -> None:
     code = """
 import sys, kvstore
 with kvstore.open(sys.argv[1]) as store:
@@ -117,7 +117,7 @@ with kvstore.open(sys.argv[1]) as store:
         assert store["k"] == b"theirs"
 
 
-def test_an_expiry_set_by_another_process_counts_here(path: Path) -> None:
+def test_expiry_set_by_other_process_applies_here(path: Path) -> None:
     with kvstore.open(path) as store:
         code = f"import kvstore; s = kvstore.open({str(path)!r}); s.put('k', b'v', expires_at=1)"
         store["k"] = b"old"

@@ -48,16 +48,16 @@ def used_in_c() -> set[str]:
     return names
 
 
-def test_the_header_is_read_at_all() -> None:
+def test_header_declarations_are_found() -> None:
     assert {"kvstore_open", "kvstore_cf_get_many", "kvstore_backup"} <= declared()
     assert len(declared()) > 90
 
 
-def test_every_function_of_the_header_is_used_or_left_out_for_a_reason() -> None:
+def test_every_header_function_is_used_or_listed_as_unused() -> None:
     assert declared() - used_in_python() - used_in_c() - set(NOT_USED) == set()
 
 
-def test_no_function_is_on_the_list_that_is_used_or_does_not_exist() -> None:
+def test_unused_list_has_no_used_or_unknown_function() -> None:
     assert set(NOT_USED) & (used_in_python() | used_in_c()) == set()
     assert set(NOT_USED) - declared() == set()
 
@@ -67,7 +67,7 @@ def test_every_reason_is_a_sentence(name: str) -> None:
     assert len(NOT_USED[name].split()) >= 4
 
 
-def test_no_constant_of_the_header_is_typed_by_hand() -> None:
+def test_header_constants_are_not_copied_by_hand() -> None:
     wrong = []
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text())):
@@ -86,7 +86,7 @@ def test_no_constant_of_the_header_is_typed_by_hand() -> None:
     assert wrong == []
 
 
-def test_no_declaration_of_the_header_is_copied_into_the_package() -> None:
+def test_header_declarations_are_not_copied_into_package() -> None:
     """A prototype in the package (as opposed to a call) would be a copy that can become outdated."""
     names = "|".join(sorted(declared()))
     prototype = re.compile(rf"^\s*(?:int|void|const char \*|int64_t|void \*)\s*\*?({names})\s*\([^;{{]*\)\s*;", re.MULTILINE)

@@ -56,12 +56,12 @@ print("done")
 """
 
 
-def test_in_children_of_a_fork_while_threads_of_the_parent_use_them(path: Path) -> None:
+def test_recipes_work_in_child_forked_during_use_by_threads(path: Path) -> None:
     assert_clean(run_python(FORK, str(path)), "done")
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_in_a_process_that_is_spawned(path: Path, method: str) -> None:
+def test_recipes_work_in_spawned_process(path: Path, method: str) -> None:
     with kvstore.open(path, busy_timeout=60) as store:
         recipes = (
             Lock(store, "l"), RLock(store, "r"), Semaphore(store, "s", 2), RateLimiter(store, "n", 5, 3600),

@@ -55,7 +55,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @every_kind
-def test_only_one_has_it(store: kvstore.Store, kind: str) -> None:
+def test_lock_has_one_holder(store: kvstore.Store, kind: str) -> None:
     mine, other = KINDS[kind](store), KINDS[kind](store)
     assert mine.acquire()
     assert (mine.locked(), mine.owned(), other.locked(), other.owned()) == (True, True, True, False)
@@ -67,7 +67,7 @@ def test_only_one_has_it(store: kvstore.Store, kind: str) -> None:
 
 
 @every_kind
-def test_a_block_holds_it_and_gives_it_back_also_on_an_exception(store: kvstore.Store, kind: str) -> None:
+def test_with_block_releases_lock_even_on_exception(store: kvstore.Store, kind: str) -> None:
     lock = KINDS[kind](store)
     with lock as same:
         assert same is lock and lock.owned()
@@ -78,7 +78,7 @@ def test_a_block_holds_it_and_gives_it_back_also_on_an_exception(store: kvstore.
 
 
 @every_kind
-def test_as_a_decorator_it_is_held_during_each_call(store: kvstore.Store, kind: str) -> None:
+def test_decorator_holds_lock_during_each_call(store: kvstore.Store, kind: str) -> None:
     lock = KINDS[kind](store)
 
     @lock
@@ -90,7 +90,7 @@ def test_as_a_decorator_it_is_held_during_each_call(store: kvstore.Store, kind: 
 
 
 @every_kind
-def test_a_hold_ends_with_its_ttl(store: kvstore.Store, clock: Clock, kind: str) -> None:
+def test_lock_is_released_when_its_ttl_ends(store: kvstore.Store, clock: Clock, kind: str) -> None:
     mine, other = KINDS[kind](store, ttl=30), KINDS[kind](store)
     mine.acquire()
     clock.advance(29.999)
@@ -101,7 +101,7 @@ def test_a_hold_ends_with_its_ttl(store: kvstore.Store, clock: Clock, kind: str)
 
 
 @every_kind
-def test_who_has_lost_it_is_told_when_it_is_released_or_extended(store: kvstore.Store, clock: Clock, kind: str) -> None:
+def test_release_or_extend_of_lost_lock_raises_not_owned(store: kvstore.Store, clock: Clock, kind: str) -> None:
     mine, other = KINDS[kind](store), KINDS[kind](store)
     mine.acquire()
     clock.advance(30)
@@ -116,7 +116,7 @@ def test_who_has_lost_it_is_told_when_it_is_released_or_extended(store: kvstore.
 
 
 @every_kind
-def test_a_block_that_has_lost_it_says_so_unless_it_failed_anyway(store: kvstore.Store, clock: Clock, kind: str) -> None:
+def test_with_block_reports_lost_lock_unless_block_failed(store: kvstore.Store, clock: Clock, kind: str) -> None:
     lock = KINDS[kind](store)
     with pytest.raises(NotOwnedError):
         with lock:
@@ -128,7 +128,7 @@ def test_a_block_that_has_lost_it_says_so_unless_it_failed_anyway(store: kvstore
 
 
 @every_kind
-def test_to_extend_counts_from_now(store: kvstore.Store, clock: Clock, kind: str) -> None:
+def test_extend_counts_from_now(store: kvstore.Store, clock: Clock, kind: str) -> None:
     lock = KINDS[kind](store, ttl=30)
     lock.acquire()
     clock.advance(20)
@@ -142,7 +142,7 @@ def test_to_extend_counts_from_now(store: kvstore.Store, clock: Clock, kind: str
 
 
 @every_kind
-def test_fencing_tokens_only_grow(store: kvstore.Store, clock: Clock, kind: str) -> None:
+def test_fencing_tokens_increase(store: kvstore.Store, clock: Clock, kind: str) -> None:
     tokens = []
     for step in (0, 0, 30, 0.5, 0, 1000):
         clock.advance(step)
@@ -154,7 +154,7 @@ def test_fencing_tokens_only_grow(store: kvstore.Store, clock: Clock, kind: str)
         lock.fencing_token  # noqa: B018
 
 
-def test_fencing_tokens_grow_over_all_locks_of_a_family_and_after_it_was_cleared(store: kvstore.Store, clock: Clock) -> None:
+def test_fencing_tokens_increase_across_locks_and_after_clear(store: kvstore.Store, clock: Clock) -> None:
     with Lock(store, "a") as a, Semaphore(store, "b") as b:
         tokens = [a.fencing_token, b.fencing_token]
     clock.advance(1)
@@ -164,7 +164,7 @@ def test_fencing_tokens_grow_over_all_locks_of_a_family_and_after_it_was_cleared
     assert tokens == sorted(set(tokens))
 
 
-def test_a_clock_that_goes_back_does_not_make_fencing_tokens_smaller(path: Path) -> None:
+def test_fencing_tokens_increase_even_if_clock_goes_back(path: Path) -> None:
     tokens = []
     for now in (2_000_000_000.0, 1_000_000_000.0, 3_000_000_000.0):
         with kvstore.open(path) as store:
@@ -175,7 +175,7 @@ def test_a_clock_that_goes_back_does_not_make_fencing_tokens_smaller(path: Path)
 
 
 @every_kind
-def test_a_hold_is_that_of_the_thread_which_acquired_it(store: kvstore.Store, kind: str) -> None:
+def test_lock_belongs_to_acquiring_thread(store: kvstore.Store, kind: str) -> None:
     lock = KINDS[kind](store)
     lock.acquire()
     with pytest.raises(NotOwnedError, match="thread"):
@@ -186,7 +186,7 @@ def test_a_hold_is_that_of_the_thread_which_acquired_it(store: kvstore.Store, ki
 
 
 @every_kind
-def test_without_thread_local_any_thread_may_release_it(store: kvstore.Store, kind: str) -> None:
+def test_lock_without_thread_local_is_released_by_any_thread(store: kvstore.Store, kind: str) -> None:
     lock = KINDS[kind](store, thread_local=False)
     in_a_thread(lock.acquire)
     assert lock.owned()
@@ -195,7 +195,7 @@ def test_without_thread_local_any_thread_may_release_it(store: kvstore.Store, ki
 
 
 @every_kind
-def test_a_hold_can_be_handed_over_by_its_token(store: kvstore.Store, clock: Clock, kind: str) -> None:
+def test_lock_can_be_transferred_by_token(store: kvstore.Store, clock: Clock, kind: str) -> None:
     giver, taker = KINDS[kind](store), KINDS[kind](store)
     giver.acquire()
     token = giver.token
@@ -206,7 +206,7 @@ def test_a_hold_can_be_handed_over_by_its_token(store: kvstore.Store, clock: Clo
         taker.adopt(b"short")
 
 
-def test_a_lock_that_waits_for_itself_is_an_error_not_a_standstill(store: kvstore.Store) -> None:
+def test_lock_acquired_twice_by_thread_raises_not_deadlocks(store: kvstore.Store) -> None:
     lock = Lock(store, "l")
     lock.acquire()
     with pytest.raises(kvstore.Error, match="RLock"):
@@ -214,7 +214,7 @@ def test_a_lock_that_waits_for_itself_is_an_error_not_a_standstill(store: kvstor
     assert not lock.acquire(blocking=False)
 
 
-def test_an_rlock_is_free_when_it_was_released_as_often(store: kvstore.Store, clock: Clock) -> None:
+def test_rlock_is_free_after_equal_number_of_releases(store: kvstore.Store, clock: Clock) -> None:
     lock = RLock(store, "l", ttl=30)
     for _ in range(3):
         assert lock.acquire()
@@ -226,7 +226,7 @@ def test_an_rlock_is_free_when_it_was_released_as_often(store: kvstore.Store, cl
     assert not lock.locked()
 
 
-def test_an_rlock_that_is_taken_again_is_not_shortened(store: kvstore.Store, clock: Clock) -> None:
+def test_reacquired_rlock_is_not_shortened(store: kvstore.Store, clock: Clock) -> None:
     lock = RLock(store, "x", ttl=30)
     with lock:
         lock.extend(600)
@@ -237,7 +237,7 @@ def test_an_rlock_that_is_taken_again_is_not_shortened(store: kvstore.Store, clo
             assert lock.remaining() == 30
 
 
-def test_a_renewal_does_not_shorten_a_hold(store: kvstore.Store) -> None:
+def test_renewal_does_not_shorten_ttl(store: kvstore.Store) -> None:
     lock = Lock(store, "x", ttl=0.3, renew=True)
     with lock:
         lock.extend(600)
@@ -246,7 +246,7 @@ def test_a_renewal_does_not_shorten_a_hold(store: kvstore.Store) -> None:
         assert left is not None and left > 500
 
 
-def test_an_rlock_that_has_ended_is_not_taken_anew_inside(store: kvstore.Store, clock: Clock) -> None:
+def test_expired_rlock_is_not_reacquired_inside(store: kvstore.Store, clock: Clock) -> None:
     lock = RLock(store, "l", ttl=30)
     lock.acquire()
     clock.advance(30)
@@ -257,7 +257,7 @@ def test_an_rlock_that_has_ended_is_not_taken_anew_inside(store: kvstore.Store, 
     assert lock.acquire()
 
 
-def test_a_lock_and_an_rlock_of_one_name_exclude_each_other(store: kvstore.Store) -> None:
+def test_lock_and_rlock_of_same_name_exclude_each_other(store: kvstore.Store) -> None:
     with Lock(store, "l"):
         assert not RLock(store, "l").acquire(blocking=False)
         assert RLock(store, "other").acquire(blocking=False)
@@ -265,7 +265,7 @@ def test_a_lock_and_an_rlock_of_one_name_exclude_each_other(store: kvstore.Store
         assert Semaphore(store, "l").acquire(blocking=False)
 
 
-def test_a_semaphore_has_as_many_holders_as_its_value(store: kvstore.Store, clock: Clock) -> None:
+def test_semaphore_has_as_many_holders_as_its_value(store: kvstore.Store, clock: Clock) -> None:
     semaphores = [Semaphore(store, "s", 3, ttl=30) for _ in range(4)]
     assert [s.acquire(blocking=False) for s in semaphores] == [True, True, True, False]
     assert [s.slot for s in semaphores[:3]] == [0, 1, 2]
@@ -280,7 +280,7 @@ def test_a_semaphore_has_as_many_holders_as_its_value(store: kvstore.Store, cloc
     assert [s.owned() for s in semaphores] == [True, False, False, False]
 
 
-def test_a_thread_may_hold_several_slots_and_releases_the_latest_first(store: kvstore.Store) -> None:
+def test_thread_may_hold_slots_and_releases_latest_first(store: kvstore.Store) -> None:
     semaphore = Semaphore(store, "s", 3)
     with semaphore, semaphore:
         assert (semaphore.slot, semaphore.available()) == (1, 1)
@@ -290,7 +290,7 @@ def test_a_thread_may_hold_several_slots_and_releases_the_latest_first(store: kv
     assert semaphore.available() == 3
 
 
-def test_names_are_not_mixed_up(store: kvstore.Store) -> None:
+def test_locks_of_different_names_are_independent(store: kvstore.Store) -> None:
     names: list[Any] = ["a", "ab", b"a\0", b"a\xff", "a\x01", "l", "s", "f"]
     for kind in (Lock, Semaphore):
         locks = [kind(store, name) for name in names]
@@ -300,7 +300,7 @@ def test_names_are_not_mixed_up(store: kvstore.Store) -> None:
 
 
 @every_kind
-def test_it_cannot_be_acquired_or_released_inside_a_transaction(store: kvstore.Store, kind: str) -> None:
+def test_lock_is_refused_inside_transaction(store: kvstore.Store, kind: str) -> None:
     lock = KINDS[kind](store)
     with store.transaction():
         with pytest.raises(kvstore.Error, match="inside a transaction"):
@@ -315,7 +315,7 @@ def test_it_cannot_be_acquired_or_released_inside_a_transaction(store: kvstore.S
 
 
 @every_kind
-def test_renewal_keeps_it_until_it_is_released(store: kvstore.Store, clock: Clock, kind: str) -> None:
+def test_renewal_keeps_lock_until_release(store: kvstore.Store, clock: Clock, kind: str) -> None:
     """The renewal waits by the real clock; the TTL it sets counts by the store's fixed clock."""
     lock = KINDS[kind](store, ttl=0.15, renew=True)
     with lock:
@@ -331,7 +331,7 @@ def test_renewal_keeps_it_until_it_is_released(store: kvstore.Store, clock: Cloc
 
 
 @every_kind
-def test_renewal_ends_with_the_object_or_the_thread_that_has_it(path: Path, kind: str) -> None:
+def test_renewal_ends_with_lock_object_or_its_thread(path: Path, kind: str) -> None:
     with kvstore.open(path, busy_timeout=30) as store:
         lock = KINDS[kind](store, ttl=0.2, renew=True)
         watch = KINDS[kind](store)
@@ -345,7 +345,7 @@ def test_renewal_ends_with_the_object_or_the_thread_that_has_it(path: Path, kind
 
 @every_kind
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_block_whose_release_fails_leaves_a_hold_that_ends_by_its_ttl(path: Path, kind: str, raises: bool) -> None:
+def test_lock_whose_release_failed_ends_by_its_ttl(path: Path, kind: str, raises: bool) -> None:
     with kvstore.open(path, busy_timeout=30) as store:
         lock = KINDS[kind](store, ttl=0.2, renew=True)
         transaction = store.transaction()
@@ -362,7 +362,7 @@ def test_a_block_whose_release_fails_leaves_a_hold_that_ends_by_its_ttl(path: Pa
         lock.release()
 
 
-def test_a_waiter_is_served_when_it_is_released(store: kvstore.Store) -> None:
+def test_waiter_gets_lock_after_release(store: kvstore.Store) -> None:
     """The clock stands still, so only the release lets waiting threads continue."""
     inside: list[int] = []
 
@@ -382,14 +382,14 @@ def test_a_waiter_is_served_when_it_is_released(store: kvstore.Store) -> None:
         assert not thread.is_alive()
 
 
-def test_a_block_that_waits_in_vain_is_a_timeout_error(store: kvstore.Store) -> None:
+def test_with_block_raises_timeout_error_if_not_acquired(store: kvstore.Store) -> None:
     with Lock(store, "l"):
         with pytest.raises(TimeoutError):
             with Lock(store, "l", blocking_timeout=0.01):
                 raise AssertionError
 
 
-def test_it_is_pickled_without_its_holds(store: kvstore.Store) -> None:
+def test_pickled_lock_is_not_held(store: kvstore.Store) -> None:
     lock = Semaphore(store, "s", 2, 7, renew=True, family="f")
     kind, arguments = lock.__reduce__()
     lock.acquire()
@@ -409,13 +409,13 @@ def test_it_is_pickled_without_its_holds(store: kvstore.Store) -> None:
         ({"name": ""}, ValueError), ({"name": 5}, TypeError), ({"blocking_timeout": -1}, ValueError),
     ],
 )  # fmt: skip
-def test_a_bad_argument_is_told_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_argument_is_refused_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
     for kind in (Lock, RLock, Semaphore):
         with pytest.raises(error):
             kind(store, **{"name": "l", **bad})
 
 
-def test_other_bad_arguments(store: kvstore.Store) -> None:
+def test_other_invalid_arguments_are_refused(store: kvstore.Store) -> None:
     for value in (0, -1, 10**6 + 1):
         with pytest.raises(ValueError):
             Semaphore(store, "s", value)
@@ -431,7 +431,7 @@ def test_other_bad_arguments(store: kvstore.Store) -> None:
         Lock(store, "l").acquire(timeout=-1)
 
 
-def test_a_closed_store_is_a_misuse_error(path: Path) -> None:
+def test_closed_store_raises_misuse_error(path: Path) -> None:
     store = kvstore.open(path)
     lock = Lock(store, "l")
     lock.acquire()
@@ -474,7 +474,7 @@ def test_processes_exclude_each_other(path: Path, lock: str) -> None:
     assert len({token for own in tokens for token in own}) == 180
 
 
-def test_no_more_processes_than_its_value_are_inside_a_semaphore(path: Path) -> None:
+def test_semaphore_limits_number_of_processes(path: Path) -> None:
     kvstore.open(path).close()
     code = COUNT.format(lock="Semaphore(store, 's', 2)", most=2)
     children = [subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.DEVNULL) for _ in range(4)]
@@ -494,7 +494,7 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("renew", [False, True])
 @every_kind
-def test_what_a_killed_process_held_is_free_when_its_ttl_is_over(path: Path, kind: str, renew: bool) -> None:
+def test_lock_of_killed_process_is_free_after_its_ttl(path: Path, kind: str, renew: bool) -> None:
     with kvstore.open(path, busy_timeout=30) as store:
         later = 0.0
         store.set_clock(lambda: time.time() + later)
@@ -518,7 +518,7 @@ def test_what_a_killed_process_held_is_free_when_its_ttl_is_over(path: Path, kin
         child.stdin.close()
 
 
-def test_processes_that_are_killed_again_and_again_leave_a_lock_that_works(path: Path) -> None:
+def test_lock_works_after_repeated_kills_of_holders(path: Path) -> None:
     """Each process writes two numbers under the lock; the token reveals what a killed one left."""
     code = """
 import sys, kvstore
@@ -556,7 +556,7 @@ while True:
         store.integrity_check()
 
 
-def test_a_child_of_a_fork_holds_nothing_of_its_parents(path: Path) -> None:
+def test_forked_child_does_not_hold_parent_locks(path: Path) -> None:
     code = """
 import os, sys, kvstore
 from kvstore.recipes import Lock, NotOwnedError
@@ -580,7 +580,7 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.files
-def test_busy_while_another_process_writes_is_waited_out_or_told(path: Path) -> None:
+def test_busy_error_of_other_writer_is_waited_out_or_raised(path: Path) -> None:
     code = """
 import sys, kvstore
 with kvstore.open(sys.argv[1]) as store, store.transaction():
@@ -605,7 +605,7 @@ with kvstore.open(sys.argv[1]) as store, store.transaction():
         child.communicate(timeout=60)
 
 
-def test_a_hold_that_another_thread_gives_up_meanwhile_is_no_error(db: kvstore.Store) -> None:
+def test_concurrent_release_by_other_thread_does_not_raise(db: kvstore.Store) -> None:
     """Threads share a lock: one checks it while another releases it."""
     lock = Lock(db, "l", thread_local=False)
     family: Any = lock._family

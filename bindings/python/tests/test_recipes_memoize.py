@@ -48,11 +48,11 @@ def counting(store: kvstore.Family, **settings: Any) -> tuple[Any, list[int]]:
     return f, calls
 
 
-def test_it_is_the_packages_own() -> None:
+def test_recipes_memoize_is_kvstore_memoize() -> None:
     assert memoize is kvstore.memoize
 
 
-def test_a_stale_result_is_returned_and_recomputed_meanwhile(store: kvstore.Store, clock: Clock) -> None:
+def test_stale_result_is_returned_and_recomputed_in_background(store: kvstore.Store, clock: Clock) -> None:
     f, calls = counting(store, ttl=10, stale=5)
     assert f() == 1
     clock.advance(9.999)
@@ -69,7 +69,7 @@ def test_a_stale_result_is_returned_and_recomputed_meanwhile(store: kvstore.Stor
     assert len(calls) == 2
 
 
-def test_after_that_time_a_result_is_gone(store: kvstore.Store, clock: Clock) -> None:
+def test_result_expires_after_ttl_and_stale_time(store: kvstore.Store, clock: Clock) -> None:
     f, _ = counting(store, ttl=10, stale=5)
     f()
     assert store.ttl(f.cache_key()) == 15
@@ -77,7 +77,7 @@ def test_after_that_time_a_result_is_gone(store: kvstore.Store, clock: Clock) ->
     assert f() == 2
 
 
-def test_callers_never_wait_for_the_recomputation(store: kvstore.Store, clock: Clock) -> None:
+def test_callers_never_wait_for_recomputation(store: kvstore.Store, clock: Clock) -> None:
     go = threading.Event()
     calls: list[int] = []
 
@@ -97,7 +97,7 @@ def test_callers_never_wait_for_the_recomputation(store: kvstore.Store, clock: C
     assert (f(), len(calls)) == (2, 2)
 
 
-def test_without_early_or_stale_nothing_is_recomputed_before_it_ends(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_recomputed_early_without_early_or_stale(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "Thread", None)
     f, calls = counting(store, ttl=10)
     f()
@@ -105,7 +105,7 @@ def test_without_early_or_stale_nothing_is_recomputed_before_it_ends(store: kvst
     assert (f(), len(calls), list(store)) == (1, 1, [f.cache_key()])
 
 
-def test_early_recomputation_begins_with_the_probability_of_its_source(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_recomputation_follows_xfetch_probability(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """XFetch recomputes when delta * beta * -log(rand()) reaches the remaining time."""
     f, calls = counting(store, ttl=100, early=2.0)
     f()
@@ -122,7 +122,7 @@ def test_early_recomputation_begins_with_the_probability_of_its_source(store: kv
             store[f.cache_key().replace(b":=", b":+")] = "3.0"
 
 
-def test_with_early_a_popular_result_is_never_missing(store: kvstore.Store, clock: Clock) -> None:
+def test_popular_result_with_early_is_never_missing(store: kvstore.Store, clock: Clock) -> None:
     inline = threading.get_ident()
     by: list[int] = []
 
@@ -141,7 +141,7 @@ def test_with_early_a_popular_result_is_never_missing(store: kvstore.Store, cloc
     assert 3 <= len(by) <= 30
 
 
-def test_how_long_it_took_is_measured(store: kvstore.Store) -> None:
+def test_computation_time_is_measured(store: kvstore.Store) -> None:
     @memoize(store, ttl=10, early=1.0)
     def f() -> None:
         time.sleep(0.02)
@@ -153,7 +153,7 @@ def test_how_long_it_took_is_measured(store: kvstore.Store) -> None:
     assert len(store) == 0
 
 
-def test_what_is_no_number_counts_as_no_time(store: kvstore.Store) -> None:
+def test_invalid_stored_duration_counts_as_none(store: kvstore.Store) -> None:
     f, calls = counting(store, ttl=10, early=1.0)
     f()
     store[f.cache_key().replace(b":=", b":+")] = "soon"
@@ -162,7 +162,7 @@ def test_what_is_no_number_counts_as_no_time(store: kvstore.Store) -> None:
     assert len(calls) == 1
 
 
-def test_an_exception_in_the_background_is_told_and_tried_again_later(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_exception_is_reported_and_retried_later(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_type))
     calls: list[int] = []
@@ -186,7 +186,7 @@ def test_an_exception_in_the_background_is_told_and_tried_again_later(store: kvs
     assert (f(), len(calls)) == (3, 3)
 
 
-def test_results_that_were_cleared_meanwhile_stay_cleared(store: kvstore.Store, clock: Clock) -> None:
+def test_results_cleared_during_recomputation_stay_cleared(store: kvstore.Store, clock: Clock) -> None:
     go, begun = threading.Event(), threading.Event()
     calls: list[int] = []
 
@@ -208,7 +208,7 @@ def test_results_that_were_cleared_meanwhile_stay_cleared(store: kvstore.Store, 
     assert len(store) == 0
 
 
-def test_what_another_process_has_just_recomputed_is_not_computed_again(
+def test_result_recomputed_by_other_process_is_reused(
     store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     f, calls = counting(store, ttl=10, stale=100)
@@ -226,7 +226,7 @@ def test_what_another_process_has_just_recomputed_is_not_computed_again(
     assert (f(), len(calls)) == ("theirs", 1)
 
 
-def test_a_function_that_calls_itself_gets_the_stale_result(store: kvstore.Store, clock: Clock) -> None:
+def test_recursive_call_during_refresh_gets_stale_result(store: kvstore.Store, clock: Clock) -> None:
     calls: list[int] = []
 
     @memoize(store, ttl=10, stale=100)
@@ -241,7 +241,7 @@ def test_a_function_that_calls_itself_gets_the_stale_result(store: kvstore.Store
     assert (f(), len(calls)) == (2, 2)
 
 
-def test_when_no_thread_can_be_started_the_stale_result_is_returned(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_result_is_returned_if_no_thread_can_start(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_more(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -265,7 +265,7 @@ def test_when_no_thread_can_be_started_the_stale_result_is_returned(store: kvsto
         ({"stale": 5, "ttl": None}, ValueError), ({"early": 1, "ttl": kvstore.FOREVER}, ValueError),
     ],
 )  # fmt: skip
-def test_a_bad_setting_is_told_when_it_is_decorated(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_setting_is_refused_at_decoration(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         memoize(store, **{"ttl": 10, **bad})
 
@@ -285,7 +285,7 @@ def f():
 
 
 @pytest.mark.parametrize("settings", ["stale=1000", "early=5.0, stale=1000"])
-def test_processes_recompute_one_at_a_time_and_none_waits(path: Path, settings: str) -> None:
+def test_processes_recompute_one_at_a_time_without_waiting(path: Path, settings: str) -> None:
     code = PROCESS.format(lease=60, middle="time.sleep(0.02)", settings=settings) + """
 f()
 longest = 0.0
@@ -303,7 +303,7 @@ print(f.cache_info().hits > 20)
         assert 2 <= int(store["computed"]) <= 60
 
 
-def test_when_the_one_that_recomputes_is_killed_another_does_after_its_lease(path: Path) -> None:
+def test_other_process_recomputes_after_lease_of_killed_one(path: Path) -> None:
     code = PROCESS.format(lease=0.3, middle="print('inside', flush=True) if store.get('computed') else None; time.sleep(60 if store.get('computed') else 0)", settings="stale=1000") + """
 f()
 while True:

@@ -36,7 +36,7 @@ def values(jobs: Queue[Any]) -> list[Any]:
     return [message.value for message in jobs.get_many(10**6)]
 
 
-def test_what_is_put_first_is_taken_first_and_acknowledged_is_gone(store: kvstore.Store) -> None:
+def test_messages_are_taken_in_order_and_removed_by_ack(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs")
     assert [jobs.put(value) for value in (b"a", "b", bytearray(b"c"))] == [1, 2, 3]
     assert jobs.size() == 3
@@ -50,7 +50,7 @@ def test_what_is_put_first_is_taken_first_and_acknowledged_is_gone(store: kvstor
     assert jobs.put("d") == 4
 
 
-def test_what_is_taken_is_kept_from_others_until_its_visibility_is_over(store: kvstore.Store, clock: Clock) -> None:
+def test_taken_message_is_hidden_until_visibility_ends(store: kvstore.Store, clock: Clock) -> None:
     jobs, others = Queue(store, "jobs", visibility=30), Queue(store, "jobs")
     jobs.put("a")
     first = take(jobs)
@@ -68,7 +68,7 @@ def test_what_is_taken_is_kept_from_others_until_its_visibility_is_over(store: k
     second.ack()
 
 
-def test_who_is_late_but_the_first_may_still_acknowledge(store: kvstore.Store, clock: Clock) -> None:
+def test_late_ack_works_if_message_was_not_taken_again(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put("a")
     message = take(jobs)
@@ -80,7 +80,7 @@ def test_who_is_late_but_the_first_may_still_acknowledge(store: kvstore.Store, c
         message.ack()
 
 
-def test_extend_keeps_it_longer(store: kvstore.Store, clock: Clock) -> None:
+def test_extend_prolongs_visibility(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put("a")
     message = jobs.get(visibility=5)
@@ -93,7 +93,7 @@ def test_extend_keeps_it_longer(store: kvstore.Store, clock: Clock) -> None:
     assert jobs.size() == 1
 
 
-def test_a_block_acknowledges_or_gives_back(store: kvstore.Store) -> None:
+def test_with_block_acks_or_returns_message(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs")
     jobs.put("a")
     with pytest.raises(LookupError):
@@ -112,7 +112,7 @@ def test_a_block_acknowledges_or_gives_back(store: kvstore.Store) -> None:
     assert jobs.sizes() == QueueSizes(0, 1, 0, 0)
 
 
-def test_a_block_whose_message_somebody_else_has_says_so(store: kvstore.Store, clock: Clock) -> None:
+def test_with_block_reports_message_taken_by_other_consumer(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put("a")
     with pytest.raises(NotOwnedError):
@@ -121,7 +121,7 @@ def test_a_block_whose_message_somebody_else_has_says_so(store: kvstore.Store, c
             take(jobs).ack()
 
 
-def test_a_delay_keeps_it_back(store: kvstore.Store, clock: Clock) -> None:
+def test_delayed_message_is_hidden_until_due(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=600)
     jobs.put("later", delay=60)
     jobs.put("now")
@@ -135,7 +135,7 @@ def test_a_delay_keeps_it_back(store: kvstore.Store, clock: Clock) -> None:
     assert values(jobs) == [b"later"]
 
 
-def test_what_comes_back_has_its_old_place(store: kvstore.Store, clock: Clock) -> None:
+def test_returned_message_keeps_its_position(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put_many(["a", "b", "c", "d"])
     a, b = take(jobs), take(jobs)
@@ -146,7 +146,7 @@ def test_what_comes_back_has_its_old_place(store: kvstore.Store, clock: Clock) -
     assert values(jobs) == [b"b", b"c", b"d"]
 
 
-def test_after_its_last_attempt_it_is_a_dead_letter(store: kvstore.Store, clock: Clock) -> None:
+def test_message_becomes_dead_letter_after_max_attempts(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30, max_attempts=3)
     jobs.put_many(["nacked", "lost", "good"])
     for _ in range(3):
@@ -165,7 +165,7 @@ def test_after_its_last_attempt_it_is_a_dead_letter(store: kvstore.Store, clock:
     assert jobs.sizes() == QueueSizes(0, 0, 2, 0)
 
 
-def test_an_acknowledgement_from_before_a_redrive_counts_no_more(store: kvstore.Store) -> None:
+def test_ack_from_before_redrive_is_refused(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs", max_attempts=1)
     jobs.put("a")
     old = take(jobs)
@@ -181,7 +181,7 @@ def test_an_acknowledgement_from_before_a_redrive_counts_no_more(store: kvstore.
     assert new.owned()
 
 
-def test_without_max_attempts_it_is_tried_for_ever(store: kvstore.Store) -> None:
+def test_message_without_max_attempts_is_always_retried(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs", max_attempts=None)
     jobs.put("a")
     for attempt in range(1, 100):
@@ -190,7 +190,7 @@ def test_without_max_attempts_it_is_tried_for_ever(store: kvstore.Store) -> None
         message.nack()
 
 
-def test_retry_delay_is_that_of_a_nack(store: kvstore.Store, clock: Clock) -> None:
+def test_nack_uses_retry_delay(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", retry_delay=10)
     jobs.put("a")
     take(jobs).nack()
@@ -200,7 +200,7 @@ def test_retry_delay_is_that_of_a_nack(store: kvstore.Store, clock: Clock) -> No
     assert jobs.size() == 1
 
 
-def test_peek_takes_nothing(store: kvstore.Store, clock: Clock) -> None:
+def test_peek_does_not_take_message(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30, max_attempts=1)
     assert jobs.peek() is None
     jobs.put_many(["a", "b"])
@@ -215,7 +215,7 @@ def test_peek_takes_nothing(store: kvstore.Store, clock: Clock) -> None:
     assert message is not None and message.value == b"b"
 
 
-def test_clear_empties_and_numbers_go_on(store: kvstore.Store) -> None:
+def test_clear_empties_queue_and_keeps_numbering(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs")
     jobs.put_many(["a", "b", "c"], delay=5)
     jobs.put("d")
@@ -227,14 +227,14 @@ def test_clear_empties_and_numbers_go_on(store: kvstore.Store) -> None:
     assert jobs.put("e") == 5
 
 
-def test_queues_do_not_share_anything(store: kvstore.Store) -> None:
+def test_queues_are_independent(store: kvstore.Store) -> None:
     first, second = Queue(store, "1"), Queue(store, "2")
     first.put("a")
     assert second.size() == 0
     assert (first.name, repr(first)) == ("1", "<kvstore.recipes.Queue '1'>")
 
 
-def test_a_codec_makes_values(store: kvstore.Store) -> None:
+def test_queue_codec_encodes_values(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs", codec=json)
     jobs.put({"a": [1, None]})
     assert take(jobs).value == {"a": [1, None]}
@@ -243,7 +243,7 @@ def test_a_codec_makes_values(store: kvstore.Store) -> None:
     assert jobs.sizes() == QueueSizes(0, 0, 1, 0)
 
 
-def test_a_value_that_cannot_be_read_is_a_dead_letter_in_the_end(store: kvstore.Store) -> None:
+def test_unreadable_value_becomes_dead_letter(store: kvstore.Store) -> None:
     Queue(store, "jobs").put(b"no json")
     jobs = Queue(store, "jobs", codec=json, visibility=30, max_attempts=2)
     later = Clock()
@@ -257,7 +257,7 @@ def test_a_value_that_cannot_be_read_is_a_dead_letter_in_the_end(store: kvstore.
     assert jobs.sizes().dead == 1
 
 
-def test_a_value_that_cannot_be_read_keeps_no_others_from_being_taken(store: kvstore.Store) -> None:
+def test_unreadable_value_does_not_block_other_messages(store: kvstore.Store) -> None:
     Queue(store, "jobs").put_many([b"no json", b"1", b"2"])
     jobs = Queue(store, "jobs", codec=json, visibility=30, max_attempts=2)
     later = Clock()
@@ -278,7 +278,7 @@ def test_a_value_that_cannot_be_read_keeps_no_others_from_being_taken(store: kvs
     assert looked is not None and looked.id == dead.id
 
 
-def test_effects_and_acknowledgement_in_one_transaction_happen_both_or_neither(store: kvstore.Store, clock: Clock) -> None:
+def test_effects_and_ack_in_one_transaction_are_atomic(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=30)
     jobs.put("a")
     message = take(jobs)
@@ -335,7 +335,7 @@ def test_get_waits_for_a_put_and_no_longer_than_its_timeout(store: kvstore.Store
     assert got == [b"a"]
 
 
-def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store, clock: Clock) -> None:
+def test_pickled_queue_keeps_its_settings(store: kvstore.Store, clock: Clock) -> None:
     jobs = Queue(store, "jobs", visibility=7, max_attempts=1, retry_delay=3, codec=json)
     make, arguments = jobs.__reduce__()
     again = make(*arguments)
@@ -355,12 +355,12 @@ def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store, clock: Clo
         ({"name": 5}, TypeError), ({"name": ""}, ValueError), ({"name": "x" * 300}, ValueError),
     ],
 )  # fmt: skip
-def test_a_bad_setting_is_told_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_setting_is_refused_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         Queue(store, **{"name": "jobs", **bad})
 
 
-def test_bad_calls_change_nothing(store: kvstore.Store) -> None:
+def test_invalid_calls_change_nothing(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs")
     for call in (
         lambda: jobs.put(5), lambda: jobs.put_many(["a", None]), lambda: jobs.put("a", delay=-1), lambda: jobs.get_many(0),
@@ -394,7 +394,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_does_what_a_model_does(store: kvstore.Store, clock: Clock, seed: int) -> None:
+def test_random_calls_match_model(store: kvstore.Store, clock: Clock, seed: int) -> None:
     chance = random.Random(seed)
     jobs, model = Queue(store, "jobs", visibility=10, max_attempts=3), Model(10, 3)
     held: list[Message[bytes]] = []
@@ -450,7 +450,7 @@ def test_it_does_what_a_model_does(store: kvstore.Store, clock: Clock, seed: int
             assert [message.id for message in jobs.dead_letters()] == dead
 
 
-def test_several_threads_get_each_message_once(store: kvstore.Store) -> None:
+def test_concurrent_threads_get_each_message_once(store: kvstore.Store) -> None:
     jobs = Queue(store, "jobs")
     jobs.put_many([str(n) for n in range(200)])
     got: list[int] = []
@@ -498,7 +498,7 @@ while True:
 """
 
 
-def test_what_is_done_in_one_transaction_is_done_once_whoever_is_killed(path: Path) -> None:
+def test_transactional_effects_happen_once_despite_kills(path: Path) -> None:
     """While consumers are killed, each message has its effect once, and produces one further message."""
     with kvstore.open(path, busy_timeout=60) as store:
         jobs = Queue(store, "jobs", max_attempts=None)
@@ -526,7 +526,7 @@ def test_what_is_done_in_one_transaction_is_done_once_whoever_is_killed(path: Pa
         assert len(store.family("recipes.queue.jobs")) == 1  # the counters
 
 
-def test_a_producer_that_is_killed_has_put_all_of_a_put_many_or_nothing(path: Path) -> None:
+def test_put_many_of_killed_producer_is_atomic(path: Path) -> None:
     code = """
 import sys, kvstore
 from kvstore.recipes import Queue

@@ -28,7 +28,7 @@ def store(path: Path, clock: Clock) -> Iterator[kvstore.Store]:
 
 
 @every_algorithm
-def test_the_limit_is_allowed_at_once_and_no_more(store: kvstore.Store, algorithm: str) -> None:
+def test_exactly_limit_hits_are_allowed_at_once(store: kvstore.Store, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 3, 60, algorithm=algorithm)
     decisions = [limiter.hit("k") for _ in range(4)]
     assert [d.allowed for d in decisions] == [True, True, True, False]
@@ -39,7 +39,7 @@ def test_the_limit_is_allowed_at_once_and_no_more(store: kvstore.Store, algorith
 
 
 @every_algorithm
-def test_a_hit_is_allowed_exactly_when_retry_after_is_over(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
+def test_hit_is_allowed_exactly_after_retry_after(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 3, 7, algorithm=algorithm)
     for _ in range(50):
         decision = limiter.hit("k")
@@ -53,7 +53,7 @@ def test_a_hit_is_allowed_exactly_when_retry_after_is_over(store: kvstore.Store,
 
 
 @every_algorithm
-def test_after_reset_after_all_is_as_at_first(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
+def test_state_is_initial_after_reset_after(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 5, 10, algorithm=algorithm)
     first = limiter.peek("k")
     for _ in range(4):
@@ -65,7 +65,7 @@ def test_after_reset_after_all_is_as_at_first(store: kvstore.Store, clock: Clock
 
 
 @every_algorithm
-def test_a_hit_that_is_refused_is_not_counted(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
+def test_refused_hit_is_not_counted(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 2, 10, algorithm=algorithm)
     limiter.hit("k", 2)
     for _ in range(100):
@@ -75,7 +75,7 @@ def test_a_hit_that_is_refused_is_not_counted(store: kvstore.Store, clock: Clock
 
 
 @every_algorithm
-def test_cost_counts(store: kvstore.Store, algorithm: str) -> None:
+def test_hit_cost_is_counted(store: kvstore.Store, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 10, 60, algorithm=algorithm)
     assert limiter.hit("k", 7) == limiter.hit("other", cost=7)
     assert not limiter.hit("k", 4).allowed
@@ -85,7 +85,7 @@ def test_cost_counts(store: kvstore.Store, algorithm: str) -> None:
 
 
 @every_algorithm
-def test_peek_says_what_hit_would_and_counts_nothing(store: kvstore.Store, algorithm: str) -> None:
+def test_peek_predicts_hit_without_counting(store: kvstore.Store, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 2, 60, algorithm=algorithm)
     assert [limiter.peek("k").remaining for _ in range(3)] == [2, 2, 2]
     limiter.hit("k", 2)
@@ -93,7 +93,7 @@ def test_peek_says_what_hit_would_and_counts_nothing(store: kvstore.Store, algor
 
 
 @every_algorithm
-def test_reset_forgets(store: kvstore.Store, algorithm: str) -> None:
+def test_reset_clears_counts(store: kvstore.Store, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 1, 60, algorithm=algorithm)
     limiter.hit("k")
     limiter.hit("other")
@@ -103,7 +103,7 @@ def test_reset_forgets(store: kvstore.Store, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [3, 64, 65, 500])
-def test_a_sliding_window_never_allows_more_than_its_limit_within_a_period(store: kvstore.Store, clock: Clock, limit: int) -> None:
+def test_sliding_window_never_exceeds_limit_in_any_period(store: kvstore.Store, clock: Clock, limit: int) -> None:
     limiter = RateLimiter(store, "n", limit, 10, algorithm="sliding_window")
     chance = random.Random(limit)
     allowed: list[tuple[float, int]] = []
@@ -125,7 +125,7 @@ def test_a_sliding_window_never_allows_more_than_its_limit_within_a_period(store
     assert len(store.family("recipes.rates").get(next(iter(store.family("recipes.rates"))), b"").split()) <= 66
 
 
-def test_a_fixed_window_begins_with_its_first_hit(store: kvstore.Store, clock: Clock) -> None:
+def test_fixed_window_begins_with_its_first_hit(store: kvstore.Store, clock: Clock) -> None:
     limiter = RateLimiter(store, "n", 2, 10, algorithm="fixed_window")
     assert limiter.hit("k").reset_after == 10
     clock.advance(9)
@@ -134,7 +134,7 @@ def test_a_fixed_window_begins_with_its_first_hit(store: kvstore.Store, clock: C
     assert limiter.hit("k") == Decision(True, 1, 0.0, 10.0)
 
 
-def test_a_token_bucket_fills_evenly_up_to_its_burst(store: kvstore.Store, clock: Clock) -> None:
+def test_token_bucket_fills_evenly_up_to_its_burst(store: kvstore.Store, clock: Clock) -> None:
     limiter = RateLimiter(store, "n", 10, 60, algorithm="token_bucket", burst=3)
     assert [limiter.hit("k").allowed for _ in range(4)] == [True, True, True, False]
     given = 0
@@ -146,7 +146,7 @@ def test_a_token_bucket_fills_evenly_up_to_its_burst(store: kvstore.Store, clock
     assert [limiter.hit("k").allowed for _ in range(4)] == [True, True, True, False]
 
 
-def test_no_token_is_lost_to_rounding(store: kvstore.Store, clock: Clock) -> None:
+def test_token_bucket_loses_no_token_to_rounding(store: kvstore.Store, clock: Clock) -> None:
     limiter = RateLimiter(store, "n", 7, 1, algorithm="token_bucket", burst=7)
     limiter.hit("k", 7)
     given = 0
@@ -157,7 +157,7 @@ def test_no_token_is_lost_to_rounding(store: kvstore.Store, clock: Clock) -> Non
 
 
 @every_algorithm
-def test_a_clock_that_was_ahead_makes_nobody_wait_longer_than_a_period(path: Path, algorithm: str) -> None:
+def test_clock_once_ahead_delays_hits_at_most_one_period(path: Path, algorithm: str) -> None:
     for ahead in (0, 1000):
         with kvstore.open(path) as store:
             store.set_clock(Clock(START_S + ahead))
@@ -175,7 +175,7 @@ def test_a_clock_that_was_ahead_makes_nobody_wait_longer_than_a_period(path: Pat
 
 
 @every_algorithm
-def test_state_is_gone_when_it_says_nothing_any_more(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
+def test_state_expires_when_no_longer_needed(store: kvstore.Store, clock: Clock, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 5, 10, algorithm=algorithm)
     for number in range(20):
         limiter.hit(str(number))
@@ -183,7 +183,7 @@ def test_state_is_gone_when_it_says_nothing_any_more(store: kvstore.Store, clock
     assert len(store.family("recipes.rates")) == 0
 
 
-def test_names_and_algorithms_count_apart(store: kvstore.Store) -> None:
+def test_names_and_algorithms_count_separately(store: kvstore.Store) -> None:
     limiters = [RateLimiter(store, n, 1, 60, algorithm=a) for a in ALGORITHMS for n in ("a", "ab", b"\0")]
     for key in ("x", b"bx", "\0"):
         assert all(limiter.hit(key).allowed for limiter in limiters)
@@ -191,7 +191,7 @@ def test_names_and_algorithms_count_apart(store: kvstore.Store) -> None:
 
 
 @every_algorithm
-def test_a_hit_inside_a_transaction_is_undone_with_it(store: kvstore.Store, algorithm: str) -> None:
+def test_hit_inside_a_transaction_is_undone_with_it(store: kvstore.Store, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 1, 60, algorithm=algorithm)
     with pytest.raises(LookupError):
         with store.transaction():
@@ -202,7 +202,7 @@ def test_a_hit_inside_a_transaction_is_undone_with_it(store: kvstore.Store, algo
     assert not limiter.hit("k").allowed
 
 
-def test_a_long_wait_looks_again_now_and_then(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_wait_rechecks_at_intervals(store: kvstore.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     limiter = RateLimiter(store, "n", 1, 3600)
     limiter.hit("k")
     slept: list[float] = []
@@ -215,7 +215,7 @@ def test_a_long_wait_looks_again_now_and_then(store: kvstore.Store, clock: Clock
     assert limiter.wait("k") and len(slept) == 2 and max(slept) <= 10
 
 
-def test_wait_waits_for_its_turn_or_not_at_all(path: Path) -> None:
+def test_wait_sleeps_until_allowed_or_returns_at_once(path: Path) -> None:
     with kvstore.open(path) as store:
         limiter = RateLimiter(store, "n", 1, 0.05, algorithm="token_bucket")
         assert all(limiter.wait("k") for _ in range(4))
@@ -225,7 +225,7 @@ def test_wait_waits_for_its_turn_or_not_at_all(path: Path) -> None:
         assert slow.peek("k").remaining == 0
 
 
-def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store) -> None:
+def test_pickled_limiter_keeps_its_settings(store: kvstore.Store) -> None:
     limiter = RateLimiter(store, "n", 4, 60, algorithm="token_bucket", burst=9, family="f")
     make, arguments = limiter.__reduce__()
     again = make(*arguments)
@@ -243,12 +243,12 @@ def test_it_is_made_anew_with_the_same_settings(store: kvstore.Store) -> None:
         ({"algorithm": "token_bucket", "burst": 0}, ValueError),
     ],
 )  # fmt: skip
-def test_a_bad_setting_is_told_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_setting_is_refused_at_once(store: kvstore.Store, bad: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         RateLimiter(store, **{"name": "n", "limit": 5, "period": 60, **bad})
 
 
-def test_bad_hits(store: kvstore.Store) -> None:
+def test_invalid_hits_are_refused(store: kvstore.Store) -> None:
     limiter = RateLimiter(store, "n", 5, 60)
     for key, cost, error in (("", 1, ValueError), (5, 1, TypeError), ("k", 0, ValueError), ("k", -1, ValueError), ("k", 1.0, TypeError)):
         with pytest.raises(error):
@@ -256,7 +256,7 @@ def test_bad_hits(store: kvstore.Store) -> None:
 
 
 @every_algorithm
-def test_threads_get_no_more_than_the_limit(store: kvstore.Store, algorithm: str) -> None:
+def test_concurrent_threads_do_not_exceed_limit(store: kvstore.Store, algorithm: str) -> None:
     limiter = RateLimiter(store, "n", 50, 3600, algorithm=algorithm)
     allowed: list[bool] = []
 
@@ -272,7 +272,7 @@ def test_threads_get_no_more_than_the_limit(store: kvstore.Store, algorithm: str
 
 
 @every_algorithm
-def test_processes_get_no_more_than_the_limit_also_if_one_is_killed(path: Path, algorithm: str) -> None:
+def test_processes_do_not_exceed_limit_even_if_one_is_killed(path: Path, algorithm: str) -> None:
     code = f"""
 import os, sys, kvstore
 from kvstore.recipes import RateLimiter

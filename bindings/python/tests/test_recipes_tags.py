@@ -29,7 +29,7 @@ def index(store: kvstore.Store) -> list[bytes]:
     return [key for key in store.family("recipes.tags") if not key.startswith(b"c")]
 
 
-def test_the_keys_of_a_tag_are_deleted_and_no_others(store: kvstore.Store) -> None:
+def test_invalidate_deletes_exactly_keys_of_tag(store: kvstore.Store) -> None:
     tags = Tags(store)
     store["plain"] = b"0"
     tags.put("a", b"1", ["x"])
@@ -44,13 +44,13 @@ def test_the_keys_of_a_tag_are_deleted_and_no_others(store: kvstore.Store) -> No
     assert index(store) == []
 
 
-def test_a_key_with_several_of_the_tags_counts_once(store: kvstore.Store) -> None:
+def test_invalidate_counts_key_with_several_tags_once(store: kvstore.Store) -> None:
     tags = Tags(store)
     tags.put("a", b"1", ["x", "y"])
     assert tags.invalidate("x", "y") == 1
 
 
-def test_tags_can_be_changed_without_the_value(store: kvstore.Store) -> None:
+def test_tags_can_be_changed_without_rewriting_value(store: kvstore.Store) -> None:
     tags = Tags(store)
     assert not tags.add("a", "x") and not tags.set("a", ["x"])
     assert index(store) == []
@@ -63,7 +63,7 @@ def test_tags_can_be_changed_without_the_value(store: kvstore.Store) -> None:
     assert (tags.invalidate("x"), tags.invalidate("w")) == (0, 1)
 
 
-def test_put_replaces_the_tags(store: kvstore.Store) -> None:
+def test_put_replaces_tags(store: kvstore.Store) -> None:
     tags = Tags(store)
     tags.put("a", b"1", ["x"], ttl=50)
     tags.put("a", b"2", ["y"])
@@ -71,7 +71,7 @@ def test_put_replaces_the_tags(store: kvstore.Store) -> None:
     assert (tags.invalidate("x"), store["a"]) == (0, b"2")
 
 
-def test_a_key_that_is_gone_has_no_tags(store: kvstore.Store, clock: Clock) -> None:
+def test_deleted_or_expired_key_has_no_tags(store: kvstore.Store, clock: Clock) -> None:
     tags = Tags(store)
     tags.put("a", b"1", ["x"], ttl=10)
     tags.put("b", b"1", ["x"])
@@ -81,7 +81,7 @@ def test_a_key_that_is_gone_has_no_tags(store: kvstore.Store, clock: Clock) -> N
     assert index(store) == []
 
 
-def test_a_longer_ttl_does_not_lose_the_tags(store: kvstore.Store, clock: Clock) -> None:
+def test_longer_ttl_keeps_tags(store: kvstore.Store, clock: Clock) -> None:
     tags = Tags(store)
     tags.put("a", b"1", ["x"], ttl=10)
     store.expire("a", 1000)
@@ -90,7 +90,7 @@ def test_a_longer_ttl_does_not_lose_the_tags(store: kvstore.Store, clock: Clock)
     assert tags.invalidate("x") == 1
 
 
-def test_the_index_does_not_grow_with_keys_that_are_gone(store: kvstore.Store, clock: Clock) -> None:
+def test_index_does_not_grow_with_removed_keys(store: kvstore.Store, clock: Clock) -> None:
     tags = Tags(store)
     longest = 0
     for number in range(600):
@@ -103,7 +103,7 @@ def test_the_index_does_not_grow_with_keys_that_are_gone(store: kvstore.Store, c
     assert index(store) == []
 
 
-def test_purge_keeps_what_is_alive(store: kvstore.Store, clock: Clock) -> None:
+def test_purge_keeps_index_of_live_keys(store: kvstore.Store, clock: Clock) -> None:
     tags = Tags(store)
     for number in range(50):
         tags.put(f"{number}", b"1", ["x"], ttl=10 if number % 2 else None)
@@ -113,7 +113,7 @@ def test_purge_keeps_what_is_alive(store: kvstore.Store, clock: Clock) -> None:
     assert len(index(store)) == 50
 
 
-def test_families_and_indexes_have_their_own_tags(store: kvstore.Store) -> None:
+def test_families_and_indexes_have_separate_tags(store: kvstore.Store) -> None:
     other = store.family("other", create=True)
     here, there, apart = Tags(store), Tags(store, "other"), Tags(store, index="apart")
     for tags in (here, there):
@@ -125,7 +125,7 @@ def test_families_and_indexes_have_their_own_tags(store: kvstore.Store) -> None:
         Tags(store, "missing")
 
 
-def test_names_are_not_mixed_up(store: kvstore.Store) -> None:
+def test_similar_tag_names_are_independent(store: kvstore.Store) -> None:
     tags = Tags(store)
     pairs = [("a", "bc"), ("ab", "c"), ("a\0", "b"), ("b", "\0a"), ("c", "a\0"), ("\xff", "\x01"), ("a\x01", "d")]
     for key, tag in pairs:
@@ -137,7 +137,7 @@ def test_names_are_not_mixed_up(store: kvstore.Store) -> None:
         assert tags.invalidate(tag) == 1
 
 
-def test_it_does_what_a_model_does(store: kvstore.Store, clock: Clock) -> None:
+def test_random_calls_match_model(store: kvstore.Store, clock: Clock) -> None:
     chance = random.Random(7)
     tags = Tags(store)
     model: dict[bytes, set[str]] = {}
@@ -178,7 +178,7 @@ def test_it_does_what_a_model_does(store: kvstore.Store, clock: Clock) -> None:
             assert tags.of(k) == sorted(model[k])
 
 
-def test_all_of_it_joins_a_transaction(store: kvstore.Store) -> None:
+def test_all_calls_join_transaction(store: kvstore.Store) -> None:
     tags = Tags(store)
     tags.put("a", b"1", ["x"])
     with pytest.raises(LookupError):
@@ -215,14 +215,14 @@ def test_results_of_functions_can_have_tags(store: kvstore.Store) -> None:
         lambda tags: tags.put("a", b"1", ["x"], ttl=0), lambda tags: tags.put("a", b"1", ["x" * 70_000]),
     ],
 )  # fmt: skip
-def test_a_bad_argument_changes_nothing(store: kvstore.Store, call: Any) -> None:
+def test_invalid_argument_changes_nothing(store: kvstore.Store, call: Any) -> None:
     tags = Tags(store)
     with pytest.raises((TypeError, ValueError)):
         call(tags)
     assert len(store) == 0 and index(store) == []
 
 
-def test_processes_see_all_keys_of_a_tag_or_none_also_if_they_are_killed(path: Path) -> None:
+def test_invalidate_is_atomic_across_processes_even_if_killed(path: Path) -> None:
     code = """
 import sys, kvstore
 from kvstore.recipes import Tags

@@ -17,7 +17,7 @@ def fill(path: Path) -> None:
         store.put("mortal", b"1", ttl=1000)
 
 
-def test_a_sound_file_is_recovered_whole(tmp_path: Path) -> None:
+def test_intact_file_is_recovered_completely(tmp_path: Path) -> None:
     fill(tmp_path / "a.db")
     assert kvstore.recover(tmp_path / "a.db", tmp_path / "b.db") == (2001, 0)
     with kvstore.open(tmp_path / "b.db") as store:
@@ -25,7 +25,7 @@ def test_a_sound_file_is_recovered_whole(tmp_path: Path) -> None:
         assert 900 < (store.ttl("mortal") or 0) <= 1000
 
 
-def test_what_is_lost_is_told(tmp_path: Path) -> None:
+def test_losses_are_reported(tmp_path: Path) -> None:
     fill(tmp_path / "a.db")
     data = bytearray((tmp_path / "a.db").read_bytes())
     page = 4096 * 20
@@ -37,7 +37,7 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     assert any(text is not None and "page 21" in text for text in told)
 
 
-def test_an_exception_in_the_report_stops_it_and_no_file_is_left(tmp_path: Path) -> None:
+def test_exception_in_report_stops_and_leaves_no_file(tmp_path: Path) -> None:
     fill(tmp_path / "a.db")
     with open(tmp_path / "a.db", "r+b") as file:
         file.truncate(4096 * 9)
@@ -50,7 +50,7 @@ def test_an_exception_in_the_report_stops_it_and_no_file_is_left(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(kvstore.Error):
         kvstore.recover(tmp_path / "no.db", tmp_path / "b.db")
     fill(tmp_path / "a.db")

@@ -55,7 +55,7 @@ def named(url: str) -> str:
 # URLs as paths
 
 
-def test_a_url_is_opened_as_a_path_is(url: str) -> None:
+def test_url_is_opened_like_path(url: str) -> None:
     assert kvstore.remote_available
     with kvstore.open(url) as db:
         db["user:1"] = "Ada"
@@ -75,7 +75,7 @@ def test_a_url_is_opened_as_a_path_is(url: str) -> None:
         db["x"] = b"1"
 
 
-def test_no_file_is_looked_for_or_made(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_read_or_created(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with kvstore.open(url) as db:
         db["a"] = b"1"
@@ -88,7 +88,7 @@ def test_no_file_is_looked_for_or_made(url: str, tmp_path: Path, monkeypatch: py
     assert sorted(os.listdir(tmp_path)) == ["elsewhere"] and os.listdir(tmp_path / "elsewhere") == ["copy.db"]
 
 
-def test_what_only_a_file_or_one_machine_has_is_refused_or_does_nothing(db: kvstore.Store, url: str) -> None:
+def test_file_only_features_are_refused_or_do_nothing(db: kvstore.Store, url: str) -> None:
     with pytest.raises(kvstore.InvalidError, match="clock"):
         db.set_clock(time.time)
     db.set_clock(None)
@@ -104,7 +104,7 @@ def test_what_only_a_file_or_one_machine_has_is_refused_or_does_nothing(db: kvst
         db["k" * 2501] = b""
 
 
-def test_exclusive_is_no_reason_to_share_a_connection(server: Server, url: str) -> None:
+def test_exclusive_does_not_make_threads_share_connection(server: Server, url: str) -> None:
     with kvstore.open(named(url), exclusive=True) as db:
         db["a"] = b"1"
         here = threading.Barrier(2)
@@ -147,7 +147,7 @@ def test_exclusive_is_no_reason_to_share_a_connection(server: Server, url: str) 
         ("/var/lib/a:b@c.db", "/var/lib/a:b@c.db"),
     ],
 )
-def test_a_url_is_shown_without_what_may_be_a_password(url: str, text: str) -> None:
+def test_url_is_shown_without_password(url: str, text: str) -> None:
     assert shown(url) == text
 
 
@@ -169,7 +169,7 @@ def says_nothing(*what: object) -> None:
         assert "hunter2" not in str(one) and "hunter2" not in repr(one)
 
 
-def test_no_text_has_the_password_in_it(with_password: str, server: Server) -> None:
+def test_no_text_contains_password(with_password: str, server: Server) -> None:
     with kvstore.open(with_password) as db:
         db["a"] = b"1"
         family = db.family("f", create=True)
@@ -194,7 +194,7 @@ def test_no_text_has_the_password_in_it(with_password: str, server: Server) -> N
             assert "hunter2" not in text, text
 
 
-def test_a_pickle_carries_the_url_with_its_password(with_password: str) -> None:
+def test_pickle_contains_url_with_password(with_password: str) -> None:
     with kvstore.open(with_password) as db:
         db["shared"] = b"1"
         with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -204,7 +204,7 @@ def test_a_pickle_carries_the_url_with_its_password(with_password: str) -> None:
 # Threads, forks, processes
 
 
-def test_each_thread_has_a_connection_and_they_end_with_the_store(server: Server, url: str) -> None:
+def test_each_thread_has_connection_closed_with_store(server: Server, url: str) -> None:
     with kvstore.open(named(url)) as db:
         db["a"] = b"1"
         here = threading.Barrier(4)
@@ -228,7 +228,7 @@ def test_each_thread_has_a_connection_and_they_end_with_the_store(server: Server
     assert connections(server, url) == 0
 
 
-def test_a_transaction_is_its_threads_and_others_do_not_wait_for_it(db: kvstore.Store) -> None:
+def test_transaction_belongs_to_thread_and_blocks_no_other(db: kvstore.Store) -> None:
     with db.transaction(), concurrent.futures.ThreadPoolExecutor(1) as pool:
         db["mine"] = b"1"
         pool.submit(db.put, "other", b"2").result(30)
@@ -270,13 +270,13 @@ print("done")
 """
 
 
-def test_the_child_of_a_fork_opens_anew_and_the_parent_goes_on(url: str) -> None:
+def test_forked_child_reconnects_and_parent_continues(url: str) -> None:
     assert_clean(run_python(FORK, url), "done")
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_pools_of_processes_use_a_store_they_are_passed(db: kvstore.Store, method: str) -> None:
+def test_process_pools_use_store_passed_as_argument(db: kvstore.Store, method: str) -> None:
     db["shared"] = b"42"
     family = db.family("results", create=True, codec=kvstore.JSON, keys=str)
     with multiprocessing.get_context(method).Pool(2) as pool:
@@ -284,13 +284,13 @@ def test_pools_of_processes_use_a_store_they_are_passed(db: kvstore.Store, metho
     assert db["n"] == b"8" and dict(family) == {f"{n}": n for n in range(8)}
 
 
-def test_pickles_of_one_url_are_one_object(db: kvstore.Store) -> None:
+def test_pickles_of_same_url_give_one_object(db: kvstore.Store) -> None:
     one, two = pickle.loads(pickle.dumps(db)), pickle.loads(pickle.dumps(db))
     assert one is two
     one.close()
 
 
-def test_a_forgotten_store_leaves_no_connection(server: Server, url: str) -> None:
+def test_unreferenced_store_leaves_no_connection(server: Server, url: str) -> None:
     db = kvstore.open(named(url))
     db["a"] = b"1"
     del db
@@ -304,7 +304,7 @@ def test_a_forgotten_store_leaves_no_connection(server: Server, url: str) -> Non
 # Conflicts
 
 
-def test_a_transaction_that_others_made_impossible_is_a_locked_error_and_can_be_run_again(url: str) -> None:
+def test_conflicting_transaction_raises_locked_and_is_retryable(url: str) -> None:
     with kvstore.open(url) as one, kvstore.open(url) as two:
         one["a"] = one["b"] = b"0"
         with pytest.raises(kvstore.LockedError) as caught, one.transaction():
@@ -338,7 +338,7 @@ def several(processes: int, code: str, *arguments: str) -> list[str]:
     return [one.stdout.strip() for one in done]
 
 
-def test_locks_exclude_processes_and_their_tokens_only_grow(db: kvstore.Store, url: str) -> None:
+def test_locks_exclude_processes_and_tokens_increase(db: kvstore.Store, url: str) -> None:
     code = """
 lock, data = Lock(store, "l", ttl=60), store.family("data", create=True)
 for _ in range(15):
@@ -354,9 +354,7 @@ for _ in range(15):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
 @pytest.mark.parametrize("renew", [False, True])
-def test_a_process_stopped_past_its_ttl_is_told_so_and_its_token_is_refused(
-    db: kvstore.Store, url: str, renew: bool
-) -> None:
+def test_process_paused_past_ttl_loses_lock_and_token(db: kvstore.Store, url: str, renew: bool) -> None:
     code = f"""
 import os, signal, sys
 import kvstore
@@ -393,7 +391,7 @@ store.close()
     assert (out, err, stopped.returncode) == ("told\ntold again\n", "", 0)
 
 
-def test_a_semaphore_lets_as_many_processes_in_as_it_says(db: kvstore.Store, url: str) -> None:
+def test_semaphore_admits_exactly_its_value_of_processes(db: kvstore.Store, url: str) -> None:
     code = """
 slots, inside = Semaphore(store, "s", 2), store.family("inside", create=True)
 for _ in range(10):
@@ -406,7 +404,7 @@ for _ in range(10):
 
 
 @pytest.mark.parametrize("algorithm", ["sliding_window", "fixed_window", "token_bucket"])
-def test_a_limiter_counts_the_hits_of_all_processes(db: kvstore.Store, url: str, algorithm: str) -> None:
+def test_limiter_counts_hits_of_all_processes(db: kvstore.Store, url: str, algorithm: str) -> None:
     code = f"""
 limiter = RateLimiter(store, "r", 20, 3600 * 24, algorithm={algorithm!r})
 print(sum(limiter.hit("k").allowed for _ in range(15)))
@@ -450,14 +448,14 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[s
     return made
 
 
-def test_many_keys_are_deleted_in_one_round_trip(db: kvstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_many_takes_one_round_trip(db: kvstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     db.put_many({f"{n}": b"1" for n in range(500)})
     deleted: list[int] = []
     made = calls_of(monkeypatch, lambda: deleted.append(db.delete_many([f"{n}" for n in range(1, 600)])))
     assert (made, deleted, list(db)) == (["kvpy_delete_many"], [499], [b"0"])
 
 
-def test_a_hit_and_an_extension_are_one_write_each(db: kvstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limiter_hit_and_lock_extend_are_one_write_each(db: kvstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     limiter, lock = RateLimiter(db, "n", limit=9, period=60), Lock(db, "l", ttl=30)
     limiter.hit("k")
     assert calls_of(monkeypatch, lambda: limiter.hit("k")) == ["kvstore_cf_compare_and_swap"]
@@ -465,7 +463,7 @@ def test_a_hit_and_an_extension_are_one_write_each(db: kvstore.Store, monkeypatc
         assert calls_of(monkeypatch, lock.extend) == ["kvstore_cf_compare_and_swap"]
 
 
-def test_hits_of_many_clients_count_together(db: kvstore.Store, url: str) -> None:
+def test_hits_of_many_clients_are_counted_together(db: kvstore.Store, url: str) -> None:
     code = """
 limiter = RateLimiter(store, "n", limit=100, period=3600, algorithm=sys.argv[2])
 print(sum(limiter.hit("k").allowed for _ in range(60)))
@@ -475,7 +473,7 @@ print(sum(limiter.hit("k").allowed for _ in range(60)))
         assert 100 <= allowed <= 105  # a bucket fills a little meanwhile
 
 
-def test_tags_and_what_takes_many_keys_run_again_until_they_may(db: kvstore.Store, url: str) -> None:
+def test_tags_and_many_key_calls_retry_on_conflict(db: kvstore.Store, url: str) -> None:
     code = """
 tags = Tags(store)
 for n in range(10):
@@ -490,7 +488,7 @@ for n in range(10):
     assert len(tags.keys("all")) == 30 and tags.invalidate("1") == 10 and len(tags.keys("all")) == 20
 
 
-def test_a_result_is_computed_by_one_process_at_a_time(db: kvstore.Store, url: str) -> None:
+def test_result_is_computed_by_one_process_at_a_time(db: kvstore.Store, url: str) -> None:
     code = """
 counts = store.family("counts", create=True)
 @kvstore.memoize(store, ttl=60, name="f")
@@ -504,7 +502,7 @@ print(f(7))
     assert db.family("counts")["n"] == b"1"
 
 
-def test_a_recipe_in_a_transaction_of_the_callers_leaves_the_conflict_to_him(url: str) -> None:
+def test_recipe_in_caller_transaction_raises_conflict(url: str) -> None:
     with kvstore.open(url) as one, kvstore.open(url) as two:
         mine, other = Queue(one, "q"), Queue(two, "q")
         mine.put(b"0")
@@ -539,7 +537,7 @@ def lasts(left: float | None, ttl: float = 60) -> bool:
     return left is not None and ttl - 20 < left <= ttl
 
 
-def test_ttls_last_as_long_as_they_say(apart: kvstore.Store) -> None:
+def test_ttls_last_as_long_as_given(apart: kvstore.Store) -> None:
     db = apart
     db.put("put", b"1", ttl=60)
     db["item", 60] = b"1"
@@ -574,7 +572,7 @@ def test_ttls_last_as_long_as_they_say(apart: kvstore.Store) -> None:
     assert db.purge_expired() == 0 and len(db) == 16
 
 
-def test_recipes_go_by_the_servers_clock(apart: kvstore.Store, url: str) -> None:
+def test_recipes_use_server_clock(apart: kvstore.Store, url: str) -> None:
     db = apart
     lock = Lock(db, "l", ttl=60)
     with lock, kvstore.open(url) as other:
@@ -603,7 +601,7 @@ def test_recipes_go_by_the_servers_clock(apart: kvstore.Store, url: str) -> None
     assert calls == [1]
 
 
-def test_two_machines_whose_clocks_differ_agree(server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_with_different_clocks_agree(server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of this process is an hour ahead; the other client uses the server's."""
     with kvstore.open(url) as mine, kvstore.open(url) as other:
         monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + HOUR)
@@ -615,7 +613,7 @@ def test_two_machines_whose_clocks_differ_agree(server: Server, url: str, monkey
         assert lasts(other.ttl("k"))
 
 
-def test_snkv_goes_by_the_servers_clock(apart: kvstore.Store, url: str) -> None:
+def test_snkv_uses_server_clock(apart: kvstore.Store, url: str) -> None:
     with kvstore.snkv.KVStore(url) as db:
         db.put(b"put", b"1", ttl=60)
         assert db.put_if_absent(b"absent", b"1", ttl=60) and not db.put_if_absent(b"absent", b"2", ttl=60)
@@ -623,7 +621,7 @@ def test_snkv_goes_by_the_servers_clock(apart: kvstore.Store, url: str) -> None:
         assert [key for key, _ in db] == [b"a", b"absent", b"put"]
 
 
-def test_an_import_keeps_what_is_left_of_a_life(apart: kvstore.Store, url: str, tmp_path: Path) -> None:
+def test_import_keeps_remaining_ttl(apart: kvstore.Store, url: str, tmp_path: Path) -> None:
     diskcache = pytest.importorskip("diskcache")
     cache = diskcache.Cache(str(tmp_path / "cache"))
     cache.set("k", b"v", expire=60)
@@ -658,9 +656,7 @@ print("goes on", flush=True)
 """
 
 
-def test_a_walk_that_cannot_ask_the_server_for_its_time_after_a_suspend_fails(
-    server: Server, url: str, tmp_path: Path
-) -> None:
+def test_iteration_fails_without_server_time_after_suspend(server: Server, url: str, tmp_path: Path) -> None:
     clock = tmp_path / "other_clock.so"
     source = ROOT / "tests" / "c" / "other_clock.c"
     subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", str(source), "-o", str(clock)], check=True)
@@ -681,7 +677,7 @@ def test_a_walk_that_cannot_ask_the_server_for_its_time_after_a_suspend_fails(
     assert (*said, rest, errors) == ("read ahead\n", "StoreIOError\n", "Error\n", "StoreIOError\n", "goes on\n", "")
 
 
-def test_a_store_goes_on_when_the_server_is_back(server: Server, url: str) -> None:
+def test_store_continues_after_server_restart(server: Server, url: str) -> None:
     with kvstore.open(url, busy_timeout=30) as db:
         db["a"] = b"1"
         with pytest.raises(kvstore.StoreIOError), db.transaction():
@@ -704,7 +700,7 @@ def test_a_store_goes_on_when_the_server_is_back(server: Server, url: str) -> No
 # asyncio
 
 
-def test_asyncio_uses_a_url(url: str) -> None:
+def test_asyncio_store_opens_url(url: str) -> None:
     async def use() -> None:
         async with kvstore.aio.open(url, readers=2) as db:
             await db.put("a", b"1", ttl=60)
@@ -727,7 +723,7 @@ def test_asyncio_uses_a_url(url: str) -> None:
     asyncio.run(use())
 
 
-def test_a_conflict_in_asyncio_is_a_locked_error(url: str) -> None:
+def test_asyncio_conflict_raises_locked_error(url: str) -> None:
     async def use() -> None:
         async with kvstore.aio.open(url) as one, kvstore.aio.open(url) as two:
             await one.put("a", b"0")
@@ -747,7 +743,7 @@ def test_a_conflict_in_asyncio_is_a_locked_error(url: str) -> None:
 # The drop-in for snkv, and the command
 
 
-def test_snkv_opens_a_url(url: str) -> None:
+def test_snkv_store_opens_url(url: str) -> None:
     with kvstore.snkv.KVStore(url, busy_timeout=1000) as db:
         db[b"a"] = b"1"
         db.put(b"b", b"2", ttl=60)
@@ -761,7 +757,7 @@ def test_snkv_opens_a_url(url: str) -> None:
         db.integrity_check()
 
 
-def test_the_documented_transfer_works_on_a_server(url: str) -> None:
+def test_documented_transfer_works_on_server(url: str) -> None:
     page = next(path for path in DOCUMENTS if path.name == "python-processes.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     block = "".join(example.source for example in doctest.DocTestParser().get_examples("".join(t for t in blocks if "transfer" in t)))

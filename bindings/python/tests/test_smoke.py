@@ -9,7 +9,7 @@ import pytest
 import kvstore
 
 
-def test_the_first_program_of_the_contract_works(tmp_path: Path) -> None:
+def test_first_program_works(tmp_path: Path) -> None:
     with kvstore.open(tmp_path / "app.db") as db:
         db["user:1"] = b"Ada"
         db.put("session", b"tok", ttl=60)

@@ -17,7 +17,7 @@ import kvstore
 from kvstore._options import Settings, configuration
 
 
-def test_open_takes_text_and_paths(tmp_path: Path) -> None:
+def test_open_accepts_str_and_path(tmp_path: Path) -> None:
     for number, name in enumerate([str(tmp_path / "a.db"), tmp_path / "b.db"]):
         with kvstore.open(name) as store:
             store["k"] = str(number)
@@ -25,7 +25,7 @@ def test_open_takes_text_and_paths(tmp_path: Path) -> None:
             assert store["k"] == str(number).encode()
 
 
-def test_a_path_that_is_no_utf_8_works_or_is_a_value_error(tmp_path: Path) -> None:
+def test_non_utf_8_path_works_or_raises_value_error(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/\xff.db"
     try:
         store = kvstore.open(os.fsdecode(name))
@@ -35,19 +35,19 @@ def test_a_path_that_is_no_utf_8_works_or_is_a_value_error(tmp_path: Path) -> No
     assert os.path.exists(name)
 
 
-def test_a_path_with_a_nul_is_a_value_error(tmp_path: Path) -> None:
+def test_path_with_a_nul_raises_value_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         kvstore.open(str(tmp_path / "a\0b.db"))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("bad", [1, 1.5, object(), ["a.db"]])
-def test_a_path_of_a_wrong_type_is_a_type_error(bad: Any) -> None:
+def test_path_of_wrong_type_raises_type_error(bad: Any) -> None:
     with pytest.raises(TypeError):
         kvstore.open(bad)
 
 
-def test_a_store_in_memory_is_gone_when_it_is_closed() -> None:
+def test_memory_store_is_discarded_at_close() -> None:
     with kvstore.open(":memory:") as store:
         store["k"] = b"v"
         assert store["k"] == b"v"
@@ -56,7 +56,7 @@ def test_a_store_in_memory_is_gone_when_it_is_closed() -> None:
     assert not os.path.exists(":memory:")
 
 
-def test_what_is_written_is_there_after_opening_again(path: Path, clock: Clock) -> None:
+def test_written_data_survives_reopening(path: Path, clock: Clock) -> None:
     with kvstore.open(path) as store:
         store.set_clock(clock)
         store.put("k", b"v", ttl=100)
@@ -68,7 +68,7 @@ def test_what_is_written_is_there_after_opening_again(path: Path, clock: Clock) 
         assert store.family("f")["a"] == b"b"
 
 
-def test_close_twice_is_no_error(path: Path) -> None:
+def test_second_close_does_not_raise(path: Path) -> None:
     store = kvstore.open(path)
     store.close()
     store.close()
@@ -91,7 +91,7 @@ class store_or_misuse:
 # --- families
 
 
-def test_a_family_must_be_made_before_it_is_opened(db: kvstore.Store) -> None:
+def test_family_must_be_created_before_open(db: kvstore.Store) -> None:
     with pytest.raises(kvstore.NotFoundError) as caught:
         db.family("missing")
     assert isinstance(caught.value, KeyError)
@@ -99,24 +99,24 @@ def test_a_family_must_be_made_before_it_is_opened(db: kvstore.Store) -> None:
     db.family("missing")
 
 
-def test_create_opens_a_family_that_is_there(db: kvstore.Store) -> None:
+def test_create_opens_existing_family(db: kvstore.Store) -> None:
     db.family("f", create=True)["k"] = b"v"
     assert db.family("f", create=True)["k"] == b"v"
 
 
-def test_families_lists_their_names(db: kvstore.Store) -> None:
+def test_families_returns_names(db: kvstore.Store) -> None:
     for name in ("b", "a", "é"):
         db.family(name, create=True)
     names = [name for name in db.families() if name != "default"]
     assert names == ["a", "b", "é"]
 
 
-def test_a_family_knows_its_name(db: kvstore.Store) -> None:
+def test_family_returns_its_name(db: kvstore.Store) -> None:
     assert db.family("f", create=True).name == "f"
     assert db.family("default").name == "default"
 
 
-def test_drop_family_removes_it_with_everything_in_it(db: kvstore.Store) -> None:
+def test_drop_family_removes_family_and_data(db: kvstore.Store) -> None:
     family = db.family("f", create=True)
     family["k"] = b"v"
     db.drop_family("f")
@@ -126,18 +126,18 @@ def test_drop_family_removes_it_with_everything_in_it(db: kvstore.Store) -> None
     assert len(db.family("f", create=True)) == 0
 
 
-def test_dropping_a_family_that_is_not_there_is_a_not_found_error(db: kvstore.Store) -> None:
+def test_dropping_missing_family_raises_not_found(db: kvstore.Store) -> None:
     with pytest.raises(kvstore.NotFoundError):
         db.drop_family("missing")
 
 
-def test_the_default_family_cannot_be_dropped(db: kvstore.Store) -> None:
+def test_default_family_cannot_be_dropped(db: kvstore.Store) -> None:
     with pytest.raises((ValueError, kvstore.Error)):
         db.drop_family("default")
 
 
 @pytest.mark.parametrize("name", ["", "__x", "_snkv_x", "kvstore_x", "x" * 256, "a\0b", "\ud800"])
-def test_a_bad_family_name_is_a_value_error(db: kvstore.Store, name: str) -> None:
+def test_invalid_family_name_raises_value_error(db: kvstore.Store, name: str) -> None:
     with pytest.raises((ValueError, kvstore.Error)) as caught:
         db.family(name, create=True)
     assert not isinstance(caught.value, kvstore.NotFoundError)
@@ -145,7 +145,7 @@ def test_a_bad_family_name_is_a_value_error(db: kvstore.Store, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", [1, None, b"bytes", object(), ["f"]])
-def test_a_family_name_of_a_wrong_type_is_a_type_error(db: kvstore.Store, name: Any) -> None:
+def test_family_name_of_wrong_type_raises_type_error(db: kvstore.Store, name: Any) -> None:
     with pytest.raises(TypeError):
         db.family(name, create=True)
     with pytest.raises(TypeError):
@@ -153,13 +153,13 @@ def test_a_family_name_of_a_wrong_type_is_a_type_error(db: kvstore.Store, name: 
 
 
 @pytest.mark.parametrize("bad", ["60", -1, float("nan"), b"", 0, 21 * 366 * 86400])
-def test_a_family_with_a_bad_default_ttl_is_not_made(db: kvstore.Store, bad: Any) -> None:
+def test_family_with_invalid_default_ttl_is_not_created(db: kvstore.Store, bad: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         db.family("f", create=True, default_ttl=bad)
     assert db.families() == []
 
 
-def test_family_settings_can_be_given_when_it_is_made_and_later(db: kvstore.Store) -> None:
+def test_family_settings_can_be_set_at_creation_and_later(db: kvstore.Store) -> None:
     family = db.family("f", create=True, default_ttl=60, write_tracking=True)
     assert (family.default_ttl, family.write_tracking) == (60.0, True)
     again = db.family("f")
@@ -168,7 +168,7 @@ def test_family_settings_can_be_given_when_it_is_made_and_later(db: kvstore.Stor
     assert (again.default_ttl, again.write_tracking) == (None, False)
 
 
-def test_a_family_handle_can_be_closed_alone(db: kvstore.Store) -> None:
+def test_family_handle_can_be_closed_separately(db: kvstore.Store) -> None:
     with db.family("f", create=True) as family:
         family["k"] = b"v"
     assert family.closed and not db.closed
@@ -179,7 +179,7 @@ def test_a_family_handle_can_be_closed_alone(db: kvstore.Store) -> None:
     assert "closed" in repr(family)
 
 
-def test_purge_step_keeps_to_its_budget_over_all_families(db: kvstore.Store, clock: Clock) -> None:
+def test_purge_step_respects_budget_over_all_families(db: kvstore.Store, clock: Clock) -> None:
     other = db.family("other", create=True)
     for number in range(5):
         db.put(f"{number}", b"", ttl=1)
@@ -195,7 +195,7 @@ def test_purge_step_keeps_to_its_budget_over_all_families(db: kvstore.Store, clo
             db.purge_step(**bad)
 
 
-def test_a_family_keeps_its_store_open(path: Path) -> None:
+def test_family_keeps_its_store_open(path: Path) -> None:
     family = kvstore.open(path).family("f", create=True)
     family["k"] = b"v"
     assert family["k"] == b"v"
@@ -213,7 +213,7 @@ def test_many_families_work_together(db: kvstore.Store) -> None:
 # --- settings
 
 
-def test_a_read_only_store_reads_and_refuses_to_write(path: Path) -> None:
+def test_read_only_store_reads_and_refuses_to_write(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"v"
     with kvstore.open(path, read_only=True) as store:
@@ -231,13 +231,13 @@ def test_a_read_only_store_reads_and_refuses_to_write(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_a_read_only_store_must_exist(path: Path) -> None:
+def test_read_only_store_must_exist(path: Path) -> None:
     with pytest.raises(kvstore.StoreIOError):
         kvstore.open(path, read_only=True)
     assert not path.exists()
 
 
-def test_busy_timeout_is_how_long_a_write_waits(path: Path) -> None:
+def test_busy_timeout_limits_wait_of_writes(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as one, kvstore.open(path, busy_timeout=0) as two:
         with one.transaction():
             one["k"] = b"v"
@@ -246,14 +246,14 @@ def test_busy_timeout_is_how_long_a_write_waits(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_an_unknown_setting_is_a_type_error_that_names_it(path: Path) -> None:
+def test_unknown_setting_raises_type_error_naming_it(path: Path) -> None:
     with pytest.raises(TypeError, match="no_such_setting"):
         kvstore.open(path, no_such_setting=1)  # type: ignore[call-arg, unused-ignore]
     assert not path.exists()
 
 
 @pytest.mark.files
-def test_a_file_that_is_no_store_is_refused_and_left_alone(path: Path) -> None:
+def test_non_store_file_is_refused_and_unchanged(path: Path) -> None:
     path.write_bytes(b"something else, quite long " * 500)
     before = path.read_bytes()
     with pytest.raises(kvstore.CorruptError):
@@ -261,7 +261,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_folder_that_is_not_there_is_a_store_io_error(tmp_path: Path) -> None:
+def test_missing_folder_raises_store_io_error(tmp_path: Path) -> None:
     with pytest.raises(kvstore.StoreIOError):
         kvstore.open(tmp_path / "no" / "such" / "folder.db")
     with pytest.raises(kvstore.StoreIOError):
@@ -271,7 +271,7 @@ def test_a_folder_that_is_not_there_is_a_store_io_error(tmp_path: Path) -> None:
 # --- backup, checkpoint, vacuum, integrity
 
 
-def test_a_backup_has_everything_with_its_ttls(db: kvstore.Store, tmp_path: Path, clock: Clock) -> None:
+def test_backup_contains_all_data_with_ttls(db: kvstore.Store, tmp_path: Path, clock: Clock) -> None:
     db.put("a", b"1", ttl=50)
     db.family("f", create=True)["k"] = b"v"
     db.backup(tmp_path / "copy.db")
@@ -281,7 +281,7 @@ def test_a_backup_has_everything_with_its_ttls(db: kvstore.Store, tmp_path: Path
         assert copy.family("f")["k"] == b"v"
 
 
-def test_a_backup_does_not_overwrite(db: kvstore.Store, tmp_path: Path) -> None:
+def test_backup_refuses_existing_target(db: kvstore.Store, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     target.write_bytes(b"precious")
     with pytest.raises(kvstore.Error):
@@ -289,7 +289,7 @@ def test_a_backup_does_not_overwrite(db: kvstore.Store, tmp_path: Path) -> None:
     assert target.read_bytes() == b"precious"
 
 
-def test_a_backup_tells_its_progress(db: kvstore.Store, tmp_path: Path) -> None:
+def test_backup_reports_progress(db: kvstore.Store, tmp_path: Path) -> None:
     db.put_many({f"{n}": os.urandom(4000) for n in range(500)})
     calls: list[tuple[int, int]] = []
     db.backup(tmp_path / "copy.db", lambda remaining, total: calls.append((remaining, total)))
@@ -298,7 +298,7 @@ def test_a_backup_tells_its_progress(db: kvstore.Store, tmp_path: Path) -> None:
     assert calls[-1][0] == 0
 
 
-def test_an_exception_in_the_progress_stops_the_backup_and_comes_out(db: kvstore.Store, tmp_path: Path) -> None:
+def test_exception_in_progress_stops_backup_and_is_raised(db: kvstore.Store, tmp_path: Path) -> None:
     db.put_many({f"{n}": os.urandom(4000) for n in range(500)})
 
     def progress(remaining: int, total: int) -> None:
@@ -310,13 +310,13 @@ def test_an_exception_in_the_progress_stops_the_backup_and_comes_out(db: kvstore
     assert len(db) == 500
 
 
-def test_a_progress_that_cannot_be_called_is_a_type_error(db: kvstore.Store, tmp_path: Path) -> None:
+def test_non_callable_progress_raises_type_error(db: kvstore.Store, tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         db.backup(tmp_path / "copy.db", 5)  # type: ignore[arg-type, unused-ignore]
     assert not (tmp_path / "copy.db").exists()
 
 
-def test_a_copy_has_everything_with_its_times(db: kvstore.Store, tmp_path: Path, clock: Clock) -> None:
+def test_copy_contains_all_data_with_times(db: kvstore.Store, tmp_path: Path, clock: Clock) -> None:
     db.put("a", b"1", ttl=50)
     family = db.family("f", create=True)
     family.write_tracking = True
@@ -334,7 +334,7 @@ def test_a_copy_has_everything_with_its_times(db: kvstore.Store, tmp_path: Path,
                 db.copy_to(other)
 
 
-def test_an_exception_in_the_progress_stops_the_copy_and_comes_out(db: kvstore.Store) -> None:
+def test_exception_in_progress_stops_copy_and_is_raised(db: kvstore.Store) -> None:
     db.put_many({f"{n}": b"v" for n in range(2000)})
 
     def progress(done: int, total: int) -> None:
@@ -364,20 +364,20 @@ def test_checkpoint_empties_the_wal(db: kvstore.Store, path: Path) -> None:
     assert wal.stat().st_size == 0
 
 
-def test_checkpoint_answers_how_much_it_did(db: kvstore.Store) -> None:
+def test_checkpoint_returns_frame_counts(db: kvstore.Store) -> None:
     db["k"] = b"v"
     log, done = db.checkpoint()
     assert log >= done >= 0
 
 
 @pytest.mark.parametrize("mode", ["no such mode", 99, -1, object(), 1.5])
-def test_an_unknown_checkpoint_mode_is_refused(db: kvstore.Store, mode: Any) -> None:
+def test_unknown_checkpoint_mode_is_refused(db: kvstore.Store, mode: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         db.checkpoint(mode)
 
 
 @pytest.mark.files
-def test_vacuum_gives_space_back(db: kvstore.Store, path: Path) -> None:
+def test_vacuum_frees_space(db: kvstore.Store, path: Path) -> None:
     db.put_many({f"{n}": b"x" * 4000 for n in range(500)})
     db.checkpoint("truncate")
     before = path.stat().st_size
@@ -387,13 +387,13 @@ def test_vacuum_gives_space_back(db: kvstore.Store, path: Path) -> None:
     assert path.stat().st_size < before / 10
 
 
-def test_integrity_check_is_silent_when_all_is_well(db: kvstore.Store) -> None:
+def test_integrity_check_passes_on_intact_store(db: kvstore.Store) -> None:
     db.put("k", b"v", ttl=5)
     assert db.integrity_check() is None
 
 
 @pytest.mark.files
-def test_integrity_check_names_what_is_damaged(path: Path) -> None:
+def test_integrity_check_names_damage(path: Path) -> None:
     with kvstore.open(path) as store:
         store.put_many({f"{n:05}": os.urandom(500) for n in range(2000)})
     with path.open("r+b") as file:
@@ -407,7 +407,7 @@ def test_integrity_check_names_what_is_damaged(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_repair_counts_what_it_changes_and_keeps_what_can_be_read(path: Path) -> None:
+def test_repair_counts_changes_and_keeps_readable_rows(path: Path) -> None:
     with kvstore.open(path) as store:
         store.put("k", b"v", ttl=3600)
         assert store.repair() == 0
@@ -425,7 +425,7 @@ def test_repair_counts_what_it_changes_and_keeps_what_can_be_read(path: Path) ->
 
 
 @pytest.mark.parametrize("level", ["normal", "full"])
-def test_sync_works_also_within_a_transaction(path: Path, level: str) -> None:
+def test_sync_works_within_transaction(path: Path, level: str) -> None:
     with kvstore.open(path, sync=level) as store:
         store.sync()
         with store.transaction():
@@ -435,7 +435,7 @@ def test_sync_works_also_within_a_transaction(path: Path, level: str) -> None:
 
 
 @pytest.mark.files
-def test_every_setting_can_be_given(path: Path) -> None:
+def test_every_setting_is_accepted(path: Path) -> None:
     with kvstore.open(
         path,
         journal_mode="delete",
@@ -459,7 +459,7 @@ def test_every_setting_can_be_given(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_the_log_of_a_small_store_is_short(path: Path) -> None:
+def test_small_setting_keeps_wal_short(path: Path) -> None:
     with kvstore.open(path, small=True) as store:
         longest = 0
         for n in range(400):
@@ -470,7 +470,7 @@ def test_the_log_of_a_small_store_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.files
-def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path, secure: bool) -> None:
+def test_secure_delete_setting_overwrites_deleted_data(path: Path, secure: bool) -> None:
     def left() -> bool:
         return any(b"Sentinel" in file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
 
@@ -502,7 +502,7 @@ def test_what_is_deleted_is_overwritten_if_open_is_told_so(path: Path, secure: b
     ],
 )
 @pytest.mark.files
-def test_a_setting_out_of_bounds_is_a_value_error(path: Path, setting: Any) -> None:
+def test_out_of_range_setting_raises_value_error(path: Path, setting: Any) -> None:
     with pytest.raises(ValueError):
         kvstore.open(path, **setting)
     assert not path.exists()
@@ -512,7 +512,7 @@ def test_a_setting_out_of_bounds_is_a_value_error(path: Path, setting: Any) -> N
     "setting", [{"journal_mode": 1}, {"sync": None}, {"busy_timeout": "1"}, {"cache_size": "1"}, {"page_size": 1.5}]
 )
 @pytest.mark.files
-def test_a_setting_of_a_wrong_type_is_a_type_error(path: Path, setting: Any) -> None:
+def test_setting_of_wrong_type_raises_type_error(path: Path, setting: Any) -> None:
     with pytest.raises(TypeError):
         kvstore.open(path, **setting)
     assert not path.exists()
@@ -520,7 +520,7 @@ def test_a_setting_of_a_wrong_type_is_a_type_error(path: Path, setting: Any) -> 
 # --- stats
 
 
-def test_stats_count_what_was_done(db: kvstore.Store) -> None:
+def test_stats_count_calls_and_bytes(db: kvstore.Store) -> None:
     db["k"] = b"12345"
     db["k"]
     db.delete("k")
@@ -532,7 +532,7 @@ def test_stats_count_what_was_done(db: kvstore.Store) -> None:
     assert (stats.errors, stats.misses) == (0, 2)
 
 
-def test_stats_are_numbers_that_cannot_be_changed(db: kvstore.Store) -> None:
+def test_stats_are_read_only_integers(db: kvstore.Store) -> None:
     stats = db.stats()
     assert all(type(value) is int for value in vars(stats).values())
     with pytest.raises(AttributeError):
@@ -563,7 +563,7 @@ def test_stats_have_every_field_of_the_header(db: kvstore.Store) -> None:
 # --- the cleaner
 
 
-def test_the_cleaner_is_started_once_and_stopped_any_number_of_times(db: kvstore.Store) -> None:
+def test_cleaner_starts_once_and_stops_any_number_of_times(db: kvstore.Store) -> None:
     db.start_cleaner(3600)
     with pytest.raises(kvstore.Error):
         db.start_cleaner(3600)
@@ -573,7 +573,7 @@ def test_the_cleaner_is_started_once_and_stopped_any_number_of_times(db: kvstore
 
 
 @pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), 1e300])
-def test_a_bad_interval_is_a_value_error(db: kvstore.Store, interval: float) -> None:
+def test_invalid_cleaner_interval_raises_value_error(db: kvstore.Store, interval: float) -> None:
     with pytest.raises((ValueError, OverflowError)):
         db.start_cleaner(interval)
     db.start_cleaner(3600)
@@ -587,7 +587,7 @@ def test_close_stops_the_cleaner(path: Path) -> None:
         assert len(again) == 0
 
 
-def test_there_is_no_cleaner_for_a_store_in_memory() -> None:
+def test_memory_store_refuses_cleaner() -> None:
     with kvstore.open(":memory:") as store:
         with pytest.raises((ValueError, kvstore.Error)):
             store.start_cleaner(1)
@@ -596,13 +596,13 @@ def test_there_is_no_cleaner_for_a_store_in_memory() -> None:
 # --- sweeping by age
 
 
-def test_sweep_needs_a_family_that_tracks_writes(db: kvstore.Store) -> None:
+def test_sweep_requires_write_tracking(db: kvstore.Store) -> None:
     with pytest.raises((ValueError, kvstore.Error)):
         db.sweep(1)
 
 
 @pytest.mark.files
-def test_the_file_is_private_as_the_umask_says(path: Path) -> None:
+def test_file_mode_follows_umask(path: Path) -> None:
     old = os.umask(0o077)
     try:
         kvstore.open(path).close()
@@ -611,11 +611,11 @@ def test_the_file_is_private_as_the_umask_says(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
 
-def test_the_versions_are_there() -> None:
+def test_versions_are_defined() -> None:
     assert kvstore.__version__.count(".") == 2
 
 
-def test_moments_of_next_expiry_fit_a_timer(db: kvstore.Store, clock: Clock) -> None:
+def test_next_expiry_value_fits_timer(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"", ttl=5)
     moment = db.next_expiry()
     assert moment is not None
@@ -625,7 +625,7 @@ def test_moments_of_next_expiry_fit_a_timer(db: kvstore.Store, clock: Clock) -> 
     assert clock.now_s == START_S + 5
 
 
-def test_the_settings_are_the_same_wherever_they_are_named() -> None:
+def test_settings_match_in_all_signatures() -> None:
     named = inspect.signature(kvstore.open).parameters
     settings = {name: given.default for name, given in named.items() if name not in ("path", "codec", "keys")}
     taken = {name: given.default for name, given in inspect.signature(configuration).parameters.items()}

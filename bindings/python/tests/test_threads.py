@@ -48,22 +48,22 @@ def test_many_threads_write_through_one_store(db: kvstore.Store) -> None:
     assert db["7-199"] == b"1393"
 
 
-def test_increments_of_many_threads_add_up(db: kvstore.Store) -> None:
+def test_concurrent_increments_add_up(db: kvstore.Store) -> None:
     together(*[lambda: [db.incr("n") for _ in range(200)] for _ in range(6)])
     assert db["n"] == b"1200"
 
 
-def test_every_number_of_a_counter_is_given_once(db: kvstore.Store) -> None:
+def test_counter_returns_each_number_once(db: kvstore.Store) -> None:
     given = together(*[lambda: [db.incr("n") for _ in range(100)] for _ in range(6)])
     assert sorted(n for numbers in given for n in numbers) == list(range(1, 601))
 
 
-def test_only_one_of_many_threads_adds_a_key(db: kvstore.Store) -> None:
+def test_concurrent_add_succeeds_in_one_thread(db: kvstore.Store) -> None:
     for number in range(30):
         assert sum(together(*[lambda: db.add(f"{number}", b"") for _ in range(6)])) == 1
 
 
-def test_a_handle_in_each_thread_reads_while_one_writes(path: Path) -> None:
+def test_threads_with_own_handles_read_during_writes(path: Path) -> None:
     with kvstore.open(path) as writer:
         with writer.transaction():
             writer["a"], writer["b"] = b"0", b"0"
@@ -89,7 +89,7 @@ def test_a_handle_in_each_thread_reads_while_one_writes(path: Path) -> None:
 
 
 @pytest.mark.files
-def test_writers_with_handles_of_their_own_wait_for_each_other(path: Path) -> None:
+def test_writers_with_own_handles_wait_for_each_other(path: Path) -> None:
     kvstore.open(path).close()
 
     def work() -> None:
@@ -104,7 +104,7 @@ def test_writers_with_handles_of_their_own_wait_for_each_other(path: Path) -> No
         assert (store["n"], store["m"]) == (b"200", b"200")
 
 
-def test_close_while_others_read_is_a_misuse_error_for_them(path: Path) -> None:
+def test_close_during_reads_of_threads_gives_misuse_error(path: Path) -> None:
     for _ in range(20):
         store = kvstore.open(path)
         store.put_many({f"{n}": b"v" for n in range(100)})
@@ -133,13 +133,13 @@ def test_close_while_others_read_is_a_misuse_error_for_them(path: Path) -> None:
             assert [future.result() for future in futures] == ["misuse"] * 3 + ["closed"]
 
 
-def test_many_threads_may_close_at_once(path: Path) -> None:
+def test_concurrent_close_is_safe(path: Path) -> None:
     for _ in range(30):
         store = kvstore.open(path)
         together(*[store.close for _ in range(4)])
 
 
-def test_an_iterator_that_threads_share_gives_every_key_once(db: kvstore.Store) -> None:
+def test_iterator_shared_by_threads_returns_each_key_once(db: kvstore.Store) -> None:
     """It may report that it is in use; but no key is repeated or damaged, and it never ends early."""
     db.put_many({f"{n:05}": f"{n:05}" for n in range(5000)})
     for view in (db.keys, db.items):
@@ -160,7 +160,7 @@ def test_an_iterator_that_threads_share_gives_every_key_once(db: kvstore.Store) 
 
 
 @pytest.mark.files
-def test_transactions_of_several_threads_never_mix(db: kvstore.Store) -> None:
+def test_transactions_of_threads_are_isolated(db: kvstore.Store) -> None:
     db["n"] = b"0"
 
     def work() -> None:
@@ -177,7 +177,7 @@ def in_another_thread(work: Callable[[], Any]) -> Any:
         return pool.submit(work).result()
 
 
-def test_other_threads_see_the_state_before_a_transaction_until_it_is_committed(db: kvstore.Store) -> None:
+def test_other_threads_do_not_see_uncommitted_writes(db: kvstore.Store) -> None:
     db["k"] = b"before"
     family = db.family("f", create=True)
     with db.transaction():
@@ -190,7 +190,7 @@ def test_other_threads_see_the_state_before_a_transaction_until_it_is_committed(
 
 
 @pytest.mark.files
-def test_a_write_of_another_thread_waits_for_the_end_of_a_transaction_and_survives_its_rollback(path: Path) -> None:
+def test_write_of_other_thread_is_busy_until_transaction_ends(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as store, ThreadPoolExecutor(1) as pool:
         with pytest.raises(ZeroDivisionError):
             with store.transaction():
@@ -207,7 +207,7 @@ def test_a_write_of_another_thread_waits_for_the_end_of_a_transaction_and_surviv
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
 @pytest.mark.parametrize("write", [True, False])
-def test_a_thread_that_first_uses_the_store_beside_a_transaction_reads(path: Path, mode: str, write: bool) -> None:
+def test_first_use_by_thread_during_transaction_can_read(path: Path, mode: str, write: bool) -> None:
     with kvstore.open(path, journal_mode=mode, busy_timeout=0) as store:
         store["k"] = b"before"
         with store.transaction(write):
@@ -218,7 +218,7 @@ def test_a_thread_that_first_uses_the_store_beside_a_transaction_reads(path: Pat
 
 
 @pytest.mark.files
-def test_a_store_that_is_forgotten_is_closed_also_where_other_threads_have_used_it(path: Path) -> None:
+def test_unreferenced_store_used_by_threads_is_closed(path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         stores = [kvstore.open(path)]
         family = stores[0].family("f", create=True)
@@ -233,7 +233,7 @@ def test_a_store_that_is_forgotten_is_closed_also_where_other_threads_have_used_
         assert open_files_of(path) == 0
 
 
-def test_a_snapshot_is_its_threads(db: kvstore.Store) -> None:
+def test_snapshot_belongs_to_its_thread(db: kvstore.Store) -> None:
     db["k"] = b"1"
     with db.snapshot():
         assert db["k"] == b"1"
@@ -245,7 +245,7 @@ def test_a_snapshot_is_its_threads(db: kvstore.Store) -> None:
 
 @pytest.mark.parametrize("settings", [{"exclusive": True}, {}], ids=["exclusive", "in memory"])
 @pytest.mark.files
-def test_a_store_with_one_connection_is_shared_by_all_threads(path: Path, settings: Any) -> None:
+def test_threads_share_store_with_one_connection(path: Path, settings: Any) -> None:
     with kvstore.open(path if settings else ":memory:", **settings) as store:
         family = store.family("f", create=True)
 
@@ -260,7 +260,7 @@ def test_a_store_with_one_connection_is_shared_by_all_threads(path: Path, settin
 
 
 @pytest.mark.files
-def test_threads_read_at_the_same_time(path: Path) -> None:
+def test_threads_read_concurrently(path: Path) -> None:
     """While one thread is inside a read (its progress function waits), another gets its result."""
     with kvstore.open(path) as store:
         store.put_many({f"{n}": b"v" * 1000 for n in range(3000)})
@@ -279,7 +279,7 @@ def test_threads_read_at_the_same_time(path: Path) -> None:
         together(lambda: store.backup(path.with_suffix(".copy"), progress), read)
 
 
-def test_the_connections_of_threads_that_have_ended_are_closed(path: Path) -> None:
+def test_connections_of_ended_threads_are_closed(path: Path) -> None:
     with kvstore.open(path) as store:
         store["k"] = b"v"
         of_one = open_files_of(path)
@@ -304,7 +304,7 @@ def test_the_connections_of_threads_that_have_ended_are_closed(path: Path) -> No
     assert open_files_of(path) == 0
 
 
-def test_threads_one_after_the_other_open_no_more_than_they_need(path: Path) -> None:
+def test_successive_threads_reuse_connections(path: Path) -> None:
     with kvstore.open(path) as store:
         store.get("k")
         of_one = open_files_of(path)
@@ -315,7 +315,7 @@ def test_threads_one_after_the_other_open_no_more_than_they_need(path: Path) -> 
         assert store.stats().misses == 50
 
 
-def test_a_transaction_that_its_thread_left_open_is_rolled_back_with_the_thread(path: Path) -> None:
+def test_transaction_left_open_is_rolled_back_at_thread_end(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as store:
 
         def work() -> None:
@@ -332,7 +332,7 @@ def test_a_transaction_that_its_thread_left_open_is_rolled_back_with_the_thread(
 
 
 @pytest.mark.files
-def test_a_transaction_that_a_living_thread_has_forgotten_makes_way_for_others(path: Path) -> None:
+def test_unreferenced_transaction_of_live_thread_yields(path: Path) -> None:
     with kvstore.open(path, busy_timeout=0) as store, ThreadPoolExecutor(1) as pool:
 
         def forget() -> None:
@@ -346,7 +346,7 @@ def test_a_transaction_that_a_living_thread_has_forgotten_makes_way_for_others(p
         assert pool.submit(list, store).result() == [b"other"]
 
 
-def test_stats_are_the_sum_over_all_threads(db: kvstore.Store) -> None:
+def test_stats_are_summed_over_threads(db: kvstore.Store) -> None:
     db["k"] = b"v"
     together(*[lambda: [db["k"] for _ in range(10)] for _ in range(7)])
     assert (db.stats().gets, db.stats().puts) == (70, 1)
@@ -355,7 +355,7 @@ def test_stats_are_the_sum_over_all_threads(db: kvstore.Store) -> None:
     assert in_another_thread(lambda: db.stats().puts) == 0
 
 
-def test_a_clock_counts_for_threads_that_are_there_and_for_those_that_come(path: Path) -> None:
+def test_clock_applies_to_existing_and_new_threads(path: Path) -> None:
     clock = Clock()
     with kvstore.open(path) as store, ThreadPoolExecutor(1) as pool:
         store.put("k", b"v", expires_at=clock.now_s + 10)
@@ -368,7 +368,7 @@ def test_a_clock_counts_for_threads_that_are_there_and_for_those_that_come(path:
         store.set_clock(None)
 
 
-def test_the_cleaner_is_one_for_all_threads_and_survives_that_which_started_it(path: Path) -> None:
+def test_cleaner_is_shared_and_outlives_starting_thread(path: Path) -> None:
     with kvstore.open(path) as store:
         in_another_thread(lambda: store.start_cleaner(3600))
         gc.collect()
@@ -398,7 +398,7 @@ def test_close_closes_for_all_threads(path: Path) -> None:
                 use()
 
 
-def test_the_traceback_of_a_misuse_has_nothing_but_the_misuse(path: Path) -> None:
+def test_misuse_error_has_no_exception_context(path: Path) -> None:
     store = kvstore.open(path)
     family = store.family("f", create=True)
     family.close()
@@ -411,7 +411,7 @@ def test_the_traceback_of_a_misuse_has_nothing_but_the_misuse(path: Path) -> Non
     assert caught.value.__context__ is None
 
 
-def test_a_family_closed_in_one_thread_is_closed_in_all(db: kvstore.Store) -> None:
+def test_family_closed_in_one_thread_is_closed_in_all(db: kvstore.Store) -> None:
     family = db.family("f", create=True)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(family.put, "k", b"v").result()
@@ -421,7 +421,7 @@ def test_a_family_closed_in_one_thread_is_closed_in_all(db: kvstore.Store) -> No
         assert pool.submit(lambda: db.family("f")["k"]).result() == b"v"
 
 
-def test_a_family_that_is_dropped_and_made_again_is_closed_in_all_threads(db: kvstore.Store) -> None:
+def test_recreated_family_closes_old_handle_in_all_threads(db: kvstore.Store) -> None:
     family = db.family("f", create=True)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(family.put, "k", b"v").result()
@@ -432,7 +432,7 @@ def test_a_family_that_is_dropped_and_made_again_is_closed_in_all_threads(db: kv
         assert pool.submit(again.get, "k").result() is None
 
 
-def test_a_family_whose_making_is_not_committed_is_not_there_for_other_threads(db: kvstore.Store) -> None:
+def test_uncommitted_family_is_invisible_to_other_threads(db: kvstore.Store) -> None:
     with db.transaction():
         family = db.family("f", create=True)
         family["k"] = b"v"
@@ -441,7 +441,7 @@ def test_a_family_whose_making_is_not_committed_is_not_there_for_other_threads(d
     assert in_another_thread(lambda: family.get("k")) == b"v"
 
 
-def test_an_iterator_goes_on_in_another_thread_and_after_its_own_has_ended(db: kvstore.Store) -> None:
+def test_iterator_continues_in_other_thread(db: kvstore.Store) -> None:
     db.put_many({f"{n:04}": b"v" for n in range(1000)})
     db.put_many({f"{n:04}": b"v" for n in range(500)}, ttl=9)
     keys, expiring = iter(db.keys()), db.expiring()
@@ -453,7 +453,7 @@ def test_an_iterator_goes_on_in_another_thread_and_after_its_own_has_ended(db: k
     assert in_another_thread(lambda: len(list(expiring))) == 399
 
 
-def test_an_iterator_never_shows_what_the_thread_that_began_it_has_not_committed(db: kvstore.Store) -> None:
+def test_iterator_in_other_thread_hides_uncommitted_writes(db: kvstore.Store) -> None:
     db.put_many({f"{n:04}": b"committed" for n in range(100)})
     items = iter(db.items())
     next(items)
@@ -464,7 +464,7 @@ def test_an_iterator_never_shows_what_the_thread_that_began_it_has_not_committed
     assert next(items)[1] == b"not yet"
 
 
-def test_a_batch_goes_on_in_another_thread_and_after_its_own_has_ended(db: kvstore.Store) -> None:
+def test_batch_continues_in_other_thread(db: kvstore.Store) -> None:
     family = db.family("f", create=True)
 
     def begin() -> kvstore.Batch:
@@ -484,7 +484,7 @@ def test_a_batch_goes_on_in_another_thread_and_after_its_own_has_ended(db: kvsto
     batch.close()
 
 
-def test_a_batch_that_another_thread_commits_is_no_part_of_a_transaction_of_its_own(db: kvstore.Store) -> None:
+def test_batch_committed_by_other_thread_skips_own_transaction(db: kvstore.Store) -> None:
     batch = db.batch()
     batch.put("a", b"1")
     with pytest.raises(ZeroDivisionError):
@@ -497,7 +497,7 @@ def test_a_batch_that_another_thread_commits_is_no_part_of_a_transaction_of_its_
     assert list(db) == [b"a"]
 
 
-def test_a_transaction_in_one_thread_does_not_end_an_iteration_in_another(db: kvstore.Store) -> None:
+def test_transaction_in_one_thread_keeps_iteration_in_other(db: kvstore.Store) -> None:
     db.put_many({f"{n:04}": b"v" for n in range(1000)})
 
     def transactions() -> None:
@@ -512,7 +512,7 @@ def test_a_transaction_in_one_thread_does_not_end_an_iteration_in_another(db: kv
     together(transactions, iterations, iterations)
 
 
-def test_error_texts_are_whole_when_many_threads_fail_at_once(db: kvstore.Store) -> None:
+def test_error_texts_are_intact_under_concurrent_failures(db: kvstore.Store) -> None:
     db["text"] = b"x"
     texts: dict[str, set[str]] = {"a": set(), "b": set()}
 
@@ -532,7 +532,7 @@ def test_error_texts_are_whole_when_many_threads_fail_at_once(db: kvstore.Store)
     assert len(texts["a"] | texts["b"]) == 2, texts
 
 
-def test_families_are_made_and_dropped_while_others_use_them(db: kvstore.Store) -> None:
+def test_families_can_be_created_and_dropped_during_use(db: kvstore.Store) -> None:
     def make() -> None:
         for number in range(40):
             name = f"f{number % 4}"
@@ -548,7 +548,7 @@ def test_families_are_made_and_dropped_while_others_use_them(db: kvstore.Store) 
     db.integrity_check()
 
 
-def test_the_cleaner_runs_beside_readers_and_writers(path: Path) -> None:
+def test_cleaner_runs_with_concurrent_readers_and_writers(path: Path) -> None:
     with kvstore.open(path, busy_timeout=10) as store:
         store.start_cleaner(0.001)
 
@@ -562,13 +562,13 @@ def test_the_cleaner_runs_beside_readers_and_writers(path: Path) -> None:
         store.integrity_check()
 
 
-def test_the_clock_may_be_read_from_any_thread(db: kvstore.Store) -> None:
+def test_clock_may_be_read_from_any_thread(db: kvstore.Store) -> None:
     db.put("k", b"v", ttl=1000)
     assert together(*[lambda: [db.ttl("k") for _ in range(100)][0]] * 4) == [1000.0] * 4
 
 
 @pytest.mark.parametrize("method", ["get", "items", "purge_expired"])
-def test_other_threads_run_while_the_library_works(db: kvstore.Store, method: str) -> None:
+def test_gil_is_released_during_library_calls(db: kvstore.Store, method: str) -> None:
     """The GIL is released: a counting thread makes progress while another is inside calls."""
     db.put_many({f"{n:05}": b"v" * 100 for n in range(3000)})
     calls = {"get": lambda: db["00001"], "items": lambda: list(db.items()), "purge_expired": db.purge_expired}
@@ -589,7 +589,7 @@ def test_other_threads_run_while_the_library_works(db: kvstore.Store, method: st
         thread.join()
 
 
-def test_each_thread_finds_its_own_handle_and_no_other(db: kvstore.Store) -> None:
+def test_each_thread_finds_only_its_own_handle(db: kvstore.Store) -> None:
     handles = Handles()
     assert handles.cf is None
     handles.keep("main")
@@ -610,7 +610,7 @@ def test_each_thread_finds_its_own_handle_and_no_other(db: kvstore.Store) -> Non
             wrong()
 
 
-def test_the_look_up_of_handles_holds_as_many_threads_as_it_must_and_lets_them_go() -> None:
+def test_handle_lookup_is_bounded_and_releases_ended_threads() -> None:
     class Thing:
         pass
 
@@ -633,9 +633,7 @@ def test_the_look_up_of_handles_holds_as_many_threads_as_it_must_and_lets_them_g
     assert all(thing() is None for thing in things)
 
 
-def test_where_threads_are_not_what_locals_are_of_each_call_looks(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handles_are_looked_up_per_call_under_greenlets(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example greenlets, which replace threads in the module threading."""
     monkeypatch.setattr(threading, "local", _threading_local.local)
     with kvstore.open(path) as store:

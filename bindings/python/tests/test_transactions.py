@@ -21,14 +21,14 @@ def two(path: Path, clock: Clock, db: kvstore.Store) -> Iterator[kvstore.Store]:
         yield store
 
 
-def test_a_transaction_commits_at_the_end_of_the_block(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_transaction_commits_at_end_of_block(db: kvstore.Store, two: kvstore.Store) -> None:
     with db.transaction():
         db["a"] = b"1"
         assert "a" not in two
     assert two["a"] == b"1"
 
 
-def test_an_exception_rolls_back_and_goes_on(db: kvstore.Store) -> None:
+def test_exception_rolls_back_and_propagates(db: kvstore.Store) -> None:
     db["a"] = b"old"
     with pytest.raises(ZeroDivisionError):
         with db.transaction():
@@ -39,7 +39,7 @@ def test_an_exception_rolls_back_and_goes_on(db: kvstore.Store) -> None:
 
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_exception_that_is_no_error_rolls_back_too(db: kvstore.Store, exception: type[BaseException]) -> None:
+def test_base_exception_rolls_back_too(db: kvstore.Store, exception: type[BaseException]) -> None:
     with pytest.raises(exception):
         with db.transaction():
             db["a"] = b"1"
@@ -49,7 +49,7 @@ def test_an_exception_that_is_no_error_rolls_back_too(db: kvstore.Store, excepti
         db["b"] = b"1"
 
 
-def test_a_transaction_holds_over_all_families(db: kvstore.Store) -> None:
+def test_transaction_covers_all_families(db: kvstore.Store) -> None:
     other = db.family("other", create=True)
     with pytest.raises(RuntimeError):
         with db.transaction():
@@ -67,7 +67,7 @@ def test_reads_in_a_transaction_see_its_own_writes(db: kvstore.Store) -> None:
         assert len(db) == 1
 
 
-def test_a_second_transaction_on_a_handle_is_refused_and_the_first_goes_on(db: kvstore.Store) -> None:
+def test_second_transaction_is_refused_and_first_continues(db: kvstore.Store) -> None:
     with db.transaction():
         db["a"] = b"1"
         with pytest.raises(kvstore.Error):
@@ -78,7 +78,7 @@ def test_a_second_transaction_on_a_handle_is_refused_and_the_first_goes_on(db: k
 
 
 @pytest.mark.files
-def test_a_write_beside_another_handles_transaction_is_a_busy_error(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_write_during_transaction_of_other_handle_is_busy(db: kvstore.Store, two: kvstore.Store) -> None:
     with db.transaction():
         db["a"] = b"1"
         with pytest.raises(kvstore.BusyError):
@@ -90,7 +90,7 @@ def test_a_write_beside_another_handles_transaction_is_a_busy_error(db: kvstore.
     assert len(db) == 2
 
 
-def test_a_read_transaction_is_a_stable_snapshot(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_read_transaction_is_a_stable_snapshot(db: kvstore.Store, two: kvstore.Store) -> None:
     db["a"] = b"1"
     with two.transaction(write=False):
         assert two["a"] == b"1"
@@ -101,7 +101,7 @@ def test_a_read_transaction_is_a_stable_snapshot(db: kvstore.Store, two: kvstore
     assert two["a"] == b"2"
 
 
-def test_a_write_in_a_read_transaction_is_refused(db: kvstore.Store) -> None:
+def test_write_in_a_read_transaction_is_refused(db: kvstore.Store) -> None:
     with db.transaction(write=False):
         with pytest.raises(kvstore.ReadOnlyError):
             db["a"] = b"1"
@@ -109,7 +109,7 @@ def test_a_write_in_a_read_transaction_is_refused(db: kvstore.Store) -> None:
     db["a"] = b"1"
 
 
-def test_a_transaction_can_be_rolled_back_by_hand(db: kvstore.Store) -> None:
+def test_transaction_can_be_rolled_back_explicitly(db: kvstore.Store) -> None:
     with db.transaction() as tx:
         db["a"] = b"1"
         assert tx.active
@@ -121,7 +121,7 @@ def test_a_transaction_can_be_rolled_back_by_hand(db: kvstore.Store) -> None:
     assert list(db) == [b"b"]
 
 
-def test_a_transaction_can_be_committed_by_hand(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_transaction_can_be_committed_explicitly(db: kvstore.Store, two: kvstore.Store) -> None:
     with pytest.raises(RuntimeError):
         with db.transaction() as tx:
             db["a"] = b"1"
@@ -131,13 +131,13 @@ def test_a_transaction_can_be_committed_by_hand(db: kvstore.Store, two: kvstore.
     assert list(db) == [b"a"]
 
 
-def test_a_transaction_outside_a_block_cannot_be_ended(db: kvstore.Store) -> None:
+def test_transaction_outside_a_block_cannot_be_ended(db: kvstore.Store) -> None:
     for end in (db.transaction().commit, db.transaction().rollback):
         with pytest.raises(kvstore.Error):
             end()
 
 
-def test_a_transaction_is_ended_by_the_thread_that_began_it(db: kvstore.Store) -> None:
+def test_transaction_can_only_be_ended_by_its_thread(db: kvstore.Store) -> None:
     import threading
 
     caught: list[BaseException] = []
@@ -168,7 +168,7 @@ def test_ttl_changes_are_rolled_back(db: kvstore.Store) -> None:
     assert db.next_expiry() == db.expires_at("a")
 
 
-def test_a_failed_call_inside_a_transaction_does_not_end_it(db: kvstore.Store) -> None:
+def test_failed_call_does_not_end_transaction(db: kvstore.Store) -> None:
     with db.transaction():
         db["a"] = b"1"
         with pytest.raises(KeyError):
@@ -191,7 +191,7 @@ def test_closing_the_store_rolls_back(path: Path) -> None:
         assert len(again) == 0
 
 
-def test_an_exception_in_the_block_is_not_hidden_by_a_closed_store(path: Path) -> None:
+def test_exception_in_block_is_raised_despite_closed_store(path: Path) -> None:
     store = kvstore.open(path)
     with pytest.raises(ZeroDivisionError):
         with store.transaction():
@@ -199,7 +199,7 @@ def test_an_exception_in_the_block_is_not_hidden_by_a_closed_store(path: Path) -
             1 / 0
 
 
-def test_a_transaction_object_is_for_one_use_or_begins_again(db: kvstore.Store) -> None:
+def test_transaction_object_is_single_use_or_restarts(db: kvstore.Store) -> None:
     transaction = db.transaction()
     with transaction:
         db["a"] = b"1"
@@ -212,7 +212,7 @@ def test_a_transaction_object_is_for_one_use_or_begins_again(db: kvstore.Store) 
         assert "b" in db
 
 
-def test_a_transaction_object_that_is_never_entered_begins_nothing(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_unentered_transaction_object_begins_nothing(db: kvstore.Store, two: kvstore.Store) -> None:
     transaction = db.transaction()
     two["a"] = b"1"
     del transaction
@@ -221,7 +221,7 @@ def test_a_transaction_object_that_is_never_entered_begins_nothing(db: kvstore.S
     assert len(two) == 2
 
 
-def test_an_iteration_in_a_transaction_sees_the_transaction(db: kvstore.Store) -> None:
+def test_iteration_in_transaction_sees_its_writes(db: kvstore.Store) -> None:
     db.put_many({f"{n}": b"" for n in range(9)})
     with db.transaction():
         for key in db:
@@ -229,7 +229,7 @@ def test_an_iteration_in_a_transaction_sees_the_transaction(db: kvstore.Store) -
         assert list(db) == []
 
 
-def test_an_iterator_survives_the_end_of_its_transaction_without_harm(db: kvstore.Store) -> None:
+def test_iterator_survives_end_of_its_transaction(db: kvstore.Store) -> None:
     db.put_many({f"{n}": b"" for n in range(9)})
     with db.transaction():
         keys = iter(db)
@@ -250,7 +250,7 @@ def test_purge_in_a_transaction_is_rolled_back(db: kvstore.Store, clock: Clock) 
     assert db.count(expired=True) == 1
 
 
-def test_families_made_in_a_transaction_that_is_rolled_back_are_gone(db: kvstore.Store) -> None:
+def test_rollback_removes_families_created_in_transaction(db: kvstore.Store) -> None:
     with pytest.raises(RuntimeError):
         with db.transaction():
             family = db.family("new", create=True)
@@ -261,7 +261,7 @@ def test_families_made_in_a_transaction_that_is_rolled_back_are_gone(db: kvstore
         family["a"]
 
 
-def test_a_snapshot_shows_one_moment(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_snapshot_is_consistent(db: kvstore.Store, two: kvstore.Store) -> None:
     db["a"] = b"1"
     with db.snapshot() as snapshot:
         two["a"] = b"2"
@@ -272,7 +272,7 @@ def test_a_snapshot_shows_one_moment(db: kvstore.Store, two: kvstore.Store) -> N
     assert db["a"] == b"2"
 
 
-def test_a_snapshot_cannot_be_written_to(db: kvstore.Store) -> None:
+def test_snapshot_refuses_writes(db: kvstore.Store) -> None:
     with db.snapshot():
         with pytest.raises(kvstore.ReadOnlyError):
             db["a"] = b"1"
@@ -286,9 +286,7 @@ def begun(db: kvstore.Store) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "gone"])
-def test_a_block_that_is_left_in_another_thread_is_an_error_and_rolled_back(
-    db: kvstore.Store, two: kvstore.Store, keep: bool
-) -> None:
+def test_block_left_in_other_thread_raises_and_rolls_back(db: kvstore.Store, two: kvstore.Store, keep: bool) -> None:
     block = begun(db)
     next(block)
     with ThreadPoolExecutor(1) as another:
@@ -309,7 +307,7 @@ def test_a_block_that_is_left_in_another_thread_is_an_error_and_rolled_back(
     assert two["in"] == b"2"
 
 
-def test_an_exception_that_leaves_a_block_in_another_thread_comes_out(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_exception_leaving_block_in_other_thread_is_raised(db: kvstore.Store, two: kvstore.Store) -> None:
     block = begun(db)
     next(block)
 
@@ -323,9 +321,7 @@ def test_an_exception_that_leaves_a_block_in_another_thread_comes_out(db: kvstor
     assert "in" not in db
 
 
-def test_a_block_whose_end_is_the_garbage_collectors_in_another_thread_is_rolled_back(
-    db: kvstore.Store, two: kvstore.Store
-) -> None:
+def test_block_collected_in_other_thread_is_rolled_back(db: kvstore.Store, two: kvstore.Store) -> None:
     blocks = [begun(db)]
     next(blocks[0])
     with ThreadPoolExecutor(1) as another:
@@ -334,7 +330,7 @@ def test_a_block_whose_end_is_the_garbage_collectors_in_another_thread_is_rolled
     assert dict(two.items()) == {b"after": b"1"}
 
 
-def test_who_waits_for_a_transaction_that_is_left_in_another_thread_gets_its_turn() -> None:
+def test_waiter_proceeds_after_block_left_in_other_thread() -> None:
     with kvstore.open(":memory:") as db, ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         block = begun(db)
         first.submit(next, block).result()
@@ -354,7 +350,7 @@ def test_who_waits_for_a_transaction_that_is_left_in_another_thread_gets_its_tur
             pass
 
 
-def test_to_commit_by_hand_in_another_thread_is_an_error_that_ends_nothing(db: kvstore.Store, two: kvstore.Store) -> None:
+def test_explicit_commit_in_other_thread_raises_without_effect(db: kvstore.Store, two: kvstore.Store) -> None:
     with db.transaction() as tx, ThreadPoolExecutor(1) as another:
         db["in"] = b"1"
         for end in (tx.commit, tx.rollback):

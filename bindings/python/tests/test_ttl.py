@@ -17,7 +17,7 @@ import kvstore
 UTC = datetime.timezone.utc
 
 
-def test_a_key_lives_until_its_ttl_is_over_and_not_longer(db: kvstore.Store, clock: Clock) -> None:
+def test_key_is_live_until_its_ttl_ends(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", ttl=10)
     clock.advance(9.999)
     assert db["k"] == b"v"
@@ -25,19 +25,19 @@ def test_a_key_lives_until_its_ttl_is_over_and_not_longer(db: kvstore.Store, clo
     assert "k" not in db
 
 
-def test_ttl_is_what_is_left_in_seconds(db: kvstore.Store, clock: Clock) -> None:
+def test_ttl_returns_remaining_seconds(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", ttl=10)
     clock.advance(2.5)
     assert db.ttl("k") == 7.5
     assert type(db.ttl("k")) is float
 
 
-def test_ttl_is_none_for_a_key_that_lives_for_ever(db: kvstore.Store) -> None:
+def test_ttl_is_none_for_key_without_ttl(db: kvstore.Store) -> None:
     db["k"] = b"v"
     assert db.ttl("k") is None
 
 
-def test_ttl_of_a_missing_or_expired_key_is_a_key_error(db: kvstore.Store, clock: Clock) -> None:
+def test_ttl_of_a_missing_or_expired_key_raises_key_error(db: kvstore.Store, clock: Clock) -> None:
     with pytest.raises(KeyError):
         db.ttl("missing")
     db.put("k", b"v", ttl=1)
@@ -57,12 +57,12 @@ def test_ttl_of_a_missing_or_expired_key_is_a_key_error(db: kvstore.Store, clock
         (datetime.timedelta(days=365), 365 * 86400.0),
     ],
 )
-def test_a_ttl_is_a_number_of_seconds_or_a_timedelta(db: kvstore.Store, ttl: Any, seconds: float) -> None:
+def test_ttl_is_a_number_of_seconds_or_a_timedelta(db: kvstore.Store, ttl: Any, seconds: float) -> None:
     db.put("k", b"v", ttl=ttl)
     assert db.ttl("k") == seconds
 
 
-def test_fractions_of_a_millisecond_count_up(db: kvstore.Store) -> None:
+def test_fractions_of_millisecond_are_rounded_up(db: kvstore.Store) -> None:
     db.put("k", b"v", ttl=0.0001)
     assert db.ttl("k") == 0.001
     db.put("k", b"v", ttl=datetime.timedelta(microseconds=1001))
@@ -70,14 +70,14 @@ def test_fractions_of_a_millisecond_count_up(db: kvstore.Store) -> None:
 
 
 @pytest.mark.parametrize("tenth", range(1, 100, 7))
-def test_a_ttl_in_decimals_is_not_a_millisecond_off(db: kvstore.Store, tenth: int) -> None:
+def test_decimal_ttl_is_exact_to_millisecond(db: kvstore.Store, tenth: int) -> None:
     """Errors of binary fractions must not turn 4.35 s into 4351 ms."""
     db.put("k", b"v", ttl=tenth / 100)
     assert db.ttl("k") == tenth / 100
 
 
 @pytest.mark.parametrize("ttl", [0, 0.0, -1, -0.5, datetime.timedelta(0), datetime.timedelta(seconds=-1)])
-def test_a_ttl_of_zero_or_less_is_a_value_error(db: kvstore.Store, ttl: Any) -> None:
+def test_ttl_of_zero_or_less_raises_value_error(db: kvstore.Store, ttl: Any) -> None:
     for call in (
         lambda: db.put("k", b"v", ttl=ttl),
         lambda: db.add("k", b"v", ttl=ttl),
@@ -100,7 +100,7 @@ NO_TIMES = [float("nan"), float("-inf"), 1e300, 10**30, datetime.timedelta.min]
 
 
 @pytest.mark.parametrize("ttl", NO_TIMES)
-def test_a_ttl_that_is_no_time_is_a_value_error(db: kvstore.Store, ttl: Any) -> None:
+def test_invalid_ttl_raises_value_error(db: kvstore.Store, ttl: Any) -> None:
     for call in (
         lambda: db.put("k", b"v", ttl=ttl),
         lambda: db.__setitem__(("k", ttl), b"v"),
@@ -112,7 +112,7 @@ def test_a_ttl_that_is_no_time_is_a_value_error(db: kvstore.Store, ttl: Any) -> 
     assert "k" not in db
 
 
-def test_the_longest_timedelta_is_a_ttl_or_a_value_error(db: kvstore.Store) -> None:
+def test_longest_timedelta_is_accepted_or_raises_value_error(db: kvstore.Store) -> None:
     try:
         db.put("k", b"v", ttl=datetime.timedelta.max)
     except ValueError:
@@ -122,7 +122,7 @@ def test_the_longest_timedelta_is_a_ttl_or_a_value_error(db: kvstore.Store) -> N
         assert left is not None and left > 80_000_000_000
 
 
-def test_forever_is_no_ttl_also_in_a_family_with_a_default(db: kvstore.Store) -> None:
+def test_forever_means_no_ttl_even_with_default_ttl(db: kvstore.Store) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
     cache.put("a", b"", ttl=kvstore.FOREVER)
     cache.put("b", b"", expires_at=kvstore.FOREVER)
@@ -137,7 +137,7 @@ def test_forever_is_no_ttl_also_in_a_family_with_a_default(db: kvstore.Store) ->
 
 
 @pytest.mark.parametrize("ttl", ["1", b"1", [1], object(), 1j, datetime.datetime.now(UTC)])
-def test_a_ttl_of_a_wrong_type_is_a_type_error(db: kvstore.Store, ttl: Any) -> None:
+def test_ttl_of_wrong_type_raises_type_error(db: kvstore.Store, ttl: Any) -> None:
     with pytest.raises(TypeError, match="(?i)ttl"):
         db.put("k", b"v", ttl=ttl)
     assert "k" not in db
@@ -149,26 +149,26 @@ def test_put_without_a_ttl_clears_the_old_one(db: kvstore.Store) -> None:
     assert db.ttl("k") is None
 
 
-def test_keep_ttl_writes_the_value_and_leaves_the_ttl(db: kvstore.Store, clock: Clock) -> None:
+def test_keep_ttl_writes_value_and_keeps_ttl(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"1", ttl=5)
     clock.advance(1)
     assert db.put("k", b"2", keep_ttl=True) is True
     assert (db["k"], db.ttl("k")) == (b"2", 4.0)
 
 
-def test_keep_ttl_gives_a_new_key_the_ttl_of_the_call(db: kvstore.Store) -> None:
+def test_keep_ttl_gives_new_key_the_given_ttl(db: kvstore.Store) -> None:
     db.put("k", b"1", ttl=5, keep_ttl=True)
     assert db.ttl("k") == 5.0
 
 
-def test_expire_at_is_a_moment(db: kvstore.Store, clock: Clock) -> None:
+def test_expires_at_is_expiry_time(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", expires_at=START_S + 30)
     assert db.ttl("k") == 30.0
     clock.advance(30)
     assert "k" not in db
 
 
-def test_expire_at_may_be_an_aware_datetime(db: kvstore.Store) -> None:
+def test_expires_at_accepts_aware_datetime(db: kvstore.Store) -> None:
     moment = datetime.datetime.fromtimestamp(START_S + 60, UTC)
     db.put("k", b"v", expires_at=moment)
     with pytest.raises(ValueError, match="time zone"):
@@ -176,19 +176,19 @@ def test_expire_at_may_be_an_aware_datetime(db: kvstore.Store) -> None:
     assert db.ttl("k") == 60.0
 
 
-def test_expire_at_in_the_past_is_gone_at_once(db: kvstore.Store) -> None:
+def test_expires_at_in_past_hides_key_at_once(db: kvstore.Store) -> None:
     db["k"] = b"old"
     db.put("k", b"v", expires_at=START_S - 1)
     assert "k" not in db
 
 
-def test_ttl_and_expire_at_exclude_each_other(db: kvstore.Store) -> None:
+def test_ttl_and_expires_at_exclude_each_other(db: kvstore.Store) -> None:
     with pytest.raises((TypeError, ValueError), match="ttl"):
         db.put("k", b"v", ttl=1, expires_at=START_S + 1)
     assert "k" not in db
 
 
-def test_expire_time_is_the_moment(db: kvstore.Store) -> None:
+def test_expires_at_returns_expiry_time(db: kvstore.Store) -> None:
     db.put("k", b"v", ttl=1.5)
     assert db.expires_at("k") == START_S + 1.5
     db["k"] = b"v"
@@ -197,7 +197,7 @@ def test_expire_time_is_the_moment(db: kvstore.Store) -> None:
         db.expires_at("missing")
 
 
-def test_what_expire_time_says_can_be_given_to_put(db: kvstore.Store) -> None:
+def test_result_of_expires_at_can_be_passed_to_put(db: kvstore.Store) -> None:
     db.put("a", b"", ttl=0.123)
     db.put("b", b"", expires_at=db.expires_at("a"))
     assert db.expires_at("a") == db.expires_at("b")
@@ -209,14 +209,14 @@ def test_expire_changes_the_ttl_and_not_the_value(db: kvstore.Store) -> None:
     assert (db["k"], db.ttl("k")) == (b"v", 10.0)
 
 
-def test_persist_takes_the_ttl_away(db: kvstore.Store) -> None:
+def test_persist_removes_ttl(db: kvstore.Store) -> None:
     db.put("k", b"v", ttl=10)
     assert db.persist("k") is True
     assert db.persist("k") is False
     assert db.ttl("k") is None
 
 
-def test_touch_gives_a_live_key_a_new_ttl(db: kvstore.Store, clock: Clock) -> None:
+def test_touch_sets_new_ttl_of_live_key(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", ttl=10)
     clock.advance(9)
     assert db.touch("k", 10)
@@ -224,14 +224,14 @@ def test_touch_gives_a_live_key_a_new_ttl(db: kvstore.Store, clock: Clock) -> No
     assert db["k"] == b"v"
 
 
-def test_get_and_touch_reads_and_prolongs_in_one_step(db: kvstore.Store, clock: Clock) -> None:
+def test_get_and_touch_reads_and_extends_in_one_step(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", ttl=10)
     clock.advance(9)
     assert db.get_and_touch("k", 10) == b"v"
     assert db.ttl("k") == 10.0
 
 
-def test_touch_without_a_ttl_uses_the_default_one(db: kvstore.Store) -> None:
+def test_touch_without_ttl_uses_default_ttl(db: kvstore.Store) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
     cache.put("k", b"v", ttl=1)
     assert cache.touch("k") is True
@@ -243,7 +243,7 @@ def test_touch_without_a_ttl_uses_the_default_one(db: kvstore.Store) -> None:
         db.get_and_touch("k")
 
 
-def test_what_changes_a_ttl_says_false_for_a_missing_or_expired_key(db: kvstore.Store, clock: Clock) -> None:
+def test_ttl_changes_return_false_for_missing_or_expired_key(db: kvstore.Store, clock: Clock) -> None:
     db.put("expired", b"v", ttl=1)
     clock.advance(1)
     for key in ("missing", "expired"):
@@ -271,16 +271,14 @@ def test_what_changes_a_ttl_says_false_for_a_missing_or_expired_key(db: kvstore.
         ("lt", 9, 9, False),
     ],
 )
-def test_expire_holds_its_condition(
-    db: kvstore.Store, condition: str, before: Any, ttl: int, changes: bool
-) -> None:
+def test_expire_respects_its_condition(db: kvstore.Store, condition: str, before: Any, ttl: int, changes: bool) -> None:
     db.put("k", b"v", ttl=before)
     assert db.expire("k", ttl, **{condition: True}) is changes  # type: ignore[arg-type, unused-ignore]
     assert db.ttl("k") == (ttl if changes else before)
     assert db["k"] == b"v"
 
 
-def test_expire_takes_one_condition_and_needs_a_time(db: kvstore.Store) -> None:
+def test_expire_takes_one_condition_and_requires_time(db: kvstore.Store) -> None:
     db["k"] = b"v"
     with pytest.raises(ValueError, match="nx"):
         db.expire("k", 5, nx=True, gt=True)
@@ -291,7 +289,7 @@ def test_expire_takes_one_condition_and_needs_a_time(db: kvstore.Store) -> None:
     assert db.ttl("k") is None
 
 
-def test_expire_at_a_moment_in_the_past_takes_the_key(db: kvstore.Store) -> None:
+def test_expire_with_past_time_removes_key(db: kvstore.Store) -> None:
     db["k"] = b"v"
     assert db.expire("k", expires_at=START_S - 1) is True
     assert "k" not in db
@@ -300,7 +298,7 @@ def test_expire_at_a_moment_in_the_past_takes_the_key(db: kvstore.Store) -> None
     assert "k" not in db
 
 
-def test_a_default_ttl_can_be_read_set_and_taken_away(db: kvstore.Store) -> None:
+def test_default_ttl_can_be_read_set_and_removed(db: kvstore.Store) -> None:
     assert db.default_ttl is None
     db.default_ttl = 60
     assert db.default_ttl == 60.0
@@ -346,7 +344,7 @@ WRITES: dict[str, Callable[[kvstore.Store], Any]] = {
 }
 
 
-def test_writes_that_name_no_end_give_the_default_ttl_as_the_table_of_the_document_says(db: kvstore.Store) -> None:
+def test_writes_without_ttl_follow_documented_default_ttl_table(db: kvstore.Store) -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "ttl.md"
     rows = page.read_text(encoding="utf-8").split("## Which writes use the default TTL")[1].split("\n| ")[2:]
     cells = [row.split(" | ")[3] for row in rows]
@@ -364,7 +362,7 @@ def test_writes_that_name_no_end_give_the_default_ttl_as_the_table_of_the_docume
         assert db.ttl("new") is None
 
 
-def test_write_times_and_sweep(db: kvstore.Store, clock: Clock) -> None:
+def test_sweep_removes_keys_by_write_time(db: kvstore.Store, clock: Clock) -> None:
     family = db.family("f", create=True)
     assert family.write_tracking is False
     family["old"] = b""
@@ -386,20 +384,20 @@ def test_write_times_and_sweep(db: kvstore.Store, clock: Clock) -> None:
     assert family.write_tracking is False
 
 
-def test_write_tracking_can_be_asked_while_another_handle_writes(db: kvstore.Store, path: Path) -> None:
+def test_write_tracking_is_readable_while_other_handle_writes(db: kvstore.Store, path: Path) -> None:
     with kvstore.open(path) as other:
         with other.transaction():
             other["k"] = b"v"
             assert db.write_tracking is False
 
 
-def test_write_tracking_can_be_asked_of_a_read_only_store(db: kvstore.Store, path: Path) -> None:
+def test_write_tracking_is_readable_in_read_only_store(db: kvstore.Store, path: Path) -> None:
     db.write_tracking = True
     with kvstore.open(path, read_only=True) as reader:
         assert reader.write_tracking is True
 
 
-def test_asking_for_write_tracking_removes_nothing(db: kvstore.Store, clock: Clock) -> None:
+def test_reading_write_tracking_removes_no_key(db: kvstore.Store, clock: Clock) -> None:
     db.write_tracking = True
     db["k"] = b"v"
     clock.advance(1e9)
@@ -407,13 +405,13 @@ def test_asking_for_write_tracking_removes_nothing(db: kvstore.Store, clock: Clo
     assert "k" in db
 
 
-def test_a_write_time_of_a_family_that_does_not_track_is_an_error(db: kvstore.Store) -> None:
+def test_write_time_without_tracking_raises(db: kvstore.Store) -> None:
     db["k"] = b"v"
     with pytest.raises((kvstore.Error, ValueError)):
         db.write_time("k")
 
 
-def test_purge_before_removes_what_expired_before_and_no_live_key(db: kvstore.Store, clock: Clock) -> None:
+def test_purge_before_removes_only_keys_expired_before(db: kvstore.Store, clock: Clock) -> None:
     db.put("a", b"", ttl=1)
     db.put("b", b"", ttl=2)
     db.put("live", b"", ttl=100)
@@ -423,7 +421,7 @@ def test_purge_before_removes_what_expired_before_and_no_live_key(db: kvstore.St
     assert db.count(expired=True) == 1
 
 
-def test_a_default_ttl_counts_for_plain_puts_and_only_for_them(db: kvstore.Store) -> None:
+def test_default_ttl_applies_to_plain_puts_only(db: kvstore.Store) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
     cache["a"] = b"1"
     cache.put("b", b"1")
@@ -433,7 +431,7 @@ def test_a_default_ttl_counts_for_plain_puts_and_only_for_them(db: kvstore.Store
     assert db.ttl("d") is None
 
 
-def test_a_default_ttl_is_kept_in_the_file(path: Path, clock: Clock) -> None:
+def test_default_ttl_is_stored_in_file(path: Path, clock: Clock) -> None:
     with kvstore.open(path) as one:
         one.set_clock(clock)
         one.family("cache", create=True, default_ttl=60)
@@ -450,7 +448,7 @@ def test_incr_uses_the_default_ttl_for_a_new_key(db: kvstore.Store) -> None:
     assert cache.ttl("n") == 60.0
 
 
-def test_purge_expired_removes_the_expired_and_only_them(db: kvstore.Store, clock: Clock) -> None:
+def test_purge_expired_removes_only_expired_keys(db: kvstore.Store, clock: Clock) -> None:
     for number in range(600):
         db.put(f"dead{number}", b"", ttl=1)
     db.put("later", b"", ttl=100)
@@ -464,7 +462,7 @@ def test_purge_expired_removes_the_expired_and_only_them(db: kvstore.Store, cloc
     assert list(db) == [b"alive", b"later"]
 
 
-def test_next_expiry_is_the_earliest_moment_or_none(db: kvstore.Store) -> None:
+def test_next_expiry_is_earliest_expiry_time_or_none(db: kvstore.Store) -> None:
     assert db.next_expiry() is None
     db.put("b", b"", ttl=20)
     db.put("a", b"", ttl=10)
@@ -475,7 +473,7 @@ def test_next_expiry_is_the_earliest_moment_or_none(db: kvstore.Store) -> None:
     assert other.next_expiry() == START_S + 5
 
 
-def test_the_clock_is_taken_back_by_none(db: kvstore.Store, clock: Clock) -> None:
+def test_set_clock_none_restores_system_clock(db: kvstore.Store, clock: Clock) -> None:
     db.set_clock(None)
     db.put("k", b"", ttl=100)
     moment = db.expires_at("k")
@@ -483,7 +481,7 @@ def test_the_clock_is_taken_back_by_none(db: kvstore.Store, clock: Clock) -> Non
 
 
 @pytest.mark.files
-def test_a_clock_that_goes_back_does_not_revive_a_key(db: kvstore.Store, clock: Clock) -> None:
+def test_clock_going_back_does_not_revive_key(db: kvstore.Store, clock: Clock) -> None:
     db.put("k", b"v", ttl=1)
     clock.advance(1)
     assert "k" not in db
@@ -491,7 +489,7 @@ def test_a_clock_that_goes_back_does_not_revive_a_key(db: kvstore.Store, clock: 
     assert "k" not in db
 
 
-def test_a_wall_clock_key_is_gone_when_its_time_is_over(path: Path) -> None:
+def test_key_expires_by_wall_clock(path: Path) -> None:
     """The only test here that waits."""
     with kvstore.open(path) as store:
         store.put("k", b"v", ttl=0.2)
@@ -502,7 +500,7 @@ def test_a_wall_clock_key_is_gone_when_its_time_is_over(path: Path) -> None:
             time.sleep(0.02)
 
 
-def test_the_default_ttl_has_a_bound(db: kvstore.Store) -> None:
+def test_default_ttl_has_maximum(db: kvstore.Store) -> None:
     with pytest.raises((ValueError, kvstore.Error)):
         db.family("cache", create=True, default_ttl=21 * 366 * 86400)
     with pytest.raises(ValueError):
@@ -510,7 +508,7 @@ def test_the_default_ttl_has_a_bound(db: kvstore.Store) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -5, datetime.timedelta(0), datetime.timedelta(seconds=-1)])
-def test_a_default_ttl_that_cannot_be_is_said(db: kvstore.Store, wrong: Any) -> None:
+def test_invalid_default_ttl_is_reported(db: kvstore.Store, wrong: Any) -> None:
     message = "default_ttl must be positive, not .*: for no default TTL, use None or kvstore.FOREVER"
     with pytest.raises(ValueError, match=message):
         db.family("f", create=True, default_ttl=wrong)
@@ -518,7 +516,7 @@ def test_a_default_ttl_that_cannot_be_is_said(db: kvstore.Store, wrong: Any) -> 
         db.default_ttl = wrong
 
 
-def test_a_moment_far_off_can_be_taken_back(db: kvstore.Store) -> None:
+def test_far_future_expiry_time_round_trips(db: kvstore.Store) -> None:
     db.put("k", b"", ttl=1e12)
     there = db.expires_at("k")
     assert there is not None and there > 1e12

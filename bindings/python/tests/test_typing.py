@@ -33,12 +33,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mypy")
 
 
-def test_the_package_is_clean_under_mypy_strict(folder: Path) -> None:
+def test_package_passes_mypy_strict(folder: Path) -> None:
     report = mypy("--config-file", str(PYTHON / "pyproject.toml"), "-p", "kvstore", cwd=folder)
     assert report.startswith("Success"), report
 
 
-def test_the_sample_program_is_clean_and_each_expected_error_is_one(folder: Path) -> None:
+def test_mypy_accepts_sample_and_finds_each_expected_error(folder: Path) -> None:
     """Each wrong use in it carries a `type: ignore[...]`, which mypy reports if there is no such error."""
     report = mypy("--config-file", "", "--warn-unused-ignores", str(TESTS / "typing_sample.py"), cwd=folder)
     assert report.startswith("Success"), report
@@ -55,15 +55,13 @@ def test_pyright_accepts_the_sample_program(folder: Path) -> None:
     assert "0 errors" in report, report
 
 
-def test_pyright_finds_wrong_uses(folder: Path) -> None:
+def test_pyright_reports_wrong_use(folder: Path) -> None:
     (folder / "wrong.py").write_text("import kvstore\n\nnumber: int = kvstore.open('x', codec=kvstore.TEXT)['k']\n")
     assert "1 error" in pyright("wrong.py", cwd=folder)
 
 
 @pytest.mark.parametrize("name, program", programs(), ids=[name for name, _ in programs()])
-def test_the_programs_of_the_documents_are_clean_under_mypy_strict_and_pyright(
-    name: str, program: str, tmp_path: Path
-) -> None:
+def test_document_programs_pass_mypy_strict_and_pyright(name: str, program: str, tmp_path: Path) -> None:
     if ">>>" in program:
         program = "".join(example.source for example in doctest.DocTestParser().get_examples(program))
     (tmp_path / "program.py").write_text(program)
@@ -73,7 +71,7 @@ def test_the_programs_of_the_documents_are_clean_under_mypy_strict_and_pyright(
     assert "0 errors" in report, report
 
 
-def test_help_begins_with_what_one_needs_first() -> None:
+def test_help_lists_most_needed_items_first() -> None:
     def places(thing: object, *words: str) -> list[int]:
         text = pydoc.render_doc(thing, renderer=pydoc.plaintext)
         return [text.index(word) for word in words]

@@ -49,14 +49,14 @@ def ttl(path: str, key: str) -> Any:
 @pytest.mark.parametrize(
     "timeout, left", [({}, 300), ({"timeout": None}, None), ({"timeout": 5.5}, 5.5), ({"timeout": 10**9}, 10**9)]
 )
-def test_a_timeout_is_the_ttl_of_the_key(cache: KVStoreCache, path: str, timeout: Any, left: Any) -> None:
+def test_timeout_sets_ttl_of_key(cache: KVStoreCache, path: str, timeout: Any, left: Any) -> None:
     cache.set("k", "v", **timeout)
     found = ttl(path, ":1:k")
     assert found is None if left is None else left - 5 < found <= left
 
 
 @pytest.mark.parametrize("timeout", [0, -1, -0.5])
-def test_a_timeout_of_nothing_removes_the_key(cache: KVStoreCache, timeout: float) -> None:
+def test_zero_or_negative_timeout_removes_key(cache: KVStoreCache, timeout: float) -> None:
     for write in (cache.set, lambda key, value, timeout: cache.set_many({key: value}, timeout)):
         cache.set("k", "v")
         write("k", "v", timeout=timeout)
@@ -69,7 +69,7 @@ def test_a_timeout_of_nothing_removes_the_key(cache: KVStoreCache, timeout: floa
     assert cache.touch("k", timeout=timeout) is False
 
 
-def test_incr_keeps_the_time_that_is_left(cache: KVStoreCache, path: str) -> None:
+def test_incr_keeps_remaining_ttl(cache: KVStoreCache, path: str) -> None:
     cache.set("n", 1, timeout=1000)
     assert cache.incr("n", 4) == 5
     assert cache.decr("n") == 4
@@ -78,7 +78,7 @@ def test_incr_keeps_the_time_that_is_left(cache: KVStoreCache, path: str) -> Non
     assert cache.incr("f") == 2.5
 
 
-def test_no_incr_of_several_threads_is_lost(cache: KVStoreCache) -> None:
+def test_concurrent_incr_loses_no_update(cache: KVStoreCache) -> None:
     cache.set("n", 0)
     threads = [threading.Thread(target=lambda: [cache.incr("n") for _ in range(50)]) for _ in range(4)]
     for thread in threads:
@@ -88,7 +88,7 @@ def test_no_incr_of_several_threads_is_lost(cache: KVStoreCache) -> None:
     assert cache.get("n") == 200
 
 
-def test_of_several_threads_one_adds(cache: KVStoreCache) -> None:
+def test_concurrent_add_succeeds_once(cache: KVStoreCache) -> None:
     results: list[bool] = []
     threads = [threading.Thread(target=lambda: results.append(cache.add("k", "v"))) for _ in range(8)]
     for thread in threads:
@@ -98,7 +98,7 @@ def test_of_several_threads_one_adds(cache: KVStoreCache) -> None:
     assert sorted(results) == [False] * 7 + [True]
 
 
-def test_a_worker_that_was_forked_uses_the_cache_of_its_parent(cache: KVStoreCache) -> None:
+def test_forked_worker_uses_cache_of_parent(cache: KVStoreCache) -> None:
     cache.set("parent", 1)
     child = os.fork()
     if child == 0:
@@ -111,7 +111,7 @@ def test_a_worker_that_was_forked_uses_the_cache_of_its_parent(cache: KVStoreCac
     assert cache.get("child") == 2
 
 
-def test_the_async_methods_do_what_the_others_do(cache: KVStoreCache) -> None:
+def test_async_methods_match_sync_methods(cache: KVStoreCache) -> None:
     async def walk() -> None:
         await cache.aset("a", 1)
         assert await cache.aget("a") == 1
@@ -134,7 +134,7 @@ def test_the_async_methods_do_what_the_others_do(cache: KVStoreCache) -> None:
     asyncio.run(walk())
 
 
-def test_incr_of_many_tasks_loses_nothing(cache: KVStoreCache) -> None:
+def test_incr_by_many_tasks_loses_no_update(cache: KVStoreCache) -> None:
     async def all_of_them() -> None:
         await cache.aset("n", 0)
         await asyncio.gather(*(cache.aincr("n") for _ in range(100)))
@@ -143,7 +143,7 @@ def test_incr_of_many_tasks_loses_nothing(cache: KVStoreCache) -> None:
     assert cache.get("n") == 100
 
 
-def test_close_leaves_the_file_open(cache: KVStoreCache) -> None:
+def test_cache_close_keeps_store_open(cache: KVStoreCache) -> None:
     cache.set("k", "v")
     store = cache._place.store()
     cache.close()
@@ -151,18 +151,18 @@ def test_close_leaves_the_file_open(cache: KVStoreCache) -> None:
     assert cache.get("k") == "v"
 
 
-def test_all_objects_of_a_process_share_one_store(path: str, cache: KVStoreCache) -> None:
+def test_cache_objects_in_process_share_one_store(path: str, cache: KVStoreCache) -> None:
     assert KVStoreCache(path, {"OPTIONS": {"SYNC": "off"}, "VERSION": 2})._place is cache._place
 
 
-def test_a_cache_without_a_number_is_not_culled(cache: KVStoreCache) -> None:
+def test_cache_without_max_entries_is_not_culled(cache: KVStoreCache) -> None:
     cache.set_many({f"k{n}": n for n in range(1000)})
     for n in range(20):
         cache.set(f"more{n}", n)
     assert len(cache.get_many([f"k{n}" for n in range(1000)])) == 1000
 
 
-def test_a_cache_is_bounded_in_bytes_also_without_timeouts(path: str) -> None:
+def test_cache_without_timeouts_respects_max_bytes(path: str) -> None:
     cache = KVStoreCache(path, {"OPTIONS": {"MAX_BYTES": 1 << 20, "FAMILY": "bounded"}, "TIMEOUT": None})
     for n in range(3000):
         cache.set(f"k{n}", os.urandom(1000))
@@ -173,7 +173,7 @@ def test_a_cache_is_bounded_in_bytes_also_without_timeouts(path: str) -> None:
 
 
 @pytest.mark.parametrize("serializer", ["json", "kvstore.JSON", "json.JSON"])
-def test_a_serializer_is_given_by_its_name(path: str, serializer: str) -> None:
+def test_serializer_is_selected_by_name(path: str, serializer: str) -> None:
     if serializer == "json.JSON":
         with pytest.raises(ImproperlyConfigured, match="SERIALIZER"):
             KVStoreCache(path, {"OPTIONS": {"SERIALIZER": serializer}})
@@ -204,13 +204,13 @@ def test_a_serializer_is_given_by_its_name(path: str, serializer: str) -> None:
         ("x.db", {"SERIALIZER": object()}, "SERIALIZER"),
     ],
 )
-def test_wrong_settings_are_said(location: Any, options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_reported(location: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=message):
         KVStoreCache(location, {"OPTIONS": options})
 
 
 @pytest.mark.parametrize("options", [{"MAX_BYTES": 100}, {"PAGE_SIZE": 1000}])
-def test_settings_that_the_library_refuses_are_said_at_the_first_use(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_settings_refused_by_library_are_reported_at_first_use(tmp_path: Path, options: dict[str, Any]) -> None:
     cache = KVStoreCache(tmp_path / "x.db", {"OPTIONS": options})
     with pytest.raises(ImproperlyConfigured, match="kvstore: "):
         cache.get("key")
@@ -227,7 +227,7 @@ def sessions(tmp_path: Path) -> Iterator[str]:
         SessionStore._place().close()
 
 
-def test_a_session_expires_by_itself_and_its_space_is_freed(sessions: str) -> None:
+def test_session_expires_and_clear_expired_frees_its_row(sessions: str) -> None:
     session = SessionStore()
     session["user"] = "ada"
     session.set_expiry(1000)
@@ -245,7 +245,7 @@ def test_a_session_expires_by_itself_and_its_space_is_freed(sessions: str) -> No
     assert SessionStore._place().family().count(expired=True) == 0
 
 
-def test_who_has_logged_out_is_not_logged_in_again_by_a_late_request(sessions: str) -> None:
+def test_late_request_does_not_restore_flushed_session(sessions: str) -> None:
     session = SessionStore()
     session["user"] = "ada"
     session.save()
@@ -258,14 +258,14 @@ def test_who_has_logged_out_is_not_logged_in_again_by_a_late_request(sessions: s
 
 
 @pytest.mark.parametrize("key", ["", "x" * 70_000])
-def test_a_key_that_cannot_be_is_no_session(sessions: str, key: str) -> None:
+def test_invalid_session_key_has_no_session(sessions: str, key: str) -> None:
     assert SessionStore().exists(key) is False
     session = SessionStore(key)
     assert session.get("user") is None
     assert session.session_key is None
 
 
-def test_what_was_tampered_with_is_an_empty_session(sessions: str) -> None:
+def test_tampered_session_data_gives_empty_session(sessions: str) -> None:
     session = SessionStore()
     session["user"] = "ada"
     session.save()
@@ -274,7 +274,7 @@ def test_what_was_tampered_with_is_an_empty_session(sessions: str) -> None:
     assert SessionStore(session.session_key).get("user") is None
 
 
-def test_the_async_methods_of_sessions_work(sessions: str) -> None:
+def test_async_session_methods_work(sessions: str) -> None:
     async def walk() -> None:
         session = SessionStore()
         session["user"] = "ada"
@@ -288,7 +288,7 @@ def test_the_async_methods_of_sessions_work(sessions: str) -> None:
         asyncio.run(walk())
 
 
-def test_a_path_that_is_not_set_is_said() -> None:
+def test_missing_session_path_is_reported() -> None:
     with override_settings(SESSION_KVSTORE_PATH=None):
         with pytest.raises(ImproperlyConfigured, match="SESSION_KVSTORE_PATH"):
             SessionStore().exists("abcdefgh")

@@ -47,7 +47,7 @@ def make_sources(folder: Path) -> None:
             codes.put(b"otp", b"123456", ttl=60)
 
 
-def test_the_commands_print_what_is_shown(tmp_path: Path) -> None:
+def test_documented_commands_print_shown_output(tmp_path: Path) -> None:
     make_sources(tmp_path)
     number = 0
     for block in blocks("how-to/migrate.md", "console"):
@@ -64,7 +64,7 @@ def test_the_commands_print_what_is_shown(tmp_path: Path) -> None:
         assert store.family("dict")["list"] == b"[1, 2]"
 
 
-def test_data_of_redis_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redis_data_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakeredis = pytest.importorskip("fakeredis")
     import redis
 
@@ -83,7 +83,7 @@ def test_data_of_redis_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert left is not None and 990 < left <= 1000
 
 
-def test_the_settings_for_django_are_taken(tmp_path: Path) -> None:
+def test_documented_django_settings_are_accepted(tmp_path: Path) -> None:
     pytest.importorskip("django")
     [settings] = blocks("how-to/frameworks.md", "python django")
     program = (
@@ -115,7 +115,7 @@ def test_the_settings_for_django_are_taken(tmp_path: Path) -> None:
         ("dogpile", "dogpile.cache", "", "assert region.get_or_create('k', lambda: 1) == 1\n"),
     ],
 )  # fmt: skip
-def test_the_code_for_other_frameworks_runs(
+def test_documented_framework_code_runs(
     kind: str, framework: str, before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(framework)
@@ -125,14 +125,14 @@ def test_the_code_for_other_frameworks_runs(
     exec(compile(before + program + after, "frameworks.md", "exec"), names)
 
 
-def test_the_examples_in_docstrings_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring_examples_are_correct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cachelib")
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(importlib.import_module("kvstore.contrib.cachelib"))
     assert (result.failed, result.attempted > 2) == (0, True)
 
 
-def test_the_versions_that_are_named_are_those_that_are_tried() -> None:
+def test_documented_versions_equal_tested_versions() -> None:
     pins = (DOCS.parent / "bindings" / "python" / "contrib-tests" / "requirements.txt").read_text().lower()
     table = (DOCS / "how-to" / "frameworks.md").read_text()
     names = r"Django|cachelib|Flask-Caching|Flask-Session|requests-cache|dogpile\.cache"

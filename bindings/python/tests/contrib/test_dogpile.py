@@ -25,7 +25,7 @@ def region_at(path: Path, **arguments: Any) -> Any:
     return region
 
 
-def test_the_name_is_known_without_an_import(tmp_path: Path) -> None:
+def test_backend_name_is_registered_without_import(tmp_path: Path) -> None:
     from helpers import assert_clean, run_python
 
     program = (
@@ -36,7 +36,7 @@ def test_the_name_is_known_without_an_import(tmp_path: Path) -> None:
     assert_clean(run_python(program, cwd=tmp_path), "[1] [1]")
 
 
-def test_a_ttl_is_given_to_every_key(tmp_path: Path) -> None:
+def test_ttl_argument_applies_to_every_key(tmp_path: Path) -> None:
     region = region_at(tmp_path / "r.db", ttl=500)
     region.set("a", 1)
     region.set_multi({"b": 2})
@@ -46,21 +46,21 @@ def test_a_ttl_is_given_to_every_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ttl", [None, 0])
-def test_without_a_ttl_keys_stay(tmp_path: Path, ttl: Any) -> None:
+def test_keys_without_ttl_argument_do_not_expire(tmp_path: Path, ttl: Any) -> None:
     region = region_at(tmp_path / "r.db", ttl=ttl)
     region.set("a", 1)
     assert region.backend._place.family().ttl("a") is None
     region.backend._place.close()
 
 
-def test_wrong_arguments_are_said(tmp_path: Path) -> None:
+def test_invalid_arguments_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="path"):
         KVStoreBackend({})
     with pytest.raises(TypeError, match="max_bytes"):
         KVStoreBackend({"path": tmp_path / "r.db", "policy": "oldest"})
 
 
-def test_a_lock_is_had_by_one_and_opened_by_who_has_it(tmp_path: Path) -> None:
+def test_lock_has_one_holder_who_alone_releases_it(tmp_path: Path) -> None:
     backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True})
     one, two = backend.get_mutex("k"), backend.get_mutex("k")
     assert one is not None and two is not None
@@ -77,7 +77,7 @@ def test_a_lock_is_had_by_one_and_opened_by_who_has_it(tmp_path: Path) -> None:
     backend._locks.close()
 
 
-def test_the_lock_of_one_that_has_died_opens_after_its_time(tmp_path: Path) -> None:
+def test_lock_of_dead_process_expires(tmp_path: Path) -> None:
     backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True, "lock_timeout": 0.1})
     next_one = backend.get_mutex("k")
     assert next_one is not None
@@ -91,7 +91,7 @@ def test_the_lock_of_one_that_has_died_opens_after_its_time(tmp_path: Path) -> N
     backend._locks.close()
 
 
-def test_a_lock_that_is_over_is_not_opened_late(tmp_path: Path) -> None:
+def test_late_release_keeps_lock_of_next_holder(tmp_path: Path) -> None:
     backend = KVStoreBackend({"path": tmp_path / "r.db", "distributed_lock": True})
     late, other = backend.get_mutex("k"), backend.get_mutex("k")
     assert late is not None and other is not None
@@ -116,7 +116,7 @@ def make(path: str, made: Any, started: Any) -> None:
     assert region.get_or_create("k", create) == "value"
 
 
-def test_of_several_processes_one_makes_the_value(tmp_path: Path) -> None:
+def test_concurrent_processes_create_value_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     made, started = context.Value("i", 0), context.Barrier(4)
     workers = [context.Process(target=make, args=(str(tmp_path / "r.db"), made, started)) for _ in range(4)]
@@ -128,7 +128,7 @@ def test_of_several_processes_one_makes_the_value(tmp_path: Path) -> None:
     assert made.value == 1
 
 
-def test_many_threads_get_one_value(tmp_path: Path) -> None:
+def test_concurrent_threads_create_value_once(tmp_path: Path) -> None:
     region = region_at(tmp_path / "r.db", distributed_lock=True)
     made: list[int] = []
     results: list[Any] = []

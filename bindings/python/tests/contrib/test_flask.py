@@ -27,7 +27,7 @@ def left(cache: KVStoreCache, key: str) -> Any:
     return cache._place.family().ttl(key)
 
 
-def test_none_is_the_default_timeout_zero_is_no_end_and_less_is_over(cache: KVStoreCache) -> None:
+def test_timeout_none_is_default_zero_is_no_ttl_negative_expires(cache: KVStoreCache) -> None:
     cache.set("default", 1)
     assert 290 < left(cache, "default") <= 300
     for write in (cache.set, cache.add):
@@ -42,7 +42,7 @@ def test_none_is_the_default_timeout_zero_is_no_end_and_less_is_over(cache: KVSt
     assert cache.get_many("a", "b") == [None, None]
 
 
-def test_a_default_timeout_of_zero_is_no_end(tmp_path: Path) -> None:
+def test_zero_default_timeout_means_no_ttl(tmp_path: Path) -> None:
     cache = KVStoreCache(tmp_path / "cache.db", default_timeout=0, family="other")
     cache.set("k", None)
     assert left(cache, "k") is None
@@ -50,9 +50,7 @@ def test_a_default_timeout_of_zero_is_no_end(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_inc_of_a_missing_key_begins_with_the_delta_and_keeps_the_time_of_one_that_is_there(
-    cache: KVStoreCache,
-) -> None:
+def test_inc_starts_at_delta_and_keeps_ttl_of_existing_key(cache: KVStoreCache) -> None:
     assert cache.inc("n", 5) == 5
     assert 290 < left(cache, "n") <= 300
     cache.set("m", 10, timeout=1000)
@@ -65,7 +63,7 @@ def test_inc_of_a_missing_key_begins_with_the_delta_and_keeps_the_time_of_one_th
         cache.inc("text")
 
 
-def test_no_inc_of_several_threads_is_lost(cache: KVStoreCache) -> None:
+def test_concurrent_inc_loses_no_update(cache: KVStoreCache) -> None:
     threads = [threading.Thread(target=lambda: [cache.inc("n") for _ in range(50)]) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -74,7 +72,7 @@ def test_no_inc_of_several_threads_is_lost(cache: KVStoreCache) -> None:
     assert cache.get("n") == 200
 
 
-def test_clear_removes_what_has_the_prefix(tmp_path: Path) -> None:
+def test_clear_removes_only_keys_with_prefix(tmp_path: Path) -> None:
     one = KVStoreCache(tmp_path / "cache.db", key_prefix="one:")
     two = KVStoreCache(tmp_path / "cache.db", key_prefix="two:")
     one.set("k", 1)
@@ -85,13 +83,13 @@ def test_clear_removes_what_has_the_prefix(tmp_path: Path) -> None:
     one.close()
 
 
-def test_what_was_not_there_counts_as_deleted(cache: KVStoreCache) -> None:
+def test_delete_many_returns_missing_keys_too(cache: KVStoreCache) -> None:
     cache.set("a", 1)
     assert cache.delete_many("a", "b") == ["a", "b"]
     assert (cache.delete("a"), cache.has("a")) == (False, False)
 
 
-def test_a_threshold_is_kept(tmp_path: Path) -> None:
+def test_threshold_limits_number_of_keys(tmp_path: Path) -> None:
     cache = KVStoreCache(tmp_path / "cache.db", threshold=20, family="small")
     for number in range(100):
         cache.set(str(number), number)
@@ -102,7 +100,7 @@ def test_a_threshold_is_kept(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_flask_session_keeps_its_sessions_with_their_lifetime(tmp_path: Path) -> None:
+def test_flask_session_stores_sessions_with_lifetime(tmp_path: Path) -> None:
     flask = pytest.importorskip("flask")
     flask_session = pytest.importorskip("flask_session")
     cache = KVStoreCache(tmp_path / "sessions.db", family="sessions")
@@ -133,7 +131,7 @@ def flask_caching_app(**config: Any) -> tuple[Any, Any]:
     return app, flask_caching.Cache(app)
 
 
-def test_flask_caching_finds_the_cache_by_its_name(tmp_path: Path) -> None:
+def test_flask_caching_finds_backend_by_name(tmp_path: Path) -> None:
     app, cache = flask_caching_app(CACHE_KVSTORE_PATH=str(tmp_path / "cache.db"), CACHE_DEFAULT_TIMEOUT=50)
     calls: list[int] = []
 
@@ -159,7 +157,7 @@ def test_flask_caching_finds_the_cache_by_its_name(tmp_path: Path) -> None:
     cache.cache.close()
 
 
-def test_flask_caching_takes_a_folder_and_options(tmp_path: Path) -> None:
+def test_flask_caching_accepts_folder_and_options(tmp_path: Path) -> None:
     app, cache = flask_caching_app(
         CACHE_DIR=str(tmp_path), CACHE_KEY_PREFIX="mine:", CACHE_OPTIONS={"sync": "off", "family": "other"}
     )
@@ -170,6 +168,6 @@ def test_flask_caching_takes_a_folder_and_options(tmp_path: Path) -> None:
         assert list(store.family("other")) == [b"mine:k"]
 
 
-def test_flask_caching_without_a_path_is_an_error() -> None:
+def test_flask_caching_without_path_fails() -> None:
     with pytest.raises(ValueError, match="CACHE_KVSTORE_PATH"):
         flask_caching_app()

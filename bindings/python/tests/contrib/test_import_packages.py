@@ -87,7 +87,7 @@ def test_diskcache_as_pickles_and_as_json(tmp_path: Path, target: Path, path: st
     }
 
 
-def test_a_fanout_cache_and_a_whole_cache_of_django(tmp_path: Path, target: Path) -> None:
+def test_fanout_cache_and_django_cache_are_imported(tmp_path: Path, target: Path) -> None:
     diskcache = pytest.importorskip("diskcache")
     with diskcache.FanoutCache(str(tmp_path / "cache"), shards=4) as cache:
         for number in range(200):
@@ -124,7 +124,7 @@ def test_sqlitedict(tmp_path: Path, target: Path, journal_mode: str) -> None:
     assert content(target, "json") == {b"list": b"[1, null]", b"text": b'"Ada"'}
 
 
-def test_tables_of_sqlitedict_that_are_json(tmp_path: Path, target: Path) -> None:
+def test_sqlitedict_tables_with_json_values(tmp_path: Path, target: Path) -> None:
     sqlitedict = pytest.importorskip("sqlitedict")
     path = tmp_path / "dict.sqlite"
     for table in ("one", "two"):

@@ -28,7 +28,7 @@ def location(server: Server, url: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert os.listdir(tmp_path) == []
 
 
-def test_a_place_takes_a_url_as_it_is(location: str) -> None:
+def test_place_keeps_url_unchanged(location: str) -> None:
     place, same = Place(location, "things", {}), Place(location, "others", {})
     assert place.path == location and place.store() is same.store()
     place.family()["n"] = b"1"
@@ -37,7 +37,7 @@ def test_a_place_takes_a_url_as_it_is(location: str) -> None:
     place.close()
 
 
-def test_keys_are_culled_that_expire_first(location: str) -> None:
+def test_keys_expiring_first_are_culled_first(location: str) -> None:
     place = Place(location, "things", {})
     family = place.family()
     for n in range(10):

@@ -21,14 +21,14 @@ def here(tmp_path: Path) -> Place:
     return Place(tmp_path / "place.db", "things", {"sync": "off"})
 
 
-def test_places_of_one_path_and_settings_share_a_store(tmp_path: Path, here: Place) -> None:
+def test_places_with_equal_path_and_settings_share_store(tmp_path: Path, here: Place) -> None:
     same = Place(str(tmp_path / "." / "place.db"), "things", {"sync": "off"})
     other = Place(tmp_path / "place.db", "others", {"sync": "off"})
     assert same.store() is other.store() is here.store()
     assert Place(tmp_path / "place.db", "things", {}).store() is not here.store()
 
 
-def test_a_store_is_closed_with_the_last_place_that_is_forgotten(tmp_path: Path) -> None:
+def test_store_closes_with_its_last_place(tmp_path: Path) -> None:
     one, two = Place(tmp_path / "x.db", "one", {}), Place(tmp_path / "x.db", "two", {})
     one.family()["a"] = two.family()["a"] = b"1"
     del one
@@ -40,7 +40,7 @@ def test_a_store_is_closed_with_the_last_place_that_is_forgotten(tmp_path: Path)
     kvstore.open(tmp_path / "x.db", exclusive=True, busy_timeout=0).close()
 
 
-def test_a_path_is_that_of_the_folder_in_which_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_is_resolved_at_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = Place("relative.db", "things", {})
     (tmp_path / "elsewhere").mkdir()
@@ -50,20 +50,20 @@ def test_a_path_is_that_of_the_folder_in_which_it_was_given(tmp_path: Path, monk
     made.close()
 
 
-def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+def test_missing_folder_is_created(tmp_path: Path) -> None:
     deep = Place(tmp_path / "a" / "b" / "c.db", "things", {})
     deep.family()["a"] = b"1"
     assert (tmp_path / "a" / "b" / "c.db").exists()
     deep.close()
 
 
-def test_nothing_is_opened_before_it_is_used(tmp_path: Path, here: Place) -> None:
+def test_store_is_opened_at_first_use(tmp_path: Path, here: Place) -> None:
     assert not (tmp_path / "place.db").exists()
     here.family()
     assert (tmp_path / "place.db").exists()
 
 
-def test_closing_one_place_leaves_the_store_to_the_others(tmp_path: Path, here: Place) -> None:
+def test_closing_one_place_keeps_store_of_others_open(tmp_path: Path, here: Place) -> None:
     other = Place(tmp_path / "place.db", "others", {"sync": "off"})
     store = other.store()
     assert here.store() is store
@@ -86,16 +86,14 @@ def test_closing_one_place_leaves_the_store_to_the_others(tmp_path: Path, here: 
         ({"policy": "oldest"}, "give max_bytes="),
     ],
 )
-def test_settings_that_do_not_exist_are_refused_before_anything_is_opened(
-    tmp_path: Path, options: dict[str, object], error: str
-) -> None:
+def test_unknown_settings_are_refused_before_opening(tmp_path: Path, options: dict[str, object], error: str) -> None:
     with pytest.raises(TypeError, match=error):
         Place(tmp_path / "x.db", "things", options)
     with pytest.raises(ValueError, match="path"):
         Place("", "things", {})
 
 
-def test_a_file_can_be_bounded_in_bytes(tmp_path: Path) -> None:
+def test_max_bytes_bounds_file(tmp_path: Path) -> None:
     bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
     for number in range(4000):
         bounded.family().put(str(number), os.urandom(1000))
@@ -103,7 +101,7 @@ def test_a_file_can_be_bounded_in_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "bounded.db").stat().st_size < 2 << 20
 
 
-def test_the_bound_is_kept_in_the_file_and_set_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_bytes_is_stored_in_file_and_set_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
     assert tuple(bounded.store().get_limit()) == (1 << 20, "oldest")
     bounded.close()
@@ -114,7 +112,7 @@ def test_the_bound_is_kept_in_the_file_and_set_once(tmp_path: Path, monkeypatch:
         assert tuple(store.get_limit()) == (1 << 20, "oldest")
 
 
-def test_a_bound_that_cannot_be_leaves_nothing_open(tmp_path: Path) -> None:
+def test_invalid_max_bytes_leaves_no_open_store(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         Place(tmp_path / "bounded.db", "things", {"max_bytes": 10}).family()
     with pytest.raises(ValueError, match="policy"):
@@ -122,7 +120,7 @@ def test_a_bound_that_cannot_be_leaves_nothing_open(tmp_path: Path) -> None:
     kvstore.open(tmp_path / "bounded.db", exclusive=True).close()
 
 
-def test_a_child_of_a_fork_opens_the_file_anew(here: Place) -> None:
+def test_forked_child_reopens_file(here: Place) -> None:
     here.family()["parent"] = b"1"
     child = os.fork()
     if child == 0:
@@ -137,7 +135,7 @@ def test_a_child_of_a_fork_opens_the_file_anew(here: Place) -> None:
     here.close()
 
 
-def test_a_child_forked_while_another_thread_opens_is_not_locked_out(tmp_path: Path, here: Place) -> None:
+def test_child_forked_during_open_does_not_deadlock(tmp_path: Path, here: Place) -> None:
     from kvstore.contrib import _places
 
     held, done = threading.Event(), threading.Event()
@@ -168,7 +166,7 @@ def test_a_child_forked_while_another_thread_opens_is_not_locked_out(tmp_path: P
 
 
 @pytest.mark.parametrize("value", [0, -5, 1 << 62, 1 << 70, True, None, 1.5, "5", "", b"5", b"", [1], {"a": (1, 2)}])
-def test_what_is_kept_comes_back_with_its_type(value: object) -> None:
+def test_values_round_trip_with_type(value: object) -> None:
     values = Values()
     data = values.dumps(value)
     assert isinstance(data, bytes)
@@ -177,11 +175,11 @@ def test_what_is_kept_comes_back_with_its_type(value: object) -> None:
     assert type(back) is type(value)
 
 
-def test_whole_numbers_are_kept_as_text() -> None:
+def test_integers_are_stored_as_text() -> None:
     assert Values().dumps(-42) == b"-42"
 
 
-def test_a_serializer_is_used_for_everything() -> None:
+def test_serializer_is_used_for_all_values() -> None:
     import json
 
     values = Values(json)
@@ -191,7 +189,7 @@ def test_a_serializer_is_used_for_everything() -> None:
         Values(object())
 
 
-def test_a_change_keeps_the_time_that_is_left(here: Place) -> None:
+def test_change_keeps_remaining_ttl(here: Place) -> None:
     here.family().put("n", b"1", ttl=1000)
     assert change(here, "n", Values(), lambda n: n + 1) == 2
     left = here.family().ttl("n")
@@ -201,7 +199,7 @@ def test_a_change_keeps_the_time_that_is_left(here: Place) -> None:
     here.close()
 
 
-def test_no_change_of_several_threads_is_lost(here: Place) -> None:
+def test_concurrent_changes_lose_no_update(here: Place) -> None:
     here.family()["n"] = b"0"
 
     def count() -> None:
@@ -217,7 +215,7 @@ def test_no_change_of_several_threads_is_lost(here: Place) -> None:
     here.close()
 
 
-def test_a_change_that_fails_changes_nothing_and_leaves_no_transaction_open(here: Place) -> None:
+def test_failed_change_has_no_effect_and_ends_transaction(here: Place) -> None:
     here.family()["text"] = Values().dumps("x")
     with pytest.raises(TypeError):
         change(here, "text", Values(), lambda value: value + 1)
@@ -230,7 +228,7 @@ def test_a_change_that_fails_changes_nothing_and_leaves_no_transaction_open(here
 # Culling
 
 
-def test_one_process_never_exceeds_the_number(here: Place) -> None:
+def test_one_process_never_exceeds_max_entries(here: Place) -> None:
     for number in range(200):
         make_room(here, 30, 3)
         here.family().put(f"{number:03}", b"", ttl=1000 + number)
@@ -238,7 +236,7 @@ def test_one_process_never_exceeds_the_number(here: Place) -> None:
     here.close()
 
 
-def test_those_go_first_that_expire_first_and_what_never_expires_last(here: Place) -> None:
+def test_culling_removes_soonest_expiry_first(here: Place) -> None:
     family = here.family()
     for number in range(5):
         family.put(f"late {number}", b"", ttl=2000 + number)
@@ -251,21 +249,21 @@ def test_those_go_first_that_expire_first_and_what_never_expires_last(here: Plac
     here.close()
 
 
-def test_keys_that_live_for_ever_are_culled_if_there_are_no_others(here: Place) -> None:
+def test_keys_without_ttl_are_culled_if_no_others_exist(here: Place) -> None:
     here.family().update({f"{n:02}": b"" for n in range(10)})
     make_room(here, 10, 5)
     assert list(here.family()) == [f"{n:02}".encode() for n in range(2, 10)]
     here.close()
 
 
-def test_a_frequency_of_zero_empties_the_family(here: Place) -> None:
+def test_cull_frequency_zero_empties_family(here: Place) -> None:
     here.family().update({f"{n:02}": b"" for n in range(10)})
     make_room(here, 10, 0)
     assert not here.family()
     here.close()
 
 
-def test_others_keys_are_seen_when_the_number_is_reached(here: Place, tmp_path: Path) -> None:
+def test_keys_of_other_processes_count_when_limit_is_reached(here: Place, tmp_path: Path) -> None:
     with kvstore.open(tmp_path / "place.db") as other:
         theirs = other.family("things", create=True)
         for number in range(300):

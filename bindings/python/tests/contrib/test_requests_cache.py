@@ -56,7 +56,7 @@ def session_with(backend: KVStoreCache, **settings: Any) -> tuple[Any, Adapter]:
     return session, adapter
 
 
-def test_a_response_comes_from_the_file_the_second_time(backend: KVStoreCache) -> None:
+def test_second_request_is_served_from_file(backend: KVStoreCache) -> None:
     session, adapter = session_with(backend)
     first, second = session.get("http://a/"), session.get("http://a/")
     assert (first.from_cache, second.from_cache, adapter.calls) == (False, True, 1)
@@ -64,9 +64,7 @@ def test_a_response_comes_from_the_file_the_second_time(backend: KVStoreCache) -
 
 
 @pytest.mark.parametrize("expire_after, left", [(100, 3700), (None, None), (-1, None)])
-def test_a_response_lives_an_hour_longer_than_it_is_fresh(
-    backend: KVStoreCache, expire_after: Any, left: Any
-) -> None:
+def test_response_is_kept_one_hour_beyond_freshness(backend: KVStoreCache, expire_after: Any, left: Any) -> None:
     session, _ = session_with(backend, expire_after=expire_after)
     session.get("http://a/")
     family = backend.responses._place.family()
@@ -76,9 +74,7 @@ def test_a_response_lives_an_hour_longer_than_it_is_fresh(
 
 
 @pytest.mark.parametrize("offset, left", [(3600, 3600), (0, None)])
-def test_a_response_that_has_expired_when_it_is_saved_lives_for_the_offset(
-    tmp_path: Path, offset: int, left: Any
-) -> None:
+def test_response_expired_when_saved_is_kept_for_ttl_offset(tmp_path: Path, offset: int, left: Any) -> None:
     backend = KVStoreCache(tmp_path / "http.db", ttl_offset=offset)
     session, _ = session_with(backend, expire_after=100)
     session.get("http://a/")
@@ -92,7 +88,7 @@ def test_a_response_that_has_expired_when_it_is_saved_lives_for_the_offset(
     backend.close()
 
 
-def test_without_ttl_nothing_is_removed(tmp_path: Path) -> None:
+def test_responses_without_ttl_are_not_removed(tmp_path: Path) -> None:
     backend = KVStoreCache(tmp_path / "http.db", ttl=False)
     session, _ = session_with(backend, expire_after=1)
     session.get("http://a/")
@@ -101,7 +97,7 @@ def test_without_ttl_nothing_is_removed(tmp_path: Path) -> None:
     backend.close()
 
 
-def test_after_close_the_next_use_opens_the_file_again(backend: KVStoreCache, tmp_path: Path) -> None:
+def test_use_after_close_reopens_file(backend: KVStoreCache, tmp_path: Path) -> None:
     session, adapter = session_with(backend)
     session.get("http://a/")
     session.close()
@@ -111,7 +107,7 @@ def test_after_close_the_next_use_opens_the_file_again(backend: KVStoreCache, tm
     assert session.get("http://a/").from_cache
 
 
-def test_a_mapping_without_a_serializer_keeps_text(tmp_path: Path) -> None:
+def test_mapping_without_serializer_stores_text(tmp_path: Path) -> None:
     mapping = KVStoreDict(tmp_path / "http.db", "plain", serializer=None)
     mapping["a"] = "ä"
     assert dict(mapping) == {"a": "ä"}
@@ -124,7 +120,7 @@ def test_a_mapping_without_a_serializer_keeps_text(tmp_path: Path) -> None:
     mapping.close()
 
 
-def test_what_cannot_be_read_any_more_is_fetched_anew(backend: KVStoreCache) -> None:
+def test_unreadable_response_is_fetched_again(backend: KVStoreCache) -> None:
     session, adapter = session_with(backend)
     session.get("http://a/")
     family = backend.responses._place.family()

@@ -29,18 +29,18 @@ def described() -> dict[str, Any]:
 ACTUAL = described()
 
 
-def test_the_list_is_not_empty() -> None:
+def test_api_list_is_not_empty() -> None:
     assert len(EXPECTED["classes"]["KVStore"]) > 40
     assert len(EXPECTED["all"]) == 20
 
 
 @pytest.mark.parametrize("part", ["all", "constants", "exceptions", "stats"])
-def test_names_numbers_and_bases_are_those_of_snkv(part: str) -> None:
+def test_names_constants_and_base_classes_match_snkv(part: str) -> None:
     assert ACTUAL[part] == EXPECTED[part]
 
 
 @pytest.mark.parametrize("name", EXPECTED["classes"])
-def test_classes_have_the_members_of_snkv_with_its_parameters(name: str) -> None:
+def test_classes_have_members_and_parameters_of_snkv(name: str) -> None:
     assert ACTUAL["classes"][name] == EXPECTED["classes"][name]
 
 

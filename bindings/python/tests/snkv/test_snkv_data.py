@@ -25,14 +25,14 @@ def data(request: pytest.FixtureRequest, db: KVStore) -> Iterator[Data]:
             yield family
 
 
-def test_str_is_kept_as_utf_8_and_bytes_come_back(data: Data) -> None:
+def test_str_is_stored_as_utf_8_and_returned_as_bytes(data: Data) -> None:
     data.put("schlüssel", "wért")
     assert data.get("schlüssel".encode()) == "wért".encode()
     assert data["schlüssel"] == "wért".encode()
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_keys_and_values_may_be_any_of_three_kinds_of_bytes(data: Data, kind: Any) -> None:
+def test_keys_and_values_may_be_any_bytes_like_type(data: Data, kind: Any) -> None:
     data.put(kind(b"k\0\xff"), kind(b"v\0\xff"))
     value = data.get(kind(b"k\0\xff"))
     assert type(value) is bytes
@@ -41,7 +41,7 @@ def test_keys_and_values_may_be_any_of_three_kinds_of_bytes(data: Data, kind: An
 
 
 @pytest.mark.parametrize("wrong", [1, None, 1.5, ["k"], object()])
-def test_other_types_are_a_type_error_that_names_them(data: Data, wrong: Any) -> None:
+def test_other_types_raise_type_error_naming_them(data: Data, wrong: Any) -> None:
     for call in (
         lambda: data.put(wrong, b"v"),
         lambda: data.put(b"k", wrong),
@@ -59,7 +59,7 @@ def test_other_types_are_a_type_error_that_names_them(data: Data, wrong: Any) ->
     assert wrong not in data
 
 
-def test_a_tuple_of_key_and_seconds_sets_a_value_with_a_ttl(data: Data) -> None:
+def test_tuple_of_key_and_seconds_sets_ttl(data: Data) -> None:
     data["k", 60] = "v"
     assert data["k"] == b"v"
     remaining = data.ttl("k")
@@ -69,7 +69,7 @@ def test_a_tuple_of_key_and_seconds_sets_a_value_with_a_ttl(data: Data) -> None:
 
 
 @pytest.mark.parametrize("ttl", ["5", None, b"5"])
-def test_a_tuple_takes_only_numbers_as_seconds(data: Data, ttl: Any) -> None:
+def test_tuple_accepts_only_numbers_as_seconds(data: Data, ttl: Any) -> None:
     with pytest.raises(TypeError):
         data["k", ttl] = b"v"
     with pytest.raises(ValueError):
@@ -77,7 +77,7 @@ def test_a_tuple_takes_only_numbers_as_seconds(data: Data, ttl: Any) -> None:
     assert data.count() == 0
 
 
-def test_missing_keys_give_the_default_or_not_found_errors_that_are_key_errors(data: Data) -> None:
+def test_missing_key_gives_default_or_not_found_error(data: Data) -> None:
     assert data.get("k") is None
     assert data.get("k", b"d") == b"d"
     assert data.get("k", default=b"d") == b"d"
@@ -90,20 +90,20 @@ def test_missing_keys_give_the_default_or_not_found_errors_that_are_key_errors(d
             call()
 
 
-def test_an_empty_value_is_a_value(data: Data) -> None:
+def test_empty_value_is_stored(data: Data) -> None:
     data["k"] = b""
     assert data.get("k", b"default") == b""
     assert data["k"] == b""
 
 
-def test_an_empty_key_is_an_error(data: Data) -> None:
+def test_empty_key_is_refused(data: Data) -> None:
     for call in (lambda: data.put("", "v"), lambda: data.get(""), lambda: data.exists(b""), lambda: data.delete("")):
         with pytest.raises(Error, match="0 bytes"):
             call()
 
 
 @pytest.mark.parametrize("size", [16383, 16384, 16385, 100_000, 1 << 20, (1 << 20) + 1, 5 << 20])
-def test_values_longer_than_the_buffer_are_read_whole(data: Data, size: int) -> None:
+def test_values_longer_than_buffer_are_read_completely(data: Data, size: int) -> None:
     value = bytes(range(256)) * (size // 256) + b"\xff" * (size % 256)
     data["long"] = value
     data["short"] = b"s"
@@ -137,7 +137,7 @@ def test_count_includes_expired_keys_until_a_purge(db: KVStore) -> None:
     assert db.purge_expired() == 0
 
 
-def test_clear_removes_everything_of_one_family_only(db: KVStore) -> None:
+def test_clear_empties_only_its_family(db: KVStore) -> None:
     with db.create_column_family("other") as other:
         db.put("a", "1", ttl=60)
         other.put("a", "1")
@@ -148,14 +148,14 @@ def test_clear_removes_everything_of_one_family_only(db: KVStore) -> None:
         assert other.count() == 0
 
 
-def test_a_ttl_is_rounded_down_to_milliseconds(data: Data) -> None:
+def test_ttl_is_rounded_down_to_milliseconds(data: Data) -> None:
     data.put("k", "v", ttl=60.0009)
     remaining = data.ttl("k")
     assert remaining is not None and remaining <= 60.0
     assert remaining == round(remaining, 3)
 
 
-def test_a_ttl_may_be_whatever_float_takes(data: Data) -> None:
+def test_ttl_accepts_any_argument_of_float(data: Data) -> None:
     data.put("k", "v", ttl="60")  # type: ignore[arg-type]
     assert data.ttl("k") is not None
 
@@ -163,7 +163,7 @@ def test_a_ttl_may_be_whatever_float_takes(data: Data) -> None:
 @pytest.mark.parametrize(
     ("ttl", "error"), [(float("nan"), ValueError), (float("inf"), OverflowError), (1e300, OverflowError)]
 )
-def test_a_ttl_that_is_no_time_is_refused(data: Data, ttl: float, error: type[Exception]) -> None:
+def test_invalid_ttl_is_refused(data: Data, ttl: float, error: type[Exception]) -> None:
     with pytest.raises(error):
         data.put("k", "v", ttl=ttl)
     with pytest.raises(error):
@@ -205,7 +205,7 @@ for db in store, store.create_column_family("other"):
 
 
 @pytest.mark.files
-def test_what_is_longer_than_a_length_in_c_is_a_value_error(tmp_path: Path) -> None:
+def test_bytes_longer_than_c_length_raise_value_error(tmp_path: Path) -> None:
     # In a process of its own: a report of pytest's would show the bytes.
     assert_clean(run_python(TWO_GIB, cwd=tmp_path), "")
 
@@ -218,7 +218,7 @@ def test_ttl_of_a_just_expired_key_is_zero_once(db: KVStore) -> None:
         db.ttl("k")
 
 
-def test_an_expired_key_is_gone_for_every_read(db: KVStore) -> None:
+def test_expired_key_is_hidden_from_every_read(db: KVStore) -> None:
     def dead() -> None:
         db._db.put_ttl(b"k", b"v", PAST)
 
@@ -233,7 +233,7 @@ def test_an_expired_key_is_gone_for_every_read(db: KVStore) -> None:
     assert db["k"] == b"new"
 
 
-def test_the_low_level_put_takes_a_moment_and_zero_is_never(db: KVStore) -> None:
+def test_low_level_put_takes_expiry_time_and_zero_means_none(db: KVStore) -> None:
     db._db.put_ttl(b"k", b"v", int(time.time() * 1000) + 60_000)
     remaining = db.ttl("k")
     assert remaining is not None and 50 < remaining <= 61
@@ -243,7 +243,7 @@ def test_the_low_level_put_takes_a_moment_and_zero_is_never(db: KVStore) -> None
         db._db.put_ttl(b"k", b"v", 1.5)  # type: ignore[arg-type]
 
 
-def test_iteration_gives_pairs_in_the_order_of_bytes(data: Data) -> None:
+def test_iteration_returns_pairs_in_byte_order(data: Data) -> None:
     for key in ("b", "a", "ä", "B"):
         data[key] = key
     assert list(data) == [(k, k) for k in (b"B", b"a", b"b", "ä".encode())]

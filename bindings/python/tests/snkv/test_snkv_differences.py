@@ -13,7 +13,7 @@ import pytest
 from kvstore.snkv import JOURNAL_DELETE, Error, KVStore, ReadOnlyError
 
 
-def test_a_write_in_a_reading_transaction_is_refused_and_not_committed_behind_its_back(db: KVStore) -> None:
+def test_write_in_read_transaction_is_refused(db: KVStore) -> None:
     db.begin()
     for call in (
         lambda: db.put("k", "v"),
@@ -27,7 +27,7 @@ def test_a_write_in_a_reading_transaction_is_refused_and_not_committed_behind_it
     assert db.count() == 0
 
 
-def test_a_transaction_within_a_transaction_is_refused_and_the_first_goes_on(db: KVStore) -> None:
+def test_nested_transaction_is_refused_and_first_continues(db: KVStore) -> None:
     db.begin(write=True)
     db["k"] = "v"
     with pytest.raises(Error, match="already open"):
@@ -36,7 +36,7 @@ def test_a_transaction_within_a_transaction_is_refused_and_the_first_goes_on(db:
     assert "k" not in db
 
 
-def test_sync_stats_and_purge_do_not_commit_the_open_transaction(db: KVStore) -> None:
+def test_sync_stats_and_purge_do_not_commit_transaction(db: KVStore) -> None:
     db.begin(write=True)
     db["k"] = "v"
     db.sync()
@@ -47,7 +47,7 @@ def test_sync_stats_and_purge_do_not_commit_the_open_transaction(db: KVStore) ->
 
 
 @pytest.mark.parametrize("read", ["get", "exists", "ttl", "__contains__", "put_if_absent"])
-def test_meeting_an_expired_key_does_not_commit_the_open_transaction(db: KVStore, read: str) -> None:
+def test_reading_expired_key_does_not_commit_transaction(db: KVStore, read: str) -> None:
     db._db.put_ttl(b"dead", b"v", 1)
     db.begin(write=True)
     db["k"] = "v"
@@ -57,7 +57,7 @@ def test_meeting_an_expired_key_does_not_commit_the_open_transaction(db: KVStore
 
 
 @pytest.mark.parametrize("ttl", [0, -1, -1e-9, -1e9, -1.7e9, -1e12, -1e300])
-def test_no_negative_ttl_makes_a_key_live_for_ever(db: KVStore, ttl: float) -> None:
+def test_zero_or_negative_ttl_never_makes_key_permanent(db: KVStore, ttl: float) -> None:
     db.put("k", "v", ttl=ttl)
     assert db.get("k") is None
     db["k", ttl] = "v"
@@ -66,7 +66,7 @@ def test_no_negative_ttl_makes_a_key_live_for_ever(db: KVStore, ttl: float) -> N
     assert list(db) == []
 
 
-def test_a_negative_moment_of_expiry_is_an_error(db: KVStore) -> None:
+def test_negative_expiry_time_is_refused(db: KVStore) -> None:
     with pytest.raises(Error, match="the expiry time -5 is negative"):
         db._db.put_ttl(b"k", b"v", -5)
     assert db.count() == 0
@@ -83,7 +83,7 @@ def test_deleting_an_expired_key_finds_nothing(db: KVStore) -> None:
     [{"journal_mode": 7}, {"journal_mode": 2}, {"sync_level": 3}, {"page_size": 1000}, {"cache_size": -1}],
 )
 @pytest.mark.files
-def test_a_number_that_is_no_options_value_is_refused(file: str, config: dict[str, int]) -> None:
+def test_invalid_option_number_is_refused(file: str, config: dict[str, int]) -> None:
     with pytest.raises(Error):
         KVStore(file, **config)
 
@@ -100,7 +100,7 @@ with KVStore(sys.argv[1], cache_size=100) as db:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts system calls with strace")
 @pytest.mark.files
-def test_options_that_are_not_given_do_not_turn_syncing_off(file: str, tmp_path: Path) -> None:
+def test_omitted_options_do_not_disable_sync(file: str, tmp_path: Path) -> None:
     strace = shutil.which("strace")
     if strace is None:
         assert "CI" not in os.environ, "strace is missing: .ci/setup installs it"
@@ -111,7 +111,7 @@ def test_options_that_are_not_given_do_not_turn_syncing_off(file: str, tmp_path:
     assert "sync(" in log.read_text()
 
 
-def test_first_and_next_of_a_reverse_iterator_act_as_last_and_prev(db: KVStore) -> None:
+def test_reverse_iterator_first_and_next_act_as_last_and_prev(db: KVStore) -> None:
     for key in "abc":
         db[key] = key
     it = db.reverse_iterator()
@@ -121,7 +121,7 @@ def test_first_and_next_of_a_reverse_iterator_act_as_last_and_prev(db: KVStore) 
     assert it.last().key == b"c"
 
 
-def test_the_text_of_an_error_is_of_that_error_and_not_of_an_older_one(db: KVStore) -> None:
+def test_error_text_belongs_to_latest_error(db: KVStore) -> None:
     with pytest.raises(Error):
         db.vacuum(-1)
     with pytest.raises(KeyError, match="no such key"):
@@ -130,7 +130,7 @@ def test_the_text_of_an_error_is_of_that_error_and_not_of_an_older_one(db: KVSto
         _ = db.iterator().key
 
 
-def test_families_are_listed_in_order_and_kvstores_own_names_are_reserved(db: KVStore) -> None:
+def test_families_are_sorted_and_kvstore_names_reserved(db: KVStore) -> None:
     for name in ("b", "a"):
         db.create_column_family(name).close()
     assert db.list_column_families() == ["a", "b"]
@@ -138,7 +138,7 @@ def test_families_are_listed_in_order_and_kvstores_own_names_are_reserved(db: KV
         db.create_column_family("kvstore_x")
 
 
-def test_a_store_in_delete_mode_keeps_the_rules(file: str) -> None:
+def test_sync_does_not_commit_transaction_in_delete_mode(file: str) -> None:
     with KVStore(file, journal_mode=JOURNAL_DELETE) as db:
         db.begin(write=True)
         db["k"] = "v"

@@ -28,14 +28,14 @@ def keys(iterator: Iterator) -> list[bytes]:
     return [key for key, _ in iterator]
 
 
-def test_the_four_kinds_run_over_their_range_in_their_direction(full: KVStore) -> None:
+def test_all_four_iterators_cover_range_in_their_direction(full: KVStore) -> None:
     assert keys(full.iterator()) == KEYS
     assert keys(full.iterator(reverse=True)) == keys(full.reverse_iterator()) == KEYS[::-1]
     assert keys(full.iterator(prefix="b")) == keys(full.prefix_iterator(b"b")) == KEYS[1:4]
     assert keys(full.iterator(prefix="b", reverse=True)) == keys(full.reverse_prefix_iterator("b")) == KEYS[3:0:-1]
 
 
-def test_a_family_iterates_over_itself_only(full: KVStore) -> None:
+def test_family_iterators_return_only_its_keys(full: KVStore) -> None:
     with full.create_column_family("other") as other:
         other["b9"] = "x"
         for iterator in (
@@ -47,7 +47,7 @@ def test_a_family_iterates_over_itself_only(full: KVStore) -> None:
             assert list(iterator) == [(b"b9", b"x")]
 
 
-def test_moved_by_hand_it_reads_forward(full: KVStore) -> None:
+def test_iterator_moved_manually_reads_forward(full: KVStore) -> None:
     it = full.iterator()
     assert it.eof
     assert it.first() is it
@@ -61,7 +61,7 @@ def test_moved_by_hand_it_reads_forward(full: KVStore) -> None:
     assert it.eof
 
 
-def test_moved_by_hand_it_reads_backward(full: KVStore) -> None:
+def test_iterator_moved_manually_reads_backward(full: KVStore) -> None:
     it = full.reverse_iterator()
     assert it.last() is it
     seen: list[bytes] = []
@@ -71,7 +71,7 @@ def test_moved_by_hand_it_reads_backward(full: KVStore) -> None:
     assert seen == KEYS[::-1]
 
 
-def test_prefix_iterators_are_at_their_first_entry_from_the_start(full: KVStore) -> None:
+def test_prefix_iterators_start_at_first_entry(full: KVStore) -> None:
     it = full.prefix_iterator("b")
     assert it.item() == (b"b1", b"B1")
     assert next(it) == (b"b1", b"B1")
@@ -81,7 +81,7 @@ def test_prefix_iterators_are_at_their_first_entry_from_the_start(full: KVStore)
     assert keys(back) == KEYS[3:0:-1]
 
 
-def test_seek_goes_to_the_key_or_behind_it_in_the_direction(full: KVStore) -> None:
+def test_seek_finds_nearest_key_in_direction(full: KVStore) -> None:
     it = full.iterator()
     assert it.seek("b2") is it
     assert it.key == b"b2"
@@ -95,7 +95,7 @@ def test_seek_goes_to_the_key_or_behind_it_in_the_direction(full: KVStore) -> No
     assert within.seek("c").eof
 
 
-def test_next_after_a_move_by_hand_gives_the_entry_behind(full: KVStore) -> None:
+def test_next_after_manual_move_returns_following_entry(full: KVStore) -> None:
     it = full.iterator()
     it.first()
     assert next(it) == (b"b1", b"B1")
@@ -108,7 +108,7 @@ def test_next_after_a_move_by_hand_gives_the_entry_behind(full: KVStore) -> None
     assert keys(it) == KEYS[1:]
 
 
-def test_an_iterator_that_has_ended_stays_so(full: KVStore) -> None:
+def test_ended_iterator_stays_ended(full: KVStore) -> None:
     it = full.iterator()
     assert len(list(it)) == len(KEYS)
     assert list(it) == []
@@ -117,14 +117,14 @@ def test_an_iterator_that_has_ended_stays_so(full: KVStore) -> None:
         _ = it.key
 
 
-def test_first_starts_an_ended_iterator_again(full: KVStore) -> None:
+def test_first_restarts_ended_iterator(full: KVStore) -> None:
     it = full.iterator()
     list(it)
     assert it.first().key == b"a"
     assert keys(it) == KEYS[1:]
 
 
-def test_last_and_prev_of_a_forward_iterator_are_errors(full: KVStore) -> None:
+def test_last_and_prev_of_forward_iterator_fail(full: KVStore) -> None:
     it = full.iterator().first()
     with pytest.raises(Error, match="reverse"):
         it.last()
@@ -133,7 +133,7 @@ def test_last_and_prev_of_a_forward_iterator_are_errors(full: KVStore) -> None:
     assert it.key == b"a"
 
 
-def test_there_is_nothing_to_read_before_the_first_move(full: KVStore) -> None:
+def test_reading_iterator_before_first_move_fails(full: KVStore) -> None:
     it = full.iterator()
     reads: list[Callable[[], object]] = [lambda: it.key, lambda: it.value, it.item]
     for read in reads:
@@ -141,7 +141,7 @@ def test_there_is_nothing_to_read_before_the_first_move(full: KVStore) -> None:
             read()
 
 
-def test_an_empty_prefix_or_seek_is_an_error(full: KVStore) -> None:
+def test_empty_prefix_or_seek_is_refused(full: KVStore) -> None:
     calls: list[Callable[[], object]] = [
         lambda: full.prefix_iterator(""),
         lambda: full.iterator(prefix=b""),
@@ -157,7 +157,7 @@ def test_options_are_keywords_only(full: KVStore) -> None:
         full.iterator(True)  # type: ignore[call-arg]
 
 
-def test_a_closed_iterator_has_ended_and_cannot_be_moved(full: KVStore) -> None:
+def test_closed_iterator_is_ended_and_cannot_be_moved(full: KVStore) -> None:
     with full.iterator() as it:
         it.first()
     it.close()
@@ -178,13 +178,13 @@ def test_a_closed_iterator_has_ended_and_cannot_be_moved(full: KVStore) -> None:
             call()
 
 
-def test_deleting_what_was_given_does_not_disturb(full: KVStore) -> None:
+def test_deleting_returned_keys_does_not_affect_iteration(full: KVStore) -> None:
     for key, _ in full:
         full.delete(key)
     assert full.count() == 0
 
 
-def test_what_is_written_ahead_is_seen_and_what_is_deleted_ahead_is_not(full: KVStore) -> None:
+def test_iteration_sees_writes_and_deletes_ahead(full: KVStore) -> None:
     seen = []
     for key, value in full:
         seen.append((key, value))
@@ -195,7 +195,7 @@ def test_what_is_written_ahead_is_seen_and_what_is_deleted_ahead_is_not(full: KV
     assert seen == [(b"a", b"A"), (b"b0", b"new"), (b"b1", b"B1"), (b"b2", b"changed"), (b"c", b"C")]
 
 
-def test_what_a_family_writes_is_seen_by_an_iterator_of_another_handle_to_it(full: KVStore) -> None:
+def test_iterator_sees_writes_through_other_family_handle(full: KVStore) -> None:
     it = iter(full)
     assert next(it)[0] == b"a"
     with full.default_column_family() as same:
@@ -203,7 +203,7 @@ def test_what_a_family_writes_is_seen_by_an_iterator_of_another_handle_to_it(ful
     assert next(it)[0] == b"a2"
 
 
-def test_an_iterator_goes_on_over_commits_and_rollbacks(full: KVStore) -> None:
+def test_iterator_continues_across_commit_and_rollback(full: KVStore) -> None:
     it = full.iterator()
     full.begin(write=True)
     full["aa"] = "x"
@@ -213,7 +213,7 @@ def test_an_iterator_goes_on_over_commits_and_rollbacks(full: KVStore) -> None:
     assert next(it)[0] == b"b1"
 
 
-def test_many_rows_of_all_sizes_come_once_and_in_order(db: KVStore) -> None:
+def test_rows_of_all_sizes_are_returned_once_in_order(db: KVStore) -> None:
     expected = {}
     for i in range(1500):
         expected[b"%06d" % i] = b"v" * (i * 7 % 1000) if i % 300 else b"x" * 100_000
@@ -236,7 +236,7 @@ def test_many_rows_of_all_sizes_come_once_and_in_order(db: KVStore) -> None:
         next(it)
 
 
-def test_by_hand_after_python_iteration_it_moves_from_the_entry_last_given(full: KVStore) -> None:
+def test_manual_move_continues_from_last_iterated_entry(full: KVStore) -> None:
     it = full.iterator()
     assert next(it)[0] == b"a"
     full.delete("a")
@@ -249,7 +249,7 @@ def test_by_hand_after_python_iteration_it_moves_from_the_entry_last_given(full:
     assert back.item() == (b"b3", b"B3")
 
 
-def test_prev_of_a_forward_iterator_is_an_error_in_python_iteration_too(full: KVStore) -> None:
+def test_prev_of_forward_iterator_fails_during_iteration(full: KVStore) -> None:
     it = full.iterator()
     assert next(it)[0] == b"a"
     full.delete("a")
@@ -258,7 +258,7 @@ def test_prev_of_a_forward_iterator_is_an_error_in_python_iteration_too(full: KV
     assert next(it)[0] == b"b1"
 
 
-def test_rows_that_expire_while_they_are_read_ahead_are_not_given(full: KVStore) -> None:
+def test_prefetched_rows_that_expire_are_not_returned(full: KVStore) -> None:
     now = now_ms()
     for i in range(20):
         full._db.put_ttl(b"b1%02d" % i, b"soon", now + 60_000)
@@ -269,7 +269,7 @@ def test_rows_that_expire_while_they_are_read_ahead_are_not_given(full: KVStore)
     assert keys(it) == [b"b1", *(b"b1%02d" % i for i in range(20)), b"b2", b"b3", b"c"]
 
 
-def test_expired_rows_between_live_ones_are_passed_over(db: KVStore) -> None:
+def test_expired_rows_between_live_rows_are_skipped(db: KVStore) -> None:
     db.begin(write=True)
     for i in range(600):
         if i % 3:
@@ -281,7 +281,7 @@ def test_expired_rows_between_live_ones_are_passed_over(db: KVStore) -> None:
 
 
 @pytest.mark.parametrize("change", ["put", "ttl", "if_absent", "low_level", "delete", "clear", "family", "rollback"])
-def test_every_kind_of_write_is_seen_behind_the_row_given_last(full: KVStore, change: str) -> None:
+def test_every_kind_of_write_after_current_row_is_seen(full: KVStore, change: str) -> None:
     if change == "rollback":
         full.begin(write=True)
         full["a1"] = "gone"
@@ -313,7 +313,7 @@ def test_every_kind_of_write_is_seen_behind_the_row_given_last(full: KVStore, ch
     assert it.key == expected
 
 
-def test_a_failure_to_read_ahead_is_met_behind_the_rows_that_were_read(full: KVStore) -> None:
+def test_read_ahead_failure_is_raised_after_prefetched_rows(full: KVStore) -> None:
     it = full.iterator()
     assert next(it)[0] == b"a"
     while it._ahead:
@@ -350,7 +350,7 @@ LIBRARY = snkv.lib
 @pytest.mark.parametrize("function", ["kvpy_fill", "kvstore_time_ms"])
 @pytest.mark.parametrize("nth", range(1, 6))
 @pytest.mark.parametrize("looks", [False, True])
-def test_a_step_that_fails_loses_no_row(
+def test_failed_step_loses_no_row(
     db: KVStore, monkeypatch: pytest.MonkeyPatch, function: str, nth: int, looks: bool
 ) -> None:
     there = [b"%02d" % n for n in range(40)]

@@ -98,7 +98,7 @@ def assert_all_raise(calls: list[Callable[[], Any]], text: str) -> None:
             pytest.fail(f"call {number} gave {result!r}")
 
 
-def test_every_use_of_a_closed_store_is_an_error_also_when_its_memory_is_used_again(db: KVStore) -> None:
+def test_closed_store_raises_even_if_memory_is_reused(db: KVStore) -> None:
     db.close()
     db.close()
     assert_all_raise(store_calls(db), "KVStore is closed")
@@ -107,7 +107,7 @@ def test_every_use_of_a_closed_store_is_an_error_also_when_its_memory_is_used_ag
     db.close()
 
 
-def test_every_use_of_a_closed_family_is_an_error_also_when_its_memory_is_used_again(db: KVStore) -> None:
+def test_closed_family_raises_even_if_memory_is_reused(db: KVStore) -> None:
     family = db.create_column_family("f")
     family.close()
     family.close()
@@ -116,7 +116,7 @@ def test_every_use_of_a_closed_family_is_an_error_also_when_its_memory_is_used_a
     assert_all_raise(data_calls(family), "ColumnFamily is closed")
 
 
-def test_families_and_iterators_outlive_their_store_as_errors(db: KVStore) -> None:
+def test_families_and_iterators_of_closed_store_raise(db: KVStore) -> None:
     for key in "abc":
         db[key] = key
     family = db.create_column_family("f")
@@ -134,7 +134,7 @@ def test_families_and_iterators_outlive_their_store_as_errors(db: KVStore) -> No
         closable.close()
 
 
-def test_a_family_or_iterator_keeps_a_store_that_nobody_holds_open(file: str) -> None:
+def test_family_or_iterator_keeps_unreferenced_store_open(file: str) -> None:
     family = KVStore(file).create_column_family("f")
     gc.collect()
     family["k"] = "v"
@@ -144,7 +144,7 @@ def test_a_family_or_iterator_keeps_a_store_that_nobody_holds_open(file: str) ->
     assert list(it) == [(b"k", b"v")]
 
 
-def test_what_is_forgotten_is_closed(file: str) -> None:
+def test_unreferenced_store_is_closed(file: str) -> None:
     db = KVStore(file)
     db.begin(write=True)
     db["k"] = "v"
@@ -167,7 +167,7 @@ def test_cycles_are_collected_in_any_order(file: str) -> None:
         last.rollback()
 
 
-def test_closing_the_store_in_an_iteration_is_an_error_in_the_next_step(db: KVStore) -> None:
+def test_iteration_raises_after_store_is_closed(db: KVStore) -> None:
     for i in range(10):
         db[str(i)] = "v"
     seen = []
@@ -178,7 +178,7 @@ def test_closing_the_store_in_an_iteration_is_an_error_in_the_next_step(db: KVSt
     assert seen == [b"0"]
 
 
-def test_closing_an_iterator_in_its_iteration_ends_it(db: KVStore) -> None:
+def test_closing_iterator_ends_its_iteration(db: KVStore) -> None:
     for i in range(10):
         db[str(i)] = "v"
     it = db.iterator()
@@ -189,7 +189,7 @@ def test_closing_an_iterator_in_its_iteration_ends_it(db: KVStore) -> None:
     assert seen == [b"0"]
 
 
-def test_dropping_a_family_in_its_iteration_is_no_crash(db: KVStore) -> None:
+def test_dropping_family_during_iteration_does_not_crash(db: KVStore) -> None:
     family = db.create_column_family("f")
     for i in range(10):
         family[str(i)] = "v"
@@ -223,7 +223,7 @@ def run_in_threads(*targets: Callable[[], Any]) -> None:
         raise failures[0]
 
 
-def test_threads_share_a_store_and_each_reads_its_own_values(db: KVStore) -> None:
+def test_threads_sharing_store_read_their_own_values(db: KVStore) -> None:
     def work(name: str) -> Callable[[], None]:
         def run() -> None:
             for i in range(300):
@@ -242,7 +242,7 @@ def test_threads_share_a_store_and_each_reads_its_own_values(db: KVStore) -> Non
     db.integrity_check()
 
 
-def test_threads_that_share_an_iterator_get_each_entry_once(db: KVStore) -> None:
+def test_threads_sharing_iterator_get_each_entry_once(db: KVStore) -> None:
     db.begin(write=True)
     for i in range(2000):
         db[f"{i:05}"] = f"{i}" * 20
@@ -255,7 +255,7 @@ def test_threads_that_share_an_iterator_get_each_entry_once(db: KVStore) -> None
     assert all(value == str(int(key)).encode() * 20 for key, value in entries)
 
 
-def test_moving_and_reading_one_iterator_from_two_threads_tears_nothing(db: KVStore) -> None:
+def test_concurrent_iterator_reads_get_whole_entries(db: KVStore) -> None:
     for i in range(100):
         db[f"{i:03}"] = f"{i:03}" * (i + 1)
     it: Iterator = db.iterator()
@@ -277,7 +277,7 @@ def test_moving_and_reading_one_iterator_from_two_threads_tears_nothing(db: KVSt
     run_in_threads(move, read, read)
 
 
-def test_closing_while_other_threads_are_at_work_gives_them_errors_only(file: str) -> None:
+def test_close_during_calls_of_threads_gives_them_errors(file: str) -> None:
     for _ in range(15):
         db = KVStore(file)
         db["k"] = "v"
@@ -309,7 +309,7 @@ def test_closing_while_other_threads_are_at_work_gives_them_errors_only(file: st
         recycle_native_handles()
 
 
-def test_a_thread_may_close_what_another_one_opened(file: str) -> None:
+def test_thread_may_close_store_opened_by_other_thread(file: str) -> None:
     db = KVStore(file)
     db["k"] = "v"
     run_in_threads(db.close)
@@ -318,7 +318,7 @@ def test_a_thread_may_close_what_another_one_opened(file: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_child_gets_errors_and_the_parent_goes_on(file: str) -> None:
+def test_forked_child_gets_errors_and_parent_continues(file: str) -> None:
     db = KVStore(file)
     db["k"] = "v"
     family, it = db.default_column_family(), db.iterator()
@@ -351,7 +351,7 @@ def test_a_child_gets_errors_and_the_parent_goes_on(file: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_child_does_not_wait_for_a_lock_that_another_thread_of_the_parent_held(file: str) -> None:
+def test_forked_child_does_not_wait_for_lock_of_parent_thread(file: str) -> None:
     db = KVStore(file)
     held, done = threading.Event(), threading.Event()
 
@@ -384,7 +384,7 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("order", ["db, family, it", "it, family, db", "family, db, it"])
-def test_the_interpreter_exits_cleanly_with_everything_open(file: str, order: str) -> None:
+def test_interpreter_exits_cleanly_with_open_objects(file: str, order: str) -> None:
     done = run_python(
         "import sys\n"
         "from kvstore.snkv import KVStore\n"
@@ -397,7 +397,7 @@ def test_the_interpreter_exits_cleanly_with_everything_open(file: str, order: st
 
 
 @pytest.mark.parametrize("cls", [KVStore, ColumnFamily, Iterator])
-def test_an_object_that_was_never_initialised_is_an_error_and_no_crash(cls: type) -> None:
+def test_uninitialised_object_raises_and_does_not_crash(cls: type) -> None:
     thing: Any = object.__new__(cls)
     with pytest.raises(AttributeError):
         thing.close()
@@ -405,7 +405,7 @@ def test_an_object_that_was_never_initialised_is_an_error_and_no_crash(cls: type
     gc.collect()
 
 
-def test_a_store_that_cannot_be_opened_is_an_error_each_time(tmp_path: Any) -> None:
+def test_unopenable_store_raises_each_time(tmp_path: Any) -> None:
     for _ in range(100):
         with pytest.raises(Error):
             KVStore(str(tmp_path / "no" / "such"))
@@ -413,7 +413,7 @@ def test_a_store_that_cannot_be_opened_is_an_error_each_time(tmp_path: Any) -> N
 
 @pytest.mark.parametrize("length", [65536, 65537, 1 << 20])
 @pytest.mark.files
-def test_long_keys_work_up_to_the_limit_and_are_errors_beyond(db: KVStore, length: int) -> None:
+def test_keys_up_to_limit_work_and_longer_ones_fail(db: KVStore, length: int) -> None:
     key = b"k" * length
     if length == 65536:
         db[key] = "v"
@@ -429,7 +429,7 @@ def test_long_keys_work_up_to_the_limit_and_are_errors_beyond(db: KVStore, lengt
             call()
 
 
-def test_a_signal_handler_may_use_and_close_the_store_it_interrupts(file: str) -> None:
+def test_signal_handler_may_use_and_close_store(file: str) -> None:
     if not hasattr(os, "kill"):
         pytest.skip("there are no signals here")
     import signal

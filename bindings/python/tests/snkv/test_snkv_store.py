@@ -13,7 +13,7 @@ import kvstore.snkv as snkv
 from kvstore.snkv import BusyError, ColumnFamily, CorruptError, Error, KVStore, NotFoundError, ReadOnlyError
 
 
-def test_a_file_keeps_what_was_written(file: str) -> None:
+def test_file_keeps_written_data(file: str) -> None:
     with KVStore(file) as db:
         db["k"] = "v"
         db.put("t", "v", ttl=3600)
@@ -24,7 +24,7 @@ def test_a_file_keeps_what_was_written(file: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), (None,), (":memory:",)])
-def test_without_a_path_the_store_is_in_memory(
+def test_store_without_path_is_in_memory(
     arguments: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,14 +45,14 @@ def test_without_a_path_the_store_is_in_memory(
         {"read_only": False},
     ],
 )
-def test_every_option_opens_a_store_that_works(file: str, config: dict[str, int]) -> None:
+def test_every_option_opens_usable_store(file: str, config: dict[str, int]) -> None:
     with KVStore(file, **config) as db:
         db["k"] = "v"
         assert db["k"] == b"v"
         db.integrity_check()
 
 
-def test_the_journal_mode_is_the_one_asked_for(tmp_path: Path) -> None:
+def test_journal_mode_is_the_requested_one(tmp_path: Path) -> None:
     for mode, has_wal in ((snkv.JOURNAL_WAL, True), (snkv.JOURNAL_DELETE, False)):
         file = tmp_path / f"{mode}.db"
         with KVStore(str(file), journal_mode=mode) as db:
@@ -61,28 +61,28 @@ def test_the_journal_mode_is_the_one_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cache", "filename", "encrypted", ""])
-def test_an_unknown_option_is_a_type_error(file: str, name: str) -> None:
+def test_unknown_option_raises_type_error(file: str, name: str) -> None:
     with pytest.raises(TypeError, match="keyword"):
         KVStore(file, **{name: 1})
     assert not os.path.exists(file)
 
 
 @pytest.mark.parametrize("name", ["journal_mode", "sync_level", "cache_size", "page_size", "read_only", "busy_timeout"])
-def test_an_option_must_be_a_whole_number(file: str, name: str) -> None:
+def test_option_must_be_integer(file: str, name: str) -> None:
     for wrong in ("1", 1.0, None):
         with pytest.raises(TypeError, match="integer"):
             KVStore(file, **{name: wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", [b"bytes", 1, Path("p")])
-def test_a_path_must_be_str(path: Any) -> None:
+def test_path_must_be_str(path: Any) -> None:
     with pytest.raises(TypeError):
         KVStore(path)
     with pytest.raises(ValueError, match="null"):
         KVStore("a\0b")
 
 
-def test_a_read_only_store_reads_and_refuses_writes(file: str) -> None:
+def test_read_only_store_reads_and_refuses_writes(file: str) -> None:
     with pytest.raises(Error):
         KVStore(file, read_only=1)
     with KVStore(file) as db:
@@ -94,7 +94,7 @@ def test_a_read_only_store_reads_and_refuses_writes(file: str) -> None:
                 call()
 
 
-def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
+def test_failed_open_says_why(tmp_path: Path) -> None:
     with pytest.raises(Error, match="the directory of the file does not exist"):
         KVStore(str(tmp_path / "no" / "dir.db"))
     foreign = tmp_path / "foreign"
@@ -105,7 +105,7 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
     assert foreign.read_bytes() == b"something else" * 1000
 
 
-def test_families_are_made_listed_opened_and_dropped(db: KVStore) -> None:
+def test_families_are_created_listed_opened_and_dropped(db: KVStore) -> None:
     with db.create_column_family("b") as b, db.create_column_family("a") as a:
         assert isinstance(a, ColumnFamily)
         a["k"] = "in a"
@@ -124,7 +124,7 @@ def test_families_are_made_listed_opened_and_dropped(db: KVStore) -> None:
         db.drop_column_family("a")
 
 
-def test_the_default_family_is_the_stores_own_by_each_of_its_names(db: KVStore) -> None:
+def test_default_family_is_the_store_under_all_its_names(db: KVStore) -> None:
     for family in (db.default_column_family(), db.open_column_family("default"), db.create_column_family("default")):
         with family:
             family["k"] = "v"
@@ -136,21 +136,21 @@ def test_the_default_family_is_the_stores_own_by_each_of_its_names(db: KVStore) 
         db.drop_column_family("default")
 
 
-def test_a_family_that_exists_is_not_made_again(db: KVStore) -> None:
+def test_creating_existing_family_fails(db: KVStore) -> None:
     db.create_column_family("f").close()
     with pytest.raises(Error, match="exists"):
         db.create_column_family("f")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "__x", "_snkv_x"])
-def test_bad_names_of_families_are_errors(db: KVStore, name: str) -> None:
+def test_invalid_family_names_are_refused(db: KVStore, name: str) -> None:
     with pytest.raises(Error):
         db.create_column_family(name)
     with pytest.raises(Error):
         db.open_column_family(name)
 
 
-def test_names_of_families_must_be_text_without_nul(db: KVStore) -> None:
+def test_family_names_must_be_str_without_nul(db: KVStore) -> None:
     calls: list[Callable[[Any], Any]] = [db.create_column_family, db.open_column_family, db.drop_column_family]
     for call in calls:
         for wrong in (b"f", 1, None):
@@ -160,7 +160,7 @@ def test_names_of_families_must_be_text_without_nul(db: KVStore) -> None:
             call("a\0b")
 
 
-def test_a_transaction_is_committed_or_rolled_back_as_a_whole(db: KVStore) -> None:
+def test_transaction_is_committed_or_rolled_back_atomically(db: KVStore) -> None:
     with db.create_column_family("f") as family:
         db.begin(write=True)
         db["a"] = "1"
@@ -182,7 +182,7 @@ def test_commit_and_rollback_without_a_transaction_do_nothing(db: KVStore) -> No
     db.rollback()
 
 
-def test_what_is_not_committed_at_the_close_is_gone(file: str) -> None:
+def test_close_discards_uncommitted_writes(file: str) -> None:
     with KVStore(file) as db:
         db.begin(write=True)
         db["k"] = "v"
@@ -191,7 +191,7 @@ def test_what_is_not_committed_at_the_close_is_gone(file: str) -> None:
 
 
 @pytest.mark.files
-def test_a_second_writer_is_busy_and_the_error_names_the_cure(file: str) -> None:
+def test_second_writer_is_busy_with_advice_in_error(file: str) -> None:
     with KVStore(file) as first, KVStore(file) as second:
         first.begin(write=True)
         first["k"] = "v"
@@ -205,7 +205,7 @@ def test_a_second_writer_is_busy_and_the_error_names_the_cure(file: str) -> None
 
 
 @pytest.mark.files
-def test_checkpoint_gives_two_numbers_in_every_mode(db: KVStore) -> None:
+def test_checkpoint_returns_two_numbers_in_every_mode(db: KVStore) -> None:
     db["k"] = "v"
     log, done = db.checkpoint()
     assert log == done > 0
@@ -235,7 +235,7 @@ def test_stats_count_until_they_are_reset(db: KVStore) -> None:
 
 
 @pytest.mark.files
-def test_maintenance_works_on_a_sound_store(db: KVStore) -> None:
+def test_maintenance_works_on_intact_store(db: KVStore) -> None:
     db.begin(write=True)
     for i in range(500):
         db[f"{i}"] = b"x" * 1000
@@ -250,7 +250,7 @@ def test_maintenance_works_on_a_sound_store(db: KVStore) -> None:
 
 
 @pytest.mark.files
-def test_a_damaged_file_is_a_corrupt_error_with_a_text(file: str) -> None:
+def test_damaged_file_raises_corrupt_error_with_text(file: str) -> None:
     with KVStore(file, journal_mode=snkv.JOURNAL_DELETE) as db:
         db.begin(write=True)
         for i in range(2000):
@@ -273,7 +273,7 @@ def test_errmsg_is_the_text_of_the_last_failure(db: KVStore) -> None:
     assert db.errmsg == str(caught.value)
 
 
-def test_a_store_takes_attributes_and_can_be_subclassed(file: str) -> None:
+def test_store_takes_attributes_and_can_be_subclassed(file: str) -> None:
     class Mine(KVStore):
         def get_text(self, key: str) -> str:
             return (self.get(key) or b"").decode()
@@ -287,7 +287,7 @@ def test_a_store_takes_attributes_and_can_be_subclassed(file: str) -> None:
 
 
 @pytest.mark.skipif(kvstore.encryption_available, reason="the library has encryption")
-def test_without_encryption_the_library_says_so_and_touches_nothing(db: KVStore, file: str) -> None:
+def test_build_without_encryption_refuses_and_creates_nothing(db: KVStore, file: str) -> None:
     for call in (lambda: KVStore.open_encrypted(file + ".enc", b"pw"), lambda: db.reencrypt("pw"), db.remove_encryption):
         with pytest.raises(Error, match="no encryption") as caught:
             call()
@@ -298,7 +298,7 @@ def test_without_encryption_the_library_says_so_and_touches_nothing(db: KVStore,
 
 @pytest.mark.files
 @pytest.mark.skipif(not kvstore.encryption_available, reason="a library without encryption")
-def test_an_encrypted_store(file: str) -> None:
+def test_encrypted_store_opens_only_with_password(file: str) -> None:
     with KVStore(file) as plain:
         plain["k", 1000] = "v"
     with KVStore.open_encrypted(file, "pass") as db:
