@@ -95,7 +95,7 @@ def call_the_store_within_the_clock() -> None:
 
 
 @case
-def a_clock_that_answers_nonsense() -> None:
+def clock_returns_nonsense() -> None:
     """A failure of the clock inside the library goes to sys.unraisablehook."""
     unraisable: list[Any] = []
     sys.unraisablehook = lambda args: unraisable.append(args.exc_type)
@@ -134,7 +134,7 @@ def time_bomb() -> float:
 
 
 @case
-def a_clock_that_dies() -> None:
+def clock_raises() -> None:
     """An exception of the clock must not only be printed to stderr and lost: it may be raised."""
     store = new()
 
@@ -833,7 +833,7 @@ def check_other() -> None:
 
 
 @case
-def handles_of_threads_that_died() -> None:
+def handles_of_ended_threads() -> None:
     things: list[Any] = []
 
     def make() -> None:
@@ -884,7 +884,7 @@ def one_iterator_in_many_threads() -> None:
 
 
 @case
-def threads_that_come_and_go() -> None:
+def short_lived_threads() -> None:
     """Threads use the store, leave objects for other threads, and end, while the store is forked and closed."""
     for round_number in range(8):
         store = new()
@@ -1115,7 +1115,7 @@ def signal_handlers_that_use_the_store() -> None:
 
 
 @case
-def a_handler_that_closes_the_store() -> None:
+def handler_closes_store() -> None:
     store = new()
     signal.signal(signal.SIGALRM, lambda n, f: tolerate(store.close))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -1131,7 +1131,7 @@ def a_handler_that_closes_the_store() -> None:
 
 
 @case
-def collections_at_every_allocation() -> None:
+def garbage_collection_at_every_allocation() -> None:
     gc.set_threshold(1, 1, 1)
     store = new()
     for thing in objects_of(store):
@@ -1146,7 +1146,7 @@ def collections_at_every_allocation() -> None:
 
 
 @case
-def a_store_closed_by_trace_and_profile_functions() -> None:
+def store_closed_by_trace_and_profile_functions() -> None:
     for hook in (sys.settrace, sys.setprofile):
         store = new()
         count = [0]

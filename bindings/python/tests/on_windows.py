@@ -27,7 +27,7 @@ LEFT_OUT: dict[str, str] = {
     "test_import.py::test_source_is_not_changed": MODES,
     "test_interrupts.py::test_rapid_signals_leave_no_transaction_open": SIGNALS,
     "test_iteration.py::test_signal_interrupts_list_of_many_rows": SIGNALS,
-    "test_no_crash.py::test_misuse_does_not_crash_interpreter[a_handler_that_closes_the_store]": SIGNALS,
+    "test_no_crash.py::test_misuse_does_not_crash_interpreter[handler_closes_store]": SIGNALS,
     "test_no_crash.py::test_misuse_does_not_crash_interpreter[interrupts_around_the_begin_of_a_transaction]": SIGNALS,
     "test_no_crash.py::test_misuse_does_not_crash_interpreter[signal_handlers_that_use_the_store]": SIGNALS,
     "test_pickle.py::test_pool_accepts_stores_and_families_as_arguments[fork]": METHOD,
