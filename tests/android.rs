@@ -2,14 +2,15 @@
 //! with a stand-in for cargo, and with this machine's compiler under the names of the NDK's, so
 //! that the libraries they inspect are real ones.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use c_common::{has_tool, root, run};
+use c_programs::{has_tool, root, run};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -4,7 +4,8 @@
 //! (tests/apple/stand-in), and with no other tools. The commands that they run are compared. CMake
 //! and clang read the files that are made for them.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use c_common::{found, has_tool, root, run};
+use c_programs::{found, has_tool, root, run};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

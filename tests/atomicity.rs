@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::other::child_arguments;
 use common::{Scratch, are_on_a_server};
 use kvstore::{Config, Error, ErrorKind, Expiry, ExpiryCondition, Store, now_ms};
 
@@ -108,7 +109,7 @@ fn run(job: &str, scratch: &Scratch) -> BTreeMap<String, Vec<Vec<i64>>> {
     let mut children: Vec<_> = (THREADS..WORKERS)
         .map(|number| {
             let mut process = Command::new(env::current_exe().unwrap())
-                .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+                .args(child_arguments(module_path!()))
                 .env(JOB, job)
                 .env(FILE, path)
                 .env(FOLDER, folder)

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::other::child_arguments;
 use common::{Scratch, TestClock, kind, memory_at, numbered};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store};
 
@@ -139,7 +140,7 @@ fn a_backup_made_while_another_process_writes_is_whole_and_its_keys_expire_on_ti
     let scratch = Scratch::new();
     let store = scratch.open();
     let mut writer = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(child_arguments(module_path!()))
         .env(FILE, scratch.path())
         .stdout(Stdio::piped())
         .spawn()

@@ -85,10 +85,13 @@ fn value_of(store: &Store, key: &str) -> String {
 
 // ---- the other process ---------------------------------------------------------------------------
 
+/// The module of the test `child`.
+const MODULE: &str = module_path!();
+
 /// Starts another process that opens the store. `how` consists of words understood by
 /// [`configured`].
 fn opened(path: &Path, how: &str) -> Other {
-    let mut other = Other::start(path, how);
+    let mut other = Other::start(MODULE, path, how);
     other.expect("open");
     other
 }

@@ -2,12 +2,13 @@
 //!
 //! The programs are `tests/c/abuse_*.c`. Each test here is a scenario of one of them; all run again under valgrind.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
 
-use c_common::{root, run_scenario, run_under_valgrind};
+use c_programs::{root, run_scenario, run_under_valgrind};
 
 /// Returns the functions whose names occur in a C source.
 fn functions(file: &str) -> BTreeSet<String> {

@@ -2,9 +2,10 @@
 //! scenario of a `tests/c/api_*.c` program; all run again under valgrind. Other files test damaged files, misuse,
 //! several processes, and the remaining functions (`c_api_*.rs`).
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
-use c_common::{run_scenario, run_under_valgrind};
+use c_programs::{run_scenario, run_under_valgrind};
 
 // ---- keys and values ----------------------------------------------------------------------------
 

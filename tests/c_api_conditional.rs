@@ -1,9 +1,10 @@
 //! Conditional writes through the C API: their effect and their exact result codes. Each test is a
 //! scenario of `tests/c/api_conditional.c`; all run again under valgrind.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
-use c_common::{run_scenario, run_under_valgrind};
+use c_programs::{run_scenario, run_under_valgrind};
 
 #[test]
 fn put_with_without_a_condition_always_writes() {

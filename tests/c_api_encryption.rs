@@ -1,9 +1,10 @@
 //! Encrypted stores through the C API, in builds with and without the feature. Each test is a
 //! scenario of `tests/c/api_encryption.c`, run with and without valgrind.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
-use c_common::{run_scenario, run_under_valgrind};
+use c_programs::{run_scenario, run_under_valgrind};
 
 #[test]
 fn a_store_is_made_with_a_password_gets_another_and_none() {

@@ -2,11 +2,12 @@
 //! codes. Each test except the last two is a scenario of `tests/c/api_expiry.c`,
 //! `api_write_times.c` or `api_cleaner.c`; all run again under valgrind.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::process::Command;
 
-use c_common::{build, compiler, run, run_scenario, run_under_valgrind};
+use c_programs::{build, compiler, run, run_scenario, run_under_valgrind};
 
 #[test]
 fn put_for_takes_a_duration_of_a_millisecond_or_more() {

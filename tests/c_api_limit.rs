@@ -1,9 +1,10 @@
 //! Bounded stores through the C API. Each test is a scenario of `tests/c/api_limit.c`, run with and
 //! without valgrind.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
-use c_common::{run_scenario, run_under_valgrind};
+use c_programs::{run_scenario, run_under_valgrind};
 
 #[test]
 fn a_limit_is_kept_in_the_file_and_bad_ones_are_refused() {

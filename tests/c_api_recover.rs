@@ -1,9 +1,10 @@
 //! Recovery through the C API. Each test is a scenario of `tests/c/api_recover.c`, run with and
 //! without valgrind.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
-use c_common::{run_scenario, run_under_valgrind};
+use c_programs::{run_scenario, run_under_valgrind};
 
 #[test]
 fn a_sound_file_is_recovered_whole() {

@@ -4,9 +4,10 @@
 //! The program is `tests/c/abuse_reuse.c`. Each test here is one of its scenarios; all run again
 //! under valgrind. `KVSTORE_TORTURE_SECONDS` lengthens the random scenario.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
-use c_common::{run_scenario, run_under_valgrind};
+use c_programs::{run_scenario, run_under_valgrind};
 
 const PROGRAM: &str = "tests/c/abuse_reuse.c";
 

@@ -2,7 +2,8 @@
 //! and are killed at random (`kill -9`). No acknowledged commit may be lost, and nothing may stay
 //! locked.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 mod company;
 
 use company::{program, seconds, seed};

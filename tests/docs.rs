@@ -1,14 +1,16 @@
 //! The documentation: Doxygen generates the C and C++ reference without a warning (`docs/build c`),
 //! the tutorials work as written, and no link is broken.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
+#[path = "common/tutorial.rs"]
 mod tutorial;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use c_common::{has_tool, library_dir, root, run};
+use c_programs::{has_tool, library_dir, root, run};
 use tutorial::Tutorial;
 
 #[test]

@@ -9,6 +9,7 @@ mod in_place;
 mod interop;
 #[path = "encryption/power.rs"]
 mod power;
+#[path = "common/shim/mod.rs"]
 mod shim;
 
 use std::fs;
@@ -264,6 +265,9 @@ fn a_store_in_a_copy_to_another_password_is_the_same_store() {
     target.copy_to(&again.open_with(&with_password()), |_, _| true).unwrap();
     assert_eq!(again.open_with(&with_password()).family(FAMILY).unwrap().count().unwrap(), 601);
 }
+
+/// The module of the test `child`.
+const MODULE: &str = module_path!();
 
 #[test]
 #[ignore = "no test, but the other process of an_idle_handle_of_another_process_is_seen"]

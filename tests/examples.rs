@@ -1,13 +1,14 @@
 //! The quickstarts in the README are working programs, in each language.
 //! (`bindings/python/tests/test_docs.py` runs the Python one, and `tests/cpp.rs` also the C++ one.)
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use c_common::{build, compiler, root, run};
+use c_programs::{build, compiler, root, run};
 
 const QUICKSTARTS: [(&str, &str); 4] = [
     ("c", "examples/quickstart.c"),

@@ -6,6 +6,7 @@
 //! 2000.
 
 mod common;
+#[path = "common/shim/mod.rs"]
 mod shim;
 #[path = "common/sqlite.rs"]
 mod sqlite;

@@ -7,6 +7,8 @@
 
 #![allow(unsafe_code)]
 
+mod common;
+#[path = "common/shim/mod.rs"]
 mod shim;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +24,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use common::other::child_arguments;
 use kvstore::{Config, Error, ErrorKind, Expiry, Family, Hint, JournalMode, KeyRange, Store, SyncLevel};
 use rusqlite::ffi;
 use shim::disk::Random;
@@ -683,7 +686,7 @@ fn lose_reasons() {
 /// Runs another process in a role.
 fn play(role: &str) {
     let done = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(child_arguments(module_path!()))
         .env(ROLE, role)
         .output()
         .unwrap();
@@ -1111,7 +1114,7 @@ fn without_memory(role: &str) {
     loop {
         let left = (seconds - started.elapsed().as_secs_f64()).max(0.0);
         let done = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(child_arguments(module_path!()))
             .env(ROLE, format!("{role}/{first}/{most}/{left}"))
             .output()
             .unwrap();

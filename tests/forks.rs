@@ -5,7 +5,8 @@
 //! On kernels without open file description locks, the child's open may be refused instead; it
 //! never waits.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 mod company;
 
 use company::{MODES, Program, program, seconds, seed};

@@ -2,13 +2,14 @@
 //!
 //! `KVSTORE_BLESS=1 cargo test --test header` rewrites `include/kvstore.h`.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use c_common::{build, compiler, library_dir, root, run};
+use c_programs::{build, compiler, library_dir, root, run};
 
 /// Supported standards, with their compilers.
 const STANDARDS: [(&str, &str); 6] =

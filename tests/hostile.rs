@@ -262,7 +262,7 @@ fn run_child(role: &str, directory: &Path, mut line: impl FnMut(&str) -> bool) -
     let stderr = directory.join("stderr");
     let mut program = Command::new(env::current_exe().unwrap());
     program.stderr(File::create(&stderr).unwrap());
-    let mut other = Other::launch(program, directory, role);
+    let mut other = Other::launch(program, module_path!(), directory, role);
     let process = i32::try_from(other.process.id()).unwrap();
     let (spoke, silent) = channel();
     let watch = thread::spawn(move || {

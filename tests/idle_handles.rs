@@ -3,7 +3,8 @@
 //!
 //! The limit is that of docs/explanation/durability.md: 4 × 4000 pages.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 mod company;
 
 use company::{Program, is_long, program, seed};

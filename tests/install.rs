@@ -2,7 +2,8 @@
 //! with only these files, and `make uninstall`. The libraries are built once, in the folder that
 //! `make install` uses.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use c_common::{found, has_tool, root, run};
+use c_programs::{found, has_tool, root, run};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

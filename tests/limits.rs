@@ -60,7 +60,7 @@ const ROLES: &[Role] = &[
 fn play(role: &str) {
     let scratch = Scratch::new();
     let started = Instant::now();
-    let done = in_role(Command::new(env::current_exe().unwrap()), scratch.dir(), role).output().unwrap();
+    let done = in_role(Command::new(env::current_exe().unwrap()), module_path!(), scratch.dir(), role).output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{role}: {}\n{said}\n{errors}", done.status);
     assert!(said.contains("test result: ok. 1 passed"), "{role} did not run:\n{said}");

@@ -24,6 +24,7 @@ use std::process::{Command, Stdio};
 
 use checker::{Home, Op};
 use common::Scratch;
+use common::other::child_arguments;
 use kvstore::JournalMode;
 use workers::{Engines, Harvest, Run, last_reads, monotonic};
 
@@ -110,7 +111,7 @@ impl Child {
         let mode = if run.journal_mode == JournalMode::Wal { "wal" } else { "delete" };
         let handles: Vec<String> = run.handles.iter().map(usize::to_string).collect();
         let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(child_arguments(module_path!()))
             .env(RUN, format!("{number} {engines} {mode} {}", handles.join(" ")))
             .env(FILE, run.path.as_ref().unwrap())
             .env(FOLDER, &run.folder)

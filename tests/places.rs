@@ -167,7 +167,7 @@ fn as_nobody(scratch: &Scratch, path: &Path, role: &str) -> Other {
     fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = as_nobody_in(folder.path());
-    let mut other = Other::launch(program, path, role);
+    let mut other = Other::launch(program, module_path!(), path, role);
     other.expect("ready");
     other
 }
@@ -385,7 +385,7 @@ fn a_store_deleted_and_made_again_while_open_is_another_one_and_its_old_handle_s
 #[test]
 fn another_process_that_makes_the_store_again_shares_nothing_with_the_old_one() {
     let scratch = Scratch::new();
-    let mut holder = Other::start(&scratch.path(), "hold");
+    let mut holder = Other::start(module_path!(), &scratch.path(), "hold");
     holder.expect("ready");
     holder.go_on();
     holder.expect("holding");
@@ -956,7 +956,7 @@ fn a_closed_store_can_be_read_on_a_mount_that_is_read_only() {
         "mount --bind \"$1\" \"$2\"; mount -o remount,ro,bind \"$2\"; exe=$3; shift 3; exec \"$exe\" \"$@\"",
     );
     program.arg("sh").arg(path.parent().unwrap()).arg(&mount).arg(exe);
-    let mut reader = Other::launch(program, &mount.join("store.db"), "read-only");
+    let mut reader = Other::launch(program, module_path!(), &mount.join("store.db"), "read-only");
     reader.expect("ready");
     reader.go_on();
     reader.expect("1000");

@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)] // the shim
 
+#[path = "common/shim/mod.rs"]
 mod shim;
 
 use std::collections::BTreeMap;

@@ -156,7 +156,7 @@ fn what_is_read_while_another_process_grows_and_cuts_the_file_is_right() {
         let store = scratch.open_with(&config);
         store.transaction(|tx| (0..500).try_for_each(|n| tx.put(numbered(n), [n as u8; 300]))).unwrap();
         store.checkpoint(CheckpointMode::Truncate).unwrap();
-        let mut other = Other::start(&scratch.path(), "grow-and-shrink");
+        let mut other = Other::start(module_path!(), &scratch.path(), "grow-and-shrink");
         let done = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {
             let reads = scope.spawn(|| {
@@ -184,7 +184,7 @@ fn a_ttl_set_by_another_process_makes_the_key_vanish_here() {
     let store = scratch.open_at(&clock);
     store.put("a", "1").unwrap();
     assert_eq!(store.ttl("a").unwrap(), Some(Ttl::None));
-    let mut other = Other::start(&scratch.path(), "set-ttl");
+    let mut other = Other::start(module_path!(), &scratch.path(), "set-ttl");
     other.expect("open");
     assert!(store.exists("a").unwrap());
     other.go_on();
@@ -210,7 +210,7 @@ fn a_key_another_process_overwrote_is_not_touched_by_a_purge_here() {
     for key in ["plain", "longer", "dead"] {
         store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
     }
-    Other::start(&scratch.path(), "overwrite").finish();
+    Other::start(module_path!(), &scratch.path(), "overwrite").finish();
     clock.set(2_000);
     assert_eq!(store.purge_expired().unwrap(), 1);
     assert_eq!(store.get("plain").unwrap().as_deref(), Some(&b"2"[..]));
@@ -228,7 +228,7 @@ fn a_key_overwritten_here_is_not_touched_by_a_purge_of_another_process() {
     for n in (0..600).step_by(2) {
         store.put(numbered(n), "live").unwrap();
     }
-    let mut other = Other::start(&scratch.path(), "purge");
+    let mut other = Other::start(module_path!(), &scratch.path(), "purge");
     other.expect("300");
     other.finish();
     assert_eq!(keys(store.iter()), (0..600).step_by(2).map(numbered).collect::<Vec<_>>());
@@ -243,7 +243,7 @@ fn four_writers_with_a_busy_timeout_lose_nothing() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let mut writers = ["w0 ", "w1 ", "w2 ", "w3 "].map(|name| {
-        let mut writer = Other::start(&scratch.path(), &format!("write {name}"));
+        let mut writer = Other::start(module_path!(), &scratch.path(), &format!("write {name}"));
         writer.expect("open");
         writer
     });
@@ -263,7 +263,7 @@ fn reads_go_on_while_another_process_holds_a_write_transaction() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
-    let mut writer = Other::start(&scratch.path(), "hold");
+    let mut writer = Other::start(module_path!(), &scratch.path(), "hold");
     writer.expect("holding");
     assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(keys(store.iter()), [b"a"]);
@@ -312,7 +312,7 @@ fn processes_and_threads_that_open_a_new_file_at_once_all_get_the_same_store() {
     for _ in 0..20 {
         let scratch = Scratch::new();
         let mut openers = ["a", "b", "c", "d"].map(|name| {
-            let mut opener = Other::start(&scratch.path(), &format!("open-and-put {name}"));
+            let mut opener = Other::start(module_path!(), &scratch.path(), &format!("open-and-put {name}"));
             opener.expect("ready");
             opener
         });
@@ -341,12 +341,12 @@ fn closing_a_second_handle_here_does_not_drop_the_first_ones_locks() {
     assert!(Store::open_with(scratch.path(), &Config::new().journal_mode(JournalMode::Delete)).is_err());
     first.sync().unwrap();
     // Without the locks, the other process would think that it is the last one and remove the WAL.
-    let mut other = Other::start(&scratch.path(), "open-and-close");
+    let mut other = Other::start(module_path!(), &scratch.path(), "open-and-close");
     other.expect("1");
     other.finish();
     assert!(scratch.wal().exists() && scratch.shm().exists());
     first.put("b", "1").unwrap();
-    let mut other = Other::start(&scratch.path(), "open-and-close");
+    let mut other = Other::start(module_path!(), &scratch.path(), "open-and-close");
     other.expect("2");
     other.finish();
     assert_eq!(keys(first.iter()), [b"a", b"b"]);
@@ -381,7 +381,7 @@ except sqlite3.OperationalError as e:
 fn in_a_forked_child_the_parents_handles_are_refused_and_the_file_can_be_opened_anew() {
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
-    let mut other = Other::start(&scratch.path(), "fork");
+    let mut other = Other::start(module_path!(), &scratch.path(), "fork");
     for _ in 0..8 {
         other.expect("true");
     }
@@ -443,7 +443,7 @@ fn after_kill_9_every_acknowledged_commit_is_there_and_nothing_else() {
     for mode in ["wal", "delete"] {
         let scratch = Scratch::new();
         for round in 0..8 {
-            let mut child = Other::start(&scratch.path(), &format!("crash {mode}"));
+            let mut child = Other::start(module_path!(), &scratch.path(), &format!("crash {mode}"));
             let mut acknowledged = 0;
             for _ in 0..2 + round * 3 {
                 acknowledged = child.hear().expect("the child goes on until killed").parse().unwrap();
@@ -476,7 +476,7 @@ fn a_transaction_killed_half_way_leaves_nothing_though_much_of_it_was_in_the_fil
         let store = scratch.open_with(&crash_config(mode));
         store.put_with_expiry("a", vec![1; 5_000], Expiry::At(LATER)).unwrap();
         store.close().unwrap();
-        let mut child = Other::start(&scratch.path(), &format!("half {mode}"));
+        let mut child = Other::start(module_path!(), &scratch.path(), &format!("half {mode}"));
         child.expect("half");
         let spilled = if mode == "wal" { scratch.wal() } else { scratch.path() };
         assert!(fs::metadata(spilled).unwrap().len() > 1_000_000);
@@ -496,7 +496,7 @@ fn other_handles_go_on_after_a_writer_was_killed() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
-    let mut child = Other::start(&scratch.path(), "half wal");
+    let mut child = Other::start(module_path!(), &scratch.path(), "half wal");
     child.expect("half");
     assert_eq!(kind(store.put("b", "1")), ErrorKind::Busy);
     child.kill();
@@ -510,7 +510,7 @@ fn other_handles_go_on_after_a_writer_was_killed() {
 fn a_process_killed_while_it_makes_the_store_leaves_one_that_opens() {
     for round in 0..30_u32 {
         let scratch = Scratch::new();
-        let mut child = Other::start(&scratch.path(), "make");
+        let mut child = Other::start(module_path!(), &scratch.path(), "make");
         child.expect("now");
         for _ in 0..round * 40 {
             thread::yield_now();

@@ -6,6 +6,7 @@ use std::env;
 use std::process::Command;
 use std::time::Duration;
 
+use common::other::child_arguments;
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, ExpiryCondition, Family, PurgeStep, Store};
 
@@ -374,7 +375,7 @@ fn a_purge_whose_transaction_never_committed_has_not_happened() {
     let store = scratch.open_at(&clock);
     fill(&store, &store, 400);
     let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(child_arguments(module_path!()))
         .env(FILE, scratch.path())
         .output()
         .unwrap();

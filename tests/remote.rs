@@ -4,17 +4,18 @@
 //! With `KVSTORE_TEST_REMOTE=1`, the other test files check the promises that hold for every store.
 //! The unit tests of the backend are in its own folder in `src`.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 
 use std::fs;
 
 /// Each function of the C API is in the table exactly once, and nothing else is.
 #[test]
 fn the_table_of_what_differs_has_every_function() {
-    let list = fs::read_to_string(c_common::root().join("packaging/libkvstore0.symbols")).unwrap();
+    let list = fs::read_to_string(c_programs::root().join("packaging/libkvstore0.symbols")).unwrap();
     let mut exported: Vec<_> =
         list.lines().filter_map(|line| Some(line.strip_prefix(' ')?.split_once('@')?.0)).collect();
-    let page = fs::read_to_string(c_common::root().join("docs/reference/postgresql.md")).unwrap();
+    let page = fs::read_to_string(c_programs::root().join("docs/reference/postgresql.md")).unwrap();
     let table = page.split_once("## Differences by function").unwrap().1;
     let named = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     let mut named: Vec<_> =
@@ -49,8 +50,8 @@ mod on_a_server {
 
     use kvstore::{Config, ErrorKind, Expiry, Store};
 
-    use super::c_common::server::Server;
-    use super::c_common::{build, compiler, run};
+    use super::c_programs::server::Server;
+    use super::c_programs::{build, compiler, run};
 
     fn open(schema: &str) -> Store {
         Store::open(Server::shared().url(schema)).unwrap()

@@ -40,7 +40,7 @@ fn play(role: &str) -> Vec<u8> {
     let scratch = Scratch::new();
     let temporary = scratch.file("temporary");
     fs::create_dir(&temporary).unwrap();
-    let done = in_role(Command::new(env::current_exe().unwrap()), scratch.dir(), role)
+    let done = in_role(Command::new(env::current_exe().unwrap()), module_path!(), scratch.dir(), role)
         // Where SQLite would put its temporary files.
         .env("SQLITE_TMPDIR", &temporary)
         .env("TMPDIR", &temporary)

@@ -5,12 +5,13 @@
 //! This cannot be guaranteed on kernels without open file description locks. There, the tests use
 //! one copy only, which must keep its locks.
 
-mod c_common;
+#[path = "common/c_programs.rs"]
+mod c_programs;
 mod company;
 
 use std::process::Command;
 
-use c_common::library_dir;
+use c_programs::library_dir;
 use company::{MODES, Program, is_long, linked_program, program, seed};
 
 fn commits() -> String {
@@ -21,7 +22,7 @@ fn with_python(mode: &str, commits: Option<&str>) {
     let program = program("two_sqlites");
     program.finish(
         Command::new("python3")
-            .arg(c_common::root().join("tests/company/two_sqlites.py"))
+            .arg(c_programs::root().join("tests/company/two_sqlites.py"))
             .arg(library_dir().join("libkvstore.so"))
             .arg(program.path())
             .arg(mode)

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use common::other::child_arguments;
 use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
 use kvstore::{
     Config, Error, ErrorKind, Eviction, Expiry, ExpiryCondition, PurgeStep, PutOptions, SizeLimit, Store,
@@ -448,7 +449,7 @@ fn child() {
 /// Runs a sweep in a process that dies at a clock reading after `calls` readings.
 fn sweep_and_die(path: &Path, calls: usize) {
     let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
+        .args(child_arguments(module_path!()))
         .env(FILE, path)
         .env(CALLS, calls.to_string())
         .output()

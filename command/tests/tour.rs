@@ -4,7 +4,7 @@
 #![cfg(unix)] // lines of sh
 
 mod common;
-#[path = "../../tests/tutorial/mod.rs"]
+#[path = "../../tests/common/tutorial.rs"]
 mod tutorial;
 
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@ use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Store, Syn
 
 use super::common::other::Other;
 use super::common::{Scratch, keys, kind, numbered};
-use super::{LATER, MODES, Random, is_sound, kinds_of_handles, opened, patient, text, value_of, wal_size};
+use super::{LATER, MODES, MODULE, Random, is_sound, kinds_of_handles, opened, patient, text, value_of, wal_size};
 
 // ---- other writers -------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ fn a_writer_killed_in_the_middle_of_a_commit_leaves_whole_commits_to_a_reader_th
         let mut random = Random(5);
         for round in 0..6 {
             let program = Command::new(env::current_exe().unwrap());
-            let mut writer = Other::launch(program, &scratch.path(), "pairs small patient");
+            let mut writer = Other::launch(program, MODULE, &scratch.path(), "pairs small patient");
             let mut acknowledged: u64 = 0;
             for _ in 0..5 + random.below(20) {
                 acknowledged = writer.hear().unwrap().parse().unwrap();

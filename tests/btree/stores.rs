@@ -121,7 +121,7 @@ fn nobody(path: &Path, how: &str) -> Option<Other> {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
-    Some(Other::launch(as_nobody(folder.path()), path, how))
+    Some(Other::launch(as_nobody(folder.path()), super::MODULE, path, how))
 }
 
 #[cfg(unix)]

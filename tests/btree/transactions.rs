@@ -9,7 +9,7 @@ use kvstore::{CheckpointMode, ErrorKind, Expiry, ExpiryCondition, Family, Store,
 
 use super::common::other::Other;
 use super::common::{Scratch, TestClock, keys, kind, numbered, python};
-use super::{LATER, MODES, Random, content, is_sound, kinds_of_handles, value_of};
+use super::{LATER, MODES, MODULE, Random, content, is_sound, kinds_of_handles, value_of};
 
 // ---- rollback ------------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ fn limited(path: &Path, kib: u64, how: &str) -> Other {
         .arg(format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", kib * 2))
         .arg("sh")
         .arg(env::current_exe().unwrap());
-    let mut other = Other::launch(shell, path, how);
+    let mut other = Other::launch(shell, MODULE, path, how);
     other.expect("open");
     other
 }

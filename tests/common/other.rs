@@ -1,5 +1,5 @@
-//! A helper process of a test: this test program again, running only its test `child`. The test
-//! sends it lines; it answers each with a line that starts with `> `.
+//! A helper process of a test: this test program again, running only the test `child` of the same
+//! module. The test sends it lines; it answers each with a line that starts with `> `.
 
 use std::env;
 use std::fs;
@@ -48,14 +48,14 @@ pub fn as_nobody(folder: &Path) -> Command {
 }
 
 impl Other {
-    /// This program in a role, with the store at `path`.
-    pub fn start(path: &Path, role: &str) -> Other {
-        Other::launch(Command::new(env::current_exe().unwrap()), path, role)
+    /// This program in a role of the module (`module_path!()`), with the store at `path`.
+    pub fn start(module: &str, path: &Path, role: &str) -> Other {
+        Other::launch(Command::new(env::current_exe().unwrap()), module, path, role)
     }
 
     /// Another program in a role, such as a shell that sets limits and then becomes this one.
-    pub fn launch(program: Command, path: &Path, role: &str) -> Other {
-        Other::spawn(in_role(program, path, role))
+    pub fn launch(program: Command, module: &str, path: &Path, role: &str) -> Other {
+        Other::spawn(in_role(program, module, path, role))
     }
 
     pub fn spawn(mut program: Command) -> Other {
@@ -131,12 +131,16 @@ pub fn heard() -> Option<String> {
     (stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
 }
 
-/// Makes a program run the test `child` in this role, with this path.
-pub fn in_role(mut program: Command, path: &Path, role: &str) -> Command {
-    program
-        .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(FILE, path);
+/// Returns the arguments with which this program runs only the test `child` of a module. `module`
+/// is the module's `module_path!()`.
+pub fn child_arguments(module: &str) -> [String; 5] {
+    let child = module.split_once("::").map_or("child".to_owned(), |(_, inner)| format!("{inner}::child"));
+    ["--exact", &child, "--ignored", "--nocapture", "--test-threads=1"].map(str::to_owned)
+}
+
+/// Makes a program run the test `child` of the module in this role, with this path.
+pub fn in_role(mut program: Command, module: &str, path: &Path, role: &str) -> Command {
+    program.args(child_arguments(module)).env(ROLE, role).env(FILE, path);
     program
 }
 

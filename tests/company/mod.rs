@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::c_common::{build, compiler, library_dir, root, run};
+use super::c_programs::{build, compiler, library_dir, root, run};
 
 /// A program of `tests/c/company_NAME.c`.
 pub struct Program {

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::common::other::{Other, say};
 use super::common::{Random, Scratch, kind};
-use super::{FAMILY, KEY, VALUE, fill, leaks, with_key};
+use super::{FAMILY, KEY, MODULE, VALUE, fill, leaks, with_key};
 
 /// Content of a store.
 pub fn contents(store: &Store) -> Vec<String> {
@@ -305,7 +305,7 @@ fn an_idle_handle_of_another_process_is_seen() {
             fs::write(scratch.path().with_extension("delete"), "").unwrap();
         }
         let store = Store::open_with(scratch.path(), &plain().journal_mode(mode)).unwrap();
-        let mut other = Other::start(&scratch.path(), "idle");
+        let mut other = Other::start(MODULE, &scratch.path(), "idle");
         other.expect("open");
         assert_eq!(kind(store.encrypt(&key())), ErrorKind::Busy, "{mode:?}");
         assert_eq!(other.ask("put"), "Ok(())");
@@ -523,7 +523,7 @@ fn processes_that_convert_and_write_at_once_lose_nothing() {
         let mut acknowledged = Vec::new();
         std::thread::scope(|scope| {
             let run = |seed: u64| {
-                let mut other = Other::start(&scratch.path(), &format!("mix {seed}"));
+                let mut other = Other::start(MODULE, &scratch.path(), &format!("mix {seed}"));
                 scope.spawn(move || {
                     if seed == 3 {
                         std::thread::sleep(MIX / 2);

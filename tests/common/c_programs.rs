@@ -3,10 +3,10 @@
 #![allow(dead_code)] // each test file uses what it needs
 
 #[cfg(feature = "remote")]
-#[path = "../common/on_a_server.rs"]
+#[path = "on_a_server.rs"]
 pub mod on_a_server;
 #[cfg(feature = "remote")]
-#[path = "../common/server.rs"]
+#[path = "server.rs"]
 pub mod server;
 
 use std::collections::HashMap;
