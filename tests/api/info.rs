@@ -1,10 +1,8 @@
 //! Tests of `Store::info` and `Family::count_with_ttl`.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Scratch, TestClock, memory, numbered, python};
+use crate::common::{self, Scratch, TestClock, memory, numbered, python};
 use kvstore::{Config, Eviction, Expiry, FamilySizes, JournalMode, SizeLimit, Store, StoreInfo};
 
 /// Creates several families with keys with and without TTLs, small and large values, and keys that

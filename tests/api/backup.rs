@@ -1,8 +1,6 @@
 //! Backups: a copy is complete and consistent, keeps all TTLs, and can be made while the store is
 //! in use. A failed or cancelled backup leaves no file.
 
-mod common;
-
 use std::cell::Cell;
 use std::env;
 use std::fs;
@@ -12,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::other::child_arguments;
-use common::{Scratch, TestClock, kind, memory_at, numbered};
+use crate::common::other::child_arguments;
+use crate::common::{self, Scratch, TestClock, kind, memory_at, numbered};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";

@@ -1,11 +1,9 @@
 //! Families and the basic data calls on them: names, sizes, and values that move between their rows
 //! and the table of large values.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, memory, memory_at, numbered, python};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered, python};
 use kvstore::{Config, Direction, ErrorKind, Expiry, KeyRange, Store, Ttl};
 
 const ODD_NAMES: [&str; 22] = [

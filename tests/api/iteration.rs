@@ -1,11 +1,9 @@
 //! Ordered iteration: order, prefixes, ranges, positions, seeks. Changes during an iteration are
-//! tested in `iteration_meanwhile.rs`.
-
-mod common;
+//! tested in `iteration_during_writes.rs`.
 
 use std::ops::Bound;
 
-use common::{fill, forward, keys, memory, numbered, rest, reverse, walk};
+use crate::common::{fill, forward, keys, memory, numbered, rest, reverse, walk};
 use kvstore::{Direction, KeyRange};
 
 // ---- order, prefixes, ranges ---------------------------------------------------------------------

@@ -1,12 +1,10 @@
 //! Row keys (partition and clustering part), ranges of keys, cursors over them, and calls that do
 //! not read values.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
-use common::{Scratch, TestClock, kind, memory, memory_at, numbered, python, walk};
+use crate::common::{self, Scratch, TestClock, kind, memory, memory_at, numbered, python, walk};
 use kvstore::{Cursor, Direction, Error, ErrorKind, Expiry, KeyRange, MAX_KEY_SIZE, Store, row_key};
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Reverse];

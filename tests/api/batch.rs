@@ -1,10 +1,8 @@
 //! Batches: several writes, also to several families, are applied together or not at all.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, memory, memory_at, numbered};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered};
 use kvstore::{Config, ErrorKind, Expiry, MAX_KEY_SIZE, Store};
 
 #[test]

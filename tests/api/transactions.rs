@@ -1,14 +1,12 @@
 //! Explicit transactions: one at a time, atomic, isolated from other handles, and ended only by
 //! commit, rollback or close.
 
-mod common;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, memory, numbered, python};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, numbered, python};
 use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, JournalMode, Result, SizeLimit};
 
 // ---- beginning and ending ------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 //! Opening and closing: files of a store, journal modes, read-only handles, and the limits of the
 //! configuration.
 
-mod common;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, memory, python};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, python};
 use kvstore::{CheckpointMode, Config, Direction, ErrorKind, JournalMode, KeyRange, Store, SyncLevel};
 
 fn delete_mode() -> Config {

@@ -1,14 +1,14 @@
 //! Reads of many entries at once: `Cursor::fetch` returns the entries that a loop of `next` would,
 //! and then the cursor continues after them.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{Random, Scratch, TestClock, fill, forward, kind, memory, memory_at, numbered, rest, reverse};
+use crate::common::{
+    self, Random, Scratch, TestClock, fill, forward, kind, memory, memory_at, numbered, rest, reverse,
+};
 use kvstore::{Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key};
 
 /// Far in the future, for the wall clock, too.

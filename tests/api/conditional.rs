@@ -1,11 +1,9 @@
 //! Conditional writes: put_with_options, compare_and_swap, compare_and_delete, increment. Their
-//! effect on TTL and write time is tested in `semantics.rs`.
-
-mod common;
+//! effect on TTL and write time is tested in `tests/expiry/ttl_table.rs`.
 
 use std::time::Duration;
 
-use common::{Scratch, TestClock, kind, memory, memory_at};
+use crate::common::{self, Scratch, TestClock, kind, memory, memory_at};
 use kvstore::{Config, Error, ErrorKind, Expiry, MAX_KEY_SIZE, PutOptions, Store};
 
 /// Values that are stored in their row, values that are not, and values just around the limit.

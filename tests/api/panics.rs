@@ -1,12 +1,10 @@
 //! Callbacks that panic: a visitor, a clock, the progress function of a backup. Only the call in
 //! progress fails. It leaves no lock, transaction or file behind, and the handle remains usable.
 
-mod common;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use common::{Scratch, TestClock, kind, numbered, python};
+use crate::common::{self, Scratch, TestClock, kind, numbered, python};
 use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store};
 
 /// Runs `f`, which must panic, without printing the panic message.

@@ -1,11 +1,9 @@
 //! Copies from one store to another: the copy is complete, or nothing is copied.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, memory_at, numbered};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered};
 use kvstore::{Config, ErrorKind, Eviction, Expiry, Family, JournalMode, PutOptions, SizeLimit, Store};
 
 /// Value, expiry time, write time (-1: not tracked).

@@ -1,8 +1,6 @@
 //! Effect of writes, transactions and the clock on an iterator in progress.
 
-mod common;
-
-use common::{Scratch, fill, forward, keys, kind, memory, memory_at, numbered, rest, reverse};
+use crate::common::{self, Scratch, fill, forward, keys, kind, memory, memory_at, numbered, rest, reverse};
 use kvstore::{
     CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key,
 };

@@ -1,7 +1,5 @@
 //! Statistics, checkpoints, sync, vacuum; callbacks and threads on one handle.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -10,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Scratch, keys, kind, memory, memory_at, numbered, python};
+use crate::common::{Scratch, keys, kind, memory, memory_at, numbered, python};
 use kvstore::{
     CheckpointMode, Config, ErrorKind, Eviction, Expiry, JournalMode, SizeLimit, Stats, Store, SyncLevel,
 };
