@@ -1,16 +1,13 @@
 //! Encrypted stores. Only in a build with the feature `encryption`.
 #![cfg(feature = "encryption")]
-#![allow(unsafe_code)] // the shim
 
 mod common;
 #[path = "encryption/in_place.rs"]
 mod in_place;
 #[path = "encryption/interop.rs"]
 mod interop;
-#[path = "encryption/power.rs"]
-mod power;
-#[path = "common/shim/mod.rs"]
-mod shim;
+#[path = "common/sentinels.rs"]
+mod sentinels;
 
 use std::fs;
 use std::path::Path;
@@ -19,6 +16,7 @@ use std::time::{Duration, Instant};
 use common::other::{heard, role, say};
 use common::{Scratch, kind};
 use kvstore::{Config, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
+use sentinels::{FAMILY, KEY, VALUE, leaked};
 
 const PASSWORD: &str = "correct horse";
 
@@ -31,11 +29,6 @@ fn with_password() -> Config {
 fn with_key() -> Config {
     Config::new().raw_key(&[7; 32])
 }
-
-/// Words that must not be readable in the files of a store.
-const KEY: &str = "sentinel-key";
-const VALUE: &str = "sentinel-value";
-const FAMILY: &str = "sentinel-family";
 
 fn fill(store: &Store) {
     let family = store.create_family(FAMILY).unwrap();
@@ -52,20 +45,6 @@ fn fill(store: &Store) {
 /// Returns the files of the store that contain one of the words in plain text.
 fn leaks(scratch: &Scratch) -> Vec<String> {
     leaked(scratch.dir())
-}
-
-fn has(bytes: &[u8], word: &[u8]) -> bool {
-    // SAFETY: both pointers are valid for the lengths given.
-    unsafe { !libc::memmem(bytes.as_ptr().cast(), bytes.len(), word.as_ptr().cast(), word.len()).is_null() }
-}
-
-fn leaked(dir: &Path) -> Vec<String> {
-    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let all =
-        files.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs::read(path).unwrap()));
-    let words = [KEY, VALUE, FAMILY, "live:", "SQLite format", "CREATE TABLE"];
-    let found = |bytes: &[u8]| words.iter().any(|word| has(bytes, word.as_bytes()));
-    all.filter(|(_, bytes)| found(bytes)).map(|(name, _)| name).collect()
 }
 
 #[test]

@@ -11,25 +11,8 @@ use rusqlite::Connection;
 
 use super::common::other::{Other, say};
 use super::common::{Random, Scratch, kind};
-use super::{FAMILY, KEY, MODULE, VALUE, fill, leaks, with_key};
-
-/// Content of a store.
-pub fn contents(store: &Store) -> Vec<String> {
-    let mut all = vec![format!("{:?}", store.size_limit().unwrap())];
-    for name in store.family_names().unwrap().iter().map(String::as_str).chain(["default"]) {
-        let own = (name != "default").then(|| store.family(name).unwrap());
-        let family = own.as_ref().unwrap_or(store.default_family());
-        let tracks = family.tracks_writes().unwrap();
-        all.push(format!("{name}: {:?} {tracks} {}", family.default_ttl().unwrap(), family.count().unwrap()));
-        for entry in family.iter() {
-            let (key, value) = entry.unwrap();
-            let expiry = family.expiry(&key).unwrap();
-            let written = tracks.then(|| family.write_time(&key).unwrap());
-            all.push(format!("{key:?} {} {expiry:?} {written:?}", String::from_utf8_lossy(&value)));
-        }
-    }
-    all
-}
+use super::sentinels::{FAMILY, KEY, VALUE, contents};
+use super::{MODULE, fill, leaks, with_key};
 
 /// Creates a store with entries of every kind, and a table of another program.
 pub fn filled(path: &Path, config: &Config) -> Store {

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use kvstore::{Config, ErrorKind, Secret, Store};
 
 use super::common::{Scratch, kind};
-use super::in_place::{contents, filled};
+use super::in_place::filled;
+use super::sentinels::contents;
 use super::{PASSWORD, fill, with_key, with_password};
 
 fn run(path: &Path, sql: &str) -> Option<String> {

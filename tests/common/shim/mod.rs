@@ -1,9 +1,9 @@
 //! A simulated disk that logs every change and can be made to fail. It consists of an SQLite VFS on
-//! top of the default one, and of `fsync`, `unlink` and `link`, which this program defines itself.
+//! top of the default one, and of `fsync`, `unlink` and `link`, which `tests/durability/syscalls.rs`
+//! defines. Without that file, syncs and links are neither logged nor made to fail.
 //!
 //! Only files in watched directories are affected ([`Watch`]); calls for all other files go to the
-//! real VFS unchanged. The files are real, but nothing is ever synced: power cuts are simulated by
-//! `disk.rs`.
+//! real VFS unchanged. The files are real; power cuts are simulated by `disk.rs`.
 //!
 //! Must not use kvstore, except in `scenario.rs`.
 
@@ -11,7 +11,6 @@
 
 pub mod disk;
 pub mod scenario;
-mod syscalls;
 mod vfs;
 
 use std::collections::BTreeMap;
@@ -139,10 +138,10 @@ pub struct Plan {
 }
 
 #[derive(Default)]
-struct State {
+pub struct State {
     recording: bool,
     log: Vec<Event>,
-    names: BTreeMap<String, Id>,
+    pub names: BTreeMap<String, Id>,
     files: Id,
     /// Where the wal-index is mapped.
     index: Option<usize>,
@@ -154,8 +153,8 @@ struct State {
 /// Size of the part of the wal-index that marks keep.
 const INDEX: usize = 32_768;
 
-struct Watched {
-    dir: PathBuf,
+pub struct Watched {
+    pub dir: PathBuf,
     state: Mutex<State>,
 }
 
@@ -165,7 +164,7 @@ impl Watched {
     }
 
     /// Counts a call. Returns the fault to inject, if any.
-    fn fault(&self, call: Call) -> Option<Fault> {
+    pub fn fault(&self, call: Call) -> Option<Fault> {
         let mut state = self.state();
         let count = state.calls.entry(call).or_insert(0);
         *count += 1;
@@ -186,7 +185,7 @@ impl Watched {
         }
     }
 
-    fn record(&self, event: impl FnOnce(&mut State) -> Option<Event>) {
+    pub fn record(&self, event: impl FnOnce(&mut State) -> Option<Event>) {
         let mut state = self.state();
         if state.recording
             && let Some(event) = event(&mut state)
@@ -213,12 +212,12 @@ impl Watched {
 
 static WATCHED: Mutex<Vec<Arc<Watched>>> = Mutex::new(Vec::new());
 
-fn watched() -> MutexGuard<'static, Vec<Arc<Watched>>> {
+pub fn watched() -> MutexGuard<'static, Vec<Arc<Watched>>> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the watched directory of a path, and the name in it.
-fn find(path: &[u8]) -> Option<(Arc<Watched>, String)> {
+pub fn find(path: &[u8]) -> Option<(Arc<Watched>, String)> {
     let path = Path::new(OsStr::from_bytes(path));
     let dir = path.parent()?;
     let found = watched().iter().find(|watched| watched.dir == dir).map(Arc::clone)?;
@@ -226,7 +225,7 @@ fn find(path: &[u8]) -> Option<(Arc<Watched>, String)> {
 }
 
 /// The bytes of a C string; none for NULL.
-fn bytes<'s>(text: *const c_char) -> &'s [u8] {
+pub fn bytes<'s>(text: *const c_char) -> &'s [u8] {
     if text.is_null() {
         return &[];
     }

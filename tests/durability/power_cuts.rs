@@ -8,19 +8,18 @@
 
 #![allow(unsafe_code)] // the shim
 
-#[path = "common/shim/mod.rs"]
-mod shim;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use crate::shim::disk::{Cut, Disk, Random};
+use crate::shim::scenario::{
+    BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps,
+};
+use crate::shim::{Call, Event, Fault, Plan, Watch, torture_time};
 use kvstore::{Config, JournalMode, Store, SyncLevel};
 use rusqlite::Connection;
-use shim::disk::{Cut, Disk, Random};
-use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
-use shim::{Call, Event, Fault, Plan, Watch, torture_time};
 
 /// Number of power cuts per test if no duration is set.
 const SAMPLE: usize = 450;

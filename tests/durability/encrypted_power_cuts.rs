@@ -8,10 +8,9 @@ use std::time::Instant;
 use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Secret, SizeLimit, Store};
 use rusqlite::Connection;
 
-use super::in_place::contents;
-use super::shim::disk::{Cut, Disk, Random};
-use super::shim::{Call, Plan, Watch, torture_time};
-use super::{FAMILY, KEY, VALUE, leaked};
+use crate::sentinels::{FAMILY, KEY, VALUE, contents, has, leaked};
+use crate::shim::disk::{Cut, Disk, Random};
+use crate::shim::{Call, Plan, Watch, torture_time};
 
 /// Number of power cuts per test if no duration is set.
 const SAMPLE: usize = 250;
@@ -158,7 +157,7 @@ impl Conversion {
             let mut done = false;
             for (point, event) in log.iter().enumerate() {
                 disk.happens(event);
-                done |= matches!(event, super::shim::Event::Mark(..));
+                done |= matches!(event, crate::shim::Event::Mark(..));
                 let seed = random.next();
                 for cut in [
                     Cut::Synced,
@@ -306,7 +305,7 @@ fn nothing_that_is_written_on_the_way_shows_what_it_is() {
         let log = watch.take_log();
         drop(watch);
         seen.extend(log.into_iter().filter_map(|event| match event {
-            super::shim::Event::Write(_, _, bytes) => Some(bytes),
+            crate::shim::Event::Write(_, _, bytes) => Some(bytes),
             _ => None,
         }));
         assert!(seen.len() > 200);
@@ -322,7 +321,7 @@ fn nothing_that_is_written_on_the_way_shows_what_it_is() {
             time,
             reversed,
         ];
-        let shown = |word: &Vec<u8>| seen.iter().any(|bytes| super::has(bytes, word));
+        let shown = |word: &Vec<u8>| seen.iter().any(|bytes| has(bytes, word));
         let shown = words.iter().filter(|word| shown(word)).count();
         // The last form is not how SQLite stores numbers.
         assert_eq!(shown, if encrypted { 0 } else { words.len() - 1 }, "{config:?}");

@@ -1,12 +1,12 @@
-//! System calls that bypass the VFS. The definitions of this program take precedence over those of
-//! the C library, for SQLite and for Rust's `std::fs`.
+//! System calls that bypass the VFS of `common/shim`. The definitions of this program take precedence
+//! over those of the C library, for SQLite and for Rust's `std::fs`. Nothing is ever synced.
 #![allow(clippy::disallowed_methods, reason = "not on Android")]
 
 use std::ffi::{c_char, c_int, c_long, c_uint};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use super::{Call, Event, bytes, find, watched};
+use crate::shim::{Call, Event, bytes, find, watched};
 
 fn failed(errno: c_int) -> c_int {
     // SAFETY: this thread's errno.

@@ -7,10 +7,6 @@
 
 #![allow(unsafe_code)]
 
-mod common;
-#[path = "common/shim/mod.rs"]
-mod shim;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::{c_int, c_void};
@@ -24,12 +20,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::other::child_arguments;
+use crate::common::other::child_arguments;
+use crate::shim::disk::Random;
+use crate::shim::scenario::{
+    BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps,
+};
+use crate::shim::{Call, Fault, Plan, Watch, torture_time};
 use kvstore::{Config, Error, ErrorKind, Expiry, Family, Hint, JournalMode, KeyRange, Store, SyncLevel};
 use rusqlite::ffi;
-use shim::disk::Random;
-use shim::scenario::{BOUNDED_LOOKED_AT, Contents, DEFAULT, Step, World, bounded_steps, many_steps, steps};
-use shim::{Call, Fault, Plan, Watch, torture_time};
 
 /// Number of faults that a test injects if no duration is set.
 const SAMPLE: usize = 150;
