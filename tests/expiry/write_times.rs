@@ -1,16 +1,14 @@
 //! Write tracking: write times, and the sweep. However a sweep is stopped, no row is half removed,
 //! and every remaining row can still be removed.
 
-mod common;
-
 use std::env;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::other::child_arguments;
-use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
+use crate::common::other::child_arguments;
+use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, python};
 use kvstore::{
     Config, Error, ErrorKind, Eviction, Expiry, ExpiryCondition, PurgeStep, PutOptions, SizeLimit, Store,
 };

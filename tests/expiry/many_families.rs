@@ -5,19 +5,14 @@
 //! pages that SQLite reads from its file. `KVSTORE_LIMITS=long` uses 10 000 families instead of
 //! 2000.
 
-mod common;
-#[path = "common/shim/mod.rs"]
-mod shim;
-#[path = "common/sqlite.rs"]
-mod sqlite;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Random, TestClock};
+use crate::common::{Random, TestClock};
+use crate::shim::{Call, Watch};
+use crate::sqlite;
 use kvstore::{Config, Error, Expiry, JournalMode, PurgeStep, Store};
-use shim::{Call, Watch};
 
 const FEW: usize = 250;
 

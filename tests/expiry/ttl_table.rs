@@ -1,16 +1,14 @@
 //! The table in `docs/reference/ttl.md` is correct: each of its lines is executed on a store.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use common::{TestClock, memory_at};
+use crate::common::{TestClock, memory_at};
 use kvstore::{Expiry, ExpiryCondition, KeyRange, PutOptions, Result, Store};
 
-const PAGE: &str = include_str!("../docs/reference/ttl.md");
+const PAGE: &str = include_str!("../../docs/reference/ttl.md");
 /// Page with the table that compares the writes with those of other systems.
-const COMPARISON: &str = include_str!("../docs/explanation/expiry.md");
+const COMPARISON: &str = include_str!("../../docs/explanation/expiry.md");
 
 // Times in these tests: a key is written, and later the effect of another write is examined.
 const WRITTEN: i64 = 1_000;
@@ -71,8 +69,10 @@ struct Line<'a> {
 
 /// Lines of the table, with the abbreviations for several states expanded.
 fn lines() -> Vec<Line<'static>> {
-    let table =
-        PAGE.split_once("<!-- table: read by tests/semantics.rs -->").expect("the mark of the table").1;
+    let table = PAGE
+        .split_once("<!-- table: read by tests/expiry/ttl_table.rs -->")
+        .expect("the mark of the table")
+        .1;
     let rows = table.trim_start().lines().take_while(|line| line.starts_with('|')).skip(2);
     rows.flat_map(|row| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -394,7 +394,7 @@ fn every_write_stands_in_the_table_once_for_each_state_of_the_key() {
 
 #[test]
 fn comparison_with_other_systems_has_every_write_once() {
-    let mark = "<!-- comparison: read by tests/semantics.rs -->";
+    let mark = "<!-- comparison: read by tests/expiry/ttl_table.rs -->";
     let table = COMPARISON.split_once(mark).expect("the mark of the comparison").1;
     let mut compared = Vec::new();
     for row in table.trim_start().lines().take_while(|line| line.starts_with('|')).skip(2) {
@@ -471,14 +471,14 @@ fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
     let methods_in_table: BTreeSet<&str> =
         table.iter().filter_map(|write| write.split([',', ' ']).next()).collect();
     let sources = [
-        include_str!("../src/family/mod.rs"),
-        include_str!("../src/family/conditional.rs"),
-        include_str!("../src/family/ttl.rs"),
-        include_str!("../src/family/write_times.rs"),
-        include_str!("../src/family/purge.rs"),
-        include_str!("../src/family/many.rs"),
-        include_str!("../src/store/purge.rs"),
-        include_str!("../src/store/batch.rs"),
+        include_str!("../../src/family/mod.rs"),
+        include_str!("../../src/family/conditional.rs"),
+        include_str!("../../src/family/ttl.rs"),
+        include_str!("../../src/family/write_times.rs"),
+        include_str!("../../src/family/purge.rs"),
+        include_str!("../../src/family/many.rs"),
+        include_str!("../../src/store/purge.rs"),
+        include_str!("../../src/store/batch.rs"),
     ];
     let mut methods = 0;
     for line in sources.iter().flat_map(|source| source.lines()) {

@@ -1,16 +1,14 @@
 //! Clocks that misbehave: set back, jumping, near the limits of 64 bits, standing still, or
-//! different at each call. Expiry itself is tested in `expiry.rs`, the effect of each write on a
-//! TTL in `semantics.rs`.
+//! different at each call. Expiry itself is tested in `basics.rs`, the effect of each write on a
+//! TTL in `ttl_table.rs`.
 #![allow(unsafe_code)]
-
-mod common;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, numbered, walk};
+use crate::common::{self, Scratch, TestClock, keys, numbered, walk};
 use kvstore::{Config, Direction, Expiry, ExpiryCondition, KeyRange, PutOptions, Store, Ttl};
 
 const MS: Duration = Duration::from_millis(1);

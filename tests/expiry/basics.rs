@@ -1,12 +1,10 @@
 //! TTLs: expiry is exact in every read, whichever handle has set the TTL; expired keys are removed
 //! lazily or by a purge; a live key is never removed.
 
-mod common;
-
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::{Scratch, TestClock, keys, kind, memory, memory_at, numbered};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered};
 use kvstore::{Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, Ttl};
 
 const MS: Duration = Duration::from_millis(1);

@@ -1,15 +1,12 @@
 //! Lazy removal of expired rows that reads find: they no longer count for the handle that found
 //! them, and are removed together when that keeps no other call waiting.
 
-mod common;
-#[path = "common/sqlite.rs"]
-mod sqlite;
-
 use std::path::Path;
 
 use std::time::Duration;
 
-use common::{Scratch, TestClock, numbered, python};
+use crate::common::{self, Scratch, TestClock, numbered, python};
+use crate::sqlite;
 use kvstore::{Config, Expiry, KeyRange, Store, Ttl};
 
 /// A store whose key "dead" has just expired.

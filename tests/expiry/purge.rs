@@ -1,13 +1,11 @@
 //! Purges: over all families, earliest expiry first, within a budget. A live key is never removed.
 
-mod common;
-
 use std::env;
 use std::process::Command;
 use std::time::Duration;
 
-use common::other::child_arguments;
-use common::{Scratch, TestClock, keys, kind, memory_at, numbered, python};
+use crate::common::other::child_arguments;
+use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, python};
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, ExpiryCondition, Family, PurgeStep, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";

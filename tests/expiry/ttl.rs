@@ -1,11 +1,9 @@
 //! TTLs without values: expire and its conditions, persist, sliding expiry, default TTLs, the next
 //! expiry, the number of live keys, iteration in expiry order.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, memory, memory_at, numbered, python, walk};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered, python, walk};
 use kvstore::{
     Config, Cursor, Direction, Error, ErrorKind, Expiry, ExpiryCondition, KeyRange, MAX_KEY_SIZE, PutOptions,
     Store,

@@ -2,14 +2,12 @@
 //!
 //! The tests poll for the effect of its rounds, with a deadline that only a broken cleaner reaches.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Scratch, TestClock, kind, numbered};
+use crate::common::{self, Scratch, TestClock, kind, numbered};
 use kvstore::{Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store};
 
 const MS: Duration = Duration::from_millis(1);

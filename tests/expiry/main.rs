@@ -1,0 +1,17 @@
+//! TTLs and expiry: exact reads, purges, lazy removal, the cleaner, clocks, write times and sweeps.
+
+mod basics;
+mod cleaner;
+mod clocks;
+#[path = "../common/mod.rs"]
+mod common;
+mod lazy_removal;
+mod many_families;
+mod purge;
+#[path = "../common/shim/mod.rs"]
+mod shim;
+#[path = "../common/sqlite.rs"]
+mod sqlite;
+mod ttl;
+mod ttl_table;
+mod write_times;
