@@ -205,7 +205,7 @@ fn a_file_that_is_removed_or_replaced_while_it_is_open_does_no_harm() {
             } else {
                 fs::remove_file(scratch.path()).unwrap();
             }
-            // Either result is fine until the change is noticed (`tests/places.rs`).
+            // Either result is fine until the change is noticed (`tests/files/file_paths.rs`).
             for answer in [store.get("b").map(drop), store.put("c", "3"), store.close()] {
                 assert!(answer.is_ok() || kind(answer) == ErrorKind::Io);
             }

@@ -1,12 +1,10 @@
 //! Files that are not stores, above all those of other programs: every open is refused, and no byte
 //! changes.
 
-mod common;
-
 use std::fs;
 use std::process::Command;
 
-use common::{Scratch, keys, kind, python};
+use crate::common::{Scratch, keys, kind, python};
 use kvstore::{Config, ErrorKind, JournalMode, Store};
 
 fn delete_mode() -> Config {

@@ -2,12 +2,10 @@
 //! file of the store any more. Each scenario also runs without the setting and must then leave data
 //! behind; otherwise the test would prove nothing.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use common::{Random, Scratch, TestClock, maybe_encrypted};
+use crate::common::{Random, Scratch, TestClock, maybe_encrypted};
 use kvstore::{
     CheckpointMode, Config, Eviction, Expiry, ExpiryCondition, JournalMode, KeyRange, SizeLimit, Store,
     SyncLevel,

@@ -5,8 +5,6 @@
 //! as a process of its own, which runs only [`child`] in a role.
 #![allow(unsafe_code)]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::CString;
@@ -18,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::other::{in_role, role};
-use common::{Scratch, numbered, python};
+use crate::common::other::{in_role, role};
+use crate::common::{Scratch, numbered, python};
 use kvstore::{
     CheckpointMode, Config, Direction, Expiry, ExpiryCondition, JournalMode, KeyRange, Result, Store,
 };

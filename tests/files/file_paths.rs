@@ -3,10 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "not on Android")]
 #![allow(unsafe_code)] // `fsync`, which is recorded here
 
-mod common;
-#[path = "common/sqlite.rs"]
-mod sqlite;
-
 use std::cell::RefCell;
 use std::ffi::{OsStr, c_int};
 use std::fs::{self, File, Permissions};
@@ -17,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::other::{Other, as_nobody as as_nobody_in, heard, role, say};
-use common::{Scratch, fill, keys, numbered, python};
+use crate::common::other::{Other, as_nobody as as_nobody_in, heard, role, say};
+use crate::common::{Scratch, fill, keys, numbered, python};
+use crate::sqlite;
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 
 // ---- syncs of this thread
