@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, SizeLimit, Store};
 
+use crate::common::other::child_arguments;
 use crate::common::{Random, Scratch, numbered};
 
 const LIMIT: u64 = 512 << 10;
@@ -14,16 +15,16 @@ const WRITER: &str = "KVSTORE_BOUNDED_WRITER";
 /// A process of its own that writes until it is killed.
 fn writer(path: &Path, number: usize) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "processes::a_writer", "--nocapture", "--test-threads=1"])
+        .args(child_arguments(module_path!()))
         .env(WRITER, path)
         .env("KVSTORE_BOUNDED_NUMBER", number.to_string())
         .spawn()
         .unwrap()
 }
 
-/// Main function of such a process; not a test by itself.
 #[test]
-fn a_writer() {
+#[ignore = "no test, but the process that is killed in the one below"]
+fn child() {
     let Some(path) = std::env::var_os(WRITER) else { return };
     let number: u64 = std::env::var("KVSTORE_BOUNDED_NUMBER").unwrap().parse().unwrap();
     let config = Config::new().busy_timeout(Duration::from_secs(20)).sql_engine(number % 3 == 2);

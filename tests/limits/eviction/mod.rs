@@ -2,8 +2,6 @@
 //! the limit.
 
 mod bursts;
-#[path = "../common/mod.rs"]
-mod common;
 mod flash;
 mod lengths;
 mod model;

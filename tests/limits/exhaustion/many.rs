@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use kvstore::{CheckpointMode, Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Result, Store};
 use kvstore::{MAX_VALUE_SIZE, SyncLevel};
 
-use super::common::numbered;
 use super::{assert_only_parked, descriptors, did, is_long, limit, memory, play};
+use crate::common::numbered;
 
 #[test]
 fn very_many_families_come_and_go() {

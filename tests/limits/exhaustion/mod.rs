@@ -6,14 +6,9 @@
 //! `KVSTORE_LIMITS=long` uses sizes that take minutes, and prints what was done.
 #![allow(unsafe_code)]
 
-mod common;
-#[path = "limits/disk.rs"]
 mod disk;
-#[path = "limits/many.rs"]
 mod many;
-#[path = "limits/without_descriptors.rs"]
 mod without_descriptors;
-#[path = "limits/without_memory.rs"]
 mod without_memory;
 
 use std::env;
@@ -22,8 +17,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use common::Scratch;
-use common::other::{in_role, role};
+use crate::common::Scratch;
+use crate::common::other::{in_role, role};
 use kvstore::{ErrorKind, Result};
 
 const SIZE: &str = "KVSTORE_LIMITS";
@@ -60,7 +55,9 @@ const ROLES: &[Role] = &[
 fn play(role: &str) {
     let scratch = Scratch::new();
     let started = Instant::now();
-    let done = in_role(Command::new(env::current_exe().unwrap()), module_path!(), scratch.dir(), role).output().unwrap();
+    let done = in_role(Command::new(env::current_exe().unwrap()), module_path!(), scratch.dir(), role)
+        .output()
+        .unwrap();
     let (said, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{role}: {}\n{said}\n{errors}", done.status);
     assert!(said.contains("test result: ok. 1 passed"), "{role} did not run:\n{said}");

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, KeyRange, Result, Store};
 
-use super::common::numbered;
 use super::{SKIPPED, assert_clear, did, limit, play};
+use crate::common::numbered;
 
 /// A place whose space can be used up and freed again.
 trait Disk {
