@@ -214,7 +214,7 @@ INSTALL ?= install
 INSTALL_PROGRAM ?= $(INSTALL)
 INSTALL_DATA ?= $(INSTALL) -m 644
 
-# The version is in Cargo.toml. src/ffi/codes.rs repeats it for the header, and tests/header.rs compares the two.
+# The version is in Cargo.toml. src/ffi/codes.rs repeats it for the header, and tests/c_api/header.rs compares the two.
 # The number of the SONAME is the major version; see docs/reference/abi.md for what that promises.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 NUMBER := $(firstword $(subst -, ,$(subst +, ,$(VERSION))))

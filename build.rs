@@ -1,4 +1,4 @@
-//! Writes the C header to OUT_DIR; tests/header.rs keeps `include/kvstore.h` identical to it. Must not
+//! Writes the C header to OUT_DIR; tests/c_api/header.rs keeps `include/kvstore.h` identical to it. Must not
 //! write anywhere else. Switches the `btree` engine on where SQLite is the one it was written for.
 
 use std::path::Path;

@@ -6,6 +6,8 @@
 
 #[path = "common/c_programs.rs"]
 mod c_programs;
+#[cfg(feature = "remote")]
+mod common;
 
 use std::fs;
 
@@ -50,7 +52,7 @@ mod on_a_server {
 
     use kvstore::{Config, ErrorKind, Expiry, Store};
 
-    use super::c_programs::server::Server;
+    use super::common::server::Server;
     use super::c_programs::{build, compiler, run};
 
     fn open(schema: &str) -> Store {

@@ -1,4 +1,4 @@
-/* Helpers of the programs of tests/c_api.rs. */
+/* Helpers of the programs of tests/c_api. */
 #ifndef API_COMMON_H
 #define API_COMMON_H
 

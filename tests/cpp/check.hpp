@@ -1,5 +1,5 @@
 // Shared by the C++ tests: scenarios that register themselves by name, CHECK, THROWS, and a store whose clock
-// the test controls. No test calls a function of the C API; tests/cpp.rs relies on that.
+// the test controls. No test calls a function of the C API; tests/c_api/cpp.rs relies on that.
 #ifndef CHECK_HPP
 #define CHECK_HPP
 

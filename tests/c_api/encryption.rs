@@ -1,10 +1,7 @@
 //! Encrypted stores through the C API, in builds with and without the feature. Each test is a
 //! scenario of `tests/c/api_encryption.c`, run with and without valgrind.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
-use c_programs::{run_scenario, run_under_valgrind};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
 fn a_store_is_made_with_a_password_gets_another_and_none() {

@@ -1,11 +1,8 @@
 //! Basic functions of the C API: keys and values, TTLs, families, iterators, transactions, stores. Each test is a
 //! scenario of a `tests/c/api_*.c` program; all run again under valgrind. Other files test damaged files, misuse,
-//! several processes, and the remaining functions (`c_api_*.rs`).
+//! several processes, and the remaining functions.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
-use c_programs::{run_scenario, run_under_valgrind};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 // ---- keys and values ----------------------------------------------------------------------------
 

@@ -1,13 +1,10 @@
 //! The C examples on expiry: each compiles as C11 without warnings, by the command line in its comment too, and
 //! prints the expected lines. They run in real time, with wide tolerances.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::path::Path;
 use std::process::Command;
 
-use c_programs::{build, compiler, library_dir, root, run};
+use crate::c_programs::{build, compiler, library_dir, root, run};
 
 /// Returns the output of an example: in memory, and twice on the same file, where the second run finds the data.
 fn output_of(example: &str) -> [String; 3] {

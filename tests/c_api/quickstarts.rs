@@ -1,14 +1,11 @@
 //! The quickstarts in the README are working programs, in each language.
-//! (`bindings/python/tests/test_docs.py` runs the Python one, and `tests/cpp.rs` also the C++ one.)
-
-#[path = "common/c_programs.rs"]
-mod c_programs;
+//! (`bindings/python/tests/test_docs.py` runs the Python one, and `tests/c_api/cpp.rs` also the C++ one.)
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use c_programs::{build, compiler, root, run};
+use crate::c_programs::{build, compiler, root, run};
 
 const QUICKSTARTS: [(&str, &str); 4] = [
     ("c", "examples/quickstart.c"),

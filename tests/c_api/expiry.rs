@@ -2,12 +2,10 @@
 //! codes. Each test except the last two is a scenario of `tests/c/api_expiry.c`,
 //! `api_write_times.c` or `api_cleaner.c`; all run again under valgrind.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::process::Command;
 
-use c_programs::{build, compiler, run, run_scenario, run_under_valgrind};
+use crate::c_programs::{build, compiler, run};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
 fn put_for_takes_a_duration_of_a_millisecond_or_more() {

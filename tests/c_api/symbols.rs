@@ -1,14 +1,11 @@
 //! The ABI of the shared library: functions, layout of structs, values of constants. None changes within a SONAME;
 //! docs/reference/abi.md states the guarantee. header.rs tests that the header declares what is exported.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use c_programs::{build, compiler, library_dir, root, run};
+use crate::c_programs::{build, compiler, library_dir, root, run};
 
 /// Returns the functions of the symbol list for packagers, each with the version that introduced
 /// it.

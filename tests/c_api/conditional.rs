@@ -1,10 +1,7 @@
 //! Conditional writes through the C API: their effect and their exact result codes. Each test is a
 //! scenario of `tests/c/api_conditional.c`; all run again under valgrind.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
-use c_programs::{run_scenario, run_under_valgrind};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
 fn put_with_without_a_condition_always_writes() {

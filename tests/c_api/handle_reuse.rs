@@ -4,10 +4,7 @@
 //! The program is `tests/c/abuse_reuse.c`. Each test here is one of its scenarios; all run again
 //! under valgrind. `KVSTORE_TORTURE_SECONDS` lengthens the random scenario.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
-use c_programs::{run_scenario, run_under_valgrind};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 const PROGRAM: &str = "tests/c/abuse_reuse.c";
 

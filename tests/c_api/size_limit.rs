@@ -1,10 +1,7 @@
 //! Bounded stores through the C API. Each test is a scenario of `tests/c/api_limit.c`, run with and
 //! without valgrind.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
-use c_programs::{run_scenario, run_under_valgrind};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
 fn a_limit_is_kept_in_the_file_and_bad_ones_are_refused() {

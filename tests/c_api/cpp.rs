@@ -1,16 +1,13 @@
 //! The C++ headers (`bindings/cpp`): behaviour, compilers and standards, and coverage of the C API. Each
 //! scenario is a function in `tests/cpp/*.cpp`, and runs with the address, leak and undefined-behaviour sanitizers.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use c_programs::{compiler, found, library_dir, root, run};
+use crate::c_programs::{compiler, found, library_dir, root, run};
 
 /// Test files, which `everything.cpp` includes.
 const AREAS: [&str; 13] = [

@@ -1,15 +1,12 @@
 //! The C headers: generated from the source, documented, complete, and valid in every C and C++ standard.
 //!
-//! `KVSTORE_BLESS=1 cargo test --test header` rewrites `include/kvstore.h`.
-
-#[path = "common/c_programs.rs"]
-mod c_programs;
+//! `KVSTORE_BLESS=1 cargo test --test c_api header` rewrites `include/kvstore.h`.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use c_programs::{build, compiler, library_dir, root, run};
+use crate::c_programs::{build, compiler, library_dir, root, run};
 
 /// Supported standards, with their compilers.
 const STANDARDS: [(&str, &str); 6] =
@@ -144,7 +141,7 @@ fn header_matches_the_source() {
     }
     assert!(
         header() == generated,
-        "include/kvstore.h is out of date: run KVSTORE_BLESS=1 cargo test --test header"
+        "include/kvstore.h is out of date: run KVSTORE_BLESS=1 cargo test --test c_api header"
     );
 }
 

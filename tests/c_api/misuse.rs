@@ -2,13 +2,11 @@
 //!
 //! The programs are `tests/c/abuse_*.c`. Each test here is a scenario of one of them; all run again under valgrind.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
 
-use c_programs::{root, run_scenario, run_under_valgrind};
+use crate::c_programs::root;
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 /// Returns the functions whose names occur in a C source.
 fn functions(file: &str) -> BTreeSet<String> {

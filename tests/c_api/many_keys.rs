@@ -1,10 +1,7 @@
 //! Many keys in one call through the C API: ranges, row keys, reads of several keys, batches. Each
 //! test is a scenario of `tests/c/api_ranges.c` or `api_many.c`; all run again under valgrind.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
-use c_programs::{run_scenario, run_under_valgrind};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
 fn entries_are_fetched_many_at_a_time_from_the_current_one_on() {

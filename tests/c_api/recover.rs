@@ -1,10 +1,7 @@
 //! Recovery through the C API. Each test is a scenario of `tests/c/api_recover.c`, run with and
 //! without valgrind.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
-use c_programs::{run_scenario, run_under_valgrind};
+use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
 fn a_sound_file_is_recovered_whole() {
