@@ -1,4 +1,5 @@
-//! The pieces of this room by themselves. What they are for is in `tests/two_sqlites.rs` and `tests/forks.rs`.
+//! The parts of this layer by themselves. `two_sqlites.rs` and `forks.rs` of `tests/multiprocess` test
+//! what they are for.
 
 use std::ffi::c_int;
 use std::fs;

@@ -5,14 +5,10 @@
 //! This cannot be guaranteed on kernels without open file description locks. There, the tests use
 //! one copy only, which must keep its locks.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-mod company;
-
 use std::process::Command;
 
-use c_programs::library_dir;
-use company::{MODES, Program, is_long, linked_program, program, seed};
+use crate::c_programs::{self, library_dir};
+use crate::programs::{MODES, Program, is_long, linked_program, program, seed};
 
 fn commits() -> String {
     if is_long() { "100000" } else { "10000" }.to_owned()
@@ -22,7 +18,7 @@ fn with_python(mode: &str, commits: Option<&str>) {
     let program = program("two_sqlites");
     program.finish(
         Command::new("python3")
-            .arg(c_programs::root().join("tests/company/two_sqlites.py"))
+            .arg(c_programs::root().join("tests/multiprocess/two_sqlites.py"))
             .arg(library_dir().join("libkvstore.so"))
             .arg(program.path())
             .arg(mode)

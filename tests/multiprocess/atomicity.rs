@@ -5,8 +5,6 @@
 //! tests print their totals. The other processes are this test program again, running only
 //! [`child`].
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -16,8 +14,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::other::child_arguments;
-use common::{Scratch, are_on_a_server};
+use crate::common::other::child_arguments;
+use crate::common::{Scratch, are_on_a_server};
 use kvstore::{Config, Error, ErrorKind, Expiry, ExpiryCondition, Store, now_ms};
 
 const THREADS: usize = 8;

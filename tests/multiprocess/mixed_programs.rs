@@ -2,11 +2,7 @@
 //! and are killed at random (`kill -9`). No acknowledged commit may be lost, and nothing may stay
 //! locked.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-mod company;
-
-use company::{program, seconds, seed};
+use crate::programs::{self, program, seconds, seed};
 
 const KILLS: &str = "25";
 
@@ -22,7 +18,7 @@ fn processes_of_all_kinds_killed_at_random_lose_nothing_in_delete_mode() {
 
 #[test]
 fn processes_with_one_copy_of_sqlite_each_lose_nothing_without_locks_of_a_descriptors_own() {
-    for mode in company::MODES {
+    for mode in programs::MODES {
         program("mix").run_without_ofd(&["mix", mode, "10", &seconds(), &seed(), "alone"]);
     }
 }

@@ -10,7 +10,7 @@
  *
  * HOLD is holdReads: 0, 1 or -1; or "small", for the profile.
  */
-#include "company.h"
+#include "multiprocess.h"
 
 enum {
     PAGES = 4000, /* the automatic checkpoint */
@@ -124,17 +124,17 @@ static void checks(const char *expected)
 static void matrix(void)
 {
     static const struct {
-        const char *hold, *alone, *in_company;
+        const char *hold, *alone, *when_shared;
     } cases[] = {{"0", "1", "0"}, {"1", "1", "1"}, {"-1", "0", "0"}, {"small", "0", "0"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int company = 0; company < 2; company++) {
-            const char *expected = company ? cases[i].in_company : cases[i].alone;
+        for (int shared = 0; shared < 2; shared++) {
+            const char *expected = shared ? cases[i].when_shared : cases[i].alone;
             struct other first, second;
             KVStore *kv;
 
             limit_time(60);
-            printf("holdReads %s, %s: %s\n", cases[i].hold, company ? "in company" : "alone",
+            printf("holdReads %s, %s: %s\n", cases[i].hold, shared ? "shared" : "alone",
                    *expected == '1' ? "a snapshot is kept" : "none is kept");
             fflush(stdout);
             kv = open_holding("0"); /* so that there is a WAL for a snapshot */
@@ -142,7 +142,7 @@ static void matrix(void)
             commit_ours(kv, 0);
             first = start_other("reader", cases[i].hold, NULL, NULL);
             hear(first.from, 60, "a reader");
-            if (company) {
+            if (shared) {
                 second = start_other("reader", cases[i].hold, NULL, NULL);
                 hear(second.from, 60, "a reader");
             }
@@ -150,7 +150,7 @@ static void matrix(void)
             close_ours(kv);
             read_once(&first);
             run_role("checks", expected, NULL, NULL);
-            if (company) {
+            if (shared) {
                 read_once(&second);
                 run_role("checks", expected, NULL, NULL);
                 finish(&second, 60, "a reader");

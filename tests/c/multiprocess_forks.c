@@ -10,7 +10,7 @@
  * locks, a child may also be refused with KVSTORE_MISUSE.
  */
 #include "abuse_sample.h"
-#include "company.h"
+#include "multiprocess.h"
 
 enum {
     PARENT = 0, /* writers */

@@ -5,11 +5,7 @@
 //! On kernels without open file description locks, the child's open may be refused instead; it
 //! never waits.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-mod company;
-
-use company::{MODES, Program, program, seconds, seed};
+use crate::programs::{MODES, Program, program, seconds, seed};
 
 fn forks() -> &'static Program {
     program("forks")

@@ -1,19 +1,19 @@
-//! Builds and runs the programs `tests/c/company_*.c`, which share a store between forked children,
+//! Builds and runs the programs `tests/c/multiprocess_*.c`, which share a store between forked children,
 //! another copy of SQLite and other processes. The comment at the top of each program describes it.
 //!
 //! `KVSTORE_TORTURE_SECONDS` is the duration of each test (by default, a fixed number of rounds).
 //! `KVSTORE_SEED` chooses another random history. With `--nocapture`, the tests print their counts.
-#![allow(dead_code)] // each test file uses its part
 
+use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, Mutex, OnceLock};
 
-use super::c_programs::{build, compiler, library_dir, root, run};
+use crate::c_programs::{build, compiler, library_dir, root, run};
 
-/// A program of `tests/c/company_NAME.c`.
+/// A program of `tests/c/multiprocess_NAME.c`.
 pub struct Program {
     path: PathBuf,
     /// Library to preload, which simulates a kernel without open file description locks.
@@ -23,28 +23,37 @@ pub struct Program {
 /// The journal modes, as the programs name them.
 pub const MODES: [&str; 2] = ["wal", "delete"];
 
-/// Builds `company_NAME`, once; it loads Debian's SQLite by itself.
+/// Builds `multiprocess_NAME`, once; it loads Debian's SQLite by itself.
 pub fn program(name: &str) -> &'static Program {
-    static PROGRAM: OnceLock<Program> = OnceLock::new();
-    PROGRAM.get_or_init(|| make(name, name, &[]))
+    once(name, || make(name, name, &[]))
 }
 
 /// Like `program`, but linked with Debian's SQLite.
 pub fn linked_program(name: &str) -> &'static Program {
-    static PROGRAM: OnceLock<Program> = OnceLock::new();
-    PROGRAM
-        .get_or_init(|| make(name, &format!("{name}-linked"), &["-DLINKED", "-Wl,--no-as-needed,-lsqlite3"]))
+    let called = format!("{name}-linked");
+    once(&called, || make(name, &called, &["-DLINKED", "-Wl,--no-as-needed,-lsqlite3"]))
+}
+
+/// Returns the program with this name, which is made once. Other programs can be made meanwhile.
+fn once(called: &str, make: impl FnOnce() -> Program) -> &'static Program {
+    static PROGRAMS: LazyLock<Mutex<HashMap<String, &OnceLock<Program>>>> = LazyLock::new(Mutex::default);
+    let program =
+        *PROGRAMS.lock().unwrap().entry(called.to_owned()).or_insert_with(|| Box::leak(Box::default()));
+    program.get_or_init(make)
 }
 
 /// Builds a program in a folder next to the library. The folder is not removed, because several
 /// tests use the program.
 fn make(name: &str, called: &str, arguments: &[&str]) -> Program {
-    let folder = library_dir().join(format!("company-{called}"));
+    let folder = library_dir().join(format!("multiprocess-{called}"));
     fs::create_dir_all(&folder).expect("a folder beside the library");
     let mut cc = compiler("cc", "c11");
     // The name appears in the stack traces of stuck processes.
-    let path =
-        build(cc.args(["-O1", "-rdynamic"]).args(arguments), &format!("tests/c/company_{name}.c"), &folder);
+    let path = build(
+        cc.args(["-O1", "-rdynamic"]).args(arguments),
+        &format!("tests/c/multiprocess_{name}.c"),
+        &folder,
+    );
     let without_ofd = folder.join("no_ofd.so");
     run(compiler("cc", "c11")
         .args(["-shared", "-fPIC", "-o"])

@@ -7,7 +7,7 @@
  *
  * MODE is wal or delete; "alone": without the other copy (for kernels without open file description locks).
  */
-#include "company.h"
+#include "multiprocess.h"
 
 /* ---- checks of the third process ------------------------------------------------------------------ */
 

@@ -4,15 +4,13 @@
 //! The other process is this test program again, running only [`child`] in a role. They talk in
 //! lines: the child's start with `> `, the parent's are empty and mean "go on".
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use common::other::{Other, heard, role, say};
-use common::{Scratch, TestClock, keys, kind, numbered, python};
+use crate::common::other::{Other, heard, role, say};
+use crate::common::{Scratch, TestClock, keys, kind, numbered, python};
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Result, Store, Ttl};
 
 /// Far in the future, for the wall clock, too.

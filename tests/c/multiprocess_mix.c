@@ -8,7 +8,7 @@
  * MODE is wal or delete. Ends after SECONDS, or after KILLS if SECONDS is 0. "alone": no process
  * has both copies of SQLite, and none forks (for kernels without open file description locks).
  */
-#include "company.h"
+#include "multiprocess.h"
 
 enum { PROCESSES = 4, THREADS = 3, FORKED = 40 /* writers of forked children; below are those of threads */ };
 

@@ -3,7 +3,7 @@ locks of the other must remain, as a third process checks, and no commit may be 
 
     two_sqlites.py LIBRARY PROGRAM MODE [COMMITS]
 
-PROGRAM is tests/c/company_two_sqlites.c, which runs as the third process. Without COMMITS: every
+PROGRAM is tests/c/multiprocess_two_sqlites.c, which runs as the third process. Without COMMITS: every
 lock held by either library, while the other closes a file. With COMMITS: each library commits this
 number of times, in turns.
 """

@@ -2,12 +2,9 @@
 //! killed and restarted, and everything that is read is checked. `tests/soak/run` runs it for any
 //! duration.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::process::Command;
 
-use c_programs::{build, compiler, run};
+use crate::c_programs::{build, compiler, run};
 
 #[test]
 fn four_processes_of_which_some_are_killed_leave_a_store_that_is_as_they_were_told() {

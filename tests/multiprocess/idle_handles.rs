@@ -3,11 +3,7 @@
 //!
 //! The limit is that of docs/explanation/durability.md: 4 × 4000 pages.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-mod company;
-
-use company::{Program, is_long, program, seed};
+use crate::programs::{Program, is_long, program, seed};
 
 fn idle() -> &'static Program {
     program("idle")

@@ -1,5 +1,5 @@
 /*
- * Shared by the company_*.c programs: processes with a time limit, a ledger of acknowledged commits, and a store
+ * Shared by the multiprocess_*.c programs: processes with a time limit, a ledger of acknowledged commits, and a store
  * that this library ("ours") and another copy of SQLite ("stock", Debian's libsqlite3) write to.
  *
  * Invariant: the n-th commit of a writer sets its counter "c/WW" to n and adds the key "k/WW/NNNNNNNN". The ledger
@@ -253,7 +253,7 @@ static inline void must_end_well(pid_t pid, int seconds, const char *what)
  * inherited). */
 static inline pid_t start_with(int in, int out, const char *role, const char *a, const char *b, const char *c)
 {
-    const char *argv[] = {"company", role, a, b, c, NULL};
+    const char *argv[] = {"multiprocess", role, a, b, c, NULL};
     posix_spawn_file_actions_t actions;
     pid_t pid;
 
