@@ -1,12 +1,9 @@
 //! The detailed check, which reports every problem of a store to a callback.
 
-mod common;
-#[path = "common/sqlite.rs"]
-mod sqlite;
-
 use std::ops::ControlFlow;
 
-use common::{Scratch, kind, python};
+use crate::common::{self, Scratch, kind, python};
+use crate::sqlite;
 use kvstore::{CheckEvent, CheckReport, Config, ErrorKind, Expiry, Store};
 
 const LATER: i64 = 4_000_000_000_000;

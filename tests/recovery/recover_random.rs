@@ -4,14 +4,12 @@
 //!
 //! `KVSTORE_RECOVER_ROUNDS` is the number of damaged stores, `KVSTORE_RECOVER_SEED` selects them.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use common::recovered::{Done, LATER, Rows, quick, recover, rows_of};
-use common::{Random, Scratch};
+use crate::common::recovered::{Done, LATER, Rows, quick, recover, rows_of};
+use crate::common::{Random, Scratch};
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, Family, JournalMode, Store};
 
 fn number(name: &str, otherwise: u64) -> u64 {

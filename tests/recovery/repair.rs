@@ -1,10 +1,6 @@
 //! Repair: after any damage with which SQLite itself can still work, the integrity check passes
 //! again, and every row that could be read before still can. damage.rs tests the messages of the
-//! check; hostile/repair.rs repairs the damages of hostile/statements.rs.
-
-mod common;
-#[path = "common/sqlite.rs"]
-mod sqlite;
+//! check; malformed_files/repair.rs repairs the damages of malformed_files/statements.rs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +8,8 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use common::{Scratch, TestClock, kind, python};
+use crate::common::{self, Scratch, TestClock, kind, python};
+use crate::sqlite;
 use kvstore::{Config, ErrorKind, Expiry, RepairEvent, Result, Store, SyncLevel};
 
 /// Present time of the stores here, and a time far later.

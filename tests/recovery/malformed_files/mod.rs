@@ -8,18 +8,11 @@
 
 #![allow(unsafe_code)] // limits the memory of the other process
 
-mod common;
-#[path = "hostile/edits.rs"]
 mod edits;
-#[path = "hostile/exercise.rs"]
 mod exercise;
-#[path = "hostile/files.rs"]
 mod files;
-#[path = "hostile/places.rs"]
-mod places;
-#[path = "hostile/repair.rs"]
 mod repair;
-#[path = "hostile/statements.rs"]
+mod special_files;
 mod statements;
 
 use std::collections::HashMap;
@@ -31,8 +24,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::Scratch;
-use common::other::{Other, role, say};
+use crate::common::Scratch;
+use crate::common::other::{Other, role, say};
 use edits::Edit;
 use exercise::{Answer, Answers, MISSING};
 use files::{PAGE_SIZES, WithWal, page_size_of};
@@ -177,8 +170,8 @@ fn child() {
     limit_memory();
     match role.split_once(' ') {
         Some(("damages", numbers)) => do_damages(numbers, &directory),
-        Some(("place", place)) => places::child(place, &directory),
-        Some(("vacuum", sql)) => places::vacuum(sql, &directory),
+        Some(("place", place)) => special_files::child(place, &directory),
+        Some(("vacuum", sql)) => special_files::vacuum(sql, &directory),
         _ => panic!("no role {role}"),
     }
     say("done");
@@ -375,7 +368,7 @@ fn torture(sorts: &[Sort], page_sizes: &[(u32, usize)]) {
         let began = Instant::now();
         let outcome = run(sort, page_size, many, share(batches.len() - n));
         println!(
-            "hostile: {sort:?}, pages of {page_size}: {} of {} files mutated, {} calls, {} errors, {} failures, {:.1} s",
+            "malformed files: {sort:?}, pages of {page_size}: {} of {} files mutated, {} calls, {} errors, {} failures, {:.1} s",
             outcome.damages,
             outcome.all,
             outcome.calls,

@@ -1,13 +1,11 @@
 //! Recovery of files in which a page was overwritten with a copy of another page. Every page is
 //! valid by itself, but some have the wrong content.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 
-use common::recovered::{Done, LATER, Rows, recover, rows_of};
-use common::{Random, Scratch};
+use crate::common::recovered::{Done, LATER, Rows, recover, rows_of};
+use crate::common::{self, Random, Scratch};
 use kvstore::{Config, Expiry};
 
 const PAGE: usize = 512;

@@ -1,14 +1,12 @@
 //! Recovery: what can be saved from damaged files, and that nothing is invented.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use common::recovered::{Done, LATER, Rows, recover, rows_of};
-use common::{Random, Scratch, kind, python};
+use crate::common::recovered::{Done, LATER, Rows, recover, rows_of};
+use crate::common::{Random, Scratch, kind, python};
 use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, PutOptions, SizeLimit, Store, Ttl};
 
 /// Fills a store with rows of all kinds.

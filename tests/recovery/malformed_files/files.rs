@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use kvstore::{CheckpointMode, Config, Expiry, Result, Store};
 
-use super::common::{Scratch, TestClock};
 use super::exercise::{FAMILIES, LONGEST, NOW, long_key};
+use crate::common::{Scratch, TestClock};
 
 /// Page sizes. With the first one, the file fits into 64 KiB.
 pub const PAGE_SIZES: [u32; 3] = [512, 4096, 65_536];

@@ -9,7 +9,7 @@ use kvstore::{
     MAX_KEY_SIZE, Result, Store, SyncLevel,
 };
 
-use super::common::TestClock;
+use crate::common::TestClock;
 
 /// Families of the files in addition to the default one.
 pub const FAMILIES: [&str; 4] = ["Tracked", "deep", "large", "ttl"];

@@ -1,12 +1,10 @@
 //! Damaged stores: the integrity check describes the damage, a purge never makes it worse, and
 //! nothing panics. Another process does the damage with Python's SQLite while the store is closed.
 
-mod common;
-
 use std::fs;
 use std::time::Duration;
 
-use common::{Scratch, TestClock, keys, kind, python};
+use crate::common::{self, Scratch, TestClock, keys, kind, python};
 use kvstore::{Config, ErrorKind, Expiry, Hint, Result, Store};
 
 /// Far in the future, for the wall clock, too.

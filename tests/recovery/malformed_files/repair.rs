@@ -7,9 +7,9 @@ use std::path::Path;
 
 use kvstore::{Config, Eviction, Expiry, PutOptions, SizeLimit, Store};
 
-use super::common::{Scratch, TestClock};
 use super::exercise::{FAMILIES, NOW, config, keys};
 use super::{Damages, SECONDS, Sort};
+use crate::common::{Scratch, TestClock};
 
 const PAGE_SIZE: u32 = 512;
 

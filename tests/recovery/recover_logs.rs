@@ -1,12 +1,10 @@
 //! Recovery of files with a damaged WAL or rollback journal: commits that are lost with it are
 //! reported, and the files that a crash leaves are not damage.
 
-mod common;
-
 use std::fs;
 
-use common::recovered::{Done, Rows, recover, rows_of};
-use common::{Scratch, python};
+use crate::common::recovered::{Done, Rows, recover, rows_of};
+use crate::common::{Scratch, python};
 use kvstore::{CheckpointMode, Config, JournalMode, Store};
 
 const PAGE: usize = 512;

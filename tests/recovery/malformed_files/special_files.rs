@@ -10,10 +10,10 @@ use std::path::Path;
 
 use kvstore::{ErrorKind, Result, Store};
 
-use super::common::other::say;
-use super::common::{Scratch, kind};
 use super::exercise::config;
 use super::{beside, run_child};
+use crate::common::other::say;
+use crate::common::{Scratch, kind};
 
 /// An unprivileged user.
 const NOBODY: u32 = 65_534;
