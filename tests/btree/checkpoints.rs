@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Store, SyncLevel};
 
-use super::common::{Scratch, kind, memory, numbered};
 use super::{MODES, Random, WAL_BOUND, is_sound, kinds_of_handles, opened, patient, wal_size};
+use crate::common::{Scratch, kind, memory, numbered};
 
 #[test]
 fn truncate_is_complete_from_any_of_ten_handles_that_have_read_and_written() {
@@ -157,7 +157,7 @@ fn a_checkpoint_inside_a_transaction_is_refused_at_once_whatever_the_timeout() {
     let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(1)));
     let started = Instant::now();
     for write in [false, true] {
-        super::common::begin(&store, write).unwrap();
+        crate::common::begin(&store, write).unwrap();
         for mode in MODES {
             assert_eq!(kind(store.checkpoint(mode)), ErrorKind::Busy);
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use kvstore::{Config, Expiry, ExpiryCondition, KeyRange, Result, Store, SyncLevel};
 
-use super::common::{Scratch, TestClock, keys, numbered, python};
 use super::{LATER, kinds_of_handles};
+use crate::common::{Scratch, TestClock, keys, numbered, python};
 
 #[test]
 fn an_index_somebody_makes_on_a_data_table_is_kept_up_by_every_write() {

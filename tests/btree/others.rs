@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Store, SyncLevel, Ttl};
 
-use super::common::other::Other;
-use super::common::{Scratch, keys, kind, numbered};
-use super::{LATER, MODES, MODULE, Random, is_sound, kinds_of_handles, opened, patient, text, value_of, wal_size};
+use super::{
+    LATER, MODES, MODULE, Random, is_sound, kinds_of_handles, opened, patient, text, value_of, wal_size,
+};
+use crate::common::other::Other;
+use crate::common::{Scratch, keys, kind, numbered};
 
 // ---- other writers -------------------------------------------------------------------------------
 

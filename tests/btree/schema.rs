@@ -2,8 +2,8 @@
 
 use kvstore::{Config, ErrorKind, Expiry, Result, Ttl};
 
-use super::common::{Scratch, kind, numbered, python};
 use super::{LATER, Random, content, is_sound, kinds_of_handles, opened, sql};
+use crate::common::{Scratch, kind, numbered, python};
 
 #[test]
 fn families_that_others_drop_and_make_again_are_never_taken_for_each_other() {

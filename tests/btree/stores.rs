@@ -11,9 +11,9 @@ use kvstore::{
     CheckpointMode, Config, ErrorKind, Expiry, ExpiryCondition, JournalMode, Store, SyncLevel, Ttl,
 };
 
-use super::common::other::{Other, as_nobody};
-use super::common::{Scratch, TestClock, keys, kind, memory_at, numbered, python, walk};
 use super::{LATER, Random, content, is_sound, kinds_of_handles, sql, value_of, wal_size};
+use crate::common::other::{Other, as_nobody};
+use crate::common::{Scratch, TestClock, keys, kind, memory_at, numbered, python, walk};
 
 // ---- other sorts of stores -----------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ fn history(store: &Store, clock: &TestClock) -> Vec<String> {
             8 => format!("{:?}", on.purge_expired()),
             9 => format!("{:?} {:?}", on.count(), on.count_live()),
             10 => format!("{:?}", on.set_expiry(&key, expiry, ExpiryCondition::Always)),
-            11 => format!("{:?}", super::common::begin(store, random.below(2) == 0).map_err(|e| e.kind())),
+            11 => format!("{:?}", crate::common::begin(store, random.below(2) == 0).map_err(|e| e.kind())),
             12 => format!("{:?}", store.rollback().map_err(|e| e.kind())),
             13 => format!("{:?}", store.commit().map_err(|e| e.kind())),
             14 => format!("{:?}", on.compare_and_delete(&key, &value).map_err(|e| e.kind())),

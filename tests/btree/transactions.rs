@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use kvstore::{CheckpointMode, ErrorKind, Expiry, ExpiryCondition, Family, Store, SyncLevel, Ttl};
 
-use super::common::other::Other;
-use super::common::{Scratch, TestClock, keys, kind, numbered, python};
 use super::{LATER, MODES, MODULE, Random, content, is_sound, kinds_of_handles, value_of};
+use crate::common::other::Other;
+use crate::common::{Scratch, TestClock, keys, kind, numbered, python};
 
 // ---- rollback ------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ fn a_transaction_of_nothing_leaves_reads_and_writes_as_they_were() {
         for write in [false, true] {
             for end in [Store::commit, Store::rollback] {
                 assert!(store.exists("a").unwrap());
-                super::common::begin(&store, write).unwrap();
+                crate::common::begin(&store, write).unwrap();
                 end(&store).unwrap();
                 assert!(store.exists("a").unwrap(), "{name}");
                 assert!(!store.delete("missing").unwrap());

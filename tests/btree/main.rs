@@ -6,18 +6,14 @@
 //! In a build without the `btree` engine these tests compare `sql` with itself, which is fast and
 //! harmless.
 
-#[path = "btree/checkpoints.rs"]
 mod checkpoints;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "btree/foreign.rs"]
 mod foreign;
-#[path = "btree/others.rs"]
 mod others;
-#[path = "btree/schema.rs"]
+mod pages;
 mod schema;
-#[path = "btree/stores.rs"]
 mod stores;
-#[path = "btree/transactions.rs"]
 mod transactions;
 
 use std::fs;

@@ -2,11 +2,9 @@
 //! `btree` engine must give the same results as SQL. (In a build without that engine, SQL is
 //! compared with itself.)
 
-mod common;
-
 use std::ops::Bound;
 
-use common::Scratch;
+use crate::common::Scratch;
 use kvstore::{Config, Direction, ErrorKind, Family, KeyRange, Store};
 
 /// Numbers that look random, the same in each run.
