@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Secret, SizeLimit, Store, SyncLevel};
 use rusqlite::Connection;
 
-use super::common::other::{Other, say};
-use super::common::{Random, Scratch, kind};
 use super::sentinels::{FAMILY, KEY, VALUE, contents};
 use super::{MODULE, fill, leaks, with_key};
+use crate::common::other::{Other, say};
+use crate::common::{Random, Scratch, kind};
 
 /// Creates a store with entries of every kind, and a table of another program.
 pub fn filled(path: &Path, config: &Config) -> Store {

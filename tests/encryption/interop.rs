@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use kvstore::{Config, ErrorKind, Secret, Store};
 
-use super::common::{Scratch, kind};
 use super::in_place::filled;
 use super::sentinels::contents;
 use super::{PASSWORD, fill, with_key, with_password};
+use crate::common::{Scratch, kind};
 
 fn run(path: &Path, sql: &str) -> Option<String> {
     let shell = std::env::var("KVSTORE_SQLCIPHER").unwrap_or_else(|_| "sqlcipher".into());

@@ -1,16 +1,14 @@
 //! Encrypted stores. Only in a build with the feature `encryption`.
 #![cfg(feature = "encryption")]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "encryption/in_place.rs"]
 mod in_place;
-#[path = "encryption/interop.rs"]
 mod interop;
-#[path = "common/sentinels.rs"]
+#[path = "../common/sentinels.rs"]
 mod sentinels;
 
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::other::{heard, role, say};
