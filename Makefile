@@ -96,7 +96,7 @@ REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile copy semantics purg
 test-full: test
 	@.ci/setup full
 	KVSTORE_TEST_REMOTE=1 cargo test $(COMPLETE) $(REMOTE_TESTS_FULL)
-	KVSTORE_CUTS=all cargo test $(COMPLETE) --test cuts
+	KVSTORE_CONNECTION_LOSS=all cargo test $(COMPLETE) --test cuts
 	KVSTORE_COPY_ROWS=200000 cargo test $(COMPLETE) -p kvstore-cli --test on_a_server copy_to_a_server_and_back
 	KVSTORE_TEST_ENCRYPTED=1 cargo test $(COMPLETE) --test model --test damage
 	bindings/python/run-tests --full

@@ -1,23 +1,17 @@
 //! Stores on a PostgreSQL server as programs use them, and the table of
 //! docs/reference/postgresql.md.
-//!
-//! With `KVSTORE_TEST_REMOTE=1`, the other test files check the promises that hold for every store.
-//! The unit tests of the backend are in its own folder in `src`.
-
-#[path = "common/c_programs.rs"]
-mod c_programs;
-#[cfg(feature = "remote")]
-mod common;
 
 use std::fs;
+
+use crate::c_programs::root;
 
 /// Each function of the C API is in the table exactly once, and nothing else is.
 #[test]
 fn the_table_of_what_differs_has_every_function() {
-    let list = fs::read_to_string(c_programs::root().join("packaging/libkvstore0.symbols")).unwrap();
+    let list = fs::read_to_string(root().join("packaging/libkvstore0.symbols")).unwrap();
     let mut exported: Vec<_> =
         list.lines().filter_map(|line| Some(line.strip_prefix(' ')?.split_once('@')?.0)).collect();
-    let page = fs::read_to_string(c_programs::root().join("docs/reference/postgresql.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/reference/postgresql.md")).unwrap();
     let table = page.split_once("## Differences by function").unwrap().1;
     let named = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     let mut named: Vec<_> =
@@ -52,8 +46,8 @@ mod on_a_server {
 
     use kvstore::{Config, ErrorKind, Expiry, Store};
 
-    use super::common::server::Server;
-    use super::c_programs::{build, compiler, run};
+    use crate::c_programs::{build, compiler, run};
+    use crate::common::server::Server;
 
     fn open(schema: &str) -> Store {
         Store::open(Server::shared().url(schema)).unwrap()

@@ -2,20 +2,16 @@
 //! one of its messages, or the backend process is terminated.
 //!
 //! A call is done once; or it fails and has changed nothing; or it reports an unknown outcome, and
-//! is done once or not at all. The scenario (`cuts/scenario.rs`) first runs on a store in memory,
+//! is done once or not at all. The scenario (`scenario.rs`) first runs on a store in memory,
 //! which gives the expected answer of each call and the expected content after it. Then it runs
 //! through the proxy many times. Each run harms one message of each call: the first run the first
 //! message, the next run the second. After each call, a handle with a connection of its own reads
 //! the whole store.
 //!
-//! `KVSTORE_CUTS=all` harms every message; without it a sample, which differs between the kinds of
+//! `KVSTORE_CONNECTION_LOSS=all` harms every message; without it a sample, which differs between the kinds of
 //! harm.
-#![cfg(feature = "remote")]
 
-mod common;
-#[path = "cuts/proxy.rs"]
 mod proxy;
-#[path = "cuts/scenario.rs"]
 mod scenario;
 
 use std::collections::BTreeMap;
@@ -23,7 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{TestClock, on_a_server};
+use crate::common::{TestClock, on_a_server};
 use kvstore::{Config, ErrorKind, Hint, Store};
 use proxy::{Harm, Proxy, Rule, Way};
 use scenario::{Around, May, NOW, STEPS, State, state_of};
@@ -150,7 +146,8 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
 
 #[test]
 fn whatever_message_is_lost_a_call_is_done_once_or_says_what_it_does_not_know() {
-    let (all, expected, tally) = (std::env::var_os("KVSTORE_CUTS").is_some(), expected(), Tally::default());
+    let (all, expected, tally) =
+        (std::env::var_os("KVSTORE_CONNECTION_LOSS").is_some(), expected(), Tally::default());
     let mut sorts = Vec::new();
     for harm in [Harm::Before, Harm::Half, Harm::After, Harm::Delay, Harm::Terminate] {
         for way in [Way::ToServer, Way::ToClient] {
