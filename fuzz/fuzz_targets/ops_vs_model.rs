@@ -22,10 +22,10 @@ mod cursors;
 #[allow(dead_code)] // the strategies
 #[path = "../../tests/model/history.rs"]
 mod history;
-#[path = "../../tests/model/met.rs"]
-mod met;
 #[path = "../../tests/model/on_family.rs"]
 mod on_family;
+#[path = "../../tests/model/pending_removals.rs"]
+mod pending_removals;
 #[path = "../../tests/model/table.rs"]
 mod table;
 #[path = "../../tests/model/world.rs"]

@@ -17,8 +17,9 @@
 mod common;
 mod cursors;
 mod history;
-mod met;
+mod linearizability;
 mod on_family;
+mod pending_removals;
 mod table;
 mod world;
 

@@ -12,7 +12,7 @@ use kvstore::{CheckpointMode, Config, ErrorKind, Family, PurgeStep, Store, SyncL
 use crate::Opener;
 use crate::common::{TestClock, are_on_a_server};
 use crate::history::{Act, FAMILIES, FamilyOp, Op, Over, Range, Scan, Time};
-use crate::met::Met;
+use crate::pending_removals::PendingRemovals;
 use crate::table::{Answer, BatchWrite, Entry, State, Table, apply};
 
 /// Start time of each history: it has as many digits as present times, and is far from 0, below
@@ -29,7 +29,7 @@ pub struct Side {
     pub store: Store,
     families: BTreeMap<&'static str, Family>,
     transaction: Option<Transaction>,
-    met: Met,
+    pending_removals: PendingRemovals,
     /// Survives transactions and drops of families.
     pub batch: WriteBatch,
     pub pending: Vec<BatchWrite>,
@@ -51,7 +51,7 @@ pub struct World {
     committed: State,
     pub sides: Vec<Side>,
     /// Committed state and noted rows of a handle, before an operation in a transaction of its own.
-    before: Option<(usize, State, Met)>,
+    before: Option<(usize, State, PendingRemovals)>,
 }
 
 pub fn answer<T>(result: kvstore::Result<T>) -> Answer<T> {
@@ -92,7 +92,15 @@ impl World {
         }
         let batch = store.batch();
         let (families, pending) = (BTreeMap::new(), Vec::new());
-        Side { store, families, transaction: None, met: Met::default(), batch, pending, told }
+        Side {
+            store,
+            families,
+            transaction: None,
+            pending_removals: PendingRemovals::default(),
+            batch,
+            pending,
+            told,
+        }
     }
 
     pub fn now(&self, side: usize) -> i64 {
@@ -116,9 +124,9 @@ impl World {
     pub fn writable(&mut self, side: usize) -> Answer<&mut State> {
         let blocked = self.other_writes(side);
         let of_its_own = self.sides[side].transaction.is_none() && !blocked;
-        if of_its_own && !self.sides[side].met.is_empty() {
-            self.before = Some((side, self.committed.clone(), self.sides[side].met.clone()));
-            self.remove_met(side);
+        if of_its_own && !self.sides[side].pending_removals.is_empty() {
+            self.before = Some((side, self.committed.clone(), self.sides[side].pending_removals.clone()));
+            self.run_pending_removals(side);
         }
         match &mut self.sides[side].transaction {
             Some(Transaction::Read(_)) => Err(ErrorKind::ReadOnly),
@@ -130,9 +138,9 @@ impl World {
 
     /// Like `writable`, for the one write that does not remove the noted rows of its handle.
     pub fn writable_table_once(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
-        let met = std::mem::take(&mut self.sides[side].met);
+        let removals = std::mem::take(&mut self.sides[side].pending_removals);
         let done = self.writable(side).map(drop);
-        self.sides[side].met = met;
+        self.sides[side].pending_removals = removals;
         done?;
         match &mut self.sides[side].transaction {
             Some(Transaction::Write(view)) => view.get_mut(family),
@@ -143,9 +151,9 @@ impl World {
 
     /// Call this when a write has failed after it had begun: then no noted row was removed either.
     pub fn rolled_back(&mut self) {
-        if let Some((side, committed, met)) = self.before.take() {
+        if let Some((side, committed, removals)) = self.before.take() {
             self.committed = committed;
-            self.sides[side].met = met;
+            self.sides[side].pending_removals = removals;
         }
     }
 
@@ -155,25 +163,25 @@ impl World {
     }
 
     /// Removes the rows noted by this handle.
-    fn remove_met(&mut self, side: usize) {
+    fn run_pending_removals(&mut self, side: usize) {
         let now = self.now(side);
-        std::mem::take(&mut self.sides[side].met).remove_from(&mut self.committed, now);
+        std::mem::take(&mut self.sides[side].pending_removals).remove_from(&mut self.committed, now);
     }
 
     /// Removes the noted rows, unless other handles are writing.
-    fn try_to_remove_met(&mut self, side: usize) {
+    fn try_pending_removals(&mut self, side: usize) {
         match self.other_writes(side) {
-            true => self.sides[side].met.are_stuck(),
-            false => self.remove_met(side),
+            true => self.sides[side].pending_removals.are_stuck(),
+            false => self.run_pending_removals(side),
         }
     }
 
     /// Returns a family without the rows noted by this handle.
     fn shown<'a>(&self, side: usize, family: &str, table: &'a Table) -> Cow<'a, Table> {
-        let met = &self.sides[side].met;
+        let removals = &self.sides[side].pending_removals;
         let mut table = Cow::Borrowed(table);
-        if met.are_of(family) {
-            met.remove_from_table(family, table.to_mut(), self.now(side));
+        if removals.are_of(family) {
+            removals.remove_from_table(family, table.to_mut(), self.now(side));
         }
         table
     }
@@ -213,14 +221,14 @@ impl World {
                 view.get_mut(family).ok_or(ErrorKind::Error)?.rows.remove(key);
             }
             None => {
-                if !self.sides[side].met.has_room_for(key) {
-                    self.try_to_remove_met(side);
+                if !self.sides[side].pending_removals.has_room_for(key) {
+                    self.try_pending_removals(side);
                 }
-                let met = &mut self.sides[side].met;
-                if met.has_room_for(key) {
-                    met.add(family, key, expire_ms);
-                    if met.are_enough() {
-                        self.try_to_remove_met(side);
+                let removals = &mut self.sides[side].pending_removals;
+                if removals.has_room_for(key) {
+                    removals.add(family, key, expire_ms);
+                    if removals.are_enough() {
+                        self.try_pending_removals(side);
                     }
                 }
             }
@@ -354,7 +362,7 @@ impl World {
             Op::Reopen => {
                 if self.path.is_some() {
                     self.sides[side].transaction = None;
-                    self.try_to_remove_met(side);
+                    self.try_pending_removals(side);
                     let old = &mut self.sides[side];
                     assert_eq!(old.store.close(), Ok(()));
                     assert_eq!(answer(old.batch.commit()), Err(ErrorKind::Misuse));
@@ -392,11 +400,11 @@ impl World {
         let expected = if self.sides[side].transaction.is_some() {
             Err(ErrorKind::Error)
         } else if write && self.other_writes(side) {
-            self.sides[side].met.are_stuck();
+            self.sides[side].pending_removals.are_stuck();
             Err(ErrorKind::Busy)
         } else {
             if write {
-                self.remove_met(side);
+                self.run_pending_removals(side);
             }
             let view = self.committed.clone();
             let kind = if write { Transaction::Write } else { Transaction::Read };

@@ -1,4 +1,4 @@
-//! Noted rows: expired rows that the reads of a handle have found and that are still in the file.
+//! Pending removals: expired rows that the reads of a handle have found and that are still in the file.
 //! They no longer count for this handle. For other handles they count until they are removed.
 
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ const MAX_BYTES: usize = 256 << 10;
 
 /// Noted rows by family and key, each with its expiry time.
 #[derive(Debug, Clone, Default)]
-pub struct Met {
+pub struct PendingRemovals {
     rows: BTreeMap<(&'static str, Vec<u8>), i64>,
     /// Number of noted rows when their removal last failed because of another writer.
     stuck_at: usize,
 }
 
-impl Met {
+impl PendingRemovals {
     fn bytes(&self) -> usize {
         self.rows.keys().map(|(_, key)| key.len()).sum()
     }

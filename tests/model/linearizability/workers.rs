@@ -15,8 +15,8 @@ use std::time::Duration;
 use kvstore::{Config, Error, ErrorKind, Expiry, ExpiryCondition, Family, JournalMode, KeyRange, Result};
 use kvstore::{Direction, Store, Ttl};
 
-use crate::checker::{Kind, NEVER, NONE, Op};
-use crate::values::{Class, FAMILIES, bytes_of, class_of, family_of, key_of, number_of};
+use super::checker::{Kind, NEVER, NONE, Op};
+use super::values::{Class, FAMILIES, bytes_of, class_of, family_of, key_of, number_of};
 
 /// Number of keys in use at a time.
 const KEYS: i64 = 12;

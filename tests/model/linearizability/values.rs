@@ -1,7 +1,7 @@
 //! Families, keys and values of the workers. Each key has a purpose, and each value identifies its
 //! writer.
 
-use crate::checker::NONE;
+use super::checker::NONE;
 
 /// The families of the keys, each key in one of them.
 pub const FAMILIES: [&str; 3] = ["default", "second", "third"];

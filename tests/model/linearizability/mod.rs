@@ -1,18 +1,14 @@
 //! Every history of calls is linearizable. Threads that share handles, threads with their own
 //! handles, and other processes use a store at the same time, with both engines. Meanwhile other
 //! workers purge, checkpoint, vacuum, back up, create and drop families, and reopen the store.
-//! `linear/workers.rs` makes the calls, `linear/checker.rs` checks them.
+//! `workers.rs` makes the calls, `checker.rs` checks them.
 //!
 //! `KVSTORE_TORTURE_SECONDS` is the duration of each test (default 1.5). With `--nocapture`, the
 //! tests print their counts. The other processes are this test program again, running only
 //! [`child`].
 
-#[path = "linear/checker.rs"]
 mod checker;
-mod common;
-#[path = "linear/values.rs"]
 mod values;
-#[path = "linear/workers.rs"]
 mod workers;
 
 use std::env;
@@ -22,9 +18,9 @@ use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::common::other::child_arguments;
+use crate::common::{self, Scratch};
 use checker::{Home, Op};
-use common::Scratch;
-use common::other::child_arguments;
 use kvstore::JournalMode;
 use workers::{Engines, Harvest, Run, last_reads, monotonic};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use kvstore::{CheckpointMode, Expiry, Result, Store};
 
 use super::{Worker, now_ms};
-use crate::values::FAMILIES;
+use crate::linearizability::values::FAMILIES;
 
 impl Worker<'_> {
     pub(super) fn chore(&mut self) {
