@@ -1,5 +1,5 @@
 //! Follows a tutorial of `docs/tutorial` like a reader: saves its files, executes its commands, and
-//! compares their output with the page. Used by `tests/docs.rs` and by the tests of the command.
+//! compares their output with the page. Used by `tests/packaging/docs.rs` and by the tests of the command.
 //!
 //! A block ```` ```c title="sessions.c" ```` is a file. A block ```` ```console ```` has commands,
 //! each after `$ ` and followed by its complete output. In a page, `…` stands for any text in a

@@ -19,7 +19,7 @@ EXAMPLES = ("quickstart", "otp_service", "secrets_sweep", "sliding_sessions", "s
 # QEMU's user mode refuses seccomp: "to prevent the target disabling syscalls we need" (its linux-user/syscall.c).
 NOT_UNDER_QEMU = {"abuse_reuse without_membarrier", "abuse_reuse membarrier_is_taken_away"}
 # Checks that a panic in the library reaches its guard, which depends on how the library is linked.
-UNWINDING = "tests/install/unwinding.c"
+UNWINDING = "tests/packaging/install/unwinding.c"
 SECONDS = 300
 
 

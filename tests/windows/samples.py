@@ -33,11 +33,11 @@ def examples(compiler, in_parallel):
 
 
 def cmake(prefix):
-    """Builds the project of tests/install with the installed package, and runs its tests under wine."""
+    """Builds the project of tests/packaging/install with the installed package, and runs its tests under wine."""
     build = WORK / "cmake"
     shutil.rmtree(build, ignore_errors=True)
     run([
-        "cmake", "-S", ROOT / "tests/install", "-B", build, "-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_C_COMPILER={GCC}",
+        "cmake", "-S", ROOT / "tests/packaging/install", "-B", build, "-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_C_COMPILER={GCC}",
         f"-DCMAKE_CXX_COMPILER={GXX}", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CROSSCOMPILING_EMULATOR=wine", "-DWITH_CPP=ON",
         "-DCMAKE_FIND_ROOT_PATH_MODE_PACKAGE=BOTH",
     ])  # fmt: skip

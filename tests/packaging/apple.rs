@@ -1,11 +1,8 @@
 //! Packaging for macOS and iOS, as far as it can be tested without a Mac.
 //!
 //! `make` and the scripts of packaging/apple run with stand-ins for the tools of a Mac
-//! (tests/apple/stand-in), and with no other tools. The commands that they run are compared. CMake
+//! (tests/packaging/apple/stand-in), and with no other tools. The commands that they run are compared. CMake
 //! and clang read the files that are made for them.
-
-#[path = "common/c_programs.rs"]
-mod c_programs;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use c_programs::{found, has_tool, root, run};
+use crate::c_programs::{found, has_tool, root, run};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -71,7 +68,8 @@ impl Mac {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("tools")).unwrap();
         for tool in TOOLS {
-            symlink(root().join("tests/apple/stand-in"), folder.path().join("tools").join(tool)).unwrap();
+            symlink(root().join("tests/packaging/apple/stand-in"), folder.path().join("tools").join(tool))
+                .unwrap();
         }
         has_tool("make").then_some(Mac { folder })
     }
@@ -270,10 +268,13 @@ fn a_cmake_project_for_darwin_finds_both_libraries() {
         let prefix = mac.path("stage/opt/kv");
         run(Command::new("cmake")
             .args(["-G", "Unix Makefiles", "-S"])
-            .arg(root().join("tests/install"))
+            .arg(root().join("tests/packaging/install"))
             .arg("-B")
             .arg(build.path())
-            .arg(format!("-DCMAKE_TOOLCHAIN_FILE={}", root().join("tests/apple/darwin.cmake").display()))
+            .arg(format!(
+                "-DCMAKE_TOOLCHAIN_FILE={}",
+                root().join("tests/packaging/apple/darwin.cmake").display()
+            ))
             .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
             .arg("-DWITH_CPP=ON")
             .env("PATH", format!("{path}:{}", mac.path("tools").display()))

@@ -1,17 +1,12 @@
 //! The documentation: Doxygen generates the C and C++ reference without a warning (`docs/build c`),
 //! the tutorials work as written, and no link is broken.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-#[path = "common/tutorial.rs"]
-mod tutorial;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use c_programs::{has_tool, library_dir, root, run};
-use tutorial::Tutorial;
+use crate::c_programs::{has_tool, library_dir, root, run};
+use crate::tutorial::Tutorial;
 
 #[test]
 fn the_reference_is_made_without_a_warning_and_has_every_function_in_a_section() {

@@ -1,5 +1,5 @@
 """Prints what prefab and the Android Gradle plugin would find in an AAR: look.py FILE (used by
-tests/android.rs)."""
+tests/packaging/android.rs)."""
 
 import json
 import sys

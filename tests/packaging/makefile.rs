@@ -251,7 +251,7 @@ fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_th
     pages.push("/usr/share/man/man1/kvstore.1".to_owned());
     pages.sort();
     assert!(pages.len() > 30);
-    // tests/install.rs checks the pages of subcommands such as "families create".
+    // tests/packaging/install.rs checks the pages of subcommands such as "families create".
     let is_of_command = |name: &String| name.contains("/man1/") && name.matches('-').count() < 2;
     let mut found: Vec<_> = removed(&[], &[]).into_iter().filter(is_of_command).collect();
     found.sort();

@@ -1,4 +1,4 @@
-# For CMake's side of tests/apple.rs: a Mac to build for, with a compiler that is taken on trust, because no Mac's can be had.
+# For CMake's side of tests/packaging/apple.rs: a Mac to build for, with a compiler that is taken on trust, because no Mac's can be had.
 set(CMAKE_SYSTEM_NAME Darwin)
 set(CMAKE_OSX_SYSROOT /)
 set(CMAKE_SYSTEM_PROCESSOR arm64)

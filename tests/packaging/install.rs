@@ -2,16 +2,13 @@
 //! with only these files, and `make uninstall`. The libraries are built once, in the folder that
 //! `make install` uses.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use c_programs::{found, has_tool, root, run};
+use crate::c_programs::{found, has_tool, root, run};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -79,14 +76,14 @@ impl Installed {
         output.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Compiles a program of tests/install, away from the tree.
+    /// Compiles a program of tests/packaging/install, away from the tree.
     fn compile(&self, source: &str, arguments: &[String]) -> PathBuf {
         let program = self.work.path().join("program");
         run(Command::new("cc")
             .current_dir(&self.work)
             .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o"])
             .arg(&program)
-            .arg(root().join("tests/install").join(source))
+            .arg(root().join("tests/packaging/install").join(source))
             .args(arguments));
         program
     }
@@ -450,7 +447,7 @@ fn a_program_can_link_another_static_library_in_rust() {
     run(Command::new("rustc")
         .args(["--edition=2024", "-O", "--crate-type=staticlib", "-o"])
         .arg(&other)
-        .arg(root().join("tests/install/other_rust.rs")));
+        .arg(root().join("tests/packaging/install/other_rust.rs")));
     let cflags = installed.pkg_config(&["--cflags"]);
     let (ours, other) = (installed.static_library(), [other.display().to_string()]);
     for libraries in [[&ours[..], &other].concat(), [&other[..], &ours].concat()] {
@@ -470,7 +467,7 @@ fn a_cmake_project_finds_the_package_also_where_it_was_moved_to() {
     let with_cpp = prefix.join("include/kvstore.hpp").exists();
     run(Command::new("cmake")
         .arg("-S")
-        .arg(root().join("tests/install"))
+        .arg(root().join("tests/packaging/install"))
         .arg("-B")
         .arg(&build)
         .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))

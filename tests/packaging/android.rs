@@ -2,15 +2,12 @@
 //! with a stand-in for cargo, and with this machine's compiler under the names of the NDK's, so
 //! that the libraries they inspect are real ones.
 
-#[path = "common/c_programs.rs"]
-mod c_programs;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use c_programs::{has_tool, root, run};
+use crate::c_programs::{has_tool, root, run};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -30,7 +27,7 @@ impl Ndk {
         let bin = ndk.path("toolchains/llvm/prebuilt/linux-x86_64/bin");
         fs::create_dir_all(&bin).unwrap();
         fs::create_dir(ndk.path("path")).unwrap();
-        symlink(root().join("tests/android/stand-in"), ndk.path("path/cargo")).unwrap();
+        symlink(root().join("tests/packaging/android/stand-in"), ndk.path("path/cargo")).unwrap();
         fs::write(ndk.path("source.properties"), "Pkg.Desc = Android NDK\nPkg.Revision = 27.2.12479018\n")
             .unwrap();
         for (name, command) in [
@@ -115,7 +112,8 @@ fn the_aar_is_what_prefab_and_the_gradle_plugin_read() {
     let Some(ndk) = Ndk::new() else { return };
     run(&mut ndk.command("aar", &["x86_64", "x86"]));
     let aar = ndk.path(&format!("out/kvstore-{VERSION}.aar"));
-    let read = said(&run(Command::new("python3").arg(root().join("tests/android/look.py")).arg(&aar)));
+    let read =
+        said(&run(Command::new("python3").arg(root().join("tests/packaging/android/look.py")).arg(&aar)));
     let abi = |name: &str| {
         format!("[('abi', '{name}'), ('api', 24), ('ndk', 27), ('static', False), ('stl', 'none')]")
     };
