@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The layers from the lowest to the highest, each with the other layers that it may use. A file
 /// directly in `src` that is not listed is a layer by itself.
-const ROOMS: &[(&str, &[&str])] = &[
+const LAYERS: &[(&str, &[&str])] = &[
     ("common", &[]),
     ("db/file/os", &["common"]),
     ("db", &["common", "db/file/os"]),
@@ -200,17 +200,17 @@ fn without_tests(code: &str) -> String {
 
 /// Returns the layer of a module or of an item in it. Items at the root of the crate belong to
 /// `lib`.
-fn room(path: &[String]) -> String {
+fn layer(path: &[String]) -> String {
     let first = path.first().map_or("", String::as_str);
     if COMMON.contains(&first) {
         return "common".to_owned();
     }
     let path = path.join("/");
-    let rooms = ROOMS
+    let layers = LAYERS
         .iter()
-        .map(|(room, _)| *room)
-        .filter(|room| path == *room || path.strip_prefix(room).is_some_and(|rest| rest.starts_with('/')));
-    rooms.max_by_key(|room| room.len()).unwrap_or("lib").to_owned()
+        .map(|(layer, _)| *layer)
+        .filter(|layer| path == *layer || path.strip_prefix(layer).is_some_and(|rest| rest.starts_with('/')));
+    layers.max_by_key(|layer| layer.len()).unwrap_or("lib").to_owned()
 }
 
 /// Returns all violations, one line each.
@@ -218,19 +218,19 @@ fn breaches(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
     for source in sources {
         let path = &source.path;
-        let own = room(&source.module());
+        let own = layer(&source.module());
         if own == "lib" && path != "lib.rs" {
             breaches
-                .push(format!("src/{path}: belongs to no room; see docs/contributing/adr/0009-layers.md"));
+                .push(format!("src/{path}: belongs to no layer; see docs/contributing/adr/0009-layers.md"));
             continue;
         }
-        let may = ROOMS.iter().find(|(room, _)| *room == own).map_or(&[][..], |(_, may)| may);
+        let may = LAYERS.iter().find(|(layer, _)| *layer == own).map_or(&[][..], |(_, may)| may);
         for (at, name) in source.names() {
-            let theirs = room(&name);
+            let theirs = layer(&name);
             if theirs != own && !may.contains(&theirs.as_str()) {
                 let line = source.line_of(at);
                 breaches.push(format!(
-                    "src/{path}:{line}: room \"{own}\" may not look at room \"{theirs}\" ({})",
+                    "src/{path}:{line}: layer \"{own}\" may not look at layer \"{theirs}\" ({})",
                     name.join("::")
                 ));
             }
@@ -274,7 +274,7 @@ fn all_sources() -> Vec<Source> {
 }
 
 #[test]
-fn no_room_looks_at_one_above_it_and_unsafe_stays_in_its_rooms() {
+fn no_layer_looks_at_one_above_it_and_unsafe_stays_in_its_layers() {
     let breaches = breaches(&all_sources());
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
 }
@@ -289,10 +289,10 @@ fn each_place_that_may_have_unsafe_has_some() {
 }
 
 #[test]
-fn each_room_and_common_module_is_there() {
+fn each_layer_and_common_module_is_there() {
     let all = all_sources();
-    for (wanted, _) in ROOMS {
-        assert!(all.iter().any(|source| room(&source.module()) == *wanted), "room {wanted} is empty");
+    for (wanted, _) in LAYERS {
+        assert!(all.iter().any(|source| layer(&source.module()) == *wanted), "layer {wanted} is empty");
     }
     for module in COMMON {
         assert!(
@@ -323,7 +323,7 @@ fn a_look_upwards_is_found_however_it_is_written() {
 }
 
 #[test]
-fn a_look_down_or_within_a_room_is_allowed() {
+fn a_look_down_or_within_a_layer_is_allowed() {
     for (path, text) in [
         ("family/mod.rs", "use crate::db::{Db, Found}; use crate::shared::Shared; use super::error::Error;"),
         ("family/ttl.rs", "use super::Family; use crate::family::iter::Cursor;"),
@@ -343,14 +343,14 @@ fn a_look_down_or_within_a_room_is_allowed() {
 }
 
 #[test]
-fn what_belongs_to_one_room_is_found_in_another() {
+fn what_belongs_to_one_layer_is_found_in_another() {
     for (path, text, expected) in [
         ("family/mod.rs", "\nlet a = unsafe { b() };", "src/family/mod.rs:2: unsafe"),
         ("db/file/plan.rs", "#![allow(unsafe_code)]", "unsafe"),
         ("shared/mod.rs", "use rusqlite::Connection;", "rusqlite may only be in"),
         ("store/purge.rs", "let now = SystemTime::now();", "SystemTime::now may only be in"),
         ("lib.rs", "#[unsafe(no_mangle)] pub extern \"C\" fn f() {}", "no_mangle may only be in"),
-        ("helpers.rs", "fn f() {}", "belongs to no room"),
+        ("helpers.rs", "fn f() {}", "belongs to no layer"),
     ] {
         let found = breaches(&[Source::of(path, text)]);
         assert!(found.len() == 1 && found[0].contains(expected), "{path} {text}: {found:?}");
