@@ -59,11 +59,12 @@ test:
 	    else echo 'SKIPPED: cargo clippy (it is not installed)'; fi
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir '$(TARGET_DIR)' # else nobody sees that it broke
 	cargo test --locked --workspace --no-fail-fast
-	KVSTORE_ENGINE=sql cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine' --lib $(SQL_TESTS)
-	cargo test $(COMPLETE) --lib --test encryption --test c_api_encryption
-	cargo test $(COMPLETE) --test power --test faults encrypted
-	KVSTORE_TEST_ENCRYPTED=1 cargo test $(COMPLETE) $(ENCRYPTED_TESTS)
-	KVSTORE_TEST_REMOTE=1 cargo test $(COMPLETE) $(REMOTE_TESTS)
+	KVSTORE_ENGINE=sql cargo test --locked --target-dir '$(TARGET_DIR)/sql-engine' --lib
+	KVSTORE_ENGINE=sql tests/variant sql -- cargo test --locked --no-fail-fast --target-dir '$(TARGET_DIR)/sql-engine'
+	cargo test $(COMPLETE) --lib
+	tests/variant complete -- cargo test $(COMPLETE)
+	KVSTORE_TEST_ENCRYPTED=1 tests/variant encrypted -- cargo test $(COMPLETE)
+	KVSTORE_TEST_REMOTE=1 tests/variant remote -- cargo test $(COMPLETE)
 	cargo test $(COMPLETE) --package kvstore-cli --bin kvstore --test encryption --test json --test on_a_server
 	cargo check --locked --features encryption --target-dir '$(TARGET_DIR)/complete' --lib # without the other one
 	bindings/python/run-tests
@@ -71,34 +72,12 @@ test:
 # One build for encrypted stores and for stores on a server, as releases have it.
 COMPLETE := --locked --no-fail-fast --features encryption,remote --target-dir '$(TARGET_DIR)/complete'
 
-# The tests in Rust again, in a build without the btree engine. (Those in C are about the C layer, btree.rs and
-# pages.rs about that engine; and those of reliability try both engines in one build.)
-SQL_TESTS := --test model $(patsubst tests/%.rs,--test %,$(filter-out \
-    $(addprefix tests/,android.rs apple.rs makefile.rs packaging.rs btree.rs c_abuse.rs c_api%.rs c_handles.rs cpp.rs \
-    docs.rs examples%.rs header.rs install.rs symbols.rs soak.rs pages.rs power.rs faults.rs hostile.rs linear.rs \
-    limits.rs secrets.rs time.rs two_sqlites.rs forks.rs company_mix.rs idle_handles.rs encryption.rs),$(wildcard tests/*.rs)))
-
-# Those that run on encrypted stores as well; model and damage, a minute each, in test-full.
-ENCRYPTED_TESTS := $(addprefix --test ,secure_delete repair check iteration batch cleaner transactions ttl \
-    c_api c_api_expiry c_api_conditional c_api_many c_api_limit c_api_backup)
-
-# Those that run on stores on a PostgreSQL server as well, which they start themselves; those that take longer, in
-# test-full. Left out are those of what only a file has: its pages, its log, its locks between processes, its damage and
-# repair, its limit, its encryption (btree, pages, maintenance, processes, places, check, repair, recover*, damage, foreign,
-# hostile, faults, power, bounded, limits, secrets, secure_delete, lazy_removal, encryption, c_api_limit, c_api_recover,
-# c_api_encryption, forks, company_mix, two_sqlites, idle_handles, rooms, families_in_thousands); and those about the C layer
-# itself, which is the same for both homes (c_abuse, c_handles, cpp, header, symbols, install).
-REMOTE_TESTS := $(addprefix --test ,remote conditional ttl transactions batch iteration expiry family write_times atomicity \
-    cuts linear c_api c_api_conditional)
-REMOTE_TESTS_FULL := $(addprefix --test ,iteration_meanwhile copy semantics purging rows_and_ranges fetch cleaner \
-    store backup model info time panics c_api_expiry c_api_many c_api_backup)
-
 test-full: test
 	@.ci/setup full
-	KVSTORE_TEST_REMOTE=1 cargo test $(COMPLETE) $(REMOTE_TESTS_FULL)
-	KVSTORE_CONNECTION_LOSS=all cargo test $(COMPLETE) --test cuts
+	KVSTORE_TEST_REMOTE=1 tests/variant remote-full -- cargo test $(COMPLETE)
+	KVSTORE_CONNECTION_LOSS=all cargo test $(COMPLETE) --test postgres connection_loss::
 	KVSTORE_COPY_ROWS=200000 cargo test $(COMPLETE) -p kvstore-cli --test on_a_server copy_to_a_server_and_back
-	KVSTORE_TEST_ENCRYPTED=1 cargo test $(COMPLETE) --test model --test damage
+	KVSTORE_TEST_ENCRYPTED=1 tests/variant encrypted-full -- cargo test $(COMPLETE)
 	bindings/python/run-tests --full
 	bindings/python/run-contrib-tests
 	tests/asan
