@@ -37,7 +37,7 @@ fn fill(store: &Store, mark: u8) {
 }
 
 #[test]
-fn a_backup_has_everything_and_its_keys_expire_on_time() {
+fn backup_contains_all_data_and_keys_expire_on_time() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -76,7 +76,7 @@ fn a_backup_has_everything_and_its_keys_expire_on_time() {
 }
 
 #[test]
-fn a_backup_is_the_state_of_one_moment_though_another_handle_writes_between_its_steps() {
+fn backup_is_consistent_while_other_handle_writes() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (store, writer) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -134,7 +134,7 @@ fn child() {
 }
 
 #[test]
-fn a_backup_made_while_another_process_writes_is_whole_and_its_keys_expire_on_time() {
+fn backup_is_consistent_while_other_process_writes() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let mut writer = Command::new(env::current_exe().unwrap())
@@ -172,7 +172,7 @@ fn a_backup_made_while_another_process_writes_is_whole_and_its_keys_expire_on_ti
 }
 
 #[test]
-fn the_store_can_be_used_by_the_progress_callback_and_by_other_threads_meanwhile() {
+fn store_is_usable_in_callback_and_threads_during_backup() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -201,7 +201,7 @@ fn the_store_can_be_used_by_the_progress_callback_and_by_other_threads_meanwhile
 }
 
 #[test]
-fn a_backup_made_while_a_transaction_is_open_has_what_is_committed() {
+fn backup_excludes_uncommitted_writes() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("committed", "1").unwrap();
@@ -217,7 +217,7 @@ fn a_backup_made_while_a_transaction_is_open_has_what_is_committed() {
 }
 
 #[test]
-fn a_backup_that_is_stopped_leaves_no_file_and_the_next_one_works() {
+fn cancelled_backup_leaves_no_file_and_next_one_works() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     fill(&store, 1);
@@ -237,7 +237,7 @@ fn a_backup_that_is_stopped_leaves_no_file_and_the_next_one_works() {
 }
 
 #[test]
-fn a_callback_that_panics_leaves_no_file_and_a_usable_store() {
+fn panicking_callback_leaves_no_file_and_usable_store() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     fill(&store, 1);
@@ -251,7 +251,7 @@ fn a_callback_that_panics_leaves_no_file_and_a_usable_store() {
 }
 
 #[test]
-fn a_target_that_exists_is_refused_and_left_as_it_is() {
+fn existing_target_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("k", "1").unwrap();
@@ -273,7 +273,7 @@ fn a_target_that_exists_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn names_that_are_no_file_are_refused_and_nothing_is_made() {
+fn invalid_file_names_are_refused_without_creating_files() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("k", "1").unwrap();
@@ -308,7 +308,7 @@ fn names_that_are_no_file_are_refused_and_nothing_is_made() {
 }
 
 #[test]
-fn a_name_beside_which_another_stores_log_lies_is_refused() {
+fn target_with_leftover_wal_or_journal_is_refused() {
     if common::is_of_a_file("it is about the store's own files") {
         return;
     }
@@ -328,7 +328,7 @@ fn a_name_beside_which_another_stores_log_lies_is_refused() {
 }
 
 #[test]
-fn the_name_of_another_files_log_or_journal_is_refused() {
+fn target_named_like_wal_or_journal_is_refused() {
     if common::is_of_a_file("it is about the store's own files") {
         return;
     }
@@ -366,7 +366,7 @@ fn the_name_of_another_files_log_or_journal_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_that_points_nowhere_is_a_target_that_exists() {
+fn dangling_symlink_counts_as_existing_target() {
     let scratch = Scratch::new();
     let store = scratch.open();
     std::os::unix::fs::symlink(scratch.file("elsewhere"), scratch.file("link")).unwrap();
@@ -375,7 +375,7 @@ fn a_link_that_points_nowhere_is_a_target_that_exists() {
 }
 
 #[test]
-fn a_target_that_appears_during_the_backup_is_not_replaced() {
+fn target_created_during_backup_is_not_replaced() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     fill(&store, 1);
@@ -389,7 +389,7 @@ fn a_target_that_appears_during_the_backup_is_not_replaced() {
 }
 
 #[test]
-fn the_file_has_its_name_only_when_it_is_whole() {
+fn backup_gets_final_name_only_when_complete() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     fill(&store, 1);
@@ -406,7 +406,7 @@ fn the_file_has_its_name_only_when_it_is_whole() {
 }
 
 #[test]
-fn a_directory_that_is_missing_is_an_error_that_leaves_nothing() {
+fn missing_directory_is_refused_without_creating_files() {
     let scratch = Scratch::new();
     let store = scratch.open();
     assert_eq!(kind(store.backup(scratch.file("nowhere/copy.db"), go_on)), ErrorKind::CantOpen);
@@ -451,7 +451,7 @@ fn stores_of_all_kinds_can_be_backed_up() {
 }
 
 #[test]
-fn a_store_in_memory_is_backed_up_to_a_file_that_outlives_it() {
+fn memory_store_is_backed_up_to_file() {
     if common::is_of_a_file("it is about memory") {
         return;
     }
@@ -506,7 +506,7 @@ fn modes_of_a_private_copy(config: &Config) -> (String, String) {
 
 #[cfg(unix)]
 #[test]
-fn nobody_may_read_the_copy_who_may_not_read_the_store() {
+fn backup_keeps_file_mode_of_store() {
     if common::is_of_a_file("it is about the store's own files") {
         return;
     }
@@ -517,7 +517,7 @@ fn nobody_may_read_the_copy_who_may_not_read_the_store() {
 
 #[cfg(unix)]
 #[test]
-fn nobody_may_read_the_copy_of_an_exclusive_store_who_may_not_read_the_store() {
+fn backup_of_exclusive_store_keeps_file_mode() {
     if common::is_of_a_file("it is about the store's own files") {
         return;
     }
@@ -526,7 +526,7 @@ fn nobody_may_read_the_copy_of_an_exclusive_store_who_may_not_read_the_store() {
 }
 
 #[test]
-fn what_a_backup_that_was_cut_off_has_left_is_in_nobodys_way() {
+fn leftover_partial_file_does_not_block_backup() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     fill(&store, 1);
@@ -537,7 +537,7 @@ fn what_a_backup_that_was_cut_off_has_left_is_in_nobodys_way() {
 }
 
 #[test]
-fn backups_of_different_names_can_be_made_at_once() {
+fn concurrent_backups_to_different_files_succeed() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -556,7 +556,7 @@ fn backups_of_different_names_can_be_made_at_once() {
 }
 
 #[test]
-fn a_second_backup_to_the_same_name_does_not_spoil_the_first() {
+fn concurrent_backup_to_same_file_does_not_damage_first() {
     // The second backup begins during the first, is still running when the first ends, and is then
     // cancelled. Whatever the outcome: a file of that name is complete, and it exists only if a
     // backup reported success.
@@ -602,7 +602,7 @@ fn a_second_backup_to_the_same_name_does_not_spoil_the_first() {
 }
 
 #[test]
-fn a_closed_store_is_not_backed_up() {
+fn backup_of_closed_store_fails() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.close().unwrap();
@@ -611,7 +611,7 @@ fn a_closed_store_is_not_backed_up() {
 }
 
 #[test]
-fn a_backup_inside_a_snapshot_has_the_newest_commits() {
+fn backup_in_read_transaction_has_newest_commits() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store

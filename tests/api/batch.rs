@@ -6,7 +6,7 @@ use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, num
 use kvstore::{Config, ErrorKind, Expiry, MAX_KEY_SIZE, Store};
 
 #[test]
-fn a_batch_writes_in_the_order_it_was_filled_and_is_empty_afterwards() {
+fn commit_applies_writes_in_order_and_empties_batch() {
     let (store, _clock) = memory_at(1_000);
     let family = store.create_family("f").unwrap();
     store.put("gone", vec![7; 5_000]).unwrap();
@@ -33,7 +33,7 @@ fn a_batch_writes_in_the_order_it_was_filled_and_is_empty_afterwards() {
 }
 
 #[test]
-fn a_batch_keeps_copies_of_what_it_was_given_and_can_be_filled_again() {
+fn batch_copies_its_arguments_and_is_reusable() {
     let store = memory();
     let mut batch = store.batch();
     for round in 0..3 {
@@ -54,7 +54,7 @@ fn a_batch_keeps_copies_of_what_it_was_given_and_can_be_filled_again() {
 }
 
 #[test]
-fn a_batch_that_is_cleared_or_dropped_writes_nothing() {
+fn cleared_or_dropped_batch_writes_nothing() {
     let store = memory();
     let mut batch = store.batch();
     batch.put(&store, "a", "1", Expiry::Never).unwrap();
@@ -67,7 +67,7 @@ fn a_batch_that_is_cleared_or_dropped_writes_nothing() {
 }
 
 #[test]
-fn a_batch_is_one_transaction_which_others_see_whole_or_not() {
+fn batch_commits_as_one_transaction() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     let mut batch = store.batch();
@@ -94,7 +94,7 @@ fn a_batch_is_one_transaction_which_others_see_whole_or_not() {
 }
 
 #[test]
-fn the_end_given_to_a_batch_counts_against_a_default_ttl_and_a_past_one_is_invisible() {
+fn batch_expiry_overrides_default_ttl_and_past_one_hides_key() {
     let (store, _clock) = memory_at(1_000);
     store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
     let mut batch = store.batch();
@@ -109,7 +109,7 @@ fn the_end_given_to_a_batch_counts_against_a_default_ttl_and_a_past_one_is_invis
 }
 
 #[test]
-fn a_batch_obeys_write_tracking_as_it_is_at_the_commit() {
+fn batch_uses_write_tracking_setting_at_commit() {
     let (store, clock) = memory_at(1_000);
     let mut batch = store.batch();
     batch.put(&store, "a", "1", Expiry::Never).unwrap();
@@ -122,7 +122,7 @@ fn a_batch_obeys_write_tracking_as_it_is_at_the_commit() {
 }
 
 #[test]
-fn a_batch_of_a_family_dropped_meanwhile_fails_as_a_whole_and_is_kept() {
+fn batch_with_dropped_family_fails_whole_and_is_kept() {
     // The batch writes to an existing family before it reaches the missing one. Nothing of that may
     // remain. When the family exists again, the same batch can be committed.
     for in_transaction in [false, true] {
@@ -170,7 +170,7 @@ fn a_batch_of_a_family_dropped_meanwhile_fails_as_a_whole_and_is_kept() {
 }
 
 #[test]
-fn a_deletion_in_a_family_dropped_meanwhile_fails_the_batch_too() {
+fn delete_in_dropped_family_fails_batch() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     let family = store.create_family("f").unwrap();
@@ -183,7 +183,7 @@ fn a_deletion_in_a_family_dropped_meanwhile_fails_the_batch_too() {
 }
 
 #[test]
-fn a_batch_does_not_keep_its_family_from_being_dropped() {
+fn pending_batch_does_not_block_family_drop() {
     let store = memory();
     let mut batch = store.batch();
     let family = store.create_family("f").unwrap();
@@ -195,7 +195,7 @@ fn a_batch_does_not_keep_its_family_from_being_dropped() {
 }
 
 #[test]
-fn a_batch_is_kept_when_a_lock_or_a_read_transaction_is_in_its_way() {
+fn batch_is_kept_if_lock_or_read_transaction_blocks_commit() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     let mut batch = store.batch();
@@ -223,7 +223,7 @@ fn a_batch_is_kept_when_a_lock_or_a_read_transaction_is_in_its_way() {
 }
 
 #[test]
-fn a_batch_refuses_what_could_not_be_written_and_stays_as_it_was() {
+fn batch_refuses_invalid_writes_and_stays_unchanged() {
     let store = Store::open_in_memory(&Config::new().max_value_size(1_000)).unwrap();
     let stranger = memory();
     let mut batch = store.batch();
@@ -242,7 +242,7 @@ fn a_batch_refuses_what_could_not_be_written_and_stays_as_it_was() {
 }
 
 #[test]
-fn a_family_of_another_handle_on_the_same_file_is_refused_too() {
+fn batch_refuses_family_of_other_handle_on_same_file() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     let mut batch = store.batch();
@@ -251,7 +251,7 @@ fn a_family_of_another_handle_on_the_same_file_is_refused_too() {
 }
 
 #[test]
-fn a_batch_of_a_closed_store_answers_misuse() {
+fn batch_of_closed_store_returns_misuse() {
     let store = memory();
     let mut batch = store.batch();
     batch.put(&store, "a", "1", Expiry::Never).unwrap();

@@ -29,7 +29,7 @@ fn in_and_outside(test: impl Fn(&Store, &TestClock)) {
 // ---- put_with ------------------------------------------------------------------------------------
 
 #[test]
-fn put_if_absent_writes_once_whatever_the_size_of_the_values() {
+fn put_if_absent_writes_once_for_all_value_sizes() {
     in_and_outside(|store, _| {
         for (n, first) in values().iter().enumerate() {
             for (m, second) in values().iter().enumerate() {
@@ -43,7 +43,7 @@ fn put_if_absent_writes_once_whatever_the_size_of_the_values() {
 }
 
 #[test]
-fn an_expired_key_is_absent_for_if_absent_and_not_present_for_if_present() {
+fn expired_key_is_absent_for_conditional_puts() {
     in_and_outside(|store, clock| {
         for (n, old) in values().iter().enumerate() {
             for (m, new) in values().iter().enumerate() {
@@ -63,7 +63,7 @@ fn an_expired_key_is_absent_for_if_absent_and_not_present_for_if_present() {
 }
 
 #[test]
-fn put_if_present_replaces_a_live_value_and_makes_no_key() {
+fn put_if_present_replaces_live_value_and_creates_no_key() {
     in_and_outside(|store, _| {
         let options = PutOptions::new().if_present();
         assert!(!store.put_with_options("k", "1", &options).unwrap());
@@ -77,7 +77,7 @@ fn put_if_present_replaces_a_live_value_and_makes_no_key() {
 }
 
 #[test]
-fn keep_ttl_keeps_the_end_of_a_live_key_through_values_of_all_sizes() {
+fn keep_ttl_keeps_expiry_of_live_key_for_all_value_sizes() {
     in_and_outside(|store, clock| {
         store.put_with_expiry("k", "0", Expiry::At(2_000)).unwrap();
         store.put("permanent", "0").unwrap();
@@ -96,7 +96,7 @@ fn keep_ttl_keeps_the_end_of_a_live_key_through_values_of_all_sizes() {
 }
 
 #[test]
-fn the_last_word_counts_between_a_moment_and_the_default_ttl() {
+fn later_option_wins_between_expiry_and_default_ttl() {
     let (store, _clock) = memory_at(1_000);
     store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
     store.put_with_options("a", "1", &PutOptions::new().expiry(Expiry::At(9_000)).use_default_ttl()).unwrap();
@@ -108,7 +108,7 @@ fn the_last_word_counts_between_a_moment_and_the_default_ttl() {
 }
 
 #[test]
-fn a_conditional_put_that_ends_in_the_past_writes_and_is_invisible_at_once() {
+fn conditional_put_with_past_expiry_writes_invisible_key() {
     let (store, _clock) = memory_at(1_000);
     assert!(store.put_if_absent("k", "1", Expiry::At(1_000)).unwrap());
     assert_eq!(store.get("k").unwrap(), None);
@@ -121,7 +121,7 @@ fn a_conditional_put_that_ends_in_the_past_writes_and_is_invisible_at_once() {
 // ---- compare_and_swap, compare_and_delete --------------------------------------------------------
 
 #[test]
-fn a_swap_happens_only_if_the_live_value_is_equal_to_the_last_byte() {
+fn swap_needs_live_value_equal_to_last_byte() {
     in_and_outside(|store, _| {
         for old in values() {
             for new in values() {
@@ -145,7 +145,7 @@ fn a_swap_happens_only_if_the_live_value_is_equal_to_the_last_byte() {
 }
 
 #[test]
-fn a_missing_or_expired_key_is_neither_swapped_nor_deleted_by_comparison() {
+fn compare_calls_skip_missing_and_expired_keys() {
     in_and_outside(|store, clock| {
         for (n, value) in values().iter().enumerate() {
             let key = n.to_string();
@@ -162,7 +162,7 @@ fn a_missing_or_expired_key_is_neither_swapped_nor_deleted_by_comparison() {
 }
 
 #[test]
-fn a_missing_key_is_not_equal_to_the_empty_value() {
+fn missing_key_does_not_equal_empty_value() {
     let store = memory();
     assert!(!store.compare_and_swap("k", "", "1", Expiry::Never).unwrap());
     assert!(!store.compare_and_delete("k", "").unwrap());
@@ -174,7 +174,7 @@ fn a_missing_key_is_not_equal_to_the_empty_value() {
 }
 
 #[test]
-fn a_delete_happens_only_if_the_live_value_is_equal_and_takes_all_with_it() {
+fn compare_and_delete_of_equal_value_removes_row_and_expiry() {
     in_and_outside(|store, _| {
         for value in values() {
             store.put_with_expiry("k", &value, Expiry::At(5_000)).unwrap();
@@ -188,7 +188,7 @@ fn a_delete_happens_only_if_the_live_value_is_equal_and_takes_all_with_it() {
 }
 
 #[test]
-fn a_swap_sets_the_new_end_of_life_also_when_the_value_stays_the_same() {
+fn swap_sets_new_expiry_even_for_equal_value() {
     let (store, clock) = memory_at(1_000);
     for value in values() {
         store.put_with_expiry("k", &value, Expiry::At(5_000)).unwrap();
@@ -206,7 +206,7 @@ fn a_swap_sets_the_new_end_of_life_also_when_the_value_stays_the_same() {
 // ---- increment -----------------------------------------------------------------------------------
 
 #[test]
-fn an_increment_adds_and_returns_the_sum_as_decimal_text() {
+fn increment_stores_sum_as_decimal_text() {
     in_and_outside(|store, _| {
         for (delta, sum) in [(5, 5), (-7, -2), (0, -2), (1_000_000, 999_998), (-999_998, 0)] {
             assert_eq!(store.increment("k", delta, Expiry::Never).unwrap(), sum);
@@ -216,7 +216,7 @@ fn an_increment_adds_and_returns_the_sum_as_decimal_text() {
 }
 
 #[test]
-fn an_increment_goes_to_both_ends_of_64_bits_and_not_beyond() {
+fn increment_reaches_i64_limits_and_refuses_overflow() {
     in_and_outside(|store, _| {
         for (end, over) in [(i64::MAX, 1), (i64::MIN, -1)] {
             store.put_with_expiry("k", (end - over).to_string(), Expiry::At(5_000)).unwrap();
@@ -232,7 +232,7 @@ fn an_increment_goes_to_both_ends_of_64_bits_and_not_beyond() {
 }
 
 #[test]
-fn an_increment_of_what_is_no_whole_number_fails_and_changes_nothing() {
+fn increment_of_non_integer_fails_without_effect() {
     in_and_outside(|store, _| {
         let huge = "1".repeat(20_000);
         let bad: [&[u8]; 17] = [
@@ -264,7 +264,7 @@ fn an_increment_of_what_is_no_whole_number_fails_and_changes_nothing() {
 }
 
 #[test]
-fn a_number_may_have_a_sign_and_leading_zeros_and_loses_them() {
+fn increment_normalizes_sign_and_leading_zeros() {
     for (text, sum) in [("+5", 6), ("-5", -4), ("-0", 1), ("007", 8), ("0", 1)] {
         let store = memory();
         store.put("k", text).unwrap();
@@ -280,7 +280,7 @@ fn a_number_may_have_a_sign_and_leading_zeros_and_loses_them() {
 }
 
 #[test]
-fn an_increment_of_a_missing_or_expired_key_begins_at_zero_with_the_given_end() {
+fn increment_of_missing_or_expired_key_starts_at_zero() {
     in_and_outside(|store, clock| {
         for old in [&b"41"[..], b"no number", &[7; 5_000]] {
             let end = clock.now() + 10;
@@ -296,7 +296,7 @@ fn an_increment_of_a_missing_or_expired_key_begins_at_zero_with_the_given_end() 
 }
 
 #[test]
-fn an_increment_without_an_end_gives_a_new_key_the_default_ttl_and_leaves_a_live_one_alone() {
+fn increment_uses_default_ttl_for_new_keys_only() {
     in_and_outside(|store, clock| {
         store.put("old", "1").unwrap();
         store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
@@ -316,7 +316,7 @@ fn an_increment_without_an_end_gives_a_new_key_the_default_ttl_and_leaves_a_live
 // ---- all of them ---------------------------------------------------------------------------------
 
 #[test]
-fn conditional_writes_are_undone_with_the_transaction_they_are_in() {
+fn rollback_undoes_conditional_writes() {
     for value in values() {
         let (store, clock) = memory_at(1_000);
         store.put_with_expiry("swapped", &value, Expiry::At(5_000)).unwrap();
@@ -349,7 +349,7 @@ fn conditional_writes_are_undone_with_the_transaction_they_are_in() {
 }
 
 #[test]
-fn an_increment_that_fails_does_not_spoil_the_transaction_it_is_in() {
+fn failed_increment_keeps_transaction_usable() {
     let store = memory();
     store
         .transaction(|tx| {
@@ -363,7 +363,7 @@ fn an_increment_that_fails_does_not_spoil_the_transaction_it_is_in() {
 }
 
 #[test]
-fn bad_keys_values_and_times_are_refused_before_anything_is_looked_at() {
+fn invalid_arguments_are_refused_before_any_read() {
     let store = Store::open_in_memory(&Config::new().max_value_size(1_000)).unwrap();
     store.put("k", "1").unwrap();
     let long_key = vec![1; MAX_KEY_SIZE + 1];
@@ -390,7 +390,7 @@ fn bad_keys_values_and_times_are_refused_before_anything_is_looked_at() {
 }
 
 #[test]
-fn conditional_writes_are_refused_where_only_reading_is_allowed() {
+fn conditional_writes_are_refused_in_read_only_context() {
     let scratch = Scratch::new();
     scratch.open().put("k", "1").unwrap();
     let refused = |store: &Store| {
@@ -409,7 +409,7 @@ fn conditional_writes_are_refused_where_only_reading_is_allowed() {
 }
 
 #[test]
-fn conditional_writes_wait_for_no_lock_by_default_and_change_nothing_then() {
+fn conditional_writes_are_busy_at_once_by_default() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.open(), scratch.open());
     a.put("k", "1").unwrap();
@@ -430,7 +430,7 @@ fn conditional_writes_wait_for_no_lock_by_default_and_change_nothing_then() {
 }
 
 #[test]
-fn a_condition_sees_what_another_handle_has_committed() {
+fn conditions_see_commits_of_other_handles() {
     let scratch = Scratch::new();
     let (a, b) = (scratch.open(), scratch.open());
     assert_eq!(b.get("k").unwrap(), None);
@@ -444,7 +444,7 @@ fn a_condition_sees_what_another_handle_has_committed() {
 }
 
 #[test]
-fn only_what_was_written_counts_in_the_stats() {
+fn stats_count_only_performed_writes() {
     let store = memory();
     let counted = |f: &dyn Fn()| {
         store.reset_stats().unwrap();

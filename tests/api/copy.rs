@@ -60,7 +60,7 @@ fn same(from: &Store, to: &Store) {
 }
 
 #[test]
-fn a_copy_has_every_row_with_its_times_and_every_setting() {
+fn copy_keeps_rows_times_and_settings() {
     for (at, from_config) in configs().into_iter().enumerate() {
         for to_config in configs().into_iter().skip(at).take(if at == 0 { 4 } else { 1 }) {
             let (here, there) = (Scratch::new(), Scratch::new());
@@ -85,7 +85,7 @@ fn a_copy_has_every_row_with_its_times_and_every_setting() {
 }
 
 #[test]
-fn stores_in_memory_are_copied_too() {
+fn memory_stores_are_copied() {
     let ((from, clock), (to, _)) = (memory_at(1_000_000), memory_at(1_000_000));
     fill(&from, &clock);
     clock.drive(&to);
@@ -96,7 +96,7 @@ fn stores_in_memory_are_copied_too() {
 }
 
 #[test]
-fn the_limit_goes_into_a_store_that_is_new_and_into_no_other() {
+fn copy_sets_size_limit_only_in_new_store() {
     if common::is_of_a_file("a store on a server has no limit") {
         return;
     }
@@ -121,7 +121,7 @@ fn the_limit_goes_into_a_store_that_is_new_and_into_no_other() {
 /// The copy may need more space than the source: other page sizes, or rows inserted in another
 /// order.
 #[test]
-fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
+fn copy_refuses_limit_that_would_evict_copied_rows() {
     if common::is_of_a_file("a store on a server has no limit") {
         return;
     }
@@ -173,7 +173,7 @@ fn a_limit_that_would_remove_what_was_copied_is_not_taken_over_in_silence() {
 }
 
 #[test]
-fn what_does_not_fit_into_the_limit_of_the_target_is_not_copied_in_part() {
+fn copy_beyond_target_limit_fails_without_partial_data() {
     if common::is_of_a_file("a store on a server has no limit") {
         return;
     }
@@ -189,7 +189,7 @@ fn what_does_not_fit_into_the_limit_of_the_target_is_not_copied_in_part() {
 }
 
 #[test]
-fn a_family_with_keys_is_refused_before_anything_is_written() {
+fn non_empty_target_family_is_refused_before_writing() {
     let (scratch, clock) = (Scratch::new(), TestClock::at(1_000_000));
     let (from, _) = memory_at(1_000_000);
     clock.drive(&from);
@@ -214,7 +214,7 @@ fn a_family_with_keys_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_copy_that_is_stopped_has_copied_nothing_and_may_be_run_again() {
+fn cancelled_copy_writes_nothing_and_can_be_rerun() {
     let (scratch, clock) = (Scratch::new(), TestClock::at(1_000_000));
     let (from, _) = memory_at(1_000_000);
     clock.drive(&from);
@@ -229,7 +229,7 @@ fn a_copy_that_is_stopped_has_copied_nothing_and_may_be_run_again() {
 }
 
 #[test]
-fn a_store_is_not_copied_into_itself_under_any_name() {
+fn copy_into_itself_is_refused_under_any_name() {
     let scratch = Scratch::new();
     let (one, other) = (scratch.open(), scratch.open());
     if common::are_on_a_server() {
@@ -251,7 +251,7 @@ fn a_store_is_not_copied_into_itself_under_any_name() {
 }
 
 #[test]
-fn the_callback_may_use_both_files_and_what_it_writes_to_the_source_is_not_in_the_copy() {
+fn copy_excludes_writes_made_by_callback_to_source() {
     let (here, there) = (Scratch::new(), Scratch::new());
     let clock = TestClock::at(1_000_000);
     let (from, to) = (here.open_at(&clock), there.open_at(&clock));
@@ -272,7 +272,7 @@ fn the_callback_may_use_both_files_and_what_it_writes_to_the_source_is_not_in_th
 }
 
 #[test]
-fn a_callback_that_ends_the_transaction_or_closes_a_store_ends_the_copy() {
+fn callback_ending_transaction_or_store_aborts_copy() {
     if common::is_of_a_file("only a store in memory is copied through its own handle") {
         return;
     }
@@ -298,7 +298,7 @@ fn a_callback_that_ends_the_transaction_or_closes_a_store_ends_the_copy() {
 }
 
 #[test]
-fn an_open_transaction_of_the_target_and_another_writer_are_in_the_way() {
+fn copy_is_busy_with_target_transaction_or_other_writer() {
     let (here, there) = (Scratch::new(), Scratch::new());
     let (from, to, other) = (here.open(), there.open(), there.open());
     from.put("committed", "1").unwrap();
@@ -325,7 +325,7 @@ fn an_open_transaction_of_the_target_and_another_writer_are_in_the_way() {
 }
 
 #[test]
-fn a_value_that_the_target_does_not_take_is_refused() {
+fn value_over_target_limit_is_refused() {
     let (from, (to, _)) = (Store::open_in_memory(&Config::new()).unwrap(), memory_at(1));
     let small = Store::open_in_memory(&Config::new().max_value_size(100)).unwrap();
     from.put("a", "1").unwrap();
@@ -337,7 +337,7 @@ fn a_value_that_the_target_does_not_take_is_refused() {
 }
 
 #[test]
-fn a_callback_that_panics_leaves_both_stores_as_they_were() {
+fn panicking_callback_leaves_both_stores_unchanged() {
     for file in [false, true] {
         let (scratch, clock) = (Scratch::new(), TestClock::at(1_000));
         let (from, _) = memory_at(1_000);
@@ -367,7 +367,7 @@ fn pair() -> ((Scratch, Store), (Scratch, Store), TestClock) {
 }
 
 #[test]
-fn a_resumable_copy_has_every_row_with_its_times_and_every_setting_and_leaves_nothing_else() {
+fn resumable_copy_keeps_rows_times_and_settings_only() {
     let ((_here, from), (_there, to), _) = pair();
     let own = to.create_family("own").unwrap();
     own.put("k", "1").unwrap();
@@ -381,7 +381,7 @@ fn a_resumable_copy_has_every_row_with_its_times_and_every_setting_and_leaves_no
 }
 
 #[test]
-fn a_copy_that_is_stopped_at_every_step_goes_on_and_ends() {
+fn resumable_copy_cancelled_at_every_step_completes() {
     let ((_here, from), (_there, to), _) = pair();
     let (mut stops, mut written) = (0, 0);
     let done = loop {
@@ -417,7 +417,7 @@ fn a_copy_that_is_stopped_at_every_step_goes_on_and_ends() {
 }
 
 #[test]
-fn what_has_changed_in_the_source_since_a_copy_was_cut_is_in_it_when_it_is_done() {
+fn resumed_copy_includes_source_changes_since_interruption() {
     let ((_here, from), (_there, to), clock) = pair();
     let aged = from.family("aged").unwrap();
     // Stops near the end, and then makes changes of every kind before the position of the copy.
@@ -440,7 +440,7 @@ fn what_has_changed_in_the_source_since_a_copy_was_cut_is_in_it_when_it_is_done(
 }
 
 #[test]
-fn a_family_that_was_dropped_in_the_source_or_has_lost_its_write_times_is_so_in_the_copy() {
+fn resumed_copy_follows_family_drop_and_tracking_change() {
     let ((_here, from), (_there, to), _) = pair();
     from.copy_resumable(&to, |done, total| done < total).unwrap_err();
     from.drop_family("O'dd \"näme\"\n").unwrap();
@@ -450,7 +450,7 @@ fn a_family_that_was_dropped_in_the_source_or_has_lost_its_write_times_is_so_in_
 }
 
 #[test]
-fn a_store_belongs_to_one_unfinished_copy() {
+fn target_accepts_only_its_unfinished_copy() {
     let ((_here, from), (_there, to), _) = pair();
     from.copy_resumable(&to, |done, _| done < 600).unwrap_err();
     let before = rows(&to);
@@ -478,7 +478,7 @@ fn a_store_belongs_to_one_unfinished_copy() {
 }
 
 #[test]
-fn a_family_with_keys_is_refused_before_a_resumable_copy_begins() {
+fn family_with_keys_is_refused_before_a_resumable_copy_begins() {
     let ((_here, from), (_there, to), _) = pair();
     to.create_family("aged").unwrap().put("k", "1").unwrap();
     let refused = from.copy_resumable(&to, |_, _| true).unwrap_err();
@@ -488,7 +488,7 @@ fn a_family_with_keys_is_refused_before_a_resumable_copy_begins() {
 }
 
 #[test]
-fn a_copy_that_is_done_is_done_again_as_long_as_all_is_there() {
+fn repeated_resumable_copy_rewrites_nothing() {
     let ((_here, from), (_there, to), clock) = pair();
     let first = from.copy_resumable(&to, |_, _| true).unwrap();
     let before = to.commit_counter().unwrap();
@@ -520,7 +520,7 @@ fn a_copy_that_is_done_is_done_again_as_long_as_all_is_there() {
 }
 
 #[test]
-fn of_two_runs_of_a_copy_one_goes_on() {
+fn concurrent_runs_of_copy_leave_one_running() {
     let ((_here, from), (_there, to), _) = pair();
     let mut is_second = false;
     let first = from.copy_resumable(&to, |done, _| {
@@ -537,7 +537,7 @@ fn of_two_runs_of_a_copy_one_goes_on() {
 /// The last transaction of the first run fails. Before it is retried, another run continues the
 /// copy.
 #[test]
-fn a_copy_that_another_run_has_taken_over_at_its_end_is_not_reported_as_finished() {
+fn copy_taken_over_by_other_run_is_not_reported_finished() {
     let ((_here, from), (there, to), _) = pair();
     let other = there.open();
     let is_at_end =
@@ -569,7 +569,7 @@ fn a_copy_that_another_run_has_taken_over_at_its_end_is_not_reported_as_finished
 }
 
 #[test]
-fn a_resumable_copy_brings_the_limit_when_it_is_done() {
+fn resumable_copy_sets_size_limit_at_end() {
     if common::is_of_a_file("a store on a server has no limit") {
         return;
     }
@@ -588,7 +588,7 @@ fn a_resumable_copy_brings_the_limit_when_it_is_done() {
 }
 
 #[test]
-fn stores_in_memory_are_copied_in_steps_too() {
+fn memory_stores_can_be_copied_resumably() {
     let ((from, clock), (to, _)) = (memory_at(1_000_000), memory_at(1_000_000));
     fill(&from, &clock);
     clock.drive(&to);

@@ -34,7 +34,7 @@ const ODD_NAMES: [&str; 22] = [
 // ---- families ------------------------------------------------------------------------------------
 
 #[test]
-fn families_of_odd_and_similar_names_are_kept_apart() {
+fn families_with_odd_and_similar_names_are_separate() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let long = "x".repeat(255);
@@ -66,7 +66,7 @@ fn families_of_odd_and_similar_names_are_kept_apart() {
 }
 
 #[test]
-fn creating_an_existing_family_fails_and_leaves_it_alone() {
+fn creating_existing_family_fails_and_keeps_it() {
     let store = memory();
     store.create_family("f").unwrap().put("a", "1").unwrap();
     assert_eq!(kind(store.create_family("f")), ErrorKind::Error);
@@ -75,14 +75,14 @@ fn creating_an_existing_family_fails_and_leaves_it_alone() {
 }
 
 #[test]
-fn opening_a_missing_family_is_not_found() {
+fn opening_missing_family_is_not_found() {
     let store = memory();
     assert_eq!(kind(store.family("f")), ErrorKind::NotFound);
     assert!(store.family_names().unwrap().is_empty());
 }
 
 #[test]
-fn opening_or_creating_gives_the_same_family_each_time() {
+fn get_or_create_returns_same_family() {
     let store = memory();
     store.get_or_create_family("f").unwrap().put("a", "1").unwrap();
     assert_eq!(keys(store.get_or_create_family("f").unwrap().iter()), [b"a"]);
@@ -90,7 +90,7 @@ fn opening_or_creating_gives_the_same_family_each_time() {
 }
 
 #[test]
-fn the_name_default_opens_the_default_family_which_is_not_listed() {
+fn default_family_opens_by_name_and_is_not_listed() {
     let store = memory();
     store.put("a", "1").unwrap();
     assert_eq!(keys(store.family("default").unwrap().iter()), [b"a"]);
@@ -100,7 +100,7 @@ fn the_name_default_opens_the_default_family_which_is_not_listed() {
 }
 
 #[test]
-fn reserved_and_impossible_names_are_refused_for_create_open_and_drop() {
+fn reserved_and_invalid_names_are_refused() {
     let store = memory();
     let long = "x".repeat(256);
     let wide = "é".repeat(128);
@@ -115,7 +115,7 @@ fn reserved_and_impossible_names_are_refused_for_create_open_and_drop() {
 }
 
 #[test]
-fn dropping_the_default_family_fails_and_a_missing_one_is_not_found() {
+fn dropping_default_family_fails_and_missing_is_not_found() {
     let store = memory();
     store.put("a", "1").unwrap();
     assert_eq!(kind(store.drop_family("default")), ErrorKind::Error);
@@ -124,7 +124,7 @@ fn dropping_the_default_family_fails_and_a_missing_one_is_not_found() {
 }
 
 #[test]
-fn a_family_with_an_open_handle_on_the_store_is_busy_until_the_last_is_gone() {
+fn dropping_family_is_busy_until_last_handle_closes() {
     let store = memory();
     let one = store.create_family("f").unwrap();
     let two = one.clone();
@@ -139,7 +139,7 @@ fn a_family_with_an_open_handle_on_the_store_is_busy_until_the_last_is_gone() {
 }
 
 #[test]
-fn a_busy_drop_does_not_spoil_the_transaction_around_it() {
+fn busy_drop_keeps_transaction_usable() {
     let store = memory();
     let family = store.create_family("f").unwrap();
     store.begin_write().unwrap();
@@ -152,7 +152,7 @@ fn a_busy_drop_does_not_spoil_the_transaction_around_it() {
 }
 
 #[test]
-fn a_family_can_be_dropped_while_an_iterator_is_alive_which_then_reports_it() {
+fn iterator_reports_drop_of_its_family() {
     let store = memory();
     let family = store.create_family("f").unwrap();
     for n in 0..100 {
@@ -169,7 +169,7 @@ fn a_family_can_be_dropped_while_an_iterator_is_alive_which_then_reports_it() {
 }
 
 #[test]
-fn a_drop_takes_all_tables_of_the_family() {
+fn drop_removes_all_tables_of_family() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -190,7 +190,7 @@ fn a_drop_takes_all_tables_of_the_family() {
 }
 
 #[test]
-fn a_handle_to_a_family_another_store_dropped_reports_it_and_works_on_a_new_one() {
+fn handle_reports_dropped_family_and_uses_recreated_one() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.open(), scratch.open());
     let family = one.create_family("f").unwrap();
@@ -214,7 +214,7 @@ fn a_handle_to_a_family_another_store_dropped_reports_it_and_works_on_a_new_one(
 }
 
 #[test]
-fn two_hundred_families_work_side_by_side() {
+fn two_hundred_families_work_together() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store
@@ -238,7 +238,7 @@ fn two_hundred_families_work_side_by_side() {
 // ---- data ----------------------------------------------------------------------------------------
 
 #[test]
-fn a_put_is_read_back_and_replaced_and_deleted() {
+fn put_value_can_be_read_replaced_and_deleted() {
     let store = memory();
     assert_eq!(store.get("a").unwrap(), None);
     assert!(!store.exists("a").unwrap());
@@ -252,7 +252,7 @@ fn a_put_is_read_back_and_replaced_and_deleted() {
 }
 
 #[test]
-fn keys_and_values_are_any_bytes() {
+fn keys_and_values_may_be_any_bytes() {
     let store = memory();
     for a in [0_u8, 1, 39, 127, 128, 255] {
         for key in [vec![a], vec![a, 0], vec![0, a, 0], vec![a; 300]] {
@@ -267,7 +267,7 @@ fn keys_and_values_are_any_bytes() {
 }
 
 #[test]
-fn keys_are_one_to_65536_bytes_long_and_on_a_server_2500() {
+fn key_length_limits_are_enforced() {
     let store = memory();
     let longest = vec![7; common::max_key_size()];
     store.put(&longest, "1").unwrap();
@@ -297,7 +297,7 @@ fn keys_are_one_to_65536_bytes_long_and_on_a_server_2500() {
 }
 
 #[test]
-fn values_are_up_to_ten_mebibytes_long_unless_configured_otherwise() {
+fn value_size_limit_is_10_mib_unless_configured() {
     let store = memory();
     let longest = vec![3; 10 * 1024 * 1024];
     store.put("a", &longest).unwrap();
@@ -315,7 +315,7 @@ fn values_are_up_to_ten_mebibytes_long_unless_configured_otherwise() {
 }
 
 #[test]
-fn an_empty_value_is_a_value() {
+fn empty_value_is_stored() {
     let store = memory();
     store.put("a", "").unwrap();
     store.put_with_ttl("b", "", Duration::from_secs(1000)).unwrap();
@@ -332,7 +332,7 @@ fn an_empty_value_is_a_value() {
 }
 
 #[test]
-fn put_if_absent_writes_only_where_no_live_key_is() {
+fn put_if_absent_writes_only_without_live_key() {
     let (store, clock) = memory_at(1_000);
     assert!(store.put_if_absent("a", "1", Expiry::At(2_000)).unwrap());
     assert!(!store.put_if_absent("a", "2", Expiry::Never).unwrap());
@@ -350,7 +350,7 @@ fn put_if_absent_writes_only_where_no_live_key_is() {
 }
 
 #[test]
-fn count_is_of_rows_expired_ones_included_until_they_are_purged() {
+fn count_includes_expired_rows_until_purge() {
     let (store, clock) = memory_at(1_000);
     for n in 0..10 {
         store.put_with_expiry(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
@@ -363,7 +363,7 @@ fn count_is_of_rows_expired_ones_included_until_they_are_purged() {
 }
 
 #[test]
-fn clear_empties_one_family_and_leaves_the_others() {
+fn clear_empties_one_family_only() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let family = store.create_family("f").unwrap();
@@ -395,7 +395,7 @@ for t in ('data', 'blob', 'ttl_key', 'ttl_expiry')))",
 // ---- values in their rows and out of them --------------------------------------------------------
 
 #[test]
-fn every_size_around_the_boundary_is_read_back_for_short_and_long_keys() {
+fn values_around_inline_limit_are_read_back() {
     let store = memory();
     let value = |len: usize| (0..len).map(|at| (at * 7 + len) as u8).collect::<Vec<u8>>();
     for key_len in [1, 12, 184, 192, 240, 248, 255, 256, 900, 2_000] {
@@ -414,7 +414,7 @@ fn every_size_around_the_boundary_is_read_back_for_short_and_long_keys() {
 }
 
 #[test]
-fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl() {
+fn value_moves_between_row_and_blob_with_and_without_ttl() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     let blobs = |store: &Store, expected: &str| {
@@ -453,7 +453,7 @@ fn a_value_moves_between_row_and_blob_in_both_directions_with_and_without_a_ttl(
 }
 
 #[test]
-fn an_expired_large_value_leaves_no_orphan_whoever_removes_it() {
+fn removing_expired_large_value_leaves_no_orphan() {
     let (store, clock) = memory_at(1_000);
     for key in ["get", "purge", "delete", "absent", "put"] {
         store.put_with_expiry(key, vec![1; 5_000], Expiry::At(2_000)).unwrap();
@@ -474,7 +474,7 @@ fn an_expired_large_value_leaves_no_orphan_whoever_removes_it() {
 }
 
 #[test]
-fn a_value_is_shown_without_a_copy_together_with_its_end_of_life() {
+fn get_with_passes_value_and_expiry_without_copy() {
     let store = memory();
     store.put_with_expiry("a", "123", Expiry::At(i64::MAX)).unwrap();
     assert_eq!(
@@ -485,7 +485,7 @@ fn a_value_is_shown_without_a_copy_together_with_its_end_of_life() {
 }
 
 #[test]
-fn a_family_says_when_it_was_made() {
+fn family_returns_its_creation_time() {
     for sql_engine in [false, true] {
         let store = common::memory_with(&Config::new().sql_engine(sql_engine));
         let clock = TestClock::at(5_000);

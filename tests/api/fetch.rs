@@ -78,7 +78,7 @@ fn cursors(store: &Store) -> Vec<Cursor> {
 }
 
 #[test]
-fn fetches_of_any_size_show_what_single_steps_show() {
+fn fetch_of_any_size_equals_single_steps() {
     for n in [0, 1, 31, 33, 160, 161, 900] {
         let (store, clock) = memory_at(1_000);
         store
@@ -113,7 +113,7 @@ fn fetches_of_any_size_show_what_single_steps_show() {
 }
 
 #[test]
-fn a_cursor_goes_on_behind_what_was_fetched() {
+fn cursor_continues_after_fetched_rows() {
     let store = memory();
     fill(&store, 1_000);
     for already in (0..700).step_by(3) {
@@ -134,7 +134,7 @@ fn a_cursor_goes_on_behind_what_was_fetched() {
 }
 
 #[test]
-fn a_fetch_of_nothing_and_one_at_no_entry_show_nothing_and_move_nothing() {
+fn empty_fetch_returns_nothing_and_keeps_position() {
     let store = memory();
     let mut cursor = forward(&store);
     assert!(fetched(&mut cursor, 5).is_empty(), "it was at no entry yet");
@@ -152,7 +152,7 @@ fn a_fetch_of_nothing_and_one_at_no_entry_show_nothing_and_move_nothing() {
 }
 
 #[test]
-fn values_larger_than_what_is_read_ahead_come_one_by_one() {
+fn values_larger_than_read_ahead_are_fetched_singly() {
     let store = memory();
     for n in 0..5 {
         store.put(numbered(n), vec![n as u8; 200_000]).unwrap();
@@ -167,7 +167,7 @@ fn values_larger_than_what_is_read_ahead_come_one_by_one() {
 }
 
 #[test]
-fn what_has_expired_by_the_call_is_not_shown_wherever_it_was_read_ahead() {
+fn fetch_hides_rows_expired_after_read_ahead() {
     for dead in [0..1, 0..40, 30..34, 5..700, 0..699, 0..700] {
         let (store, clock) = memory_at(1_000);
         fill(&store, 700);
@@ -199,7 +199,7 @@ fn what_has_expired_by_the_call_is_not_shown_wherever_it_was_read_ahead() {
 }
 
 #[test]
-fn own_writes_meanwhile_are_seen_from_the_current_entry_on() {
+fn fetch_sees_own_writes_from_current_entry() {
     let mut random = Random(77);
     for round in 0..30 {
         let (store, clock) = memory_at(1_000);
@@ -249,7 +249,7 @@ fn own_writes_meanwhile_are_seen_from_the_current_entry_on() {
 }
 
 #[test]
-fn the_entry_a_move_has_come_to_is_shown_as_it_is_when_this_handle_has_written_since() {
+fn fetch_returns_current_entry_as_rewritten_by_own_handle() {
     let (store, clock) = memory_at(1_000);
     fill(&store, 100);
     let mut cursor = forward(&store);
@@ -317,7 +317,7 @@ fn the_entry_a_move_has_come_to_is_shown_as_it_is_when_this_handle_has_written_s
 }
 
 #[test]
-fn a_walk_by_expiry_goes_on_at_its_entry_when_this_handle_has_written() {
+fn expiry_cursor_keeps_its_entry_after_own_write() {
     let (store, _clock) = memory_at(0);
     for n in 0..200 {
         store.put_with_expiry(numbered(n), "1", Expiry::At(1_000 + n as i64 / 10)).unwrap();
@@ -335,7 +335,7 @@ fn a_walk_by_expiry_goes_on_at_its_entry_when_this_handle_has_written() {
 }
 
 #[test]
-fn what_comes_before_the_entry_it_was_left_at_is_behind_it() {
+fn expiry_cursor_skips_rows_inserted_before_its_entry() {
     for rows in [4, 100, 700] {
         let (store, _clock) = memory_at(0);
         let end = |n: usize| Expiry::At(1_000 + 10 * n as i64);
@@ -362,7 +362,7 @@ fn what_comes_before_the_entry_it_was_left_at_is_behind_it() {
 }
 
 #[test]
-fn an_entry_it_was_left_at_that_is_deleted_then_is_not_shown_and_may_have_been_the_last() {
+fn fetch_skips_deleted_current_entry_even_if_last() {
     let store = memory();
     fill(&store, 4);
     let mut cursor = forward(&store);
@@ -380,7 +380,7 @@ fn shut_out(other: &Store) {
 }
 
 #[test]
-fn a_fetch_that_fails_shows_nothing_and_leaves_the_cursor_at_its_entry() {
+fn failed_fetch_returns_nothing_and_keeps_position() {
     if common::is_of_a_file("it is about the DELETE mode") {
         return;
     }
@@ -428,7 +428,7 @@ fn a_fetch_that_fails_shows_nothing_and_leaves_the_cursor_at_its_entry() {
 }
 
 #[test]
-fn a_clock_that_panics_in_a_fetch_leaves_the_cursor_at_its_entry() {
+fn panicking_clock_in_fetch_keeps_cursor_position() {
     if common::is_of_a_file("a server has the clock") {
         return;
     }
@@ -452,7 +452,7 @@ fn a_clock_that_panics_in_a_fetch_leaves_the_cursor_at_its_entry() {
 }
 
 #[test]
-fn an_entry_read_ahead_is_still_looked_at_again_when_fetches_have_failed_there() {
+fn prefetched_entry_is_rechecked_after_failed_fetches() {
     if common::is_of_a_file("a server has the clock") {
         return;
     }
@@ -492,7 +492,7 @@ fn an_entry_read_ahead_is_still_looked_at_again_when_fetches_have_failed_there()
 }
 
 #[test]
-fn a_fetch_in_a_transaction_sees_its_view_and_one_on_a_closed_store_is_refused() {
+fn fetch_sees_transaction_and_fails_on_closed_store() {
     let store = memory();
     fill(&store, 100);
     store.begin_write().unwrap();
@@ -516,7 +516,7 @@ fn alike(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn rows_of_all_shapes_come_in_order_within_any_bounds_with_pages_of_any_size() {
+fn fetch_orders_all_row_shapes_for_any_bounds_and_page_size() {
     let mut random = Random(4_711);
     for (page_size, sql_engine) in
         [(512, false), (1_024, false), (4_096, false), (65_536, false), (4_096, true)]
@@ -578,7 +578,7 @@ fn rows_of_all_shapes_come_in_order_within_any_bounds_with_pages_of_any_size() {
 }
 
 #[test]
-fn a_clock_that_jumps_while_rows_are_read_ahead_lets_no_dead_one_through() {
+fn fetch_returns_no_expired_row_if_clock_jumps() {
     for n in [30, 2_000] {
         for step in [1, 7, 300] {
             let (store, clock) = memory_at(1_000);

@@ -49,7 +49,7 @@ fn sizes(info: &StoreInfo, family: &str) -> FamilySizes {
 }
 
 #[test]
-fn the_bytes_of_each_table_are_those_that_another_sqlite_counts_by_reading_every_page() {
+fn table_sizes_match_dbstat_of_other_sqlite() {
     if common::is_of_a_file("sizes and modes are of a file") {
         return;
     }
@@ -80,7 +80,7 @@ fn the_bytes_of_each_table_are_those_that_another_sqlite_counts_by_reading_every
 }
 
 #[test]
-fn it_says_what_the_file_and_its_families_are() {
+fn info_describes_file_and_families() {
     let (scratch, clock) = (Scratch::new(), TestClock::at(1000));
     let store = scratch.open_at(&clock);
     fill(&store);
@@ -130,7 +130,7 @@ fn it_says_what_the_file_and_its_families_are() {
 }
 
 #[test]
-fn it_works_read_only_in_memory_in_transactions_and_in_delete_mode() {
+fn info_works_read_only_in_memory_and_in_transactions() {
     if common::is_of_a_file("sizes and modes are of a file") {
         return;
     }
@@ -164,7 +164,7 @@ fn it_works_read_only_in_memory_in_transactions_and_in_delete_mode() {
 }
 
 #[test]
-fn where_the_sizes_cannot_be_told_all_else_is() {
+fn info_without_table_sizes_has_all_other_fields() {
     if common::is_of_a_file("sizes and modes are of a file") {
         return;
     }

@@ -9,7 +9,7 @@ use kvstore::{Direction, KeyRange};
 // ---- order, prefixes, ranges ---------------------------------------------------------------------
 
 #[test]
-fn entries_come_in_byte_order_forwards_and_backwards() {
+fn entries_are_in_byte_order_in_both_directions() {
     let store = memory();
     let mut sorted: Vec<&[u8]> = vec![
         b"b",
@@ -38,7 +38,7 @@ fn entries_come_in_byte_order_forwards_and_backwards() {
 }
 
 #[test]
-fn every_row_is_met_once_whatever_the_size_of_the_chunks() {
+fn every_row_is_returned_once_across_chunk_sizes() {
     let store = memory();
     for n in (0..60).chain([110, 111, 112, 113, 496, 497, 1_007, 1_008, 1_009, 2_600]) {
         store.clear().unwrap();
@@ -50,7 +50,7 @@ fn every_row_is_met_once_whatever_the_size_of_the_chunks() {
 }
 
 #[test]
-fn large_values_are_iterated_too() {
+fn iteration_returns_large_values() {
     let store = memory();
     for n in 0..40 {
         store.put(numbered(n), vec![n as u8; 1 + n * 5_000]).unwrap();
@@ -62,7 +62,7 @@ fn large_values_are_iterated_too() {
 }
 
 #[test]
-fn a_prefix_gives_exactly_the_keys_that_start_with_it() {
+fn prefix_scan_returns_exactly_matching_keys() {
     let store = memory();
     let all: [&[u8]; 12] = [
         b"a",
@@ -93,7 +93,7 @@ fn a_prefix_gives_exactly_the_keys_that_start_with_it() {
 }
 
 #[test]
-fn a_range_has_the_keys_between_its_bounds() {
+fn range_scan_returns_keys_between_bounds() {
     let store = memory();
     for key in ["a", "b", "c", "d"] {
         store.put(key, "1").unwrap();
@@ -120,7 +120,7 @@ fn a_range_has_the_keys_between_its_bounds() {
 // ---- positions -----------------------------------------------------------------------------------
 
 #[test]
-fn a_new_cursor_is_at_no_entry_until_it_is_moved() {
+fn new_cursor_is_invalid_until_moved() {
     let store = memory();
     store.put("a", "1").unwrap();
     let mut cursor = forward(&store);
@@ -133,7 +133,7 @@ fn a_new_cursor_is_at_no_entry_until_it_is_moved() {
 }
 
 #[test]
-fn in_an_empty_family_there_is_no_first_entry() {
+fn empty_family_has_no_first_entry() {
     let store = memory();
     for mut cursor in [forward(&store), reverse(&store)] {
         assert!(!cursor.first().unwrap());
@@ -144,7 +144,7 @@ fn in_an_empty_family_there_is_no_first_entry() {
 }
 
 #[test]
-fn at_the_end_a_cursor_stays_there_and_can_begin_again() {
+fn cursor_stays_at_end_and_can_restart() {
     let store = memory();
     fill(&store, 3);
     for (mut cursor, first) in [(forward(&store), 0), (reverse(&store), 2)] {
@@ -164,7 +164,7 @@ fn at_the_end_a_cursor_stays_there_and_can_begin_again() {
 }
 
 #[test]
-fn a_seek_goes_to_the_first_key_at_or_behind_it_in_the_direction() {
+fn seek_finds_nearest_key_in_cursor_direction() {
     let store = memory();
     for key in ["b", "d", "f"] {
         store.put(key, key).unwrap();
@@ -188,7 +188,7 @@ fn a_seek_goes_to_the_first_key_at_or_behind_it_in_the_direction() {
 }
 
 #[test]
-fn a_seek_outside_the_prefix_ends_the_cursor_and_one_inside_revives_it() {
+fn seek_outside_prefix_ends_cursor_and_inside_resumes_it() {
     let store = memory();
     for key in ["a1", "b1", "b3", "c1"] {
         store.put(key, "1").unwrap();
@@ -208,7 +208,7 @@ fn a_seek_outside_the_prefix_ends_the_cursor_and_one_inside_revives_it() {
 }
 
 #[test]
-fn a_seek_works_at_any_distance_in_two_thousand_rows() {
+fn seek_works_at_any_distance_in_2000_rows() {
     let store = memory();
     fill(&store, 2_100);
     let (mut up, mut down) = (forward(&store), reverse(&store));

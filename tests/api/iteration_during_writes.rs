@@ -11,7 +11,7 @@ const LATER: i64 = 4_000_000_000_000;
 // ---- writes meanwhile ----------------------------------------------------------------------------
 
 #[test]
-fn own_writes_and_deletes_ahead_of_the_position_are_seen_at_every_distance() {
+fn cursor_sees_own_changes_ahead_at_every_distance() {
     for at in [0, 5, 14, 15, 16, 17, 46, 47, 48, 49] {
         let store = memory();
         fill(&store, 60);
@@ -36,7 +36,7 @@ fn own_writes_and_deletes_ahead_of_the_position_are_seen_at_every_distance() {
 }
 
 #[test]
-fn own_writes_ahead_of_a_reverse_cursor_are_seen() {
+fn reverse_cursor_sees_own_changes_ahead() {
     let store = memory();
     fill(&store, 100);
     let mut cursor = reverse(&store);
@@ -55,7 +55,7 @@ fn own_writes_ahead_of_a_reverse_cursor_are_seen() {
 }
 
 #[test]
-fn a_key_put_behind_the_last_entry_is_seen_from_it() {
+fn cursor_at_last_entry_sees_key_put_after_it() {
     let store = memory();
     fill(&store, 1);
     let mut cursor = forward(&store);
@@ -69,7 +69,7 @@ fn a_key_put_behind_the_last_entry_is_seen_from_it() {
 }
 
 #[test]
-fn clearing_the_family_ends_its_cursors() {
+fn clear_ends_cursors_of_family() {
     let store = memory();
     fill(&store, 100);
     let (mut up, mut down) = (forward(&store), reverse(&store));
@@ -79,7 +79,7 @@ fn clearing_the_family_ends_its_cursors() {
 }
 
 #[test]
-fn rolling_back_while_iterating_goes_on_in_the_state_before() {
+fn cursor_continues_in_restored_state_after_rollback() {
     let store = memory();
     fill(&store, 100);
     store.begin_write().unwrap();
@@ -97,7 +97,7 @@ fn rolling_back_while_iterating_goes_on_in_the_state_before() {
 }
 
 #[test]
-fn committing_and_beginning_while_iterating_changes_nothing_for_the_cursor() {
+fn cursor_is_unaffected_by_begin_and_commit() {
     let store = memory();
     fill(&store, 200);
     let mut cursor = forward(&store);
@@ -114,7 +114,7 @@ fn committing_and_beginning_while_iterating_changes_nothing_for_the_cursor() {
 }
 
 #[test]
-fn outside_a_transaction_others_commits_far_ahead_are_seen() {
+fn cursor_sees_commits_of_other_handle_far_ahead() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     fill(&store, 2_100);
@@ -128,7 +128,7 @@ fn outside_a_transaction_others_commits_far_ahead_are_seen() {
 }
 
 #[test]
-fn inside_a_read_transaction_an_iterator_is_a_snapshot() {
+fn iterator_in_read_transaction_is_snapshot() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     fill(&store, 2_100);
@@ -144,7 +144,7 @@ fn inside_a_read_transaction_an_iterator_is_a_snapshot() {
 }
 
 #[test]
-fn an_iterator_between_calls_holds_no_lock_and_no_snapshot() {
+fn idle_iterator_holds_no_lock_or_snapshot() {
     if common::is_of_a_file("it looks at the WAL") {
         return;
     }
@@ -164,7 +164,7 @@ fn an_iterator_between_calls_holds_no_lock_and_no_snapshot() {
 }
 
 #[test]
-fn after_a_move_that_failed_a_cursor_goes_on_behind_its_last_entry() {
+fn cursor_continues_after_last_entry_when_move_failed() {
     if common::is_of_a_file("it is about the DELETE mode") {
         return;
     }
@@ -204,7 +204,7 @@ fn shut_out(other: &Store) {
 }
 
 #[test]
-fn after_a_seek_that_failed_a_cursor_goes_on_after_its_last_entry() {
+fn cursor_continues_after_last_entry_when_seek_failed() {
     if common::is_of_a_file("it is about the DELETE mode") {
         return;
     }
@@ -273,7 +273,7 @@ fn after_a_seek_that_failed_a_cursor_goes_on_after_its_last_entry() {
 }
 
 #[test]
-fn a_seek_for_a_key_of_a_bad_length_moves_nothing() {
+fn seek_with_invalid_key_length_keeps_position() {
     let store = memory();
     fill(&store, 3);
     let mut cursor = forward(&store);
@@ -284,7 +284,7 @@ fn a_seek_for_a_key_of_a_bad_length_moves_nothing() {
 }
 
 #[test]
-fn iterators_outlive_their_family_handle_and_end_with_the_store() {
+fn iterator_outlives_family_handle_and_ends_with_store() {
     let store = memory();
     let family = store.create_family("f").unwrap();
     for n in 0..100 {
@@ -303,7 +303,7 @@ fn iterators_outlive_their_family_handle_and_end_with_the_store() {
 // ---- expired rows ----------------------------------------------------------------------------
 
 #[test]
-fn dead_rows_are_skipped_also_by_the_thousand_and_not_removed() {
+fn iteration_skips_thousands_of_expired_rows_without_removal() {
     let (store, clock) = memory_at(1_000);
     store.begin_write().unwrap();
     for n in 0..10_000 {
@@ -327,7 +327,7 @@ fn dead_rows_are_skipped_also_by_the_thousand_and_not_removed() {
 }
 
 #[test]
-fn exactly_as_many_dead_rows_as_one_chunk_passes_over_are_no_end() {
+fn expired_rows_filling_one_chunk_do_not_end_iteration() {
     let (store, clock) = memory_at(1_000);
     for dead in [4_095, 4_096, 4_097, 8_192] {
         store.begin_write().unwrap();
@@ -343,7 +343,7 @@ fn exactly_as_many_dead_rows_as_one_chunk_passes_over_are_no_end() {
 }
 
 #[test]
-fn an_entry_that_expires_after_it_was_read_ahead_is_not_shown() {
+fn prefetched_entry_that_expires_is_not_returned() {
     for (mut cursor, store, clock, key) in [Direction::Forward, Direction::Reverse].map(|direction| {
         let (store, clock) = memory_at(1_000);
         for n in 0..10 {
@@ -363,7 +363,7 @@ fn an_entry_that_expires_after_it_was_read_ahead_is_not_shown() {
 }
 
 #[test]
-fn a_cursor_shows_the_end_of_life_of_its_entry() {
+fn cursor_returns_expiry_of_its_entry() {
     let (store, _clock) = memory_at(1_000);
     store.put("a", "1").unwrap();
     store.put_with_expiry("b", "1", Expiry::At(2_000)).unwrap();

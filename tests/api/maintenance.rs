@@ -29,7 +29,7 @@ fn counters(mut stats: Stats) -> Stats {
 // ---- statistics ----------------------------------------------------------------------------------
 
 #[test]
-fn only_what_succeeded_is_counted() {
+fn stats_count_only_successful_calls() {
     let (store, clock) = memory_at(1_000);
     assert_eq!(counters(store.stats().unwrap()), Stats::default());
     store.put("abc", "12345").unwrap();
@@ -56,7 +56,7 @@ fn only_what_succeeded_is_counted() {
 }
 
 #[test]
-fn each_get_and_exists_that_finds_nothing_alive_is_a_miss_and_no_other_call_is() {
+fn misses_count_lookups_without_live_key_only() {
     let (store, clock) = memory_at(1_000);
     for key in ["a", "b", "c", "d", "e"] {
         store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
@@ -90,7 +90,7 @@ fn each_get_and_exists_that_finds_nothing_alive_is_a_miss_and_no_other_call_is()
 }
 
 #[test]
-fn each_get_exists_and_ttl_that_meets_a_dead_key_is_counted() {
+fn lookups_of_expired_keys_are_counted() {
     let (store, clock) = memory_at(1_000);
     for key in ["a", "b", "c", "d"] {
         store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
@@ -111,7 +111,7 @@ fn each_get_exists_and_ttl_that_meets_a_dead_key_is_counted() {
 }
 
 #[test]
-fn failed_calls_are_counted_and_not_found_is_no_failure() {
+fn errors_count_failed_calls_but_not_missing_keys() {
     let store = memory();
     assert!(store.put("", "1").is_err());
     assert!(store.get("").is_err());
@@ -145,7 +145,7 @@ fn commits_are_counted_by_transaction() {
 }
 
 #[test]
-fn resetting_sets_the_counters_to_zero_and_leaves_the_live_figures() {
+fn reset_zeroes_counters_and_keeps_live_figures() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", vec![1; 100_000]).unwrap();
@@ -167,7 +167,7 @@ fn resetting_sets_the_counters_to_zero_and_leaves_the_live_figures() {
 // ---- checkpoints ---------------------------------------------------------------------------------
 
 #[test]
-fn every_checkpoint_mode_writes_the_whole_wal_when_nobody_is_in_the_way() {
+fn every_checkpoint_mode_writes_whole_wal_if_unblocked() {
     for mode in MODES {
         let scratch = Scratch::new();
         let store = scratch.open();
@@ -185,7 +185,7 @@ fn every_checkpoint_mode_writes_the_whole_wal_when_nobody_is_in_the_way() {
 }
 
 #[test]
-fn truncate_leaves_a_wal_of_no_bytes_even_after_reads_on_this_handle() {
+fn truncating_checkpoint_empties_wal_even_after_reads() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     for n in 0..20 {
@@ -207,7 +207,7 @@ fn truncate_leaves_a_wal_of_no_bytes_even_after_reads_on_this_handle() {
 }
 
 #[test]
-fn a_checkpoint_inside_a_transaction_is_busy_and_the_transaction_goes_on() {
+fn checkpoint_in_transaction_is_busy_and_keeps_transaction() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.begin_write().unwrap();
@@ -224,7 +224,7 @@ fn a_checkpoint_inside_a_transaction_is_busy_and_the_transaction_goes_on() {
 }
 
 #[test]
-fn a_snapshot_of_another_handle_is_respected_by_every_mode() {
+fn every_checkpoint_mode_respects_snapshot_of_other_handle() {
     let scratch = Scratch::new();
     let (store, reader) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
@@ -242,7 +242,7 @@ fn a_snapshot_of_another_handle_is_respected_by_every_mode() {
 }
 
 #[test]
-fn without_a_wal_a_checkpoint_has_nothing_to_do() {
+fn checkpoint_without_wal_does_nothing() {
     let scratch = Scratch::new();
     let delete = scratch.open_with(&Config::new().journal_mode(JournalMode::Delete));
     for store in [&delete, &memory()] {
@@ -254,7 +254,7 @@ fn without_a_wal_a_checkpoint_has_nothing_to_do() {
 }
 
 #[test]
-fn the_wal_stays_bounded_by_default() {
+fn wal_is_bounded_by_default() {
     let scratch = Scratch::new();
     let (store, _other) = (scratch.open(), scratch.open());
     let mut largest = 0;
@@ -271,7 +271,7 @@ fn the_wal_stays_bounded_by_default() {
 }
 
 #[test]
-fn the_wal_shrinks_again_after_a_reader_that_held_it_back_is_gone() {
+fn wal_shrinks_after_blocking_reader_ends() {
     let scratch = Scratch::new();
     let (store, reader) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
@@ -287,7 +287,7 @@ fn the_wal_shrinks_again_after_a_reader_that_held_it_back_is_gone() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn while_it_grows_the_wal_is_written_back_without_a_checkpoint() {
+fn growing_wal_is_backfilled_without_checkpoint() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&Config::new().wal_pages(2_000).sync(SyncLevel::Normal));
     let overwrite = |from: usize| {
@@ -312,7 +312,7 @@ fn while_it_grows_the_wal_is_written_back_without_a_checkpoint() {
 
 /// After a crash the shared memory of SQLite looks as if a checkpoint were in progress.
 #[test]
-fn a_store_whose_user_was_killed_is_checkpointed_as_any_other() {
+fn store_of_killed_process_is_checkpointed_normally() {
     for (config, most) in [
         (Config::new().checkpoint_every(10), 30),
         (Config::new().wal_pages(40), 80),
@@ -338,7 +338,7 @@ fn a_store_whose_user_was_killed_is_checkpointed_as_any_other() {
 }
 
 #[test]
-fn the_log_of_a_small_store_is_short_and_shorter_if_the_store_has_a_limit() {
+fn small_config_bounds_wal_and_size_limit_shortens_it() {
     let longest = |config: &Config, limit: Option<u64>| {
         let scratch = Scratch::new();
         let store = scratch.open_with(config);
@@ -360,7 +360,7 @@ fn the_log_of_a_small_store_is_short_and_shorter_if_the_store_has_a_limit() {
 }
 
 #[test]
-fn a_configured_number_of_commits_makes_a_checkpoint() {
+fn configured_number_of_commits_triggers_checkpoint() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&Config::new().checkpoint_every(5));
     let base = store.stats().unwrap().checkpoints;
@@ -381,7 +381,7 @@ fn a_configured_number_of_commits_makes_a_checkpoint() {
 // ---- sync, vacuum --------------------------------------------------------------------------------
 
 #[test]
-fn sync_never_commits_the_open_transaction() {
+fn sync_does_not_commit_open_transaction() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
             let scratch = Scratch::new();
@@ -405,7 +405,7 @@ fn sync_never_commits_the_open_transaction() {
 }
 
 #[test]
-fn vacuuming_gives_the_space_of_deleted_entries_back() {
+fn incremental_vacuum_frees_space_of_deleted_entries() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("kept", "1").unwrap();
@@ -432,7 +432,7 @@ fn vacuuming_gives_the_space_of_deleted_entries_back() {
 }
 
 #[test]
-fn vacuuming_at_most_no_pages_gives_none_back() {
+fn incremental_vacuum_of_zero_pages_frees_none() {
     let store = memory();
     store.put("a", vec![1; 500_000]).unwrap();
     store.delete("a").unwrap();
@@ -442,7 +442,7 @@ fn vacuuming_at_most_no_pages_gives_none_back() {
 }
 
 #[test]
-fn vacuuming_inside_a_transaction_is_part_of_it() {
+fn incremental_vacuum_is_part_of_transaction() {
     let store = memory();
     store.put("a", vec![1; 500_000]).unwrap();
     store.delete("a").unwrap();
@@ -458,7 +458,7 @@ fn vacuuming_inside_a_transaction_is_part_of_it() {
 // ---- callbacks and threads -----------------------------------------------------------------------
 
 #[test]
-fn a_callback_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
+fn callback_using_own_store_gets_misuse_without_deadlock() {
     let store = memory();
     let family = store.create_family("f").unwrap();
     store.put("a", "1").unwrap();
@@ -484,7 +484,7 @@ fn a_callback_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
 }
 
 #[test]
-fn a_clock_that_calls_its_own_store_gets_misuse_and_no_deadlock() {
+fn clock_using_own_store_gets_misuse_without_deadlock() {
     let store = Arc::new(memory());
     store.put_with_expiry("a", "1", Expiry::At(i64::MAX)).unwrap();
     let answers = Arc::new(Mutex::new(Vec::new()));
@@ -528,7 +528,7 @@ fn threads_share_one_handle() {
 }
 
 #[test]
-fn closing_while_other_threads_work_gives_them_misuse() {
+fn close_during_calls_of_threads_gives_them_misuse() {
     let store = memory();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..3_usize)
@@ -550,7 +550,7 @@ fn closing_while_other_threads_work_gives_them_misuse() {
 }
 
 #[test]
-fn the_handles_can_be_sent_to_and_shared_by_threads() {
+fn handles_are_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     fn sent<T: Send>() {}
     shared::<Store>();
@@ -560,7 +560,7 @@ fn the_handles_can_be_sent_to_and_shared_by_threads() {
 }
 
 #[test]
-fn several_writers_without_a_pause_do_not_keep_the_wal_from_beginning_anew() {
+fn continuous_writers_do_not_prevent_wal_restart() {
     for sql in [false, true] {
         let scratch = Scratch::new();
         let config = Config::new()
@@ -598,7 +598,7 @@ fn several_writers_without_a_pause_do_not_keep_the_wal_from_beginning_anew() {
 
 /// A writer with a short WAL has to wait for the checkpoint of another connection.
 #[test]
-fn a_writer_waits_for_the_checkpoint_of_another_when_the_wal_is_long() {
+fn writer_with_long_wal_waits_for_other_checkpoint() {
     for sql in [false, true] {
         let scratch = Scratch::new();
         let config = Config::new().wal_pages(16).sql_engine(sql).busy_timeout(Duration::from_secs(20));
@@ -645,7 +645,7 @@ sys.stdin.read()
 
 /// While a reader keeps its snapshot, checkpoints are tried less often the longer the WAL is.
 #[test]
-fn beside_a_reader_that_stays_few_checkpoints_are_tried_in_vain() {
+fn blocked_checkpoints_are_retried_rarely() {
     for sql in [false, true] {
         let scratch = Scratch::new();
         let config = Config::new().wal_pages(16).sql_engine(sql);
@@ -671,7 +671,7 @@ fn beside_a_reader_that_stays_few_checkpoints_are_tried_in_vain() {
 }
 
 #[test]
-fn transactions_longer_than_the_wal_is_meant_for_do_not_follow_each_other_in_it() {
+fn oversized_transactions_do_not_accumulate_in_wal() {
     for sql in [false, true] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().wal_pages(16).sql_engine(sql));

@@ -65,7 +65,7 @@ print(con.execute('pragma journal_mode').fetchone()[0])";
 }
 
 #[test]
-fn a_visitor_that_panics_leaves_no_lock_and_a_handle_that_works() {
+fn panicking_visitor_leaves_no_lock_and_usable_handle() {
     type Call = fn(&Store);
     let calls: [(&str, Call); 6] = [
         ("get_with", |store| drop(store.get_with(numbered(1), |_, _| panic!("of the test")))),
@@ -106,7 +106,7 @@ fn a_visitor_that_panics_leaves_no_lock_and_a_handle_that_works() {
 }
 
 #[test]
-fn a_clock_that_panics_leaves_no_lock_and_a_handle_that_works() {
+fn panicking_clock_leaves_no_lock_and_usable_handle() {
     if common::is_of_a_file("no clock is called back there") {
         return;
     }
@@ -138,7 +138,7 @@ fn a_clock_that_panics_leaves_no_lock_and_a_handle_that_works() {
 }
 
 #[test]
-fn a_clock_that_panics_while_a_cursor_reads_ahead_leaves_it_at_its_place() {
+fn panicking_clock_during_read_ahead_keeps_cursor_position() {
     if common::is_of_a_file("no clock is called back there") {
         return;
     }
@@ -174,7 +174,7 @@ fn a_clock_that_panics_while_a_cursor_reads_ahead_leaves_it_at_its_place() {
 }
 
 #[test]
-fn a_write_that_panics_in_a_transaction_leaves_it_to_be_rolled_back() {
+fn panic_in_transactional_write_requires_rollback() {
     for config in configs() {
         let scratch = Scratch::new();
         let (store, clock) = sample(&scratch, &config);
@@ -214,7 +214,7 @@ fn a_write_that_panics_in_a_transaction_leaves_it_to_be_rolled_back() {
 }
 
 #[test]
-fn a_backup_whose_progress_panics_leaves_no_file_also_from_a_store_that_is_exclusive() {
+fn backup_with_panicking_callback_leaves_no_file() {
     for exclusive in [false, true] {
         let scratch = Scratch::new();
         let config = Config::new().exclusive(exclusive);
@@ -230,7 +230,7 @@ fn a_backup_whose_progress_panics_leaves_no_file_also_from_a_store_that_is_exclu
 }
 
 #[test]
-fn a_neighbour_that_asked_for_the_wal_meanwhile_is_heard_after_a_panic() {
+fn wal_request_of_other_handle_is_served_after_panic() {
     if common::is_of_a_file("it is about files") {
         return;
     }

@@ -65,7 +65,7 @@ fn between(all: &[&[u8]], lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: D
 // ---- row keys ------------------------------------------------------------------------------------
 
 #[test]
-fn byte_order_of_row_keys_is_the_order_of_partition_and_clustering() {
+fn row_keys_sort_by_partition_then_clustering() {
     let mut rows: Vec<(&[u8], &[u8])> =
         PARTS.iter().flat_map(|partition| PARTS.map(|clustering| (*partition, clustering))).collect();
     rows.sort();
@@ -85,7 +85,7 @@ fn no_partition_is_a_prefix_of_another() {
 }
 
 #[test]
-fn a_row_key_is_as_long_as_a_key_at_most_and_never_empty() {
+fn row_key_is_limited_like_key_and_never_empty() {
     let store = memory();
     let longest = row_key(b"p", &[7; MAX_KEY_SIZE - 3]).unwrap();
     assert_eq!(longest.len(), MAX_KEY_SIZE);
@@ -123,7 +123,7 @@ fn sorted_parts() -> Vec<&'static [u8]> {
 }
 
 #[test]
-fn a_row_cursor_walks_its_partition_and_no_other_and_shows_the_clustering_part() {
+fn row_cursor_returns_clustering_keys_of_one_partition() {
     let store = rows();
     let parts = sorted_parts();
     for partition in PARTS {
@@ -143,7 +143,7 @@ fn a_row_cursor_walks_its_partition_and_no_other_and_shows_the_clustering_part()
 }
 
 #[test]
-fn a_row_cursor_keeps_to_open_and_closed_bounds_of_the_clustering_part_in_both_directions() {
+fn row_cursor_respects_clustering_bounds_in_both_directions() {
     let store = rows();
     let parts = sorted_parts();
     // Bounds that exist as keys, and some that do not.
@@ -167,7 +167,7 @@ fn a_row_cursor_keeps_to_open_and_closed_bounds_of_the_clustering_part_in_both_d
 }
 
 #[test]
-fn a_row_cursor_seeks_a_clustering_part() {
+fn row_cursor_seeks_a_clustering_part() {
     let store = rows();
     let parts = sorted_parts();
     let mut sought = parts.clone();
@@ -195,7 +195,7 @@ fn a_row_cursor_seeks_a_clustering_part() {
 }
 
 #[test]
-fn a_row_cursor_takes_partitions_and_bounds_that_make_a_key_and_refuses_longer_ones() {
+fn row_cursor_refuses_too_long_partition_or_bound() {
     let store = memory();
     let fits = vec![7; MAX_KEY_SIZE - 2];
     assert!(store.row_cursor(&fits, &KeyRange::all(), Direction::Forward).is_ok());
@@ -210,7 +210,7 @@ fn a_row_cursor_takes_partitions_and_bounds_that_make_a_key_and_refuses_longer_o
 }
 
 #[test]
-fn a_row_with_columns_of_different_lifetimes_is_gone_when_its_last_column_is() {
+fn row_disappears_when_its_last_column_expires() {
     let (store, clock) = memory_at(1_000);
     for (column, expiry) in
         [("email", Expiry::At(2_000)), ("name", Expiry::At(3_000)), ("otp", Expiry::At(1_500))]
@@ -229,7 +229,7 @@ fn a_row_with_columns_of_different_lifetimes_is_gone_when_its_last_column_is() {
 }
 
 #[test]
-fn a_partition_of_many_rows_is_walked_over_chunk_borders_and_deleted_as_a_range() {
+fn large_partition_is_scanned_and_deleted_as_range() {
     let store = memory();
     store
         .transaction(|tx| {
@@ -256,7 +256,7 @@ fn a_partition_of_many_rows_is_walked_over_chunk_borders_and_deleted_as_a_range(
 // ---- ranges of keys ------------------------------------------------------------------------------
 
 #[test]
-fn a_range_cursor_keeps_to_open_and_closed_bounds_in_both_directions() {
+fn range_cursor_respects_bounds_in_both_directions() {
     let store = memory();
     let mut keys = sorted_parts();
     keys.retain(|key| !key.is_empty());
@@ -278,7 +278,7 @@ fn a_range_cursor_keeps_to_open_and_closed_bounds_in_both_directions() {
 }
 
 #[test]
-fn a_range_cursor_seeks_inside_its_range_only() {
+fn range_cursor_seeks_inside_its_range_only() {
     let store = memory();
     for n in 0..100 {
         store.put(numbered(n), "1").unwrap();
@@ -321,7 +321,7 @@ fn count_valid(cursor: &mut Cursor) -> usize {
 }
 
 #[test]
-fn a_cursor_of_keys_only_does_not_look_at_values_out_of_line() {
+fn keys_only_cursor_does_not_read_large_values() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -352,7 +352,7 @@ fn a_cursor_of_keys_only_does_not_look_at_values_out_of_line() {
 }
 
 #[test]
-fn a_cursor_of_keys_only_hides_what_has_expired() {
+fn keys_only_cursor_hides_expired_keys() {
     let (store, clock) = memory_at(1_000);
     for n in 0..50 {
         store.put_with_expiry(numbered(n), vec![7; 300], Expiry::At(2_000 + n as i64)).unwrap();
@@ -367,7 +367,7 @@ fn a_cursor_of_keys_only_hides_what_has_expired() {
 // ---- delete_range --------------------------------------------------------------------------------
 
 #[test]
-fn delete_range_removes_exactly_the_keys_of_the_range() {
+fn delete_range_removes_exactly_keys_in_range() {
     let mut keys = sorted_parts();
     keys.retain(|key| !key.is_empty());
     for lower in bounds(&keys) {
@@ -392,7 +392,7 @@ fn delete_range_removes_exactly_the_keys_of_the_range() {
 }
 
 #[test]
-fn delete_range_counts_the_live_keys_and_removes_the_expired_ones_too() {
+fn delete_range_counts_live_keys_and_removes_expired_too() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     store.begin_write().unwrap();
@@ -416,7 +416,7 @@ fn delete_range_counts_the_live_keys_and_removes_the_expired_ones_too() {
 }
 
 #[test]
-fn delete_range_is_undone_with_the_transaction_it_is_in() {
+fn rollback_undoes_delete_range() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     for n in 0..50 {
@@ -438,7 +438,7 @@ fn delete_range_is_undone_with_the_transaction_it_is_in() {
 // ---- get_many ------------------------------------------------------------------------------------
 
 #[test]
-fn get_many_answers_for_each_key_in_its_place() {
+fn get_many_returns_results_in_key_order() {
     let (store, clock) = memory_at(1_000);
     store.put("small", "1").unwrap();
     store.put("empty", "").unwrap();
@@ -456,7 +456,7 @@ fn get_many_answers_for_each_key_in_its_place() {
 }
 
 #[test]
-fn get_many_reads_one_snapshot_though_another_handle_commits_meanwhile() {
+fn get_many_reads_one_snapshot_despite_concurrent_commit() {
     let scratch = Scratch::new();
     let (reader, writer) = (scratch.open(), scratch.open());
     let keys = ["a", "b", "c"];
@@ -484,7 +484,7 @@ fn get_many_reads_one_snapshot_though_another_handle_commits_meanwhile() {
 }
 
 #[test]
-fn get_many_sees_what_its_own_transaction_has_written() {
+fn get_many_sees_writes_of_own_transaction() {
     let store = memory();
     store.put("a", "1").unwrap();
     store.begin_write().unwrap();

@@ -19,7 +19,7 @@ fn delete_mode() -> Config {
 // ---- open and close ------------------------------------------------------------------------------
 
 #[test]
-fn what_was_put_is_there_after_reopening() {
+fn writes_survive_reopening() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -31,7 +31,7 @@ fn what_was_put_is_there_after_reopening() {
 }
 
 #[test]
-fn the_wal_files_exist_from_open_to_the_last_close() {
+fn wal_files_exist_from_open_to_last_close() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -49,7 +49,7 @@ fn the_wal_files_exist_from_open_to_the_last_close() {
 }
 
 #[test]
-fn dropping_the_handle_closes_the_file_after_the_last_family_and_cursor() {
+fn file_closes_with_last_store_family_or_cursor() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -66,7 +66,7 @@ fn dropping_the_handle_closes_the_file_after_the_last_family_and_cursor() {
 }
 
 #[test]
-fn close_rolls_the_open_transaction_back() {
+fn close_rolls_back_open_transaction() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("before", "1").unwrap();
@@ -77,7 +77,7 @@ fn close_rolls_the_open_transaction_back() {
 }
 
 #[test]
-fn after_close_everything_answers_misuse() {
+fn all_calls_after_close_return_misuse() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let family = store.create_family("f").unwrap();
@@ -136,7 +136,7 @@ fn stores_in_memory_are_separate_and_have_no_file() {
 }
 
 #[test]
-fn who_only_reads_cannot_keep_others_out() {
+fn read_only_and_exclusive_are_refused_together() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         let config = Config::new().journal_mode(mode);
@@ -156,7 +156,7 @@ fn who_only_reads_cannot_keep_others_out() {
 }
 
 #[test]
-fn who_opens_a_store_keeps_no_writer_out() {
+fn opening_handle_does_not_block_writers() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let over = AtomicBool::new(false);
@@ -182,7 +182,7 @@ fn who_opens_a_store_keeps_no_writer_out() {
 }
 
 #[test]
-fn paths_that_sqlite_would_read_as_something_else_are_plain_file_names() {
+fn paths_special_to_sqlite_are_plain_file_names() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -202,7 +202,7 @@ fn paths_that_sqlite_would_read_as_something_else_are_plain_file_names() {
 }
 
 #[test]
-fn a_symbolic_link_opens_the_store_it_points_to() {
+fn symlink_opens_its_target_store() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -217,7 +217,7 @@ fn a_symbolic_link_opens_the_store_it_points_to() {
 }
 
 #[test]
-fn two_handles_see_each_others_commits_at_once() {
+fn two_handles_see_commits_of_each_other_at_once() {
     let scratch = Scratch::new();
     let (one, two) = (scratch.open(), scratch.open());
     for n in 0..50_u8 {
@@ -229,7 +229,7 @@ fn two_handles_see_each_others_commits_at_once() {
 }
 
 #[test]
-fn an_exclusive_handle_shuts_everybody_else_out_until_it_is_closed() {
+fn exclusive_handle_excludes_others_until_closed() {
     if common::is_of_a_file("a handle is never alone there") {
         return;
     }
@@ -253,7 +253,7 @@ fn an_exclusive_handle_shuts_everybody_else_out_until_it_is_closed() {
 // ---- journal modes -------------------------------------------------------------------------------
 
 #[test]
-fn reopening_with_the_other_journal_mode_converts_the_file() {
+fn reopening_with_other_journal_mode_converts_file() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -272,7 +272,7 @@ fn reopening_with_the_other_journal_mode_converts_the_file() {
 }
 
 #[test]
-fn a_file_that_is_there_keeps_its_journal_mode_if_it_is_to() {
+fn existing_file_keeps_journal_mode_if_requested() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -297,7 +297,7 @@ fn a_file_that_is_there_keeps_its_journal_mode_if_it_is_to() {
 }
 
 #[test]
-fn a_wal_file_that_another_handle_has_open_is_not_converted() {
+fn wal_store_open_elsewhere_is_not_converted() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -311,7 +311,7 @@ fn a_wal_file_that_another_handle_has_open_is_not_converted() {
 }
 
 #[test]
-fn a_handle_goes_on_when_another_converts_the_file_to_wal() {
+fn handle_continues_after_other_handle_converts_to_wal() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -335,7 +335,7 @@ fn a_handle_goes_on_when_another_converts_the_file_to_wal() {
 // ---- read-only -----------------------------------------------------------------------------------
 
 #[test]
-fn a_read_only_handle_reads_and_refuses_every_write() {
+fn read_only_handle_reads_and_refuses_every_write() {
     let scratch = Scratch::new();
     let writer = scratch.open();
     writer.put("a", "1").unwrap();
@@ -363,7 +363,7 @@ fn a_read_only_handle_reads_and_refuses_every_write() {
 }
 
 #[test]
-fn a_read_only_handle_leaves_the_files_bytes_alone_even_where_rows_have_expired() {
+fn read_only_handle_keeps_file_despite_expired_rows() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -393,7 +393,7 @@ fn a_read_only_handle_leaves_the_files_bytes_alone_even_where_rows_have_expired(
 }
 
 #[test]
-fn a_read_only_handle_that_is_the_last_one_leaves_a_store_that_goes_on() {
+fn store_is_usable_after_last_read_only_handle_closes() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -407,7 +407,7 @@ fn a_read_only_handle_that_is_the_last_one_leaves_a_store_that_goes_on() {
 }
 
 #[test]
-fn a_read_only_open_makes_nothing() {
+fn read_only_open_creates_no_file() {
     let scratch = Scratch::new();
     let config = Config::new().read_only(true);
     assert_eq!(kind(Store::open_with(scratch.path(), &config)), ErrorKind::CantOpen);
@@ -423,7 +423,7 @@ fn a_read_only_open_makes_nothing() {
 // ---- configuration -------------------------------------------------------------------------------
 
 #[test]
-fn page_sizes_are_powers_of_two_and_an_existing_file_keeps_its_own() {
+fn page_size_is_power_of_two_and_kept_by_existing_file() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -447,7 +447,7 @@ fn page_sizes_are_powers_of_two_and_an_existing_file_keeps_its_own() {
 }
 
 #[test]
-fn settings_out_of_bounds_are_refused_before_a_file_is_made() {
+fn out_of_range_settings_are_refused_before_file_creation() {
     let scratch = Scratch::new();
     for config in [
         Config::new().page_size(3),
@@ -489,7 +489,7 @@ fn settings_at_their_bounds_work() {
 }
 
 #[test]
-fn each_commit_of_any_handle_advances_the_counter_by_one() {
+fn each_commit_of_any_handle_increments_commit_counter() {
     if common::is_of_a_file("it is about files") {
         return;
     }
@@ -526,7 +526,7 @@ fn each_commit_of_any_handle_advances_the_counter_by_one() {
 }
 
 #[test]
-fn a_url_that_is_mistyped_is_not_shown_with_its_password() {
+fn mistyped_url_error_hides_password() {
     for path in ["postgesql://app:secret@localhost/app", "POSTGRESQL:/app:secret@localhost/app"] {
         let text = Store::open(path).unwrap_err().to_string();
         assert!(text.contains(":/…") && !text.contains("secret"), "{text}");

@@ -14,7 +14,7 @@ use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, JournalMode, Result, S
 /// A rollback discards what SQLite has cached about tables created in the transaction, also if a
 /// part of the transaction was undone before.
 #[test]
-fn tables_made_in_a_transaction_are_forgotten_by_a_rollback_after_an_undone_write() {
+fn rollback_forgets_new_tables_after_undone_write() {
     if common::is_of_a_file("it is about SQLite's schema") {
         return;
     }
@@ -39,7 +39,7 @@ fn tables_made_in_a_transaction_are_forgotten_by_a_rollback_after_an_undone_writ
 }
 
 #[test]
-fn what_is_committed_stays_and_what_is_rolled_back_never_was() {
+fn commit_keeps_and_rollback_discards_writes() {
     let store = memory();
     store.put("a", "1").unwrap();
     store.begin_write().unwrap();
@@ -56,7 +56,7 @@ fn what_is_committed_stays_and_what_is_rolled_back_never_was() {
 }
 
 #[test]
-fn a_second_begin_fails_and_the_first_transaction_goes_on() {
+fn second_begin_fails_and_first_transaction_continues() {
     let store = memory();
     for first in [false, true] {
         common::begin(&store, first).unwrap();
@@ -84,7 +84,7 @@ fn commit_and_rollback_without_a_transaction_fail() {
 }
 
 #[test]
-fn reads_inside_see_the_transactions_own_writes() {
+fn reads_in_transaction_see_its_own_writes() {
     let store = memory();
     store.put("old", "1").unwrap();
     store.begin_write().unwrap();
@@ -104,7 +104,7 @@ fn reads_inside_see_the_transactions_own_writes() {
 }
 
 #[test]
-fn a_transaction_is_atomic_across_families_and_everything_that_belongs_to_a_row() {
+fn transaction_is_atomic_across_families_and_row_parts() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -140,7 +140,7 @@ fn a_transaction_is_atomic_across_families_and_everything_that_belongs_to_a_row(
 }
 
 #[test]
-fn making_and_dropping_families_is_rolled_back_too() {
+fn rollback_undoes_family_creation_and_drop() {
     let store = memory();
     store.create_family("old").unwrap().put_with_ttl("a", vec![1; 5_000], Duration::from_secs(100)).unwrap();
     store.begin_write().unwrap();
@@ -154,7 +154,7 @@ fn making_and_dropping_families_is_rolled_back_too() {
 }
 
 #[test]
-fn a_failed_call_inside_changes_nothing_and_leaves_the_transaction_open() {
+fn failed_call_keeps_transaction_open_and_unchanged() {
     let store = memory();
     store.begin_write().unwrap();
     store.put("a", "1").unwrap();
@@ -171,7 +171,7 @@ fn a_failed_call_inside_changes_nothing_and_leaves_the_transaction_open() {
 // ---- read transactions ---------------------------------------------------------------------------
 
 #[test]
-fn a_read_transaction_is_a_stable_snapshot_while_another_handle_writes() {
+fn read_transaction_is_snapshot_while_other_handle_writes() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
@@ -192,7 +192,7 @@ fn a_read_transaction_is_a_stable_snapshot_while_another_handle_writes() {
 }
 
 #[test]
-fn the_snapshot_is_of_the_moment_of_begin_not_of_the_first_read() {
+fn snapshot_is_taken_at_begin_not_at_first_read() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
@@ -204,7 +204,7 @@ fn the_snapshot_is_of_the_moment_of_begin_not_of_the_first_read() {
 }
 
 #[test]
-fn every_write_inside_a_read_transaction_is_refused_and_the_snapshot_goes_on() {
+fn read_transaction_refuses_writes_and_keeps_snapshot() {
     let store = memory();
     store.put("a", "1").unwrap();
     let family = store.create_family("f").unwrap();
@@ -227,7 +227,7 @@ fn every_write_inside_a_read_transaction_is_refused_and_the_snapshot_goes_on() {
 }
 
 #[test]
-fn reads_never_end_the_callers_transaction() {
+fn reads_never_end_open_transaction() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -251,7 +251,7 @@ fn reads_never_end_the_callers_transaction() {
 // ---- other handles -------------------------------------------------------------------------------
 
 #[test]
-fn a_second_writer_on_a_server_goes_on_unless_it_meets_what_the_first_has_written() {
+fn second_server_writer_blocks_only_on_same_rows() {
     if !common::are_on_a_server() {
         return;
     }
@@ -274,7 +274,7 @@ fn a_second_writer_on_a_server_goes_on_unless_it_meets_what_the_first_has_writte
 }
 
 #[test]
-fn a_second_writer_is_busy_while_its_reads_go_on() {
+fn second_writer_is_busy_but_can_read() {
     if common::is_of_a_file("on a server two writers do not exclude each other") {
         return;
     }
@@ -305,7 +305,7 @@ fn a_second_writer_is_busy_while_its_reads_go_on() {
 }
 
 #[test]
-fn a_handle_opens_and_closes_while_another_has_a_write_transaction() {
+fn handle_opens_and_closes_during_other_write_transaction() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -321,7 +321,7 @@ fn a_handle_opens_and_closes_while_another_has_a_write_transaction() {
 }
 
 #[test]
-fn a_busy_timeout_waits_for_the_other_writer() {
+fn busy_timeout_waits_for_other_writer() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let patient = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(60)));
@@ -348,7 +348,7 @@ fn a_busy_timeout_waits_for_the_other_writer() {
 }
 
 #[test]
-fn in_delete_mode_a_commit_that_a_reader_blocks_can_be_tried_again() {
+fn commit_blocked_by_reader_in_delete_mode_can_be_retried() {
     if common::is_of_a_file("it is about the DELETE mode") {
         return;
     }
@@ -369,7 +369,7 @@ fn in_delete_mode_a_commit_that_a_reader_blocks_can_be_tried_again() {
 }
 
 #[test]
-fn in_delete_mode_a_write_that_a_reader_blocks_changes_nothing() {
+fn write_blocked_by_reader_in_delete_mode_changes_nothing() {
     if common::is_of_a_file("it is about the DELETE mode") {
         return;
     }
@@ -389,7 +389,7 @@ fn in_delete_mode_a_write_that_a_reader_blocks_changes_nothing() {
 // ---- closures ------------------------------------------------------------------------------------
 
 #[test]
-fn a_closure_commits_on_ok_and_returns_its_value() {
+fn closure_commits_on_ok_and_returns_value() {
     let store = memory();
     let family = store.create_family("f").unwrap();
     let counted = store.transaction(|tx| {
@@ -403,7 +403,7 @@ fn a_closure_commits_on_ok_and_returns_its_value() {
 }
 
 #[test]
-fn a_closure_rolls_back_on_err_of_the_callers_own_type() {
+fn closure_rolls_back_on_error_of_caller_type() {
     #[derive(Debug, PartialEq)]
     enum Mine {
         Stop,
@@ -431,7 +431,7 @@ fn a_closure_rolls_back_on_err_of_the_callers_own_type() {
 }
 
 #[test]
-fn a_closure_that_panics_is_rolled_back_and_the_store_goes_on() {
+fn panicking_closure_is_rolled_back_and_store_stays_usable() {
     let store = memory();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _: Result<()> = store.transaction(|tx| {
@@ -446,7 +446,7 @@ fn a_closure_that_panics_is_rolled_back_and_the_store_goes_on() {
 }
 
 #[test]
-fn a_snapshot_closure_reads_one_moment_and_writes_nothing() {
+fn snapshot_closure_is_consistent_and_refuses_writes() {
     let scratch = Scratch::new();
     let (store, other) = (scratch.open(), scratch.open());
     store.put("a", "1").unwrap();
@@ -460,7 +460,7 @@ fn a_snapshot_closure_reads_one_moment_and_writes_nothing() {
 }
 
 #[test]
-fn a_closure_that_ends_its_transaction_itself_is_told_so() {
+fn closure_ending_its_own_transaction_gets_error() {
     let store = memory();
     assert_eq!(
         kind(store.transaction(|tx| {

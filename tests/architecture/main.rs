@@ -274,13 +274,13 @@ fn all_sources() -> Vec<Source> {
 }
 
 #[test]
-fn no_layer_looks_at_one_above_it_and_unsafe_stays_in_its_layers() {
+fn layers_use_only_lower_layers_and_unsafe_stays_listed() {
     let breaches = breaches(&all_sources());
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
 }
 
 #[test]
-fn each_place_that_may_have_unsafe_has_some() {
+fn each_file_listed_for_unsafe_has_unsafe() {
     let all = all_sources();
     for place in UNSAFE {
         let used = all.iter().any(|source| source.is_in(&[place]) && source.code.contains("unsafe "));
@@ -289,7 +289,7 @@ fn each_place_that_may_have_unsafe_has_some() {
 }
 
 #[test]
-fn each_layer_and_common_module_is_there() {
+fn each_listed_layer_and_common_module_exists() {
     let all = all_sources();
     for (wanted, _) in LAYERS {
         assert!(all.iter().any(|source| layer(&source.module()) == *wanted), "layer {wanted} is empty");
@@ -303,7 +303,7 @@ fn each_layer_and_common_module_is_there() {
 }
 
 #[test]
-fn a_look_upwards_is_found_however_it_is_written() {
+fn use_of_higher_layer_is_found_in_any_syntax() {
     for (path, text) in [
         ("db/file/plan.rs", "use crate::family::Family;"),
         ("db/file/plan.rs", "use crate::{error::Error, family::{self, Family}};"),
@@ -323,7 +323,7 @@ fn a_look_upwards_is_found_however_it_is_written() {
 }
 
 #[test]
-fn a_look_down_or_within_a_layer_is_allowed() {
+fn use_of_same_or_lower_layer_is_allowed() {
     for (path, text) in [
         ("family/mod.rs", "use crate::db::{Db, Found}; use crate::shared::Shared; use super::error::Error;"),
         ("family/ttl.rs", "use super::Family; use crate::family::iter::Cursor;"),
@@ -343,7 +343,7 @@ fn a_look_down_or_within_a_layer_is_allowed() {
 }
 
 #[test]
-fn what_belongs_to_one_layer_is_found_in_another() {
+fn code_restricted_to_one_layer_is_found_in_others() {
     for (path, text, expected) in [
         ("family/mod.rs", "\nlet a = unsafe { b() };", "src/family/mod.rs:2: unsafe"),
         ("db/file/plan.rs", "#![allow(unsafe_code)]", "unsafe"),

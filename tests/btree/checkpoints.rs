@@ -10,7 +10,7 @@ use super::{MODES, Random, WAL_BOUND, is_sound, kinds_of_handles, opened, patien
 use crate::common::{Scratch, kind, memory, numbered};
 
 #[test]
-fn truncate_is_complete_from_any_of_ten_handles_that_have_read_and_written() {
+fn truncate_is_complete_from_any_of_ten_used_handles() {
     let scratch = Scratch::new();
     let config = |n: usize| Config::new().sql_engine(n % 5 == 4).hold_reads(!n.is_multiple_of(3));
     let handles: Vec<Store> = (0..10).map(|n| scratch.open_with(&config(n))).collect();
@@ -42,7 +42,7 @@ fn truncate_is_complete_from_any_of_ten_handles_that_have_read_and_written() {
 }
 
 #[test]
-fn a_store_that_is_dropped_is_closed_though_others_checkpoint_at_that_moment() {
+fn dropped_store_closes_during_other_checkpoints() {
     let (scratch, elsewhere) = (Scratch::new(), Scratch::new());
     let finished = AtomicBool::new(false);
     let busy = elsewhere.open();
@@ -65,7 +65,7 @@ fn a_store_that_is_dropped_is_closed_though_others_checkpoint_at_that_moment() {
 }
 
 #[test]
-fn truncate_succeeds_within_its_timeout_while_other_handles_read_without_pause() {
+fn truncate_succeeds_in_timeout_among_continuous_readers() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(5)));
     let readers = kinds_of_handles().map(|(_, config)| scratch.open_with(&config));
@@ -95,7 +95,7 @@ fn truncate_succeeds_within_its_timeout_while_other_handles_read_without_pause()
 }
 
 #[test]
-fn the_wal_stays_short_beside_idle_handles_that_once_read_or_wrote() {
+fn wal_stays_short_with_idle_handles() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&Config::new().sync(SyncLevel::Off));
     let idle: Vec<Store> = (0..5).map(|n| scratch.open_with(&Config::new().sql_engine(n == 4))).collect();
@@ -123,7 +123,7 @@ fn the_wal_stays_short_beside_idle_handles_that_once_read_or_wrote() {
 }
 
 #[test]
-fn the_wal_stays_short_when_two_processes_write_in_turn_and_at_once() {
+fn wal_stays_short_with_two_writing_processes() {
     for how in ["default", "loose", "sql"] {
         let scratch = Scratch::new();
         let config = patient().hold_reads(how != "loose").sql_engine(how == "sql").sync(SyncLevel::Off);
@@ -152,7 +152,7 @@ fn the_wal_stays_short_when_two_processes_write_in_turn_and_at_once() {
 }
 
 #[test]
-fn a_checkpoint_inside_a_transaction_is_refused_at_once_whatever_the_timeout() {
+fn checkpoint_in_transaction_is_busy_despite_timeout() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(1)));
     let started = Instant::now();

@@ -11,7 +11,7 @@ use super::{LATER, kinds_of_handles};
 use crate::common::{Scratch, TestClock, keys, numbered, python};
 
 #[test]
-fn an_index_somebody_makes_on_a_data_table_is_kept_up_by_every_write() {
+fn foreign_index_on_data_table_is_updated_by_writes() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -149,7 +149,7 @@ fn opinions(scratch: &Scratch, bytes: &[u8], ask: fn(&Store) -> Vec<String>) -> 
 }
 
 #[test]
-fn rows_of_wrong_types_counts_and_sizes_give_an_error_or_the_same_data_with_both_engines() {
+fn malformed_rows_fail_or_read_equally_in_both_engines() {
     let scratch = Scratch::new();
     let sound = sorts_of_rows(&scratch, 4_096);
     let mut changes: Vec<String> = Vec::new();
@@ -205,7 +205,7 @@ for n, change in enumerate(open(sys.argv[1][:-8] + 'changes').read().split('\\n'
 }
 
 #[test]
-fn a_table_with_another_definition_is_an_error_or_works_and_nothing_else_is_written() {
+fn table_with_other_definition_works_or_fails_cleanly() {
     const DATA: &str =
         "key BLOB PRIMARY KEY, value BLOB, expire_ms INTEGER, blob_id INTEGER, written_ms INTEGER";
     for (what, change) in [
@@ -259,7 +259,7 @@ fn a_table_with_another_definition_is_an_error_or_works_and_nothing_else_is_writ
 }
 
 #[test]
-fn no_flipped_byte_of_a_page_makes_a_call_panic_or_last_for_ever() {
+fn flipped_page_bytes_never_cause_panic_or_hang() {
     let scratch = Scratch::new();
     let sound = sorts_of_rows(&scratch, 512);
     let pages: Vec<usize> = (1..sound.len() / 512)

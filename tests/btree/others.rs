@@ -17,7 +17,7 @@ use crate::common::{Scratch, keys, kind, numbered};
 // ---- other writers -------------------------------------------------------------------------------
 
 #[test]
-fn without_a_timeout_a_write_beside_another_is_busy_at_once_and_reads_go_on() {
+fn concurrent_write_without_timeout_is_busy_and_reads_work() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
@@ -44,7 +44,7 @@ fn without_a_timeout_a_write_beside_another_is_busy_at_once_and_reads_go_on() {
 }
 
 #[test]
-fn a_timeout_is_waited_for_and_a_writer_that_ends_meanwhile_is_no_failure() {
+fn write_waits_for_busy_timeout_or_end_of_other_writer() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let wait = Duration::from_millis(150);
@@ -67,7 +67,7 @@ fn a_timeout_is_waited_for_and_a_writer_that_ends_meanwhile_is_no_failure() {
 }
 
 #[test]
-fn in_delete_mode_a_read_waits_for_a_writer_once_as_long_as_its_timeout_says() {
+fn read_in_delete_mode_waits_for_busy_timeout_once() {
     for sql_engine in [false, true] {
         let scratch = Scratch::new();
         let wait = Duration::from_millis(400);
@@ -98,7 +98,7 @@ con.execute('commit'); print('> free', flush=True); sys.stdin.readline()",
 }
 
 #[test]
-fn increments_of_two_handles_and_of_two_processes_with_two_threads_each_add_up() {
+fn increments_of_handles_and_processes_add_up() {
     let scratch = Scratch::new();
     let (first, second) = (scratch.open_with(&patient()), scratch.open_with(&patient().hold_reads(false)));
     let mut others = ["patient", "patient sql"].map(|how| opened(&scratch.path(), how));
@@ -144,7 +144,7 @@ fn a_read_sees(store: &Store, value: &str, count: usize, round: usize) {
 }
 
 #[test]
-fn what_another_process_has_committed_is_in_the_very_next_read() {
+fn next_read_sees_commit_of_other_process() {
     for (_, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -174,7 +174,7 @@ fn what_another_process_has_committed_is_in_the_very_next_read() {
 }
 
 #[test]
-fn a_reset_of_the_wal_by_another_process_is_noticed_by_a_snapshot_that_is_held() {
+fn held_snapshot_notices_wal_reset_by_other_process() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -202,7 +202,7 @@ fn a_reset_of_the_wal_by_another_process_is_noticed_by_a_snapshot_that_is_held()
 }
 
 #[test]
-fn a_writer_killed_in_the_middle_of_a_commit_leaves_whole_commits_to_a_reader_that_stays() {
+fn reader_sees_whole_commits_of_killed_writer() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -247,7 +247,7 @@ impl Drop for Finish<'_> {
 }
 
 #[test]
-fn what_one_handle_commits_all_others_and_their_threads_read_next() {
+fn all_handles_and_threads_see_commit_in_next_read() {
     let scratch = Scratch::new();
     // A reader that finds a half-written header in the wal-index takes the writer's lock for a
     // moment.
@@ -290,7 +290,7 @@ fn what_one_handle_commits_all_others_and_their_threads_read_next() {
 // ---- threads -------------------------------------------------------------------------------------
 
 #[test]
-fn eight_threads_on_one_handle_and_four_handles_mix_everything_and_the_store_is_sound() {
+fn mixed_calls_of_threads_and_handles_keep_store_intact() {
     let scratch = Scratch::new();
     let config = patient().sync(SyncLevel::Off);
     let shared = scratch.open_with(&config);

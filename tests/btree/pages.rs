@@ -77,7 +77,7 @@ fn all_answers_are_the_same(one: &Store, other: &Store, keys: &[Vec<u8>], random
 }
 
 #[test]
-fn page_by_page_the_same_rows_are_found_as_by_sql() {
+fn btree_engine_finds_same_rows_as_sql() {
     for (page_size, count) in [(512, 2500), (4096, 4000)] {
         let scratch = Scratch::new();
         let direct = Store::open_with(scratch.path(), &Config::new().page_size(page_size)).unwrap();
@@ -114,7 +114,7 @@ fn page_by_page_the_same_rows_are_found_as_by_sql() {
 }
 
 #[test]
-fn a_look_up_sees_the_newest_pages_however_the_tree_has_changed_meanwhile() {
+fn lookup_sees_newest_pages_after_tree_changes() {
     let scratch = Scratch::new();
     let reader = Store::open_with(scratch.path(), &Config::new().page_size(512)).unwrap();
     let writer = Store::open(scratch.path()).unwrap();
@@ -152,7 +152,7 @@ fn patch(scratch: &Scratch, change: impl FnOnce(&mut Vec<u8>)) {
 }
 
 #[test]
-fn an_iteration_over_rows_out_of_order_ends_with_an_error() {
+fn iteration_over_unordered_rows_fails() {
     for sql in [false, true] {
         let scratch = Scratch::new();
         let config = Config::new().sql_engine(sql);
@@ -187,7 +187,7 @@ fn an_iteration_over_rows_out_of_order_ends_with_an_error() {
 }
 
 #[test]
-fn a_range_whose_rows_are_not_found_again_is_deleted_with_an_error() {
+fn delete_range_over_unordered_rows_terminates() {
     for sql in [false, true] {
         let scratch = Scratch::new();
         let config = Config::new().sql_engine(sql);
@@ -228,7 +228,7 @@ fn tangle(file: &mut [u8], page_size: usize) -> usize {
 }
 
 #[test]
-fn a_walk_over_pages_that_lead_to_each_other_ends() {
+fn scan_of_cyclic_pages_ends() {
     let scratch = Scratch::new();
     let store = Store::open_with(scratch.path(), &Config::new().page_size(512)).unwrap();
     store.begin_write().unwrap();

@@ -6,7 +6,7 @@ use super::{LATER, Random, content, is_sound, kinds_of_handles, opened, sql};
 use crate::common::{Scratch, kind, numbered, python};
 
 #[test]
-fn families_that_others_drop_and_make_again_are_never_taken_for_each_other() {
+fn families_recreated_by_other_handle_are_not_confused() {
     for (name, config) in kinds_of_handles() {
         for other in [Config::new(), sql()] {
             let scratch = Scratch::new();
@@ -56,7 +56,7 @@ fn families_that_others_drop_and_make_again_are_never_taken_for_each_other() {
 }
 
 #[test]
-fn families_another_process_drops_and_makes_are_seen_by_the_very_next_call() {
+fn next_call_sees_family_changes_of_other_process() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -82,7 +82,7 @@ fn families_another_process_drops_and_makes_are_seen_by_the_very_next_call() {
 }
 
 #[test]
-fn after_a_rollback_the_same_schema_cookie_may_mean_other_tables() {
+fn rollback_with_reused_schema_cookie_finds_new_tables() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
@@ -113,7 +113,7 @@ fn after_a_rollback_the_same_schema_cookie_may_mean_other_tables() {
 }
 
 #[test]
-fn the_tables_a_failed_batch_made_inside_a_transaction_are_made_anew_in_another_order() {
+fn tables_of_failed_batch_are_recreated_in_other_order() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
@@ -145,7 +145,7 @@ fn the_tables_a_failed_batch_made_inside_a_transaction_are_made_anew_in_another_
 }
 
 #[test]
-fn a_vacuum_of_another_process_moves_the_tables_under_handles_that_hold_a_snapshot() {
+fn vacuum_by_other_process_moves_tables_under_snapshot() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -183,7 +183,7 @@ con.execute('delete from kvstore_family where name = ?', ('low',)); con.execute(
 }
 
 #[test]
-fn dropping_a_family_on_low_pages_moves_the_roots_of_others_under_iterators_and_handles() {
+fn family_drop_moves_roots_under_open_iterators() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
@@ -216,7 +216,7 @@ fn dropping_a_family_on_low_pages_moves_the_roots_of_others_under_iterators_and_
 }
 
 #[test]
-fn a_family_made_inside_a_transaction_is_used_dropped_and_made_again_there() {
+fn family_is_created_and_recreated_in_one_transaction() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);

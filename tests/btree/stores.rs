@@ -50,7 +50,7 @@ fn history(store: &Store, clock: &TestClock) -> Vec<String> {
 }
 
 #[test]
-fn stores_in_memory_exclusive_ones_and_every_journal_answer_alike_with_both_engines() {
+fn all_store_kinds_answer_equally_in_both_engines() {
     let mut all = Vec::new();
     for sql_engine in [false, true] {
         let base = Config::new().sql_engine(sql_engine);
@@ -87,7 +87,7 @@ fn stores_in_memory_exclusive_ones_and_every_journal_answer_alike_with_both_engi
 }
 
 #[test]
-fn a_read_only_handle_sees_every_commit_at_once_and_never_writes() {
+fn read_only_handle_sees_commits_at_once_and_never_writes() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let clock = TestClock::at(1_000);
@@ -126,7 +126,7 @@ fn nobody(path: &Path, how: &str) -> Option<Other> {
 
 #[cfg(unix)]
 #[test]
-fn a_reader_without_the_right_to_write_reads_what_is_there_or_says_why_not() {
+fn reader_without_write_permission_reads_or_says_why_not() {
     use std::os::unix::fs::PermissionsExt;
     let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let mut outcomes = Vec::new();
@@ -169,7 +169,7 @@ fn a_reader_without_the_right_to_write_reads_what_is_there_or_says_why_not() {
 }
 
 #[test]
-fn a_handle_of_the_other_journal_mode_is_refused_or_both_go_on_with_the_same_data() {
+fn handle_of_other_journal_mode_is_refused_or_shares_data() {
     for sql_engine in [false, true] {
         let scratch = Scratch::new();
         let delete = Config::new().journal_mode(JournalMode::Delete).sql_engine(sql_engine);
@@ -201,7 +201,7 @@ fn a_handle_of_the_other_journal_mode_is_refused_or_both_go_on_with_the_same_dat
 // ---- rows on several pages -----------------------------------------------------------------------
 
 #[test]
-fn keys_and_values_of_every_length_on_every_page_size_read_and_change_as_with_sql() {
+fn keys_and_values_of_all_sizes_match_sql_engine() {
     let clock = TestClock::at(1_000);
     for page_size in [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536] {
         let scratch = Scratch::new();
@@ -291,7 +291,7 @@ fn keys_and_values_of_every_length_on_every_page_size_read_and_change_as_with_sq
 }
 
 #[test]
-fn values_around_the_inline_threshold_move_between_row_and_blob_table() {
+fn values_around_inline_limit_move_between_row_and_blob() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open_with(&sql()));
@@ -318,7 +318,7 @@ fn values_around_the_inline_threshold_move_between_row_and_blob_table() {
 // ---- expiry --------------------------------------------------------------------------------------
 
 #[test]
-fn a_key_is_dead_at_exactly_its_time_by_every_call_and_its_row_goes_lazily_or_by_a_purge() {
+fn key_expires_exactly_for_every_call_and_row_is_removed() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
@@ -367,7 +367,7 @@ fn a_key_is_dead_at_exactly_its_time_by_every_call_and_its_row_goes_lazily_or_by
 }
 
 #[test]
-fn stores_with_a_clock_in_memory_behave_likewise() {
+fn memory_store_with_clock_expires_keys() {
     let (store, clock) = memory_at(1_000);
     store.put_with_expiry("a", vec![1; 5_000], Expiry::At(1_001)).unwrap();
     assert!(store.exists("a").unwrap());

@@ -14,7 +14,7 @@ use crate::common::{Scratch, TestClock, keys, kind, numbered, python};
 // ---- rollback ------------------------------------------------------------------------------------
 
 #[test]
-fn after_a_rollback_no_cursor_is_where_the_transaction_had_left_it() {
+fn rollback_resets_internal_cursors() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -49,7 +49,7 @@ fn after_a_rollback_no_cursor_is_where_the_transaction_had_left_it() {
 }
 
 #[test]
-fn a_transaction_whose_write_failed_is_undone_at_once_and_the_handle_goes_on_after_its_rollback() {
+fn failed_write_undoes_transaction_and_handle_stays_usable() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open();
@@ -89,7 +89,7 @@ fn a_transaction_whose_write_failed_is_undone_at_once_and_the_handle_goes_on_aft
 }
 
 #[test]
-fn a_transaction_of_nothing_leaves_reads_and_writes_as_they_were() {
+fn empty_transaction_does_not_affect_later_calls() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -135,7 +135,7 @@ fn anything_else(store: &Store, family: &Family, random: &mut Random, inside: bo
 }
 
 #[test]
-fn sql_statements_between_rows_change_neither_rows_nor_transactions() {
+fn interleaved_sql_changes_neither_rows_nor_transactions() {
     let clock = TestClock::at(1_000);
     let mut outcomes = Vec::new();
     for (_, config) in kinds_of_handles() {
@@ -188,7 +188,7 @@ fn sql_statements_between_rows_change_neither_rows_nor_transactions() {
 }
 
 #[test]
-fn a_first_ttl_and_a_first_large_value_outside_transactions_are_all_or_nothing() {
+fn first_ttl_or_large_value_is_written_atomically() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
         let (store, other) = (scratch.open_with(&config), scratch.open());
@@ -241,7 +241,7 @@ fn limited(path: &Path, kib: u64, how: &str) -> Other {
 }
 
 #[test]
-fn a_write_the_disk_has_no_room_for_leaves_nothing_and_the_handle_goes_on() {
+fn write_on_full_disk_leaves_nothing_and_handle_usable() {
     for how in ["default", "loose", "sql", "small", "small sql"] {
         let scratch = Scratch::new();
         let store = scratch.open();

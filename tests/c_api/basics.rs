@@ -7,32 +7,32 @@ use crate::scenarios::{run_scenario, run_under_valgrind};
 // ---- keys and values ----------------------------------------------------------------------------
 
 #[test]
-fn a_get_gives_what_was_put_with_a_nul_one_past_it() {
+fn get_returns_put_value_followed_by_nul() {
     run_scenario("tests/c/api_data.c", "put_and_get");
 }
 
 #[test]
-fn a_put_keeps_no_pointer_to_its_arguments() {
+fn put_copies_its_arguments() {
     run_scenario("tests/c/api_data.c", "arguments_are_copied");
 }
 
 #[test]
-fn a_missing_key_is_notfound_and_gives_null_and_0() {
+fn missing_key_is_notfound_with_null_and_0() {
     run_scenario("tests/c/api_data.c", "missing_keys");
 }
 
 #[test]
-fn an_empty_value_is_a_value_and_no_null() {
+fn empty_value_is_returned_as_non_null() {
     run_scenario("tests/c/api_data.c", "empty_values");
 }
 
 #[test]
-fn keys_and_values_of_a_bad_length_are_refused_before_they_are_read() {
+fn invalid_lengths_are_refused_before_reading() {
     run_scenario("tests/c/api_data.c", "lengths");
 }
 
 #[test]
-fn a_delete_takes_the_key_and_its_ttl_and_finds_no_dead_key() {
+fn delete_removes_key_with_ttl_and_ignores_expired_key() {
     run_scenario("tests/c/api_data.c", "delete");
 }
 
@@ -42,17 +42,17 @@ fn exists_is_1_for_live_keys_only() {
 }
 
 #[test]
-fn put_if_absent_writes_over_missing_and_expired_keys_only() {
+fn put_if_absent_writes_only_missing_or_expired_keys() {
     run_scenario("tests/c/api_data.c", "put_if_absent");
 }
 
 #[test]
-fn count_counts_rows_and_expired_ones_until_they_are_purged() {
+fn count_includes_expired_rows_until_purge() {
     run_scenario("tests/c/api_data.c", "count");
 }
 
 #[test]
-fn clear_empties_one_family_and_leaves_nothing_behind() {
+fn clear_removes_all_rows_of_one_family() {
     run_scenario("tests/c/api_data.c", "clear");
 }
 
@@ -62,91 +62,91 @@ fn values_of_all_sizes_replace_each_other() {
 }
 
 #[test]
-fn the_functions_of_the_store_are_those_of_its_default_family() {
+fn store_functions_act_on_default_family() {
     run_scenario("tests/c/api_data.c", "default_family");
 }
 
 // ---- keys that expire ---------------------------------------------------------------------------
 
 #[test]
-fn a_key_is_gone_exactly_from_its_expiry_time_on() {
+fn key_is_invisible_exactly_from_its_expiry_time() {
     run_scenario("tests/c/api_ttl.c", "put_ttl");
 }
 
 #[test]
-fn a_key_that_expires_in_the_past_is_invisible_at_once() {
+fn key_with_past_expiry_is_invisible_at_once() {
     run_scenario("tests/c/api_ttl.c", "put_ttl_in_the_past");
 }
 
 #[test]
-fn a_negative_expiry_time_is_an_error_and_changes_nothing() {
+fn negative_expiry_time_is_refused_without_effect() {
     run_scenario("tests/c/api_ttl.c", "put_ttl_negative");
 }
 
 #[test]
-fn a_put_clears_the_ttl() {
+fn put_clears_the_ttl() {
     run_scenario("tests/c/api_ttl.c", "put_clears_a_ttl");
 }
 
 #[test]
-fn get_ttl_gives_the_value_and_what_is_left() {
+fn get_ttl_returns_value_and_remaining_ttl() {
     run_scenario("tests/c/api_ttl.c", "get_ttl");
 }
 
 #[test]
-fn ttl_remaining_is_0_once_for_a_dead_key_and_then_notfound() {
+fn ttl_remaining_is_0_once_for_expired_key_then_notfound() {
     run_scenario("tests/c/api_ttl.c", "ttl_remaining");
 }
 
 #[test]
-fn ttl_remaining_is_0_for_as_long_as_the_dead_row_stays() {
+fn ttl_remaining_is_0_while_expired_row_remains() {
     run_scenario("tests/c/api_ttl.c", "ttl_remaining_while_the_row_stays");
 }
 
 #[test]
-fn dead_rows_that_were_met_are_gone_for_their_handle_and_removed_many_at_a_time() {
+fn expired_rows_that_were_read_are_hidden_and_batch_removed() {
     run_scenario("tests/c/api_ttl.c", "dead_rows_that_were_met");
 }
 
 #[test]
-fn a_purge_removes_and_counts_exactly_the_dead_keys_of_its_family() {
+fn purge_removes_and_counts_expired_keys_of_family() {
     run_scenario("tests/c/api_ttl.c", "purge_expired");
 }
 
 #[test]
-fn a_purge_in_a_transaction_is_part_of_it() {
+fn purge_in_a_transaction_is_part_of_it() {
     run_scenario("tests/c/api_ttl.c", "purge_in_a_transaction");
 }
 
 #[test]
-fn a_ttl_holds_for_every_handle_on_the_file() {
+fn ttl_applies_to_every_handle_on_file() {
     run_scenario("tests/c/api_ttl.c", "two_handles");
 }
 
 #[test]
-fn a_store_uses_the_clock_it_was_given() {
+fn store_uses_injected_clock() {
     run_scenario("tests/c/api_ttl.c", "clocks");
 }
 
 // ---- families -----------------------------------------------------------------------------------
 
 #[test]
-fn a_family_is_created_once_and_has_keys_of_its_own() {
+fn family_is_created_once_with_separate_keys() {
     run_scenario("tests/c/api_families.c", "create_and_open");
 }
 
 #[test]
-fn the_default_family_is_always_there() {
+fn default_family_always_exists() {
     run_scenario("tests/c/api_families.c", "the_default_family");
 }
 
 #[test]
-fn reserved_and_bad_names_are_refused_and_all_others_work() {
+fn reserved_and_invalid_family_names_are_refused() {
     run_scenario("tests/c/api_families.c", "names");
 }
 
 #[test]
-fn a_drop_takes_everything_and_waits_for_the_handles_of_its_store() {
+fn drop_removes_all_data_and_is_busy_with_open_handles() {
     run_scenario("tests/c/api_families.c", "drop");
 }
 
@@ -156,54 +156,54 @@ fn create_and_drop_are_part_of_a_transaction() {
 }
 
 #[test]
-fn the_list_of_families_belongs_to_the_caller_and_ends_with_null() {
+fn family_list_is_caller_owned_and_null_terminated() {
     run_scenario("tests/c/api_families.c", "list");
 }
 
 #[test]
-fn there_may_be_more_families_than_the_documented_number() {
+fn family_count_may_exceed_documented_number() {
     run_scenario("tests/c/api_families.c", "as_many_as_wanted");
 }
 
 #[test]
-fn families_answer_misuse_after_their_store_is_closed() {
+fn families_of_closed_store_return_misuse() {
     run_scenario("tests/c/api_families.c", "close_of_the_store");
 }
 
 // ---- iterators ----------------------------------------------------------------------------------
 
 #[test]
-fn a_plain_iterator_is_at_eof_until_it_is_positioned_and_goes_forward() {
+fn iterator_is_at_eof_until_positioned_then_ascends() {
     run_scenario("tests/c/api_iterators.c", "plain");
 }
 
 #[test]
-fn a_reverse_iterator_goes_back_with_next_as_with_prev() {
+fn reverse_iterator_descends_with_next_and_prev() {
     run_scenario("tests/c/api_iterators.c", "plain_reverse");
 }
 
 #[test]
-fn a_prefix_iterator_is_positioned_from_the_start() {
+fn prefix_iterator_starts_at_first_match() {
     run_scenario("tests/c/api_iterators.c", "prefix_forward");
 }
 
 #[test]
-fn a_reverse_prefix_iterator_is_at_the_greatest_key_from_the_start() {
+fn reverse_prefix_iterator_starts_at_greatest_match() {
     run_scenario("tests/c/api_iterators.c", "prefix_reverse");
 }
 
 #[test]
-fn prefixes_of_0xff_have_no_end_above_them() {
+fn prefix_of_0xff_bytes_has_no_upper_bound() {
     run_scenario("tests/c/api_iterators.c", "prefixes_of_the_highest_byte");
 }
 
 #[test]
-fn a_prefix_that_is_null_empty_or_too_long_is_an_error() {
+fn null_empty_or_too_long_prefix_is_refused() {
     run_scenario("tests/c/api_iterators.c", "bad_prefixes");
 }
 
 #[test]
-fn iterators_of_an_empty_family_stay_at_eof() {
+fn iterator_of_empty_family_stays_at_eof() {
     run_scenario("tests/c/api_iterators.c", "of_an_empty_family");
 }
 
@@ -213,17 +213,17 @@ fn next_does_not_position_an_iterator() {
 }
 
 #[test]
-fn a_seek_goes_to_the_nearest_key_in_its_direction_any_number_of_times() {
+fn seek_finds_nearest_key_in_direction_repeatedly() {
     run_scenario("tests/c/api_iterators.c", "seek");
 }
 
 #[test]
-fn a_seek_outside_of_the_prefix_is_ok_and_eof() {
+fn seek_outside_of_the_prefix_is_ok_and_eof() {
     run_scenario("tests/c/api_iterators.c", "seek_with_a_prefix");
 }
 
 #[test]
-fn keys_and_values_of_an_iterator_are_its_own_memory() {
+fn iterator_owns_memory_of_its_keys_and_values() {
     run_scenario("tests/c/api_iterators.c", "bytes_and_empty_values");
 }
 
@@ -233,91 +233,91 @@ fn iterators_skip_expired_rows_and_delete_none() {
 }
 
 #[test]
-fn an_iterator_shows_thousands_of_entries_in_order() {
+fn iterator_returns_thousands_of_entries_in_order() {
     run_scenario("tests/c/api_iterators.c", "many_entries");
 }
 
 #[test]
-fn an_iterator_sees_the_writes_ahead_of_it() {
+fn iterator_sees_writes_ahead_of_its_position() {
     run_scenario("tests/c/api_iterators.c", "writes_meanwhile");
 }
 
 #[test]
-fn an_iterator_outlives_its_store() {
+fn iterator_outlives_its_store() {
     run_scenario("tests/c/api_iterators.c", "after_the_store_is_closed");
 }
 
 #[test]
-fn an_iterator_outlives_its_familys_handle() {
+fn iterator_outlives_its_family_handle() {
     run_scenario("tests/c/api_iterators.c", "after_the_family_is_closed");
 }
 
 // ---- transactions -------------------------------------------------------------------------------
 
 #[test]
-fn a_transaction_sees_its_own_writes_and_keeps_them_by_a_commit() {
+fn transaction_sees_its_writes_and_commit_keeps_them() {
     run_scenario("tests/c/api_transactions.c", "commit");
 }
 
 #[test]
-fn a_rollback_undoes_everything_ttls_included() {
+fn rollback_undoes_all_writes_and_ttls() {
     run_scenario("tests/c/api_transactions.c", "rollback");
 }
 
 #[test]
-fn a_second_begin_is_an_error_and_the_first_goes_on() {
+fn second_begin_fails_and_first_transaction_continues() {
     run_scenario("tests/c/api_transactions.c", "one_at_a_time");
 }
 
 #[test]
-fn a_put_in_a_read_transaction_is_readonly() {
+fn put_in_a_read_transaction_is_readonly() {
     run_scenario("tests/c/api_transactions.c", "read_transaction");
 }
 
 #[test]
-fn begin_takes_anything_but_0_for_a_write_transaction() {
+fn begin_treats_any_nonzero_flag_as_write() {
     run_scenario("tests/c/api_transactions.c", "what_write_means");
 }
 
 #[test]
-fn a_bad_argument_does_not_end_a_transaction() {
+fn invalid_argument_does_not_end_transaction() {
     run_scenario("tests/c/api_transactions.c", "errors_inside");
 }
 
 #[test]
-fn a_transaction_is_atomic_over_all_families() {
+fn transaction_is_atomic_over_all_families() {
     run_scenario("tests/c/api_transactions.c", "atomic_over_families");
 }
 
 #[test]
-fn a_second_handle_reads_while_the_first_writes_and_its_writes_are_busy() {
+fn second_handle_reads_but_is_busy_to_write_meanwhile() {
     run_scenario("tests/c/api_transactions.c", "a_second_handle");
 }
 
 #[test]
-fn a_read_transaction_keeps_seeing_the_moment_it_began() {
+fn read_transaction_keeps_its_snapshot() {
     run_scenario("tests/c/api_transactions.c", "a_snapshot_stays");
 }
 
 #[test]
-fn a_write_waits_for_the_busy_timeout() {
+fn write_waits_for_the_busy_timeout() {
     run_scenario("tests/c/api_transactions.c", "busy_timeout");
 }
 
 #[test]
-fn an_iterator_sees_the_transaction_it_is_in_and_outlives_it() {
+fn iterator_sees_open_transaction_and_outlives_it() {
     run_scenario("tests/c/api_transactions.c", "iterators");
 }
 
 #[test]
-fn a_transaction_that_is_longer_than_a_part_of_shared_memory_loses_nothing() {
+fn transaction_over_one_wal_index_segment_loses_no_data() {
     run_scenario("tests/c/api_transactions.c", "a_long_one");
 }
 
 // ---- maintenance --------------------------------------------------------------------------------
 
 #[test]
-fn each_counter_counts_what_it_says_and_a_reset_zeroes_it() {
+fn counters_match_their_names_and_reset_to_zero() {
     run_scenario("tests/c/api_maintenance.c", "counters");
 }
 
@@ -327,104 +327,104 @@ fn commits_checkpoints_and_pages_are_counted() {
 }
 
 #[test]
-fn the_wal_is_checkpointed_every_n_commits_or_by_its_pages() {
+fn wal_is_checkpointed_by_commit_count_or_page_count() {
     run_scenario("tests/c/api_maintenance.c", "wal_size_limit");
 }
 
 #[test]
-fn a_repair_counts_what_it_changes_and_the_integrity_check_passes_after_it() {
+fn repair_counts_changes_and_then_check_passes() {
     run_scenario("tests/c/api_maintenance.c", "repair");
 }
 
 #[test]
-fn the_integrity_check_gives_no_message_or_one_that_names_the_damage() {
+fn integrity_check_message_names_damage_or_is_null() {
     run_scenario("tests/c/api_maintenance.c", "integrity");
 }
 
 #[test]
-fn a_sync_never_commits_or_ends_a_transaction() {
+fn sync_does_not_end_transaction() {
     run_scenario("tests/c/api_maintenance.c", "sync_commits_nothing");
 }
 
 #[test]
-fn an_incremental_vacuum_gives_back_as_many_pages_as_asked_for() {
+fn incremental_vacuum_frees_requested_number_of_pages() {
     run_scenario("tests/c/api_maintenance.c", "vacuum");
 }
 
 #[test]
-fn what_is_deleted_is_overwritten_where_the_configuration_says_so() {
+fn deleted_data_is_overwritten_if_configured() {
     run_scenario("tests/c/api_maintenance.c", "secure_delete");
 }
 
 #[test]
-fn a_checkpoint_of_each_mode_says_how_much_it_did() {
+fn checkpoint_reports_frames_in_each_mode() {
     run_scenario("tests/c/api_maintenance.c", "checkpoint");
 }
 
 #[test]
-fn a_truncating_checkpoint_leaves_a_wal_of_0_bytes_after_reads() {
+fn truncating_checkpoint_after_reads_empties_wal() {
     run_scenario("tests/c/api_maintenance.c", "checkpoint_after_reads");
 }
 
 #[test]
-fn a_checkpoint_in_a_write_transaction_is_busy() {
+fn checkpoint_in_a_write_transaction_is_busy() {
     run_scenario("tests/c/api_maintenance.c", "checkpoint_in_a_transaction");
 }
 
 #[test]
-fn a_checkpoint_that_others_stand_in_the_way_of_is_busy_or_partial() {
+fn checkpoint_blocked_by_other_handles_is_busy_or_partial() {
     run_scenario("tests/c/api_maintenance.c", "checkpoint_with_others");
 }
 
 #[test]
-fn a_checkpoint_without_a_wal_is_ok_and_0() {
+fn checkpoint_without_a_wal_is_ok_and_0() {
     run_scenario("tests/c/api_maintenance.c", "checkpoint_without_a_wal");
 }
 
 // ---- the store and the library ------------------------------------------------------------------
 
 #[test]
-fn null_empty_and_memory_are_new_stores_in_memory() {
+fn null_empty_and_memory_names_open_memory_stores() {
     run_scenario("tests/c/api_store.c", "in_memory");
 }
 
 #[test]
-fn a_store_is_in_its_file_and_opens_in_each_journal_mode() {
+fn store_is_one_file_in_each_journal_mode() {
     run_scenario("tests/c/api_store.c", "in_a_file");
 }
 
 #[test]
-fn the_wal_files_are_there_from_the_open_to_the_last_close() {
+fn wal_files_exist_from_open_to_last_close() {
     run_scenario("tests/c/api_store.c", "files_of_wal_mode");
 }
 
 #[test]
-fn an_open_with_the_other_journal_mode_converts_the_file() {
+fn open_with_other_journal_mode_converts_file() {
     run_scenario("tests/c/api_store.c", "journal_modes_are_converted");
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_left_as_it_is() {
+fn non_store_file_is_refused_and_unchanged() {
     run_scenario("tests/c/api_store.c", "other_files");
 }
 
 #[test]
-fn a_read_only_handle_reads_and_never_writes() {
+fn read_only_handle_reads_and_never_writes() {
     run_scenario("tests/c/api_store.c", "read_only");
 }
 
 #[test]
-fn a_store_can_be_opened_and_read_while_another_handle_writes() {
+fn store_can_be_opened_and_read_while_another_handle_writes() {
     run_scenario("tests/c/api_store.c", "open_while_another_writes");
 }
 
 #[test]
-fn to_open_and_close_a_store_changes_nothing() {
+fn open_and_close_do_not_change_file() {
     run_scenario("tests/c/api_store.c", "open_changes_nothing");
 }
 
 #[test]
-fn each_setting_has_its_bounds_and_reserved_ones_are_zero() {
+fn settings_have_bounds_and_reserved_fields_must_be_zero() {
     run_scenario("tests/c/api_store.c", "config_bounds");
 }
 
@@ -434,7 +434,7 @@ fn all_settings_work_together_and_the_file_keeps_its_page_size() {
 }
 
 #[test]
-fn a_zeroed_configuration_is_the_default_one() {
+fn zeroed_configuration_equals_default() {
     run_scenario("tests/c/api_store.c", "zero_is_the_default");
 }
 
@@ -444,22 +444,22 @@ fn values_are_limited_by_the_configuration() {
 }
 
 #[test]
-fn an_exclusive_handle_is_alone() {
+fn exclusive_handle_excludes_other_handles() {
     run_scenario("tests/c/api_store.c", "exclusive");
 }
 
 #[test]
-fn a_close_rolls_back_and_makes_everything_answer_misuse() {
+fn close_rolls_back_and_later_calls_return_misuse() {
     run_scenario("tests/c/api_store.c", "close_rolls_back");
 }
 
 #[test]
-fn error_texts_are_those_of_the_last_failure() {
+fn error_text_is_that_of_last_failure() {
     run_scenario("tests/c/api_store.c", "error_texts");
 }
 
 #[test]
-fn memory_is_zeroed_and_the_version_is_that_of_the_header() {
+fn returned_memory_is_zeroed_and_version_matches_header() {
     run_scenario("tests/c/api_store.c", "library");
 }
 

@@ -9,52 +9,52 @@ fn put_with_without_a_condition_always_writes() {
 }
 
 #[test]
-fn put_with_if_absent_leaves_a_live_key_alone() {
+fn put_with_if_absent_keeps_live_key() {
     run_scenario("tests/c/api_conditional.c", "put_with_if_absent");
 }
 
 #[test]
-fn put_with_if_present_makes_no_key() {
+fn put_with_if_present_creates_no_key() {
     run_scenario("tests/c/api_conditional.c", "put_with_if_present");
 }
 
 #[test]
-fn put_with_keep_ttl_keeps_what_a_live_key_has() {
+fn put_with_keep_ttl_keeps_ttl_of_live_key() {
     run_scenario("tests/c/api_conditional.c", "put_with_keep_ttl");
 }
 
 #[test]
-fn put_with_takes_the_default_ttl_only_when_told_to() {
+fn put_with_uses_default_ttl_only_with_flag() {
     run_scenario("tests/c/api_conditional.c", "put_with_default_ttl");
 }
 
 #[test]
-fn a_put_with_options_takes_a_ttl_instead_of_a_moment() {
+fn put_with_accepts_ttl_instead_of_expiry_time() {
     run_scenario("tests/c/api_conditional.c", "put_with_a_ttl");
 }
 
 #[test]
-fn put_with_refuses_flags_and_times_that_make_no_sense() {
+fn put_with_refuses_invalid_flags_and_times() {
     run_scenario("tests/c/api_conditional.c", "put_with_refuses");
 }
 
 #[test]
-fn compare_and_swap_writes_over_the_expected_value_only() {
+fn compare_and_swap_replaces_only_expected_value() {
     run_scenario("tests/c/api_conditional.c", "compare_and_swap");
 }
 
 #[test]
-fn compare_and_delete_deletes_the_expected_value_only() {
+fn compare_and_delete_deletes_only_expected_value() {
     run_scenario("tests/c/api_conditional.c", "compare_and_delete");
 }
 
 #[test]
-fn large_values_are_compared_to_their_last_byte() {
+fn large_values_are_compared_up_to_last_byte() {
     run_scenario("tests/c/api_conditional.c", "compare_large");
 }
 
 #[test]
-fn increment_adds_to_decimal_text_and_keeps_the_ttl() {
+fn increment_adds_to_decimal_text_and_keeps_ttl() {
     run_scenario("tests/c/api_conditional.c", "increment");
 }
 
@@ -64,17 +64,17 @@ fn increment_does_not_overflow() {
 }
 
 #[test]
-fn increment_of_what_is_no_number_changes_nothing() {
+fn increment_of_non_number_changes_nothing() {
     run_scenario("tests/c/api_conditional.c", "increment_not_a_number");
 }
 
 #[test]
-fn an_increment_that_creates_a_key_takes_the_default_ttl() {
+fn increment_of_missing_key_uses_default_ttl() {
     run_scenario("tests/c/api_conditional.c", "increment_default_ttl");
 }
 
 #[test]
-fn the_default_ttl_is_for_plain_puts() {
+fn default_ttl_applies_to_plain_puts_only() {
     run_scenario("tests/c/api_conditional.c", "default_ttl_is_for_plain_puts");
 }
 
@@ -84,12 +84,12 @@ fn conditional_writes_are_part_of_a_transaction() {
 }
 
 #[test]
-fn a_conditional_write_is_busy_while_another_handle_writes() {
+fn conditional_write_is_busy_while_another_handle_writes() {
     run_scenario("tests/c/api_conditional.c", "busy");
 }
 
 #[test]
-fn only_writes_that_happened_are_counted() {
+fn statistics_count_only_performed_writes() {
     run_scenario("tests/c/api_conditional.c", "statistics");
 }
 

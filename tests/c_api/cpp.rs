@@ -228,7 +228,7 @@ fn every_scenario_is_a_test() {
 }
 
 #[test]
-fn the_sanitizer_finds_a_leak() {
+fn sanitizer_detects_leak() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("leak.cpp");
     fs::write(&file, "int main() { static_cast<void>(*new volatile int(1)); }\n").unwrap();
@@ -249,12 +249,12 @@ fn run_in_every_standard(compiler: &str) {
 }
 
 #[test]
-fn everything_runs_with_gcc_in_every_standard() {
+fn all_programs_run_with_gcc_in_every_standard() {
     run_in_every_standard("g++");
 }
 
 #[test]
-fn everything_runs_with_clang_in_every_standard() {
+fn all_programs_run_with_clang_in_every_standard() {
     if let Some(clang) = clang() {
         run_in_every_standard(&clang);
     }
@@ -284,7 +284,7 @@ fn each_header_compiles_alone() {
 }
 
 #[test]
-fn each_header_says_in_its_first_lines_what_it_is_for() {
+fn each_header_starts_with_its_purpose() {
     let folder = root().join("bindings/cpp/include");
     let headers = fs::read_dir(folder.join("kvstore")).unwrap().map(|entry| entry.unwrap().path());
     for header in headers.chain([folder.join("kvstore.hpp")]) {
@@ -351,7 +351,7 @@ fn called(object: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_function_of_the_c_api_is_called_through_the_cpp_headers() {
+fn cpp_headers_call_every_c_function() {
     let directory = tempfile::tempdir().unwrap();
     let declared = declared(directory.path());
     assert!(declared.len() > 90, "kvstore.h was not read: {declared:?}");
@@ -430,12 +430,12 @@ fn example_prints(name: &str, expected: &str) {
 }
 
 #[test]
-fn the_quickstart_of_the_readme_runs() {
+fn quickstart_of_the_readme_runs() {
     example_prints("quickstart.cpp", "user:1 is Ada\nuser:1 = Ada\nuser:2 = Bob\n");
 }
 
 #[test]
-fn the_example_of_the_standard_library_runs() {
+fn example_of_the_standard_library_runs() {
     let expected = "3 sessions, 1 of them for ever\n\
                     ada has 40 bytes\n\
                     kept: session:ada session:bob session:eve\n\

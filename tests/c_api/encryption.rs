@@ -4,22 +4,22 @@
 use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
-fn a_store_is_made_with_a_password_gets_another_and_none() {
+fn encrypted_store_changes_and_drops_its_password() {
     run_scenario("tests/c/api_encryption.c", "life");
 }
 
 #[test]
-fn a_plain_store_is_encrypted_by_opening_it_with_a_password() {
+fn plain_store_opened_with_password_is_encrypted() {
     run_scenario("tests/c/api_encryption.c", "in_place");
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_key_settings_are_refused() {
     run_scenario("tests/c/api_encryption.c", "refuses");
 }
 
 #[test]
-fn a_build_without_encryption_says_so() {
+fn build_without_encryption_refuses_password() {
     run_scenario("tests/c/api_encryption.c", "not_in_this_build");
 }
 

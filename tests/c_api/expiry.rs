@@ -8,22 +8,22 @@ use crate::c_programs::{build, compiler, run};
 use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
-fn put_for_takes_a_duration_of_a_millisecond_or_more() {
+fn put_for_accepts_ttl_of_at_least_one_millisecond() {
     run_scenario("tests/c/api_expiry.c", "put_for");
 }
 
 #[test]
-fn expire_obeys_each_condition() {
+fn expire_respects_each_condition() {
     run_scenario("tests/c/api_expiry.c", "expire_conditions");
 }
 
 #[test]
-fn expire_brings_nothing_back_to_life() {
+fn expire_does_not_revive_missing_or_expired_key() {
     run_scenario("tests/c/api_expiry.c", "expire_missing");
 }
 
 #[test]
-fn expire_with_a_past_time_ends_a_key_at_once() {
+fn expire_with_past_time_expires_key_at_once() {
     run_scenario("tests/c/api_expiry.c", "expire_in_the_past");
 }
 
@@ -33,62 +33,62 @@ fn expire_refuses_unknown_flags_and_negative_times() {
 }
 
 #[test]
-fn a_change_of_the_ttl_leaves_a_large_value_as_it_is() {
+fn ttl_change_keeps_large_value() {
     run_scenario("tests/c/api_expiry.c", "expire_large");
 }
 
 #[test]
-fn persist_takes_the_ttl_away() {
+fn persist_removes_ttl() {
     run_scenario("tests/c/api_expiry.c", "persist");
 }
 
 #[test]
-fn expire_time_says_when_a_key_expires() {
+fn expire_time_returns_expiry_time() {
     run_scenario("tests/c/api_expiry.c", "expire_time");
 }
 
 #[test]
-fn get_and_expire_slides_the_end_of_life() {
+fn get_and_expire_extends_expiry() {
     run_scenario("tests/c/api_expiry.c", "get_and_expire");
 }
 
 #[test]
-fn plain_puts_take_the_default_ttl() {
+fn plain_puts_use_default_ttl() {
     run_scenario("tests/c/api_expiry.c", "default_ttl");
 }
 
 #[test]
-fn the_default_ttl_is_kept_in_the_file_and_obeyed_by_every_handle() {
+fn default_ttl_is_stored_and_applies_to_every_handle() {
     run_scenario("tests/c/api_expiry.c", "default_ttl_is_stored");
 }
 
 #[test]
-fn next_expiry_is_the_earliest_of_all_families() {
+fn next_expiry_is_earliest_of_all_families() {
     run_scenario("tests/c/api_expiry.c", "next_expiry");
 }
 
 #[test]
-fn the_expiring_iterator_walks_in_the_order_of_expiry() {
+fn expiring_iterator_is_ordered_by_expiry() {
     run_scenario("tests/c/api_expiry.c", "expiring_iterator");
 }
 
 #[test]
-fn the_expiring_iterator_keeps_its_order_over_thousands_of_keys() {
+fn expiring_iterator_orders_thousands_of_keys() {
     run_scenario("tests/c/api_expiry.c", "expiring_iterator_is_in_order");
 }
 
 #[test]
-fn every_iterator_shows_expiry_times() {
+fn every_iterator_returns_expiry_times() {
     run_scenario("tests/c/api_expiry.c", "expire_ms_on_every_iterator");
 }
 
 #[test]
-fn count_live_leaves_out_what_has_expired() {
+fn count_live_excludes_expired_keys() {
     run_scenario("tests/c/api_expiry.c", "count_live");
 }
 
 #[test]
-fn purge_step_takes_the_earliest_of_all_families_first() {
+fn purge_step_removes_earliest_of_all_families_first() {
     run_scenario("tests/c/api_expiry.c", "purge_step_earliest_first");
 }
 
@@ -98,7 +98,7 @@ fn purge_step_stops_at_its_budget() {
 }
 
 #[test]
-fn purge_step_makes_progress_however_little_time_it_has() {
+fn purge_step_progresses_with_minimal_time_budget() {
     run_scenario("tests/c/api_expiry.c", "purge_step_makes_progress");
 }
 
@@ -108,7 +108,7 @@ fn purges_are_part_of_a_transaction() {
 }
 
 #[test]
-fn purge_before_removes_what_expired_before_the_cutoff() {
+fn purge_before_removes_keys_expired_before_cutoff() {
     run_scenario("tests/c/api_expiry.c", "purge_before");
 }
 
@@ -118,12 +118,12 @@ fn changes_of_ttls_are_part_of_a_transaction() {
 }
 
 #[test]
-fn without_write_tracking_there_are_no_ages() {
+fn age_is_unavailable_without_write_tracking() {
     run_scenario("tests/c/api_write_times.c", "without_tracking");
 }
 
 #[test]
-fn every_write_sets_the_write_time_and_a_change_of_the_ttl_does_not() {
+fn writes_set_write_time_and_ttl_changes_do_not() {
     run_scenario("tests/c/api_write_times.c", "write_time");
 }
 
@@ -133,37 +133,37 @@ fn write_tracking_can_be_switched_off_and_on() {
 }
 
 #[test]
-fn write_tracking_is_kept_in_the_file_and_obeyed_by_every_handle() {
+fn write_tracking_is_stored_and_applies_to_every_handle() {
     run_scenario("tests/c/api_write_times.c", "tracking_is_stored");
 }
 
 #[test]
-fn sweep_removes_what_was_written_longer_ago() {
+fn sweep_removes_keys_older_than_age() {
     run_scenario("tests/c/api_write_times.c", "sweep");
 }
 
 #[test]
-fn a_sweep_of_many_steps_is_complete() {
+fn sweep_in_many_steps_is_complete() {
     run_scenario("tests/c/api_write_times.c", "sweep_in_steps");
 }
 
 #[test]
-fn the_cleaner_removes_what_has_expired() {
+fn cleaner_removes_expired_keys() {
     run_scenario("tests/c/api_cleaner.c", "purges");
 }
 
 #[test]
-fn the_cleaner_starts_and_stops_as_it_is_told() {
+fn cleaner_starts_and_stops_on_request() {
     run_scenario("tests/c/api_cleaner.c", "starts_and_stops");
 }
 
 #[test]
-fn the_cleaner_refuses_stores_it_cannot_open_a_second_time() {
+fn cleaner_refuses_stores_that_allow_one_handle() {
     run_scenario("tests/c/api_cleaner.c", "where_it_cannot_run");
 }
 
 #[test]
-fn the_cleaner_leaves_an_open_transaction_alone() {
+fn cleaner_does_not_affect_open_transaction() {
     run_scenario("tests/c/api_cleaner.c", "beside_a_transaction");
 }
 
@@ -173,17 +173,17 @@ fn puts_succeed_while_the_cleaner_works() {
 }
 
 #[test]
-fn the_cleaner_tries_again_after_a_busy_lock() {
+fn cleaner_retries_after_busy_lock() {
     run_scenario("tests/c/api_cleaner.c", "another_handle_writes");
 }
 
 #[test]
-fn several_threads_start_one_cleaner() {
+fn concurrent_starts_run_one_cleaner() {
     run_scenario("tests/c/api_cleaner.c", "started_by_many");
 }
 
 #[test]
-fn a_cleaner_started_while_the_store_is_closed_ends_with_it() {
+fn cleaner_started_during_close_stops_with_store() {
     run_scenario("tests/c/api_cleaner.c", "started_while_closing");
 }
 
@@ -199,7 +199,7 @@ fn run_program(name: &str, argument: &str) {
 }
 
 #[test]
-fn the_cleaner_is_started_and_stopped_under_load() {
+fn cleaner_starts_and_stops_under_load() {
     run_program("cleaner_soak", "50");
 }
 

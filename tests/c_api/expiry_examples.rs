@@ -39,14 +39,14 @@ fn compile_as_documented(example: &str) {
 }
 
 #[test]
-fn examples_compile_by_the_command_in_their_comment() {
+fn examples_compile_with_command_in_their_comment() {
     for example in ["otp_service", "secrets_sweep", "sliding_sessions"] {
         compile_as_documented(example);
     }
 }
 
 #[test]
-fn the_otp_service_lets_each_code_in_once() {
+fn otp_service_accepts_each_code_once() {
     for output in output_of("otp_service") {
         has_lines(
             &output,
@@ -67,7 +67,7 @@ fn the_otp_service_lets_each_code_in_once() {
 }
 
 #[test]
-fn sliding_sessions_live_as_long_as_they_are_used() {
+fn sliding_sessions_stay_live_while_used() {
     for output in output_of("sliding_sessions") {
         has_lines(
             &output,
@@ -90,7 +90,7 @@ fn sliding_sessions_live_as_long_as_they_are_used() {
 }
 
 #[test]
-fn the_secrets_sweep_takes_the_old_and_leaves_the_rotated() {
+fn secrets_sweep_removes_old_and_keeps_rotated_keys() {
     for output in output_of("secrets_sweep") {
         has_lines(
             &output,

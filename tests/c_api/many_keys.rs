@@ -4,22 +4,22 @@
 use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
-fn entries_are_fetched_many_at_a_time_from_the_current_one_on() {
+fn fetch_returns_entries_from_current_position() {
     run_scenario("tests/c/api_many.c", "fetch");
 }
 
 #[test]
-fn thousands_of_rows_are_fetched_whatever_is_asked_for_at_a_time() {
+fn fetch_returns_thousands_of_rows_with_any_batch_size() {
     run_scenario("tests/c/api_many.c", "fetch_many");
 }
 
 #[test]
-fn null_with_a_length_is_no_open_end_of_a_range() {
+fn null_bound_with_length_is_not_unbounded() {
     run_scenario("tests/c/api_ranges.c", "null_with_a_length");
 }
 
 #[test]
-fn a_range_has_the_bounds_its_flags_say() {
+fn range_flags_select_inclusive_or_exclusive_bounds() {
     run_scenario("tests/c/api_ranges.c", "bounds");
 }
 
@@ -29,22 +29,22 @@ fn bounds_are_compared_as_unsigned_bytes() {
 }
 
 #[test]
-fn a_range_iterator_moves_and_seeks_inside_its_range() {
+fn range_iterator_stays_in_range() {
     run_scenario("tests/c/api_ranges.c", "moves");
 }
 
 #[test]
-fn a_keys_only_iterator_shows_no_values() {
+fn keys_only_iterator_returns_no_values() {
     run_scenario("tests/c/api_ranges.c", "keys_only");
 }
 
 #[test]
-fn delete_many_deletes_all_of_its_keys_or_none() {
+fn delete_many_deletes_all_keys_or_none() {
     run_scenario("tests/c/api_many.c", "delete_many");
 }
 
 #[test]
-fn delete_range_deletes_the_range_only() {
+fn delete_range_deletes_only_its_range() {
     run_scenario("tests/c/api_ranges.c", "delete_range");
 }
 
@@ -59,7 +59,7 @@ fn row_keys_have_the_documented_bytes() {
 }
 
 #[test]
-fn row_key_tells_how_much_room_it_needs() {
+fn row_key_returns_required_size() {
     run_scenario("tests/c/api_ranges.c", "row_key_sizes");
 }
 
@@ -69,27 +69,27 @@ fn row_keys_are_ordered_by_partition_and_clustering() {
 }
 
 #[test]
-fn the_row_iterator_walks_one_partition() {
+fn row_iterator_returns_rows_of_one_partition() {
     run_scenario("tests/c/api_ranges.c", "row_iterator");
 }
 
 #[test]
-fn a_closed_range_of_rows_from_one_to_itself_has_that_one() {
+fn closed_row_range_of_one_key_returns_one_row() {
     run_scenario("tests/c/api_ranges.c", "row_iterator_one_row");
 }
 
 #[test]
-fn the_row_iterator_seeks_clustering_parts() {
+fn row_iterator_seeks_clustering_parts() {
     run_scenario("tests/c/api_ranges.c", "row_iterator_moves");
 }
 
 #[test]
-fn a_row_is_gone_when_its_last_column_is() {
+fn row_disappears_with_its_last_column() {
     run_scenario("tests/c/api_ranges.c", "row_lifetimes");
 }
 
 #[test]
-fn get_into_copies_what_there_is_room_for() {
+fn get_into_copies_as_much_as_buffer_holds() {
     run_scenario("tests/c/api_many.c", "get_into");
 }
 
@@ -99,12 +99,12 @@ fn get_into_reads_the_beginning_of_large_values() {
 }
 
 #[test]
-fn get_many_gives_a_copy_or_nothing_for_each_key() {
+fn get_many_returns_copy_or_null_per_key() {
     run_scenario("tests/c/api_many.c", "get_many");
 }
 
 #[test]
-fn get_many_hands_out_nothing_when_it_fails() {
+fn failed_get_many_returns_no_values() {
     run_scenario("tests/c/api_many.c", "get_many_refuses");
 }
 
@@ -114,32 +114,32 @@ fn get_many_reads_a_thousand_keys() {
 }
 
 #[test]
-fn a_batch_is_committed_in_the_order_of_its_writes() {
+fn batch_commits_writes_in_order() {
     run_scenario("tests/c/api_many.c", "batch");
 }
 
 #[test]
-fn a_batch_refuses_what_is_wrong_when_it_is_added() {
+fn batch_refuses_invalid_writes_when_added() {
     run_scenario("tests/c/api_many.c", "batch_refuses");
 }
 
 #[test]
-fn a_batch_is_full_as_long_as_its_commit_fails() {
+fn batch_keeps_its_writes_until_commit_succeeds() {
     run_scenario("tests/c/api_many.c", "batch_of_another_handle");
 }
 
 #[test]
-fn a_batch_is_part_of_the_open_transaction() {
+fn batch_is_part_of_the_open_transaction() {
     run_scenario("tests/c/api_many.c", "batch_in_transactions");
 }
 
 #[test]
-fn a_batch_for_a_dropped_family_does_nothing() {
+fn batch_with_dropped_family_writes_nothing() {
     run_scenario("tests/c/api_many.c", "batch_of_a_dropped_family");
 }
 
 #[test]
-fn a_batch_of_ten_thousand_writes_is_one_transaction() {
+fn batch_of_ten_thousand_writes_is_one_transaction() {
     run_scenario("tests/c/api_many.c", "batch_large");
 }
 

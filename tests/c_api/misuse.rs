@@ -16,7 +16,7 @@ fn functions(file: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_function_of_the_header_is_abused() {
+fn every_header_function_has_misuse_test() {
     let mut abused = functions("tests/c/abuse_arguments.c");
     abused.extend(functions("tests/c/abuse_sample.h"));
     abused.extend(functions("tests/c/abuse_advanced.c"));
@@ -26,264 +26,264 @@ fn every_function_of_the_header_is_abused() {
 }
 
 #[test]
-fn null_for_any_pointer_is_refused_and_changes_nothing() {
+fn null_pointers_are_refused_without_effect() {
     run_scenario("tests/c/abuse_arguments.c", "null_pointers");
 }
 
 #[test]
-fn a_missing_key_writes_only_the_outputs_it_should() {
+fn missing_key_writes_only_documented_outputs() {
     run_scenario("tests/c/abuse_arguments.c", "missing_keys");
 }
 
 #[test]
-fn keys_of_bad_lengths_are_refused_before_they_are_read() {
+fn invalid_key_lengths_are_refused_before_reading() {
     run_scenario("tests/c/abuse_arguments.c", "key_lengths");
 }
 
 #[test]
-fn values_of_bad_lengths_are_refused_before_they_are_read() {
+fn invalid_value_lengths_are_refused_before_reading() {
     run_scenario("tests/c/abuse_arguments.c", "value_lengths");
 }
 
 #[test]
-fn family_names_that_cannot_be_are_refused() {
+fn invalid_family_names_are_refused() {
     run_scenario("tests/c/abuse_arguments.c", "family_names");
 }
 
 #[test]
-fn numbers_out_of_bounds_are_refused() {
+fn out_of_range_numbers_are_refused() {
     run_scenario("tests/c/abuse_arguments.c", "numbers");
 }
 
 #[test]
-fn a_closed_store_and_what_is_left_of_it_refuse_everything() {
+fn closed_store_and_its_handles_refuse_all_calls() {
     run_scenario("tests/c/abuse_handles.c", "closed_store");
 }
 
 #[test]
-fn closing_twice_does_nothing() {
+fn second_close_has_no_effect() {
     run_scenario("tests/c/abuse_handles.c", "closed_twice");
 }
 
 #[test]
-fn closing_a_family_twice_does_not_close_its_other_handle() {
+fn closing_family_twice_keeps_other_handle_open() {
     run_scenario("tests/c/abuse_handles.c", "closed_twice_counts_once");
 }
 
 #[test]
-fn a_handle_of_the_wrong_kind_is_refused() {
+fn handle_of_the_wrong_kind_is_refused() {
     run_scenario("tests/c/abuse_handles.c", "wrong_kinds");
 }
 
 #[test]
-fn opening_and_closing_thousands_of_times_needs_no_more_memory() {
+fn thousands_of_open_close_cycles_do_not_leak() {
     run_scenario("tests/c/abuse_handles.c", "cycles");
 }
 
 #[test]
-fn after_a_failure_everything_can_be_tried_again() {
+fn failed_calls_can_be_retried() {
     run_scenario("tests/c/abuse_handles.c", "after_failures");
 }
 
 #[test]
-fn the_error_text_is_set_by_failures_only_and_on_their_store_only() {
+fn error_text_is_set_only_by_failures_of_same_store() {
     run_scenario("tests/c/abuse_errmsg.c", "no_error");
 }
 
 #[test]
-fn the_error_text_says_that_a_key_is_missing_until_another_call_fails() {
+fn error_text_reports_missing_key_until_next_failure() {
     run_scenario("tests/c/abuse_errmsg.c", "not_found");
 }
 
 #[test]
-fn the_error_text_stays_readable_while_other_calls_fail() {
+fn error_text_stays_readable_while_other_calls_fail() {
     run_scenario("tests/c/abuse_errmsg.c", "stays_readable");
 }
 
 #[test]
-fn failures_without_a_handle_are_told_to_the_thread_that_made_them() {
+fn failure_without_handle_is_reported_per_thread() {
     run_scenario("tests/c/abuse_errmsg.c", "per_thread");
 }
 
 #[test]
-fn every_wrong_call_has_a_text_and_none_shows_keys_or_values() {
+fn every_misuse_has_error_text_without_keys_or_values() {
     run_scenario("tests/c/abuse_errmsg.c", "texts");
 }
 
 #[test]
-fn eight_threads_share_a_handle_and_lose_nothing() {
+fn eight_threads_sharing_handle_lose_no_write() {
     run_scenario("tests/c/abuse_threads.c", "one_handle");
 }
 
 #[test]
-fn a_store_closed_under_its_threads_answers_misuse() {
+fn store_closed_during_calls_returns_misuse() {
     run_scenario("tests/c/abuse_threads.c", "closed_under_them");
 }
 
 #[test]
-fn of_two_threads_that_close_a_handle_one_succeeds() {
+fn concurrent_close_succeeds_in_one_thread() {
     run_scenario("tests/c/abuse_threads.c", "closed_at_once");
 }
 
 #[test]
-fn two_handles_on_one_file_lose_nothing() {
+fn two_handles_on_one_file_lose_no_write() {
     run_scenario("tests/c/abuse_threads.c", "two_handles");
 }
 
 #[test]
-fn a_forked_child_cannot_use_the_data_of_its_parents_handles() {
+fn forked_child_cannot_read_parent_handle_data() {
     run_scenario("tests/c/abuse_fork.c", "data");
 }
 
 #[test]
-fn a_forked_child_can_call_nothing_on_its_parents_store() {
+fn forked_child_cannot_use_parent_store() {
     run_scenario("tests/c/abuse_fork.c", "store");
 }
 
 #[test]
-fn a_forked_child_can_call_nothing_on_its_parents_family() {
+fn forked_child_cannot_use_parent_family() {
     run_scenario("tests/c/abuse_fork.c", "family");
 }
 
 #[test]
-fn a_forked_child_can_call_nothing_on_its_parents_iterators() {
+fn forked_child_cannot_use_parent_iterators() {
     run_scenario("tests/c/abuse_fork.c", "iterator");
 }
 
 #[test]
-fn a_forked_child_does_not_disturb_its_parents_transaction() {
+fn forked_child_does_not_affect_parent_transaction() {
     run_scenario("tests/c/abuse_fork.c", "transaction");
 }
 
 #[test]
-fn a_forked_child_that_closes_its_parents_handles_or_exits_does_no_harm() {
+fn forked_child_may_close_inherited_handles_or_exit() {
     run_scenario("tests/c/abuse_fork.c", "closing");
 }
 
 #[test]
-fn a_forked_child_opens_what_its_parent_has_open() {
+fn forked_child_can_open_store_open_in_parent() {
     run_scenario("tests/c/abuse_fork.c", "same_path");
 }
 
 #[test]
-fn a_forked_child_may_open_another_store() {
+fn forked_child_can_open_other_store() {
     run_scenario("tests/c/abuse_fork.c", "other_path");
 }
 
 #[test]
-fn a_child_forked_after_the_close_may_open_the_file() {
+fn child_forked_after_close_can_open_file() {
     run_scenario("tests/c/abuse_fork.c", "after_the_close");
 }
 
 #[test]
-fn a_child_forked_by_a_clock_is_refused_by_the_call_it_is_in() {
+fn child_forked_in_clock_callback_is_refused() {
     run_scenario("tests/c/abuse_fork.c", "clock_forks");
 }
 
 #[test]
-fn a_child_forked_by_the_progress_of_a_backup_leaves_the_backup_to_its_parent() {
+fn child_forked_in_progress_callback_spares_parent_backup() {
     run_scenario("tests/c/abuse_fork.c", "backup_forks");
 }
 
 #[test]
-fn a_child_of_a_program_that_has_closed_all_descriptors_gets_no_copies_of_its_own() {
+fn child_forked_after_closing_all_descriptors_gets_no_copies() {
     run_scenario("tests/c/abuse_fork.c", "daemon_forks");
 }
 
 #[test]
-fn a_call_after_the_thread_has_ended_its_own_data_is_answered() {
+fn call_after_thread_local_destruction_returns() {
     run_scenario("tests/c/abuse_fork.c", "exits");
 }
 
 #[test]
-fn a_child_forked_while_other_threads_are_in_calls_does_not_get_stuck() {
+fn child_forked_during_calls_of_threads_does_not_deadlock() {
     run_scenario("tests/c/abuse_fork.c", "threads");
 }
 
 #[test]
-fn a_clock_that_calls_its_store_gets_misuse() {
+fn clock_calling_its_store_gets_misuse() {
     run_scenario("tests/c/abuse_clock.c", "is_called_back");
 }
 
 #[test]
-fn a_clock_that_calls_its_store_gets_misuse_whichever_call_read_it() {
+fn clock_calling_its_store_gets_misuse_from_every_call() {
     run_scenario("tests/c/abuse_clock.c", "is_called_back_anywhere");
 }
 
 #[test]
-fn a_clock_that_closes_its_store_closes_nothing() {
+fn clock_cannot_close_its_store() {
     run_scenario("tests/c/abuse_clock.c", "closes");
 }
 
 #[test]
-fn a_clock_cannot_meddle_with_the_iterator_that_reads_it() {
+fn clock_cannot_change_iterator_that_reads_it() {
     run_scenario("tests/c/abuse_clock.c", "meddles_with_the_iterator");
 }
 
 #[test]
-fn a_clock_may_replace_itself() {
+fn clock_may_replace_itself() {
     run_scenario("tests/c/abuse_clock.c", "replaces_itself");
 }
 
 #[test]
-fn a_clock_may_use_another_store() {
+fn clock_may_use_another_store() {
     run_scenario("tests/c/abuse_clock.c", "uses_another_store");
 }
 
 #[test]
-fn a_clock_may_jump_to_either_end_of_time() {
+fn clock_may_jump_to_minimum_or_maximum_time() {
     run_scenario("tests/c/abuse_clock.c", "jumps");
 }
 
 #[test]
-fn a_transaction_that_meets_a_full_disk_can_only_be_rolled_back() {
+fn transaction_on_full_disk_can_only_be_rolled_back() {
     run_scenario("tests/c/abuse_full.c", "transaction");
 }
 
 #[test]
-fn a_doomed_transaction_stays_doomed_when_there_is_space_again() {
+fn failed_transaction_stays_failed_after_space_is_freed() {
     run_scenario("tests/c/abuse_full.c", "transaction_and_space_again");
 }
 
 #[test]
-fn a_commit_that_meets_a_full_disk_commits_nothing() {
+fn commit_on_full_disk_commits_nothing() {
     run_scenario("tests/c/abuse_full.c", "commit");
 }
 
 #[test]
-fn a_write_that_meets_a_full_disk_changes_nothing() {
+fn write_on_full_disk_changes_nothing() {
     run_scenario("tests/c/abuse_full.c", "alone");
 }
 
 #[test]
-fn what_was_written_before_the_disk_was_full_is_there() {
+fn writes_before_full_disk_are_readable() {
     run_scenario("tests/c/abuse_full.c", "until_nothing_fits");
 }
 
 #[test]
-fn a_checkpoint_that_meets_a_full_disk_loses_nothing() {
+fn checkpoint_on_full_disk_loses_no_data() {
     run_scenario("tests/c/abuse_full.c", "checkpoint");
 }
 
 #[test]
-fn a_store_that_cannot_be_made_on_a_full_disk_can_be_made_later() {
+fn store_creation_failed_by_full_disk_can_be_retried() {
     run_scenario("tests/c/abuse_full.c", "opening");
 }
 
 // ---- the advanced functions -----------------------------------------------------------------------
 
 #[test]
-fn null_for_any_pointer_of_an_advanced_function_is_refused_and_changes_nothing() {
+fn null_pointers_in_advanced_calls_are_refused() {
     run_scenario("tests/c/abuse_advanced.c", "null_pointers");
 }
 
 #[test]
-fn bad_lengths_are_refused_before_anything_is_read() {
+fn invalid_lengths_are_refused_before_reading() {
     run_scenario("tests/c/abuse_advanced.c", "lengths");
 }
 
 #[test]
-fn an_expected_value_of_another_length_is_not_read() {
+fn expected_value_of_different_length_is_not_read() {
     run_scenario("tests/c/abuse_advanced.c", "expected_lengths");
 }
 
@@ -293,12 +293,12 @@ fn unknown_flags_and_reserved_fields_are_refused() {
 }
 
 #[test]
-fn everything_of_a_closed_store_is_refused() {
+fn advanced_calls_on_closed_store_are_refused() {
     run_scenario("tests/c/abuse_advanced.c", "closed_store");
 }
 
 #[test]
-fn a_batch_of_a_closed_store_answers_misuse() {
+fn batch_of_closed_store_returns_misuse() {
     run_scenario("tests/c/abuse_advanced.c", "closed_store_batch");
 }
 
@@ -308,27 +308,27 @@ fn closed_and_freed_handles_are_refused() {
 }
 
 #[test]
-fn an_advanced_function_refuses_a_handle_of_the_wrong_kind() {
+fn advanced_function_refuses_a_handle_of_the_wrong_kind() {
     run_scenario("tests/c/abuse_advanced.c", "wrong_kinds");
 }
 
 #[test]
-fn handles_come_and_go_thousands_of_times() {
+fn thousands_of_handle_cycles_do_not_leak() {
     run_scenario("tests/c/abuse_advanced.c", "cycles");
 }
 
 #[test]
-fn the_library_names_itself_and_its_codes() {
+fn library_reports_version_and_code_names() {
     run_scenario("tests/c/abuse_advanced.c", "library");
 }
 
 #[test]
-fn the_constants_are_those_of_the_contract() {
+fn constants_have_documented_values() {
     run_scenario("tests/c/abuse_advanced.c", "constants");
 }
 
 #[test]
-fn clocks_at_the_edges_of_time_break_nothing() {
+fn extreme_clock_values_cause_no_failure() {
     run_scenario("tests/c/abuse_advanced.c", "clock_edges");
 }
 

@@ -28,14 +28,14 @@ fn says_what_it_should(program: &mut Command, directory: &Path) {
 }
 
 #[test]
-fn the_quickstart_compiles_as_c99_and_runs() {
+fn quickstart_compiles_as_c99_and_runs() {
     let directory = tempfile::tempdir().unwrap();
     let program = build(&mut compiler("cc", "c99"), "examples/quickstart.c", directory.path());
     says_what_it_should(&mut Command::new(program), directory.path());
 }
 
 #[test]
-fn the_quickstart_compiles_as_cpp17_and_runs() {
+fn quickstart_compiles_as_cpp17_and_runs() {
     let directory = tempfile::tempdir().unwrap();
     let mut compiler = compiler("c++", "c++17");
     let program = build(
@@ -47,7 +47,7 @@ fn the_quickstart_compiles_as_cpp17_and_runs() {
 }
 
 #[test]
-fn the_quickstart_in_rust_runs() {
+fn quickstart_in_rust_runs() {
     let directory = tempfile::tempdir().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--quiet", "--locked", "--offline", "--example", "quickstart", "--manifest-path"]);
@@ -55,7 +55,7 @@ fn the_quickstart_in_rust_runs() {
 }
 
 #[test]
-fn the_readme_shows_the_quickstarts_verbatim() {
+fn readme_shows_the_quickstarts_verbatim() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     for (language, path) in QUICKSTARTS {
         let quickstart = fs::read_to_string(root().join(path)).unwrap();

@@ -4,27 +4,27 @@
 use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
-fn a_sound_file_is_recovered_whole() {
+fn intact_file_is_recovered_completely() {
     run_scenario("tests/c/api_recover.c", "sound");
 }
 
 #[test]
-fn what_is_lost_of_a_damaged_file_is_told_line_by_line() {
+fn losses_of_damaged_file_are_reported_one_by_one() {
     run_scenario("tests/c/api_recover.c", "damaged");
 }
 
 #[test]
-fn nobody_has_to_listen() {
+fn recover_works_without_callback_and_outputs() {
     run_scenario("tests/c/api_recover.c", "without_outputs");
 }
 
 #[test]
-fn a_recovery_that_is_stopped_leaves_no_file() {
+fn cancelled_recovery_leaves_no_file() {
     run_scenario("tests/c/api_recover.c", "stopped");
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_recovery_arguments_are_refused() {
     run_scenario("tests/c/api_recover.c", "refuses");
 }
 

@@ -4,22 +4,22 @@
 use crate::scenarios::{run_scenario, run_under_valgrind};
 
 #[test]
-fn a_limit_is_kept_in_the_file_and_bad_ones_are_refused() {
+fn size_limit_is_stored_and_invalid_one_refused() {
     run_scenario("tests/c/api_limit.c", "arguments");
 }
 
 #[test]
-fn keys_make_room_in_their_order() {
+fn keys_are_evicted_in_policy_order() {
     run_scenario("tests/c/api_limit.c", "makes_room");
 }
 
 #[test]
-fn a_store_that_is_full_says_so_and_changes_nothing() {
+fn put_into_full_store_fails_without_effect() {
     run_scenario("tests/c/api_limit.c", "is_full");
 }
 
 #[test]
-fn a_backup_keeps_the_limit() {
+fn backup_keeps_size_limit() {
     run_scenario("tests/c/api_limit.c", "a_copy_keeps_it");
 }
 

@@ -20,7 +20,7 @@ fn numbers(version: &str) -> Vec<u64> {
 }
 
 #[test]
-fn the_shared_library_exports_every_function_of_the_list_and_nothing_else() {
+fn shared_library_exports_exactly_listed_functions() {
     let library = library_dir().join("libkvstore.so");
     let output = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library)).stdout;
     let output = String::from_utf8(output).unwrap();
@@ -34,7 +34,7 @@ fn the_shared_library_exports_every_function_of_the_list_and_nothing_else() {
 }
 
 #[test]
-fn no_function_of_the_list_is_from_a_later_version_than_the_crate() {
+fn listed_functions_are_not_newer_than_crate_version() {
     let crate_version = numbers(env!("CARGO_PKG_VERSION"));
     for (name, version) in listed() {
         assert!(numbers(&version) <= crate_version, "{name} is from {version}");
@@ -42,7 +42,7 @@ fn no_function_of_the_list_is_from_a_later_version_than_the_crate() {
 }
 
 #[test]
-fn structs_and_constants_are_as_programs_have_them_compiled_in() {
+fn struct_layouts_and_constants_are_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     build(&mut compiler("cc", "c11"), "tests/c/abi_layout.c", directory.path());
 }

@@ -246,12 +246,12 @@ fn store_is_encrypted(path: &Path) -> bool {
 }
 
 #[test]
-fn the_power_is_cut() {
+fn power_cut_during_conversion_loses_no_data() {
     conversions().iter().for_each(Conversion::cut_everywhere);
 }
 
 #[test]
-fn a_call_fails() {
+fn failing_system_call_during_conversion_loses_no_data() {
     conversions().iter().for_each(Conversion::fail_everywhere);
 }
 
@@ -260,7 +260,7 @@ const TIME: i64 = 0x1D_A5_5A_A7_5A_C3;
 
 /// Inspects everything that is ever written to any file.
 #[test]
-fn nothing_that_is_written_on_the_way_shows_what_it_is() {
+fn no_file_write_during_conversion_contains_plain_text() {
     let configs = [
         Config::new(),
         Config::new().sql_engine(true).cache_pages(10),

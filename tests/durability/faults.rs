@@ -692,12 +692,12 @@ fn play(role: &str) {
 }
 
 #[test]
-fn a_transaction_whose_rollback_had_no_memory_is_gone_all_the_same() {
+fn rollback_without_memory_still_ends_transaction() {
     play(REMAINS);
 }
 
 #[test]
-fn a_table_that_is_not_made_yet_is_made_though_memory_runs_out_at_that_moment() {
+fn table_creation_survives_lack_of_memory() {
     play(REASONS);
 }
 
@@ -714,7 +714,7 @@ fn read_everything(store: &Store, families: &[Family]) {
 }
 
 #[test]
-fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() {
+fn partially_created_tables_are_never_visible() {
     const LATER: i64 = 4_000_000_000_000;
     let makings: [Making; 3] = [
         |_, family| family.put_with_expiry("k", [1; 3000], Expiry::At(LATER)),
@@ -774,7 +774,7 @@ fn tables_that_were_made_by_half_in_a_transaction_are_seen_by_nobody_after_it() 
 
 /// The rollback of the call cannot read either. SQLite reports that as damage.
 #[test]
-fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
+fn permanent_read_error_is_reported_as_io_not_corruption() {
     let mut failed = 0;
     for nth in 1.. {
         let dir = tempfile::tempdir().unwrap();
@@ -814,7 +814,7 @@ fn a_disk_that_is_not_read_any_more_is_told_and_not_damage() {
 
 /// The system reports a failed write once. Here an automatic checkpoint gets the report.
 #[test]
-fn a_failed_sync_of_a_checkpoint_by_itself_is_answered_by_the_next_sync_once() {
+fn failed_auto_checkpoint_sync_fails_next_sync_once() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::on(dir.path(), false);
     let store = Store::open_with(dir.path().join("store.db"), &Config::new().checkpoint_every(2)).unwrap();
@@ -828,7 +828,7 @@ fn a_failed_sync_of_a_checkpoint_by_itself_is_answered_by_the_next_sync_once() {
 }
 
 #[test]
-fn a_failed_sync_of_a_checkpoint_that_keeps_writers_out_is_answered_by_the_next_sync_once() {
+fn failed_blocking_checkpoint_sync_fails_next_sync_once() {
     for sql in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::on(dir.path(), false);
@@ -845,7 +845,7 @@ fn a_failed_sync_of_a_checkpoint_that_keeps_writers_out_is_answered_by_the_next_
 }
 
 #[test]
-fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_well() {
+fn check_with_read_error_never_reports_success() {
     for (sql, from_then_on) in [(false, false), (false, true), (true, false), (true, true)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
@@ -881,7 +881,7 @@ fn a_check_that_cannot_read_on_counts_it_as_damage_and_never_says_that_all_is_we
 /// SQLite has rolled back the transaction. Until the caller ends it, reads see the last committed
 /// state.
 #[test]
-fn of_a_commit_that_fails_nothing_is_read_also_before_the_rollback() {
+fn failed_commit_is_invisible_even_before_rollback() {
     for sql in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
@@ -917,7 +917,7 @@ fn of_a_commit_that_fails_nothing_is_read_also_before_the_rollback() {
 /// A commit that fails may have happened, so the write is not run again. It is run again without
 /// the noted expired rows only if these are the cause of the failure.
 #[test]
-fn a_write_whose_commit_fails_with_dead_rows_in_it_happens_once_or_not_at_all() {
+fn write_with_lazy_removal_happens_at_most_once_on_failure() {
     let (mut hits, mut happened) = (0, 0);
     for exclusive in [false, true] {
         for (call, fault) in [
@@ -958,7 +958,7 @@ fn a_write_whose_commit_fails_with_dead_rows_in_it_happens_once_or_not_at_all() 
 /// An exclusive handle keeps its lock after a failed write. Otherwise the release of the lock shows
 /// that the frames of the write are no longer needed.
 #[test]
-fn on_a_full_disk_an_exclusive_store_is_read_and_checked_as_any_other() {
+fn exclusive_store_is_readable_on_full_disk() {
     for (sql, exclusive) in [(false, true), (true, true), (false, false)] {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::on(dir.path(), false);
@@ -986,7 +986,7 @@ fn on_a_full_disk_an_exclusive_store_is_read_and_checked_as_any_other() {
 }
 
 #[test]
-fn a_commit_of_an_exclusive_store_whose_sync_fails_does_not_come_back_after_a_crash() {
+fn exclusive_commit_with_failed_sync_stays_lost_after_crash() {
     for (sql, rolls_back) in [(false, false), (false, true), (true, false), (true, true)] {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::on(dir.path(), false);
@@ -1028,7 +1028,7 @@ fn a_commit_of_an_exclusive_store_whose_sync_fails_does_not_come_back_after_a_cr
 
 /// SQLite's VFS reports EIO as a damaged file system, which SQLite treats as a damaged database.
 #[test]
-fn a_disk_that_cannot_read_is_no_damaged_file() {
+fn read_error_is_not_reported_as_damage() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::on(dir.path(), false);
     for (mode, sql) in [(JournalMode::Wal, false), (JournalMode::Wal, true), (JournalMode::Delete, false)] {
@@ -1066,7 +1066,7 @@ fn a_disk_that_cannot_read_is_no_damaged_file() {
 
 /// After a successful open, the store has all its settings.
 #[test]
-fn a_store_whose_making_could_not_be_synced_is_not_left_in_the_other_journal_mode() {
+fn failed_sync_in_creation_never_leaves_wrong_journal_mode() {
     let (mut failed, mut nth) = (0, 0);
     loop {
         nth += 1;
@@ -1096,7 +1096,7 @@ fn a_store_whose_making_could_not_be_synced_is_not_left_in_the_other_journal_mod
 }
 
 #[test]
-fn a_read_that_fails_in_a_transaction_lets_nothing_that_follows_escape_from_it() {
+fn failed_read_keeps_later_writes_in_transaction() {
     play(READS);
 }
 
@@ -1156,22 +1156,22 @@ fn without_memory(role: &str) {
 }
 
 #[test]
-fn memory_may_run_out_anywhere() {
+fn allocation_failures_are_safe() {
     without_memory("wal btree");
 }
 
 #[test]
-fn memory_may_run_out_anywhere_in_the_sql_engine() {
+fn allocation_failures_are_safe_with_sql_engine() {
     without_memory("wal sql");
 }
 
 #[test]
-fn memory_may_run_out_anywhere_with_a_rollback_journal() {
+fn allocation_failures_are_safe_with_rollback_journal() {
     without_memory("delete btree");
 }
 
 #[test]
-fn memory_may_run_out_while_a_bounded_store_makes_room() {
+fn allocation_failures_are_safe_during_eviction() {
     without_memory("bounded btree");
     without_memory("bounded sql");
 }
@@ -1183,30 +1183,30 @@ fn delete_full() -> Config {
 }
 
 #[test]
-fn with_wal_any_call_to_the_system_may_fail() {
+fn failing_system_calls_are_safe_with_wal() {
     // With such a small cache, pages are written and read again within a transaction.
     fail_everywhere("wal normal btree", Config::new().page_size(1024).cache_pages(8), false);
 }
 
 #[test]
-fn with_wal_any_call_to_the_system_may_fail_in_the_sql_engine() {
+fn failing_system_calls_are_safe_with_wal_and_sql_engine() {
     fail_everywhere("wal full sql", Config::new().sync(SyncLevel::Full).sql_engine(true), false);
 }
 
 #[test]
-fn with_a_wal_that_is_written_back_while_it_grows_any_call_to_the_system_may_fail() {
+fn failing_system_calls_are_safe_during_wal_backfill() {
     fail_everywhere_in(&many_steps(), "written back", Config::new().page_size(1024).wal_pages(80), false);
 }
 
 #[test]
-fn while_deleted_data_is_overwritten_any_call_to_the_system_may_fail() {
+fn failing_system_calls_are_safe_with_secure_delete() {
     let config = Config::new().page_size(1024).wal_pages(80).secure_delete(true);
     fail_everywhere_in(&many_steps(), "overwritten", config, false);
     fail_everywhere("overwritten, delete full", delete_full().secure_delete(true), false);
 }
 
 #[test]
-fn while_a_bounded_store_makes_room_any_call_to_the_system_may_fail() {
+fn failing_system_calls_are_safe_during_eviction() {
     for sql in [false, true] {
         // The scenario must evict or remove something.
         let dir = tempfile::tempdir().unwrap();
@@ -1231,23 +1231,23 @@ fn while_a_bounded_store_makes_room_any_call_to_the_system_may_fail() {
 }
 
 #[test]
-fn with_wal_for_itself_alone_any_call_to_the_system_may_fail() {
+fn failing_system_calls_are_safe_with_exclusive_wal() {
     fail_everywhere("wal normal alone", Config::new(), true);
 }
 
 #[test]
-fn with_a_rollback_journal_any_call_to_the_system_may_fail() {
+fn failing_system_calls_are_safe_with_rollback_journal() {
     fail_everywhere("delete full btree", delete_full(), false);
 }
 
 #[test]
-fn with_a_rollback_journal_any_call_to_the_system_may_fail_in_the_sql_engine() {
+fn failing_system_calls_are_safe_with_journal_and_sql_engine() {
     let config = delete_full().sql_engine(true).page_size(1024).cache_pages(8).mmap_size(0);
     fail_everywhere("delete full sql", config, false);
 }
 
 #[cfg(feature = "encryption")]
 #[test]
-fn any_call_to_the_system_may_fail_in_an_encrypted_store() {
+fn failing_system_calls_are_safe_in_encrypted_store() {
     fail_everywhere("wal encrypted", Config::new().raw_key(&[7; 32]), false);
 }

@@ -393,27 +393,27 @@ fn spilling() -> Config {
 }
 
 #[test]
-fn with_wal_and_normal_sync_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
+fn power_cut_keeps_synced_commits_wal_normal() {
     cut_everywhere("wal normal btree", &Config::new(), SyncLevel::Normal);
 }
 
 #[test]
-fn with_wal_and_normal_sync_a_power_cut_leaves_a_commit_no_older_than_the_last_sync_in_the_sql_engine() {
+fn power_cut_keeps_synced_commits_wal_normal_sql() {
     cut_everywhere("wal normal sql", &Config::new().sql_engine(true).page_size(1024), SyncLevel::Normal);
 }
 
 #[test]
-fn with_wal_and_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_keeps_acknowledged_commits_wal_full() {
     cut_everywhere("wal full btree", &spilling(), SyncLevel::Full);
 }
 
 #[test]
-fn with_wal_and_full_sync_a_power_cut_loses_no_acknowledged_commit_in_the_sql_engine() {
+fn power_cut_keeps_acknowledged_commits_wal_full_sql() {
     cut_everywhere("wal full sql", &Config::new().sql_engine(true), SyncLevel::Full);
 }
 
 #[test]
-fn with_wal_for_itself_alone_and_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_keeps_acknowledged_commits_wal_full_exclusive() {
     cut_everywhere("wal full exclusive", &Config::new().exclusive(true), SyncLevel::Full);
 }
 
@@ -423,22 +423,22 @@ fn short_wal() -> Config {
 }
 
 #[test]
-fn while_the_wal_is_written_back_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
+fn power_cut_during_backfill_keeps_synced_commits() {
     cut_everywhere_in(&many_steps(), "written back normal btree", &short_wal(), SyncLevel::Normal);
 }
 
 #[test]
-fn while_the_wal_is_written_back_with_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_during_backfill_keeps_acknowledged_commits() {
     cut_everywhere_in(&many_steps(), "written back full sql", &short_wal().sql_engine(true), SyncLevel::Full);
 }
 
 #[test]
-fn while_room_is_made_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_during_eviction_keeps_acknowledged_commits() {
     cut_everywhere_in(&bounded_steps(), "bounded, wal full", &spilling(), SyncLevel::Full);
 }
 
 #[test]
-fn while_room_is_made_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
+fn power_cut_during_eviction_keeps_synced_commits() {
     cut_everywhere_in(
         &bounded_steps(),
         "bounded, wal normal sql",
@@ -449,14 +449,14 @@ fn while_room_is_made_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() 
 
 /// As on a device with little flash memory.
 #[test]
-fn with_the_settings_for_small_devices_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_keeps_commits_with_small_config() {
     cut_everywhere_in(&bounded_steps(), "small, wal full", &Config::small().page_size(1024), SyncLevel::Full);
     let sql = Config::small().page_size(1024).sql_engine(true);
     cut_everywhere_in(&many_steps(), "small, wal normal sql", &sql, SyncLevel::Normal);
 }
 
 #[test]
-fn while_room_is_made_with_a_rollback_journal_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_during_eviction_keeps_commits_with_journal() {
     let config = spilling().journal_mode(JournalMode::Delete);
     cut_everywhere_in(&bounded_steps(), "bounded, journal full", &config, SyncLevel::Full);
 }
@@ -464,7 +464,7 @@ fn while_room_is_made_with_a_rollback_journal_a_power_cut_loses_no_acknowledged_
 /// A failed sync may lose what it was to write to the database; it is written again before it
 /// counts.
 #[test]
-fn what_a_failed_sync_of_the_database_was_to_write_is_written_again() {
+fn pages_of_failed_database_sync_are_written_again() {
     let level = SyncLevel::Normal;
     let steps = many_steps();
     let (mut failed, mut tried) = (0, 0);
@@ -509,12 +509,12 @@ fn what_a_failed_sync_of_the_database_was_to_write_is_written_again() {
 }
 
 #[test]
-fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_keeps_acknowledged_commits_journal_full() {
     cut_everywhere("delete full btree", &with_journal(), SyncLevel::Full);
 }
 
 #[test]
-fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commit_in_the_sql_engine() {
+fn power_cut_keeps_acknowledged_commits_journal_full_sql() {
     let config = spilling().journal_mode(JournalMode::Delete).sql_engine(true);
     cut_everywhere("delete full sql", &config, SyncLevel::Full);
 }
@@ -523,7 +523,7 @@ fn with_a_rollback_journal_and_full_sync_a_power_cut_loses_no_acknowledged_commi
 /// 200th byte of a page (fileformat2.html, chapter 3).
 /// byte only (fileformat2.html, chapter 3).
 #[test]
-fn no_torn_write_damages_a_store_that_is_being_made_or_converted_or_is_in_delete_mode() {
+fn torn_write_in_creation_or_conversion_damages_no_store() {
     let normal = Config::new().page_size(1024).sync(SyncLevel::Normal);
     let mut tried = 0;
     for from in [None, Some(JournalMode::Delete), Some(JournalMode::Wal)] {
@@ -568,21 +568,21 @@ fn no_torn_write_damages_a_store_that_is_being_made_or_converted_or_is_in_delete
 }
 
 #[test]
-fn with_wal_a_sync_makes_everything_before_it_survive_a_power_cut() {
+fn sync_makes_earlier_writes_survive_power_cut_wal() {
     for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
         cut_after_each_sync(&format!("wal {level:?}"), &Config::new(), level);
     }
 }
 
 #[test]
-fn with_a_rollback_journal_a_sync_makes_everything_before_it_survive_a_power_cut() {
+fn sync_makes_earlier_writes_survive_power_cut_journal() {
     for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
         cut_after_each_sync(&format!("delete {level:?}"), &with_journal(), level);
     }
 }
 
 #[test]
-fn the_first_commit_with_a_rollback_journal_and_full_sync_survives_a_power_cut() {
+fn first_commit_survives_power_cut_journal_full() {
     let config = with_journal().sync(SyncLevel::Full);
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::on(dir.path(), true);
@@ -597,20 +597,20 @@ fn the_first_commit_with_a_rollback_journal_and_full_sync_survives_a_power_cut()
 }
 
 #[test]
-fn a_second_power_cut_while_the_store_recovers_from_the_first_loses_nothing_more() {
+fn second_power_cut_during_recovery_loses_no_more() {
     cut_twice("wal normal btree, twice", &Config::new(), SyncLevel::Normal);
     cut_twice("wal full sql, twice", &Config::new().sql_engine(true), SyncLevel::Full);
 }
 
 #[test]
-fn a_second_power_cut_while_the_store_recovers_loses_nothing_more_with_a_rollback_journal() {
+fn second_power_cut_during_recovery_loses_no_more_journal() {
     cut_twice("delete full btree, twice", &with_journal().page_size(1024), SyncLevel::Full);
 }
 
 /// Zeros in a WAL must not make its first frames look like the newest ones, or leave a partly
 /// overwritten database.
 #[test]
-fn while_deleted_data_is_overwritten_a_power_cut_leaves_a_commit_no_older_than_the_last_sync() {
+fn power_cut_during_secure_delete_keeps_synced_commits() {
     let config = short_wal().secure_delete(true);
     cut_everywhere_in(&many_steps(), "overwritten, wal normal btree", &config, SyncLevel::Normal);
     cut_everywhere(
@@ -621,7 +621,7 @@ fn while_deleted_data_is_overwritten_a_power_cut_leaves_a_commit_no_older_than_t
 }
 
 #[test]
-fn while_deleted_data_is_overwritten_a_power_cut_loses_no_acknowledged_commit() {
+fn power_cut_during_secure_delete_keeps_acknowledged_commits() {
     cut_everywhere_in(
         &many_steps(),
         "overwritten, wal full",
@@ -636,7 +636,7 @@ fn while_deleted_data_is_overwritten_a_power_cut_loses_no_acknowledged_commit() 
 /// Space that is cut off a file, or removed with the WAL, returns to the file system as zeros on
 /// the disk.
 #[test]
-fn with_secure_delete_what_is_cut_off_or_removed_is_zeros_on_the_disk_first() {
+fn secure_delete_zeroes_truncated_and_removed_space_on_disk() {
     for (mode, sync) in [
         (JournalMode::Wal, SyncLevel::Normal),
         (JournalMode::Wal, SyncLevel::Full),
@@ -712,7 +712,7 @@ mod encrypted {
     }
 
     #[test]
-    fn a_power_cut_leaves_an_encrypted_store_as_any_other() {
+    fn power_cut_keeps_commits_of_encrypted_store() {
         cut_everywhere("wal normal encrypted", &with_key(), SyncLevel::Normal);
         cut_everywhere("wal full encrypted", &with_key().cache_pages(10).sql_engine(true), SyncLevel::Full);
         cut_everywhere(
@@ -723,7 +723,7 @@ mod encrypted {
     }
 
     #[test]
-    fn a_second_power_cut_while_an_encrypted_store_recovers_loses_nothing_more() {
+    fn second_power_cut_in_encrypted_recovery_loses_no_more() {
         cut_twice("wal full encrypted, twice", &with_key(), SyncLevel::Full);
     }
 }

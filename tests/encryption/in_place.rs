@@ -40,7 +40,7 @@ fn other() -> Secret {
 }
 
 #[test]
-fn everything_is_kept_and_nothing_is_left_of_what_it_was() {
+fn conversion_keeps_all_data_and_leaves_no_old_bytes() {
     let modes = [
         plain(),
         plain().sql_engine(true),
@@ -97,7 +97,7 @@ fn everything_is_kept_and_nothing_is_left_of_what_it_was() {
 }
 
 #[test]
-fn what_others_have_put_into_the_file_goes_along() {
+fn conversion_keeps_foreign_tables_views_and_triggers() {
     let scratch = Scratch::new();
     scratch.open_with(&plain()).put("a", "1").unwrap();
     let strangers = Connection::open(scratch.path()).unwrap();
@@ -139,7 +139,7 @@ fn what_others_have_put_into_the_file_goes_along() {
 }
 
 #[test]
-fn families_iterators_and_the_cleaner_go_on() {
+fn families_iterators_and_cleaner_continue_after_conversion() {
     for config in [plain(), plain().sql_engine(true), plain().journal_mode(JournalMode::Delete)] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -175,7 +175,7 @@ fn families_iterators_and_the_cleaner_go_on() {
 }
 
 #[test]
-fn backups_and_copies_afterwards_have_the_new_secret() {
+fn backup_after_conversion_uses_new_secret() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&with_key());
     fill(&store);
@@ -191,7 +191,7 @@ fn backups_and_copies_afterwards_have_the_new_secret() {
 }
 
 #[test]
-fn while_it_is_open_elsewhere_it_is_left_as_it_is() {
+fn conversion_is_busy_while_store_is_open_elsewhere() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let config = plain().journal_mode(mode);
         let scratch = Scratch::new();
@@ -225,7 +225,7 @@ fn while_it_is_open_elsewhere_it_is_left_as_it_is() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_conversions_are_refused_without_effect() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&plain());
     fill(&store);
@@ -244,7 +244,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn open_encrypted_makes_opens_and_encrypts() {
+fn open_encrypted_creates_opens_or_encrypts() {
     let scratch = Scratch::new();
     let made = Store::open_encrypted(scratch.path(), &with_key()).unwrap();
     made.put("a", "1").unwrap();
@@ -266,7 +266,7 @@ fn open_encrypted_makes_opens_and_encrypts() {
 }
 
 #[test]
-fn several_that_encrypt_the_same_store_at_once_all_get_it() {
+fn concurrent_open_encrypted_all_succeed() {
     let scratch = Scratch::new();
     fill(&scratch.open_with(&plain()));
     let config = with_key().busy_timeout(Duration::from_secs(60));
@@ -281,7 +281,7 @@ fn several_that_encrypt_the_same_store_at_once_all_get_it() {
 }
 
 #[test]
-fn an_idle_handle_of_another_process_is_seen() {
+fn idle_handle_of_other_process_blocks_conversion() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         if mode == JournalMode::Delete {
@@ -303,7 +303,7 @@ fn an_idle_handle_of_another_process_is_seen() {
 /// committed since it was filled. In DELETE mode only page 1 shows such commits, and it need not
 /// have changed.
 #[test]
-fn what_others_have_committed_last_is_converted_too() {
+fn conversion_includes_last_commits_of_other_handles() {
     for (sql, times) in [(false, 1), (true, 1), (false, 2_000), (true, 2_000)] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&plain().sql_engine(sql));
@@ -341,7 +341,7 @@ fn what_others_have_committed_last_is_converted_too() {
 }
 
 #[test]
-fn what_a_crash_has_left_after_the_end_is_removed_by_the_next_open() {
+fn next_open_removes_journal_left_by_crash() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         let config = with_key().journal_mode(mode);
@@ -378,7 +378,7 @@ fn what_a_crash_has_left_after_the_end_is_removed_by_the_next_open() {
 /// By now the name belongs to another file, or the file has a second name. The handle continues
 /// with its own file and does not change any other.
 #[test]
-fn a_store_that_could_not_be_opened_again_is_not_converted() {
+fn store_replaced_at_its_path_is_not_converted() {
     let scratch = Scratch::new();
     let dir = |name: &str| scratch.file(name);
     let filled = |name: &str| {
@@ -414,7 +414,7 @@ fn a_store_that_could_not_be_opened_again_is_not_converted() {
 }
 
 #[test]
-fn the_child_of_a_fork_converts_when_its_parent_has_closed_the_store() {
+fn forked_child_converts_after_parent_closed_store() {
     let scratch = Scratch::new();
     let inherited = scratch.open_with(&plain());
     inherited.put("k", "v").unwrap();
@@ -493,7 +493,7 @@ pub fn mix(path: &Path, seed: u64) {
 }
 
 #[test]
-fn processes_that_convert_and_write_at_once_lose_nothing() {
+fn concurrent_conversion_and_writes_lose_no_data() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         if mode == JournalMode::Delete {
@@ -537,7 +537,7 @@ fn processes_that_convert_and_write_at_once_lose_nothing() {
 /// SQLCipher returns zeros for a page that it cannot decrypt. The last page of a long value may
 /// contain zeros, so this must be noticed.
 #[test]
-fn a_page_that_cannot_be_decrypted_is_never_shown_nor_converted() {
+fn undecryptable_page_is_never_read_or_converted() {
     for sql in [false, true] {
         let config = with_key().sql_engine(sql);
         let scratch = Scratch::new();

@@ -31,7 +31,7 @@ fn sqlcipher(path: &Path, sql: &str) -> Option<String> {
 }
 
 #[test]
-fn sqlcipher_reads_a_store_with_the_password_or_the_key() {
+fn sqlcipher_opens_store_with_password_or_raw_key() {
     for (config, key) in
         [(with_password(), format!("'{PASSWORD}'")), (with_key(), format!("\"x'{}'\"", "07".repeat(32)))]
     {
@@ -63,7 +63,7 @@ fn sqlcipher_reads_a_store_with_the_password_or_the_key() {
 }
 
 #[test]
-fn a_store_that_sqlcipher_has_encrypted_opens_here_and_one_that_it_has_decrypted() {
+fn stores_encrypted_or_decrypted_by_sqlcipher_open() {
     let scratch = Scratch::new();
     let store = filled(&scratch.path(), &Config::new());
     let expected = contents(&store);

@@ -46,7 +46,7 @@ fn leaks(scratch: &Scratch) -> Vec<String> {
 }
 
 #[test]
-fn what_is_in_it_is_in_none_of_its_files_and_comes_back_with_the_password() {
+fn data_is_in_no_file_as_plain_text_and_readable_with_key() {
     for config in [
         with_password(),
         with_key(),
@@ -73,7 +73,7 @@ fn what_is_in_it_is_in_none_of_its_files_and_comes_back_with_the_password() {
 }
 
 #[test]
-fn without_its_password_it_is_not_opened_and_left_as_it_is() {
+fn wrong_password_is_refused_and_file_unchanged() {
     let scratch = Scratch::new();
     fill(&scratch.open_with(&with_password()));
     let before = scratch.bytes();
@@ -95,7 +95,7 @@ fn without_its_password_it_is_not_opened_and_left_as_it_is() {
 }
 
 #[test]
-fn what_a_crash_has_left_is_as_it_was_after_a_wrong_password() {
+fn wrong_password_keeps_wal_left_by_crash() {
     let crashed = Scratch::new();
     {
         let scratch = Scratch::new();
@@ -114,7 +114,7 @@ fn what_a_crash_has_left_is_as_it_was_after_a_wrong_password() {
 }
 
 #[test]
-fn a_plain_store_and_a_store_in_memory_take_no_password() {
+fn plain_and_memory_stores_refuse_password() {
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
     let before = scratch.bytes();
@@ -129,14 +129,14 @@ fn a_plain_store_and_a_store_in_memory_take_no_password() {
 }
 
 #[test]
-fn what_is_no_store_at_all_is_not_taken_for_an_encrypted_one() {
+fn text_file_is_not_mistaken_for_encrypted_store() {
     let scratch = Scratch::new();
     fs::write(scratch.path(), "just some text\n".repeat(200)).unwrap();
     assert_eq!(kind(Store::open(scratch.path())), ErrorKind::NotADatabase);
 }
 
 #[test]
-fn a_bit_that_is_flipped_in_any_page_is_noticed() {
+fn flipped_bit_in_any_page_is_detected() {
     let scratch = Scratch::new();
     fill(&scratch.open_with(&with_key()));
     let sound = fs::read(scratch.path()).unwrap();
@@ -180,7 +180,7 @@ fn a_bit_that_is_flipped_in_any_page_is_noticed() {
 
 /// A truncated file is detected, at any length and whatever its first page states.
 #[test]
-fn a_file_that_is_cut_off_is_never_taken_for_a_store() {
+fn truncated_file_is_never_opened_as_store() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let config = with_key().journal_mode(mode);
         let scratch = Scratch::new();
@@ -210,7 +210,7 @@ fn a_file_that_is_cut_off_is_never_taken_for_a_store() {
 }
 
 #[test]
-fn a_backup_and_a_second_handle_have_the_same_password() {
+fn backup_and_second_handle_use_same_password() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&with_password());
     fill(&store);
@@ -231,7 +231,7 @@ fn a_backup_and_a_second_handle_have_the_same_password() {
 }
 
 #[test]
-fn a_store_in_a_copy_to_another_password_is_the_same_store() {
+fn copy_with_other_password_has_same_data() {
     let (scratch, plain) = (Scratch::new(), Scratch::new());
     let store = scratch.open_with(&with_key());
     fill(&store);
@@ -247,7 +247,7 @@ fn a_store_in_a_copy_to_another_password_is_the_same_store() {
 const MODULE: &str = module_path!();
 
 #[test]
-#[ignore = "no test, but the other process of an_idle_handle_of_another_process_is_seen"]
+#[ignore = "no test, but the other process of idle_handle_of_other_process_blocks_conversion"]
 fn child() {
     let Some((role, path)) = role() else { return };
     if let Some(seed) = role.strip_prefix("mix ") {
@@ -265,7 +265,7 @@ fn child() {
 }
 
 #[test]
-fn a_store_on_a_server_is_refused_a_password() {
+fn store_on_server_refuses_password() {
     let url = "postgresql://nobody@/none?host=/nowhere";
     let config = Config::new().password(b"pass");
     for opened in [Store::open_with(url, &config), Store::open_encrypted(url, &config)] {

@@ -32,7 +32,7 @@ fn is_visible(store: &Store, key: &str) -> bool {
 // ---- what a TTL means ----------------------------------------------------------------------------
 
 #[test]
-fn a_key_is_gone_exactly_at_its_expiry_time_for_every_read() {
+fn every_read_hides_key_exactly_at_expiry_time() {
     for value in [&b"small"[..], &[7; 5_000]] {
         let (store, clock) = memory_at(1_000);
         store.put_with_expiry("a", value, Expiry::At(2_000)).unwrap();
@@ -44,7 +44,7 @@ fn a_key_is_gone_exactly_at_its_expiry_time_for_every_read() {
 }
 
 #[test]
-fn a_duration_counts_from_now_and_fractions_of_a_millisecond_count_up() {
+fn ttl_counts_from_now_and_rounds_up_to_milliseconds() {
     let (store, clock) = memory_at(1_000);
     store.put_with_ttl("a", "1", Duration::from_micros(4_001)).unwrap();
     assert_eq!(store.ttl("a").unwrap(), Some(left(5)));
@@ -62,7 +62,7 @@ fn a_duration_counts_from_now_and_fractions_of_a_millisecond_count_up() {
 }
 
 #[test]
-fn a_plain_put_clears_the_ttl() {
+fn plain_put_clears_the_ttl() {
     let (store, clock) = memory_at(1_000);
     store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     store.put("a", "2").unwrap();
@@ -74,7 +74,7 @@ fn a_plain_put_clears_the_ttl() {
 }
 
 #[test]
-fn an_expiry_that_is_no_moment_is_refused() {
+fn zero_or_negative_expiry_is_refused() {
     let (store, clock) = memory_at(1_000);
     store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     for bad in [0, -1, i64::MIN] {
@@ -85,7 +85,7 @@ fn an_expiry_that_is_no_moment_is_refused() {
 }
 
 #[test]
-fn an_expiry_in_the_past_is_accepted_and_the_key_invisible_at_once() {
+fn past_expiry_is_accepted_and_hides_key_at_once() {
     let (store, _clock) = memory_at(1_000);
     store.put("a", "1").unwrap();
     for past in [1, 999, 1_000] {
@@ -97,7 +97,7 @@ fn an_expiry_in_the_past_is_accepted_and_the_key_invisible_at_once() {
 }
 
 #[test]
-fn a_ttl_is_moved_forwards_and_backwards_by_writing_again() {
+fn rewriting_key_moves_expiry_forward_and_backward() {
     let (store, clock) = memory_at(1_000);
     store.put_with_expiry("later", "1", Expiry::At(2_000)).unwrap();
     store.put_with_expiry("later", "1", Expiry::At(3_000)).unwrap();
@@ -110,7 +110,7 @@ fn a_ttl_is_moved_forwards_and_backwards_by_writing_again() {
 }
 
 #[test]
-fn what_is_left_is_told_with_none_for_permanent_and_zero_for_just_expired() {
+fn ttl_is_none_for_permanent_and_zero_once_for_expired() {
     let (store, clock) = memory_at(1_000);
     store.put("permanent", "1").unwrap();
     store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
@@ -130,7 +130,7 @@ fn what_is_left_is_told_with_none_for_permanent_and_zero_for_just_expired() {
 }
 
 #[test]
-fn a_system_time_is_an_expiry() {
+fn system_time_is_accepted_as_expiry() {
     let store = memory();
     store.put_with_expiry("a", "1", Expiry::from(SystemTime::now() + Duration::from_secs(100))).unwrap();
     store.put_with_expiry("b", "1", Expiry::from(SystemTime::now() - Duration::from_secs(100))).unwrap();
@@ -138,7 +138,7 @@ fn a_system_time_is_an_expiry() {
 }
 
 #[test]
-fn the_clock_of_a_store_never_runs_backwards() {
+fn store_clock_never_runs_backwards() {
     if common::is_of_a_file("a server has the clock") {
         return;
     }
@@ -156,7 +156,7 @@ fn the_clock_of_a_store_never_runs_backwards() {
 }
 
 #[test]
-fn the_system_clock_can_be_taken_back() {
+fn store_can_return_to_system_clock() {
     if common::is_of_a_file("a server has the clock") {
         return;
     }
@@ -169,7 +169,7 @@ fn the_system_clock_can_be_taken_back() {
 }
 
 #[test]
-fn a_key_lives_and_dies_by_the_wall_clock() {
+fn key_expires_by_wall_clock() {
     let store = memory();
     let put_at = Instant::now();
     store.put_with_ttl("a", "1", 60 * MS).unwrap();
@@ -185,7 +185,7 @@ fn a_key_lives_and_dies_by_the_wall_clock() {
 }
 
 #[test]
-fn a_ttl_set_through_another_handle_counts_at_once_also_where_none_was_ever_used() {
+fn first_ttl_set_by_other_handle_applies_at_once() {
     let scratch = Scratch::new();
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let clock = TestClock::at(1_000);
@@ -205,7 +205,7 @@ fn a_ttl_set_through_another_handle_counts_at_once_also_where_none_was_ever_used
 }
 
 #[test]
-fn ttls_of_families_are_their_own() {
+fn families_have_independent_ttls() {
     let (store, clock) = memory_at(1_000);
     let (one, two) = (store.create_family("one").unwrap(), store.create_family("two").unwrap());
     for (family, at) in [(&one, 2_000), (&two, 3_000)] {
@@ -222,7 +222,7 @@ fn ttls_of_families_are_their_own() {
 }
 
 #[test]
-fn a_ttl_survives_reopening() {
+fn ttl_survives_reopening() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -256,7 +256,7 @@ fn read_all(store: &Store) {
 }
 
 #[test]
-fn each_look_up_removes_the_dead_row_it_meets_and_an_iterator_none() {
+fn lookups_remove_expired_rows_and_iterators_do_not() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -273,7 +273,7 @@ fn each_look_up_removes_the_dead_row_it_meets_and_an_iterator_none() {
 }
 
 #[test]
-fn lazy_removal_gives_up_silently_while_another_handle_writes() {
+fn lazy_removal_skips_silently_while_other_handle_writes() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -318,7 +318,7 @@ fn lazy_removal_does_not_wait_for_a_reader_in_delete_mode() {
 }
 
 #[test]
-fn a_read_transaction_removes_nothing() {
+fn read_transaction_removes_no_expired_rows() {
     let scratch = Scratch::new();
     let (store, _clock) = with_dead_keys(&scratch);
     store.begin_read().unwrap();
@@ -351,7 +351,7 @@ fn lazy_removal_inside_a_write_transaction_is_part_of_it() {
 }
 
 #[test]
-fn a_look_up_of_a_dead_row_never_ends_the_callers_transaction() {
+fn lookup_of_expired_row_keeps_transaction_open() {
     let scratch = Scratch::new();
     let (store, _clock) = with_dead_keys(&scratch);
     store.begin_write().unwrap();
@@ -366,7 +366,7 @@ fn a_look_up_of_a_dead_row_never_ends_the_callers_transaction() {
 // ---- purge ---------------------------------------------------------------------------------------
 
 #[test]
-fn a_purge_removes_every_dead_key_and_says_exactly_how_many() {
+fn purge_removes_and_counts_all_expired_keys() {
     let (store, clock) = memory_at(1_000);
     for n in 0..1_000 {
         store.put_with_expiry(numbered(n), "1", Expiry::At(2_000 + n as i64)).unwrap();
@@ -385,7 +385,7 @@ fn a_purge_removes_every_dead_key_and_says_exactly_how_many() {
 }
 
 #[test]
-fn a_purge_works_in_transactions_of_at_most_256_keys() {
+fn purge_uses_transactions_of_at_most_256_keys() {
     let (store, clock) = memory_at(1_000);
     store.begin_write().unwrap();
     for n in 0..1_000 {
@@ -399,7 +399,7 @@ fn a_purge_works_in_transactions_of_at_most_256_keys() {
 }
 
 #[test]
-fn a_purge_inside_a_write_transaction_is_part_of_it() {
+fn purge_inside_a_write_transaction_is_part_of_it() {
     let (store, clock) = memory_at(1_000);
     for n in 0..600 {
         store.put_with_expiry(numbered(n), "1", Expiry::At(2_000)).unwrap();
@@ -418,7 +418,7 @@ fn a_purge_inside_a_write_transaction_is_part_of_it() {
 }
 
 #[test]
-fn keys_that_were_refreshed_or_made_permanent_survive_a_purge() {
+fn purge_keeps_key_refreshed_or_persisted_before_expiry() {
     let (store, clock) = memory_at(1_000);
     for key in ["dead", "refreshed", "permanent", "replaced"] {
         store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
@@ -434,7 +434,7 @@ fn keys_that_were_refreshed_or_made_permanent_survive_a_purge() {
 }
 
 #[test]
-fn a_key_another_handle_has_overwritten_survives_this_handles_purge() {
+fn purge_keeps_key_overwritten_by_other_handle() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (one, two) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -449,7 +449,7 @@ fn a_key_another_handle_has_overwritten_survives_this_handles_purge() {
 }
 
 #[test]
-fn a_purge_with_nothing_to_do_needs_no_lock_and_one_with_work_is_busy() {
+fn purge_needs_write_lock_only_for_expired_keys() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -471,7 +471,7 @@ fn a_purge_with_nothing_to_do_needs_no_lock_and_one_with_work_is_busy() {
 }
 
 #[test]
-fn a_purge_of_dead_keys_inside_a_read_transaction_is_refused() {
+fn purge_of_expired_keys_in_read_transaction_is_refused() {
     let (store, clock) = memory_at(1_000);
     store.put_with_expiry("a", "1", Expiry::At(2_000)).unwrap();
     clock.set(2_000);
@@ -482,7 +482,7 @@ fn a_purge_of_dead_keys_inside_a_read_transaction_is_refused() {
 }
 
 #[test]
-fn a_value_that_is_given_has_some_of_its_life_left() {
+fn returned_value_has_nonzero_remaining_ttl() {
     if common::is_of_a_file("a server has the clock") {
         return;
     }

@@ -60,7 +60,7 @@ impl Metronome {
 // ---- what it does --------------------------------------------------------------------------------
 
 #[test]
-fn it_removes_what_has_expired_in_every_family_and_nothing_else() {
+fn cleaner_removes_only_expired_keys_in_every_family() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         let clock = TestClock::at(0);
@@ -85,7 +85,7 @@ fn it_removes_what_has_expired_in_every_family_and_nothing_else() {
 }
 
 #[test]
-fn it_removes_at_most_its_number_of_keys_each_round() {
+fn cleaner_removes_at_most_its_limit_per_round() {
     if common::is_of_a_file("it holds the cleaner up by its clock") {
         return;
     }
@@ -126,7 +126,7 @@ fn it_removes_at_most_its_number_of_keys_each_round() {
 }
 
 #[test]
-fn it_waits_an_interval_before_its_first_round() {
+fn cleaner_waits_one_interval_before_first_round() {
     let metronome = Metronome::start();
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(50_000));
@@ -137,7 +137,7 @@ fn it_waits_an_interval_before_its_first_round() {
 }
 
 #[test]
-fn nothing_is_removed_unless_it_is_started() {
+fn expired_keys_stay_until_cleaner_is_started() {
     let metronome = Metronome::start();
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(50_000));
@@ -147,7 +147,7 @@ fn nothing_is_removed_unless_it_is_started() {
 }
 
 #[test]
-fn it_follows_the_clock_of_its_store_also_one_that_is_set_later() {
+fn cleaner_follows_store_clock_even_if_replaced() {
     let scratch = Scratch::new();
     let store = scratch.open();
     TestClock::at(0).drive(&store);
@@ -165,7 +165,7 @@ fn it_follows_the_clock_of_its_store_also_one_that_is_set_later() {
 }
 
 #[test]
-fn it_obeys_families_that_come_and_go() {
+fn cleaner_handles_families_created_and_dropped() {
     let scratch = Scratch::new();
     let clock = TestClock::at(5_000);
     let store = scratch.open_with(&Config::new().busy_timeout(60_000 * MS));
@@ -189,7 +189,7 @@ fn it_obeys_families_that_come_and_go() {
 // ---- transactions and other writers --------------------------------------------------------------
 
 #[test]
-fn it_does_nothing_while_a_transaction_is_open_and_goes_on_afterwards() {
+fn cleaner_pauses_during_open_transaction_and_resumes() {
     for write in [true, false] {
         let scratch = Scratch::new();
         let clock = TestClock::at(0);
@@ -209,7 +209,7 @@ fn it_does_nothing_while_a_transaction_is_open_and_goes_on_afterwards() {
 }
 
 #[test]
-fn a_transaction_through_the_handle_never_meets_a_lock_of_its_own_cleaner() {
+fn transaction_is_never_busy_because_of_own_cleaner() {
     // Busy at once is the default: a cleaner that held the file's lock outside the handle's would make
     // these writes fail.
     let scratch = Scratch::new();
@@ -233,7 +233,7 @@ fn a_transaction_through_the_handle_never_meets_a_lock_of_its_own_cleaner() {
 }
 
 #[test]
-fn it_tries_again_when_another_handle_holds_the_lock() {
+fn cleaner_retries_while_other_handle_holds_lock() {
     let scratch = Scratch::new();
     let clock = TestClock::at(5_000);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -251,7 +251,7 @@ fn it_tries_again_when_another_handle_holds_the_lock() {
 }
 
 #[test]
-fn a_live_key_is_never_lost_to_it_under_load() {
+fn cleaner_never_removes_live_key_under_load() {
     // Keys are prolonged, written again and made permanent around the moment they expire, while the
     // cleaner works without a pause.
     let scratch = Scratch::new();
@@ -279,7 +279,7 @@ fn a_live_key_is_never_lost_to_it_under_load() {
 // ---- start and stop ------------------------------------------------------------------------------
 
 #[test]
-fn a_second_start_is_refused_and_the_first_goes_on() {
+fn second_start_fails_and_first_cleaner_continues() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let store = scratch.open_at(&clock);
@@ -294,7 +294,7 @@ fn a_second_start_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn after_a_stop_nothing_is_removed_and_a_stop_without_a_start_is_nothing() {
+fn stopped_cleaner_removes_nothing_and_extra_stop_is_no_op() {
     let metronome = Metronome::start();
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
@@ -310,7 +310,7 @@ fn after_a_stop_nothing_is_removed_and_a_stop_without_a_start_is_nothing() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_the_interval() {
+fn stop_does_not_wait_for_interval() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let started = Instant::now();
@@ -324,7 +324,7 @@ fn a_stop_does_not_wait_for_the_interval() {
 }
 
 #[test]
-fn where_no_cleaner_can_work_a_start_is_refused() {
+fn start_is_refused_for_unsupported_stores() {
     let store = Store::open_in_memory(&Config::new()).unwrap();
     assert_eq!(kind(store.start_cleaner(MS, None)), ErrorKind::Error);
     let scratch = Scratch::new();
@@ -349,7 +349,7 @@ fn where_no_cleaner_can_work_a_start_is_refused() {
 }
 
 #[test]
-fn close_stops_it_and_the_last_connection_is_gone() {
+fn close_stops_cleaner_and_its_connection() {
     if common::is_of_a_file("it looks at the WAL") {
         return;
     }
@@ -371,7 +371,7 @@ fn close_stops_it_and_the_last_connection_is_gone() {
 }
 
 #[test]
-fn dropping_the_store_ends_it_too() {
+fn dropping_store_stops_cleaner() {
     let scratch = Scratch::new();
     for _ in 0..20 {
         let store = scratch.open_at(&TestClock::at(5_000));
@@ -387,7 +387,7 @@ fn dropping_the_store_ends_it_too() {
 }
 
 #[test]
-fn it_is_started_and_stopped_again_and_again_under_load() {
+fn cleaner_restarts_repeatedly_under_load() {
     let scratch = Scratch::new();
     let clock = TestClock::at(5_000);
     let store = scratch.open_at(&clock);
@@ -424,7 +424,7 @@ fn it_is_started_and_stopped_again_and_again_under_load() {
 }
 
 #[test]
-fn starts_and_stops_from_many_threads_leave_at_most_one_running() {
+fn concurrent_starts_and_stops_run_at_most_one_cleaner() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(5_000));
     let started = AtomicU64::new(0);
@@ -448,7 +448,7 @@ fn starts_and_stops_from_many_threads_leave_at_most_one_running() {
 }
 
 #[test]
-fn a_cleaner_that_is_started_while_another_thread_closes_the_store_ends_with_it() {
+fn cleaner_started_during_close_stops_with_store() {
     // A long read holds the handle. One thread starts the cleaner and waits for that read; then
     // another one closes the store and waits, too. Whichever of them runs first when the read is
     // over: once both have returned, no cleaner is left and no connection is open.
@@ -480,7 +480,7 @@ fn a_cleaner_that_is_started_while_another_thread_closes_the_store_ends_with_it(
 }
 
 #[test]
-fn handles_have_cleaners_of_their_own() {
+fn each_handle_has_its_own_cleaner() {
     let scratch = Scratch::new();
     let clock = TestClock::at(5_000);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));

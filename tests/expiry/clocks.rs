@@ -62,7 +62,7 @@ fn assert_seen(store: &Store, key: &str, is_there: bool) {
 // ---- set back, set forward -----------------------------------------------------------------------
 
 #[test]
-fn what_has_died_stays_dead_for_every_call_when_the_clock_goes_back_an_hour() {
+fn expired_keys_stay_expired_if_clock_goes_back_one_hour() {
     for (store, clock) in of_both_engines(NOW) {
         store.set_write_tracking(true).unwrap();
         for key in ["dead", "counter", "swap", "lease"] {
@@ -91,7 +91,7 @@ fn what_has_died_stays_dead_for_every_call_when_the_clock_goes_back_an_hour() {
 }
 
 #[test]
-fn a_year_forward_ends_what_has_a_ttl_and_nothing_else() {
+fn clock_one_year_ahead_expires_only_keys_with_earlier_ttl() {
     for (store, clock) in of_both_engines(NOW) {
         store.set_default_ttl(Some(Duration::from_secs(60))).unwrap();
         store.put("by default", "1").unwrap();
@@ -111,7 +111,7 @@ fn a_year_forward_ends_what_has_a_ttl_and_nothing_else() {
 }
 
 #[test]
-fn a_device_that_believes_it_is_1970_can_do_everything() {
+fn all_calls_work_with_clock_in_1970() {
     for now in [0, -1, i64::MIN] {
         for (store, clock) in of_both_engines(now) {
             store.set_write_tracking(true).unwrap();
@@ -136,7 +136,7 @@ fn a_device_that_believes_it_is_1970_can_do_everything() {
 // ---- the ends of time ----------------------------------------------------------------------------
 
 #[test]
-fn the_last_moments_there_are_work_like_all_others() {
+fn clock_near_i64_max_works_normally() {
     let last = i64::MAX;
     for (store, clock) in of_both_engines(last - 2) {
         store.set_write_tracking(true).unwrap();
@@ -172,7 +172,7 @@ fn the_last_moments_there_are_work_like_all_others() {
 }
 
 #[test]
-fn an_end_of_life_at_the_last_moment_is_no_danger_on_an_ordinary_day() {
+fn expiry_at_i64_max_is_harmless_at_ordinary_time() {
     for (store, clock) in of_both_engines(NOW) {
         store.put_with_expiry("last", "1", Expiry::At(i64::MAX)).unwrap();
         assert_eq!(
@@ -238,7 +238,7 @@ mod c {
 }
 
 #[test]
-fn the_c_functions_take_every_64_bit_number_for_a_time() {
+fn c_functions_accept_any_64_bit_time() {
     if common::is_of_a_file("it has a clock of its own") {
         return;
     }
@@ -284,7 +284,7 @@ fn the_c_functions_take_every_64_bit_number_for_a_time() {
 // ---- a millisecond -------------------------------------------------------------------------------
 
 #[test]
-fn a_millisecond_of_life_is_one_however_it_was_given() {
+fn ttl_of_one_millisecond_is_exact_for_every_write() {
     type Give = fn(&Store, Expiry);
     let give: [(&str, Give); 9] = [
         ("put_ttl", |store, _| store.put_with_ttl("k", "1", MS).unwrap()),
@@ -348,7 +348,7 @@ fn fill(store: &Store) {
 }
 
 #[test]
-fn a_leap_during_a_purge_takes_no_key_that_lives() {
+fn clock_jump_during_purge_removes_no_live_key() {
     for at in [0, 1, 2, 3, 5, 40] {
         for (store, _) in of_both_engines(NOW) {
             fill(&store);
@@ -368,7 +368,7 @@ fn a_leap_during_a_purge_takes_no_key_that_lives() {
 }
 
 #[test]
-fn a_leap_back_during_a_purge_step_changes_nothing() {
+fn clock_jump_back_during_purge_step_has_no_effect() {
     for (store, _) in of_both_engines(NOW) {
         fill(&store);
         leap(&store, NOW + HOUR, 1, 0);
@@ -379,7 +379,7 @@ fn a_leap_back_during_a_purge_step_changes_nothing() {
 }
 
 #[test]
-fn a_leap_during_a_sweep_takes_nothing_written_after_it_began() {
+fn clock_jump_during_sweep_keeps_later_writes() {
     for at in [0, 1, 2, 300, 600] {
         for (store, _) in of_both_engines(NOW) {
             store.set_write_tracking(true).unwrap();
@@ -399,7 +399,7 @@ fn a_leap_during_a_sweep_takes_nothing_written_after_it_began() {
 }
 
 #[test]
-fn no_iterator_shows_a_key_that_was_dead_when_it_was_asked_for_the_next() {
+fn iterator_returns_no_key_expired_at_time_of_call() {
     for at in [0, 1, 2, 10, 33, 34, 100, 161, 500, 700, 1_000] {
         for (store, _) in of_both_engines(NOW) {
             fill(&store);
@@ -438,7 +438,7 @@ fn no_iterator_shows_a_key_that_was_dead_when_it_was_asked_for_the_next() {
 
 /// Clocks that return a different time at each call, also during one operation.
 #[test]
-fn with_a_clock_that_jumps_at_each_call_what_was_seen_dead_is_never_seen_again() {
+fn expired_key_never_reappears_under_jumping_clock() {
     for sql in [false, true] {
         for seed in 1..=6u64 {
             jump_about(sql, seed);
@@ -522,7 +522,7 @@ fn jump_about(sql: bool, seed: u64) {
 // ---- a clock that stands still -------------------------------------------------------------------
 
 #[test]
-fn under_a_clock_that_stands_still_everything_goes_on_and_nothing_ages() {
+fn all_calls_work_under_stopped_clock() {
     for (store, clock) in of_both_engines(NOW) {
         store.set_write_tracking(true).unwrap();
         store.set_default_ttl(Some(MS)).unwrap();
@@ -550,7 +550,7 @@ fn under_a_clock_that_stands_still_everything_goes_on_and_nothing_ages() {
 // ---- a clock that is replaced --------------------------------------------------------------------
 
 #[test]
-fn a_clock_that_is_replaced_under_iterators_and_threads_breaks_nothing() {
+fn clock_may_be_replaced_during_iteration_and_calls() {
     for (store, _) in of_both_engines(NOW) {
         fill(&store);
         let mut cursor = store.cursor(KeyRange::all(), Direction::Forward);
@@ -601,7 +601,7 @@ fn prolonged_meanwhile(sql: bool, look: impl Fn(&Store) -> bool) -> bool {
 }
 
 #[test]
-fn a_key_that_is_prolonged_in_time_is_found_by_a_get_that_has_begun_before() {
+fn get_finds_key_extended_during_the_call() {
     if common::is_of_a_file("it has a clock of its own") {
         return;
     }
@@ -616,7 +616,7 @@ fn a_key_that_is_prolonged_in_time_is_found_by_a_get_that_has_begun_before() {
 }
 
 #[test]
-fn a_look_up_that_meets_an_old_row_does_not_remove_the_new_one() {
+fn lazy_removal_of_old_row_keeps_concurrent_rewrite() {
     if common::is_of_a_file("it has a clock of its own") {
         return;
     }

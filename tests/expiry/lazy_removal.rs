@@ -55,7 +55,7 @@ fn expiring(store: &Store) -> Vec<Vec<u8>> {
 const GONE_NOW: Option<Ttl> = Some(Ttl::Remaining(Duration::ZERO));
 
 #[test]
-fn a_read_that_removes_dead_rows_leaves_the_checkpoint_to_the_next_write() {
+fn read_with_lazy_removal_defers_checkpoint_to_next_write() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -77,7 +77,7 @@ fn a_read_that_removes_dead_rows_leaves_the_checkpoint_to_the_next_write() {
 }
 
 #[test]
-fn while_the_wal_waits_for_a_checkpoint_reads_do_not_make_it_longer() {
+fn reads_do_not_extend_wal_due_for_checkpoint() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -103,7 +103,7 @@ fn while_the_wal_waits_for_a_checkpoint_reads_do_not_make_it_longer() {
 /// A write or a close removes noted rows however long the WAL is. It waits for a checkpoint only if
 /// `checkpoint_every` demands one.
 #[test]
-fn a_long_wal_keeps_no_write_and_no_close_from_removing_dead_rows() {
+fn write_and_close_remove_expired_rows_despite_long_wal() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -132,7 +132,7 @@ fn a_long_wal_keeps_no_write_and_no_close_from_removing_dead_rows() {
 }
 
 #[test]
-fn a_removal_that_fails_inside_a_transaction_is_taken_back_and_the_transaction_goes_on() {
+fn failed_lazy_removal_is_undone_and_transaction_continues() {
     for sql in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
@@ -158,7 +158,7 @@ fn a_removal_that_fails_inside_a_transaction_is_taken_back_and_the_transaction_g
 }
 
 #[test]
-fn dead_rows_that_reads_meet_are_removed_many_at_a_time() {
+fn expired_rows_found_by_reads_are_removed_in_batches() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -185,7 +185,7 @@ fn dead_rows_that_reads_meet_are_removed_many_at_a_time() {
 }
 
 #[test]
-fn the_next_write_removes_what_was_met_in_its_own_transaction() {
+fn next_write_removes_pending_rows_in_its_transaction() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -221,7 +221,7 @@ fn the_next_write_removes_what_was_met_in_its_own_transaction() {
 }
 
 #[test]
-fn a_dead_row_that_was_met_is_gone_for_every_call_of_its_handle_and_there_for_others() {
+fn pending_removal_hides_row_only_for_its_handle() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -257,7 +257,7 @@ fn a_dead_row_that_was_met_is_gone_for_every_call_of_its_handle_and_there_for_ot
 }
 
 #[test]
-fn until_they_are_removed_others_and_a_copy_have_the_rows_that_were_met_and_a_purge_of_theirs_counts_them() {
+fn other_handles_and_backup_see_rows_pending_removal() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -277,7 +277,7 @@ fn until_they_are_removed_others_and_a_copy_have_the_rows_that_were_met_and_a_pu
 }
 
 #[test]
-fn a_purge_counts_no_row_that_its_handle_has_met() {
+fn purge_does_not_count_rows_pending_removal() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -301,7 +301,7 @@ fn a_purge_counts_no_row_that_its_handle_has_met() {
 }
 
 #[test]
-fn a_key_that_was_written_again_after_its_dead_row_was_met_stays() {
+fn key_rewritten_while_pending_removal_is_kept() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -334,7 +334,7 @@ fn a_key_that_was_written_again_after_its_dead_row_was_met_stays() {
 }
 
 #[test]
-fn a_row_that_gets_the_same_end_once_more_has_not_been_met() {
+fn row_rewritten_with_same_expiry_is_not_pending_removal() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -353,7 +353,7 @@ fn a_row_that_gets_the_same_end_once_more_has_not_been_met() {
 }
 
 #[test]
-fn a_row_that_lives_again_by_another_clock_is_shown_counted_and_not_removed() {
+fn row_live_again_by_other_clock_is_visible_and_kept() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -378,7 +378,7 @@ fn a_row_that_lives_again_by_another_clock_is_shown_counted_and_not_removed() {
 }
 
 #[test]
-fn while_others_write_rows_that_were_met_stay_hidden_and_are_removed_later() {
+fn pending_rows_stay_hidden_while_other_handle_writes() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -405,7 +405,7 @@ fn while_others_write_rows_that_were_met_stay_hidden_and_are_removed_later() {
 }
 
 #[test]
-fn a_family_that_is_dropped_takes_the_rows_that_were_met_in_it_along() {
+fn family_drop_discards_its_pending_removals() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -429,7 +429,7 @@ fn a_family_that_is_dropped_takes_the_rows_that_were_met_in_it_along() {
 }
 
 #[test]
-fn a_close_removes_what_was_met_without_asking_the_clock_and_so_does_the_last_handle_that_is_dropped() {
+fn close_or_last_drop_removes_pending_rows() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }
@@ -448,7 +448,7 @@ fn a_close_removes_what_was_met_without_asking_the_clock_and_so_does_the_last_ha
 }
 
 #[test]
-fn rows_that_cannot_be_removed_fail_no_write_and_stay_hidden() {
+fn failing_lazy_removal_fails_no_write_and_hides_rows() {
     if common::is_of_a_file("on a server a read removes nothing") {
         return;
     }

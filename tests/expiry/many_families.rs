@@ -94,7 +94,7 @@ fn pages_asked_for(config: &Config, count: usize) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn with_nothing_due_a_store_of_thousands_of_families_reads_no_more_than_one_of_hundreds() {
+fn idle_cost_does_not_grow_with_number_of_families() {
     for config in configs() {
         let (few, many) = (pages_asked_for(&config, FEW), pages_asked_for(&config, many()));
         for ((what, few), (_, many)) in few.iter().zip(many) {
@@ -108,7 +108,7 @@ fn with_nothing_due_a_store_of_thousands_of_families_reads_no_more_than_one_of_h
 }
 
 #[test]
-fn keys_of_thousands_of_families_go_in_the_order_of_their_ends_and_more_says_when_to_go_on() {
+fn purge_step_orders_keys_across_thousands_of_families() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store.db");
     let count = many();
@@ -193,7 +193,7 @@ fn change(store: &Store, model: &mut Model, random: &mut Random, now: i64) -> Re
 }
 
 #[test]
-fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
+fn no_expired_key_is_missed_in_random_histories() {
     for (seed, config) in configs().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
@@ -267,7 +267,7 @@ fn nothing_due_is_missed_whoever_writes_rolls_back_and_drops() {
 }
 
 #[test]
-fn a_family_that_another_program_has_renamed_is_purged_under_its_new_name() {
+fn family_renamed_by_other_program_is_purged() {
     for config in configs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
@@ -292,7 +292,7 @@ fn a_family_that_another_program_has_renamed_is_purged_under_its_new_name() {
 }
 
 #[test]
-fn a_key_that_ends_at_the_last_millisecond_is_the_next_one_beside_families_without_any() {
+fn key_expiring_at_i64_max_is_found_as_next_expiry() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("store.db")).unwrap();
     assert_eq!(store.next_expiry_all_families().unwrap(), None);
@@ -316,7 +316,7 @@ fn processor_time() -> Duration {
 /// of all tables was read again for each family, four times the families took 18 and 20 times as
 /// long.
 #[test]
-fn a_check_and_a_repair_take_as_long_as_there_are_families() {
+fn check_and_repair_cost_is_linear_in_families() {
     let dir = tempfile::tempdir().unwrap();
     let [few, more] = [500, 2000].map(|count| {
         let path = dir.path().join(format!("{count}.db"));

@@ -27,7 +27,7 @@ fn fill(store: &Store, family: &Family, count: usize) {
 // ---- one family ------------------------------------------------------------------------------------
 
 #[test]
-fn purge_at_most_removes_so_many_of_its_family_the_earliest_first() {
+fn purge_at_most_removes_earliest_keys_of_its_family_first() {
     let (store, clock) = memory_at(0);
     let other = store.create_family("other").unwrap();
     fill(&store, &store, 700);
@@ -48,7 +48,7 @@ fn purge_at_most_removes_so_many_of_its_family_the_earliest_first() {
 // ---- purge_before --------------------------------------------------------------------------------
 
 #[test]
-fn purge_before_removes_what_expired_before_the_cutoff_and_nothing_at_it() {
+fn purge_before_removes_only_keys_expired_before_cutoff() {
     let (store, clock) = memory_at(0);
     fill(&store, &store, 100);
     clock.set(1_049);
@@ -63,7 +63,7 @@ fn purge_before_removes_what_expired_before_the_cutoff_and_nothing_at_it() {
 }
 
 #[test]
-fn purge_before_keeps_every_live_key_also_with_a_cutoff_in_the_future() {
+fn purge_before_keeps_live_keys_even_with_future_cutoff() {
     let (store, clock) = memory_at(0);
     fill(&store, &store, 100);
     store.put("permanent", "1").unwrap();
@@ -82,7 +82,7 @@ fn purge_before_keeps_every_live_key_also_with_a_cutoff_in_the_future() {
 }
 
 #[test]
-fn a_purge_decides_by_the_row_when_its_index_is_wrong() {
+fn purge_trusts_row_when_index_is_wrong() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -109,7 +109,7 @@ fn a_purge_decides_by_the_row_when_its_index_is_wrong() {
 // ---- purge_step ----------------------------------------------------------------------------------
 
 #[test]
-fn purge_step_without_a_budget_removes_all_that_has_expired_in_every_family() {
+fn purge_step_without_budget_removes_all_expired_keys() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -135,7 +135,7 @@ fn purge_step_without_a_budget_removes_all_that_has_expired_in_every_family() {
 }
 
 #[test]
-fn purge_step_stops_at_its_number_of_keys_and_tells_whether_there_are_more() {
+fn purge_step_stops_at_key_budget_and_reports_more() {
     let (store, clock) = memory_at(0);
     fill(&store, &store, 700);
     clock.set(1_599); // 600 have expired
@@ -154,7 +154,7 @@ fn purge_step_stops_at_its_number_of_keys_and_tells_whether_there_are_more() {
 }
 
 #[test]
-fn purge_step_removes_those_first_that_expired_first_over_all_families() {
+fn purge_step_orders_removal_by_expiry_across_families() {
     // The order is interleaved: 0 in the first family, 1 in the second, 2 in the third, 3 in the first …
     // On a server 900 steps take a minute.
     for budget in [1, 7, 256, 300, 512].into_iter().skip(usize::from(common::are_on_a_server())) {
@@ -184,7 +184,7 @@ fn purge_step_removes_those_first_that_expired_first_over_all_families() {
 }
 
 #[test]
-fn purge_step_takes_all_of_one_moment_from_one_family_after_another() {
+fn purge_step_handles_equal_expiry_family_by_family() {
     let (store, clock) = memory_at(0);
     for name in ["a", "b", "c"] {
         let family = store.create_family(name).unwrap();
@@ -200,7 +200,7 @@ fn purge_step_takes_all_of_one_moment_from_one_family_after_another() {
 }
 
 #[test]
-fn purge_step_stops_when_its_time_is_over() {
+fn purge_step_stops_at_time_budget() {
     let (store, clock) = memory_at(0);
     fill(&store, &store, 20_000);
     clock.set(50_000);
@@ -218,7 +218,7 @@ fn purge_step_stops_when_its_time_is_over() {
 }
 
 #[test]
-fn a_purge_inside_a_transaction_is_part_of_it() {
+fn purge_is_part_of_open_transaction() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -240,7 +240,7 @@ fn a_purge_inside_a_transaction_is_part_of_it() {
 }
 
 #[test]
-fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
+fn purge_when_read_only_or_busy_changes_nothing() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -273,7 +273,7 @@ fn a_purge_where_only_reading_is_allowed_or_a_lock_is_busy_changes_nothing() {
 }
 
 #[test]
-fn a_purge_that_fails_half_way_keeps_the_steps_that_were_committed() {
+fn failed_purge_keeps_committed_steps() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -306,7 +306,7 @@ fn a_purge_that_fails_half_way_keeps_the_steps_that_were_committed() {
 }
 
 #[test]
-fn keys_that_were_prolonged_or_made_permanent_after_expiry_was_set_are_not_purged() {
+fn purge_keeps_keys_extended_or_persisted_before_expiry() {
     let (store, clock) = memory_at(0);
     fill(&store, &store, 400);
     store.set_expiry(numbered(1), Expiry::At(9_000), ExpiryCondition::Always).unwrap();
@@ -321,7 +321,7 @@ fn keys_that_were_prolonged_or_made_permanent_after_expiry_was_set_are_not_purge
 }
 
 #[test]
-fn a_family_dropped_between_two_steps_is_no_obstacle() {
+fn purge_step_continues_after_family_drop() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -337,7 +337,7 @@ fn a_family_dropped_between_two_steps_is_no_obstacle() {
 }
 
 #[test]
-fn a_key_that_ends_at_the_last_moment_there_is_can_be_purged() {
+fn key_expiring_at_i64_max_can_be_purged() {
     if common::is_of_a_file("no server knows a time so far in the future") {
         return;
     }
@@ -367,7 +367,7 @@ fn child() {
 }
 
 #[test]
-fn a_purge_whose_transaction_never_committed_has_not_happened() {
+fn uncommitted_purge_of_killed_process_has_no_effect() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let store = scratch.open_at(&clock);
@@ -390,7 +390,7 @@ fn a_purge_whose_transaction_never_committed_has_not_happened() {
 // ---------------------------------------------------------------------------
 
 #[test]
-fn two_handles_that_purge_at_once_remove_every_key_once() {
+fn concurrent_purges_remove_each_key_once() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let config = Config::new().busy_timeout(Duration::from_secs(120));
@@ -410,7 +410,7 @@ fn two_handles_that_purge_at_once_remove_every_key_once() {
 }
 
 #[test]
-fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
+fn time_limited_purge_step_defers_checkpoint_to_next_write() {
     let dir = tempfile::tempdir().unwrap();
     let config = Config::new().checkpoint_every(3);
     let store = Store::open_with(dir.path().join("store.db"), &config).unwrap();
@@ -446,7 +446,7 @@ fn a_step_with_little_time_leaves_the_checkpoint_to_the_next_write() {
 type Call<'c> = (&'static str, &'c dyn Fn() -> Result<u64, Error>);
 
 #[test]
-fn in_a_read_transaction_a_purge_says_that_nothing_is_due_or_that_it_cannot_write() {
+fn purge_in_read_transaction_reports_zero_or_read_only() {
     for has_dead in [false, true] {
         let (store, clock) = memory_at(0);
         let family = store.create_family("f").unwrap();
@@ -487,7 +487,7 @@ fn in_a_read_transaction_a_purge_says_that_nothing_is_due_or_that_it_cannot_writ
 // ------------------------------------------------------------------------
 
 #[test]
-fn what_was_looked_at_in_a_transaction_that_can_only_roll_back_is_looked_at_again() {
+fn expiry_bounds_of_failed_transaction_are_reread() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);

@@ -30,7 +30,7 @@ fn walk_with_ends(cursor: &mut Cursor) -> Vec<(Vec<u8>, Expiry)> {
 // ---- expire, persist -----------------------------------------------------------------------------
 
 #[test]
-fn expire_changes_the_end_as_its_condition_says_and_never_is_later_than_any_moment() {
+fn set_expiry_follows_condition_and_never_counts_as_latest() {
     use ExpiryCondition::{Always, Earlier, HasTtl, Later, NoTtl};
     const NEVER: Expiry = Expiry::Never;
     let at = Expiry::At;
@@ -66,7 +66,7 @@ fn expire_changes_the_end_as_its_condition_says_and_never_is_later_than_any_mome
 }
 
 #[test]
-fn expire_of_a_missing_or_expired_key_answers_none_and_makes_nothing() {
+fn set_expiry_of_missing_or_expired_key_returns_none() {
     for condition in [
         ExpiryCondition::Always,
         ExpiryCondition::NoTtl,
@@ -88,7 +88,7 @@ fn expire_of_a_missing_or_expired_key_answers_none_and_makes_nothing() {
 }
 
 #[test]
-fn an_end_in_the_past_removes_the_key_at_once_with_all_that_belongs_to_it() {
+fn past_expiry_removes_key_and_its_entries_at_once() {
     for value in values() {
         for past in [1, 999, 1_000] {
             for old in [Expiry::Never, Expiry::At(5_000)] {
@@ -110,7 +110,7 @@ fn an_end_in_the_past_removes_the_key_at_once_with_all_that_belongs_to_it() {
 }
 
 #[test]
-fn persist_tells_whether_there_was_a_ttl() {
+fn persist_returns_whether_key_had_ttl() {
     let (store, clock) = memory_at(1_000);
     for value in values() {
         store.put_with_expiry("k", &value, Expiry::At(clock.now() + 100)).unwrap();
@@ -124,7 +124,7 @@ fn persist_tells_whether_there_was_a_ttl() {
 }
 
 #[test]
-fn a_change_of_the_ttl_does_not_read_or_rewrite_the_value() {
+fn ttl_change_does_not_read_or_rewrite_value() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -152,7 +152,7 @@ fn a_change_of_the_ttl_does_not_read_or_rewrite_the_value() {
 }
 
 #[test]
-fn expire_time_tells_the_moment_and_removes_what_has_expired() {
+fn expiry_returns_expiry_time_and_removes_expired_key() {
     let (store, clock) = memory_at(1_000);
     store.put("permanent", "1").unwrap();
     store.put_with_expiry("k", "1", Expiry::At(2_000)).unwrap();
@@ -169,7 +169,7 @@ fn expire_time_tells_the_moment_and_removes_what_has_expired() {
 // ---- sliding expiry ------------------------------------------------------------------------------
 
 #[test]
-fn a_session_that_is_read_in_time_lives_on_and_one_that_is_not_is_gone() {
+fn get_and_set_expiry_extends_session_only_before_expiry() {
     for value in values() {
         let (store, clock) = memory_at(0);
         store.put_with_ttl("session", &value, 100 * MS).unwrap();
@@ -189,7 +189,7 @@ fn a_session_that_is_read_in_time_lives_on_and_one_that_is_not_is_gone() {
 }
 
 #[test]
-fn a_visitor_that_refuses_the_value_leaves_the_end_as_it_was() {
+fn failing_visitor_keeps_expiry_unchanged() {
     let (store, _clock) = memory_at(1_000);
     for value in values() {
         store.put_with_expiry("k", &value, Expiry::At(2_000)).unwrap();
@@ -206,7 +206,7 @@ fn a_visitor_that_refuses_the_value_leaves_the_end_as_it_was() {
 }
 
 #[test]
-fn changes_of_ends_are_undone_with_the_transaction_they_are_in() {
+fn rollback_undoes_expiry_changes() {
     for value in values() {
         let (store, _clock) = memory_at(1_000);
         for key in ["later", "sooner", "gone", "read", "for ever"] {
@@ -243,7 +243,7 @@ fn changes_of_ends_are_undone_with_the_transaction_they_are_in() {
 }
 
 #[test]
-fn bad_keys_and_times_are_refused_and_nothing_is_changed() {
+fn invalid_keys_and_times_are_refused_without_effect() {
     let (store, _clock) = memory_at(1_000);
     store.put_with_expiry("k", "1", Expiry::At(5_000)).unwrap();
     for key in [vec![], vec![1; MAX_KEY_SIZE + 1]] {
@@ -260,7 +260,7 @@ fn bad_keys_and_times_are_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn ends_are_read_but_not_changed_where_only_reading_is_allowed() {
+fn read_only_context_reads_but_does_not_change_expiry() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -286,7 +286,7 @@ fn ends_are_read_but_not_changed_where_only_reading_is_allowed() {
 // ---- the default TTL -----------------------------------------------------------------------------
 
 #[test]
-fn a_default_ttl_counts_for_puts_from_now_on_and_not_for_what_is_there() {
+fn default_ttl_applies_only_to_later_puts() {
     let (store, clock) = memory_at(1_000);
     store.put("before", "1").unwrap();
     assert_eq!(store.default_ttl().unwrap(), None);
@@ -307,7 +307,7 @@ fn a_default_ttl_counts_for_puts_from_now_on_and_not_for_what_is_there() {
 }
 
 #[test]
-fn a_default_ttl_is_at_most_twenty_years_and_at_least_a_millisecond() {
+fn default_ttl_is_between_one_millisecond_and_twenty_years() {
     let store = memory();
     let longest = Duration::from_secs(630_720_000);
     store.set_default_ttl(Some(longest)).unwrap();
@@ -323,7 +323,7 @@ fn a_default_ttl_is_at_most_twenty_years_and_at_least_a_millisecond() {
 }
 
 #[test]
-fn a_default_ttl_set_through_one_handle_is_obeyed_by_another_that_is_open() {
+fn default_ttl_set_by_one_handle_applies_to_open_handles() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -349,7 +349,7 @@ fn a_default_ttl_set_through_one_handle_is_obeyed_by_another_that_is_open() {
 }
 
 #[test]
-fn a_default_ttl_that_is_rolled_back_is_obeyed_by_no_handle() {
+fn rolled_back_default_ttl_applies_to_no_handle() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -380,7 +380,7 @@ fn a_default_ttl_that_is_rolled_back_is_obeyed_by_no_handle() {
 }
 
 #[test]
-fn a_default_ttl_is_kept_in_the_file_where_another_program_may_change_it() {
+fn default_ttl_is_stored_and_changeable_by_other_programs() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -400,7 +400,7 @@ fn a_default_ttl_is_kept_in_the_file_where_another_program_may_change_it() {
 }
 
 #[test]
-fn a_family_made_again_has_no_default_ttl() {
+fn recreated_family_has_no_default_ttl() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -423,7 +423,7 @@ fn a_family_made_again_has_no_default_ttl() {
 }
 
 #[test]
-fn a_default_ttl_at_the_end_of_time_does_not_overflow() {
+fn default_ttl_near_i64_max_does_not_overflow() {
     if common::is_of_a_file("no server knows a time so far in the future") {
         return;
     }
@@ -437,7 +437,7 @@ fn a_default_ttl_at_the_end_of_time_does_not_overflow() {
 // ---- next_expiry, count_live ---------------------------------------------------------------------
 
 #[test]
-fn the_next_expiry_is_the_earliest_also_of_what_has_expired_and_none_without_a_ttl() {
+fn next_expiry_is_earliest_including_expired_rows() {
     let (store, clock) = memory_at(1_000);
     assert_eq!(store.next_expiry().unwrap(), None);
     store.put("permanent", "1").unwrap();
@@ -459,7 +459,7 @@ fn the_next_expiry_is_the_earliest_also_of_what_has_expired_and_none_without_a_t
 }
 
 #[test]
-fn the_next_expiry_of_all_is_the_earliest_over_the_families_of_the_file() {
+fn next_expiry_all_families_is_earliest_of_file() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -487,7 +487,7 @@ fn the_next_expiry_of_all_is_the_earliest_over_the_families_of_the_file() {
 }
 
 #[test]
-fn count_live_counts_what_the_reads_show() {
+fn count_live_counts_visible_keys() {
     let (store, clock) = memory_at(0);
     assert_eq!(store.count_live().unwrap(), 0);
     for n in 0..600 {
@@ -516,7 +516,7 @@ fn count_live_counts_what_the_reads_show() {
 // ---- the walk in the order of expiry -------------------------------------------------------------
 
 #[test]
-fn the_expiring_cursor_walks_in_order_of_expiry_from_the_first_bound_to_before_the_second() {
+fn expiry_cursor_returns_keys_in_order_of_half_open_range() {
     let (store, clock) = memory_at(1_000);
     store.put("permanent", "1").unwrap();
     for (key, end) in [("d", 2_000), ("a", 3_000), ("c", 2_000), ("b", 4_000), ("e", 5_000)] {
@@ -541,7 +541,7 @@ fn the_expiring_cursor_walks_in_order_of_expiry_from_the_first_bound_to_before_t
 }
 
 #[test]
-fn keys_that_expire_at_the_last_moment_there_is_can_be_listed() {
+fn expiry_cursor_lists_keys_expiring_at_i64_max() {
     let (store, _clock) = memory_at(1_000);
     store.put_with_ttl("longest", "1", Duration::MAX).unwrap();
     store.put_with_expiry("last", "2", Expiry::At(i64::MAX)).unwrap();
@@ -556,7 +556,7 @@ fn keys_that_expire_at_the_last_moment_there_is_can_be_listed() {
 }
 
 #[test]
-fn the_expiring_cursor_shows_keys_values_and_ends() {
+fn expiry_cursor_returns_keys_values_and_expiry_times() {
     let (store, _clock) = memory_at(1_000);
     for (key, value, end) in [
         ("a", vec![], 4_000),
@@ -585,7 +585,7 @@ fn the_expiring_cursor_shows_keys_values_and_ends() {
 }
 
 #[test]
-fn the_expiring_cursor_loses_and_repeats_nothing_at_the_borders_of_its_chunks() {
+fn expiry_cursor_skips_and_repeats_nothing_between_chunks() {
     // Many keys may have the same expiry time, so that a boundary can fall between them.
     for ends in [1, 3, 5_000] {
         for size in [1, 300] {
@@ -607,7 +607,7 @@ fn the_expiring_cursor_loses_and_repeats_nothing_at_the_borders_of_its_chunks() 
 }
 
 #[test]
-fn the_expiring_cursor_goes_on_while_its_keys_are_removed_or_prolonged() {
+fn expiry_cursor_continues_while_keys_are_removed_or_extended() {
     let (store, _clock) = memory_at(0);
     for n in 0..1_200 {
         store.put_with_expiry(numbered(n), "1", Expiry::At(1_000 + n as i64)).unwrap();
@@ -636,7 +636,7 @@ fn the_expiring_cursor_goes_on_while_its_keys_are_removed_or_prolonged() {
 }
 
 #[test]
-fn the_expiring_cursor_meets_a_key_again_that_was_prolonged_into_what_is_ahead() {
+fn expiry_cursor_returns_key_again_if_moved_ahead() {
     let (store, _clock) = memory_at(0);
     for (key, end) in [("a", 10), ("b", 20), ("c", 30)] {
         store.put_with_expiry(key, "1", Expiry::At(end)).unwrap();
@@ -652,7 +652,7 @@ fn the_expiring_cursor_meets_a_key_again_that_was_prolonged_into_what_is_ahead()
 }
 
 #[test]
-fn the_expiring_cursor_sees_its_own_transaction_and_a_snapshot_in_a_read_transaction() {
+fn expiry_cursor_sees_own_transaction_or_its_snapshot() {
     let scratch = Scratch::new();
     let clock = TestClock::at(0);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -671,7 +671,7 @@ fn the_expiring_cursor_sees_its_own_transaction_and_a_snapshot_in_a_read_transac
 }
 
 #[test]
-fn every_cursor_tells_the_end_of_life_of_its_entry() {
+fn every_cursor_returns_expiry_of_its_entry() {
     let (store, _clock) = memory_at(0);
     store.put("a", "1").unwrap();
     store.put_with_expiry("b", "1", Expiry::At(100)).unwrap();
@@ -686,7 +686,7 @@ fn every_cursor_tells_the_end_of_life_of_its_entry() {
 }
 
 #[test]
-fn a_closed_store_answers_misuse() {
+fn closed_store_returns_misuse() {
     let (store, _clock) = memory_at(0);
     store.put_with_expiry("k", "1", Expiry::At(100)).unwrap();
     let mut cursor = store.expiry_cursor(0, 1_000);

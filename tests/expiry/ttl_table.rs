@@ -356,7 +356,7 @@ fn walk(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Resu
 // ---- the tests -----------------------------------------------------------------------------------
 
 #[test]
-fn every_line_of_the_table_is_what_the_store_does() {
+fn every_row_of_ttl_table_matches_store() {
     let writes = writes();
     let mut wrong = Vec::new();
     let mut walked = 0;
@@ -374,7 +374,7 @@ fn every_line_of_the_table_is_what_the_store_does() {
 }
 
 #[test]
-fn every_write_stands_in_the_table_once_for_each_state_of_the_key() {
+fn ttl_table_has_each_write_once_per_key_state() {
     let mut met: BTreeMap<&str, Vec<(Before, bool)>> = BTreeMap::new();
     for line in lines() {
         met.entry(line.write).or_default().push((line.before, line.has_default));
@@ -408,7 +408,7 @@ fn comparison_with_other_systems_has_every_write_once() {
 }
 
 #[test]
-fn no_method_of_a_family_or_batch_that_writes_is_missing_from_the_table() {
+fn ttl_table_has_every_writing_method() {
     // Methods that do not write to a key's row, or that only remove expired keys.
     let others: BTreeSet<&str> = [
         // reads

@@ -37,7 +37,7 @@ fn fill(store: &Store, count: usize, expiry: Expiry) {
 // ---- write times ---------------------------------------------------------------------------------
 
 #[test]
-fn a_write_sets_the_write_time_and_a_change_of_the_ttl_does_not() {
+fn write_sets_write_time_and_ttl_change_does_not() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     assert!(store.tracks_writes().unwrap());
@@ -63,7 +63,7 @@ fn a_write_sets_the_write_time_and_a_change_of_the_ttl_does_not() {
 }
 
 #[test]
-fn keys_that_are_there_count_as_written_when_tracking_is_switched_on() {
+fn enabling_tracking_sets_write_time_of_existing_keys() {
     let (store, clock) = memory_at(1_000);
     fill(&store, 300, Expiry::Never);
     store.put_with_expiry("dies", "1", Expiry::At(1_500)).unwrap();
@@ -84,7 +84,7 @@ fn keys_that_are_there_count_as_written_when_tracking_is_switched_on() {
 }
 
 #[test]
-fn write_times_are_forgotten_when_tracking_is_switched_off() {
+fn disabling_tracking_forgets_write_times() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     fill(&store, 300, Expiry::Never);
@@ -102,7 +102,7 @@ fn write_times_are_forgotten_when_tracking_is_switched_off() {
 }
 
 #[test]
-fn tracking_is_switched_for_one_family_and_for_every_open_handle() {
+fn tracking_applies_to_one_family_and_all_open_handles() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -129,7 +129,7 @@ fn tracking_is_switched_for_one_family_and_for_every_open_handle() {
 }
 
 #[test]
-fn a_switch_that_is_rolled_back_has_not_happened() {
+fn rolled_back_tracking_change_has_no_effect() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -152,7 +152,7 @@ fn a_switch_that_is_rolled_back_has_not_happened() {
 }
 
 #[test]
-fn a_family_made_again_tracks_no_writes() {
+fn recreated_family_does_not_track_writes() {
     let (store, _clock) = memory_at(1_000);
     let family = store.create_family("f").unwrap();
     family.set_write_tracking(true).unwrap();
@@ -167,7 +167,7 @@ fn a_family_made_again_tracks_no_writes() {
 }
 
 #[test]
-fn what_removes_keys_removes_their_write_times() {
+fn removing_keys_removes_their_write_times() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     for key in ["deleted", "compared", "past", "lazy", "purged", "cleared"] {
@@ -189,7 +189,7 @@ fn what_removes_keys_removes_their_write_times() {
 }
 
 #[test]
-fn a_value_may_count_as_written_at_another_time() {
+fn put_option_sets_other_write_time() {
     for sql_engine in [false, true] {
         let store = common::memory_with(&Config::new().sql_engine(sql_engine));
         let clock = TestClock::at(10_000);
@@ -225,7 +225,7 @@ fn a_value_may_count_as_written_at_another_time() {
 }
 
 #[test]
-fn what_counts_as_written_long_ago_makes_room_first() {
+fn keys_with_oldest_write_time_are_evicted_first() {
     if common::is_of_a_file("a store on a server has no limit") {
         return;
     }
@@ -249,7 +249,7 @@ fn what_counts_as_written_long_ago_makes_room_first() {
 // ---- the sweep -----------------------------------------------------------------------------------
 
 #[test]
-fn a_sweep_removes_what_was_written_longer_ago_and_keeps_what_is_exactly_that_old() {
+fn sweep_removes_older_keys_and_keeps_keys_of_exact_age() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     for (key, written) in [("a", 1_000), ("b", 1_001), ("c", 2_000), ("d", 3_000)] {
@@ -270,7 +270,7 @@ fn a_sweep_removes_what_was_written_longer_ago_and_keeps_what_is_exactly_that_ol
 }
 
 #[test]
-fn a_sweep_takes_keys_with_a_ttl_too_and_counts_only_the_live_ones() {
+fn sweep_removes_keys_with_ttl_and_counts_only_live_ones() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     store.put_with_expiry("expired", value(0), Expiry::At(2_000)).unwrap();
@@ -285,7 +285,7 @@ fn a_sweep_takes_keys_with_a_ttl_too_and_counts_only_the_live_ones() {
 }
 
 #[test]
-fn a_sweep_of_more_than_one_step_removes_all_and_no_step_is_longer_than_256_keys() {
+fn sweep_removes_all_in_steps_of_at_most_256_keys() {
     for (count, steps) in [(256, 1), (257, 2), (700, 3)] {
         let scratch = Scratch::new();
         let clock = TestClock::at(1_000);
@@ -304,7 +304,7 @@ fn a_sweep_of_more_than_one_step_removes_all_and_no_step_is_longer_than_256_keys
 }
 
 #[test]
-fn a_sweep_of_so_many_takes_the_oldest_and_says_whether_there_are_more() {
+fn sweep_at_most_removes_oldest_and_reports_more() {
     let (store, clock) = memory_at(1_000);
     store.set_write_tracking(true).unwrap();
     fill(&store, 300, Expiry::Never);
@@ -326,7 +326,7 @@ fn a_sweep_of_so_many_takes_the_oldest_and_says_whether_there_are_more() {
 }
 
 #[test]
-fn a_sweep_inside_a_transaction_is_one_part_of_it() {
+fn sweep_is_part_of_open_transaction() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -351,7 +351,7 @@ fn a_sweep_inside_a_transaction_is_one_part_of_it() {
 }
 
 #[test]
-fn a_sweep_that_fails_half_way_leaves_whole_rows_for_the_next() {
+fn failed_sweep_keeps_whole_rows_for_next_sweep() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -382,7 +382,7 @@ fn a_sweep_that_fails_half_way_leaves_whole_rows_for_the_next() {
 }
 
 #[test]
-fn a_sweep_that_meets_a_busy_lock_changes_nothing_and_can_be_done_again() {
+fn busy_sweep_changes_nothing_and_can_be_retried() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
@@ -405,7 +405,7 @@ fn a_sweep_that_meets_a_busy_lock_changes_nothing_and_can_be_done_again() {
 }
 
 #[test]
-fn sweeps_and_switches_are_refused_where_only_reading_is_allowed() {
+fn sweep_and_tracking_change_are_refused_when_read_only() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -456,7 +456,7 @@ fn sweep_and_die(path: &Path, calls: usize) {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_sweep_leaves_nothing_half_and_nothing_immortal() {
+fn crash_during_sweep_leaves_only_whole_expirable_rows() {
     if common::is_of_a_file("the process dies at a write to the file") {
         return;
     }

@@ -61,7 +61,7 @@ fn child() {
 // ---- rights --------------------------------------------------------------------------------------
 
 #[test]
-fn no_file_has_wider_rights_than_the_umask_leaves() {
+fn no_file_has_more_permissions_than_umask_allows() {
     play("rights");
 }
 
@@ -158,7 +158,7 @@ fn rights(dir: &Path) {
 // -----------------------------------------------------------------------------------
 
 #[test]
-fn files_are_made_beside_the_store_only_and_none_in_the_temporary_directories() {
+fn files_are_created_only_next_to_store() {
     play("places");
 }
 
@@ -262,7 +262,7 @@ fn places(dir: &Path) {
 }
 
 #[test]
-fn through_symbolic_links_the_files_are_beside_the_real_store() {
+fn store_opened_by_symlink_keeps_files_next_to_real_store() {
     let scratch = Scratch::new();
     let (real, links) = (scratch.file("real"), scratch.file("links"));
     fs::create_dir(&real).unwrap();
@@ -301,7 +301,7 @@ fn through_symbolic_links_the_files_are_beside_the_real_store() {
 // ---- keys and values -----------------------------------------------------------------------------
 
 #[test]
-fn no_byte_of_a_key_or_value_is_in_an_error_on_a_stream_or_in_what_debug_prints() {
+fn keys_and_values_never_appear_in_errors_or_debug_output() {
     let said = play("errors");
     assert_secret("a stream", &said);
 }

@@ -65,7 +65,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 #[test]
-fn a_sync_syncs_the_wal_and_the_directory_also_after_the_directory_was_renamed() {
+fn sync_covers_wal_and_directory_even_after_rename() {
     for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
         let scratch = Scratch::new();
         let (old, new) = (scratch.file("old"), scratch.file("new"));
@@ -90,7 +90,7 @@ fn a_sync_syncs_the_wal_and_the_directory_also_after_the_directory_was_renamed()
 }
 
 #[test]
-fn a_sync_in_delete_mode_syncs_the_directory_also_after_it_was_renamed() {
+fn sync_in_delete_mode_covers_directory_even_after_rename() {
     let scratch = Scratch::new();
     let (old, new) = (scratch.file("old"), scratch.file("new"));
     fs::create_dir(&old).unwrap();
@@ -103,7 +103,7 @@ fn a_sync_in_delete_mode_syncs_the_directory_also_after_it_was_renamed() {
 }
 
 #[test]
-fn a_sync_syncs_the_wal_of_a_store_whose_path_is_not_utf_8_or_leads_through_links() {
+fn sync_covers_wal_for_non_utf8_path_and_symlinks() {
     let scratch = Scratch::new();
     let directory = scratch.file("there");
     fs::create_dir(&directory).unwrap();
@@ -124,7 +124,7 @@ fn a_sync_syncs_the_wal_of_a_store_whose_path_is_not_utf_8_or_leads_through_link
 }
 
 #[test]
-fn a_sync_with_level_off_syncs_what_checkpoints_have_written_also_beside_a_reader() {
+fn sync_with_level_off_covers_checkpoint_despite_reader() {
     let scratch = Scratch::new();
     let config = Config::new().sync(SyncLevel::Off);
     let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
@@ -144,7 +144,7 @@ fn a_sync_with_level_off_syncs_what_checkpoints_have_written_also_beside_a_reade
 }
 
 #[test]
-fn a_sync_that_cannot_sync_the_directory_says_so() {
+fn sync_reports_unsyncable_directory() {
     // root can open every directory, so another user must try.
     let scratch = Scratch::new();
     let directory = scratch.file("closed");
@@ -243,7 +243,7 @@ fn refused(opened: kvstore::Result<Store>, text: &str) -> Error {
 }
 
 #[test]
-fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
+fn hard_linked_file_is_refused_until_one_link_is_removed() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         let config = Config::new().journal_mode(mode);
@@ -271,7 +271,7 @@ fn a_file_with_two_names_is_refused_by_either_until_one_is_gone() {
 }
 
 #[test]
-fn a_backup_never_has_two_names() {
+fn backup_is_never_hard_linked() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -343,7 +343,7 @@ fn ways() -> Vec<Config> {
 }
 
 #[test]
-fn a_store_deleted_and_made_again_while_open_is_another_one_and_its_old_handle_says_so() {
+fn old_handle_reports_store_deleted_and_recreated() {
     for config in ways() {
         for reader in [false, true] {
             println!("{config:?}, {reader}");
@@ -380,7 +380,7 @@ fn a_store_deleted_and_made_again_while_open_is_another_one_and_its_old_handle_s
 }
 
 #[test]
-fn another_process_that_makes_the_store_again_shares_nothing_with_the_old_one() {
+fn store_recreated_by_other_process_shares_no_files() {
     let scratch = Scratch::new();
     let mut holder = Other::start(module_path!(), &scratch.path(), "hold");
     holder.expect("ready");
@@ -404,7 +404,7 @@ fn another_process_that_makes_the_store_again_shares_nothing_with_the_old_one() 
 }
 
 #[test]
-fn a_store_deleted_or_moved_while_open_takes_no_more_writes() {
+fn store_deleted_or_moved_while_open_refuses_writes() {
     for config in ways() {
         for delete in [true, false] {
             let scratch = Scratch::new();
@@ -433,7 +433,7 @@ fn a_store_deleted_or_moved_while_open_takes_no_more_writes() {
 /// Once a missing file is noticed, every later call reports it, whatever calls follow at whatever
 /// time.
 #[test]
-fn a_store_that_is_gone_stays_gone_for_every_call_until_it_is_back() {
+fn missing_file_is_reported_by_every_call_until_restored() {
     for config in ways() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -462,7 +462,7 @@ fn count_of_ghosts(store: &Store) -> u64 {
 /// Also for a handle that keeps a snapshot: it gets no notice from the new store when the shared
 /// memory is deleted, too.
 #[test]
-fn reads_of_a_store_whose_files_are_all_gone_end_soon() {
+fn reads_of_store_with_all_files_deleted_fail_soon() {
     for made_again in [false, true] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().hold_reads(true));
@@ -484,7 +484,7 @@ fn reads_of_a_store_whose_files_are_all_gone_end_soon() {
 }
 
 #[test]
-fn a_file_put_in_the_place_of_an_open_one_is_not_opened_with_its_log() {
+fn file_replacing_open_store_is_not_opened_with_old_wal() {
     for by_vacuum in [false, true] {
         let scratch = Scratch::new();
         let old = scratch.open();
@@ -509,7 +509,7 @@ fn a_file_put_in_the_place_of_an_open_one_is_not_opened_with_its_log() {
 }
 
 #[test]
-fn a_backup_and_a_cleaner_of_a_store_that_was_replaced_do_not_go_to_the_new_one() {
+fn backup_and_cleaner_of_replaced_store_spare_new_file() {
     let scratch = Scratch::new();
     let old = scratch.open();
     old.put("old", "1").unwrap();
@@ -523,7 +523,7 @@ fn a_backup_and_a_cleaner_of_a_store_that_was_replaced_do_not_go_to_the_new_one(
 }
 
 #[test]
-fn a_backup_and_a_cleaner_say_that_the_store_is_no_longer_at_its_path() {
+fn backup_and_cleaner_report_moved_store() {
     let scratch = Scratch::new();
     let (before, after) = (scratch.file("before"), scratch.file("after"));
     fs::create_dir(&before).unwrap();
@@ -562,7 +562,7 @@ fn a_backup_and_a_cleaner_say_that_the_store_is_no_longer_at_its_path() {
 // ---- files of another user -----------------------------------------------------------------------
 
 #[test]
-fn who_may_not_write_is_told_which_files() {
+fn missing_write_permission_error_names_files() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -599,7 +599,7 @@ fn who_may_not_write_is_told_which_files() {
 // ---- opens that fail -----------------------------------------------------------------------------
 
 #[test]
-fn an_open_that_fails_leaves_no_file() {
+fn failed_open_leaves_no_file() {
     let scratch = Scratch::new();
     let long = (0..5).fold(scratch.dir().to_owned(), |path, n| path.join(format!("{n}").repeat(120)));
     fs::create_dir_all(&long).unwrap();
@@ -640,7 +640,7 @@ fn reading() -> Config {
 }
 
 #[test]
-fn a_read_only_handle_leaves_no_file() {
+fn read_only_handle_leaves_no_file() {
     for config in ways() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -667,7 +667,7 @@ fn a_read_only_handle_leaves_no_file() {
 }
 
 #[test]
-fn a_read_only_open_that_fails_leaves_no_file() {
+fn failed_read_only_open_leaves_no_file() {
     let scratch = Scratch::new();
     fill(&scratch.open(), 10);
     let mut file = fs::read(scratch.path()).unwrap();
@@ -681,7 +681,7 @@ fn a_read_only_open_that_fails_leaves_no_file() {
 }
 
 #[test]
-fn a_read_only_handle_leaves_a_log_with_something_in_it() {
+fn read_only_handle_keeps_non_empty_wal() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("in the log only", "1").unwrap();
@@ -698,7 +698,7 @@ fn a_read_only_handle_leaves_a_log_with_something_in_it() {
 }
 
 #[test]
-fn a_read_only_handle_leaves_the_log_that_another_handle_has_just_begun() {
+fn read_only_handle_keeps_wal_just_created_by_other_handle() {
     let scratch = Scratch::new();
     scratch.open().close().unwrap();
     let (reader, other) = (scratch.open_with(&reading()), scratch.open_with(&reading()));
@@ -713,7 +713,7 @@ fn a_read_only_handle_leaves_the_log_that_another_handle_has_just_begun() {
 
 /// Handles are opened and closed while a read-only handle checks whether it is the last one.
 #[test]
-fn no_commit_is_lost_while_read_only_handles_come_and_go() {
+fn no_commit_is_lost_while_read_only_handles_open_and_close() {
     let scratch = Scratch::new();
     scratch.open().close().unwrap();
     let patient = Config::new().busy_timeout(Duration::from_secs(60));
@@ -761,7 +761,7 @@ fn open_as_owner(path: &Path) -> Store {
 }
 
 #[test]
-fn a_reader_who_may_not_write_a_closed_store_makes_no_files_beside_it() {
+fn reader_without_write_permission_creates_no_files() {
     let scratch = Scratch::new();
     let path = closed_store_among_others(&scratch);
     let mut reader = as_nobody(&scratch, &path, "read-only");
@@ -775,7 +775,7 @@ fn a_reader_who_may_not_write_a_closed_store_makes_no_files_beside_it() {
 }
 
 #[test]
-fn a_reader_who_may_not_write_a_store_goes_on_while_its_owner_comes_and_goes() {
+fn reader_without_write_permission_follows_owner_writes() {
     let scratch = Scratch::new();
     let path = closed_store_among_others(&scratch);
     let mut reader = as_nobody(&scratch, &path, "read-only");
@@ -834,7 +834,7 @@ fn open_up(path: &Path) {
 }
 
 #[test]
-fn a_closed_store_can_be_read_where_nothing_can_be_written() {
+fn closed_store_is_readable_in_read_only_directory() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
     let mut reader = as_nobody(&scratch, &path, "read-only");
@@ -857,7 +857,7 @@ fn a_closed_store_can_be_read_where_nothing_can_be_written() {
 }
 
 #[test]
-fn names_with_every_odd_character_can_be_read_where_nothing_can_be_written() {
+fn oddly_named_stores_are_readable_in_read_only_directory() {
     let scratch = Scratch::new();
     let first = closed_store(&scratch);
     open_up(&first);
@@ -874,7 +874,7 @@ fn names_with_every_odd_character_can_be_read_where_nothing_can_be_written() {
 }
 
 #[test]
-fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
+fn reader_in_read_only_directory_notices_file_changes() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
     let mut reader = as_nobody(&scratch, &path, "read-only");
@@ -918,7 +918,7 @@ fn a_reader_where_nothing_can_be_written_notices_that_the_file_changes() {
 }
 
 #[test]
-fn a_store_that_was_not_closed_cannot_be_read_where_nothing_can_be_written() {
+fn unclosed_store_is_refused_in_read_only_directory() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
     open_up(&path);
@@ -940,7 +940,7 @@ fn a_store_that_was_not_closed_cannot_be_read_where_nothing_can_be_written() {
 }
 
 #[test]
-fn a_closed_store_can_be_read_on_a_mount_that_is_read_only() {
+fn closed_store_is_readable_on_read_only_mount() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
     let mount = scratch.file("mount");
@@ -963,7 +963,7 @@ fn a_closed_store_can_be_read_on_a_mount_that_is_read_only() {
 }
 
 #[test]
-fn a_file_with_two_names_can_be_read_where_nothing_can_be_written() {
+fn hard_linked_file_is_readable_in_read_only_directory() {
     // Some systems hard-link equal files of their images.
     let scratch = Scratch::new();
     let path = closed_store(&scratch);

@@ -29,7 +29,7 @@ fn stays_untouched(scratch: &Scratch, expected: ErrorKind) {
 }
 
 #[test]
-fn a_text_file_is_refused_and_untouched() {
+fn text_file_is_refused_and_unchanged() {
     let long = "not a database, but a text of more than a hundred bytes\n".repeat(200);
     for text in ["xy", "short", long.as_str()] {
         let scratch = Scratch::new();
@@ -39,7 +39,7 @@ fn a_text_file_is_refused_and_untouched() {
 }
 
 #[test]
-fn a_file_of_a_single_byte_is_refused_and_untouched() {
+fn one_byte_file_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     fs::write(scratch.path(), "x").unwrap();
     stays_untouched(&scratch, ErrorKind::NotADatabase);
@@ -59,7 +59,7 @@ fn journal(pages: u32) -> Vec<u8> {
 /// Otherwise, SQLite would delete the other file, or write the first pages of a store over this
 /// one.
 #[test]
-fn a_file_beside_which_lies_another_with_the_name_of_its_journal_is_refused_and_both_stay_untouched() {
+fn file_with_stray_journal_is_refused_and_both_are_unchanged() {
     let text = b"my notes\n".repeat(1000);
     let mut begun = vec![0; 2000];
     begun[511] = 1;
@@ -83,7 +83,7 @@ fn a_file_beside_which_lies_another_with_the_name_of_its_journal_is_refused_and_
 }
 
 #[test]
-fn a_store_whose_making_was_cut_off_before_its_first_sector_was_written_is_made_again() {
+fn creation_interrupted_before_first_sector_is_restarted() {
     let mut late = vec![0; 4096];
     late[512] = 1;
     for file in [&[0; 512][..], &[0; 8192], &late] {
@@ -97,7 +97,7 @@ fn a_store_whose_making_was_cut_off_before_its_first_sector_was_written_is_made_
 }
 
 #[test]
-fn another_programs_sqlite_file_is_refused_and_untouched() {
+fn foreign_sqlite_file_is_refused_and_unchanged() {
     for program in [
         "con.execute('create table t(a)')",
         "con.execute('pragma application_id = 7')",
@@ -111,7 +111,7 @@ fn another_programs_sqlite_file_is_refused_and_untouched() {
 }
 
 #[test]
-fn another_programs_file_with_a_leftover_wal_is_refused_and_untouched() {
+fn foreign_file_with_leftover_wal_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     python(
         &scratch.path(),
@@ -123,7 +123,7 @@ con.execute('insert into t values(1)'); os._exit(0)",
 }
 
 #[test]
-fn another_programs_file_whose_tables_are_only_in_its_wal_is_refused_and_untouched() {
+fn foreign_file_with_tables_only_in_wal_is_refused() {
     let scratch = Scratch::new();
     python(
         &scratch.path(),
@@ -135,7 +135,7 @@ con.execute('insert into t values(1)'); os._exit(0)",
 }
 
 #[test]
-fn another_programs_file_with_a_hot_journal_is_refused_and_untouched() {
+fn foreign_file_with_hot_journal_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     python(
         &scratch.path(),
@@ -149,7 +149,7 @@ os._exit(0)",
 }
 
 #[test]
-fn an_empty_sqlite_file_in_another_encoding_is_refused_and_untouched() {
+fn empty_utf16_sqlite_file_is_refused_and_unchanged() {
     for encoding in ["UTF-16le", "UTF-16be"] {
         let scratch = Scratch::new();
         python(
@@ -169,7 +169,7 @@ fn an_empty_sqlite_file_in_another_encoding_is_refused_and_untouched() {
 }
 
 #[test]
-fn an_empty_sqlite_file_and_an_empty_file_become_stores() {
+fn empty_file_and_empty_sqlite_file_become_stores() {
     for program in
         ["pass", "con.execute('pragma journal_mode = wal')", "con.execute('pragma user_version = 0')"]
     {
@@ -183,7 +183,7 @@ fn an_empty_sqlite_file_and_an_empty_file_become_stores() {
 }
 
 #[test]
-fn a_store_of_a_newer_format_is_refused_and_untouched() {
+fn store_of_newer_format_is_refused_and_unchanged() {
     for mode in ["wal", "delete"] {
         let scratch = Scratch::new();
         scratch.open().put("a", "1").unwrap();
@@ -202,7 +202,7 @@ fn a_store_of_a_newer_format_is_refused_and_untouched() {
 }
 
 #[test]
-fn directories_and_fifos_and_missing_directories_cannot_be_opened() {
+fn directory_fifo_and_missing_directory_cannot_be_opened() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.file("dir")).unwrap();
     assert!(Command::new("mkfifo").arg(scratch.file("fifo")).status().unwrap().success());

@@ -112,7 +112,7 @@ fn neighbours(store: &Store, n: usize) {
 }
 
 #[test]
-fn deleted_keys_and_values_are_gone() {
+fn deleted_keys_and_values_are_erased() {
     tell(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
@@ -126,7 +126,7 @@ fn deleted_keys_and_values_are_gone() {
 }
 
 #[test]
-fn overwritten_values_are_gone() {
+fn overwritten_values_are_erased() {
     tell(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
@@ -139,7 +139,7 @@ fn overwritten_values_are_gone() {
 }
 
 #[test]
-fn expired_and_purged_keys_are_gone_from_all_tables() {
+fn purged_keys_are_erased_from_all_tables() {
     tell(|_, _, store| {
         let clock = TestClock::at(1_000_000);
         clock.drive(store);
@@ -158,7 +158,7 @@ fn expired_and_purged_keys_are_gone_from_all_tables() {
 }
 
 #[test]
-fn a_dropped_and_a_cleared_family_are_gone() {
+fn dropped_and_cleared_families_are_erased() {
     tell(|_, _, store| {
         let kept = store.create_family("kept").unwrap();
         for n in 0..10 {
@@ -177,7 +177,7 @@ fn a_dropped_and_a_cleared_family_are_gone() {
 }
 
 #[test]
-fn what_a_bounded_store_evicts_is_gone() {
+fn evicted_keys_are_erased() {
     tell(|_, config, store| {
         let page = if format!("{config:?}").contains("page_size: 65536") { 65_536 } else { 4096 };
         store.set_size_limit(Some(SizeLimit::new(40 * page, Eviction::Oldest))).unwrap();
@@ -193,7 +193,7 @@ fn what_a_bounded_store_evicts_is_gone() {
 }
 
 #[test]
-fn what_a_vacuum_cuts_off_is_gone() {
+fn space_freed_by_vacuum_is_erased() {
     tell(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
@@ -205,7 +205,7 @@ fn what_a_vacuum_cuts_off_is_gone() {
 }
 
 #[test]
-fn a_transaction_that_was_rolled_back_leaves_nothing() {
+fn rolled_back_transaction_leaves_no_data() {
     tell(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
@@ -223,7 +223,7 @@ fn a_transaction_that_was_rolled_back_leaves_nothing() {
 /// SQLite zeroes what it deletes, but not copies of rows left behind where it rebuilds a page. It
 /// rebuilds pages with rows of many lengths, when none of the free places is large enough.
 #[test]
-fn copies_of_rows_in_what_is_unused_of_pages_are_gone() {
+fn row_copies_in_unused_page_space_are_erased() {
     for config in configs() {
         let config = config.secure_delete(true);
         let page = if format!("{config:?}").contains("page_size: 65536") { 65_536 } else { 4096 };
@@ -301,7 +301,7 @@ fn is_in_the_wal(scratch: &Scratch) {
 }
 
 #[test]
-fn a_checkpoint_of_any_mode_leaves_nothing_in_the_wal() {
+fn checkpoint_of_any_mode_erases_wal() {
     use CheckpointMode::{Full, Passive, Restart, Truncate};
     for sync in [SyncLevel::Off, SyncLevel::Normal, SyncLevel::Full] {
         for mode in [Passive, Full, Restart, Truncate] {
@@ -320,7 +320,7 @@ fn a_checkpoint_of_any_mode_leaves_nothing_in_the_wal() {
 }
 
 #[test]
-fn checkpoints_that_nobody_asks_for_leave_nothing_in_the_wal() {
+fn automatic_checkpoints_erase_wal() {
     for config in
         [secure().wal_pages(64), secure().checkpoint_every(200), secure().wal_pages(64).sync(SyncLevel::Off)]
     {
@@ -336,7 +336,7 @@ fn checkpoints_that_nobody_asks_for_leave_nothing_in_the_wal() {
 }
 
 #[test]
-fn the_close_of_the_last_handle_leaves_nothing_also_in_the_place_of_the_wal() {
+fn last_close_erases_wal_before_removing_it() {
     for config in [secure(), secure().sql_engine(true), secure().exclusive(true)] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -360,7 +360,7 @@ fn is_in(scratch: &Scratch, names: &[&str]) {
 }
 
 #[test]
-fn what_is_cut_off_is_overwritten_first() {
+fn truncated_file_space_is_overwritten_first() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&secure().journal_mode(mode));
@@ -380,7 +380,7 @@ fn what_is_cut_off_is_overwritten_first() {
 }
 
 #[test]
-fn beside_a_reader_that_stays_it_is_gone_when_the_wal_begins_anew() {
+fn data_is_erased_at_wal_restart_if_reader_stays() {
     let scratch = Scratch::new();
     let (store, reader) = (scratch.open_with(&secure()), scratch.open_with(&secure()));
     put_and_delete(&store);
@@ -400,7 +400,7 @@ fn beside_a_reader_that_stays_it_is_gone_when_the_wal_begins_anew() {
 }
 
 #[test]
-fn what_a_process_that_died_has_left_is_gone_with_the_next_handle() {
+fn data_left_by_killed_process_is_erased_by_next_handle() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&secure());
     put_and_delete(&store);
@@ -422,7 +422,7 @@ fn what_a_process_that_died_has_left_is_gone_with_the_next_handle() {
 }
 
 #[test]
-fn a_store_for_one_handle_alone_keeps_a_journal_that_is_empty() {
+fn exclusive_store_keeps_empty_journal() {
     let exclusive = Config::new().journal_mode(JournalMode::Delete).exclusive(true);
     for (config, is_left) in [(exclusive.clone(), true), (exclusive.secure_delete(true), false)] {
         let scratch = Scratch::new();
@@ -436,7 +436,7 @@ fn a_store_for_one_handle_alone_keeps_a_journal_that_is_empty() {
 }
 
 #[test]
-fn a_backup_has_nothing_that_is_deleted() {
+fn backup_contains_no_deleted_data() {
     let scratch = Scratch::new();
     let store = scratch.open_with(&secure());
     put_and_delete(&store);
@@ -448,7 +448,7 @@ fn a_backup_has_nothing_that_is_deleted() {
 }
 
 #[test]
-fn a_copy_of_a_store_has_nothing_that_was_deleted_before() {
+fn copy_contains_no_deleted_data() {
     let (scratch, copied) = (Scratch::new(), Scratch::new());
     let store = scratch.open();
     put_and_delete(&store);
@@ -457,7 +457,7 @@ fn a_copy_of_a_store_has_nothing_that_was_deleted_before() {
 }
 
 #[test]
-fn a_store_in_memory_and_one_that_is_read_only_take_it() {
+fn memory_and_read_only_stores_accept_secure_delete() {
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
     let before = scratch.bytes();
@@ -472,7 +472,7 @@ fn a_store_in_memory_and_one_that_is_read_only_take_it() {
 
 #[cfg(feature = "encryption")]
 #[test]
-fn a_store_that_is_encrypted_and_decrypted_in_place_goes_on_to_overwrite() {
+fn secure_delete_continues_after_encrypt_and_decrypt() {
     use kvstore::Secret;
     if is_encrypted() {
         return;

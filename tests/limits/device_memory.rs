@@ -24,7 +24,7 @@ fn allocated() -> usize {
 }
 
 #[test]
-fn a_week_of_a_small_device_takes_the_memory_of_its_first_day() {
+fn small_device_memory_does_not_grow_over_one_week() {
     let scratch = Scratch::new();
     let program = Command::new(env::current_exe().unwrap());
     let done = in_role(program, module_path!(), scratch.dir(), "week").output().unwrap();

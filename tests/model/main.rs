@@ -94,7 +94,7 @@ fn run_histories(
 
 #[cfg(feature = "remote")]
 #[test]
-fn a_store_on_a_server_answers_like_the_model() {
+fn store_on_server_matches_model() {
     use common::on_a_server::{new_url, opened};
 
     if !common::are_on_a_server() {
@@ -117,7 +117,7 @@ fn a_store_on_a_server_answers_like_the_model() {
 }
 
 #[test]
-fn a_store_in_memory_answers_like_the_model() {
+fn memory_store_matches_model() {
     if common::is_of_a_file("it is about memory") {
         return;
     }
@@ -125,7 +125,7 @@ fn a_store_in_memory_answers_like_the_model() {
 }
 
 #[test]
-fn two_handles_on_one_file_answer_like_the_model() {
+fn two_handles_on_one_file_match_model() {
     if common::is_of_a_file("a writer keeps no other one out there") {
         return;
     }
@@ -133,7 +133,7 @@ fn two_handles_on_one_file_answer_like_the_model() {
 }
 
 #[test]
-fn dead_rows_that_two_handles_meet_are_told_of_and_removed_as_by_the_model() {
+fn lazy_removal_by_two_handles_matches_model() {
     if common::is_of_a_file("a read removes nothing there") {
         return;
     }

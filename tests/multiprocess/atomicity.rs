@@ -277,7 +277,7 @@ fn lock(worker: &mut Worker<'_>) {
 }
 
 #[test]
-fn a_lock_by_put_if_absent_is_held_by_one_at_a_time_whether_released_or_left_to_expire() {
+fn put_if_absent_lock_has_one_holder_if_released_or_expired() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let told = run("lock", &scratch);
@@ -313,7 +313,7 @@ fn lease(worker: &mut Worker<'_>) {
 }
 
 #[test]
-fn a_lease_is_never_given_to_a_second_holder_before_its_time_is_over() {
+fn lease_has_one_holder_until_it_expires() {
     let scratch = Scratch::new();
     let told = run("lease", &scratch);
     let mut leases: Vec<(i64, i64)> = told["lease"].iter().map(|lease| (lease[0], lease[1])).collect();
@@ -369,7 +369,7 @@ fn swap(worker: &mut Worker<'_>) {
 }
 
 #[test]
-fn only_one_swap_succeeds_with_each_value_that_was_seen() {
+fn one_swap_succeeds_per_observed_value() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("number", "0").unwrap();
@@ -409,7 +409,7 @@ fn baton(worker: &mut Worker<'_>) {
 }
 
 #[test]
-fn a_baton_handed_on_by_compare_and_swap_is_with_one_at_a_time_and_goes_round() {
+fn token_passed_by_compare_and_swap_has_one_holder() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("baton", "with 0").unwrap();

@@ -22,62 +22,62 @@ fn rounds(state: &str, count: u32) {
 }
 
 #[test]
-fn a_child_opens_the_store_anew_and_reads_while_its_parent_writes() {
+fn forked_child_reopens_store_of_idle_parent() {
     rounds("idle", 40);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_while_its_parent_is_inside_a_read_transaction() {
+fn forked_child_reopens_store_during_parent_read_transaction() {
     rounds("reading", 40);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_and_finds_it_locked_while_its_parent_is_inside_a_write_transaction() {
+fn forked_child_reopens_store_locked_by_parent_transaction() {
     rounds("writing", 40);
 }
 
 #[test]
-fn a_child_opens_a_store_that_its_parent_has_closed() {
+fn forked_child_opens_store_closed_by_parent() {
     rounds("closed", 40);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_of_which_its_parent_has_fifty_handles() {
+fn forked_child_reopens_store_with_fifty_parent_handles() {
     rounds("many", 20);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_while_threads_of_its_parent_get_and_put() {
+fn forked_child_reopens_store_while_parent_threads_write() {
     rounds("threads", 40);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_while_threads_of_its_parent_open_and_close_handles() {
+fn forked_child_reopens_store_while_parent_threads_open_it() {
     rounds("opening", 60);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_while_a_cleaner_of_its_parent_runs() {
+fn forked_child_reopens_store_while_parent_cleaner_runs() {
     rounds("cleaner", 40);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_while_its_parent_backs_it_up() {
+fn forked_child_reopens_store_during_parent_backup() {
     rounds("backup", 30);
 }
 
 #[test]
-fn a_child_opens_the_store_anew_while_its_parent_checkpoints() {
+fn forked_child_reopens_store_during_parent_checkpoint() {
     rounds("checkpoint", 30);
 }
 
 #[test]
-fn a_child_that_was_forked_inside_a_callback_opens_the_store_anew() {
+fn child_forked_in_callback_reopens_store() {
     rounds("callback", 20);
 }
 
 #[test]
-fn a_child_finds_a_store_busy_that_its_parent_has_for_itself() {
+fn forked_child_is_busy_on_exclusive_store_of_parent() {
     for mode in MODES {
         forks().run(&["rounds", "exclusive", mode, "1", "0", &seed()]);
     }
@@ -85,7 +85,7 @@ fn a_child_finds_a_store_busy_that_its_parent_has_for_itself() {
 }
 
 #[test]
-fn a_parent_killed_in_a_write_transaction_leaves_nothing_locked_while_its_child_lives() {
+fn killed_parent_leaves_no_lock_while_child_runs() {
     for mode in MODES {
         forks().run(&["killed", mode, "40", &seconds(), &seed()]);
         forks().run_without_ofd(&["killed", mode, "10", &seconds(), &seed()]);
@@ -93,7 +93,7 @@ fn a_parent_killed_in_a_write_transaction_leaves_nothing_locked_while_its_child_
 }
 
 #[test]
-fn nothing_leaks_through_exec_vfork_or_spawn_and_the_parent_keeps_its_locks() {
+fn exec_vfork_and_spawn_leak_nothing_and_keep_parent_locks() {
     for mode in MODES {
         forks().run(&["exec", mode]);
         forks().run_without_ofd(&["exec", mode]);

@@ -7,17 +7,17 @@ use crate::programs::{self, program, seconds, seed};
 const KILLS: &str = "25";
 
 #[test]
-fn processes_of_all_kinds_killed_at_random_lose_nothing_in_wal_mode() {
+fn randomly_killed_processes_lose_no_data_in_wal_mode() {
     program("mix").run(&["mix", "wal", KILLS, &seconds(), &seed()]);
 }
 
 #[test]
-fn processes_of_all_kinds_killed_at_random_lose_nothing_in_delete_mode() {
+fn randomly_killed_processes_lose_no_data_in_delete_mode() {
     program("mix").run(&["mix", "delete", KILLS, &seconds(), &seed()]);
 }
 
 #[test]
-fn processes_with_one_copy_of_sqlite_each_lose_nothing_without_locks_of_a_descriptors_own() {
+fn killed_processes_lose_no_data_without_ofd_locks() {
     for mode in programs::MODES {
         program("mix").run_without_ofd(&["mix", mode, "10", &seconds(), &seed(), "alone"]);
     }

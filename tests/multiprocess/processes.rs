@@ -147,7 +147,7 @@ fn child() {
 // ---- expiry across processes ---------------------------------------------------------------------
 
 #[test]
-fn what_is_read_while_another_process_grows_and_cuts_the_file_is_right() {
+fn reads_are_correct_while_other_process_resizes_file() {
     for hold in [true, false] {
         let scratch = Scratch::new();
         let config = Config::new().hold_reads(hold).busy_timeout(Duration::from_secs(120));
@@ -176,7 +176,7 @@ fn what_is_read_while_another_process_grows_and_cuts_the_file_is_right() {
 }
 
 #[test]
-fn a_ttl_set_by_another_process_makes_the_key_vanish_here() {
+fn ttl_set_by_other_process_expires_key_here() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -201,7 +201,7 @@ fn a_ttl_set_by_another_process_makes_the_key_vanish_here() {
 }
 
 #[test]
-fn a_key_another_process_overwrote_is_not_touched_by_a_purge_here() {
+fn purge_keeps_key_overwritten_by_other_process() {
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
@@ -217,7 +217,7 @@ fn a_key_another_process_overwrote_is_not_touched_by_a_purge_here() {
 }
 
 #[test]
-fn a_key_overwritten_here_is_not_touched_by_a_purge_of_another_process() {
+fn purge_by_other_process_keeps_key_overwritten_here() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(1_000));
     for n in 0..600 {
@@ -237,7 +237,7 @@ fn a_key_overwritten_here_is_not_touched_by_a_purge_of_another_process() {
 // ---- writers and readers -------------------------------------------------------------------------
 
 #[test]
-fn four_writers_with_a_busy_timeout_lose_nothing() {
+fn four_writers_with_busy_timeout_lose_no_write() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let mut writers = ["w0 ", "w1 ", "w2 ", "w3 "].map(|name| {
@@ -257,7 +257,7 @@ fn four_writers_with_a_busy_timeout_lose_nothing() {
 }
 
 #[test]
-fn reads_go_on_while_another_process_holds_a_write_transaction() {
+fn reads_continue_during_write_transaction_of_other_process() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -281,7 +281,7 @@ fn reads_go_on_while_another_process_holds_a_write_transaction() {
 /// only short gaps. An open that retried ever less often, and needed six gaps, failed one time in
 /// three.
 #[test]
-fn an_open_finds_its_moment_beside_writers_without_pause() {
+fn open_succeeds_among_continuous_writers() {
     let scratch = Scratch::new();
     let config = Config::new().journal_mode(JournalMode::Delete).busy_timeout(Duration::from_secs(5));
     let first = scratch.open_with(&config);
@@ -306,7 +306,7 @@ fn an_open_finds_its_moment_beside_writers_without_pause() {
 }
 
 #[test]
-fn processes_and_threads_that_open_a_new_file_at_once_all_get_the_same_store() {
+fn concurrent_opens_of_new_file_get_same_store() {
     for _ in 0..20 {
         let scratch = Scratch::new();
         let mut openers = ["a", "b", "c", "d"].map(|name| {
@@ -330,7 +330,7 @@ fn processes_and_threads_that_open_a_new_file_at_once_all_get_the_same_store() {
 }
 
 #[test]
-fn closing_a_second_handle_here_does_not_drop_the_first_ones_locks() {
+fn closing_second_handle_keeps_locks_of_first() {
     let scratch = Scratch::new();
     let first = scratch.open();
     first.put("a", "1").unwrap();
@@ -352,7 +352,7 @@ fn closing_a_second_handle_here_does_not_drop_the_first_ones_locks() {
 }
 
 #[test]
-fn closing_a_second_handle_here_does_not_drop_the_lock_of_a_write_transaction() {
+fn closing_second_handle_keeps_write_transaction_lock() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
         let config = Config::new().journal_mode(mode);
@@ -376,7 +376,7 @@ except sqlite3.OperationalError as e:
 }
 
 #[test]
-fn in_a_forked_child_the_parents_handles_are_refused_and_the_file_can_be_opened_anew() {
+fn forked_child_cannot_use_parent_handles_but_reopens_file() {
     let scratch = Scratch::new();
     scratch.open().put("a", "1").unwrap();
     let mut other = Other::start(module_path!(), &scratch.path(), "fork");
@@ -437,7 +437,7 @@ fn is_sound(scratch: &Scratch, store: &Store) {
 }
 
 #[test]
-fn after_kill_9_every_acknowledged_commit_is_there_and_nothing_else() {
+fn kill_9_keeps_exactly_acknowledged_commits() {
     for mode in ["wal", "delete"] {
         let scratch = Scratch::new();
         for round in 0..8 {
@@ -468,7 +468,7 @@ fn after_kill_9_every_acknowledged_commit_is_there_and_nothing_else() {
 }
 
 #[test]
-fn a_transaction_killed_half_way_leaves_nothing_though_much_of_it_was_in_the_file() {
+fn killed_transaction_leaves_nothing_even_if_spilled() {
     for mode in ["wal", "delete"] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&crash_config(mode));
@@ -490,7 +490,7 @@ fn a_transaction_killed_half_way_leaves_nothing_though_much_of_it_was_in_the_fil
 }
 
 #[test]
-fn other_handles_go_on_after_a_writer_was_killed() {
+fn other_handles_continue_after_writer_is_killed() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
@@ -505,7 +505,7 @@ fn other_handles_go_on_after_a_writer_was_killed() {
 }
 
 #[test]
-fn a_process_killed_while_it_makes_the_store_leaves_one_that_opens() {
+fn process_killed_during_creation_leaves_usable_store() {
     for round in 0..30_u32 {
         let scratch = Scratch::new();
         let mut child = Other::start(module_path!(), &scratch.path(), "make");
@@ -522,7 +522,7 @@ fn a_process_killed_while_it_makes_the_store_leaves_one_that_opens() {
 }
 
 #[test]
-fn a_store_that_was_left_in_the_middle_of_a_checkpoint_opens_with_everything_committed() {
+fn store_interrupted_in_checkpoint_opens_with_all_commits() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();

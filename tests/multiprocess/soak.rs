@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::c_programs::{build, compiler, run};
 
 #[test]
-fn four_processes_of_which_some_are_killed_leave_a_store_that_is_as_they_were_told() {
+fn store_matches_acknowledged_writes_of_killed_processes() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let program = build(compiler("cc", "c11").arg("-O1"), "tests/soak/soak.c", directory.path());
     run(Command::new(program).args(["6", "1"]).env("TMPDIR", directory.path()));

@@ -34,33 +34,33 @@ fn write_at_once(program: &Program) {
 }
 
 #[test]
-fn what_debians_sqlite_closes_beside_ours_takes_nobodys_locks_and_the_other_way_round() {
+fn close_in_system_sqlite_or_kvstore_keeps_all_locks() {
     for mode in MODES {
         program("two_sqlites").run(&["holds", mode]);
     }
 }
 
 #[test]
-fn what_a_linked_sqlite_closes_beside_ours_takes_nobodys_locks_and_the_other_way_round() {
+fn close_in_linked_sqlite_or_kvstore_keeps_all_locks() {
     for mode in MODES {
         linked_program("two_sqlites").run(&["holds", mode]);
     }
 }
 
 #[test]
-fn what_pythons_sqlite3_closes_beside_ours_takes_nobodys_locks_and_the_other_way_round() {
+fn close_in_python_sqlite3_or_kvstore_keeps_all_locks() {
     for mode in MODES {
         with_python(mode, None);
     }
 }
 
 #[test]
-fn ours_and_debians_sqlite_write_at_once_in_one_process_and_in_a_third_one_and_lose_nothing() {
+fn concurrent_writes_with_system_sqlite_lose_no_data() {
     write_at_once(program("two_sqlites"));
 }
 
 #[test]
-fn ours_and_a_linked_sqlite_write_at_once_in_one_process_and_in_a_third_one_and_lose_nothing() {
+fn concurrent_writes_with_linked_sqlite_lose_no_data() {
     if is_long() {
         write_at_once(linked_program("two_sqlites"));
     } else {
@@ -69,14 +69,14 @@ fn ours_and_a_linked_sqlite_write_at_once_in_one_process_and_in_a_third_one_and_
 }
 
 #[test]
-fn ours_and_pythons_sqlite3_write_in_one_process_beside_a_third_one_and_lose_nothing() {
+fn concurrent_writes_with_python_sqlite3_lose_no_data() {
     for mode in MODES {
         with_python(mode, Some(if is_long() { "20000" } else { "1000" }));
     }
 }
 
 #[test]
-fn without_locks_of_a_descriptors_own_one_copy_of_sqlite_keeps_its_locks_and_loses_nothing() {
+fn one_sqlite_copy_without_ofd_locks_keeps_locks_and_data() {
     println!("skipped: two copies of SQLite in one process, which POSIX locks cannot keep apart");
     for mode in MODES {
         program("two_sqlites").run_without_ofd(&["holds", mode, "alone"]);

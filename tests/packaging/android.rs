@@ -65,7 +65,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn cargo_is_told_the_compiler_and_the_linker_of_the_ndk() {
+fn ndk_script_sets_compiler_and_linker_for_cargo() {
     let Some(ndk) = Ndk::new() else { return };
     let bin = ndk.path("toolchains/llvm/prebuilt/linux-x86_64/bin");
     let bin = bin.display();
@@ -108,7 +108,7 @@ fn cargo_is_told_the_compiler_and_the_linker_of_the_ndk() {
 }
 
 #[test]
-fn the_aar_is_what_prefab_and_the_gradle_plugin_read() {
+fn aar_has_layout_for_prefab_and_gradle_plugin() {
     let Some(ndk) = Ndk::new() else { return };
     run(&mut ndk.command("aar", &["x86_64", "x86"]));
     let aar = ndk.path(&format!("out/kvstore-{VERSION}.aar"));
@@ -139,7 +139,7 @@ fn the_aar_is_what_prefab_and_the_gradle_plugin_read() {
 }
 
 #[test]
-fn a_wrong_folder_or_api_level_is_told_in_a_sentence() {
+fn wrong_ndk_folder_or_api_level_gives_one_line_error() {
     let Some(ndk) = Ndk::new() else { return };
     let nowhere = ndk.path("nowhere");
     let nowhere = nowhere.to_str().unwrap();
@@ -158,7 +158,7 @@ fn a_wrong_folder_or_api_level_is_told_in_a_sentence() {
 }
 
 #[test]
-fn a_library_that_devices_would_not_load_is_refused() {
+fn library_that_devices_cannot_load_is_refused() {
     let Some(ndk) = Ndk::new() else { return };
     let other = ndk.path("libother.so");
     run(Command::new("cc")
@@ -178,7 +178,7 @@ fn a_library_that_devices_would_not_load_is_refused() {
 }
 
 #[test]
-fn a_cmake_project_without_gradle_finds_the_library_of_its_abi() {
+fn cmake_project_without_gradle_finds_the_library_of_its_abi() {
     let Some(ndk) = Ndk::new() else { return };
     if !has_tool("cmake") {
         return;

@@ -130,7 +130,7 @@ fn tree(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn make_installs_a_dylib_with_apples_tools_and_uninstalls_it() {
+fn make_installs_and_uninstalls_dylib_with_apple_tools() {
     let Some(mac) = Mac::new() else { return };
     mac.make(&["install", "PREFIX=/opt/kv", "INSTALL_STRIP=1"]);
     let calls = mac.calls();
@@ -176,7 +176,7 @@ fn make_installs_a_dylib_with_apples_tools_and_uninstalls_it() {
 }
 
 #[test]
-fn a_tree_that_can_be_moved_keeps_the_name_it_was_linked_with() {
+fn relocatable_install_keeps_linked_install_name() {
     let Some(mac) = Mac::new() else { return };
     mac.make(&["install", "PREFIX=/opt/kv", "COMMAND=no", "INSTALL_NAME_DIR=@rpath", "REMOTE=1"]);
     assert!(!mac.calls().contains("install_name_tool"), "{}", mac.calls());
@@ -191,7 +191,7 @@ fn a_tree_that_can_be_moved_keeps_the_name_it_was_linked_with() {
 
 /// libsqlite3-sys decides from the same variables.
 #[test]
-fn encrypted_stores_are_linked_with_what_the_system_has_or_with_the_openssl_that_is_named() {
+fn encryption_links_system_frameworks_or_given_openssl() {
     let own = " -framework Security -framework CoreFoundation";
     for (variables, with_openssl) in [
         (&[][..], false),
@@ -226,7 +226,7 @@ fn encrypted_stores_are_linked_with_what_the_system_has_or_with_the_openssl_that
 }
 
 #[test]
-fn a_static_library_that_shows_more_than_the_functions_is_not_made() {
+fn static_library_with_extra_exported_symbols_is_not_built() {
     let Some(mac) = Mac::new() else { return };
     let mut make = mac.command("SHOWS_TOO_MUCH=1", &["make", "lib"]);
     let failed = make.output().unwrap();
@@ -256,7 +256,7 @@ fn make_knows_from_the_target_whether_it_is_mach_o() {
 /// Runs CMake as far as possible without Apple's compiler: it writes build files, which name what
 /// would be linked.
 #[test]
-fn a_cmake_project_for_darwin_finds_both_libraries() {
+fn cmake_project_for_darwin_finds_both_libraries() {
     let Some(mac) = Mac::new() else { return };
     if !has_tool("cmake") {
         return;
@@ -294,7 +294,7 @@ fn a_cmake_project_for_darwin_finds_both_libraries() {
 }
 
 #[test]
-fn the_xcframework_has_each_system_once_with_all_its_processors() {
+fn xcframework_has_each_system_once_with_all_processors() {
     let Some(mac) = Mac::new() else { return };
     let out = mac.path("out").display().to_string();
     for _ in 0..2 {
@@ -350,7 +350,7 @@ fn the_module_can_be_imported(headers: &Path) {
 
 /// The files repeat facts about each other and about the crate, which must agree.
 #[test]
-fn the_swift_package_names_the_framework_and_the_systems_that_are_built() {
+fn swift_package_names_framework_and_built_systems() {
     let read = |name: &str| fs::read_to_string(root().join("packaging/apple").join(name)).unwrap();
     let (package, script) = (read("Package.swift"), read("xcframework"));
     assert!(package.starts_with("// swift-tools-version:"), "SwiftPM looks for it in the first line");

@@ -9,7 +9,7 @@ use crate::c_programs::{has_tool, library_dir, root, run};
 use crate::tutorial::Tutorial;
 
 #[test]
-fn the_reference_is_made_without_a_warning_and_has_every_function_in_a_section() {
+fn c_reference_builds_without_warning_and_lists_functions() {
     if !["doxygen", "python3"].map(has_tool).iter().all(|there| *there) {
         return;
     }
@@ -64,7 +64,7 @@ fn pkg_config() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_tutorials_in_c_and_cpp_work_as_they_are_written() {
+fn c_and_cpp_tutorials_work_as_written() {
     if !["cc", "c++", "pkg-config"].map(has_tool).iter().all(|there| *there) {
         return;
     }
@@ -87,7 +87,7 @@ esac
 "#;
 
 #[test]
-fn the_tutorial_in_rust_works_as_it_is_written() {
+fn rust_tutorial_works_as_written() {
     // Asks cargo where the crate is that an example links.
     let output = run(Command::new(env!("CARGO"))
         .args([
@@ -117,7 +117,7 @@ fn the_tutorial_in_rust_works_as_it_is_written() {
 }
 
 #[test]
-fn the_page_of_messages_lists_those_of_the_sources() {
+fn messages_page_lists_messages_of_sources() {
     if !has_tool("python3") {
         return;
     }
@@ -126,7 +126,7 @@ fn the_page_of_messages_lists_those_of_the_sources() {
 }
 
 #[test]
-fn the_documents_have_no_broken_links() {
+fn documents_have_no_broken_links() {
     if !has_tool("python3") {
         return;
     }

@@ -244,7 +244,7 @@ fn dynamic(file: &Path, kind: &str) -> Vec<String> {
 }
 
 #[test]
-fn builds_for_two_machines_do_not_take_each_others_files() {
+fn builds_for_two_targets_use_separate_files() {
     if !has_tool("make") {
         return;
     }
@@ -257,7 +257,7 @@ fn builds_for_two_machines_do_not_take_each_others_files() {
 }
 
 #[test]
-fn a_staged_installation_has_the_expected_files_and_uninstalling_leaves_none() {
+fn staged_install_has_expected_files_and_uninstall_removes_all() {
     if !is_built() {
         return;
     }
@@ -311,7 +311,7 @@ fn a_staged_installation_has_the_expected_files_and_uninstalling_leaves_none() {
 }
 
 #[test]
-fn folders_can_be_given_in_lower_case_and_separately() {
+fn install_folders_can_be_set_separately_in_lower_case() {
     if !is_built() {
         return;
     }
@@ -336,7 +336,7 @@ fn folders_can_be_given_in_lower_case_and_separately() {
 }
 
 #[test]
-fn a_c_program_uses_the_shared_library_by_pkg_config() {
+fn c_program_links_shared_library_by_pkg_config() {
     let Some(installed) = Installed::new() else { return };
     assert_eq!(installed.pkg_config(&["--modversion"]), [VERSION]);
     let program = installed.compile("store.c", &installed.pkg_config(&["--cflags", "--libs"]));
@@ -347,7 +347,7 @@ fn a_c_program_uses_the_shared_library_by_pkg_config() {
 }
 
 #[test]
-fn a_c_program_is_linked_statically_by_pkg_config() {
+fn c_program_links_static_library_by_pkg_config() {
     let Some(installed) = Installed::new() else { return };
     let flags = installed.pkg_config(&["--static", "--cflags", "--libs"]);
     let whole = [flags, vec!["-static".to_owned(), "-Wl,--no-warnings".to_owned()]].concat();
@@ -362,7 +362,7 @@ fn a_c_program_is_linked_statically_by_pkg_config() {
 }
 
 #[test]
-fn the_static_library_shows_only_what_the_shared_one_exports() {
+fn static_library_exports_same_symbols_as_shared_one() {
     let Some(installed) = Installed::new() else { return };
     let names = |arguments: &[&str], file: &str| {
         let output = run(Command::new("nm").args(arguments).arg(installed.lib().join(file))).stdout;
@@ -376,7 +376,7 @@ fn the_static_library_shows_only_what_the_shared_one_exports() {
 }
 
 #[test]
-fn a_program_can_have_its_own_sqlite_in_any_order_of_libraries() {
+fn program_can_link_own_sqlite_in_any_library_order() {
     let Some(installed) = Installed::new() else { return };
     if !has_sqlite() {
         return;
@@ -409,7 +409,7 @@ fn has_sqlite() -> bool {
 }
 
 #[test]
-fn the_unwinder_finds_its_way_through_the_static_and_the_shared_library() {
+fn unwinding_works_through_static_and_shared_library() {
     let Some(installed) = Installed::new() else { return };
     make("install-strip", &[("PREFIX", installed.prefix.path())]);
     let cflags = [installed.pkg_config(&["--cflags"]), vec!["-D_GNU_SOURCE".to_owned()]].concat();
@@ -420,7 +420,7 @@ fn the_unwinder_finds_its_way_through_the_static_and_the_shared_library() {
 }
 
 #[test]
-fn install_strip_leaves_what_a_linker_needs_and_nothing_for_debuggers() {
+fn install_strip_keeps_linker_symbols_and_drops_debug_info() {
     let Some(installed) = Installed::new() else { return };
     let [shared, archive] = ["libkvstore.so", "libkvstore.a"].map(|name| installed.lib().join(name));
     let sections =
@@ -441,7 +441,7 @@ fn install_strip_leaves_what_a_linker_needs_and_nothing_for_debuggers() {
 }
 
 #[test]
-fn a_program_can_link_another_static_library_in_rust() {
+fn program_can_link_other_rust_static_library() {
     let Some(installed) = Installed::new() else { return };
     let other = installed.work.path().join("libother.a");
     run(Command::new("rustc")
@@ -457,7 +457,7 @@ fn a_program_can_link_another_static_library_in_rust() {
 }
 
 #[test]
-fn a_cmake_project_finds_the_package_also_where_it_was_moved_to() {
+fn cmake_project_finds_relocated_package() {
     let Some(installed) = Installed::new() else { return };
     let moved = tempfile::tempdir().unwrap();
     let prefix = moved.path().join("moved");
@@ -479,7 +479,7 @@ fn a_cmake_project_finds_the_package_also_where_it_was_moved_to() {
 }
 
 #[test]
-fn a_cmake_project_without_a_language_finds_the_shared_library() {
+fn cmake_project_without_language_finds_shared_library() {
     let Some(installed) = Installed::new() else { return };
     let folder = installed.work.path();
     for (language, components, targets) in [
@@ -509,7 +509,7 @@ fn a_cmake_project_without_a_language_finds_the_shared_library() {
 }
 
 #[test]
-fn cmake_gets_no_package_of_another_major_version_or_an_older_one() {
+fn cmake_refuses_other_major_or_older_version() {
     let Some(installed) = Installed::new() else { return };
     let folder = installed.work.path();
     for (wanted, found) in [
@@ -537,7 +537,7 @@ fn cmake_gets_no_package_of_another_major_version_or_an_older_one() {
 }
 
 #[test]
-fn the_manual_page_has_no_fault_that_groff_knows() {
+fn manual_page_has_no_groff_warnings() {
     if !has_tool("groff") {
         return;
     }

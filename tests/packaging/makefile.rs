@@ -86,7 +86,7 @@ fn drops_the_shared_library(command: &str, variables: &[(&str, &str)]) -> bool {
 }
 
 #[test]
-fn a_library_for_musl_is_asked_for_with_the_flag_that_makes_it_shared() {
+fn musl_build_sets_flag_for_shared_library() {
     let plan =
         |variables: &[(&str, &str)]| cargo_of(&said(&make(&["-n", "lib", "CARGOFLAGS=", MUSL], variables)));
     let plain = plan(&[]);
@@ -120,7 +120,7 @@ fn a_library_for_musl_is_asked_for_with_the_flag_that_makes_it_shared() {
 }
 
 #[test]
-fn one_prefix_names_the_tools_and_the_compiler_of_another_machine() {
+fn cross_prefix_sets_tools_and_compiler() {
     let environment = |arguments: &[&str], variables: &[(&str, &str)]| {
         let show = "--eval=show: ; @env && echo 'TOOLS=$(LD) $(AR) $(NM) $(OBJCOPY) $(STRIP)'";
         said(&make(&[&[show, "show", MUSL], arguments].concat(), variables))
@@ -147,7 +147,7 @@ fn one_prefix_names_the_tools_and_the_compiler_of_another_machine() {
 }
 
 #[test]
-fn on_mips_the_static_library_is_that_of_cargo() {
+fn mips_uses_static_library_of_cargo() {
     let plan = said(&make(&["-n", "lib", "CARGO_BUILD_TARGET=mipsel-unknown-linux-musl"], &[]));
     assert!(
         plan.contains("cp 'target/nowhere/install/mipsel-unknown-linux-musl/release/libkvstore.a'"),
@@ -158,7 +158,7 @@ fn on_mips_the_static_library_is_that_of_cargo() {
 
 /// Like a Raspberry Pi, which may have a 32-bit system with a 64-bit kernel.
 #[test]
-fn the_static_library_is_made_for_the_processor_of_the_compiler_and_not_for_that_of_the_kernel() {
+fn static_library_targets_compiler_host_not_kernel_machine() {
     let tools = tempfile::tempdir().unwrap();
     let tool = |name: &str, text: &str| {
         let path = tools.path().join(name);
@@ -184,7 +184,7 @@ fn the_static_library_is_made_for_the_processor_of_the_compiler_and_not_for_that
 }
 
 #[test]
-fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
+fn invalid_setting_is_refused_with_allowed_values() {
     for (value, allowed) in [
         ("ENCRYPTION=foo", "0 no 1 yes vendored"),
         ("REMOTE=off", "0 no 1 yes"),
@@ -215,7 +215,7 @@ fn a_value_that_means_nothing_is_refused_and_the_others_are_named() {
 }
 
 #[test]
-fn an_sqlite_of_the_system_is_refused_before_anything_is_compiled() {
+fn system_sqlite_is_refused_before_compiling() {
     let name = "LIBSQLITE3_SYS_USE_PKG_CONFIG";
     for goal in ["lib", "command", "windows-lib"] {
         for value in ["1", ""] {
@@ -240,7 +240,7 @@ fn removed(arguments: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_the_command() {
+fn uninstall_removes_exactly_the_command_manual_pages() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("command/src/cli.rs");
     let source = fs::read_to_string(source).unwrap();
     let commands = source.lines().skip_while(|line| *line != "pub enum Command {").skip(1);
@@ -264,7 +264,7 @@ fn uninstalling_removes_the_pages_of_the_command_by_their_names_and_only_with_th
 }
 
 #[test]
-fn the_folder_of_all_packages_documentation_is_not_taken_for_our_own() {
+fn shared_documentation_folder_gets_kvstore_subfolder() {
     for (arguments, variables, folder) in [
         (vec![], vec![], "/usr/share/doc/kvstore"),
         (vec![], vec![("docdir", "/usr/share/doc")], "/usr/share/doc/kvstore"),
@@ -280,7 +280,7 @@ fn the_folder_of_all_packages_documentation_is_not_taken_for_our_own() {
 }
 
 #[test]
-fn a_folder_with_a_space_in_its_name_is_refused() {
+fn folder_with_space_in_name_is_refused() {
     for (arguments, variables, text) in [
         (vec!["TARGET_DIR=/tmp/a b"], vec![], "CARGO_TARGET_DIR is /tmp/a b"),
         (vec!["DESTDIR=/tmp/a b"], vec![], "without spaces"),
@@ -292,7 +292,7 @@ fn a_folder_with_a_space_in_its_name_is_refused() {
 }
 
 #[test]
-fn each_command_that_make_help_names_is_one() {
+fn make_help_lists_existing_goals() {
     let help = said(&make(&["help"], &[]));
     let makefile = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile")).unwrap();
     for goal in
@@ -305,7 +305,7 @@ fn each_command_that_make_help_names_is_one() {
 
 /// From the commands that create folders, below a root whose folders have their own modes.
 #[test]
-fn installing_leaves_the_modes_of_folders_that_are_there() {
+fn install_keeps_modes_of_existing_folders() {
     for goal in ["install", "install-windows"] {
         let root = tempfile::tempdir().unwrap();
         let theirs = ["usr", "usr/bin", "usr/lib", "usr/include", "usr/share/man/man3", "usr/share/man/man1"];
@@ -357,7 +357,7 @@ fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) ->
 }
 
 #[test]
-fn c_is_compiled_to_machine_code_whatever_the_flags_of_a_distribution_say() {
+fn c_is_compiled_without_lto_despite_distribution_flags() {
     for goal in ["lib", "target/nowhere/install/kvstore"] {
         assert_eq!(flags_of_cargo(goal, &[], &[]), "CFLAGS=-fno-lto\n", "those of Cargo.toml are left");
     }
@@ -408,7 +408,7 @@ fn asks_for_a_later_make(line: &str) -> Option<String> {
 }
 
 #[test]
-fn the_make_of_a_mac_can_read_what_is_written_for_it() {
+fn makefile_uses_only_make_3_81_syntax() {
     let refused = [
         "all: override export CFLAGS := -O2",
         "$(GOALS): export override $(1) = x",
@@ -433,7 +433,7 @@ fn the_make_of_a_mac_can_read_what_is_written_for_it() {
 }
 
 #[test]
-fn what_cargo_is_told_of_c_is_told_to_nobody_else() {
+fn cflags_for_cargo_are_not_exported_to_other_tools() {
     let show = "--eval=show: ; @env";
     let own = |variables: &[(&str, &str)]| {
         let text = said(&make(&[show, "show"], variables));
@@ -444,7 +444,7 @@ fn what_cargo_is_told_of_c_is_told_to_nobody_else() {
 }
 
 #[test]
-fn flags_of_the_preprocessor_come_before_those_of_the_compiler() {
+fn preprocessor_flags_precede_compiler_flags() {
     let flags = ("CPPFLAGS", "-D_TIME_BITS=64 -DA='$x y'");
     let told = |arguments: &[&str], variables: &[(&str, &str)]| flags_of_cargo("lib", arguments, variables);
     let of_c = |text: &str| text.lines().find(|line| line.starts_with("CFLAGS=")).unwrap().to_owned();
@@ -458,7 +458,7 @@ fn flags_of_the_preprocessor_come_before_those_of_the_compiler() {
 }
 
 #[test]
-fn flags_of_the_linker_are_for_the_shared_library_and_the_command() {
+fn linker_flags_apply_to_shared_library_and_command() {
     let flags = "-Wl,-z,now -static-libgcc -static -pie -L/opt/lib";
     let plan = said(&make(&["-n", "all"], &[("LDFLAGS", flags)])).replace("\\\n", " ");
     let of = |what: &str| {
@@ -503,7 +503,7 @@ impl Builds {
 }
 
 #[test]
-fn what_is_built_is_built_anew_with_other_settings_and_stays_if_none_are_given() {
+fn changed_settings_rebuild_and_missing_settings_keep_build() {
     let settings = [
         ("LIBSQLITE3_FLAGS", "-DSQLITE_PRIVATE= -D_TIME_BITS=64"),
         ("CFLAGS", "-Os -DA='$x\\ y'\t%"),
@@ -544,7 +544,7 @@ fn what_is_built_is_built_anew_with_other_settings_and_stays_if_none_are_given()
 
 /// Users try several settings one after another.
 #[test]
-fn firmware_is_built_with_the_settings_that_are_given_and_with_no_earlier_ones() {
+fn firmware_build_ignores_settings_of_earlier_builds() {
     let builds = Builds::new();
     let runs = |variables: &[(&str, &str)]| builds.runs("built", &["SETTINGS_STAY=no"], variables);
     let engine = [("KVSTORE_ENGINE", "sql")];
@@ -560,7 +560,7 @@ fn firmware_is_built_with_the_settings_that_are_given_and_with_no_earlier_ones()
 
 /// OpenSSL, which cargo builds with make, would otherwise be installed into our DESTDIR.
 #[test]
-fn what_was_given_to_make_is_not_given_to_the_make_that_cargo_runs() {
+fn make_variables_are_not_passed_to_make_run_by_cargo() {
     let given = ["ENCRYPTION=vendored", "DESTDIR=/nowhere", "LIBDIR=/usr/lib64"];
     for goal in [
         "lib",
@@ -607,7 +607,7 @@ fn static_library_of(folder: &Path, flags: &[&str]) -> Output {
 }
 
 #[test]
-fn a_static_library_has_sqlite_as_machine_code_or_is_none() {
+fn static_library_without_sqlite_machine_code_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [source, program, library] =
         ["program.c", "program", "install/libkvstore.a"].map(|name| folder.path().join(name));

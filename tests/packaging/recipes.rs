@@ -16,7 +16,7 @@ fn output(command: &mut Command) -> String {
 }
 
 #[test]
-fn scripts_that_are_called_wrongly_say_how_they_are_called() {
+fn scripts_called_wrongly_print_usage() {
     let called = |script: &str, arguments: &[&str]| {
         let done = Command::new(packaging(script)).args(arguments).output().unwrap();
         (done.status.code(), String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
@@ -46,7 +46,7 @@ fn scripts_that_are_called_wrongly_say_how_they_are_called() {
 }
 
 #[test]
-fn make_cross_ends_at_a_target_that_there_is_not() {
+fn make_cross_refuses_unknown_target() {
     let setup = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".ci/setup");
     let done = Command::new(setup).args(["cross", "nonsense"]).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
@@ -58,7 +58,7 @@ fn make_cross_ends_at_a_target_that_there_is_not() {
 /// Reads the recipe like Buildroot, with stand-ins for Buildroot's parts. `generic-package` prints
 /// the variables.
 #[test]
-fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
+fn buildroot_recipe_builds_and_installs() {
     let around = "MAKE = the-make\nUPPERCASE = $(shell echo '$(1)' | tr a-z A-Z)\nRUSTC_TARGET_NAME = armv7-unknown-linux-musleabihf\n\
                   TARGET_CC = the-cc\nTARGET_AR = the-ar\nSTAGING_DIR = the-staging\nTARGET_DIR = the-target\n\
                   PKG_CARGO_ENV = CARGO_TARGET_OF_BUILDROOT_RUSTFLAGS=its\n\
@@ -105,7 +105,7 @@ fn the_package_for_buildroot_is_a_makefile_that_builds_and_installs() {
 }
 
 #[test]
-fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell() {
+fn yocto_recipe_has_version_licences_and_valid_functions() {
     let name = format!("yocto/kvstore_{}.bb", env!("CARGO_PKG_VERSION"));
     let recipe = fs::read_to_string(packaging(&name)).unwrap();
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
@@ -142,7 +142,7 @@ fn the_recipe_for_yocto_names_this_version_its_licences_and_functions_of_a_shell
 }
 
 #[test]
-fn the_recipes_and_their_documentation_name_the_rust_that_is_needed() {
+fn recipes_and_docs_name_minimum_rust_version() {
     let rust = env!("CARGO_PKG_RUST_VERSION");
     let yocto = packaging(&format!("yocto/kvstore_{}.bb", env!("CARGO_PKG_VERSION")));
     for (file, times) in [
@@ -186,7 +186,7 @@ fn install_page_names_release_files_of_this_version() {
 }
 
 #[test]
-fn packages_of_debian_for_another_machine_are_refused() {
+fn debian_packages_for_other_architecture_are_refused() {
     if !PathBuf::from("/usr/share/dpkg/architecture.mk").exists() {
         return;
     }
@@ -234,7 +234,7 @@ fn made_up_toolchain(folder: &Path) {
 }
 
 #[test]
-fn a_release_names_what_is_linked_in_with_the_texts_of_the_licences_and_nothing_else() {
+fn release_lists_exactly_linked_crates_with_licence_texts() {
     let folder = tempfile::tempdir().unwrap();
     made_up_toolchain(folder.path());
     let crates = |what: &str, surroundings: &[(&str, &str)]| {

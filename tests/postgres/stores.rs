@@ -7,7 +7,7 @@ use crate::c_programs::root;
 
 /// Each function of the C API is in the table exactly once, and nothing else is.
 #[test]
-fn the_table_of_what_differs_has_every_function() {
+fn differences_table_lists_every_c_function() {
     let list = fs::read_to_string(root().join("packaging/libkvstore0.symbols")).unwrap();
     let mut exported: Vec<_> =
         list.lines().filter_map(|line| Some(line.strip_prefix(' ')?.split_once('@')?.0)).collect();
@@ -23,7 +23,7 @@ fn the_table_of_what_differs_has_every_function() {
 
 #[cfg(not(feature = "remote"))]
 #[test]
-fn a_build_without_servers_says_so_and_makes_no_file() {
+fn build_without_server_support_refuses_url_and_creates_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let error = kvstore::Store::open(dir.path().join("postgresql:").join("x")).unwrap_err();
     assert_eq!(error.kind(), kvstore::ErrorKind::CantOpen);
@@ -84,17 +84,17 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_c_program_uses_it_by_its_url_alone() {
+    fn c_program_uses_server_by_url_alone() {
         in_c("life");
     }
 
     #[test]
-    fn of_two_transactions_that_cannot_both_be_one_is_told_to_run_again() {
+    fn conflicting_transaction_is_told_to_retry() {
         in_c("conflicts");
     }
 
     #[test]
-    fn what_is_not_here_says_so() {
+    fn unsupported_calls_on_server_say_so() {
         in_c("not_here");
     }
 
@@ -125,7 +125,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn calls_of_the_handle_go_on_beside_its_cleaner_and_a_transaction_begins_after_its_turn() {
+    fn calls_run_beside_cleaner_and_begin_waits_for_its_step() {
         let store = open("beside_the_cleaner");
         store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
         store.put("key", "1").unwrap();
@@ -163,13 +163,12 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_client_that_was_stopped_past_its_locks_ttl_has_lost_it_and_its_writes_are_refused() {
+    fn client_paused_past_lock_ttl_loses_lock_and_writes() {
         in_c("stopped_past_its_ttl");
     }
 
     #[test]
-    fn a_server_that_crashes_and_comes_back_costs_iterators_and_batches_nothing_and_transactions_their_work()
-    {
+    fn server_restart_loses_only_open_transactions() {
         let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
         let mut program = c_program(&server, "server_stopped_and_started", dir.path());
         let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -188,7 +187,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn an_error_never_shows_a_password() {
+    fn errors_never_contain_password() {
         for url in [
             "postgresql://user:sEcRet@127.0.0.1:1/db?connect_timeout=1".to_owned(),
             "postgresql://user@127.0.0.1:1/db?password=sEcRet&connect_timeout=1".to_owned(),
@@ -201,7 +200,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_backup_is_a_store_in_a_file_and_a_copy_goes_both_ways() {
+    fn backup_is_file_store_and_copy_works_both_ways() {
         let store = open("moved");
         let family = store.create_family("f").unwrap();
         family.set_write_tracking(true).unwrap();
@@ -238,7 +237,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_resumable_copy_makes_a_connection_that_breaks_anew_and_goes_on() {
+    fn resumable_copy_reconnects_and_continues() {
         let here = Store::open_in_memory(&Config::new()).unwrap();
         let aged = here.create_family("aged").unwrap();
         aged.set_write_tracking(true).unwrap();
@@ -285,7 +284,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_copy_that_is_there_counts_its_keys_once_though_the_connection_to_its_source_breaks() {
+    fn repeated_copy_counts_keys_once_despite_disconnect() {
         let url = format!("{}&application_name=breaks_at_its_end", Server::shared().url("breaks_at_its_end"));
         let (there, here) = (Store::open(&url).unwrap(), Store::open_in_memory(&Config::new()).unwrap());
         there.transaction(|tx| (0..2_000).try_for_each(|n| tx.put(format!("{n:05}"), "v"))).unwrap();
@@ -303,7 +302,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn what_is_done_of_a_copy_is_there_when_it_is_given_up() {
+    fn abandoned_copy_keeps_copied_rows() {
         let server = Server::start(&[]);
         let here = Store::open_in_memory(&Config::new()).unwrap();
         here.transaction(|tx| (0..3_000).try_for_each(|n| tx.put(format!("{n:05}"), "v".repeat(100))))
@@ -334,7 +333,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_copy_of_the_servers_files_is_not_taken_for_the_same_store() {
+    fn clone_of_server_files_is_different_store() {
         let server = Server::start(&[]);
         let original = Store::open(server.url("twins")).unwrap();
         original.put("k", "of the original").unwrap();
@@ -349,7 +348,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn the_cleaner_purges_through_a_connection_of_its_own() {
+    fn cleaner_purges_through_own_connection() {
         let store = open("cleaned");
         for n in 0..600 {
             store.put_with_expiry(format!("{n}"), "v", Expiry::At(1 + n)).unwrap();
@@ -363,7 +362,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn a_read_only_handle_makes_nothing_and_writes_nothing() {
+    fn read_only_handle_creates_and_writes_nothing() {
         let config = Config::new().read_only(true);
         let url = Server::shared().url("read_only");
         assert_eq!(kind(Store::open_with(&url, &config)), ErrorKind::CantOpen);
@@ -419,7 +418,7 @@ mod on_a_server {
     /// Acknowledged writes are present, failed ones are not, and none was applied twice.
     /// (`KVSTORE_FAILOVERS=10`: ten times.)
     #[test]
-    fn nothing_acknowledged_is_lost_when_a_standby_takes_over() {
+    fn failover_to_standby_keeps_acknowledged_writes() {
         let times = std::env::var("KVSTORE_FAILOVERS").map_or(1, |times| times.parse().unwrap());
         for time in 0..times {
             let primary = Server::start(&["max_connections=60"]);

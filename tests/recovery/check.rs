@@ -36,7 +36,7 @@ fn check(store: &Store, most: usize) -> (CheckReport, Told) {
 }
 
 #[test]
-fn every_disagreement_is_told_with_its_key_and_the_first_is_the_one_of_the_integrity_check() {
+fn check_reports_every_inconsistency_with_its_key() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -65,7 +65,7 @@ fn every_disagreement_is_told_with_its_key_and_the_first_is_the_one_of_the_integ
 }
 
 #[test]
-fn what_sqlite_finds_is_told_line_by_line_and_the_rest_is_checked_all_the_same() {
+fn check_reports_sqlite_findings_and_checks_the_rest() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -92,7 +92,7 @@ fn what_sqlite_finds_is_told_line_by_line_and_the_rest_is_checked_all_the_same()
 }
 
 #[test]
-fn a_check_that_sqlite_breaks_off_ends_with_what_was_found_and_says_so() {
+fn check_aborted_by_sqlite_returns_findings_and_says_so() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }
@@ -149,7 +149,7 @@ fn with_the_view_first_and_last() -> [Scratch; 2] {
 }
 
 #[test]
-fn a_page_of_no_use_and_a_wrong_list_of_free_pages_are_found_whatever_sqlite_looks_at_first() {
+fn check_finds_orphan_page_and_bad_freelist_in_any_order() {
     if common::is_of_a_file("another program looks at the file") {
         return;
     }

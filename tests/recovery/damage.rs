@@ -53,27 +53,27 @@ fn finds(sql: &str, words: &str) {
 // ---- what the integrity check finds --------------------------------------------------------------
 
 #[test]
-fn the_check_finds_an_expiry_entry_without_its_row() {
+fn check_finds_expiry_entry_without_row() {
     finds("insert into {ttl_expiry} values(5, x'00')", "the expiry index has an entry without a data row");
 }
 
 #[test]
-fn the_check_finds_a_key_index_entry_without_its_row() {
+fn check_finds_key_index_entry_without_row() {
     finds("insert into {ttl_key} values(x'00', 5)", "the key index has an entry without a data row");
 }
 
 #[test]
-fn the_check_finds_index_entries_whose_row_was_deleted() {
+fn check_finds_index_entries_of_deleted_row() {
     finds("delete from {data} where key = x'74746c'", "index has an entry without a data row");
 }
 
 #[test]
-fn the_check_finds_a_row_whose_time_differs_from_the_key_index() {
+fn check_finds_row_time_differing_from_key_index() {
     finds("update {ttl_key} set expire_ms = 7", "the key index has another expire_ms than the data row");
 }
 
 #[test]
-fn the_check_finds_a_row_whose_time_differs_from_the_expiry_index() {
+fn check_finds_row_time_differing_from_expiry_index() {
     finds(
         "update {ttl_expiry} set expire_ms = expire_ms + 7",
         "the expiry index has another expire_ms than the data row",
@@ -81,7 +81,7 @@ fn the_check_finds_a_row_whose_time_differs_from_the_expiry_index() {
 }
 
 #[test]
-fn the_check_finds_a_second_expiry_entry_of_a_key() {
+fn check_finds_second_expiry_entry_of_key() {
     finds(
         "insert into {ttl_expiry} select 5, key from {ttl_key}",
         "the expiry index has another expire_ms than the data row",
@@ -89,7 +89,7 @@ fn the_check_finds_a_second_expiry_entry_of_a_key() {
 }
 
 #[test]
-fn the_check_finds_a_row_whose_own_time_was_changed() {
+fn check_finds_changed_time_in_row() {
     finds(
         "update {data} set expire_ms = 7 where key = x'74746c'",
         "index has another expire_ms than the data row",
@@ -97,7 +97,7 @@ fn the_check_finds_a_row_whose_own_time_was_changed() {
 }
 
 #[test]
-fn the_check_finds_index_entries_of_a_row_that_never_expires() {
+fn check_finds_index_entries_of_row_without_ttl() {
     finds(
         "update {data} set expire_ms = null where key = x'74746c'",
         "index has another expire_ms than the data row",
@@ -105,7 +105,7 @@ fn the_check_finds_index_entries_of_a_row_that_never_expires() {
 }
 
 #[test]
-fn the_check_finds_a_row_that_is_missing_in_either_index_or_both() {
+fn check_finds_row_missing_in_one_or_both_indexes() {
     finds("delete from {ttl_key}", "a data row has an expire_ms, but the key index has no entry for it");
     finds(
         "delete from {ttl_expiry}",
@@ -116,32 +116,32 @@ fn the_check_finds_a_row_that_is_missing_in_either_index_or_both() {
 }
 
 #[test]
-fn the_check_finds_missing_index_tables() {
+fn check_finds_missing_index_tables() {
     finds("drop table {ttl_key}", "only one of its two index tables");
     finds("drop table {ttl_expiry}", "only one of its two index tables");
     finds("drop table {ttl_key}; drop table {ttl_expiry}", "index has no entry for it");
 }
 
 #[test]
-fn the_check_finds_a_blob_id_that_points_nowhere() {
+fn check_finds_dangling_blob_id() {
     finds("update {data} set blob_id = 99 where blob_id = 1", "a blob_id points nowhere");
     finds("delete from {blob} where id = 1", "a blob_id points nowhere");
     finds("drop table {blob}; drop view {live}; create view {live} as select 1", "a blob_id points nowhere");
 }
 
 #[test]
-fn the_check_finds_a_blob_nobody_points_to() {
+fn check_finds_unreferenced_blob() {
     finds("insert into {blob} values(99, x'00')", "a blob has no data row that points to it");
     finds("update {data} set blob_id = null, value = x'' where blob_id = 1", "a blob has no data row");
 }
 
 #[test]
-fn the_check_finds_a_blob_two_rows_share() {
+fn check_finds_blob_shared_by_two_rows() {
     finds("delete from {blob} where id = 2; update {data} set blob_id = 1 where blob_id = 2", "share a blob");
 }
 
 #[test]
-fn the_check_finds_a_row_with_no_value_or_two() {
+fn check_finds_row_with_no_value_or_two_values() {
     finds(
         "update {data} set value = null where key = x'706c61696e'",
         "neither a value nor a blob_id, or both",
@@ -150,7 +150,7 @@ fn the_check_finds_a_row_with_no_value_or_two() {
 }
 
 #[test]
-fn the_check_finds_columns_of_the_wrong_type() {
+fn check_finds_columns_of_wrong_type() {
     for change in [
         "update {data} set value = 'text' where key = x'706c61696e'",
         "update {data} set value = 7 where key = x'706c61696e'",
@@ -168,7 +168,7 @@ fn the_check_finds_columns_of_the_wrong_type() {
 }
 
 #[test]
-fn the_check_finds_a_missing_data_table_and_a_missing_view() {
+fn check_finds_missing_data_table_and_view() {
     finds("drop view {live}; drop table {data}", "has no table \"data:^It's\"");
     finds("drop view {live}", "has no view \"live:^It's\"");
     let scratch = sound();
@@ -178,7 +178,7 @@ fn the_check_finds_a_missing_data_table_and_a_missing_view() {
 }
 
 #[test]
-fn the_check_finds_tables_that_belong_to_no_family() {
+fn check_finds_tables_without_family() {
     for kind in ["data", "blob", "ttl_key", "ttl_expiry", "written"] {
         let scratch = sound();
         damage(&scratch, &format!("create table \"{kind}:ghost\"(a)"));
@@ -194,7 +194,7 @@ fn the_check_finds_tables_that_belong_to_no_family() {
 }
 
 #[test]
-fn the_check_finds_tables_that_are_listed_in_a_wrong_form() {
+fn check_finds_malformed_schema_rows() {
     if common::are_encrypted() {
         return; // it changes bytes of the file, or opens it without a key
     }
@@ -212,7 +212,7 @@ fn the_check_finds_tables_that_are_listed_in_a_wrong_form() {
 }
 
 #[test]
-fn the_check_finds_a_view_of_live_rows_that_is_another_one() {
+fn check_finds_live_view_with_other_definition() {
     for other in [
         "drop view {live}; create view {live} as select key, value, expire_ms from {data}",
         "drop view {live}; create table {live}(key, value, expire_ms)",
@@ -236,7 +236,7 @@ fn the_check_finds_a_view_of_live_rows_that_is_another_one() {
 }
 
 #[test]
-fn the_check_finds_tables_that_are_made_otherwise() {
+fn check_finds_tables_with_other_definition() {
     for (kind, other) in [
         ("ttl_expiry", "(expire_ms INTEGER NOT NULL, key BLOB NOT NULL, PRIMARY KEY(expire_ms, key))"),
         ("ttl_expiry", "(a)"),
@@ -277,7 +277,7 @@ fn copied_into(table: &str, definition: &str) -> String {
 }
 
 #[test]
-fn the_check_finds_a_key_that_no_call_takes() {
+fn check_finds_key_longer_than_limit() {
     finds(
         "insert into {data}(key, value) values(zeroblob(65537), x'00')",
         "a data row has a key that is too long (a key of 65537 bytes)",
@@ -288,7 +288,7 @@ fn the_check_finds_a_key_that_no_call_takes() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_found_and_count_as_none() {
+fn check_finds_invalid_settings_which_count_as_unset() {
     for (column, value) in [
         ("default_ttl_ms", "-5"),
         ("default_ttl_ms", "9223372036854775807"),
@@ -324,7 +324,7 @@ fn settings_that_cannot_be_are_found_and_count_as_none() {
 }
 
 #[test]
-fn other_peoples_tables_in_a_store_are_no_damage() {
+fn check_accepts_unrelated_tables() {
     let scratch = sound();
     damage(
         &scratch,
@@ -334,7 +334,7 @@ fn other_peoples_tables_in_a_store_are_no_damage() {
 }
 
 #[test]
-fn the_checks_message_never_shows_a_key_or_a_value() {
+fn check_message_never_contains_key_or_value() {
     let scratch = sound();
     damage(&scratch, "delete from {data} where key = x'74746c'");
     let found = scratch.open().integrity_check().unwrap_err().to_string();
@@ -359,7 +359,7 @@ fn many_pages(scratch: &Scratch) -> Vec<u8> {
 }
 
 #[test]
-fn the_check_finds_overwritten_bytes_in_any_page_and_no_call_panics() {
+fn check_finds_overwritten_pages_and_no_call_panics() {
     let scratch = Scratch::new();
     let sound = many_pages(&scratch);
     let pages = sound.len() / 4096;
@@ -384,7 +384,7 @@ fn the_check_finds_overwritten_bytes_in_any_page_and_no_call_panics() {
 }
 
 #[test]
-fn a_store_cut_short_is_found_and_no_call_panics() {
+fn check_finds_truncated_file_and_no_call_panics() {
     let scratch = Scratch::new();
     let sound = many_pages(&scratch);
     for keep in [100, 512, 4_096, 5_000, 40_960, sound.len() / 2, sound.len() - 4_096] {
@@ -397,7 +397,7 @@ fn a_store_cut_short_is_found_and_no_call_panics() {
 }
 
 #[test]
-fn a_store_without_its_catalogue_is_corrupt_when_opened() {
+fn store_without_its_catalogue_is_corrupt_when_opened() {
     for sql in [
         "delete from kvstore_family where name = 'default'",
         "drop table kvstore_family",
@@ -424,7 +424,7 @@ fn a_store_without_its_catalogue_is_corrupt_when_opened() {
 // ---- working on damaged stores -------------------------------------------------------------------
 
 #[test]
-fn a_purge_over_stale_expiry_entries_ends_and_deletes_no_live_row() {
+fn purge_with_stale_expiry_entries_keeps_live_rows() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("plain", "1").unwrap();
@@ -444,7 +444,7 @@ fn a_purge_over_stale_expiry_entries_ends_and_deletes_no_live_row() {
 }
 
 #[test]
-fn a_purge_deletes_a_dead_row_once_though_its_index_entry_is_wrong() {
+fn purge_deletes_expired_row_once_despite_wrong_index_entry() {
     let scratch = Scratch::new();
     let store = scratch.open_at(&TestClock::at(500));
     store.put_with_expiry("dead", "1", Expiry::At(1_000)).unwrap();
@@ -458,7 +458,7 @@ fn a_purge_deletes_a_dead_row_once_though_its_index_entry_is_wrong() {
 }
 
 #[test]
-fn a_purge_over_an_index_of_the_wrong_type_reports_it() {
+fn purge_reports_index_of_wrong_type() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put_with_expiry("a", "1", Expiry::At(LATER)).unwrap();
@@ -470,7 +470,7 @@ fn a_purge_over_an_index_of_the_wrong_type_reports_it() {
 }
 
 #[test]
-fn reads_of_what_is_damaged_say_corrupt_and_the_rest_can_be_read() {
+fn damaged_rows_are_corrupt_and_other_rows_readable() {
     let scratch = sound();
     damage(&scratch, "delete from {blob} where id = 1");
     let store = scratch.open();
@@ -484,7 +484,7 @@ fn reads_of_what_is_damaged_say_corrupt_and_the_rest_can_be_read() {
 }
 
 #[test]
-fn a_write_that_fails_half_way_dooms_its_transaction() {
+fn partially_failed_write_fails_its_transaction() {
     let scratch = sound();
     damage(&scratch, "delete from {blob} where id = 1");
     let store = scratch.open();
@@ -509,7 +509,7 @@ fn a_write_that_fails_half_way_dooms_its_transaction() {
 }
 
 #[test]
-fn an_index_somebody_put_into_the_file_forbids_a_row_and_costs_no_other() {
+fn foreign_unique_index_refuses_only_conflicting_rows() {
     let scratch = sound();
     damage(
         &scratch,
@@ -535,7 +535,7 @@ fn an_index_somebody_put_into_the_file_forbids_a_row_and_costs_no_other() {
 }
 
 #[test]
-fn triggers_somebody_put_into_the_file_do_not_run() {
+fn foreign_triggers_do_not_run() {
     let scratch = sound();
     python(
         &scratch.path(),
@@ -549,7 +549,7 @@ fn triggers_somebody_put_into_the_file_do_not_run() {
 // ---- what other tools see ------------------------------------------------------------------------
 
 #[test]
-fn the_live_view_shows_other_programs_the_live_rows_with_their_values() {
+fn live_view_shows_live_rows_and_values_to_other_programs() {
     if common::are_encrypted() {
         return; // it changes bytes of the file, or opens it without a key
     }
@@ -581,7 +581,7 @@ for k, v, e in con.execute('select key, value, expire_ms from \"live:default\" w
 }
 
 #[test]
-fn other_programs_find_the_documented_marks_tables_and_a_sound_file() {
+fn other_programs_find_documented_file_format() {
     if common::are_encrypted() {
         return; // they see it by SQLCipher
     }
@@ -604,7 +604,7 @@ print(*sorted(x[0] for x in con.execute('select name from kvstore_family')))",
 }
 
 #[test]
-fn small_values_are_in_their_rows_large_ones_beside_and_indexes_hold_ttls_only() {
+fn small_values_are_inline_and_large_values_in_blob_table() {
     let scratch = Scratch::new();
     let store = scratch.open();
     for n in 0..100_u8 {

@@ -55,7 +55,7 @@ fn is_whole(done: &Done, all: &Rows) {
 // ---- sound files ---------------------------------------------------------------------------------
 
 #[test]
-fn a_sound_file_of_any_page_size_gives_the_same_rows() {
+fn intact_file_of_any_page_size_is_recovered_completely() {
     for page_size in (9..=16).map(|power| 1 << power) {
         for sql_engine in [false, true] {
             let config = Config::new().page_size(page_size).sql_engine(sql_engine);
@@ -70,7 +70,7 @@ fn a_sound_file_of_any_page_size_gives_the_same_rows() {
 }
 
 #[test]
-fn keys_of_the_greatest_length_and_fifty_families_are_saved() {
+fn longest_keys_and_fifty_families_are_recovered() {
     let (scratch, _) = sound(&Config::new(), 50, 30);
     let store = scratch.open();
     for n in 0..20_u8 {
@@ -87,7 +87,7 @@ fn keys_of_the_greatest_length_and_fifty_families_are_saved() {
 }
 
 #[test]
-fn what_is_in_the_wal_alone_is_saved_up_to_the_last_commit() {
+fn rows_only_in_wal_are_recovered_up_to_last_commit() {
     let scratch = Scratch::new();
     let store = scratch.open();
     fill(&store, 1, 100);
@@ -111,7 +111,7 @@ fn what_is_in_the_wal_alone_is_saved_up_to_the_last_commit() {
 }
 
 #[test]
-fn a_rollback_journal_is_played_back() {
+fn rollback_journal_is_applied() {
     let scratch = Scratch::new();
     let config = Config::new().journal_mode(JournalMode::Delete);
     let store = scratch.open_with(&config);
@@ -133,7 +133,7 @@ os._exit(0)",
 }
 
 #[test]
-fn a_file_without_a_pointer_map_is_read_as_well() {
+fn file_without_pointer_map_is_recovered() {
     let (scratch, all) = sound(&Config::new(), 3, 300);
     python(
         &scratch.path(),
@@ -143,7 +143,7 @@ fn a_file_without_a_pointer_map_is_read_as_well() {
 }
 
 #[test]
-fn settings_are_kept_and_expired_rows_left_out() {
+fn recovery_keeps_settings_and_skips_expired_rows() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let family = store.create_family("Sessions").unwrap();
@@ -170,7 +170,7 @@ fn settings_are_kept_and_expired_rows_left_out() {
 }
 
 #[test]
-fn a_store_that_is_nearly_full_keeps_every_row_and_its_limit() {
+fn recovery_of_nearly_full_store_keeps_rows_and_limit() {
     let scratch = Scratch::new();
     let store = scratch.open();
     for n in 0..3_000_u32 {
@@ -198,7 +198,7 @@ fn a_store_that_is_nearly_full_keeps_every_row_and_its_limit() {
 // ---- refusals ------------------------------------------------------------------------------------
 
 #[test]
-fn what_is_no_store_is_refused_and_no_file_is_left() {
+fn non_store_file_is_refused_without_output_file() {
     let scratch = Scratch::new();
     let new = scratch.file("new.db");
     let recover = || kvstore::recover(scratch.path(), &new, |_| ControlFlow::Continue(()));
@@ -217,7 +217,7 @@ fn what_is_no_store_is_refused_and_no_file_is_left() {
 }
 
 #[test]
-fn the_new_file_must_not_be_there_and_a_stop_leaves_none() {
+fn existing_target_is_refused_and_cancel_leaves_no_file() {
     let (scratch, _) = sound(&Config::new(), 1, 2000);
     let new = scratch.file("new.db");
     fs::write(&new, "mine").unwrap();
@@ -304,20 +304,20 @@ fn damage_each_page(page_size: u32, families: usize, rows: usize, how: fn(&mut [
 }
 
 #[test]
-fn each_page_in_turn_is_zeroed() {
+fn recovery_survives_any_zeroed_page() {
     damage_each_page(1024, 2, 150, |page, _| page.fill(0));
     damage_each_page(512, 0, 300, |page, _| page.fill(0));
 }
 
 #[test]
-fn each_page_in_turn_gets_random_bytes() {
+fn recovery_survives_any_page_of_random_bytes() {
     damage_each_page(1024, 2, 150, |page, random| {
         page.iter_mut().for_each(|byte| *byte = random.below(256) as u8)
     });
 }
 
 #[test]
-fn half_of_each_page_in_turn_is_damaged() {
+fn recovery_survives_any_half_damaged_page() {
     damage_each_page(1024, 1, 150, |page, random| {
         let half = page.len() / 2;
         page[half..].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
@@ -344,7 +344,7 @@ fn invents_nothing(done: &Done, all: &Rows, most: usize, what: &str) {
 }
 
 #[test]
-fn a_bit_that_flips_changes_one_row_at_most() {
+fn flipped_bit_changes_at_most_one_row() {
     let (scratch, all) = sound(&Config::new().page_size(512), 2, 150);
     let bytes = fs::read(scratch.path()).unwrap();
     let mut random = Random(7);
@@ -363,7 +363,7 @@ fn a_bit_that_flips_changes_one_row_at_most() {
 }
 
 #[test]
-fn a_file_cut_short_gives_what_is_left() {
+fn truncated_file_gives_remaining_rows() {
     let (scratch, all) = sound(&Config::new().page_size(1024), 1, 300);
     let bytes = fs::read(scratch.path()).unwrap();
     let mut saved = 0;
@@ -381,7 +381,7 @@ fn a_file_cut_short_gives_what_is_left() {
 }
 
 #[test]
-fn damage_of_any_sort_never_panics_or_invents() {
+fn random_damage_never_panics_or_invents_rows() {
     let (scratch, _) = sound(&Config::new().page_size(512), 3, 120);
     let store = scratch.open();
     // Deleted rows on free pages, and a dropped family.
@@ -419,7 +419,7 @@ fn damage_of_any_sort_never_panics_or_invents() {
 }
 
 #[test]
-fn where_the_pointer_map_is_gone_too_pages_go_to_the_one_tree_that_misses_some() {
+fn orphan_pages_go_to_only_incomplete_tree_without_ptrmap() {
     // Deleted rows on free pages must not come back.
     let (scratch, _) = sound(&Config::new().page_size(1024), 0, 1500);
     let store = scratch.open();
@@ -445,7 +445,7 @@ fn where_the_pointer_map_is_gone_too_pages_go_to_the_one_tree_that_misses_some()
 }
 
 #[test]
-fn the_first_pages_of_a_large_file_are_overwritten() {
+fn large_file_with_overwritten_first_pages_is_recovered() {
     let (scratch, all) = sound(&Config::new().page_size(512), 1, 1500);
     let bytes = fs::read(scratch.path()).unwrap();
     for pages in [1, 4, 20] {
@@ -468,7 +468,7 @@ fn the_first_pages_of_a_large_file_are_overwritten() {
 }
 
 #[test]
-fn a_pipe_where_the_log_should_be_is_not_waited_for() {
+fn recovery_does_not_block_on_fifo_named_like_wal() {
     let (scratch, all) = sound(&Config::new(), 1, 30);
     for name in ["store.db-wal", "store.db-journal"] {
         assert!(std::process::Command::new("mkfifo").arg(scratch.file(name)).status().unwrap().success());
@@ -477,7 +477,7 @@ fn a_pipe_where_the_log_should_be_is_not_waited_for() {
 }
 
 #[test]
-fn tables_that_the_list_has_lost_or_names_wrongly_are_found_by_their_rows() {
+fn tables_missing_from_schema_are_found_by_their_rows() {
     let (scratch, all) = sound(&Config::new(), 1, 300);
     let bytes = fs::read(scratch.path()).unwrap();
     for change in [

@@ -99,7 +99,7 @@ fn frame(n: usize) -> std::ops::Range<usize> {
 }
 
 #[test]
-fn what_was_committed_after_a_damaged_frame_is_named() {
+fn damaged_wal_frame_is_reported_with_lost_commits() {
     let logged = Logged::new();
     for n in (0..logged.frames() - 1).step_by(2) {
         for (what, damage) in [
@@ -115,7 +115,7 @@ fn what_was_committed_after_a_damaged_frame_is_named() {
 }
 
 #[test]
-fn a_damaged_salt_or_checksum_of_a_frame_loses_nothing_where_the_next_one_is_right() {
+fn damaged_frame_salt_or_checksum_loses_no_data() {
     let logged = Logged::new();
     for n in (0..logged.frames() - 1).step_by(2) {
         is_whole(&logged.with(|wal| wal[frame(n)][9] ^= 4), logged.rows());
@@ -126,7 +126,7 @@ fn a_damaged_salt_or_checksum_of_a_frame_loses_nothing_where_the_next_one_is_rig
 }
 
 #[test]
-fn a_damaged_header_of_the_wal_is_told_unless_its_checksum_alone_is_wrong() {
+fn damaged_wal_header_is_reported_unless_only_checksum() {
     let logged = Logged::new();
     for at in 0..24 {
         let done = logged.with(|wal| wal[at] ^= 1);
@@ -140,7 +140,7 @@ fn a_damaged_header_of_the_wal_is_told_unless_its_checksum_alone_is_wrong() {
 }
 
 #[test]
-fn what_a_crash_leaves_of_a_wal_is_no_damage() {
+fn wal_left_by_crash_is_not_damage() {
     let logged = Logged::new();
     let frames = logged.frames();
     // Frames of an earlier round after the last commit.
@@ -220,7 +220,7 @@ os._exit(0)"
 }
 
 #[test]
-fn a_record_of_the_journal_that_is_damaged_loses_its_page_only() {
+fn damaged_journal_record_loses_only_its_page() {
     for sync in ["full", "off"] {
         let hot = Hot::new(sync);
         is_whole(&hot.with(|_| ()), &hot.rows);
@@ -244,7 +244,7 @@ fn a_record_of_the_journal_that_is_damaged_loses_its_page_only() {
 }
 
 #[test]
-fn a_journal_that_was_cut_off_or_has_a_damaged_header_is_told() {
+fn truncated_journal_or_damaged_header_is_reported() {
     let hot = Hot::new("full");
     let parts = hot.parts();
     let (last, count) = *parts.iter().rfind(|(_, count)| *count > 0).unwrap();
@@ -268,7 +268,7 @@ fn a_journal_that_was_cut_off_or_has_a_damaged_header_is_told() {
 }
 
 #[test]
-fn a_journal_that_was_ended_or_never_synced_is_no_damage() {
+fn ended_or_unsynced_journal_is_not_damage() {
     let hot = Hot::new("full");
     let store = Scratch::new();
     let all = {
@@ -305,7 +305,7 @@ os._exit(0)";
 // ---- pages of which a part belongs to another page ---------------------------------------------
 
 #[test]
-fn how_much_of_a_page_is_reserved_is_found_out_where_page_1_is_lost() {
+fn reserved_bytes_per_page_are_detected_without_page_1() {
     for (size, reserved) in [(512, 32), (1024, 8), (4096, 200)] {
         let scratch = Scratch::new();
         let program = format!(

@@ -107,7 +107,7 @@ impl File {
 }
 
 #[test]
-fn a_root_overwritten_with_one_of_its_leaves_loses_its_own_rows_only() {
+fn root_overwritten_with_own_leaf_loses_few_rows() {
     let file = File::new();
     for table in ["data:default", "data:other"] {
         let root = file.root(table);
@@ -125,7 +125,7 @@ fn a_root_overwritten_with_one_of_its_leaves_loses_its_own_rows_only() {
 }
 
 #[test]
-fn pages_of_large_values_are_not_taken_for_those_of_another_family() {
+fn blob_pages_of_other_family_are_not_mixed_in() {
     let file = File::new();
     let (own, other) = (file.root("blob:default"), file.root("blob:other"));
     let leaves = |root| file.below(root).into_iter().filter(|page| file.is_leaf(*page));
@@ -140,7 +140,7 @@ fn pages_of_large_values_are_not_taken_for_those_of_another_family() {
 }
 
 #[test]
-fn a_leaf_overwritten_with_the_root_of_another_family_is_lost_and_nothing_else() {
+fn leaf_overwritten_with_foreign_root_loses_only_its_rows() {
     let file = File::new();
     let (own, other) = (file.root("data:default"), file.root("data:other"));
     for leaf in file.below(own) {
@@ -151,7 +151,7 @@ fn a_leaf_overwritten_with_the_root_of_another_family_is_lost_and_nothing_else()
 }
 
 #[test]
-fn a_page_overwritten_with_any_other_invents_nothing_and_hides_no_loss() {
+fn copied_page_invents_no_row_and_hides_no_loss() {
     let file = File::new();
     let pages = file.pages();
     let mut random = Random(11);
@@ -190,7 +190,7 @@ fn is_last_part(file: &File, (from, to): (usize, usize)) -> bool {
 }
 
 #[test]
-fn settings_that_were_overwritten_are_told() {
+fn overwritten_settings_are_reported() {
     let file = File::new();
     let (catalogue, settings) = (file.root("kvstore_family"), file.root("kvstore_meta"));
     for (from, to) in [
@@ -206,7 +206,7 @@ fn settings_that_were_overwritten_are_told() {
 }
 
 #[test]
-fn families_with_many_rows_in_common_are_not_taken_for_copies() {
+fn families_with_common_rows_are_not_treated_as_copies() {
     for page_size in [512, 1024] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().page_size(page_size));

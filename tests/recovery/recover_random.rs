@@ -327,7 +327,7 @@ fn check(model: &Model, damage: &Damage, done: &Done, what: &str) {
 }
 
 #[test]
-fn damage_by_chance_invents_no_row_and_hides_no_loss() {
+fn random_damage_invents_no_row_and_hides_no_loss() {
     let (rounds, seed) = (number("KVSTORE_RECOVER_ROUNDS", 300), number("KVSTORE_RECOVER_SEED", 1));
     let mut models = Vec::new();
     for (at, log) in [Log::None, Log::Wal, Log::Journal].into_iter().enumerate() {

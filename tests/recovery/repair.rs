@@ -186,7 +186,7 @@ fn loses_only(key: &str, sql: &str) {
 // ---- the indexes ---------------------------------------------------------------------------------
 
 #[test]
-fn index_entries_without_a_row_go() {
+fn index_entries_without_row_are_removed() {
     loses_nothing("insert into {ttl_expiry} values(5, x'00')");
     loses_nothing("insert into {ttl_key} values(x'00', 5)");
     loses_nothing("insert into {ttl_key} values('ttl', 5); insert into {ttl_expiry} values('soon', 'ttl')");
@@ -194,7 +194,7 @@ fn index_entries_without_a_row_go() {
 }
 
 #[test]
-fn index_entries_get_the_time_of_the_row() {
+fn index_entries_get_expiry_of_their_row() {
     loses_nothing("update {ttl_key} set expire_ms = 7");
     loses_nothing("update {ttl_expiry} set expire_ms = expire_ms + 7");
     loses_nothing("insert into {ttl_expiry} select 5, key from {ttl_key}");
@@ -204,7 +204,7 @@ fn index_entries_get_the_time_of_the_row() {
 }
 
 #[test]
-fn the_rows_own_time_decides() {
+fn expiry_in_row_overrides_indexes() {
     let rows = repaired("update {data} set expire_ms = 1000007 where key = x'74746c'");
     assert_eq!(rows[&at("It's", "ttl")].1, Expiry::At(1_000_007));
     let rows = repaired("update {data} set expire_ms = null where key = x'74746c'");
@@ -218,7 +218,7 @@ fn the_rows_own_time_decides() {
 }
 
 #[test]
-fn a_time_that_is_none_is_taken_from_the_key_index_or_the_row_goes() {
+fn invalid_expiry_is_restored_from_key_index_or_row_removed() {
     loses_nothing("update {data} set expire_ms = 'soon' where key = x'74746c'");
     loses_nothing("update {data} set expire_ms = 1.5 where key = x'74746c'; delete from {ttl_expiry}");
     loses_nothing("update {data} set expire_ms = x'05' where key = x'6c617267652074746c'");
@@ -233,7 +233,7 @@ fn a_time_that_is_none_is_taken_from_the_key_index_or_the_row_goes() {
 }
 
 #[test]
-fn index_tables_that_are_missing_or_of_another_form_are_made_again() {
+fn missing_or_malformed_index_tables_are_rebuilt() {
     loses_nothing("drop table {ttl_key}");
     loses_nothing("drop table {ttl_expiry}");
     loses_nothing("drop table {ttl_key}; drop table {ttl_expiry}");
@@ -248,7 +248,7 @@ fn index_tables_that_are_missing_or_of_another_form_are_made_again() {
 // ---- large values --------------------------------------------------------------------------------
 
 #[test]
-fn a_row_whose_large_value_is_lost_goes() {
+fn row_with_lost_large_value_is_removed() {
     loses_only("large", "update {data} set blob_id = 99 where blob_id = 1");
     loses_only("large", "delete from {blob} where id = 1");
     loses_only("large", "update {data} set blob_id = x'01' where blob_id = 1");
@@ -258,14 +258,14 @@ fn a_row_whose_large_value_is_lost_goes() {
 }
 
 #[test]
-fn large_values_nobody_points_to_go() {
+fn unreferenced_large_values_are_removed() {
     loses_nothing("insert into {blob} values(99, x'00')");
     let rows = repaired("update {data} set blob_id = null, value = x'' where blob_id = 1");
     assert_eq!(rows[&at("It's", "large")].0, b"");
 }
 
 #[test]
-fn of_rows_that_share_a_large_value_each_gets_its_own() {
+fn rows_sharing_large_value_get_own_copies() {
     let rows = repaired("delete from {blob} where id = 2; update {data} set blob_id = 1 where blob_id = 2");
     assert_eq!(rows[&at("It's", "large")].0, large(1));
     assert_eq!(rows[&at("It's", "large ttl")].0, large(1));
@@ -281,7 +281,7 @@ fn of_rows_that_share_a_large_value_each_gets_its_own() {
 }
 
 #[test]
-fn a_row_keeps_the_value_a_read_shows_and_goes_without_one() {
+fn row_keeps_readable_value_or_is_removed() {
     loses_only("plain", "update {data} set value = null where key = x'706c61696e'");
     let rows = repaired("update {data} set value = x'00' where blob_id = 1");
     assert_eq!(rows[&at("It's", "large")].0, [0]);
@@ -290,7 +290,7 @@ fn a_row_keeps_the_value_a_read_shows_and_goes_without_one() {
 }
 
 #[test]
-fn text_counts_as_its_bytes_and_a_number_as_no_value() {
+fn text_value_is_kept_as_bytes_and_number_is_dropped() {
     loses_nothing("update {data} set value = '1' where key = x'706c61696e'");
     loses_nothing("update {data} set key = 'plain' where key = x'706c61696e'");
     loses_nothing("insert into {data} values('plain', x'99', null, null, null)"); // the correct row stays
@@ -320,7 +320,7 @@ fn swept_after(sql: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_index_of_write_times_agrees_with_the_rows_again() {
+fn write_time_index_is_rebuilt_from_rows() {
     for sql in [
         "delete from {T written}",
         "update {T written} set written_ms = written_ms + 1",
@@ -340,7 +340,7 @@ fn the_index_of_write_times_agrees_with_the_rows_again() {
 }
 
 #[test]
-fn a_write_time_that_is_lost_is_the_one_of_the_index_or_now() {
+fn lost_write_time_is_taken_from_index_or_clock() {
     for lost in ["null", "'never'", "1.5"] {
         let sql = format!("update {{T data}} set written_ms = {lost} where key = x'706c61696e'");
         loses_nothing(&sql);
@@ -353,7 +353,7 @@ fn a_write_time_that_is_lost_is_the_one_of_the_index_or_now() {
 }
 
 #[test]
-fn a_family_whose_rows_have_write_times_tracks_writes() {
+fn family_with_write_times_gets_write_tracking() {
     let sql = "update kvstore_family set track_writes = 0 where name = 'Tracked'";
     loses_nothing(sql);
     assert_eq!(swept_after(sql).len(), 5);
@@ -366,7 +366,7 @@ fn a_family_whose_rows_have_write_times_tracks_writes() {
 // ---- the catalogue and the tables ----------------------------------------------------------------
 
 #[test]
-fn a_missing_view_is_made_again() {
+fn missing_live_view_is_recreated() {
     loses_nothing("drop view {live}");
     // The check looks only for the name.
     for (other, fixed) in [("view {live} as select 1", 1), ("table {live}(a)", 2)] {
@@ -380,14 +380,14 @@ fn a_missing_view_is_made_again() {
 }
 
 #[test]
-fn a_family_without_its_data_table_is_an_empty_one() {
+fn family_without_data_table_becomes_empty() {
     let rows = repaired("drop view {live}; drop table {data}");
     assert_eq!(rows.len(), 6);
     loses_nothing("insert into kvstore_family values('ghost', 1, 0, 0)");
 }
 
 #[test]
-fn a_family_that_the_catalogue_has_lost_is_found_again() {
+fn family_missing_from_catalogue_is_restored() {
     for name in ["It''s", "Tracked"] {
         loses_nothing(&format!("delete from kvstore_family where name = '{name}'"));
     }
@@ -398,7 +398,7 @@ fn a_family_that_the_catalogue_has_lost_is_found_again() {
 }
 
 #[test]
-fn names_that_no_family_can_have_leave_the_catalogue() {
+fn invalid_family_names_are_removed_from_catalogue() {
     for name in ["''", "'__x'", "x'fffe'", "cast(x'fffe' as text)", "'a' || char(0)", "printf('%300s', 'n')"]
     {
         loses_nothing(&format!("insert into kvstore_family values({name}, 1, 0, 0)"));
@@ -406,7 +406,7 @@ fn names_that_no_family_can_have_leave_the_catalogue() {
 }
 
 #[test]
-fn the_default_family_is_entered_again_in_a_store_that_is_open() {
+fn default_family_is_restored_in_open_store() {
     if common::are_encrypted() {
         return; // another program cannot change it while it is open
     }
@@ -428,7 +428,7 @@ fn the_default_family_is_entered_again_in_a_store_that_is_open() {
 }
 
 #[test]
-fn tables_that_belong_to_no_family_go_and_with_something_in_them_get_another_name() {
+fn orphan_tables_are_dropped_or_renamed_if_not_empty() {
     for kind in ["data", "blob", "ttl_key", "ttl_expiry", "written", "live"] {
         loses_nothing(&format!("create table \"{kind}:ghost\"(a)"));
         loses_nothing(&format!("create view \"{kind}:ghost\" as select 1"));
@@ -445,7 +445,7 @@ fn tables_that_belong_to_no_family_go_and_with_something_in_them_get_another_nam
 }
 
 #[test]
-fn a_data_table_of_another_form_is_kept_under_another_name() {
+fn malformed_data_table_is_kept_under_other_name() {
     let scratch = sound();
     damage(
         &scratch.path(),
@@ -462,7 +462,7 @@ fn a_data_table_of_another_form_is_kept_under_another_name() {
 }
 
 #[test]
-fn tables_that_are_listed_in_a_wrong_form_are_listed_rightly() {
+fn malformed_schema_rows_are_corrected() {
     for change in [
         "tbl_name = cast(tbl_name as blob) where name = 'ttl_expiry:^It''s'",
         "name = cast(name as blob) where name = 'blob:^It''s'",
@@ -473,7 +473,7 @@ fn tables_that_are_listed_in_a_wrong_form_are_listed_rightly() {
 }
 
 #[test]
-fn a_catalogue_of_another_form_is_made_again() {
+fn malformed_catalogue_is_rebuilt() {
     loses_nothing(
         "drop table kvstore_family; create table kvstore_family(name, default_ttl_ms, track_writes);
          insert into kvstore_family values('default', 'x', 'y'), ('default', 1, 2), (null, 0, 0), ('Tracked', 5, 5)",
@@ -498,7 +498,7 @@ fn told(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
 }
 
 #[test]
-fn a_catalogue_that_is_gone_is_made_of_the_tables_that_are_there() {
+fn missing_catalogue_is_rebuilt_from_tables() {
     for sql in ["drop table kvstore_family", "delete from kvstore_family"] {
         loses_nothing(sql);
         let told = told(sql);
@@ -521,7 +521,7 @@ fn a_catalogue_that_is_gone_is_made_of_the_tables_that_are_there() {
 }
 
 #[test]
-fn a_catalogue_that_is_made_otherwise_keeps_what_it_says() {
+fn catalogue_with_other_definition_keeps_its_settings() {
     for other in ["", ", more DEFAULT 7"] {
         let scratch = sound();
         damage(
@@ -552,7 +552,7 @@ fn a_catalogue_that_is_made_otherwise_keeps_what_it_says() {
 }
 
 #[test]
-fn settings_that_cannot_be_get_their_defaults_and_it_is_said() {
+fn invalid_settings_are_reset_to_defaults_and_reported() {
     for (column, values) in [
         ("default_ttl_ms", &["-5", "'soon'", "null", "x'05'", "1.5", "9223372036854775807"][..]),
         ("created_ms", &["null", "'once'", "1.5"]),
@@ -577,7 +577,7 @@ fn settings_that_cannot_be_get_their_defaults_and_it_is_said() {
 }
 
 #[test]
-fn a_row_whose_key_no_call_takes_goes_and_each_row_that_goes_is_told() {
+fn rows_with_invalid_keys_are_removed_and_reported() {
     loses_nothing("insert into {data}(key, value) values(zeroblob(65537), x'00')");
     loses_nothing("insert into {data}(key, value) values(cast(zeroblob(65537) as text), x'00')");
     let text = "family \"It's\": a row with a key of 65537 bytes was removed: its key is too long";
@@ -599,7 +599,7 @@ fn a_row_whose_key_no_call_takes_goes_and_each_row_that_goes_is_told() {
 }
 
 #[test]
-fn tables_that_are_made_otherwise_are_made_again_with_what_they_have() {
+fn tables_with_other_definition_are_rebuilt_with_content() {
     for other in ["{live} as select 1", "{live} as select * from {data}"] {
         loses_nothing(&format!("drop view {{live}}; create view {other}"));
     }
@@ -628,7 +628,7 @@ fn tables_that_are_made_otherwise_are_made_again_with_what_they_have() {
 }
 
 #[test]
-fn a_data_table_of_another_form_that_works_is_left_alone() {
+fn usable_data_table_with_extra_column_is_kept() {
     let scratch = sound();
     damage(&scratch.path(), "alter table {data} add column more default 7");
     for engine in [true, false] {
@@ -639,7 +639,7 @@ fn a_data_table_of_another_form_that_works_is_left_alone() {
 }
 
 #[test]
-fn everything_at_once_is_repaired() {
+fn combined_damages_are_repaired() {
     let rows = repaired(
         "delete from kvstore_family where name like 'It%'; drop view {live}; drop table {ttl_key}; \
          update {data} set key = 'plain' where key = x'706c61696e'; delete from {blob} where id = 1; \
@@ -653,7 +653,7 @@ fn everything_at_once_is_repaired() {
 // ---------------------------------------------------
 
 #[test]
-fn a_sound_store_is_not_touched() {
+fn intact_store_is_unchanged() {
     let scratch = sound();
     damage(
         &scratch.path(),
@@ -671,7 +671,7 @@ fn a_sound_store_is_not_touched() {
 }
 
 #[test]
-fn what_sqlite_itself_finds_damaged_is_left_as_it_is() {
+fn file_that_sqlite_finds_damaged_is_refused_and_unchanged() {
     let scratch = sound();
     let mut bytes = fs::read(scratch.path()).unwrap();
     let page = bytes.len() - 4096;
@@ -687,7 +687,7 @@ fn what_sqlite_itself_finds_damaged_is_left_as_it_is() {
 }
 
 #[test]
-fn a_transaction_that_is_open_and_a_read_only_store_refuse_a_repair() {
+fn repair_is_refused_in_transaction_and_read_only() {
     let scratch = sound();
     damage(&scratch.path(), "delete from {ttl_key}");
     let store = scratch.open();
@@ -712,7 +712,7 @@ fn a_transaction_that_is_open_and_a_read_only_store_refuse_a_repair() {
 }
 
 #[test]
-fn a_repair_that_fails_changes_nothing() {
+fn failed_repair_changes_nothing() {
     let scratch = sound();
     // This unique index forbids what a repair adds to the key index.
     damage(
@@ -730,7 +730,7 @@ fn a_repair_that_fails_changes_nothing() {
 }
 
 #[test]
-fn handles_and_iterators_that_are_open_see_the_repaired_store() {
+fn open_handles_and_iterators_see_repaired_store() {
     let scratch = sound();
     damage(&scratch.path(), "delete from {ttl_key}; delete from kvstore_family where name = 'Tracked'");
     let (one, two) = (scratch.open_at(&TestClock::at(NOW)), scratch.open_at(&TestClock::at(NOW)));
@@ -749,7 +749,7 @@ fn handles_and_iterators_that_are_open_see_the_repaired_store() {
 }
 
 #[test]
-fn the_handle_that_repairs_knows_afterwards_what_is_due() {
+fn repairing_handle_rereads_expiry_bounds() {
     for sql_engine in [false, true] {
         let scratch = Scratch::new();
         let clock = TestClock::at(NOW);

@@ -71,7 +71,7 @@ fn run(eviction: Eviction, bulk: bool, random_writes: bool, value: usize) -> See
 
 #[test]
 #[ignore = "prints what is measured"]
-fn how_many_keys_go_at_a_time() {
+fn prints_evictions_per_write() {
     for eviction in [Eviction::Soonest, Eviction::Oldest] {
         for (bulk, random) in [(false, true), (true, true), (true, false)] {
             for value in [20, 100, 1000] {

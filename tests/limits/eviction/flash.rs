@@ -97,7 +97,7 @@ fn hour(eviction: Eviction, writes: i64, print: bool) {
 }
 
 #[test]
-fn a_fortieth_of_an_hour_of_a_router() {
+fn router_workload_of_90_seconds_stays_within_limit() {
     for eviction in [Eviction::Soonest, Eviction::Oldest] {
         hour(eviction, 1800, false);
     }
@@ -105,7 +105,7 @@ fn a_fortieth_of_an_hour_of_a_router() {
 
 #[test]
 #[ignore = "the whole hour, which it prints"]
-fn an_hour_of_a_router() {
+fn router_workload_of_one_hour_stays_within_limit() {
     for eviction in [Eviction::Soonest, Eviction::Oldest] {
         hour(eviction, 72_000, true);
     }

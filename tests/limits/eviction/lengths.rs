@@ -25,7 +25,7 @@ fn put_together(store: &Store, first: usize, n: usize) {
 }
 
 #[test]
-fn in_delete_mode_what_a_write_has_written_ahead_of_its_commit_is_cut_off_with_it() {
+fn file_spilled_before_commit_is_truncated_in_delete_mode() {
     for config in engines() {
         // When this write evicts keys, nearly all pages that it changes are in the cache.
         for n in [1900, 2000, 2100] {
@@ -42,7 +42,7 @@ fn in_delete_mode_what_a_write_has_written_ahead_of_its_commit_is_cut_off_with_i
 }
 
 #[test]
-fn what_only_removes_leaves_no_free_page_over_the_limit() {
+fn removals_leave_no_free_page_over_limit() {
     let (page, pages) = (512, 64);
     for seed in 1..=3 {
         for config in engines() {
@@ -76,7 +76,7 @@ fn what_only_removes_leaves_no_free_page_over_the_limit() {
 }
 
 #[test]
-fn write_tracking_that_ends_in_a_full_store_needs_no_page() {
+fn disabling_write_tracking_in_full_store_needs_no_page() {
     for seed in 1..=20 {
         for config in engines() {
             let scratch = Scratch::new();
@@ -100,7 +100,7 @@ fn write_tracking_that_ends_in_a_full_store_needs_no_page() {
 }
 
 #[test]
-fn a_limit_that_is_set_cuts_the_file_and_the_wal_at_once_unless_others_read() {
+fn setting_limit_truncates_file_and_wal_unless_read() {
     for config in engines() {
         for mode in [JournalMode::Wal, JournalMode::Delete] {
             let config = config.clone().journal_mode(mode);
@@ -136,7 +136,7 @@ fn a_limit_that_is_set_cuts_the_file_and_the_wal_at_once_unless_others_read() {
 }
 
 #[test]
-fn when_a_large_file_is_bounded_no_more_goes_than_must() {
+fn limiting_large_file_evicts_no_more_than_needed() {
     for config in engines() {
         let scratch = Scratch::new();
         // With small pages, SQLite needs many pages for bookkeeping.
@@ -159,7 +159,7 @@ fn when_a_large_file_is_bounded_no_more_goes_than_must() {
 }
 
 #[test]
-fn a_write_that_is_more_than_the_limit_alone_is_told_so() {
+fn write_larger_than_limit_is_full_without_eviction() {
     for config in engines() {
         for eviction in [Eviction::None, Eviction::Soonest, Eviction::Oldest] {
             let store = Store::open_in_memory(&config).unwrap();

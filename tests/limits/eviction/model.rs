@@ -302,16 +302,16 @@ fn histories(eviction: Eviction, seeds: u64, acts: usize) {
 }
 
 #[test]
-fn those_that_end_soonest_go_in_their_order() {
+fn soonest_expiry_eviction_matches_model() {
     histories(Eviction::Soonest, 2, 1200);
 }
 
 #[test]
-fn those_that_were_written_longest_ago_go_in_their_order() {
+fn oldest_write_eviction_matches_model() {
     histories(Eviction::Oldest, 2, 1200);
 }
 
 #[test]
-fn nothing_goes_by_itself_where_nothing_may() {
+fn store_without_eviction_matches_model() {
     histories(Eviction::None, 1, 1000);
 }

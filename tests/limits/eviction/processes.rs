@@ -53,7 +53,7 @@ fn child() {
 }
 
 #[test]
-fn the_limit_holds_while_processes_write_and_are_killed() {
+fn limit_holds_while_processes_write_and_are_killed() {
     for eviction in [Eviction::Soonest, Eviction::Oldest] {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(20)));

@@ -31,7 +31,7 @@ fn size(store: &Store) -> u64 {
 }
 
 #[test]
-fn a_limit_is_kept_in_the_file_and_told_by_every_handle() {
+fn limit_is_stored_and_returned_by_every_handle() {
     for config in engines() {
         let scratch = Scratch::new();
         let (one, other) = (scratch.open_with(&config), scratch.open());
@@ -52,7 +52,7 @@ fn a_limit_is_kept_in_the_file_and_told_by_every_handle() {
 }
 
 #[test]
-fn a_limit_that_leaves_no_room_for_anything_is_refused() {
+fn limit_below_minimum_is_refused() {
     for (page_size, least) in [(512, 16_384), (4096, 131_072), (65_536, 2_097_152)] {
         let store = Store::open_in_memory(&Config::new().page_size(page_size)).unwrap();
         for bytes in [0, 1, least - 1, u64::MAX, 1 << 63] {
@@ -67,7 +67,7 @@ fn a_limit_that_leaves_no_room_for_anything_is_refused() {
 }
 
 #[test]
-fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
+fn full_store_refuses_only_growing_writes() {
     for config in engines() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -112,7 +112,7 @@ fn a_full_store_refuses_what_would_grow_it_and_nothing_else() {
 }
 
 #[test]
-fn what_has_expired_goes_first_and_is_no_eviction() {
+fn expired_keys_are_removed_first_and_not_counted_evicted() {
     for eviction in EVICTING {
         let (store, clock) = memory_at(NOW);
         store.set_size_limit(Some(SizeLimit::new(256 << 10, eviction))).unwrap();
@@ -135,7 +135,7 @@ fn what_has_expired_goes_first_and_is_no_eviction() {
 }
 
 #[test]
-fn keys_without_a_ttl_are_never_removed_for_those_that_end_soonest() {
+fn soonest_eviction_never_removes_keys_without_ttl() {
     let (store, _) = memory_at(NOW);
     store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::Soonest))).unwrap();
     for n in 0..300 {
@@ -164,7 +164,7 @@ fn keys_without_a_ttl_are_never_removed_for_those_that_end_soonest() {
 }
 
 #[test]
-fn what_a_write_itself_has_put_never_makes_room_for_it() {
+fn write_never_evicts_its_own_keys() {
     for eviction in EVICTING {
         for config in engines() {
             let store = Store::open_in_memory(&config).unwrap();
@@ -200,7 +200,7 @@ fn what_a_write_itself_has_put_never_makes_room_for_it() {
 }
 
 #[test]
-fn lowering_a_limit_makes_room_or_changes_nothing() {
+fn lowering_limit_evicts_or_changes_nothing() {
     for config in engines() {
         for mode in [JournalMode::Wal, JournalMode::Delete] {
             let scratch = Scratch::new();
@@ -250,7 +250,7 @@ fn lowering_a_limit_makes_room_or_changes_nothing() {
 }
 
 #[test]
-fn a_limit_set_in_a_transaction_goes_with_it() {
+fn limit_set_in_transaction_is_rolled_back_with_it() {
     for config in engines() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -267,7 +267,7 @@ fn a_limit_set_in_a_transaction_goes_with_it() {
 }
 
 #[test]
-fn every_family_tracks_writes_where_the_oldest_go() {
+fn oldest_eviction_makes_every_family_track_writes() {
     for config in engines() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -293,7 +293,7 @@ fn every_family_tracks_writes_where_the_oldest_go() {
 }
 
 #[test]
-fn the_wal_of_a_store_with_a_limit_is_bounded_also_where_checkpoints_go_by_commits() {
+fn wal_is_bounded_by_limit_despite_checkpoint_every() {
     for config in engines() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config.checkpoint_every(100_000));
@@ -308,7 +308,7 @@ fn the_wal_of_a_store_with_a_limit_is_bounded_also_where_checkpoints_go_by_commi
 }
 
 #[test]
-fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
+fn file_and_wal_stay_within_documented_size() {
     for page_size in [512, 1024, 4096, 16_384, 65_536] {
         for (eviction, config) in EVICTING.into_iter().zip(engines()) {
             let scratch = Scratch::new();
@@ -341,7 +341,7 @@ fn the_file_and_its_wal_stay_within_what_is_documented_on_every_page_size() {
 }
 
 #[test]
-fn a_copy_keeps_the_limit_and_another_handle_obeys_it_from_its_next_write_on() {
+fn backup_keeps_limit_and_next_write_of_handle_obeys_it() {
     let scratch = Scratch::new();
     let (one, other) = (scratch.open(), scratch.open());
     other.put("known", "before").unwrap();
@@ -357,7 +357,7 @@ fn a_copy_keeps_the_limit_and_another_handle_obeys_it_from_its_next_write_on() {
 }
 
 #[test]
-fn two_thousand_families_make_room_together() {
+fn eviction_works_across_two_thousand_families() {
     for eviction in EVICTING {
         let scratch = Scratch::new();
         let store = scratch.open();
@@ -395,7 +395,7 @@ fn two_thousand_families_make_room_together() {
 }
 
 #[test]
-fn dropped_families_leave_room_and_no_trace_in_the_order() {
+fn dropped_families_free_space_and_leave_eviction_order() {
     for eviction in EVICTING {
         let (store, clock) = memory_at(NOW);
         store.set_size_limit(Some(SizeLimit::new(300 << 10, eviction))).unwrap();
@@ -416,7 +416,7 @@ fn dropped_families_leave_room_and_no_trace_in_the_order() {
 }
 
 #[test]
-fn a_vacuum_a_purge_and_the_cleaner_go_on_in_a_full_store() {
+fn vacuum_purge_and_cleaner_work_in_full_store() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.set_size_limit(Some(SizeLimit::new(256 << 10, Eviction::None))).unwrap();
@@ -437,7 +437,7 @@ fn a_vacuum_a_purge_and_the_cleaner_go_on_in_a_full_store() {
 }
 
 #[test]
-fn whatever_another_program_has_written_for_a_limit_nothing_breaks() {
+fn invalid_stored_limits_cause_no_failure() {
     let hostile = [
         ("1", "1", Some(SizeLimit::new(1, Eviction::Soonest))),
         ("1", "'2'", Some(SizeLimit::new(1, Eviction::None))),
@@ -482,7 +482,7 @@ fn whatever_another_program_has_written_for_a_limit_nothing_breaks() {
 }
 
 #[test]
-fn a_family_that_a_repair_brings_back_tracks_writes_where_the_oldest_go() {
+fn repaired_family_tracks_writes_under_oldest_eviction() {
     for config in engines() {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -506,7 +506,7 @@ fn a_family_that_a_repair_brings_back_tracks_writes_where_the_oldest_go() {
 }
 
 #[test]
-fn a_rollback_brings_back_what_had_to_go() {
+fn rollback_restores_evicted_keys() {
     for eviction in EVICTING {
         for config in engines() {
             let store = Store::open_in_memory(&config).unwrap();

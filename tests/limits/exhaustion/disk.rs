@@ -99,12 +99,12 @@ pub fn file_size(dir: &Path) {
 }
 
 #[test]
-fn on_a_full_disk_calls_fail_and_change_nothing_and_go_on_when_there_is_room() {
+fn calls_on_full_disk_fail_without_effect_and_recover() {
     play("full-disk");
 }
 
 #[test]
-fn at_the_limit_of_a_file_calls_fail_and_change_nothing_and_go_on_when_it_is_raised() {
+fn calls_at_file_size_limit_fail_without_effect_and_recover() {
     play("file-size");
 }
 

@@ -11,7 +11,7 @@ use super::{assert_only_parked, descriptors, did, is_long, limit, memory, play};
 use crate::common::numbered;
 
 #[test]
-fn very_many_families_come_and_go() {
+fn very_many_families_can_be_created_and_dropped() {
     play("families");
 }
 
@@ -55,7 +55,7 @@ fn come_and_go(path: &Path, store: &Store, names: &[String]) {
 }
 
 #[test]
-fn very_many_iterators_are_left_open_and_outlive_their_store() {
+fn very_many_open_iterators_outlive_their_store() {
     play("iterators");
 }
 
@@ -97,7 +97,7 @@ pub fn iterators(dir: &Path) {
 }
 
 #[test]
-fn the_longest_value_is_kept_and_one_byte_more_is_refused() {
+fn longest_value_is_stored_and_one_byte_more_is_refused() {
     play("longest-values");
 }
 
@@ -146,7 +146,7 @@ pub fn longest_values(dir: &Path) {
 }
 
 #[test]
-fn a_thousand_handles_have_one_file_open() {
+fn thousand_handles_can_open_one_file() {
     play("handles");
 }
 
@@ -182,7 +182,7 @@ pub fn handles(dir: &Path) {
 }
 
 #[test]
-fn an_open_handle_has_the_descriptors_that_the_header_says() {
+fn open_handle_uses_documented_number_of_descriptors() {
     play("descriptors");
 }
 
@@ -203,7 +203,7 @@ pub fn descriptors_of_a_handle(dir: &Path) {
 }
 
 #[test]
-fn a_crowd_of_threads_opens_and_closes_stores_at_once() {
+fn many_threads_open_and_close_stores_concurrently() {
     play("openers");
 }
 
@@ -234,7 +234,7 @@ pub fn openers(dir: &Path) {
 }
 
 #[test]
-fn what_is_opened_made_and_closed_again_and_again_leaks_nothing() {
+fn repeated_open_create_and_close_leak_nothing() {
     play("leaks");
 }
 
@@ -271,7 +271,7 @@ pub fn leaks(dir: &Path) {
 }
 
 #[test]
-fn ten_million_keys_come_and_go() {
+fn ten_million_keys_can_be_written_and_removed() {
     if is_long() {
         play("many-keys");
     }

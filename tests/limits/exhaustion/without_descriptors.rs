@@ -17,7 +17,7 @@ fn leave_descriptors(count: usize) {
 }
 
 #[test]
-fn an_open_without_descriptors_fails_and_leaves_nothing_half_made() {
+fn open_without_descriptors_fails_and_leaves_no_partial_file() {
     play("no-descriptors-to-open");
 }
 
@@ -70,7 +70,7 @@ pub fn no_descriptors_to_open(dir: &Path) {
 }
 
 #[test]
-fn calls_without_descriptors_work_or_fail_and_change_nothing() {
+fn calls_without_descriptors_work_or_fail_without_effect() {
     play("no-descriptors-to-work");
 }
 

@@ -7,7 +7,7 @@ use kvstore::{CheckpointMode, Config, Direction, Expiry, KeyRange, Result, Store
 use super::{Tally, did, is_long, limit, memory_of, play};
 
 #[test]
-fn a_call_without_memory_fails_and_changes_nothing() {
+fn call_without_memory_fails_without_effect() {
     play("no-memory");
 }
 

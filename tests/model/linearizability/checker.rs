@@ -374,7 +374,7 @@ mod made_up {
     }
 
     #[test]
-    fn right_histories_are_accepted() {
+    fn valid_histories_are_accepted() {
         for history in [
             vec![put(7, 10, 20), get(7, 30, 40)],
             vec![put(7, 10, 50), get(NONE, 20, 30), get(7, 35, 40)],
@@ -409,7 +409,7 @@ mod made_up {
     }
 
     #[test]
-    fn a_stale_read_is_refused() {
+    fn stale_read_is_refused() {
         assert_refused(vec![put(7, 10, 20), put(8, 30, 40), get(7, 50, 60)]);
         assert_refused(vec![put(7, 10, 20), get(NONE, 30, 40)]);
         // Once one reader has seen the new value, no later one sees the old.
@@ -417,7 +417,7 @@ mod made_up {
     }
 
     #[test]
-    fn a_snapshot_that_moves_is_refused() {
+    fn changing_snapshot_is_refused() {
         assert_refused(vec![put(7, 10, 20), put(8, 50, 60), snapshot(8, 90, 30, 40)]);
         assert_refused(vec![put(7, 10, 20), put(8, 30, 40), snapshot(7, 90, 50, 60)]);
         assert_refused(vec![put_until(7, 100, 10, 20), snapshot(7, 100, 30, 40)]);
@@ -425,13 +425,13 @@ mod made_up {
     }
 
     #[test]
-    fn a_value_from_nowhere_is_refused() {
+    fn value_never_written_is_refused() {
         assert_refused(vec![get(7, 10, 20)]);
         assert_refused(vec![get(7, 10, 20), put(7, 30, 40)]);
     }
 
     #[test]
-    fn a_lost_update_is_refused() {
+    fn lost_update_is_refused() {
         assert_refused(vec![increment(1, 10, 50), increment(1, 20, 60)]);
         assert_refused(vec![put(7, 10, 20), swap(7, 8, 1, 30, 60), swap(7, 9, 1, 30, 60)]);
         let both_won = |begin| Op { write: 7 + begin, result: 1, ..op(Kind::PutIfAbsent, begin, 50) };
@@ -441,7 +441,7 @@ mod made_up {
     }
 
     #[test]
-    fn an_expired_value_that_is_read_is_refused() {
+    fn read_of_expired_value_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), get(7, 100, 110)]);
         // A write has found the key expired, so all later calls must, whatever their clocks return.
         assert_refused(vec![
@@ -457,7 +457,7 @@ mod made_up {
     /// A write has found a key live and has not committed yet; a second one, after the expiry time,
     /// does nothing.
     #[test]
-    fn a_write_that_does_nothing_to_a_dead_key_ends_it_for_others_in_a_file_only() {
+    fn no_op_on_expired_key_fixes_expiry_only_in_file_backend() {
         let prolong = |begin, end| Op { read: 7, ends: (200, 200), ..op(Kind::GetAndExpire, begin, end) };
         for nothing in [
             get(NONE, 100, 110),
@@ -482,7 +482,7 @@ mod made_up {
     }
 
     #[test]
-    fn a_live_value_that_is_not_found_is_refused() {
+    fn missing_live_value_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), get(NONE, 90, 99)]);
         assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Exists, 0, 90, 99)]);
         let expire = Op { ends: (100, 100), ..told(Kind::Expire, 0, 30, 40) };
@@ -490,7 +490,7 @@ mod made_up {
     }
 
     #[test]
-    fn a_wrong_end_of_life_is_refused() {
+    fn wrong_expiry_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 90, 30, 40)]);
         let left = |result| Op { read: 7, result, ..op(Kind::GetTtl, 30, 40) };
         assert!(check(vec![put_until(7, 100, 10, 20), left(65)], Home::File).is_ok());

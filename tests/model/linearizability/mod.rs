@@ -179,17 +179,17 @@ fn child() {
 // ---- the runs ------------------------------------------------------------------------------------
 
 #[test]
-fn threads_that_share_a_handle_see_one_order_through_the_btree_engine() {
+fn threads_with_shared_handle_are_linearizable_btree() {
     run("shared, btree", Engines::Btree, JournalMode::Wal, 1, &[6]);
 }
 
 #[test]
-fn threads_that_share_a_handle_see_one_order_through_the_sql_engine() {
+fn threads_with_shared_handle_are_linearizable_sql() {
     run("shared, sql", Engines::Sql, JournalMode::Wal, 1, &[6]);
 }
 
 #[test]
-fn threads_that_share_a_store_in_memory_see_one_order() {
+fn threads_with_shared_memory_store_are_linearizable() {
     if common::is_of_a_file("it is in memory") {
         return;
     }
@@ -204,22 +204,22 @@ fn threads_that_share_a_store_in_memory_see_one_order() {
 }
 
 #[test]
-fn threads_with_handles_of_their_own_see_one_order_through_the_btree_engine() {
+fn threads_with_own_handles_are_linearizable_btree() {
     run("own handles, btree", Engines::Btree, JournalMode::Wal, 1, &[1; 6]);
 }
 
 #[test]
-fn threads_with_handles_of_their_own_see_one_order_through_the_sql_engine() {
+fn threads_with_own_handles_are_linearizable_sql() {
     run("own handles, sql", Engines::Sql, JournalMode::Wal, 1, &[1; 6]);
 }
 
 #[test]
-fn handles_of_both_engines_see_one_order() {
+fn handles_of_both_engines_are_linearizable() {
     run("own handles, both engines", Engines::Mixed, JournalMode::Wal, 1, &[1; 6]);
 }
 
 #[test]
-fn processes_see_one_order() {
+fn processes_are_linearizable() {
     run("processes, btree", Engines::Btree, JournalMode::Wal, 4, &[1]);
 }
 
@@ -227,7 +227,7 @@ fn processes_see_one_order() {
 /// an hour ahead.
 #[cfg(feature = "remote")]
 #[test]
-fn processes_whose_clocks_are_an_hour_apart_see_one_order() {
+fn processes_with_clocks_an_hour_apart_are_linearizable() {
     if !common::are_on_a_server() {
         println!("SKIPPED in a file: whose processes have one clock");
         return;
@@ -244,11 +244,11 @@ fn processes_whose_clocks_are_an_hour_apart_see_one_order() {
 }
 
 #[test]
-fn threads_and_processes_with_shared_and_own_handles_of_both_engines_see_one_order() {
+fn mixed_threads_processes_and_engines_are_linearizable() {
     run("all mixed", Engines::Mixed, JournalMode::Wal, 3, &[2, 1, 1]);
 }
 
 #[test]
-fn threads_and_processes_see_one_order_in_delete_mode() {
+fn threads_and_processes_are_linearizable_in_delete_mode() {
     run("DELETE mode", Engines::Mixed, JournalMode::Delete, 2, &[2, 1]);
 }

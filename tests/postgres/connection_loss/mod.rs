@@ -145,7 +145,7 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
 }
 
 #[test]
-fn whatever_message_is_lost_a_call_is_done_once_or_says_what_it_does_not_know() {
+fn call_is_done_once_or_reported_unknown_if_message_is_lost() {
     let (all, expected, tally) =
         (std::env::var_os("KVSTORE_CONNECTION_LOSS").is_some(), expected(), Tally::default());
     let mut sorts = Vec::new();

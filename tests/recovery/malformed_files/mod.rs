@@ -386,47 +386,47 @@ const fn few(many: [usize; 3]) -> [(u32, usize); 3] {
 }
 
 #[test]
-fn no_byte_of_a_file_can_crash_or_stop_a_call() {
+fn changed_bytes_never_crash_or_hang_a_call() {
     torture(&[Sort::Flips], &few([150, 60, 10]));
 }
 
 #[test]
-fn no_cut_of_a_file_can_crash_or_stop_a_call() {
+fn truncated_files_never_crash_or_hang_a_call() {
     torture(&[Sort::Cuts], &few([30, 20, 10]));
 }
 
 #[test]
-fn no_page_in_the_place_of_another_can_crash_or_stop_a_call() {
+fn swapped_pages_never_crash_or_hang_a_call() {
     torture(&[Sort::Pages], &few([60, 30, 10]));
 }
 
 #[test]
-fn no_pointer_between_pages_can_crash_or_stop_a_call() {
+fn changed_page_pointers_never_crash_or_hang_a_call() {
     torture(&[Sort::Children, Sort::Chains], &few([60, 30, 10]));
 }
 
 #[test]
-fn no_cell_of_a_page_can_crash_or_stop_a_call() {
+fn changed_cells_never_crash_or_hang_a_call() {
     torture(&[Sort::Cells], &few([150, 60, 10]));
 }
 
 #[test]
-fn no_header_of_a_file_can_crash_or_stop_a_call() {
+fn changed_headers_never_crash_or_hang_a_call() {
     torture(&[Sort::Header], &few([60, 30, 5]));
 }
 
 #[test]
-fn no_wal_can_crash_or_stop_a_call() {
+fn changed_wal_never_crashes_or_hangs_a_call() {
     torture(&[Sort::Wal, Sort::OtherWal], &few([40, 20, 5]));
 }
 
 #[test]
-fn no_row_or_definition_can_crash_or_stop_a_call() {
+fn changed_rows_or_schema_never_crash_or_hang_a_call() {
     torture(&[Sort::Sql], &[(PAGE_SIZES[0], 250)]);
 }
 
 #[test]
-fn a_walk_over_keys_out_of_order_ends_also_if_others_are_written_between_its_steps() {
+fn scan_of_unordered_keys_ends_despite_writes_between_steps() {
     for sql in [true, false] {
         let scratch = Scratch::new();
         let config = exercise::config(sql);
@@ -455,7 +455,7 @@ fn a_walk_over_keys_out_of_order_ends_also_if_others_are_written_between_its_ste
 }
 
 #[test]
-fn rows_of_a_page_that_says_it_is_empty_are_not_silently_missing() {
+fn rows_of_page_marked_empty_are_not_silently_lost() {
     let page_size = PAGE_SIZES[0] as usize;
     let sound = files::sound(PAGE_SIZES[0]);
     let pages = files::Pages::of(&sound);
@@ -484,7 +484,7 @@ fn rows_of_a_page_that_says_it_is_empty_are_not_silently_missing() {
 /// Repeats one damage: `KVSTORE_HOSTILE_ONE='Flips 512 1234'`.
 #[test]
 #[ignore = "repeats one damage that another test has named"]
-fn one_damage_again() {
+fn repeats_damage_named_in_environment() {
     let Ok(one) = env::var("KVSTORE_HOSTILE_ONE") else { return };
     let [sort, page_size, n] = one.split(' ').collect::<Vec<_>>()[..] else {
         panic!("sort, page size, number")

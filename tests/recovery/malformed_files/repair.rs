@@ -102,17 +102,17 @@ fn repair_all(sql: bool) {
 }
 
 #[test]
-fn every_damage_by_sql_is_repaired_and_nothing_that_could_be_read_is_lost_by_sql() {
+fn repair_by_sql_engine_keeps_all_readable_rows() {
     repair_all(true);
 }
 
 #[test]
-fn every_damage_by_sql_is_repaired_and_nothing_that_could_be_read_is_lost_directly() {
+fn repair_by_btree_engine_keeps_all_readable_rows() {
     repair_all(false);
 }
 
 #[test]
-fn a_store_without_its_table_of_facts_can_be_written_and_is_whole_after_the_repair() {
+fn store_without_meta_table_is_writable_and_repairable() {
     for sql in [true, false] {
         for damage in ["DROP TABLE kvstore_meta", "ALTER TABLE kvstore_meta RENAME COLUMN value TO other"] {
             let scratch = Scratch::new();

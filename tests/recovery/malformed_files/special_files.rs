@@ -131,22 +131,22 @@ fn beside_the_store(suffix: &str) {
 }
 
 #[test]
-fn what_is_no_file_in_the_place_of_the_wal_is_an_error() {
+fn non_file_at_wal_path_is_error() {
     beside_the_store("-wal");
 }
 
 #[test]
-fn what_is_no_file_in_the_place_of_the_wal_index_is_an_error() {
+fn non_file_at_wal_index_path_is_error() {
     beside_the_store("-shm");
 }
 
 #[test]
-fn what_is_no_file_in_the_place_of_the_journal_is_an_error() {
+fn non_file_at_journal_path_is_error() {
     beside_the_store("-journal");
 }
 
 #[test]
-fn what_is_no_file_in_the_place_of_the_store_is_an_error() {
+fn non_file_at_store_path_is_error() {
     let scratch = one_row();
     for (what, make) in NO_FILES {
         for user in ["root", "nobody"] {
@@ -164,7 +164,7 @@ fn what_is_no_file_in_the_place_of_the_store_is_an_error() {
 }
 
 #[test]
-fn a_store_one_may_not_write_is_read_or_refused_with_the_reason() {
+fn store_without_write_permission_is_read_or_refused() {
     for (file, directory) in [(0o444, 0o777), (0o666, 0o555), (0o444, 0o555), (0, 0o777)] {
         for with_wal in [false, true] {
             let scratch = one_row();
@@ -193,7 +193,7 @@ fn a_store_one_may_not_write_is_read_or_refused_with_the_reason() {
 }
 
 #[test]
-fn a_file_that_is_removed_or_replaced_while_it_is_open_does_no_harm() {
+fn file_removed_or_replaced_while_open_is_safe() {
     for sql in [true, false] {
         for replace in [false, true] {
             let scratch = one_row();
@@ -222,7 +222,7 @@ fn a_file_that_is_removed_or_replaced_while_it_is_open_does_no_harm() {
 }
 
 #[test]
-fn giving_back_the_free_pages_of_a_store_without_auto_vacuum_ends() {
+fn incremental_vacuum_without_auto_vacuum_terminates() {
     for sql in [true, false] {
         let scratch = one_row();
         let con = rusqlite::Connection::open(scratch.path()).unwrap();
