@@ -79,7 +79,7 @@ fn copy_keeps_rows_times_and_settings() {
             assert_eq!((calls[0], *calls.last().unwrap()), ((0, live), (live, live)));
             assert!(calls.is_sorted() && calls.len() > 3);
             same(&from, &to);
-            assert_eq!(to.count().unwrap(), to.count_live().unwrap(), "dead rows stay behind");
+            assert_eq!(to.count().unwrap(), to.count_live().unwrap(), "expired rows are not copied");
         }
     }
 }

@@ -289,11 +289,7 @@ fn fetch_returns_current_entry_as_rewritten_by_own_handle() {
         assert!(come(&mut cursor, n + 5).unwrap());
         store.put_with_expiry(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
         clock.set(clock.now() + 10);
-        assert_eq!(
-            fetched(&mut cursor, 1)[0].0,
-            numbered(n + 6),
-            "{which}: it has been given an end, and met it"
-        );
+        assert_eq!(fetched(&mut cursor, 1)[0].0, numbered(n + 6), "{which}: it got a TTL, and expired");
         store.put_with_expiry(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
         assert!(come(&mut cursor, n + 5).unwrap());
         store.put_with_expiry(numbered(n + 5), "longer", Expiry::Never).unwrap();
@@ -422,7 +418,7 @@ fn failed_fetch_returns_nothing_and_keeps_position() {
                 other.rollback().unwrap();
             }
             assert_eq!(shown, expected, "{cursor:?} by {max}");
-            assert!(failures > 0 || expected.len() < 160, "{} rows, and no failure met", expected.len());
+            assert!(failures > 0 || expected.len() < 160, "{} rows, and no failure", expected.len());
         }
     }
 }
@@ -605,14 +601,14 @@ fn fetch_returns_no_expired_row_if_clock_jumps() {
                     let before = clock.now();
                     for (key, _, expiry) in fetched(&mut cursor, 100) {
                         let is_alive = expiry.millis().is_none_or(|end| end > before);
-                        assert!(is_alive, "{key:?} was dead by {before}: {expiry:?}");
+                        assert!(is_alive, "{key:?} was expired by {before}: {expiry:?}");
                         shown += 1;
                     }
                     steps += 1;
                     let before = clock.now();
                     if cursor.next().unwrap() {
                         let end = cursor.expiry().unwrap().millis();
-                        assert!(end.is_none_or(|end| end > before), "a step came to a dead entry");
+                        assert!(end.is_none_or(|end| end > before), "a step returned an expired entry");
                     }
                 }
                 assert!(shown + steps >= n / 5, "{shown} shown and {steps} passed of {n}");

@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use crate::common::{fill, forward, keys, memory, numbered, rest, reverse, walk};
+use crate::common::{fill, forward, keys, memory, numbered, rest, reverse, scan};
 use kvstore::{Direction, KeyRange};
 
 // ---- order, prefixes, ranges ---------------------------------------------------------------------
@@ -33,7 +33,7 @@ fn entries_are_in_byte_order_in_both_directions() {
     assert!(store.iter().map(Result::unwrap).all(|(key, value)| value == [b"v", &key[..]].concat()));
     sorted.reverse();
     assert_eq!(keys(store.iter().rev()), sorted);
-    assert_eq!(walk(&mut reverse(&store)), sorted);
+    assert_eq!(scan(&mut reverse(&store)), sorted);
     assert_eq!(keys(store.iter().rev().rev()).len(), sorted.len());
 }
 
@@ -149,7 +149,7 @@ fn cursor_stays_at_end_and_can_restart() {
     fill(&store, 3);
     for (mut cursor, first) in [(forward(&store), 0), (reverse(&store), 2)] {
         for _ in 0..2 {
-            assert_eq!(walk(&mut cursor).len(), 3);
+            assert_eq!(scan(&mut cursor).len(), 3);
             assert!(!cursor.next().unwrap() && !cursor.next().unwrap());
             assert!(!cursor.is_valid());
             assert_eq!((cursor.key(), cursor.value()), (None, None));

@@ -337,7 +337,7 @@ fn expired_rows_filling_one_chunk_do_not_end_iteration() {
         store.put("z", "1").unwrap();
         store.commit().unwrap();
         clock.set(clock.now() + 1);
-        assert_eq!(keys(store.iter()), [b"z"], "{dead} dead rows");
+        assert_eq!(keys(store.iter()), [b"z"], "{dead} expired rows");
         store.clear().unwrap();
     }
 }

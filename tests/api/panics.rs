@@ -115,7 +115,7 @@ fn panicking_clock_leaves_no_lock_and_usable_handle() {
         ("put_ttl", |store| drop(store.put_with_ttl("new", "1", Duration::from_secs(1)))),
         ("put_if_absent", |store| drop(store.put_if_absent("dead", "1", Expiry::Never))),
         ("get", |store| drop(store.get("prolonged"))),
-        ("get of a dead key", |store| drop(store.get("dead"))),
+        ("get of an expired key", |store| drop(store.get("dead"))),
         ("delete", |store| drop(store.delete("prolonged"))),
         ("persist", |store| drop(store.persist("prolonged"))),
         ("purge", |store| drop(store.purge_expired())),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
-use crate::common::{self, Scratch, TestClock, kind, memory, memory_at, numbered, python, walk};
+use crate::common::{self, Scratch, TestClock, kind, memory, memory_at, numbered, python, scan};
 use kvstore::{Cursor, Direction, Error, ErrorKind, Expiry, KeyRange, MAX_KEY_SIZE, Store, row_key};
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Reverse];
@@ -129,7 +129,7 @@ fn row_cursor_returns_clustering_keys_of_one_partition() {
     for partition in PARTS {
         for direction in BOTH {
             let mut cursor = store.row_cursor(partition, &KeyRange::all(), direction).unwrap();
-            assert_eq!(walk(&mut cursor), between(&parts, Unbounded, Unbounded, direction), "{partition:?}");
+            assert_eq!(scan(&mut cursor), between(&parts, Unbounded, Unbounded, direction), "{partition:?}");
             assert!(cursor.first().unwrap());
             let clustering = cursor.key().unwrap().to_vec();
             assert_eq!(cursor.value().unwrap(), [partition, b"|", &clustering].concat());
@@ -154,7 +154,7 @@ fn row_cursor_respects_clustering_bounds_in_both_directions() {
             for upper in bounds(&ends) {
                 let range = KeyRange::new(owned(lower), owned(upper));
                 for direction in BOTH {
-                    let met = walk(&mut store.row_cursor(partition, &range, direction).unwrap());
+                    let met = scan(&mut store.row_cursor(partition, &range, direction).unwrap());
                     assert_eq!(
                         met,
                         between(&parts, lower, upper, direction),
@@ -218,7 +218,7 @@ fn row_disappears_when_its_last_column_expires() {
         store.put_with_expiry(row_key(b"user\0 1", column.as_bytes()).unwrap(), "1", expiry).unwrap();
     }
     store.put(row_key(b"user\0 2", b"name").unwrap(), "1").unwrap();
-    let columns = || walk(&mut store.row_cursor(b"user\0 1", &KeyRange::all(), Direction::Forward).unwrap());
+    let columns = || scan(&mut store.row_cursor(b"user\0 1", &KeyRange::all(), Direction::Forward).unwrap());
     for (now, alive) in [(1_499, 3), (1_500, 2), (2_000, 1), (2_999, 1), (3_000, 0)] {
         clock.set(now);
         assert_eq!(columns().len(), alive, "at {now}");
@@ -244,7 +244,7 @@ fn large_partition_is_scanned_and_deleted_as_range() {
     let all: Vec<Vec<u8>> = (0..1_500).map(numbered).collect();
     for partition in [&b"p"[..], b"p\0", b"q"] {
         let mut cursor = store.row_cursor(partition, &KeyRange::all(), Direction::Forward).unwrap();
-        assert_eq!(walk(&mut cursor), all);
+        assert_eq!(scan(&mut cursor), all);
     }
     let whole = KeyRange::prefix(&row_key(b"p", b"").unwrap());
     assert_eq!(store.delete_range(&whole).unwrap(), 1_500);
@@ -269,7 +269,7 @@ fn range_cursor_respects_bounds_in_both_directions() {
         for upper in bounds(&ends) {
             let range = KeyRange::new(owned(lower), owned(upper));
             for direction in BOTH {
-                let met = walk(&mut store.cursor(range.clone(), direction));
+                let met = scan(&mut store.cursor(range.clone(), direction));
                 assert_eq!(met, between(&keys, lower, upper, direction), "{lower:?} {upper:?}");
             }
             assert!(keys.iter().all(|key| range.contains(key) == is_between(key, lower, upper)));
@@ -381,7 +381,7 @@ fn delete_range_removes_exactly_keys_in_range() {
             let range = KeyRange::new(owned(lower), owned(upper));
             assert_eq!(store.delete_range(&range).unwrap(), gone.len() as u64);
             store.commit().unwrap();
-            let left = walk(&mut store.cursor(KeyRange::all(), Direction::Forward));
+            let left = scan(&mut store.cursor(KeyRange::all(), Direction::Forward));
             let expected: Vec<_> =
                 keys.iter().filter(|key| !is_between(key, lower, upper)).map(|key| key.to_vec()).collect();
             assert_eq!(left, expected);

@@ -43,7 +43,7 @@ impl Random {
 }
 
 /// Returns the first entries of a range, in one direction.
-fn walk(family: &Family, range: &KeyRange, direction: Direction, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn scan(family: &Family, range: &KeyRange, direction: Direction, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut cursor = family.cursor(range.clone(), direction);
     let mut entries = Vec::new();
     let mut there = cursor.first().unwrap();
@@ -57,16 +57,16 @@ fn walk(family: &Family, range: &KeyRange, direction: Direction, most: usize) ->
 fn all_answers_are_the_same(one: &Store, other: &Store, keys: &[Vec<u8>], random: &mut Random) {
     let [one, other] = [one, other].map(Store::default_family);
     for direction in [Direction::Forward, Direction::Reverse] {
-        let all = walk(one, &KeyRange::all(), direction, usize::MAX);
-        assert_eq!(all, walk(other, &KeyRange::all(), direction, usize::MAX));
+        let all = scan(one, &KeyRange::all(), direction, usize::MAX);
+        assert_eq!(all, scan(other, &KeyRange::all(), direction, usize::MAX));
         assert!(direction == Direction::Reverse || all.is_sorted());
     }
     for _ in 0..150 {
         let range = KeyRange::new(random.bound(keys, 900), random.bound(keys, 900));
         let most = [1, 40, 700, usize::MAX][random.below(4)];
         for direction in [Direction::Forward, Direction::Reverse] {
-            let found = walk(one, &range, direction, most);
-            assert_eq!(found, walk(other, &range, direction, most), "{range:?} {direction:?}");
+            let found = scan(one, &range, direction, most);
+            assert_eq!(found, scan(other, &range, direction, most), "{range:?} {direction:?}");
         }
     }
     for _ in 0..1500 {
@@ -93,7 +93,7 @@ fn btree_engine_finds_same_rows_as_sql() {
         }
         // Before the commit, the pages are those of the transaction.
         let [forward, mut reverse] = [Direction::Forward, Direction::Reverse]
-            .map(|direction| walk(family, &KeyRange::all(), direction, usize::MAX));
+            .map(|direction| scan(family, &KeyRange::all(), direction, usize::MAX));
         reverse.reverse();
         assert_eq!(forward.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), keys);
         assert_eq!(forward, reverse);

@@ -12,8 +12,8 @@ use kvstore::{
 };
 
 use super::{LATER, Random, content, is_sound, kinds_of_handles, sql, value_of, wal_size};
-use crate::common::other::{Other, as_nobody};
-use crate::common::{Scratch, TestClock, keys, kind, memory_at, numbered, python, walk};
+use crate::common::other::{Other, as_unprivileged};
+use crate::common::{Scratch, TestClock, keys, kind, memory_at, numbered, python, scan};
 
 // ---- other sorts of stores -----------------------------------------------------------------------
 
@@ -115,13 +115,13 @@ fn read_only_handle_sees_commits_at_once_and_never_writes() {
 
 /// Starts this test program as the unprivileged user; `None` if that is not possible.
 #[cfg(unix)]
-fn nobody(path: &Path, how: &str) -> Option<Other> {
+fn unprivileged(path: &Path, how: &str) -> Option<Other> {
     use std::os::unix::fs::MetadataExt;
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
-    Some(Other::launch(as_nobody(folder.path()), super::MODULE, path, how))
+    Some(Other::launch(as_unprivileged(folder.path()), super::MODULE, path, how))
 }
 
 #[cfg(unix)]
@@ -141,7 +141,7 @@ fn reader_without_write_permission_reads_or_says_why_not() {
         }
         let mut outcome = Vec::new();
         // A writer has the store open: WAL and shared memory exist and are not writable.
-        let Some(mut reader) = nobody(&scratch.path(), how) else { return };
+        let Some(mut reader) = unprivileged(&scratch.path(), how) else { return };
         outcome.push(reader.hear());
         if outcome[0].as_deref() == Some("open") {
             for round in 0..20 {
@@ -155,7 +155,7 @@ fn reader_without_write_permission_reads_or_says_why_not() {
         // No process has the store open: only the file exists.
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         store.close().unwrap();
-        let mut reader = nobody(&scratch.path(), how).unwrap();
+        let mut reader = unprivileged(&scratch.path(), how).unwrap();
         let opened = reader.hear();
         outcome.push(opened.as_deref().map(|said| said.chars().take(14).collect()));
         if opened.as_deref() == Some("open") {
@@ -273,7 +273,7 @@ fn keys_and_values_of_all_sizes_match_sql_engine() {
             let mut ends: Vec<_> =
                 model.iter().filter_map(|(key, (_, end))| Some((end.millis()?, key.clone()))).collect();
             ends.sort();
-            let by_time = walk(&mut store.expiry_cursor(i64::MIN, i64::MAX));
+            let by_time = scan(&mut store.expiry_cursor(i64::MIN, i64::MAX));
             assert!(by_time.iter().eq(ends.iter().map(|(_, key)| key)));
         }
         second.integrity_check().unwrap();

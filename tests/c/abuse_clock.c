@@ -82,7 +82,7 @@ static void is_called_back(void)
 }
 
 /* Calls that read the clock before or after they are in the store. */
-static void is_called_back_anywhere(void)
+static void is_called_back_by_every_call(void)
 {
     KVColumnFamily *cf;
     void *value;
@@ -142,7 +142,7 @@ static void use_iterator(void)
 
 /* The clock cannot move the iterator that reads it. If it closes the iterator, the memory that the move needs
  * stays allocated. */
-static void meddles_with_the_iterator(void)
+static void changes_the_iterator(void)
 {
     int code;
 
@@ -294,6 +294,6 @@ static void jumps(void)
     OK(kvstore_close(kv));
 }
 
-SCENARIOS({"is_called_back", is_called_back}, {"is_called_back_anywhere", is_called_back_anywhere},
-          {"closes", closes}, {"meddles_with_the_iterator", meddles_with_the_iterator},
+SCENARIOS({"is_called_back", is_called_back}, {"is_called_back_by_every_call", is_called_back_by_every_call},
+          {"closes", closes}, {"changes_the_iterator", changes_the_iterator},
           {"replaces_itself", replaces_itself}, {"uses_another_store", uses_another_store}, {"jumps", jumps})

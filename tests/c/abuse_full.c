@@ -231,7 +231,7 @@ static void alone(void)
 }
 
 /* Writes until nothing fits at all. All smaller writes before are present. */
-static void until_nothing_fits(void)
+static void until_full(void)
 {
     for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {
         char key[20];
@@ -324,5 +324,5 @@ static void opening(void)
 }
 
 SCENARIOS({"transaction", transaction}, {"transaction_and_space_again", transaction_and_space_again},
-          {"commit", commit}, {"alone", alone}, {"until_nothing_fits", until_nothing_fits},
+          {"commit", commit}, {"alone", alone}, {"until_full", until_full},
           {"checkpoint", checkpoint}, {"opening", opening})

@@ -249,7 +249,7 @@ static void cycles(void)
 }
 
 /* A failed call leaves nothing behind that would make the next call fail. */
-static void after_failures(void)
+static void retry_after_failures(void)
 {
     KVStoreConfig read_only = {0};
     KVStore *kv, *second;
@@ -346,4 +346,4 @@ static void after_failures(void)
 
 SCENARIOS({"closed_store", closed_store}, {"closed_twice", closed_twice},
           {"closed_twice_counts_once", closed_twice_counts_once}, {"wrong_kinds", wrong_kinds},
-          {"cycles", cycles}, {"after_failures", after_failures})
+          {"cycles", cycles}, {"retry_after_failures", retry_after_failures})

@@ -704,7 +704,7 @@ static void without_membarrier(void)
 }
 
 /* membarrier is forbidden later: memory of closed handles is not reused any more, and everything still works. */
-static void membarrier_is_taken_away(void)
+static void membarrier_is_revoked(void)
 {
     OK(kvstore_open(NULL, &kv, 0));
     OK(kvstore_close(kv));
@@ -829,7 +829,7 @@ static KVColumnFamily *open_place(int n)
 
 /* Families of two files, whose handles other threads close while they are used, after a varying
  * number of calls. Every put must end up in the right family. */
-static void anybody_at_any_time(void)
+static void random_closes(void)
 {
     const char *seconds = getenv("KVSTORE_TORTURE_SECONDS");
     time_t until = time(NULL) + (seconds ? atoi(seconds) : 3);
@@ -916,9 +916,9 @@ static const struct scenario scenarios[] = {
     {"checkpoint", checkpoint},
     {"cleaner", cleaner},
     {"without_membarrier", without_membarrier},
-    {"membarrier_is_taken_away", membarrier_is_taken_away},
+    {"membarrier_is_revoked", membarrier_is_revoked},
     {"ending_threads", ending_threads},
-    {"anybody_at_any_time", anybody_at_any_time},
+    {"random_closes", random_closes},
 };
 
 static void before_each(void)

@@ -178,7 +178,7 @@ static void one_handle(void)
     CHECK(access("store.db-wal", F_OK) != 0);
 }
 
-static void closed_under_them(void)
+static void closed_during_calls(void)
 {
     for (int i = 0; i < (under_valgrind() ? 3 : 20); i++) {
         pthread_t threads[THREADS];
@@ -219,7 +219,7 @@ static void *close_it(void *argument)
     return NULL;
 }
 
-static void closed_at_once(void)
+static void closed_concurrently(void)
 {
     CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
     for (int i = 0; i < (under_valgrind() ? 20 : 300); i++) {
@@ -309,5 +309,5 @@ static void two_handles(void)
     }
 }
 
-SCENARIOS({"one_handle", one_handle}, {"closed_under_them", closed_under_them},
-          {"closed_at_once", closed_at_once}, {"two_handles", two_handles})
+SCENARIOS({"one_handle", one_handle}, {"closed_during_calls", closed_during_calls},
+          {"closed_concurrently", closed_concurrently}, {"two_handles", two_handles})

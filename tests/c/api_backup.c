@@ -354,7 +354,7 @@ static int closes_the_store(void *context, int remaining, int total)
     return 0;
 }
 
-static void closed_meanwhile(void)
+static void closed_during_backup(void)
 {
     struct watch w = {.kv = large_store("store.db")};
     int code = kvstore_backup(w.kv, "copy.db", closes_the_store, &w);
@@ -367,7 +367,7 @@ static void closed_meanwhile(void)
 }
 
 /* Uncommitted data is not copied; an open transaction continues. */
-static void beside_a_transaction(void)
+static void during_a_transaction(void)
 {
     KVStore *kv = open_at("store.db", NULL);
     int there = 7;
@@ -423,7 +423,7 @@ static void refuses(void)
 
 SCENARIOS({"copies", copies}, {"empty_store", empty_store}, {"progress", progress}, {"stopped", stopped},
           {"stopped_at_the_last_call", stopped_at_the_last_call}, {"calls_back", calls_back},
-          {"calls_back_in_memory", calls_back_in_memory}, {"closed_meanwhile", closed_meanwhile},
-          {"beside_a_transaction", beside_a_transaction}, {"refuses", refuses}, {"to_another_store", to_another_store},
+          {"calls_back_in_memory", calls_back_in_memory}, {"closed_during_backup", closed_during_backup},
+          {"during_a_transaction", during_a_transaction}, {"refuses", refuses}, {"to_another_store", to_another_store},
           {"to_another_store_and_stopped", to_another_store_and_stopped},
           {"to_another_store_that_is_closed_meanwhile", to_another_store_that_is_closed_meanwhile})

@@ -127,7 +127,7 @@ static void starts_and_stops(void)
     GIVES(KVSTORE_MISUSE, kvstore_cleaner_stop(kv));
 }
 
-static void where_it_cannot_run(void)
+static void unsupported_stores(void)
 {
     KVStoreConfig read_only = {.readOnly = 1}, exclusive = {.exclusive = 1};
     KVStore *kv = open_at("store.db", &exclusive);
@@ -146,7 +146,7 @@ static void where_it_cannot_run(void)
 }
 
 /* It leaves an open transaction alone, and the transaction sees none of its work. */
-static void beside_a_transaction(void)
+static void during_a_transaction(void)
 {
     KVStore *kv = open_at("store.db", NULL);
     KVColumnFamily *cf = family(kv, "family");
@@ -168,7 +168,7 @@ static void beside_a_transaction(void)
 }
 
 /* Plain puts through the same handle do not wait: each succeeds while the cleaner works. */
-static void puts_meanwhile(void)
+static void puts_during_cleaning(void)
 {
     KVStore *kv = open_at("store.db", NULL);
     KVColumnFamily *cf = family(kv, "family");
@@ -262,6 +262,6 @@ static void started_while_closing(void)
 }
 
 SCENARIOS({"purges", purges}, {"starts_and_stops", starts_and_stops},
-          {"where_it_cannot_run", where_it_cannot_run}, {"beside_a_transaction", beside_a_transaction},
-          {"puts_meanwhile", puts_meanwhile}, {"another_handle_writes", another_handle_writes},
+          {"unsupported_stores", unsupported_stores}, {"during_a_transaction", during_a_transaction},
+          {"puts_during_cleaning", puts_during_cleaning}, {"another_handle_writes", another_handle_writes},
           {"started_by_many", started_by_many}, {"started_while_closing", started_while_closing})

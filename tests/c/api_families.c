@@ -223,7 +223,7 @@ static void list(void)
     OK(kvstore_close(kv));
 }
 
-static void as_many_as_wanted(void)
+static void many_families(void)
 {
     enum { N = KVSTORE_MAX_COLUMN_FAMILIES + 20 };
     _Static_assert(KVSTORE_MAX_COLUMN_FAMILIES == 64, "the documented number");
@@ -298,4 +298,4 @@ static void close_of_the_store(void)
 
 SCENARIOS({"create_and_open", create_and_open}, {"the_default_family", the_default_family}, {"names", names},
           {"drop", drop}, {"drop_in_a_transaction", drop_in_a_transaction}, {"list", list},
-          {"as_many_as_wanted", as_many_as_wanted}, {"close_of_the_store", close_of_the_store})
+          {"many_families", many_families}, {"close_of_the_store", close_of_the_store})

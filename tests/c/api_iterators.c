@@ -445,7 +445,7 @@ BOTH_FORMS(many_entries)
 
 /* Reads and changes through the same handle at the same time, such as deleting the current
  * entry. */
-static void writes_meanwhile_at(const struct place *p)
+static void writes_during_iteration_at(const struct place *p)
 {
     put_all(p);
     KVIterator *it = forward(p);
@@ -471,7 +471,7 @@ static void writes_meanwhile_at(const struct place *p)
     GOES_ON_WITH(it, "b", "c");
     kvstore_iterator_close(it);
 }
-BOTH_FORMS(writes_meanwhile)
+BOTH_FORMS(writes_during_iteration)
 
 static void after_the_store_is_closed(void)
 {
@@ -526,6 +526,6 @@ SCENARIOS({"plain", plain}, {"plain_reverse", plain_reverse}, {"prefix_forward",
           {"bad_prefixes", bad_prefixes}, {"of_an_empty_family", of_an_empty_family},
           {"next_before_first", next_before_first}, {"seek", seek}, {"seek_with_a_prefix", seek_with_a_prefix},
           {"bytes_and_empty_values", bytes_and_empty_values}, {"expired_rows", expired_rows},
-          {"many_entries", many_entries}, {"writes_meanwhile", writes_meanwhile},
+          {"many_entries", many_entries}, {"writes_during_iteration", writes_during_iteration},
           {"after_the_store_is_closed", after_the_store_is_closed},
           {"after_the_family_is_closed", after_the_family_is_closed})

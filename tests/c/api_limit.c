@@ -73,7 +73,7 @@ static void arguments(void)
     OK(kvstore_close(kv));
 }
 
-static void makes_room(void)
+static void evicts_keys(void)
 {
     for (int policy = KVSTORE_EVICT_SOONEST; policy <= KVSTORE_EVICT_OLDEST; policy++) {
         KVStore *kv = open_at(NULL, NULL);
@@ -155,7 +155,7 @@ static void is_full(void)
     OK(kvstore_close(p.kv));
 }
 
-static void a_copy_keeps_it(void)
+static void copy_keeps_limit(void)
 {
     KVStore *kv = open_at("test.db", NULL);
     OK(kvstore_set_limit(kv, LEAST, KVSTORE_EVICT_OLDEST));
@@ -166,5 +166,5 @@ static void a_copy_keeps_it(void)
     OK(kvstore_close(kv));
 }
 
-SCENARIOS({"arguments", arguments}, {"makes_room", makes_room}, {"is_full", is_full},
-          {"a_copy_keeps_it", a_copy_keeps_it})
+SCENARIOS({"arguments", arguments}, {"evicts_keys", evicts_keys}, {"is_full", is_full},
+          {"copy_keeps_limit", copy_keeps_limit})

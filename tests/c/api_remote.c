@@ -205,7 +205,7 @@ static int guarded_write(KVStore *kv, int64_t token, const char *text)
 
 /* The child is suspended while it holds the lock. In one run it also has an open transaction, in
  * which it has read the value that it is about to write. */
-static void stopped_past_its_ttl(void)
+static void paused_past_ttl(void)
 {
     enum { TTL_MS = 300 };
     for (int in_transaction = 0; in_transaction < 2; in_transaction++) {
@@ -362,5 +362,5 @@ static void server_stopped_and_started(void)
 }
 
 SCENARIOS({"life", life}, {"conflicts", conflicts}, {"not_here", not_here},
-          {"stopped_past_its_ttl", stopped_past_its_ttl},
+          {"paused_past_ttl", paused_past_ttl},
           {"server_stopped_and_started", server_stopped_and_started})

@@ -113,7 +113,7 @@ static void read_transaction_at(const struct place *p)
 BOTH_FORMS(read_transaction)
 
 /* Any number but 0 asks for a write transaction. */
-static void what_write_means(void)
+static void write_flag(void)
 {
     struct place p = {open_at(NULL, NULL), NULL};
     static const int writes[] = {1, 2, -1, INT32_MAX, INT32_MIN};
@@ -323,7 +323,7 @@ static void iterators_at(const struct place *p)
 BOTH_FORMS(iterators)
 
 /* A transaction whose wal-index has more than one part: 4062 pages fill the first. */
-static void a_long_one(void)
+static void long_transaction(void)
 {
     enum { KEYS = 4500 };
     static char value[3000];
@@ -346,8 +346,8 @@ static void a_long_one(void)
 }
 
 SCENARIOS({"commit", commit}, {"rollback", rollback}, {"one_at_a_time", one_at_a_time},
-          {"read_transaction", read_transaction}, {"what_write_means", what_write_means},
+          {"read_transaction", read_transaction}, {"write_flag", write_flag},
           {"errors_inside", errors_inside}, {"atomic_over_families", atomic_over_families},
           {"a_second_handle", a_second_handle}, {"a_snapshot_stays", a_snapshot_stays},
           {"busy_timeout", busy_timeout}, {"iterators", iterators},
-          {"a_long_one", a_long_one})
+          {"long_transaction", long_transaction})

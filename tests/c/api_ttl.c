@@ -173,7 +173,7 @@ static int64_t commits_of(const struct place *p)
 }
 
 /* Expired rows found by calls are invisible to their handle, and removed together or with the next write. */
-static void dead_rows_that_were_met_at(const struct place *p)
+static void rows_pending_removal_at(const struct place *p)
 {
     if (is_of_files("a read removes nothing there")) return;
     enum { N = 100 };
@@ -211,7 +211,7 @@ static void dead_rows_that_were_met_at(const struct place *p)
     CHECK(purged == 30 && rows(p) == 2);
     OK(kvstore_integrity_check(p->kv, NULL));
 }
-BOTH_FORMS(dead_rows_that_were_met)
+BOTH_FORMS(rows_pending_removal)
 
 static void purge_expired_at(const struct place *p)
 {
@@ -347,5 +347,5 @@ SCENARIOS({"put_ttl", put_ttl}, {"put_ttl_in_the_past", put_ttl_in_the_past},
           {"put_ttl_negative", put_ttl_negative}, {"put_clears_a_ttl", put_clears_a_ttl}, {"get_ttl", get_ttl},
           {"ttl_remaining", ttl_remaining},
           {"ttl_remaining_while_the_row_stays", ttl_remaining_while_the_row_stays},
-          {"dead_rows_that_were_met", dead_rows_that_were_met}, {"purge_expired", purge_expired}, {"purge_in_a_transaction", purge_in_a_transaction},
+          {"rows_pending_removal", rows_pending_removal}, {"purge_expired", purge_expired}, {"purge_in_a_transaction", purge_in_a_transaction},
           {"two_handles", two_handles}, {"clocks", clocks})

@@ -40,12 +40,12 @@ fn progress_callback_cannot_use_memory_store() {
 
 #[test]
 fn store_may_be_closed_during_backup() {
-    run_scenario("tests/c/api_backup.c", "closed_meanwhile");
+    run_scenario("tests/c/api_backup.c", "closed_during_backup");
 }
 
 #[test]
 fn backup_excludes_uncommitted_writes() {
-    run_scenario("tests/c/api_backup.c", "beside_a_transaction");
+    run_scenario("tests/c/api_backup.c", "during_a_transaction");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn ttl_remaining_is_0_while_expired_row_remains() {
 
 #[test]
 fn expired_rows_that_were_read_are_hidden_and_batch_removed() {
-    run_scenario("tests/c/api_ttl.c", "dead_rows_that_were_met");
+    run_scenario("tests/c/api_ttl.c", "rows_pending_removal");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn family_list_is_caller_owned_and_null_terminated() {
 
 #[test]
 fn family_count_may_exceed_documented_number() {
-    run_scenario("tests/c/api_families.c", "as_many_as_wanted");
+    run_scenario("tests/c/api_families.c", "many_families");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn iterator_returns_thousands_of_entries_in_order() {
 
 #[test]
 fn iterator_sees_writes_ahead_of_its_position() {
-    run_scenario("tests/c/api_iterators.c", "writes_meanwhile");
+    run_scenario("tests/c/api_iterators.c", "writes_during_iteration");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn put_in_a_read_transaction_is_readonly() {
 
 #[test]
 fn begin_treats_any_nonzero_flag_as_write() {
-    run_scenario("tests/c/api_transactions.c", "what_write_means");
+    run_scenario("tests/c/api_transactions.c", "write_flag");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn iterator_sees_open_transaction_and_outlives_it() {
 
 #[test]
 fn transaction_over_one_wal_index_segment_loses_no_data() {
-    run_scenario("tests/c/api_transactions.c", "a_long_one");
+    run_scenario("tests/c/api_transactions.c", "long_transaction");
 }
 
 // ---- maintenance --------------------------------------------------------------------------------

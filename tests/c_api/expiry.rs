@@ -159,17 +159,17 @@ fn cleaner_starts_and_stops_on_request() {
 
 #[test]
 fn cleaner_refuses_stores_that_allow_one_handle() {
-    run_scenario("tests/c/api_cleaner.c", "where_it_cannot_run");
+    run_scenario("tests/c/api_cleaner.c", "unsupported_stores");
 }
 
 #[test]
 fn cleaner_does_not_affect_open_transaction() {
-    run_scenario("tests/c/api_cleaner.c", "beside_a_transaction");
+    run_scenario("tests/c/api_cleaner.c", "during_a_transaction");
 }
 
 #[test]
 fn puts_succeed_while_the_cleaner_works() {
-    run_scenario("tests/c/api_cleaner.c", "puts_meanwhile");
+    run_scenario("tests/c/api_cleaner.c", "puts_during_cleaning");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn calls_keep_handles_without_membarrier() {
 
 #[test]
 fn closed_handles_are_not_reused_if_membarrier_is_revoked() {
-    run_scenario(PROGRAM, "membarrier_is_taken_away");
+    run_scenario(PROGRAM, "membarrier_is_revoked");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn thread_may_call_and_close_during_its_exit() {
 
 #[test]
 fn random_concurrent_closes_never_mix_families() {
-    run_scenario(PROGRAM, "anybody_at_any_time");
+    run_scenario(PROGRAM, "random_closes");
 }
 
 // ---- valgrind ---------------------------------------------------------------------------------------
@@ -93,5 +93,5 @@ fn random_concurrent_closes_never_mix_families() {
 #[test]
 fn abuse_reuse_is_clean_under_valgrind() {
     // These two change the process permanently.
-    run_under_valgrind(PROGRAM, &["without_membarrier", "membarrier_is_taken_away"]);
+    run_under_valgrind(PROGRAM, &["without_membarrier", "membarrier_is_revoked"]);
 }

@@ -192,14 +192,14 @@ fn every_function_documents_purpose_and_errors() {
         let Function { name, returns, doc } = function;
         assert!(doc.split(' ').count() >= 4 && doc.contains('.'), "{name} has no description: {doc:?}");
         if returns == "int" && !ANSWERS.contains(&name.as_str()) {
-            assert!(says_errors(function, &functions), "{name} does not list its errors: {doc:?}");
+            assert!(documents_errors(function, &functions), "{name} does not list its errors: {doc:?}");
         }
     }
 }
 
 /// Returns whether a comment lists its errors, or refers to a function whose comment does: "Parameters,
 /// behaviour and errors are those of kvstore_put."
-fn says_errors(Function { doc, .. }: &Function, functions: &[Function]) -> bool {
+fn documents_errors(Function { doc, .. }: &Function, functions: &[Function]) -> bool {
     if doc.contains("Errors: ") {
         return true;
     }
@@ -210,7 +210,7 @@ fn says_errors(Function { doc, .. }: &Function, functions: &[Function]) -> bool 
     };
     let Some((_, name)) = referring else { return false };
     let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next();
-    functions.iter().any(|other| Some(other.name.as_str()) == name && says_errors(other, functions))
+    functions.iter().any(|other| Some(other.name.as_str()) == name && documents_errors(other, functions))
 }
 
 #[test]

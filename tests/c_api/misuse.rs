@@ -82,7 +82,7 @@ fn thousands_of_open_close_cycles_do_not_leak() {
 
 #[test]
 fn failed_calls_can_be_retried() {
-    run_scenario("tests/c/abuse_handles.c", "after_failures");
+    run_scenario("tests/c/abuse_handles.c", "retry_after_failures");
 }
 
 #[test]
@@ -117,12 +117,12 @@ fn eight_threads_sharing_handle_lose_no_write() {
 
 #[test]
 fn store_closed_during_calls_returns_misuse() {
-    run_scenario("tests/c/abuse_threads.c", "closed_under_them");
+    run_scenario("tests/c/abuse_threads.c", "closed_during_calls");
 }
 
 #[test]
 fn concurrent_close_succeeds_in_one_thread() {
-    run_scenario("tests/c/abuse_threads.c", "closed_at_once");
+    run_scenario("tests/c/abuse_threads.c", "closed_concurrently");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn clock_calling_its_store_gets_misuse() {
 
 #[test]
 fn clock_calling_its_store_gets_misuse_from_every_call() {
-    run_scenario("tests/c/abuse_clock.c", "is_called_back_anywhere");
+    run_scenario("tests/c/abuse_clock.c", "is_called_back_by_every_call");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn clock_cannot_close_its_store() {
 
 #[test]
 fn clock_cannot_change_iterator_that_reads_it() {
-    run_scenario("tests/c/abuse_clock.c", "meddles_with_the_iterator");
+    run_scenario("tests/c/abuse_clock.c", "changes_the_iterator");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn write_on_full_disk_changes_nothing() {
 
 #[test]
 fn writes_before_full_disk_are_readable() {
-    run_scenario("tests/c/abuse_full.c", "until_nothing_fits");
+    run_scenario("tests/c/abuse_full.c", "until_full");
 }
 
 #[test]

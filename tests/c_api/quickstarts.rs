@@ -15,7 +15,7 @@ const QUICKSTARTS: [(&str, &str); 4] = [
 ];
 
 /// Runs the program twice in an empty folder. The second run finds the store of the first.
-fn says_what_it_should(program: &mut Command, directory: &Path) {
+fn assert_expected_output(program: &mut Command, directory: &Path) {
     for _ in 0..2 {
         let output = run(program.current_dir(directory));
         assert_eq!(
@@ -31,7 +31,7 @@ fn says_what_it_should(program: &mut Command, directory: &Path) {
 fn quickstart_compiles_as_c99_and_runs() {
     let directory = tempfile::tempdir().unwrap();
     let program = build(&mut compiler("cc", "c99"), "examples/quickstart.c", directory.path());
-    says_what_it_should(&mut Command::new(program), directory.path());
+    assert_expected_output(&mut Command::new(program), directory.path());
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn quickstart_compiles_as_cpp17_and_runs() {
         "examples/quickstart.cpp",
         directory.path(),
     );
-    says_what_it_should(&mut Command::new(program), directory.path());
+    assert_expected_output(&mut Command::new(program), directory.path());
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn quickstart_in_rust_runs() {
     let directory = tempfile::tempdir().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--quiet", "--locked", "--offline", "--example", "quickstart", "--manifest-path"]);
-    says_what_it_should(cargo.arg(root().join("Cargo.toml")), directory.path());
+    assert_expected_output(cargo.arg(root().join("Cargo.toml")), directory.path());
 }
 
 #[test]

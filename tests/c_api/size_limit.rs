@@ -10,7 +10,7 @@ fn size_limit_is_stored_and_invalid_one_refused() {
 
 #[test]
 fn keys_are_evicted_in_policy_order() {
-    run_scenario("tests/c/api_limit.c", "makes_room");
+    run_scenario("tests/c/api_limit.c", "evicts_keys");
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn put_into_full_store_fails_without_effect() {
 
 #[test]
 fn backup_keeps_size_limit() {
-    run_scenario("tests/c/api_limit.c", "a_copy_keeps_it");
+    run_scenario("tests/c/api_limit.c", "copy_keeps_limit");
 }
 
 // ---- valgrind ---------------------------------------------------------------------------------------

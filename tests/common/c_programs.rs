@@ -18,7 +18,7 @@ pub fn library_dir() -> PathBuf {
         .into_iter()
         .flatten()
         .find(|dir| dir.join("libkvstore.so").exists())
-        .expect("libkvstore.so beside the test binary or above it")
+        .expect("libkvstore.so next to the test binary or above it")
         .to_owned()
 }
 

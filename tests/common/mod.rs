@@ -190,7 +190,7 @@ pub fn keys(iter: Iter) -> Vec<Vec<u8>> {
 
 /// Returns all keys of a cursor, from its first entry.
 #[track_caller]
-pub fn walk(cursor: &mut Cursor) -> Vec<Vec<u8>> {
+pub fn scan(cursor: &mut Cursor) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     let mut at_entry = cursor.first().unwrap();
     while at_entry {

@@ -22,7 +22,7 @@ const NOBODY: u32 = 65_534;
 /// Returns a command for this program as the unprivileged user, if the tests run as root. If that
 /// user cannot read the program, it runs a copy in `folder`.
 #[cfg(unix)]
-pub fn as_nobody(folder: &Path) -> Command {
+pub fn as_unprivileged(folder: &Path) -> Command {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::process::CommandExt;
     let exe = env::current_exe().unwrap();

@@ -237,7 +237,7 @@ fn ttl_survives_reopening() {
 // ---- lazy removal --------------------------------------------------------------------------------
 
 /// A store in a file, with keys that have just expired.
-fn with_dead_keys(scratch: &Scratch) -> (Store, TestClock) {
+fn with_expired_keys(scratch: &Scratch) -> (Store, TestClock) {
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
     for key in ["get", "get_ttl", "exists", "ttl", "delete", "iter"] {
@@ -261,7 +261,7 @@ fn lookups_remove_expired_rows_and_iterators_do_not() {
         return;
     }
     let scratch = Scratch::new();
-    let (store, _clock) = with_dead_keys(&scratch);
+    let (store, _clock) = with_expired_keys(&scratch);
     assert_eq!(store.iter().count(), 0);
     assert_eq!(store.count().unwrap(), 6);
     read_all(&store);
@@ -279,7 +279,7 @@ fn lazy_removal_skips_silently_while_other_handle_writes() {
     }
     let scratch = Scratch::new();
     // A lazy removal does not wait for the lock either, whatever the configured timeout.
-    drop(with_dead_keys(&scratch));
+    drop(with_expired_keys(&scratch));
     let store = scratch.open_with(&Config::new().busy_timeout(Duration::from_secs(3_600)));
     TestClock::at(2_000).drive(&store);
     let other = scratch.open();
@@ -287,7 +287,7 @@ fn lazy_removal_skips_silently_while_other_handle_writes() {
     read_all(&store);
     assert_eq!((store.count().unwrap(), other.count().unwrap()), (2, 6));
     assert_eq!(store.stats().unwrap().errors, 0);
-    assert_eq!(store.ttl("ttl").unwrap(), None, "it was met before");
+    assert_eq!(store.ttl("ttl").unwrap(), None, "it is pending removal");
     other.rollback().unwrap();
     assert_eq!((store.count().unwrap(), other.count().unwrap()), (2, 6));
     store.put("next", "1").unwrap();
@@ -320,7 +320,7 @@ fn lazy_removal_does_not_wait_for_a_reader_in_delete_mode() {
 #[test]
 fn read_transaction_removes_no_expired_rows() {
     let scratch = Scratch::new();
-    let (store, _clock) = with_dead_keys(&scratch);
+    let (store, _clock) = with_expired_keys(&scratch);
     store.begin_read().unwrap();
     read_all(&store);
     read_all(&store);
@@ -335,7 +335,7 @@ fn lazy_removal_inside_a_write_transaction_is_part_of_it() {
         return;
     }
     let scratch = Scratch::new();
-    let (store, _clock) = with_dead_keys(&scratch);
+    let (store, _clock) = with_expired_keys(&scratch);
     let other = scratch.open();
     store.begin_write().unwrap();
     read_all(&store);
@@ -353,7 +353,7 @@ fn lazy_removal_inside_a_write_transaction_is_part_of_it() {
 #[test]
 fn lookup_of_expired_row_keeps_transaction_open() {
     let scratch = Scratch::new();
-    let (store, _clock) = with_dead_keys(&scratch);
+    let (store, _clock) = with_expired_keys(&scratch);
     store.begin_write().unwrap();
     store.put("mine", "1").unwrap();
     assert_eq!(store.get("get").unwrap(), None);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{self, Scratch, TestClock, keys, numbered, walk};
+use crate::common::{self, Scratch, TestClock, keys, numbered, scan};
 use kvstore::{Config, Direction, Expiry, ExpiryCondition, KeyRange, PutOptions, Store, Ttl};
 
 const MS: Duration = Duration::from_millis(1);
@@ -42,7 +42,7 @@ fn seen(store: &Store, key: &str) -> Vec<bool> {
     vec![
         store.iter().any(|entry| entry.unwrap().0 == key.as_bytes()),
         store.prefix(key).count() > 0,
-        walk(&mut backward).contains(&key.as_bytes().to_vec()),
+        scan(&mut backward).contains(&key.as_bytes().to_vec()),
         sought.seek(key).unwrap() && sought.key() == Some(key.as_bytes()),
         store.get_many([key]).unwrap()[0].is_some(),
         store.snapshot(|tx| tx.get(key)).unwrap().is_some(),
@@ -146,7 +146,7 @@ fn clock_near_i64_max_works_normally() {
         store.put("for ever", "1").unwrap();
         assert_eq!(store.ttl("last").unwrap(), Some(Ttl::Remaining(2 * MS)));
         assert_eq!(store.next_expiry().unwrap(), Some(last - 1));
-        let times = |store: &Store, from, to| walk(&mut store.expiry_cursor(from, to)).len();
+        let times = |store: &Store, from, to| scan(&mut store.expiry_cursor(from, to)).len();
         // A range up to the last moment includes everything.
         assert_eq!(times(&store, i64::MIN, last), 3);
         assert_eq!(times(&store, last - 1, last), 3);
@@ -355,7 +355,7 @@ fn clock_jump_during_purge_removes_no_live_key() {
             leap(&store, NOW, at, NOW + YEAR);
             let purged = store.purge_expired().unwrap();
             // A purge uses one clock reading, its first.
-            assert_eq!(purged, if at == 0 { 1_200 } else { 600 }, "a leap at call {at}");
+            assert_eq!(purged, if at == 0 { 1_200 } else { 600 }, "a jump at call {at}");
             store.integrity_check().unwrap();
             TestClock::at(NOW + YEAR).drive(&store);
             assert_eq!(store.count_live().unwrap(), 600);
@@ -392,7 +392,7 @@ fn clock_jump_during_sweep_keeps_later_writes() {
             }
             leap(&store, NOW + HOUR, at, NOW + YEAR);
             let swept = store.sweep(MS).unwrap();
-            assert_eq!(swept, if at == 0 { 600 } else { 300 }, "a leap at call {at}");
+            assert_eq!(swept, if at == 0 { 600 } else { 300 }, "a jump at call {at}");
             store.integrity_check().unwrap();
         }
     }
@@ -411,7 +411,7 @@ fn iterator_returns_no_key_expired_at_time_of_call() {
             while is_at {
                 let end = cursor.expiry().unwrap();
                 let dead = end.millis().is_some_and(|end| end <= NOW + HOUR);
-                assert!(!(has_leapt && dead), "a leap at call {at}: a dead key");
+                assert!(!(has_leapt && dead), "a jump at call {at}: an expired key");
                 shown[usize::from(dead) + usize::from(end == Expiry::At(NOW + HOUR))] += 1;
                 has_leapt = calls.load(Ordering::Relaxed) > at;
                 is_at = cursor.next().unwrap();
@@ -490,7 +490,7 @@ fn jump_about(sql: bool, seed: u64) {
                 if store.put_if_absent(&name, "7", Expiry::At(end)).unwrap() {
                     ends[key] = Some(end);
                 } else {
-                    assert!(!must_be_dead, "step {step}: a dead key is present");
+                    assert!(!must_be_dead, "step {step}: an expired key is present");
                 }
                 continue;
             }
@@ -514,7 +514,7 @@ fn jump_about(sql: bool, seed: u64) {
             7 => store.delete(&name).unwrap(),
             _ => store.get(&name).unwrap().is_some(),
         };
-        assert!(!(found && must_be_dead), "step {step}, seed {seed}: a dead key was found");
+        assert!(!(found && must_be_dead), "step {step}, seed {seed}: an expired key was found");
     }
     store.integrity_check().unwrap();
 }
@@ -533,7 +533,7 @@ fn all_calls_work_under_stopped_clock() {
         assert_eq!(store.count_live().unwrap(), 1_001);
         assert_eq!((store.purge_expired().unwrap(), store.sweep(Duration::ZERO).unwrap()), (0, 0));
         assert_eq!(store.write_time("counter").unwrap(), Some(NOW));
-        assert_eq!(walk(&mut store.expiry_cursor(NOW, NOW + 2)).len(), 1_001);
+        assert_eq!(scan(&mut store.expiry_cursor(NOW, NOW + 2)).len(), 1_001);
         clock.set(NOW + 1);
         assert_eq!(store.count_live().unwrap(), 0);
         // All keys expire at the same moment; the counter starts again.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered, python, walk};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered, python, scan};
 use kvstore::{
     Config, Cursor, Direction, Error, ErrorKind, Expiry, ExpiryCondition, KeyRange, MAX_KEY_SIZE, PutOptions,
     Store,
@@ -17,7 +17,7 @@ fn values() -> [Vec<u8>; 2] {
 }
 
 /// Keys and expiry times of the entries of a cursor.
-fn walk_with_ends(cursor: &mut Cursor) -> Vec<(Vec<u8>, Expiry)> {
+fn scan_with_expiry(cursor: &mut Cursor) -> Vec<(Vec<u8>, Expiry)> {
     let mut met = Vec::new();
     let mut at_entry = cursor.first().unwrap();
     while at_entry {
@@ -523,7 +523,7 @@ fn expiry_cursor_returns_keys_in_order_of_half_open_range() {
         store.put_with_expiry(key, format!("value of {key}"), Expiry::At(end)).unwrap();
     }
     let met = |from, to| {
-        let met = walk(&mut store.expiry_cursor(from, to));
+        let met = scan(&mut store.expiry_cursor(from, to));
         String::from_utf8(met.concat()).unwrap()
     };
     assert_eq!(met(i64::MIN, i64::MAX), "cdabe");
@@ -547,7 +547,7 @@ fn expiry_cursor_lists_keys_expiring_at_i64_max() {
     store.put_with_expiry("last", "2", Expiry::At(i64::MAX)).unwrap();
     store.put_with_expiry("before", "3", Expiry::At(i64::MAX - 1)).unwrap();
     store.put("permanent", "4").unwrap();
-    let ends = |from, to| walk_with_ends(&mut store.expiry_cursor(from, to));
+    let ends = |from, to| scan_with_expiry(&mut store.expiry_cursor(from, to));
     let all = [("before", i64::MAX - 1), ("last", i64::MAX), ("longest", i64::MAX)]
         .map(|(key, end)| (key.as_bytes().to_vec(), Expiry::At(end)));
     assert_eq!(ends(0, i64::MAX), all);
@@ -600,8 +600,8 @@ fn expiry_cursor_skips_and_repeats_nothing_between_chunks() {
             store.commit().unwrap();
             expected.sort();
             let expected: Vec<_> = expected.into_iter().map(|(end, key)| (key, Expiry::At(end))).collect();
-            assert_eq!(walk_with_ends(&mut store.expiry_cursor(0, i64::MAX)), expected);
-            assert_eq!(walk_with_ends(&mut store.expiry_cursor(0, i64::MAX).keys_only()), expected);
+            assert_eq!(scan_with_expiry(&mut store.expiry_cursor(0, i64::MAX)), expected);
+            assert_eq!(scan_with_expiry(&mut store.expiry_cursor(0, i64::MAX).keys_only()), expected);
         }
     }
 }
@@ -630,8 +630,8 @@ fn expiry_cursor_continues_while_keys_are_removed_or_extended() {
         at_entry = cursor.next().unwrap();
     }
     assert_eq!(met, 1_200);
-    assert_eq!(walk(&mut store.expiry_cursor(0, 10_000)).len(), 0);
-    assert_eq!(walk(&mut store.expiry_cursor(0, 20_001)).len(), 400);
+    assert_eq!(scan(&mut store.expiry_cursor(0, 10_000)).len(), 0);
+    assert_eq!(scan(&mut store.expiry_cursor(0, 20_001)).len(), 400);
     store.integrity_check().unwrap();
 }
 
@@ -659,15 +659,15 @@ fn expiry_cursor_sees_own_transaction_or_its_snapshot() {
     a.put_with_expiry("a", "1", Expiry::At(100)).unwrap();
     a.begin_write().unwrap();
     a.put_with_expiry("b", "1", Expiry::At(50)).unwrap();
-    assert_eq!(walk(&mut a.expiry_cursor(0, 1_000)), [b"b", b"a"]);
-    assert_eq!(walk(&mut b.expiry_cursor(0, 1_000)), [b"a"]);
+    assert_eq!(scan(&mut a.expiry_cursor(0, 1_000)), [b"b", b"a"]);
+    assert_eq!(scan(&mut b.expiry_cursor(0, 1_000)), [b"a"]);
     a.rollback().unwrap();
     b.begin_read().unwrap();
     a.put_with_expiry("c", "1", Expiry::At(50)).unwrap();
-    assert_eq!(walk(&mut a.expiry_cursor(0, 1_000)), [b"c", b"a"]);
-    assert_eq!(walk(&mut b.expiry_cursor(0, 1_000)), [b"a"]);
+    assert_eq!(scan(&mut a.expiry_cursor(0, 1_000)), [b"c", b"a"]);
+    assert_eq!(scan(&mut b.expiry_cursor(0, 1_000)), [b"a"]);
     b.commit().unwrap();
-    assert_eq!(walk(&mut b.expiry_cursor(0, 1_000)), [b"c", b"a"]);
+    assert_eq!(scan(&mut b.expiry_cursor(0, 1_000)), [b"c", b"a"]);
 }
 
 #[test]
@@ -679,10 +679,10 @@ fn every_cursor_returns_expiry_of_its_entry() {
     let expected: Vec<(Vec<u8>, Expiry)> =
         vec![(b"a".into(), Expiry::Never), (b"b".into(), Expiry::At(100)), (b"c".into(), Expiry::At(50))];
     let cursor = |direction| store.cursor(KeyRange::all(), direction);
-    assert_eq!(walk_with_ends(&mut cursor(Direction::Forward)), expected);
-    assert_eq!(walk_with_ends(&mut cursor(Direction::Forward).keys_only()), expected);
+    assert_eq!(scan_with_expiry(&mut cursor(Direction::Forward)), expected);
+    assert_eq!(scan_with_expiry(&mut cursor(Direction::Forward).keys_only()), expected);
     let reverse: Vec<_> = expected.into_iter().rev().collect();
-    assert_eq!(walk_with_ends(&mut cursor(Direction::Reverse)), reverse);
+    assert_eq!(scan_with_expiry(&mut cursor(Direction::Reverse)), reverse);
 }
 
 #[test]

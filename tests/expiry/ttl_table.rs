@@ -305,7 +305,7 @@ fn expected(line: Line<'_>, old: &[u8], new: &[u8], given_ms: i64) -> Option<(Ve
 }
 
 /// Runs one row of the table. Returns what is wrong.
-fn walk(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Result<(), String> {
+fn check_line(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -> Result<(), String> {
     let (old, new) = values(line.write, large);
     let gone = matches!(line.before, Before::Expired | Before::Missing);
     // A missing or expired value counts as 0, whatever it was.
@@ -364,7 +364,7 @@ fn every_row_of_ttl_table_matches_store() {
         let write = writes.get(line.write).unwrap_or_else(|| panic!("an unknown write: {}", line.write));
         for (large, in_transaction) in [(false, false), (false, true), (true, false), (true, true)] {
             walked += 1;
-            if let Err(what) = walk(line, *write, large, in_transaction) {
+            if let Err(what) = check_line(line, *write, large, in_transaction) {
                 wrong.push(format!("{line:?} large={large} in_transaction={in_transaction}: {what}"));
             }
         }

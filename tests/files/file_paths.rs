@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::other::{Other, as_nobody as as_nobody_in, heard, role, say};
+use crate::common::other::{Other, as_unprivileged as as_nobody_in, heard, role, say};
 use crate::common::{Scratch, fill, keys, numbered, python};
 use crate::sqlite;
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
@@ -58,7 +58,7 @@ fn syncs(store: &Store, files: &[&Path]) {
     }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -116,7 +116,7 @@ fn sync_covers_wal_for_non_utf8_path_and_symlinks() {
         for path in [&link, &real, &through] {
             let store = Store::open(path).unwrap();
             store.put("a", "1").unwrap();
-            syncs(&store, &[&directory, &beside(&real, "-wal")]);
+            syncs(&store, &[&directory, &with_suffix(&real, "-wal")]);
             store.backup(scratch.file("copy"), |_, _| true).unwrap();
             fs::remove_file(scratch.file("copy")).unwrap();
         }
@@ -149,7 +149,7 @@ fn sync_reports_unsyncable_directory() {
     let scratch = Scratch::new();
     let directory = scratch.file("closed");
     fs::create_dir(&directory).unwrap();
-    let mut nobody = as_nobody(&scratch, &directory.join("store.db"), "sync-unlistable");
+    let mut nobody = as_unprivileged(&scratch, &directory.join("store.db"), "sync-unlistable");
     fs::set_permissions(&directory, Permissions::from_mode(0o733)).unwrap();
     fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
     nobody.go_on();
@@ -160,7 +160,7 @@ fn sync_reports_unsyncable_directory() {
 // ---- another process, perhaps another user -------------------------------------------------------
 
 /// Starts this program as an unprivileged user. It waits for a line before it begins.
-fn as_nobody(scratch: &Scratch, path: &Path, role: &str) -> Other {
+fn as_unprivileged(scratch: &Scratch, path: &Path, role: &str) -> Other {
     fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = as_nobody_in(folder.path());
@@ -324,7 +324,7 @@ fn write_fails_soon(store: &Store) -> Error {
 }
 
 #[track_caller]
-fn is_gone<T: std::fmt::Debug>(result: kvstore::Result<T>) {
+fn assert_moved_or_deleted<T: std::fmt::Debug>(result: kvstore::Result<T>) {
     let error = result.expect_err("it should be noticed that the file is gone");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("deleted, moved or replaced"), "{error}");
@@ -362,11 +362,11 @@ fn old_handle_reports_store_deleted_and_recreated() {
             while let Ok(there) = ghost.exists(numbered(1)) {
                 assert!(there && started.elapsed() < Duration::from_secs(10), "reads of a ghost go on");
             }
-            is_gone(ghost.exists(numbered(1)));
+            assert_moved_or_deleted(ghost.exists(numbered(1)));
             if reader.is_none() {
-                is_gone(Err::<(), _>(write_fails_soon(&old)));
-                is_gone(old.put("ghost", "1"));
-                is_gone(old.begin_read());
+                assert_moved_or_deleted(Err::<(), _>(write_fails_soon(&old)));
+                assert_moved_or_deleted(old.put("ghost", "1"));
+                assert_moved_or_deleted(old.begin_read());
             }
             drop((reader, old)); // does not affect the new store
             assert_eq!(new.count().unwrap(), 10);
@@ -416,9 +416,9 @@ fn store_deleted_or_moved_while_open_refuses_writes() {
                 true => fs::remove_file(scratch.path()).unwrap(),
                 false => fs::rename(scratch.path(), scratch.file("moved.db")).unwrap(),
             }
-            is_gone(store.commit());
+            assert_moved_or_deleted(store.commit());
             store.rollback().unwrap();
-            is_gone(Err::<(), _>(write_fails_soon(&store)));
+            assert_moved_or_deleted(Err::<(), _>(write_fails_soon(&store)));
             store.close().unwrap();
             if !delete {
                 // It has everything that was committed before it was moved, in the file or in the
@@ -442,8 +442,8 @@ fn missing_file_is_reported_by_every_call_until_restored() {
         fs::rename(scratch.path(), scratch.file("moved.db")).unwrap();
         write_fails_soon(&store);
         for round in 0..40 {
-            is_gone(store.put("k", "1"));
-            is_gone(store.default_family().increment("n", 1, kvstore::Expiry::Never));
+            assert_moved_or_deleted(store.put("k", "1"));
+            assert_moved_or_deleted(store.default_family().increment("n", 1, kvstore::Expiry::Never));
             if round % 2 == 0 {
                 let _ = store.get("a"); // an error in WAL mode; with a journal, the name may not be checked
             }
@@ -474,7 +474,7 @@ fn reads_of_store_with_all_files_deleted_fail_soon() {
         let new = made_again.then(|| scratch.open());
         std::thread::sleep(Duration::from_millis(50));
         for _ in 0..20 {
-            is_gone(store.get("a"));
+            assert_moved_or_deleted(store.get("a"));
             std::thread::sleep(Duration::from_millis(1));
         }
         if let Some(new) = new {
@@ -516,9 +516,9 @@ fn backup_and_cleaner_of_replaced_store_spare_new_file() {
     fs::remove_file(scratch.path()).unwrap();
     let new = scratch.open();
     new.put_with_expiry("new", "1", Expiry::At(1)).unwrap();
-    is_gone(old.backup(scratch.file("copy.db"), |_, _| true));
+    assert_moved_or_deleted(old.backup(scratch.file("copy.db"), |_, _| true));
     assert!(!scratch.file("copy.db").exists());
-    is_gone(old.start_cleaner(Duration::from_secs(3600), None));
+    assert_moved_or_deleted(old.start_cleaner(Duration::from_secs(3600), None));
     assert_eq!(new.count().unwrap(), 1);
 }
 
@@ -566,14 +566,14 @@ fn missing_write_permission_error_names_files() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("a", "1").unwrap();
-    let (wal, shm) = (beside(&scratch.path(), "-wal"), beside(&scratch.path(), "-shm"));
+    let (wal, shm) = (with_suffix(&scratch.path(), "-wal"), with_suffix(&scratch.path(), "-shm"));
     for (forbidden, others) in
         [(vec![&wal], vec![&shm]), (vec![&wal, &shm], vec![]), (vec![&shm], vec![&wal])]
     {
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o666)).unwrap();
         others.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap());
         forbidden.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o444)).unwrap());
-        let answer = as_nobody(&scratch, &scratch.path(), "open").ask("go");
+        let answer = as_unprivileged(&scratch, &scratch.path(), "open").ask("go");
         for file in forbidden {
             assert!(answer.contains(&file.display().to_string()), "{answer}");
         }
@@ -585,7 +585,7 @@ fn missing_write_permission_error_names_files() {
     // The database file itself, whether a handle has it open or not.
     for store in [Some(store), None] {
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o444)).unwrap();
-        let mut other = as_nobody(&scratch, &scratch.path(), "open");
+        let mut other = as_unprivileged(&scratch, &scratch.path(), "open");
         fs::set_permissions(scratch.dir(), Permissions::from_mode(0o777)).unwrap();
         let answer = other.ask("go");
         other.finish();
@@ -745,7 +745,7 @@ fn no_commit_is_lost_while_read_only_handles_open_and_close() {
 
 /// Creates a closed store that its readers may not write, in a directory in which they may create
 /// files.
-fn closed_store_among_others(scratch: &Scratch) -> PathBuf {
+fn closed_store_in_shared_folder(scratch: &Scratch) -> PathBuf {
     let path = closed_store(scratch);
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
@@ -763,8 +763,8 @@ fn open_as_owner(path: &Path) -> Store {
 #[test]
 fn reader_without_write_permission_creates_no_files() {
     let scratch = Scratch::new();
-    let path = closed_store_among_others(&scratch);
-    let mut reader = as_nobody(&scratch, &path, "read-only");
+    let path = closed_store_in_shared_folder(&scratch);
+    let mut reader = as_unprivileged(&scratch, &path, "read-only");
     reader.go_on();
     reader.expect("1000");
     assert_eq!(reader.ask("first"), "key 000000");
@@ -777,8 +777,8 @@ fn reader_without_write_permission_creates_no_files() {
 #[test]
 fn reader_without_write_permission_follows_owner_writes() {
     let scratch = Scratch::new();
-    let path = closed_store_among_others(&scratch);
-    let mut reader = as_nobody(&scratch, &path, "read-only");
+    let path = closed_store_in_shared_folder(&scratch);
+    let mut reader = as_unprivileged(&scratch, &path, "read-only");
     reader.go_on();
     reader.expect("1000");
     assert_eq!(reader.ask("first"), "key 000000");
@@ -791,7 +791,7 @@ fn reader_without_write_permission_follows_owner_writes() {
     store.put("another", "1").unwrap();
     assert_eq!(reader.ask("count"), "1002");
     // A reader that opens the store now reads the log, too.
-    let mut late = as_nobody(&scratch, &path, "read-only");
+    let mut late = as_unprivileged(&scratch, &path, "read-only");
     late.go_on();
     late.expect("1002");
     store.close().unwrap();
@@ -837,7 +837,7 @@ fn open_up(path: &Path) {
 fn closed_store_is_readable_in_read_only_directory() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
-    let mut reader = as_nobody(&scratch, &path, "read-only");
+    let mut reader = as_unprivileged(&scratch, &path, "read-only");
     reader.go_on();
     reader.expect("1000");
     assert_eq!(reader.ask("get key 000007"), String::from_utf8(7usize.to_be_bytes().to_vec()).unwrap());
@@ -865,7 +865,7 @@ fn oddly_named_stores_are_readable_in_read_only_directory() {
         let path = first.with_file_name(OsStr::from_bytes(name));
         fs::copy(&first, &path).unwrap();
         fs::set_permissions(first.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
-        let mut reader = as_nobody(&scratch, &path, "read-only");
+        let mut reader = as_unprivileged(&scratch, &path, "read-only");
         reader.go_on();
         reader.expect("1000");
         reader.finish();
@@ -877,7 +877,7 @@ fn oddly_named_stores_are_readable_in_read_only_directory() {
 fn reader_in_read_only_directory_notices_file_changes() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
-    let mut reader = as_nobody(&scratch, &path, "read-only");
+    let mut reader = as_unprivileged(&scratch, &path, "read-only");
     reader.go_on();
     reader.expect("1000");
     assert_eq!(reader.ask("first"), "key 000000");
@@ -905,7 +905,7 @@ fn reader_in_read_only_directory_notices_file_changes() {
     assert_eq!(reader.ask("count"), "0");
     // While another process has the store open, it is read through the WAL as usual.
     let store = Store::open(&path).unwrap();
-    fs::set_permissions(beside(&path, "-shm"), Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(with_suffix(&path, "-shm"), Permissions::from_mode(0o666)).unwrap();
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
     store.put("in the log", "1").unwrap();
     assert_eq!(reader.ask("count"), "1");
@@ -924,14 +924,14 @@ fn unclosed_store_is_refused_in_read_only_directory() {
     open_up(&path);
     let store = Store::open(&path).unwrap();
     store.put("in the log only", "1").unwrap();
-    let log = fs::read(beside(&path, "-wal")).unwrap();
+    let log = fs::read(with_suffix(&path, "-wal")).unwrap();
     let file = fs::read(&path).unwrap();
     store.close().unwrap();
     // As after a power cut.
     fs::write(&path, file).unwrap();
-    fs::write(beside(&path, "-wal"), log).unwrap();
+    fs::write(with_suffix(&path, "-wal"), log).unwrap();
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
-    let mut reader = as_nobody(&scratch, &path, "read-only");
+    let mut reader = as_unprivileged(&scratch, &path, "read-only");
     reader.go_on();
     let said = reader.hear().unwrap();
     assert!(said.starts_with("CantOpen") && said.contains("not closed"), "{said}");
@@ -970,7 +970,7 @@ fn hard_linked_file_is_readable_in_read_only_directory() {
     open_up(&path);
     fs::hard_link(&path, path.with_extension("too")).unwrap();
     fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
-    let mut reader = as_nobody(&scratch, &path, "read-only");
+    let mut reader = as_unprivileged(&scratch, &path, "read-only");
     reader.go_on();
     reader.expect("1000");
     reader.finish();

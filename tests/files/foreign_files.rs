@@ -14,7 +14,7 @@ fn delete_mode() -> Config {
 /// Opens what is at the store's path in every way, and demands that each fails and no byte of any
 /// file changes.
 #[track_caller]
-fn stays_untouched(scratch: &Scratch, expected: ErrorKind) {
+fn assert_refused_unchanged(scratch: &Scratch, expected: ErrorKind) {
     let before = scratch.bytes();
     for config in [Config::new(), delete_mode(), Config::new().read_only(true), Config::new().exclusive(true)]
     {
@@ -34,7 +34,7 @@ fn text_file_is_refused_and_unchanged() {
     for text in ["xy", "short", long.as_str()] {
         let scratch = Scratch::new();
         fs::write(scratch.path(), text).unwrap();
-        stays_untouched(&scratch, ErrorKind::NotADatabase);
+        assert_refused_unchanged(&scratch, ErrorKind::NotADatabase);
     }
 }
 
@@ -42,7 +42,7 @@ fn text_file_is_refused_and_unchanged() {
 fn one_byte_file_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     fs::write(scratch.path(), "x").unwrap();
-    stays_untouched(&scratch, ErrorKind::NotADatabase);
+    assert_refused_unchanged(&scratch, ErrorKind::NotADatabase);
 }
 
 /// Header of a rollback journal (SQLite's fileformat2.html, chapter 3) of a database with this
@@ -78,7 +78,7 @@ fn file_with_stray_journal_is_refused_and_both_are_unchanged() {
         let scratch = Scratch::new();
         fs::write(scratch.path(), file).unwrap();
         fs::write(scratch.file("store.db-journal"), journal).unwrap();
-        stays_untouched(&scratch, ErrorKind::NotADatabase);
+        assert_refused_unchanged(&scratch, ErrorKind::NotADatabase);
     }
 }
 
@@ -106,7 +106,7 @@ fn foreign_sqlite_file_is_refused_and_unchanged() {
     ] {
         let scratch = Scratch::new();
         python(&scratch.path(), program);
-        stays_untouched(&scratch, ErrorKind::NotADatabase);
+        assert_refused_unchanged(&scratch, ErrorKind::NotADatabase);
     }
 }
 
@@ -119,7 +119,7 @@ fn foreign_file_with_leftover_wal_is_refused_and_unchanged() {
 con.execute('insert into t values(1)'); os._exit(0)",
     );
     assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
-    stays_untouched(&scratch, ErrorKind::NotADatabase);
+    assert_refused_unchanged(&scratch, ErrorKind::NotADatabase);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn foreign_file_with_tables_only_in_wal_is_refused() {
 con.execute('insert into t values(1)'); os._exit(0)",
     );
     assert!(fs::metadata(scratch.wal()).unwrap().len() > 0);
-    stays_untouched(&scratch, ErrorKind::NotADatabase);
+    assert_refused_unchanged(&scratch, ErrorKind::NotADatabase);
 }
 
 #[test]
@@ -145,7 +145,7 @@ con.execute('update t set a = randomblob(100000)'); con.execute('insert into t v
 os._exit(0)",
     );
     assert!(scratch.file("store.db-journal").exists());
-    stays_untouched(&scratch, ErrorKind::NotADatabase);
+    assert_refused_unchanged(&scratch, ErrorKind::NotADatabase);
 }
 
 #[test]

@@ -24,17 +24,17 @@ fn found(scratch: &Scratch, wanted: &[u8]) -> BTreeMap<String, usize> {
     scratch
         .bytes()
         .into_iter()
-        .map(|(name, bytes)| (name, places(&bytes, wanted)))
+        .map(|(name, bytes)| (name, count_of(&bytes, wanted)))
         .filter(|(_, times)| *times > 0)
         .collect()
 }
 
-fn places(bytes: &[u8], wanted: &[u8]) -> usize {
-    all_places(bytes, wanted).len()
+fn count_of(bytes: &[u8], wanted: &[u8]) -> usize {
+    positions(bytes, wanted).len()
 }
 
 /// Returns the positions of the bytes. (A search in Rust takes minutes in an unoptimised build.)
-fn all_places(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
+fn positions(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
     let (mut all, mut from) = (Vec::new(), 0);
     while let Some(left) = bytes.get(from..) {
         // SAFETY: both pointers are valid for the lengths given.
@@ -72,7 +72,7 @@ fn configs() -> Vec<Config> {
 /// begins with the sentinel is deleted. With the setting it must be in no file; without, it must be
 /// in at least one.
 #[track_caller]
-fn tell(story: fn(&Scratch, &Config, &Store)) {
+fn check_erased(story: fn(&Scratch, &Config, &Store)) {
     let mut left = 0;
     for config in configs() {
         for secure in [false, true] {
@@ -113,7 +113,7 @@ fn neighbours(store: &Store, n: usize) {
 
 #[test]
 fn deleted_keys_and_values_are_erased() {
-    tell(|_, _, store| {
+    check_erased(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
             store.put(key(n), value(n)).unwrap();
@@ -127,7 +127,7 @@ fn deleted_keys_and_values_are_erased() {
 
 #[test]
 fn overwritten_values_are_erased() {
-    tell(|_, _, store| {
+    check_erased(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
             store.put(format!("key {n}"), value(n)).unwrap();
@@ -140,7 +140,7 @@ fn overwritten_values_are_erased() {
 
 #[test]
 fn purged_keys_are_erased_from_all_tables() {
-    tell(|_, _, store| {
+    check_erased(|_, _, store| {
         let clock = TestClock::at(1_000_000);
         clock.drive(store);
         store.set_write_tracking(true).unwrap();
@@ -159,7 +159,7 @@ fn purged_keys_are_erased_from_all_tables() {
 
 #[test]
 fn dropped_and_cleared_families_are_erased() {
-    tell(|_, _, store| {
+    check_erased(|_, _, store| {
         let kept = store.create_family("kept").unwrap();
         for n in 0..10 {
             store.create_family(&format!("{SENTINEL} family {n}")).unwrap();
@@ -178,7 +178,7 @@ fn dropped_and_cleared_families_are_erased() {
 
 #[test]
 fn evicted_keys_are_erased() {
-    tell(|_, config, store| {
+    check_erased(|_, config, store| {
         let page = if format!("{config:?}").contains("page_size: 65536") { 65_536 } else { 4096 };
         store.set_size_limit(Some(SizeLimit::new(40 * page, Eviction::Oldest))).unwrap();
         for n in 0..60 {
@@ -194,7 +194,7 @@ fn evicted_keys_are_erased() {
 
 #[test]
 fn space_freed_by_vacuum_is_erased() {
-    tell(|_, _, store| {
+    check_erased(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
             store.put(key(n), value(n)).unwrap();
@@ -206,7 +206,7 @@ fn space_freed_by_vacuum_is_erased() {
 
 #[test]
 fn rolled_back_transaction_leaves_no_data() {
-    tell(|_, _, store| {
+    check_erased(|_, _, store| {
         for n in 0..60 {
             neighbours(store, n);
         }
@@ -256,7 +256,7 @@ fn row_copies_in_unused_page_space_are_erased() {
             store.integrity_check().unwrap();
             let live: BTreeSet<&str> = live.values().map(String::as_str).collect();
             for (name, bytes) in scratch.bytes() {
-                for at in all_places(&bytes, SENTINEL.as_bytes()) {
+                for at in positions(&bytes, SENTINEL.as_bytes()) {
                     let text = String::from_utf8_lossy(&bytes[at - 12..at + SENTINEL.len()]).into_owned();
                     // A page of a large value may begin in the middle of a unit, whose digits are
                     // on another page.
@@ -287,7 +287,7 @@ fn nothing() -> BTreeMap<String, usize> {
 }
 
 #[track_caller]
-fn is_gone(scratch: &Scratch) {
+fn assert_erased(scratch: &Scratch) {
     assert_eq!(found(scratch, SENTINEL.as_bytes()), nothing());
 }
 
@@ -311,7 +311,7 @@ fn checkpoint_of_any_mode_erases_wal() {
             is_in_the_wal(&scratch);
             let (log, done) = store.checkpoint(mode).unwrap();
             assert_eq!(log, done);
-            is_gone(&scratch);
+            assert_erased(&scratch);
             assert_eq!(std::fs::read(scratch.wal()).unwrap().len(), 0);
             store.put("again", "1").unwrap();
             assert_eq!(store.get("again").unwrap().as_deref(), Some(&b"1"[..]));
@@ -331,7 +331,7 @@ fn automatic_checkpoints_erase_wal() {
             store.put(format!("{n}"), "n".repeat(500)).unwrap();
         }
         assert!(store.stats().unwrap().checkpoints > 0);
-        is_gone(&scratch);
+        assert_erased(&scratch);
     }
 }
 
@@ -347,7 +347,7 @@ fn last_close_erases_wal_before_removing_it() {
         is_in(&scratch, &["kept", "store.db-wal"]);
         store.close().unwrap();
         assert!(!scratch.wal().exists());
-        is_gone(&scratch);
+        assert_erased(&scratch);
         assert!(std::fs::read(&kept).unwrap().iter().all(|byte| *byte == 0), "{config:?}");
     }
 }
@@ -395,7 +395,7 @@ fn data_is_erased_at_wal_restart_if_reader_stays() {
         .unwrap();
     // The next commit starts the WAL over, and is shorter than before.
     store.put("a", "1").unwrap();
-    is_gone(&scratch);
+    assert_erased(&scratch);
     assert!(std::fs::metadata(scratch.wal()).unwrap().len() > 0);
 }
 
@@ -417,7 +417,7 @@ fn data_left_by_killed_process_is_erased_by_next_handle() {
         let store = again.open_with(&secure().journal_mode(mode));
         assert_eq!(store.count().unwrap(), 60);
         store.close().unwrap();
-        is_gone(&again);
+        assert_erased(&again);
     }
 }
 
@@ -453,7 +453,7 @@ fn copy_contains_no_deleted_data() {
     let store = scratch.open();
     put_and_delete(&store);
     store.copy_to(&copied.open_with(&secure()), |_, _| true).unwrap();
-    is_gone(&copied);
+    assert_erased(&copied);
 }
 
 #[test]
@@ -484,7 +484,7 @@ fn secure_delete_continues_after_encrypt_and_decrypt() {
             store.put(key(n), value(n)).unwrap();
         }
         store.encrypt(&Secret::raw_key(&[7; 32])).unwrap();
-        is_gone(&scratch);
+        assert_erased(&scratch);
         assert_eq!(store.get(key(59)).unwrap().unwrap(), value(59).into_bytes());
         store.integrity_check().unwrap();
         store.put("more", SENTINEL).unwrap();
@@ -494,6 +494,6 @@ fn secure_delete_continues_after_encrypt_and_decrypt() {
         store.delete("more").unwrap();
         assert_eq!(store.delete_range(&KeyRange::prefix(SENTINEL.as_bytes())).unwrap(), 60);
         store.checkpoint(CheckpointMode::Truncate).unwrap();
-        is_gone(&scratch);
+        assert_erased(&scratch);
     }
 }

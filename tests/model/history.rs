@@ -542,18 +542,18 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// Puts of the same key and value, most of them already expired or expiring soon, several of one
 /// key.
-fn put_dead() -> impl Strategy<Value = FamilyOp> {
+fn put_expired() -> impl Strategy<Value = FamilyOp> {
     let key = select(vec![b"a".to_vec(), b"b".to_vec(), b"bb".to_vec()]);
     let at = (-1..=1_i64).prop_map(|steps| Some(Time::In(steps * 50)));
     (key, at).prop_map(|(key, at)| FamilyOp::PutUntil(key, Value::Filled(1, 300), at))
 }
 
 /// Operations that find expired rows, and operations that would reveal them.
-fn op_on_dead_rows() -> impl Strategy<Value = Op> {
+fn op_on_expired_rows() -> impl Strategy<Value = Op> {
     use FamilyOp as On;
     let on_family = prop_oneof![
         2 => (100..400_u16).prop_map(On::Bulk),
-        6 => put_dead(),
+        6 => put_expired(),
         5 => (1..400_u16).prop_map(On::GetEach),
         3 => select(vec![b"a".to_vec(), b"b".to_vec(), b"bb".to_vec()]).prop_map(On::Ttl),
         6 => Just(On::Count),
@@ -596,6 +596,6 @@ pub fn history() -> BoxedStrategy<(u32, Vec<Act>)> {
 }
 
 /// A history in which many rows expire and are found by reads.
-pub fn history_of_dead_rows() -> BoxedStrategy<(u32, Vec<Act>)> {
-    history_of(op_on_dead_rows(), 40)
+pub fn history_of_expired_rows() -> BoxedStrategy<(u32, Vec<Act>)> {
+    history_of(op_on_expired_rows(), 40)
 }

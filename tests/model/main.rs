@@ -137,5 +137,5 @@ fn lazy_removal_by_two_handles_matches_model() {
     if common::is_of_a_file("a read removes nothing there") {
         return;
     }
-    run_histories(cases() / 4, 2, history::history_of_dead_rows, || Some(tempfile::tempdir().unwrap()));
+    run_histories(cases() / 4, 2, history::history_of_expired_rows, || Some(tempfile::tempdir().unwrap()));
 }

@@ -29,7 +29,7 @@ impl PendingRemovals {
         self.rows.is_empty()
     }
 
-    pub fn has_room_for(&self, key: &[u8]) -> bool {
+    pub fn has_space_for(&self, key: &[u8]) -> bool {
         self.rows.len() < MAX_ROWS && self.bytes() + key.len() <= MAX_BYTES
     }
 

@@ -221,11 +221,11 @@ impl World {
                 view.get_mut(family).ok_or(ErrorKind::Error)?.rows.remove(key);
             }
             None => {
-                if !self.sides[side].pending_removals.has_room_for(key) {
+                if !self.sides[side].pending_removals.has_space_for(key) {
                     self.try_pending_removals(side);
                 }
                 let removals = &mut self.sides[side].pending_removals;
-                if removals.has_room_for(key) {
+                if removals.has_space_for(key) {
                     removals.add(family, key, expire_ms);
                     if removals.are_enough() {
                         self.try_pending_removals(side);

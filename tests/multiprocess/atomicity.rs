@@ -47,11 +47,11 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn goes_on(&self) -> bool {
+    fn continues(&self) -> bool {
         Instant::now() < self.ends
     }
 
-    fn tell(&mut self, kind: &str, numbers: &[i64]) {
+    fn report(&mut self, kind: &str, numbers: &[i64]) {
         self.report.push((kind.to_owned(), numbers.to_vec()));
     }
 
@@ -189,15 +189,15 @@ fn assert_consecutive(mut values: Vec<i64>, what: &str) {
 
 fn increment(worker: &mut Worker<'_>) {
     let mut n = worker.number as i64;
-    while worker.goes_on() {
+    while worker.continues() {
         n += 1;
         // A counter without TTL, incremented and decremented.
         let delta = n % 7 - 2;
         let value = worker.store.increment("total", delta, Expiry::Never).unwrap();
-        worker.tell("delta", &[delta, value]);
+        worker.report("delta", &[delta, value]);
         // Each number is drawn only once.
         let ticket = worker.store.increment("ticket", 1, Expiry::Never).unwrap();
-        worker.tell("ticket", &[ticket]);
+        worker.report("ticket", &[ticket]);
         // A counter with a short TTL, as used for a rate limit. After each expiry it must start at
         // 1 again.
         let store = &worker.store;
@@ -211,7 +211,7 @@ fn increment(worker: &mut Worker<'_>) {
             }
         });
         match counted {
-            Ok((end, value)) => worker.tell("rate", &[end, value]),
+            Ok((end, value)) => worker.report("rate", &[end, value]),
             Err(e) if e.kind() == ErrorKind::Locked && are_on_a_server() => {} // what a transaction there has to expect
             Err(e) => assert_eq!(e, Error::new(ErrorKind::Error, "too late")),
         }
@@ -251,7 +251,7 @@ fn no_increment_is_lost_between_threads_and_processes() {
 
 fn lock(worker: &mut Worker<'_>) {
     let (mut taken, mut abandoned, mut missed) = (0, 0, 0);
-    while worker.goes_on() {
+    while worker.continues() {
         let token = format!("{} {taken} {abandoned}", worker.number);
         // The TTL is only a safeguard against holders that crash. No holder here crashes or is that
         // slow.
@@ -273,7 +273,7 @@ fn lock(worker: &mut Worker<'_>) {
             taken += 1;
         }
     }
-    worker.tell("lock", &[taken, abandoned, missed]);
+    worker.report("lock", &[taken, abandoned, missed]);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn put_if_absent_lock_has_one_holder_if_released_or_expired() {
     let sum = |column: usize| told["lock"].iter().map(|numbers| numbers[column]).sum::<i64>();
     let (taken, abandoned) = (sum(0), sum(1));
     assert_eq!(unprotected_count(scratch.dir(), "lock"), (taken + abandoned).unsigned_abs());
-    assert!(taken > 0 && sum(2) > 0, "nobody was ever in the other's way");
+    assert!(taken > 0 && sum(2) > 0, "no two workers ever conflicted");
     let fewest = told["lock"].iter().map(|numbers| numbers[0] + numbers[1]).min().unwrap();
     println!(
         "put_if_absent: {} acquisitions, each alone ({taken} released, {abandoned} left to expire; {fewest} by the worker with the fewest), {} attempts in vain",
@@ -296,7 +296,7 @@ fn put_if_absent_lock_has_one_holder_if_released_or_expired() {
 
 fn lease(worker: &mut Worker<'_>) {
     let mut n = 0;
-    while worker.goes_on() {
+    while worker.continues() {
         n += 1;
         let end = worker.in_ms(10);
         let token = format!("{} {n}", worker.number);
@@ -305,9 +305,9 @@ fn lease(worker: &mut Worker<'_>) {
         let end = end.millis().unwrap();
         // A lock that had expired when the call returned was never held.
         if taken && after < end {
-            worker.tell("lease", &[end, after]);
+            worker.report("lease", &[end, after]);
         }
-        worker.tell("attempt", &[]);
+        worker.report("attempt", &[]);
         thread::yield_now();
     }
 }
@@ -340,13 +340,13 @@ fn lease_has_one_holder_until_it_expires() {
 fn swap(worker: &mut Worker<'_>) {
     let me = worker.number;
     let mut lost = 0;
-    while worker.goes_on() {
+    while worker.continues() {
         // All workers read this number and try to raise it. Only one succeeds for each value.
         let seen = worker.store.get("number").unwrap().unwrap();
         let number: i64 = String::from_utf8(seen.clone()).unwrap().parse().unwrap();
         let end = worker.store.expiry_after(LONG);
         match worker.store.compare_and_swap("number", &seen, (number + 1).to_string(), end).unwrap() {
-            true => worker.tell("raised", &[number + 1]),
+            true => worker.report("raised", &[number + 1]),
             false => lost += 1,
         }
         // A lock that is either free or held. The free state has a short TTL, too.
@@ -356,16 +356,16 @@ fn swap(worker: &mut Worker<'_>) {
             count_unprotected(worker.folder, "door");
             let swapped = worker.store.compare_and_swap("door", &held, "free", worker.in_ms(100)).unwrap();
             assert!(swapped, "the door was lost");
-            worker.tell("door", &[]);
+            worker.report("door", &[]);
         } else if worker.store.put_if_absent("door", &held, end).unwrap() {
             // The free state had expired, so the key did not exist and this worker created it.
             count_unprotected(worker.folder, "door");
             assert!(worker.store.compare_and_swap("door", &held, "free", worker.in_ms(100)).unwrap());
-            worker.tell("door", &[]);
-            worker.tell("made", &[]);
+            worker.report("door", &[]);
+            worker.report("made", &[]);
         }
     }
-    worker.tell("swap", &[lost]);
+    worker.report("swap", &[lost]);
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn one_swap_succeeds_per_observed_value() {
     let lost: i64 = told["swap"].iter().map(|numbers| numbers[0]).sum();
     let (doors, made) = (told["door"].len(), told["made"].len());
     assert_eq!(unprotected_count(scratch.dir(), "door"), doors as u64);
-    assert!(lost > 0, "nobody was ever in the other's way");
+    assert!(lost > 0, "no two workers ever conflicted");
     println!(
         "compare_and_swap: {count} numbers, each raised once ({lost} swaps lost); {doors} times through the door, {made} times after it had expired"
     );
@@ -393,7 +393,7 @@ fn baton(worker: &mut Worker<'_>) {
     let mine = format!("with {me}");
     let next = format!("with {}", (me + 1) % WORKERS);
     let mut passed = 0;
-    while worker.goes_on() {
+    while worker.continues() {
         if worker.store.get("baton").unwrap().unwrap() != mine.as_bytes() {
             thread::yield_now();
             continue;
@@ -405,7 +405,7 @@ fn baton(worker: &mut Worker<'_>) {
         assert!(!worker.store.compare_and_swap("baton", &mine, &mine, end).unwrap());
         passed += 1;
     }
-    worker.tell("baton", &[passed]);
+    worker.report("baton", &[passed]);
 }
 
 #[test]

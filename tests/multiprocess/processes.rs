@@ -444,7 +444,7 @@ fn kill_9_keeps_exactly_acknowledged_commits() {
             let mut child = Other::start(module_path!(), &scratch.path(), &format!("crash {mode}"));
             let mut acknowledged = 0;
             for _ in 0..2 + round * 3 {
-                acknowledged = child.hear().expect("the child goes on until killed").parse().unwrap();
+                acknowledged = child.hear().expect("the child runs until killed").parse().unwrap();
             }
             if let Some(last) = child.kill().last() {
                 acknowledged = last.parse().unwrap();

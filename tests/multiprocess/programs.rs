@@ -46,7 +46,7 @@ fn once(called: &str, make: impl FnOnce() -> Program) -> &'static Program {
 /// tests use the program.
 fn make(name: &str, called: &str, arguments: &[&str]) -> Program {
     let folder = library_dir().join(format!("multiprocess-{called}"));
-    fs::create_dir_all(&folder).expect("a folder beside the library");
+    fs::create_dir_all(&folder).expect("a folder next to the library");
     let mut cc = compiler("cc", "c11");
     // The name appears in the stack traces of stuck processes.
     let path = build(
@@ -89,7 +89,7 @@ impl Program {
         println!("{command:?}");
         let output = run(command.current_dir(folder.path()));
         print!("{}", String::from_utf8_lossy(&output.stdout));
-        fs::remove_dir_all(folder.path()).expect("nobody uses the folder any more");
+        fs::remove_dir_all(folder.path()).expect("the folder is no longer in use");
     }
 }
 

@@ -197,7 +197,7 @@ fn expected(libdir: &str) -> BTreeSet<String> {
 
 /// Returns the link targets in Markdown files below a folder that exist neither there nor in the
 /// repository.
-fn dead_links(folder: &Path) -> Vec<String> {
+fn broken_links(folder: &Path) -> Vec<String> {
     let of_source =
         ["include", "bindings/cpp/include", "src", "tests", ".cargo"].map(|name| root().join(name));
     let mut dead = Vec::new();
@@ -271,7 +271,7 @@ fn staged_install_has_expected_files_and_uninstall_removes_all() {
     assert_eq!(files, expected("usr/lib/x86_64-linux-gnu"));
     let of_commands = pages_of_commands(&stage.path().join("usr/bin/kvstore"));
     assert!(pages.is_superset(&of_commands), "{:?}", of_commands.difference(&pages));
-    assert_eq!(dead_links(&stage.path().join("usr/share/doc/kvstore")), Vec::<String>::new());
+    assert_eq!(broken_links(&stage.path().join("usr/share/doc/kvstore")), Vec::<String>::new());
 
     // No file contains the path of the staging folder.
     for name in ["pkgconfig/kvstore.pc", "cmake/kvstore/kvstoreConfig.cmake"] {

@@ -333,7 +333,7 @@ fn install_keeps_modes_of_existing_folders() {
 }
 
 /// Returns the environment of cargo, without its arguments.
-fn told_to_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+fn passed_to_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let cargo = folder.path().join("cargo");
     fs::write(
@@ -351,7 +351,7 @@ fn told_to_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> 
 }
 
 fn flags_of_cargo(goal: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
-    let text = told_to_cargo(goal, arguments, variables);
+    let text = passed_to_cargo(goal, arguments, variables);
     let flags = text.lines().filter(|line| line.split('=').next().unwrap().contains("CFLAGS"));
     flags.fold(String::new(), |all, line| all + line + "\n")
 }
@@ -569,7 +569,7 @@ fn make_variables_are_not_passed_to_make_run_by_cargo() {
         "install-windows-command",
     ] {
         for jobs in [&[][..], &["-j2"]] {
-            let text = told_to_cargo(goal, &[&given, jobs].concat(), &[]);
+            let text = passed_to_cargo(goal, &[&given, jobs].concat(), &[]);
             let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
             let flags = of("MAKEFLAGS").unwrap_or_else(|| panic!("{text}"));
             // With "-j", make 4.4 and later provide a jobserver that cargo can use.

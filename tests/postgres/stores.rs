@@ -164,7 +164,7 @@ mod on_a_server {
 
     #[test]
     fn client_paused_past_lock_ttl_loses_lock_and_writes() {
-        in_c("stopped_past_its_ttl");
+        in_c("paused_past_ttl");
     }
 
     #[test]

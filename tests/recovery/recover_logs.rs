@@ -21,7 +21,7 @@ fn is_whole(done: &Done, all: &Rows) {
 }
 
 #[track_caller]
-fn tells(done: &Done, what: &str) {
+fn assert_reports(done: &Done, what: &str) {
     assert!(done.told.iter().any(|line| line.contains(what)), "{:?}", done.told);
     assert!(!done.recovered.is_complete());
 }
@@ -108,7 +108,7 @@ fn damaged_wal_frame_is_reported_with_lost_commits() {
             ("the number of the page", |frame| frame[3] ^= 1),
         ] {
             let done = logged.with(|wal| damage(&mut wal[frame(n)]));
-            tells(&done, &format!("the -wal is damaged after frame {n}"));
+            assert_reports(&done, &format!("the -wal is damaged after frame {n}"));
             assert!(done.rows == *logged.before(n), "frame {n}, {what}");
         }
     }
@@ -122,7 +122,7 @@ fn damaged_frame_salt_or_checksum_loses_no_data() {
         is_whole(&logged.with(|wal| wal[frame(n)][20] ^= 4), logged.rows());
     }
     is_whole(&logged.with(|wal| wal[frame(logged.frames() - 1)][9] ^= 4), logged.rows());
-    tells(&logged.with(|wal| wal[frame(logged.frames() - 1)][20] ^= 4), "the -wal is damaged");
+    assert_reports(&logged.with(|wal| wal[frame(logged.frames() - 1)][20] ^= 4), "the -wal is damaged");
 }
 
 #[test]
@@ -131,12 +131,12 @@ fn damaged_wal_header_is_reported_unless_only_checksum() {
     for at in 0..24 {
         let done = logged.with(|wal| wal[at] ^= 1);
         // The checkpoint number and the salts are needed for the checksums only.
-        tells(&done, "the header of the -wal is damaged");
+        assert_reports(&done, "the header of the -wal is damaged");
         assert!(done.rows == logged.states[0].1, "byte {at}");
     }
     is_whole(&logged.with(|wal| wal[27] ^= 1), logged.rows());
-    tells(&logged.with(|wal| wal[..WAL_HEADER].fill(0)), "the header of the -wal is damaged");
-    tells(&logged.with(|wal| wal.truncate(20)), "the header of the -wal is damaged");
+    assert_reports(&logged.with(|wal| wal[..WAL_HEADER].fill(0)), "the header of the -wal is damaged");
+    assert_reports(&logged.with(|wal| wal.truncate(20)), "the header of the -wal is damaged");
 }
 
 #[test]
@@ -232,13 +232,16 @@ fn damaged_journal_record_loses_only_its_page() {
         let kept = if sync == "off" { 1 } else { 0 };
         for record in records.iter().rev().skip(kept).step_by(3) {
             let done = hot.with(|journal| journal[record + 4 + PAGE - 200] ^= 1);
-            tells(&done, "the -journal is damaged");
+            assert_reports(&done, "the -journal is damaged");
             assert!(
                 done.rows.iter().all(|(key, row)| hot.rows.get(key) == Some(row)),
                 "{sync}, record at {record}"
             );
             assert!(done.rows.len() + 40 > hot.rows.len(), "{} rows", done.rows.len());
-            tells(&hot.with(|journal| journal[*record..record + RECORD].fill(0)), "the -journal is damaged");
+            assert_reports(
+                &hot.with(|journal| journal[*record..record + RECORD].fill(0)),
+                "the -journal is damaged",
+            );
         }
     }
 }
@@ -250,10 +253,10 @@ fn truncated_journal_or_damaged_header_is_reported() {
     let (last, count) = *parts.iter().rfind(|(_, count)| *count > 0).unwrap();
     // At the end of a part, nothing shows that another part followed.
     for keep in [20, 28, 300, 512 + 100, parts[3].0, parts[4].0 + 100, last + count * RECORD - 1] {
-        tells(&hot.with(|journal| journal.truncate(keep)), "-journal is damaged");
+        assert_reports(&hot.with(|journal| journal.truncate(keep)), "-journal is damaged");
     }
     for at in [0, 3, 7, 18, 22, 26] {
-        tells(&hot.with(|journal| journal[at] ^= 1), "-journal");
+        assert_reports(&hot.with(|journal| journal[at] ^= 1), "-journal");
     }
     // The checksums of the records show where they begin and how many there are.
     let done = hot.with(|journal| journal[13] ^= 1);
@@ -333,7 +336,7 @@ fn reserved_bytes_per_page_are_detected_without_page_1() {
         damaged[..size].fill(0);
         fs::write(scratch.path(), &damaged).unwrap();
         let done = recover(&scratch.path()).unwrap();
-        tells(&done, "the list of tables");
+        assert_reports(&done, "the list of tables");
         let values =
             |rows: &Rows| rows.iter().map(|((_, key), row)| (key.clone(), row.clone())).collect::<Vec<_>>();
         assert!(values(&done.rows) == values(&all), "{size}: {} of {} rows", done.rows.len(), all.len());

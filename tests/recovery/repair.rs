@@ -481,7 +481,7 @@ fn malformed_catalogue_is_rebuilt() {
 }
 
 /// Returns what the repair of this damage reports: message and key.
-fn told(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
+fn reported(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
     let mut all = Vec::new();
     for engine in [true, false] {
         let scratch = sound();
@@ -501,7 +501,7 @@ fn told(sql: &str) -> Vec<(String, Option<Vec<u8>>)> {
 fn missing_catalogue_is_rebuilt_from_tables() {
     for sql in ["drop table kvstore_family", "delete from kvstore_family"] {
         loses_nothing(sql);
-        let told = told(sql);
+        let told = reported(sql);
         for family in FAMILIES {
             let words =
                 format!("family \"{family}\" was entered in the catalogue again: it has no default TTL");
@@ -565,7 +565,7 @@ fn invalid_settings_are_reset_to_defaults_and_reported() {
             }
             loses_nothing(&sql);
             let now = if column == "created_ms" { NOW } else { 0 };
-            let told = told(&sql);
+            let told = reported(&sql);
             assert_eq!(told.len(), 1, "{told:?}");
             assert!(told[0].0.starts_with(&format!("family \"It's\": its {column} was not ")), "{told:?}");
             assert!(told[0].0.ends_with(&format!(", and is {now} now")), "{told:?}");
@@ -581,7 +581,7 @@ fn rows_with_invalid_keys_are_removed_and_reported() {
     loses_nothing("insert into {data}(key, value) values(zeroblob(65537), x'00')");
     loses_nothing("insert into {data}(key, value) values(cast(zeroblob(65537) as text), x'00')");
     let text = "family \"It's\": a row with a key of 65537 bytes was removed: its key is too long";
-    let long = told("insert into {data}(key, value) values(zeroblob(65537), x'00')");
+    let long = reported("insert into {data}(key, value) values(zeroblob(65537), x'00')");
     assert_eq!(long, [(text.to_owned(), Some(vec![0; 65_537]))]);
     for (damage, why) in [
         ("delete from {blob} where id = 1", "its value is lost"),
@@ -589,13 +589,13 @@ fn rows_with_invalid_keys_are_removed_and_reported() {
         ("update {data} set expire_ms = 'x' where blob_id = 1", "nobody knows how long it may be shown"),
     ] {
         let text = format!("family \"It's\": a row with a key of 5 bytes was removed: {why}");
-        assert_eq!(told(damage), [(text, Some(b"large".to_vec()))], "{damage}");
+        assert_eq!(reported(damage), [(text, Some(b"large".to_vec()))], "{damage}");
     }
     let text = "the table \"data:ghost\" is \"lost:data:ghost\" now";
-    let aside = told("create table \"data:ghost\"(a); insert into \"data:ghost\" values(1)");
+    let aside = reported("create table \"data:ghost\"(a); insert into \"data:ghost\" values(1)");
     assert_eq!(aside, [(text.to_owned(), None)]);
     // With an index, no data is lost.
-    assert_eq!(told("drop table {ttl_key}; drop view {live}; update {T written} set written_ms = 5"), []);
+    assert_eq!(reported("drop table {ttl_key}; drop view {live}; update {T written} set written_ms = 5"), []);
 }
 
 #[test]

@@ -744,7 +744,7 @@ fn forked_child_opens_own_connection_and_spares_parents() {
 
 /// A process that never closes what it has inherited, until the other end is closed or a minute is over.
 #[allow(unsafe_code)]
-fn stay(mut end: UnixStream) -> ! {
+fn wait_until_closed(mut end: UnixStream) -> ! {
     // SAFETY: sets a timer.
     unsafe { libc::alarm(60) };
     let _ = end.read(&mut [0]);
@@ -769,7 +769,7 @@ fn session_of_killed_parent_ends_while_child_runs() {
             put(&db, "k").unwrap();
             // SAFETY: as above.
             if unsafe { libc::fork() } == 0 {
-                stay(far);
+                wait_until_closed(far);
             }
             // SAFETY: kills this process.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };

@@ -130,7 +130,7 @@ impl World {
                 gone.push(key.clone());
             }
         }
-        assert!(there.is_empty(), "keys nobody has put: {there:?}");
+        assert!(there.is_empty(), "keys that were never put: {there:?}");
         if let (Some((last, last_key)), Some((first, first_key))) = (&last_gone, &first_left) {
             // Within a family the order is that of the index. Between families, keys with the same
             // expiry time have no order.

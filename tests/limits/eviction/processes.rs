@@ -70,7 +70,7 @@ fn limit_holds_while_processes_write_and_are_killed() {
                 let file = std::fs::metadata(scratch.path()).unwrap().len();
                 size = store.stats().unwrap().size_bytes;
                 assert!(file <= LIMIT && size <= LIMIT, "{size} bytes in a file of {file}");
-                assert!(begun.elapsed() < Duration::from_secs(100), "nobody writes");
+                assert!(begun.elapsed() < Duration::from_secs(100), "no process writes");
                 at_least = i32::max(at_least - 1, 0);
             }
             let at = random.below(3) as usize;

@@ -11,8 +11,8 @@ use crate::common::numbered;
 /// A place whose space can be used up and freed again.
 trait Disk {
     fn directory(&self) -> &Path;
-    fn take_room(&self);
-    fn give_room(&self);
+    fn fill(&self);
+    fn free(&self);
 }
 
 /// A file system of a few megabytes, which is removed at the end of the process.
@@ -50,13 +50,13 @@ impl Disk for Tmpfs {
         &self.0
     }
 
-    fn take_room(&self) {
+    fn fill(&self) {
         let mut ballast =
             fs::OpenOptions::new().append(true).create(true).open(self.0.join("ballast")).unwrap();
         while std::io::Write::write(&mut ballast, &[0; 4096]).is_ok_and(|written| written > 0) {}
     }
 
-    fn give_room(&self) {
+    fn free(&self) {
         fs::remove_file(self.0.join("ballast")).unwrap();
     }
 }
@@ -78,14 +78,14 @@ impl Disk for FileSize {
         &self.0
     }
 
-    fn take_room(&self) {
+    fn fill(&self) {
         // The limit is the size of the store's smallest file.
         let sizes = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap());
         let sizes = sizes.filter(|entry| !entry.file_name().to_string_lossy().ends_with("-shm"));
         limit(libc::RLIMIT_FSIZE, sizes.map(|entry| entry.metadata().unwrap().len()).min());
     }
 
-    fn give_room(&self) {
+    fn free(&self) {
         limit(libc::RLIMIT_FSIZE, None);
     }
 }
@@ -151,7 +151,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
             store.put_with_expiry(numbered(keys), value_of(keys), Expiry::At(i64::MAX)).unwrap();
             keys += 1;
         }
-        disk.take_room();
+        disk.fill();
         let (first, mut e) = (keys, None);
         while e.is_none() {
             assert!(keys < first + 2_000, "the disk does not become full, {name}");
@@ -211,10 +211,10 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
             if let Ok(again) = again {
                 is_as_it_was(&again, keys);
             }
-            disk.give_room();
+            disk.free();
             break;
         }
-        disk.give_room();
+        disk.free();
         // This handle works again as soon as there is space.
         batch.commit().unwrap();
         store
@@ -235,7 +235,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
         Store::open(&new).unwrap().integrity_check().unwrap();
         fs::remove_file(&new).unwrap();
         // Deleting and vacuuming on a full disk.
-        disk.take_room();
+        disk.fill();
         let gone = store.delete_range(&KeyRange::new(
             std::ops::Bound::Included(numbered(keys / 2)),
             std::ops::Bound::Unbounded,
@@ -247,7 +247,7 @@ fn fill_up(disk: &impl Disk, path: &Path, config: &Config) -> usize {
         is_as_it_was(&store, keys);
         assert_clear("vacuum", &store.incremental_vacuum(None));
         is_as_it_was(&store, keys);
-        disk.give_room();
+        disk.free();
         store.incremental_vacuum(None).unwrap();
         store.checkpoint(CheckpointMode::Truncate).unwrap();
         is_as_it_was(&store, keys);

@@ -369,7 +369,7 @@ mod made_up {
         Op { read: from, write: to, result, ..op(Kind::Swap, begin, end) }
     }
 
-    fn told(kind: Kind, result: i64, begin: i64, end: i64) -> Op {
+    fn completed(kind: Kind, result: i64, begin: i64, end: i64) -> Op {
         Op { result, ..op(kind, begin, end) }
     }
 
@@ -385,8 +385,8 @@ mod made_up {
             vec![put_until(7, 100, 10, 20), get(NONE, 90, 105)],
             vec![increment(1, 10, 50), increment(2, 20, 60), get(2, 70, 80)],
             vec![put(7, 10, 20), swap(7, 8, 1, 30, 60), swap(7, 9, 0, 30, 60), get(8, 70, 80)],
-            vec![put(7, 10, 20), told(Kind::Delete, 1, 30, 40), told(Kind::Delete, 0, 50, 60)],
-            vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 100, 30, 40)],
+            vec![put(7, 10, 20), completed(Kind::Delete, 1, 30, 40), completed(Kind::Delete, 0, 50, 60)],
+            vec![put_until(7, 100, 10, 20), completed(Kind::ExpireTime, 100, 30, 40)],
             // A snapshot is read when the key has expired for it, while the key is live for other
             // calls.
             vec![put_until(7, 100, 10, 20), snapshot(NONE, 100, 30, 40), get(7, 50, 60)],
@@ -446,11 +446,11 @@ mod made_up {
         // A write has found the key expired, so all later calls must, whatever their clocks return.
         assert_refused(vec![
             put_until(7, 100, 10, 20),
-            told(Kind::Delete, 0, 95, 105),
+            completed(Kind::Delete, 0, 95, 105),
             Op { wall: (99, 99), ..get(7, 106, 107) },
         ]);
-        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Exists, 1, 100, 110)]);
-        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Delete, 1, 100, 110)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), completed(Kind::Exists, 1, 100, 110)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), completed(Kind::Delete, 1, 100, 110)]);
         assert_refused(vec![put_until(7, 100, 10, 20), swap(7, 8, 1, 100, 110)]);
     }
 
@@ -462,9 +462,9 @@ mod made_up {
         for nothing in [
             get(NONE, 100, 110),
             Op { read: NONE, ..op(Kind::GetAndExpire, 100, 110) },
-            told(Kind::Expire, 0, 100, 110),
+            completed(Kind::Expire, 0, 100, 110),
             swap(7, 8, 0, 100, 110),
-            Op { read: 7, ..told(Kind::CompareAndDelete, 0, 100, 110) },
+            Op { read: 7, ..completed(Kind::CompareAndDelete, 0, 100, 110) },
         ] {
             let history = |prolong| vec![put_until(7, 100, 10, 20), prolong, nothing, get(7, 160, 170)];
             assert!(check(history(prolong(90, 150)), Home::Server).is_ok(), "{nothing:?}");
@@ -474,24 +474,28 @@ mod made_up {
                 check(history(prolong(90, 95)), Home::Server).is_err(),
                 "acknowledged before: {nothing:?}"
             );
-            assert!(check(history(prolong(100, 150)), Home::Server).is_err(), "it was dead: {nothing:?}");
+            assert!(check(history(prolong(100, 150)), Home::Server).is_err(), "it was expired: {nothing:?}");
         }
-        let deleted =
-            [put_until(7, 100, 10, 20), prolong(90, 150), told(Kind::Delete, 0, 100, 110), get(7, 160, 170)];
+        let deleted = [
+            put_until(7, 100, 10, 20),
+            prolong(90, 150),
+            completed(Kind::Delete, 0, 100, 110),
+            get(7, 160, 170),
+        ];
         assert!(check(deleted, Home::Server).is_err());
     }
 
     #[test]
     fn missing_live_value_is_refused() {
         assert_refused(vec![put_until(7, 100, 10, 20), get(NONE, 90, 99)]);
-        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::Exists, 0, 90, 99)]);
-        let expire = Op { ends: (100, 100), ..told(Kind::Expire, 0, 30, 40) };
+        assert_refused(vec![put_until(7, 100, 10, 20), completed(Kind::Exists, 0, 90, 99)]);
+        let expire = Op { ends: (100, 100), ..completed(Kind::Expire, 0, 30, 40) };
         assert_refused(vec![put(7, 10, 20), expire]);
     }
 
     #[test]
     fn wrong_expiry_is_refused() {
-        assert_refused(vec![put_until(7, 100, 10, 20), told(Kind::ExpireTime, 90, 30, 40)]);
+        assert_refused(vec![put_until(7, 100, 10, 20), completed(Kind::ExpireTime, 90, 30, 40)]);
         let left = |result| Op { read: 7, result, ..op(Kind::GetTtl, 30, 40) };
         assert!(check(vec![put_until(7, 100, 10, 20), left(65)], Home::File).is_ok());
         assert_refused(vec![put_until(7, 100, 10, 20), left(71)]);

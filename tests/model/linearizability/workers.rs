@@ -106,7 +106,7 @@ impl Run {
     /// Runs the workers of one process; `process` is its number.
     pub fn work(&self, process: usize) -> Harvest {
         let stores: Vec<Store> = (0..self.handles.len())
-            .map(|handle| self.open(process + handle).expect("opening waits for others"))
+            .map(|handle| self.open(process + handle).expect("opening waits for other handles"))
             .collect();
         for store in &stores {
             for name in FAMILIES.iter().skip(1) {

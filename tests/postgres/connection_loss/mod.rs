@@ -128,7 +128,7 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
         assert!(found == *before || outcome == Outcome::Unknown, "{}: failed, and changed something", said());
         // A copy has a connection of its own: the server must learn that the broken one is closed,
         // before the call is repeated.
-        proxy.tell_server();
+        proxy.notify_server();
         if found != *after {
             assert!(found == *before, "{}: was done by half, or twice", said());
             let answer = (step.call)(&store, &around).unwrap_or_else(|e| panic!("{} again: {e}", said()));

@@ -107,7 +107,7 @@ impl Proxy {
     }
 
     /// Closes all kept connections to the server, as its keep-alives would do eventually.
-    pub fn tell_server(&self) {
+    pub fn notify_server(&self) {
         for server in self.state.lock().unwrap().kept.drain(..) {
             let _ = server.shutdown(Shutdown::Both);
         }
@@ -121,7 +121,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.tell_server();
+        self.notify_server();
         self.state.lock().unwrap().is_over = true;
         let _ = UnixStream::connect(self.folder.path().join(".s.PGSQL.5432")); // wakes it
     }

@@ -141,7 +141,7 @@ pub fn keys(family: &str, page_size: usize) -> Vec<Vec<u8>> {
     }
 }
 
-fn walk(answers: &mut Answers, call: &str, cursor: &mut Cursor) {
+fn scan_to_end(answers: &mut Answers, call: &str, cursor: &mut Cursor) {
     let mut seen = MISSING;
     let mut rows = 0;
     let walked = (|| {
@@ -186,16 +186,20 @@ fn read_family(answers: &mut Answers, name: &str, family: &Family, page_size: us
     }
     for direction in [Direction::Forward, Direction::Reverse] {
         let mut all = family.cursor(KeyRange::all(), direction);
-        walk(answers, &format!("walk {name} {direction:?}"), &mut all);
+        scan_to_end(answers, &format!("walk {name} {direction:?}"), &mut all);
         answers.take("seek", all.seek([3, 0]));
     }
-    walk(answers, &format!("prefix {name}"), &mut family.cursor(KeyRange::prefix(&[2]), Direction::Forward));
-    walk(
+    scan_to_end(
+        answers,
+        &format!("prefix {name}"),
+        &mut family.cursor(KeyRange::prefix(&[2]), Direction::Forward),
+    );
+    scan_to_end(
         answers,
         &format!("keys {name}"),
         &mut family.cursor(KeyRange::all(), Direction::Forward).keys_only(),
     );
-    walk(answers, &format!("expiring {name}"), &mut family.expiry_cursor(i64::MIN, i64::MAX));
+    scan_to_end(answers, &format!("expiring {name}"), &mut family.expiry_cursor(i64::MIN, i64::MAX));
     answers.read(&format!("count {name}"), family.count(), |count| *count);
     answers.take("count_live", family.count_live());
     answers.take("count_ttl", family.count_with_ttl());
@@ -208,7 +212,7 @@ fn read_family(answers: &mut Answers, name: &str, family: &Family, page_size: us
 }
 
 /// Writes between the steps of a walk, which then continues after its current key.
-fn walk_and_write(answers: &mut Answers, store: &Store) {
+fn scan_and_write(answers: &mut Answers, store: &Store) {
     let Some(other) = answers.take("create other", store.get_or_create_family("other")) else { return };
     for name in ["default", "ttl"] {
         let Ok(family) = store.family(name) else { continue };
@@ -219,14 +223,14 @@ fn walk_and_write(answers: &mut Answers, store: &Store) {
             if key.get(1).is_some_and(|byte| byte % 2 == 0) { other.put("seen", "1") } else { Ok(()) }
         });
         if rows == MANY {
-            answers.wrong.push(format!("an iterator over {name} does not end while others are written"));
+            answers.wrong.push(format!("an iterator over {name} does not end while other keys are written"));
         }
-        answers.take("walk and write", walked);
+        answers.take("scan and write", walked);
     }
 }
 
 fn write(answers: &mut Answers, store: &Store, page_size: usize) {
-    walk_and_write(answers, store);
+    scan_and_write(answers, store);
     for name in ["default"].into_iter().chain(FAMILIES) {
         let Ok(family) = store.family(name) else { continue };
         for (n, key) in keys(name, page_size).iter().enumerate() {

@@ -131,7 +131,7 @@ impl Damages {
     /// Writes the damaged file and its log files to `path`, and removes other log files.
     fn make(&self, n: usize, path: &Path) {
         for suffix in ["-wal", "-shm", "-journal"] {
-            let _ = fs::remove_file(beside(path, suffix));
+            let _ = fs::remove_file(with_suffix(path, suffix));
         }
         let (mut file, mut wal) = (self.file.clone(), self.wal.clone());
         match self.sort {
@@ -143,7 +143,7 @@ impl Damages {
         }
         fs::write(path, file).unwrap();
         if !self.wal.is_empty() {
-            fs::write(beside(path, "-wal"), wal).unwrap();
+            fs::write(with_suffix(path, "-wal"), wal).unwrap();
         }
         if self.sort == Sort::Sql {
             let con = rusqlite::Connection::open(path).unwrap();
@@ -155,7 +155,7 @@ impl Damages {
 }
 
 /// Returns the path of SQLite's file with this suffix.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -205,7 +205,7 @@ fn answers(damages: &Damages, n: usize, path: &Path, sql: bool) -> Answers {
 fn reads_of_sound(damages: &Damages, path: &Path) -> HashMap<String, Answer> {
     fs::write(path, &damages.file).unwrap();
     if !damages.wal.is_empty() {
-        fs::write(beside(path, "-wal"), &damages.wal).unwrap();
+        fs::write(with_suffix(path, "-wal"), &damages.wal).unwrap();
     }
     let answers = exercise::everything(path, true, page_size_of(&damages.file), true);
     assert!(answers.wrong.is_empty(), "{:?}", answers.wrong);

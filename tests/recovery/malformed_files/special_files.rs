@@ -11,7 +11,7 @@ use std::path::Path;
 use kvstore::{ErrorKind, Result, Store};
 
 use super::exercise::config;
-use super::{beside, run_child};
+use super::{run_child, with_suffix};
 use crate::common::other::say;
 use crate::common::{Scratch, kind};
 
@@ -101,23 +101,23 @@ const NO_FILES: [(&str, Maker); 5] = [
     ("a FIFO", fifo),
     ("a link to itself", |path| symlink(path, path).unwrap()),
     ("a link to nowhere", |path| symlink("nowhere/at/all", path).unwrap()),
-    ("a file nobody may read", |path| {
+    ("a file without read permission", |path| {
         fs::write(path, [7; 40]).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
     }),
 ];
 
-fn beside_the_store(suffix: &str) {
+fn check_path_with_suffix(suffix: &str) {
     let sound = one_row();
     let bytes = fs::read(sound.path()).unwrap();
     for (what, make) in NO_FILES {
         for user in ["root", "nobody"] {
             let answers = opened(&sound, what, user, || {
                 for suffix in ["-wal", "-shm", "-journal"] {
-                    remove(&beside(&sound.path(), suffix));
+                    remove(&with_suffix(&sound.path(), suffix));
                 }
                 fs::write(sound.path(), &bytes).unwrap();
-                make(&beside(&sound.path(), suffix));
+                make(&with_suffix(&sound.path(), suffix));
             });
             use ErrorKind::{CantOpen, Corrupt, Io, NotADatabase, ReadOnly};
             is_clear(
@@ -126,23 +126,23 @@ fn beside_the_store(suffix: &str) {
                 &[CantOpen, Io, ReadOnly, Corrupt, NotADatabase],
             );
         }
-        remove(&beside(&sound.path(), suffix));
+        remove(&with_suffix(&sound.path(), suffix));
     }
 }
 
 #[test]
 fn non_file_at_wal_path_is_error() {
-    beside_the_store("-wal");
+    check_path_with_suffix("-wal");
 }
 
 #[test]
 fn non_file_at_wal_index_path_is_error() {
-    beside_the_store("-shm");
+    check_path_with_suffix("-shm");
 }
 
 #[test]
 fn non_file_at_journal_path_is_error() {
-    beside_the_store("-journal");
+    check_path_with_suffix("-journal");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn file_removed_or_replaced_while_open_is_safe() {
             }
             if replace {
                 for suffix in ["-wal", "-shm"] {
-                    remove(&beside(&scratch.path(), suffix));
+                    remove(&with_suffix(&scratch.path(), suffix));
                 }
                 let store = scratch.open();
                 assert_eq!(store.count().unwrap(), 1);

@@ -143,7 +143,7 @@ fn entries(chunk: &Chunk, into: &mut Shown) {
 }
 
 /// All rows of a walk, chunk by chunk.
-fn walk(
+fn collect_rows(
     scan: Scan<'_>,
     limits: Limits,
     next: impl Fn(Scan<'_>, &mut Chunk) -> Result<Option<Vec<u8>>>,
@@ -313,14 +313,14 @@ fn compare_once(both: &Both, random: &mut Random) {
     });
     assert_eq!(many, expected);
     let (scan, limits) = (range(random), limits(random));
-    let rows = walk(scan, limits, |scan, chunk| {
+    let rows = collect_rows(scan, limits, |scan, chunk| {
         let read_to = family.next_rows(scan, chunk)?;
         let last = chunk.from(0).last().and_then(|last| last.parts(chunk.bytes()));
         let before_last = chunk.bytes().len() - last.map_or(0, |(key, value)| key.len() + value.len());
         assert!(chunk.len() <= limits.rows && before_last < limits.bytes, "{limits:?}");
         Ok(read_to)
     });
-    let expected = walk(scan, limits, |scan, chunk| {
+    let expected = collect_rows(scan, limits, |scan, chunk| {
         both.file.borrow().contents(&both.tables[number], &both.clock).next_rows(scan, chunk)
     });
     assert_eq!(rows, expected, "{scan:?} {limits:?}");
