@@ -5,6 +5,7 @@
 
 #![allow(dead_code)] // each test file is a crate of its own and uses its part
 
+pub mod cases;
 #[cfg(feature = "encryption")]
 pub mod decrypted;
 #[cfg(feature = "remote")]
@@ -82,6 +83,15 @@ pub fn is_of_a_file(why: &str) -> bool {
         println!("SKIPPED on a server: {why}");
     }
     are_on_a_server()
+}
+
+/// Returns `true`, and prints the reason, if no other program can read or change an open store of
+/// the tests: it is on a server, or encrypted.
+pub fn are_closed_to_other_programs() -> bool {
+    if are_encrypted() {
+        println!("SKIPPED on encrypted stores: another program uses the file");
+    }
+    are_encrypted() || is_of_a_file("another program uses the file")
 }
 
 /// Returns the length of the longest key.
@@ -164,6 +174,16 @@ impl Scratch {
         let store = self.open();
         clock.drive(&store);
         store
+    }
+
+    /// Runs `test` on a handle in a read transaction, and on a read-only handle.
+    pub fn each_reader(&self, clock: &TestClock, test: impl Fn(&Store)) {
+        let in_a_read = self.open_at(clock);
+        in_a_read.begin_read().unwrap();
+        let read_only = self.open_with(&Config::new().read_only(true));
+        clock.drive(&read_only);
+        let readers = [("in a read transaction", in_a_read), ("read-only handle", read_only)];
+        cases::each_case(readers, |reader| test(&reader));
     }
 
     /// Returns all files of the directory with their content.

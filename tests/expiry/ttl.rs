@@ -3,18 +3,21 @@
 
 use std::time::Duration;
 
+use crate::common::cases::{each_case, values};
 use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered, python, scan};
 use kvstore::{
-    Config, Cursor, Direction, Error, ErrorKind, Expiry, ExpiryCondition, KeyRange, MAX_KEY_SIZE, PutOptions,
-    Store,
+    Cursor, Direction, Error, ErrorKind, Expiry, ExpiryCondition, KeyRange, MAX_KEY_SIZE, PutOptions,
 };
 
 const MS: Duration = Duration::from_millis(1);
 
-/// One value that is stored in its row, and one that is not.
-fn values() -> [Vec<u8>; 2] {
-    [b"small".to_vec(), vec![7; 5_000]]
-}
+const CONDITIONS: [ExpiryCondition; 5] = [
+    ExpiryCondition::Always,
+    ExpiryCondition::NoTtl,
+    ExpiryCondition::HasTtl,
+    ExpiryCondition::Later,
+    ExpiryCondition::Earlier,
+];
 
 /// Keys and expiry times of the entries of a cursor.
 fn scan_with_expiry(cursor: &mut Cursor) -> Vec<(Vec<u8>, Expiry)> {
@@ -34,46 +37,36 @@ fn set_expiry_follows_condition_and_never_counts_as_latest() {
     use ExpiryCondition::{Always, Earlier, HasTtl, Later, NoTtl};
     const NEVER: Expiry = Expiry::Never;
     let at = Expiry::At;
-    // (old, new, the conditions that hold)
-    let cases = [
-        (NEVER, at(5_000), vec![Always, NoTtl, Earlier]),
-        (NEVER, NEVER, vec![Always, NoTtl]),
-        (at(5_000), at(6_000), vec![Always, HasTtl, Later]),
-        (at(5_000), at(4_000), vec![Always, HasTtl, Earlier]),
-        (at(5_000), at(5_000), vec![Always, HasTtl]),
-        (at(5_000), NEVER, vec![Always, HasTtl, Later]),
-        (at(5_000), at(i64::MAX), vec![Always, HasTtl, Later]),
-        (at(i64::MAX), NEVER, vec![Always, HasTtl, Later]),
+    // Old and new expiry, and the conditions that hold.
+    let table = [
+        ("never to 5 s", (NEVER, at(5_000), vec![Always, NoTtl, Earlier])),
+        ("never to never", (NEVER, NEVER, vec![Always, NoTtl])),
+        ("5 s to 6 s", (at(5_000), at(6_000), vec![Always, HasTtl, Later])),
+        ("5 s to 4 s", (at(5_000), at(4_000), vec![Always, HasTtl, Earlier])),
+        ("5 s to 5 s", (at(5_000), at(5_000), vec![Always, HasTtl])),
+        ("5 s to never", (at(5_000), NEVER, vec![Always, HasTtl, Later])),
+        ("5 s to the last moment", (at(5_000), at(i64::MAX), vec![Always, HasTtl, Later])),
+        ("the last moment to never", (at(i64::MAX), NEVER, vec![Always, HasTtl, Later])),
     ];
-    for value in values() {
-        for (old, new, holding) in &cases {
-            for condition in [Always, NoTtl, HasTtl, Later, Earlier] {
+    each_case(table, |(old, new, holding)| {
+        each_case(values(), |value| {
+            for condition in CONDITIONS {
                 let (store, _clock) = memory_at(1_000);
-                store.put_with_expiry("k", &value, *old).unwrap();
+                store.put_with_expiry("k", &value, old).unwrap();
                 let holds = holding.contains(&condition);
-                assert_eq!(
-                    store.set_expiry("k", *new, condition).unwrap(),
-                    Some(holds),
-                    "{old:?} {new:?} {condition:?}"
-                );
+                assert_eq!(store.set_expiry("k", new, condition).unwrap(), Some(holds), "{condition:?}");
                 let end = if holds { new } else { old };
-                assert_eq!(store.expiry("k").unwrap().as_ref(), Some(end));
+                assert_eq!(store.expiry("k").unwrap(), Some(end), "{condition:?}");
                 assert_eq!(store.get("k").unwrap().as_ref(), Some(&value));
                 store.integrity_check().unwrap();
             }
-        }
-    }
+        });
+    });
 }
 
 #[test]
 fn set_expiry_of_missing_or_expired_key_returns_none() {
-    for condition in [
-        ExpiryCondition::Always,
-        ExpiryCondition::NoTtl,
-        ExpiryCondition::HasTtl,
-        ExpiryCondition::Later,
-        ExpiryCondition::Earlier,
-    ] {
+    each_case(CONDITIONS.map(|condition| (format!("{condition:?}"), condition)), |condition| {
         let (store, clock) = memory_at(1_000);
         assert_eq!(store.set_expiry("k", Expiry::At(5_000), condition).unwrap(), None);
         assert_eq!(store.persist("k").unwrap(), None);
@@ -84,52 +77,49 @@ fn set_expiry_of_missing_or_expired_key_returns_none() {
         assert_eq!(store.persist("k").unwrap(), None);
         assert_eq!(store.get("k").unwrap(), None);
         store.integrity_check().unwrap();
-    }
+    });
 }
 
 #[test]
 fn past_expiry_removes_key_and_its_entries_at_once() {
-    for value in values() {
+    each_case(values(), |value| {
         for past in [1, 999, 1_000] {
             for old in [Expiry::Never, Expiry::At(5_000)] {
+                let what = format!("from {old:?} to {past}");
                 let (store, _clock) = memory_at(1_000);
                 store.put_with_expiry("k", &value, old).unwrap();
-                assert_eq!(
-                    store.set_expiry("k", Expiry::At(past), ExpiryCondition::Earlier).unwrap(),
-                    Some(true)
-                );
-                assert_eq!(store.count().unwrap(), 0);
-                assert_eq!(store.next_expiry().unwrap(), None);
+                let set = store.set_expiry("k", Expiry::At(past), ExpiryCondition::Earlier);
+                assert_eq!(set.unwrap(), Some(true), "{what}");
+                assert_eq!(store.count().unwrap(), 0, "{what}");
+                assert_eq!(store.next_expiry().unwrap(), None, "{what}");
                 store.put_with_expiry("k", &value, old).unwrap();
-                assert_eq!(store.get_and_set_expiry("k", Expiry::At(past)).unwrap().as_ref(), Some(&value));
-                assert_eq!(store.count().unwrap(), 0);
+                let read = store.get_and_set_expiry("k", Expiry::At(past));
+                assert_eq!(read.unwrap().as_ref(), Some(&value), "{what}");
+                assert_eq!(store.count().unwrap(), 0, "{what}");
                 store.integrity_check().unwrap();
             }
         }
-    }
+    });
 }
 
 #[test]
 fn persist_returns_whether_key_had_ttl() {
     let (store, clock) = memory_at(1_000);
-    for value in values() {
+    each_case(values(), |value| {
         store.put_with_expiry("k", &value, Expiry::At(clock.now() + 100)).unwrap();
         assert_eq!(store.persist("k").unwrap(), Some(true));
         assert_eq!(store.persist("k").unwrap(), Some(false));
         clock.set(clock.now() + 100);
         assert_eq!(store.purge_expired().unwrap(), 0);
         assert_eq!(store.get("k").unwrap(), Some(value));
-    }
+    });
     store.integrity_check().unwrap();
 }
 
 #[test]
 fn ttl_change_does_not_read_or_rewrite_value() {
-    if common::is_of_a_file("another program looks at the file") {
+    if common::are_closed_to_other_programs() {
         return;
-    }
-    if common::are_encrypted() {
-        return; // another program cannot change it while it is open
     }
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
@@ -170,7 +160,7 @@ fn expiry_returns_expiry_time_and_removes_expired_key() {
 
 #[test]
 fn get_and_set_expiry_extends_session_only_before_expiry() {
-    for value in values() {
+    each_case(values(), |value| {
         let (store, clock) = memory_at(0);
         store.put_with_ttl("session", &value, 100 * MS).unwrap();
         for now in [50, 149, 248, 300] {
@@ -185,13 +175,13 @@ fn get_and_set_expiry_extends_session_only_before_expiry() {
         assert_eq!(store.get_and_set_expiry("session", store.expiry_after(100 * MS)).unwrap(), None);
         assert_eq!(store.get_and_set_expiry("missing", Expiry::Never).unwrap(), None);
         store.integrity_check().unwrap();
-    }
+    });
 }
 
 #[test]
 fn failing_visitor_keeps_expiry_unchanged() {
     let (store, _clock) = memory_at(1_000);
-    for value in values() {
+    each_case(values(), |value| {
         store.put_with_expiry("k", &value, Expiry::At(2_000)).unwrap();
         let refused = store.get_and_set_expiry_with("k", Expiry::At(5_000), |shown| {
             assert_eq!(shown, value);
@@ -202,31 +192,22 @@ fn failing_visitor_keeps_expiry_unchanged() {
         let length = store.get_and_set_expiry_with("k", Expiry::Never, |shown| Ok(shown.len())).unwrap();
         assert_eq!(length, Some(value.len()));
         assert_eq!(store.expiry("k").unwrap(), Some(Expiry::Never));
-    }
+    });
 }
 
 #[test]
 fn rollback_undoes_expiry_changes() {
-    for value in values() {
+    each_case(values(), |value| {
         let (store, _clock) = memory_at(1_000);
         for key in ["later", "sooner", "gone", "read", "for ever"] {
             store.put_with_expiry(key, &value, Expiry::At(5_000)).unwrap();
         }
         store.put("permanent", &value).unwrap();
         store.begin_write().unwrap();
-        assert_eq!(
-            store.set_expiry("later", Expiry::At(9_000), ExpiryCondition::Always).unwrap(),
-            Some(true)
-        );
-        assert_eq!(
-            store.set_expiry("sooner", Expiry::At(2_000), ExpiryCondition::Always).unwrap(),
-            Some(true)
-        );
-        assert_eq!(store.set_expiry("gone", Expiry::At(1), ExpiryCondition::Always).unwrap(), Some(true));
-        assert_eq!(
-            store.set_expiry("permanent", Expiry::At(2_000), ExpiryCondition::Always).unwrap(),
-            Some(true)
-        );
+        for (key, end) in [("later", 9_000), ("sooner", 2_000), ("gone", 1), ("permanent", 2_000)] {
+            let set = store.set_expiry(key, Expiry::At(end), ExpiryCondition::Always);
+            assert_eq!(set.unwrap(), Some(true), "{key}");
+        }
         assert_eq!(store.get_and_set_expiry("read", Expiry::Never).unwrap().as_ref(), Some(&value));
         assert_eq!(store.persist("for ever").unwrap(), Some(true));
         assert_eq!(store.get("gone").unwrap(), None);
@@ -239,7 +220,7 @@ fn rollback_undoes_expiry_changes() {
         assert_eq!(store.expiry("permanent").unwrap(), Some(Expiry::Never));
         assert_eq!(store.next_expiry().unwrap(), Some(5_000));
         store.integrity_check().unwrap();
-    }
+    });
 }
 
 #[test]
@@ -265,7 +246,7 @@ fn read_only_context_reads_but_does_not_change_expiry() {
     let clock = TestClock::at(1_000);
     let store = scratch.open_at(&clock);
     store.put_with_expiry("k", "1", Expiry::At(5_000)).unwrap();
-    let refused = |store: &Store| {
+    scratch.each_reader(&clock, |store| {
         assert_eq!(kind(store.set_expiry("k", Expiry::Never, ExpiryCondition::Always)), ErrorKind::ReadOnly);
         assert_eq!(kind(store.persist("k")), ErrorKind::ReadOnly);
         assert_eq!(kind(store.get_and_set_expiry("k", Expiry::Never)), ErrorKind::ReadOnly);
@@ -274,13 +255,7 @@ fn read_only_context_reads_but_does_not_change_expiry() {
         assert_eq!(store.next_expiry().unwrap(), Some(5_000));
         assert_eq!(store.count_live().unwrap(), 1);
         assert_eq!(store.default_ttl().unwrap(), None);
-    };
-    store.begin_read().unwrap();
-    refused(&store);
-    drop(store);
-    let reader = scratch.open_with(&Config::new().read_only(true));
-    clock.drive(&reader);
-    refused(&reader);
+    });
 }
 
 // ---- the default TTL -----------------------------------------------------------------------------
@@ -331,7 +306,7 @@ fn default_ttl_set_by_one_handle_applies_to_open_handles() {
     of_b.put("k", "1").unwrap(); // b has seen that there is none
     for ms in [500, 0, 700] {
         of_a.set_default_ttl(Some(Duration::from_millis(ms))).unwrap();
-        for value in values() {
+        each_case(values(), |value| {
             of_b.put("k", &value).unwrap();
             let end = if ms == 0 { Expiry::Never } else { Expiry::At(1_000 + ms as i64) };
             assert_eq!(of_b.expiry("k").unwrap(), Some(end));
@@ -339,7 +314,7 @@ fn default_ttl_set_by_one_handle_applies_to_open_handles() {
             of_b.put("in a transaction", &value).unwrap();
             b.commit().unwrap();
             assert_eq!(of_a.expiry("in a transaction").unwrap(), Some(end));
-        }
+        });
     }
     // It belongs to that family only.
     b.put("k", "1").unwrap();
@@ -381,11 +356,8 @@ fn rolled_back_default_ttl_applies_to_no_handle() {
 
 #[test]
 fn default_ttl_is_stored_and_changeable_by_other_programs() {
-    if common::is_of_a_file("another program looks at the file") {
+    if common::are_closed_to_other_programs() {
         return;
-    }
-    if common::are_encrypted() {
-        return; // another program cannot change it while it is open
     }
     let scratch = Scratch::new();
     let clock = TestClock::at(1_000);
@@ -589,6 +561,7 @@ fn expiry_cursor_skips_and_repeats_nothing_between_chunks() {
     // Many keys may have the same expiry time, so that a boundary can fall between them.
     for ends in [1, 3, 5_000] {
         for size in [1, 300] {
+            let what = format!("{ends} expiry times, values of {size} bytes");
             let (store, _clock) = memory_at(0);
             store.begin_write().unwrap();
             let mut expected = Vec::new();
@@ -600,8 +573,9 @@ fn expiry_cursor_skips_and_repeats_nothing_between_chunks() {
             store.commit().unwrap();
             expected.sort();
             let expected: Vec<_> = expected.into_iter().map(|(end, key)| (key, Expiry::At(end))).collect();
-            assert_eq!(scan_with_expiry(&mut store.expiry_cursor(0, i64::MAX)), expected);
-            assert_eq!(scan_with_expiry(&mut store.expiry_cursor(0, i64::MAX).keys_only()), expected);
+            let cursor = || store.expiry_cursor(0, i64::MAX);
+            assert!(scan_with_expiry(&mut cursor()) == expected, "{what}");
+            assert!(scan_with_expiry(&mut cursor().keys_only()) == expected, "{what}, keys only");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::cases::{ENGINES, each_case, values};
 use crate::common::other::child_arguments;
 use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, python};
 use kvstore::{
@@ -25,7 +26,22 @@ fn value(n: usize) -> Vec<u8> {
     vec![7; if n.is_multiple_of(5) { 600 } else { 6 }]
 }
 
-/// A store with `count` keys, written at 1 000.
+/// A store in memory that tracks writes, with its clock at 1 000.
+fn tracked() -> (Store, TestClock) {
+    let (store, clock) = memory_at(1_000);
+    store.set_write_tracking(true).unwrap();
+    (store, clock)
+}
+
+/// A store that tracks writes, with its clock at 1 000.
+fn tracked_in(scratch: &Scratch) -> (Store, TestClock) {
+    let clock = TestClock::at(1_000);
+    let store = scratch.open_at(&clock);
+    store.set_write_tracking(true).unwrap();
+    (store, clock)
+}
+
+/// Puts `count` keys in one transaction.
 fn fill(store: &Store, count: usize, expiry: Expiry) {
     store.begin_write().unwrap();
     for n in 0..count {
@@ -38,11 +54,9 @@ fn fill(store: &Store, count: usize, expiry: Expiry) {
 
 #[test]
 fn write_sets_write_time_and_ttl_change_does_not() {
-    let (store, clock) = memory_at(1_000);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked();
     assert!(store.tracks_writes().unwrap());
-    for large in [0, 1] {
-        let value = value(large * 5);
+    each_case(values(), |value| {
         clock.set(clock.now() + 1_000);
         let written = clock.now();
         store.put("k", &value).unwrap();
@@ -55,7 +69,7 @@ fn write_sets_write_time_and_ttl_change_does_not() {
         store.put("k", &value).unwrap(); // an equal value is written, too
         assert_eq!(store.write_time("k").unwrap(), Some(written + 10));
         store.integrity_check().unwrap();
-    }
+    });
     assert_eq!(store.write_time("missing").unwrap(), None);
     store.put_with_expiry("k", "1", Expiry::At(clock.now() + 5)).unwrap();
     clock.set(clock.now() + 5);
@@ -85,8 +99,7 @@ fn enabling_tracking_sets_write_time_of_existing_keys() {
 
 #[test]
 fn disabling_tracking_forgets_write_times() {
-    let (store, clock) = memory_at(1_000);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked();
     fill(&store, 300, Expiry::Never);
     store.set_write_tracking(false).unwrap();
     assert!(!store.tracks_writes().unwrap());
@@ -168,8 +181,7 @@ fn recreated_family_does_not_track_writes() {
 
 #[test]
 fn removing_keys_removes_their_write_times() {
-    let (store, clock) = memory_at(1_000);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked();
     for key in ["deleted", "compared", "past", "lazy", "purged", "cleared"] {
         store.put_with_expiry(key, "1", Expiry::At(2_000)).unwrap();
     }
@@ -190,22 +202,24 @@ fn removing_keys_removes_their_write_times() {
 
 #[test]
 fn put_option_sets_other_write_time() {
-    for sql_engine in [false, true] {
-        let store = common::memory_with(&Config::new().sql_engine(sql_engine));
+    each_case(ENGINES, |sql| {
+        let store = common::memory_with(&Config::new().sql_engine(sql));
         let clock = TestClock::at(10_000);
         clock.drive(&store);
         let at = |written_ms| PutOptions::new().written_at(written_ms);
         store.put_with_options("before tracking", "1", &at(5)).unwrap();
         store.set_write_tracking(true).unwrap();
         assert_eq!(store.write_time("before tracking").unwrap(), Some(10_000));
+        let [(_, small), (_, large)] = values();
         for (n, written_ms) in [0, 1, 9_999, 10_000, 20_000, i64::MAX].into_iter().enumerate() {
-            for large in [0, 1] {
-                let key = format!("{n} {large}");
-                store.put(&key, value(1 - large)).unwrap();
+            let replaced = [(&small, &large), (&large, &large), (&large, &small)];
+            for (m, (old, new)) in replaced.into_iter().enumerate() {
+                let key = format!("{n} {m}");
+                store.put(&key, old).unwrap();
                 let options = at(written_ms).expiry(Expiry::At(50_000));
-                assert!(store.put_with_options(&key, value(large * 5), &options).unwrap());
-                assert_eq!(store.write_time(&key).unwrap(), Some(written_ms));
-                assert_eq!(store.expiry(&key).unwrap(), Some(Expiry::At(50_000)));
+                assert!(store.put_with_options(&key, new, &options).unwrap(), "{key}");
+                assert_eq!(store.write_time(&key).unwrap(), Some(written_ms), "{key}");
+                assert_eq!(store.expiry(&key).unwrap(), Some(Expiry::At(50_000)), "{key}");
             }
         }
         assert!(!store.put_with_options("0 0", "1", &at(7).if_absent()).unwrap());
@@ -214,14 +228,14 @@ fn put_option_sets_other_write_time() {
         assert_eq!(kind(store.put_with_options("new", "1", &at(-1))), ErrorKind::Error);
         assert!(!store.exists("new").unwrap());
         // A sweep uses these times.
-        assert_eq!(store.sweep(ms(9_000)).unwrap(), 4);
+        assert_eq!(store.sweep(ms(9_000)).unwrap(), 6);
         clock.set(21_000);
-        assert_eq!(store.sweep(ms(1_000)).unwrap(), 5);
+        assert_eq!(store.sweep(ms(1_000)).unwrap(), 7);
         store.put("0 0", "1").unwrap(); // a plain put uses the present time
         assert_eq!(store.write_time("0 0").unwrap(), Some(21_000));
         assert_eq!(store.write_time("5 1").unwrap(), Some(i64::MAX));
         store.integrity_check().unwrap();
-    }
+    });
 }
 
 #[test]
@@ -250,8 +264,7 @@ fn keys_with_oldest_write_time_are_evicted_first() {
 
 #[test]
 fn sweep_removes_older_keys_and_keeps_keys_of_exact_age() {
-    let (store, clock) = memory_at(1_000);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked();
     for (key, written) in [("a", 1_000), ("b", 1_001), ("c", 2_000), ("d", 3_000)] {
         clock.set(written);
         store.put(key, value(0)).unwrap();
@@ -271,8 +284,7 @@ fn sweep_removes_older_keys_and_keeps_keys_of_exact_age() {
 
 #[test]
 fn sweep_removes_keys_with_ttl_and_counts_only_live_ones() {
-    let (store, clock) = memory_at(1_000);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked();
     store.put_with_expiry("expired", value(0), Expiry::At(2_000)).unwrap();
     store.put_with_expiry("alive", value(0), Expiry::At(9_000)).unwrap();
     store.put("permanent", value(1)).unwrap();
@@ -286,11 +298,10 @@ fn sweep_removes_keys_with_ttl_and_counts_only_live_ones() {
 
 #[test]
 fn sweep_removes_all_in_steps_of_at_most_256_keys() {
-    for (count, steps) in [(256, 1), (257, 2), (700, 3)] {
+    let sweeps = [("256 keys", (256, 1)), ("257 keys", (257, 2)), ("700 keys", (700, 3))];
+    each_case(sweeps, |(count, steps)| {
         let scratch = Scratch::new();
-        let clock = TestClock::at(1_000);
-        let store = scratch.open_at(&clock);
-        store.set_write_tracking(true).unwrap();
+        let (store, clock) = tracked_in(&scratch);
         fill(&store, count, Expiry::At(50_000));
         clock.set(2_000);
         store.put("young", "1").unwrap();
@@ -300,13 +311,12 @@ fn sweep_removes_all_in_steps_of_at_most_256_keys() {
         assert_eq!((stats.wal_commits, stats.deletes), (steps, count as u64));
         assert_eq!(keys(store.iter()), [b"young"]);
         store.integrity_check().unwrap();
-    }
+    });
 }
 
 #[test]
 fn sweep_at_most_removes_oldest_and_reports_more() {
-    let (store, clock) = memory_at(1_000);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked();
     fill(&store, 300, Expiry::Never);
     clock.set(2_000);
     store.put_with_expiry("dead", "1", Expiry::At(2_001)).unwrap();
@@ -328,9 +338,8 @@ fn sweep_at_most_removes_oldest_and_reports_more() {
 #[test]
 fn sweep_is_part_of_open_transaction() {
     let scratch = Scratch::new();
-    let clock = TestClock::at(1_000);
-    let (store, other) = (scratch.open_at(&clock), scratch.open_at(&clock));
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked_in(&scratch);
+    let other = scratch.open_at(&clock);
     fill(&store, 700, Expiry::At(50_000));
     clock.set(2_000);
     store.begin_write().unwrap();
@@ -358,9 +367,7 @@ fn failed_sweep_keeps_whole_rows_for_next_sweep() {
     // One row of the second step is damaged: the first step is committed, the second has not
     // happened. When the damage is repaired, the next sweep removes the rest.
     let scratch = Scratch::new();
-    let clock = TestClock::at(1_000);
-    let store = scratch.open_at(&clock);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked_in(&scratch);
     fill(&store, 600, Expiry::Never);
     clock.set(2_000);
     let set = |to: &str| {
@@ -384,9 +391,8 @@ fn failed_sweep_keeps_whole_rows_for_next_sweep() {
 #[test]
 fn busy_sweep_changes_nothing_and_can_be_retried() {
     let scratch = Scratch::new();
-    let clock = TestClock::at(1_000);
-    let (a, b) = (scratch.open_at(&clock), scratch.open_at(&clock));
-    a.set_write_tracking(true).unwrap();
+    let (a, clock) = tracked_in(&scratch);
+    let b = scratch.open_at(&clock);
     fill(&a, 300, Expiry::Never);
     clock.set(2_000);
     b.begin_write().unwrap();
@@ -407,23 +413,15 @@ fn busy_sweep_changes_nothing_and_can_be_retried() {
 #[test]
 fn sweep_and_tracking_change_are_refused_when_read_only() {
     let scratch = Scratch::new();
-    let clock = TestClock::at(1_000);
-    let store = scratch.open_at(&clock);
-    store.set_write_tracking(true).unwrap();
+    let (store, clock) = tracked_in(&scratch);
     store.put("k", "1").unwrap();
     clock.set(2_000);
-    let refused = |store: &Store| {
+    scratch.each_reader(&clock, |store| {
         assert_eq!(kind(store.sweep(ms(500))), ErrorKind::ReadOnly);
         assert_eq!(kind(store.set_write_tracking(false)), ErrorKind::ReadOnly);
         assert_eq!(store.write_time("k").unwrap(), Some(1_000));
         assert!(store.tracks_writes().unwrap());
-    };
-    store.begin_read().unwrap();
-    refused(&store);
-    drop(store);
-    let reader = scratch.open_with(&Config::new().read_only(true));
-    clock.drive(&reader);
-    refused(&reader);
+    });
 }
 
 // ---- a crash in the middle -----------------------------------------------------------------------
@@ -460,11 +458,10 @@ fn crash_during_sweep_leaves_only_whole_expirable_rows() {
     if common::is_of_a_file("the process dies at a write to the file") {
         return;
     }
-    for calls in [1, 100, 255, 256, 257, 300, 513, 600] {
+    let deaths = [1, 100, 255, 256, 257, 300, 513, 600].map(|calls| (format!("after {calls} calls"), calls));
+    each_case(deaths, |calls| {
         let scratch = Scratch::new();
-        let clock = TestClock::at(1_000);
-        let store = scratch.open_at(&clock);
-        store.set_write_tracking(true).unwrap();
+        let (store, clock) = tracked_in(&scratch);
         fill(&store, 600, Expiry::At(3_000));
         drop(store);
         sweep_and_die(&scratch.path(), calls);
@@ -472,12 +469,12 @@ fn crash_during_sweep_leaves_only_whole_expirable_rows() {
         let store = scratch.open_at(&clock);
         store.integrity_check().unwrap();
         let left = store.count().unwrap();
-        assert!([600, 344, 88].contains(&left), "{left} left after {calls} calls");
+        assert!([600, 344, 88].contains(&left), "{left} left");
         if calls <= 256 {
-            assert_eq!(left, 600, "after {calls} calls");
+            assert_eq!(left, 600);
         }
         if calls >= 300 {
-            assert!(left <= 344, "{left} left after {calls} calls");
+            assert!(left <= 344, "{left} left");
         }
         for n in 0..600 {
             let alive = n as u64 >= 600 - left;
@@ -488,5 +485,5 @@ fn crash_during_sweep_leaves_only_whole_expirable_rows() {
         assert_eq!(store.count().unwrap(), 0);
         assert_eq!(store.next_expiry().unwrap(), None);
         store.integrity_check().unwrap();
-    }
+    });
 }

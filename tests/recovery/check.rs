@@ -66,11 +66,8 @@ fn check_reports_every_inconsistency_with_its_key() {
 
 #[test]
 fn check_reports_sqlite_findings_and_checks_the_rest() {
-    if common::is_of_a_file("another program looks at the file") {
+    if common::are_closed_to_other_programs() {
         return;
-    }
-    if common::are_encrypted() {
-        return; // changes bytes of the file, or opens it without a key
     }
     let scratch = damaged("delete from \"ttl_key:default\" where key < x'0a'");
     let mut bytes = std::fs::read(scratch.path()).unwrap();
@@ -93,11 +90,8 @@ fn check_reports_sqlite_findings_and_checks_the_rest() {
 
 #[test]
 fn check_aborted_by_sqlite_returns_findings_and_says_so() {
-    if common::is_of_a_file("another program looks at the file") {
+    if common::are_closed_to_other_programs() {
         return;
-    }
-    if common::are_encrypted() {
-        return; // changes bytes of the file, or opens it without a key
     }
     let scratch = damaged("delete from \"ttl_key:default\" where key < x'0a'");
     let mut bytes = std::fs::read(scratch.path()).unwrap();
@@ -150,11 +144,8 @@ fn with_the_view_first_and_last() -> [Scratch; 2] {
 
 #[test]
 fn check_finds_orphan_page_and_bad_freelist_in_any_order() {
-    if common::is_of_a_file("another program looks at the file") {
+    if common::are_closed_to_other_programs() {
         return;
-    }
-    if common::are_encrypted() {
-        return; // changes bytes of the file, or opens it without a key
     }
     fn number(bytes: &mut [u8], at: usize) -> &mut [u8; 4] {
         (&mut bytes[at..at + 4]).try_into().unwrap()

@@ -407,8 +407,8 @@ fn invalid_family_names_are_removed_from_catalogue() {
 
 #[test]
 fn default_family_is_restored_in_open_store() {
-    if common::are_encrypted() {
-        return; // another program cannot change it while it is open
+    if common::are_closed_to_other_programs() {
+        return;
     }
     let scratch = sound();
     for (sql, left) in [
