@@ -196,6 +196,13 @@ impl Scratch {
     }
 }
 
+/// Returns the path of SQLite's file with this suffix, such as `-wal`.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// Returns the kind of the error; panics if the call succeeded.
 #[track_caller]
 pub fn kind<T: Debug>(result: Result<T>) -> ErrorKind {

@@ -13,13 +13,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::common::cases::{ENGINES, each_case};
 use crate::common::other::{Other, as_unprivileged as as_nobody_in, heard, role, say};
-use crate::common::{Scratch, fill, keys, numbered, python};
+use crate::common::{Scratch, fill, keys, numbered, python, with_suffix};
 use crate::sqlite;
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 
+const MODES: [(&str, JournalMode); 2] =
+    [("WAL mode", JournalMode::Wal), ("DELETE mode", JournalMode::Delete)];
+
 // ---- syncs of this thread
 // ------------------------------------------------------------------------
+
+const LEVELS: [SyncLevel; 3] = [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off];
 
 thread_local!(static SYNCED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) });
 
@@ -58,15 +64,13 @@ fn syncs(store: &Store, files: &[&Path]) {
     }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
+fn chmod(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
 #[test]
 fn sync_covers_wal_and_directory_even_after_rename() {
-    for level in [SyncLevel::Normal, SyncLevel::Full, SyncLevel::Off] {
+    each_case(LEVELS.map(|level| (format!("{level:?}"), level)), |level| {
         let scratch = Scratch::new();
         let (old, new) = (scratch.file("old"), scratch.file("new"));
         fs::create_dir(&old).unwrap();
@@ -86,7 +90,7 @@ fn sync_covers_wal_and_directory_even_after_rename() {
         other.close().unwrap();
         assert_eq!(keys(Store::open(new.join("store.db")).unwrap().iter()), [b"a", b"b", b"c"]);
         assert_eq!(keys(Store::open(old.join("store.db")).unwrap().iter()), [b"other"]);
-    }
+    });
 }
 
 #[test]
@@ -150,8 +154,8 @@ fn sync_reports_unsyncable_directory() {
     let directory = scratch.file("closed");
     fs::create_dir(&directory).unwrap();
     let mut nobody = as_unprivileged(&scratch, &directory.join("store.db"), "sync-unlistable");
-    fs::set_permissions(&directory, Permissions::from_mode(0o733)).unwrap();
-    fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
+    chmod(&directory, 0o733);
+    chmod(scratch.dir(), 0o755);
     nobody.go_on();
     nobody.expect("Io true");
     nobody.finish();
@@ -161,12 +165,21 @@ fn sync_reports_unsyncable_directory() {
 
 /// Starts this program as an unprivileged user. It waits for a line before it begins.
 fn as_unprivileged(scratch: &Scratch, path: &Path, role: &str) -> Other {
-    fs::set_permissions(scratch.dir(), Permissions::from_mode(0o755)).unwrap();
+    chmod(scratch.dir(), 0o755);
     let folder = tempfile::tempdir().unwrap();
     let program = as_nobody_in(folder.path());
     let mut other = Other::launch(program, module_path!(), path, role);
     other.expect("ready");
     other
+}
+
+/// Starts an unprivileged user's process that opens the store read-only and finds `count` keys.
+#[track_caller]
+fn open_reader(scratch: &Scratch, path: &Path, count: u32) -> Other {
+    let mut reader = as_unprivileged(scratch, path, "read-only");
+    reader.go_on();
+    reader.expect(&count.to_string());
+    reader
 }
 
 #[test]
@@ -212,10 +225,6 @@ fn child() {
                 say(answer.unwrap_or_else(|e| format!("{:?}: {e}", e.kind())));
             }
         }
-        "write" => {
-            let done = Store::open(path).and_then(|store| store.put("b", "1"));
-            say(done.map_or_else(|e| format!("{:?}: {e}", e.kind()), |()| "put".into()));
-        }
         "open" => {
             let opened = Store::open(path);
             say(opened.map_or_else(|e| format!("{:?}: {e}", e.kind()), |_| "open".into()));
@@ -244,7 +253,7 @@ fn refused(opened: kvstore::Result<Store>, text: &str) -> Error {
 
 #[test]
 fn hard_linked_file_is_refused_until_one_link_is_removed() {
-    for mode in [JournalMode::Wal, JournalMode::Delete] {
+    each_case(MODES, |mode| {
         let scratch = Scratch::new();
         let config = Config::new().journal_mode(mode);
         let store = scratch.open_with(&config);
@@ -267,7 +276,7 @@ fn hard_linked_file_is_refused_until_one_link_is_removed() {
         fs::hard_link(scratch.file("empty"), scratch.file("empty too")).unwrap();
         refused(Store::open_with(scratch.file("empty"), &config), "2 hard links");
         assert_eq!(fs::metadata(scratch.file("empty")).unwrap().len(), 0);
-    }
+    });
 }
 
 #[test]
@@ -330,23 +339,24 @@ fn assert_moved_or_deleted<T: std::fmt::Debug>(result: kvstore::Result<T>) {
     assert!(error.to_string().contains("deleted, moved or replaced"), "{error}");
 }
 
-fn ways() -> Vec<Config> {
-    let mut ways = Vec::new();
-    for mode in [JournalMode::Wal, JournalMode::Delete] {
-        for sql_engine in [false, true] {
+/// Configurations by name: each journal mode with each engine, with and without held reads.
+fn configs() -> Vec<(String, Config)> {
+    let mut configs = Vec::new();
+    for (mode, journal) in MODES {
+        for (engine, sql) in ENGINES {
             for hold in [false, true] {
-                ways.push(Config::new().journal_mode(mode).sql_engine(sql_engine).hold_reads(hold));
+                let config = Config::new().journal_mode(journal).sql_engine(sql).hold_reads(hold);
+                configs.push((format!("{mode}, {engine}, hold_reads({hold})"), config));
             }
         }
     }
-    ways
+    configs
 }
 
 #[test]
 fn old_handle_reports_store_deleted_and_recreated() {
-    for config in ways() {
-        for reader in [false, true] {
-            println!("{config:?}, {reader}");
+    each_case(configs(), |config| {
+        each_case([("writer", false), ("reader", true)], |reader| {
             let scratch = Scratch::new();
             let old = scratch.open_with(&config);
             fill(&old, 500);
@@ -375,8 +385,8 @@ fn old_handle_reports_store_deleted_and_recreated() {
             assert_eq!(scratch.open_with(&config).count().unwrap(), 20);
             drop(new);
             assert_eq!(scratch.open_with(&config).count().unwrap(), 20);
-        }
-    }
+        });
+    });
 }
 
 #[test]
@@ -405,8 +415,8 @@ fn store_recreated_by_other_process_shares_no_files() {
 
 #[test]
 fn store_deleted_or_moved_while_open_refuses_writes() {
-    for config in ways() {
-        for delete in [true, false] {
+    each_case(configs(), |config| {
+        each_case([("deleted", true), ("moved", false)], |delete| {
             let scratch = Scratch::new();
             let store = scratch.open_with(&config);
             store.put("a", "1").unwrap();
@@ -424,17 +434,17 @@ fn store_deleted_or_moved_while_open_refuses_writes() {
                 // It has everything that was committed before it was moved, in the file or in the
                 // WAL.
                 let moved = Store::open_with(scratch.file("moved.db"), &config).unwrap();
-                assert!(moved.exists("a").unwrap() && !moved.exists("b").unwrap(), "{config:?}");
+                assert!(moved.exists("a").unwrap() && !moved.exists("b").unwrap());
             }
-        }
-    }
+        });
+    });
 }
 
 /// Once a missing file is noticed, every later call reports it, whatever calls follow at whatever
 /// time.
 #[test]
 fn missing_file_is_reported_by_every_call_until_restored() {
-    for config in ways() {
+    each_case(configs(), |config| {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
         store.put("a", "1").unwrap();
@@ -452,7 +462,7 @@ fn missing_file_is_reported_by_every_call_until_restored() {
         fs::rename(scratch.file("moved.db"), scratch.path()).unwrap();
         store.put("k", "1").unwrap();
         assert_eq!(store.count().unwrap(), 2 + count_of_ghosts(&store));
-    }
+    });
 }
 
 fn count_of_ghosts(store: &Store) -> u64 {
@@ -463,7 +473,7 @@ fn count_of_ghosts(store: &Store) -> u64 {
 /// memory is deleted, too.
 #[test]
 fn reads_of_store_with_all_files_deleted_fail_soon() {
-    for made_again in [false, true] {
+    each_case([("deleted", false), ("deleted and made again", true)], |made_again| {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().hold_reads(true));
         store.put("a", "1").unwrap();
@@ -480,12 +490,12 @@ fn reads_of_store_with_all_files_deleted_fail_soon() {
         if let Some(new) = new {
             assert!(!new.exists("a").unwrap());
         }
-    }
+    });
 }
 
 #[test]
 fn file_replacing_open_store_is_not_opened_with_old_wal() {
-    for by_vacuum in [false, true] {
+    each_case([("by a backup", false), ("by VACUUM INTO", true)], |by_vacuum| {
         let scratch = Scratch::new();
         let old = scratch.open();
         fill(&old, 500);
@@ -505,7 +515,7 @@ fn file_replacing_open_store_is_not_opened_with_old_wal() {
         fs::remove_file(scratch.wal()).unwrap();
         fs::remove_file(scratch.shm()).unwrap();
         assert_eq!(scratch.open().count().unwrap(), 500);
-    }
+    });
 }
 
 #[test]
@@ -567,12 +577,15 @@ fn missing_write_permission_error_names_files() {
     let store = scratch.open();
     store.put("a", "1").unwrap();
     let (wal, shm) = (with_suffix(&scratch.path(), "-wal"), with_suffix(&scratch.path(), "-shm"));
-    for (forbidden, others) in
-        [(vec![&wal], vec![&shm]), (vec![&wal, &shm], vec![]), (vec![&shm], vec![&wal])]
-    {
-        fs::set_permissions(scratch.path(), Permissions::from_mode(0o666)).unwrap();
-        others.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap());
-        forbidden.iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o444)).unwrap());
+    let rows = [
+        ("the WAL", (vec![&wal], vec![&shm])),
+        ("the shared memory", (vec![&shm], vec![&wal])),
+        ("both", (vec![&wal, &shm], vec![])),
+    ];
+    each_case(rows, |(forbidden, others)| {
+        chmod(scratch.path(), 0o666);
+        others.iter().for_each(|file| chmod(file, 0o666));
+        forbidden.iter().for_each(|file| chmod(file, 0o444));
         let answer = as_unprivileged(&scratch, &scratch.path(), "open").ask("go");
         for file in forbidden {
             assert!(answer.contains(&file.display().to_string()), "{answer}");
@@ -581,18 +594,18 @@ fn missing_write_permission_error_names_files() {
             assert!(!answer.contains(&file.display().to_string()), "{answer}");
         }
         assert!(answer.starts_with("ReadOnly") && !answer.contains("Error code"), "{answer}");
-    }
+    });
     // The database file itself, whether a handle has it open or not.
     for store in [Some(store), None] {
-        fs::set_permissions(scratch.path(), Permissions::from_mode(0o444)).unwrap();
+        chmod(scratch.path(), 0o444);
         let mut other = as_unprivileged(&scratch, &scratch.path(), "open");
-        fs::set_permissions(scratch.dir(), Permissions::from_mode(0o777)).unwrap();
+        chmod(scratch.dir(), 0o777);
         let answer = other.ask("go");
         other.finish();
         let name = scratch.path().display().to_string();
         assert!(answer.starts_with("ReadOnly") && answer.contains(&name), "{answer}");
         drop(store);
-        assert_eq!(files_in(scratch.dir()), [scratch.path()]);
+        has_no_other_file(&scratch.path());
     }
 }
 
@@ -626,6 +639,12 @@ fn failed_open_leaves_no_file() {
     drop(scratch.open());
 }
 
+/// Asserts that the directory of a store contains no file besides the database.
+#[track_caller]
+fn has_no_other_file(path: &Path) {
+    assert_eq!(files_in(path.parent().unwrap()), [path]);
+}
+
 fn files_in(directory: &Path) -> Vec<PathBuf> {
     let mut names: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
@@ -641,7 +660,7 @@ fn reading() -> Config {
 
 #[test]
 fn read_only_handle_leaves_no_file() {
-    for config in ways() {
+    each_case(configs(), |config| {
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
         fill(&store, 10);
@@ -651,9 +670,9 @@ fn read_only_handle_leaves_no_file() {
         let store = scratch.open_with(&reading);
         assert_eq!(store.count().unwrap(), 10);
         store.close().unwrap();
-        assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}");
+        has_no_other_file(&scratch.path());
         drop(scratch.open_with(&reading));
-        assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}, dropped");
+        has_no_other_file(&scratch.path());
         // In a snapshot, with two handles.
         let (first, second) = (scratch.open_with(&reading), scratch.open_with(&reading));
         first.begin_read().unwrap();
@@ -661,9 +680,9 @@ fn read_only_handle_leaves_no_file() {
         drop(first);
         assert_eq!(second.count().unwrap(), 10);
         drop(second);
-        assert_eq!(files_in(scratch.dir()), [scratch.path()], "{config:?}, two");
-        assert!(fs::read(scratch.path()).unwrap() == file, "{config:?}");
-    }
+        has_no_other_file(&scratch.path());
+        assert!(fs::read(scratch.path()).unwrap() == file);
+    });
 }
 
 #[test]
@@ -673,11 +692,11 @@ fn failed_read_only_open_leaves_no_file() {
     let mut file = fs::read(scratch.path()).unwrap();
     file[60..64].copy_from_slice(&99u32.to_be_bytes()); // the version of the format
     fs::write(scratch.path(), &file).unwrap();
-    for sql_engine in [false, true] {
-        let opened = Store::open_with(scratch.path(), &reading().sql_engine(sql_engine));
+    each_case(ENGINES, |sql| {
+        let opened = Store::open_with(scratch.path(), &reading().sql_engine(sql));
         refused(opened, "format version 99");
-        assert_eq!(files_in(scratch.dir()), [scratch.path()]);
-    }
+        has_no_other_file(&scratch.path());
+    });
 }
 
 #[test]
@@ -685,11 +704,7 @@ fn read_only_handle_keeps_non_empty_wal() {
     let scratch = Scratch::new();
     let store = scratch.open();
     store.put("in the log only", "1").unwrap();
-    let (file, log) = (fs::read(scratch.path()).unwrap(), fs::read(scratch.wal()).unwrap());
-    store.close().unwrap();
-    // As after a power cut.
-    fs::write(scratch.path(), &file).unwrap();
-    fs::write(scratch.wal(), &log).unwrap();
+    let [file, log] = cut_power(store, &scratch.path());
     let reader = scratch.open_with(&reading());
     assert_eq!(reader.count().unwrap(), 1);
     reader.close().unwrap();
@@ -740,23 +755,23 @@ fn no_commit_is_lost_while_read_only_handles_open_and_close() {
     }
     store.integrity_check().unwrap();
     store.close().unwrap();
-    assert_eq!(files_in(scratch.dir()), [scratch.path()]);
+    has_no_other_file(&scratch.path());
 }
 
 /// Creates a closed store that its readers may not write, in a directory in which they may create
 /// files.
 fn closed_store_in_shared_folder(scratch: &Scratch) -> PathBuf {
     let path = closed_store(scratch);
-    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o777)).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+    chmod(path.parent().unwrap(), 0o777);
+    chmod(&path, 0o444);
     path
 }
 
 /// Opens such a store as its owner, which may be an unprivileged user.
 fn open_as_owner(path: &Path) -> Store {
-    fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    chmod(path, 0o644);
     let store = Store::open(path).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o444)).unwrap();
+    chmod(path, 0o444);
     store
 }
 
@@ -764,23 +779,19 @@ fn open_as_owner(path: &Path) -> Store {
 fn reader_without_write_permission_creates_no_files() {
     let scratch = Scratch::new();
     let path = closed_store_in_shared_folder(&scratch);
-    let mut reader = as_unprivileged(&scratch, &path, "read-only");
-    reader.go_on();
-    reader.expect("1000");
+    let mut reader = open_reader(&scratch, &path, 1_000);
     assert_eq!(reader.ask("first"), "key 000000");
-    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
+    has_no_other_file(&path);
     assert_eq!(reader.ask("check"), "sound");
     reader.finish();
-    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
+    has_no_other_file(&path);
 }
 
 #[test]
 fn reader_without_write_permission_follows_owner_writes() {
     let scratch = Scratch::new();
     let path = closed_store_in_shared_folder(&scratch);
-    let mut reader = as_unprivileged(&scratch, &path, "read-only");
-    reader.go_on();
-    reader.expect("1000");
+    let mut reader = open_reader(&scratch, &path, 1_000);
     assert_eq!(reader.ask("first"), "key 000000");
     // Its owner opens it, writes, and closes it.
     let store = open_as_owner(&path);
@@ -791,9 +802,7 @@ fn reader_without_write_permission_follows_owner_writes() {
     store.put("another", "1").unwrap();
     assert_eq!(reader.ask("count"), "1002");
     // A reader that opens the store now reads the log, too.
-    let mut late = as_unprivileged(&scratch, &path, "read-only");
-    late.go_on();
-    late.expect("1002");
+    let mut late = open_reader(&scratch, &path, 1_002);
     store.close().unwrap();
     assert_eq!(reader.ask("count"), "1002");
     assert_eq!(reader.ask("check"), "sound");
@@ -810,7 +819,7 @@ fn reader_without_write_permission_follows_owner_writes() {
     late.finish();
     store.put("at the end", "1").unwrap();
     store.close().unwrap();
-    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
+    has_no_other_file(&path);
 }
 
 // ---- read-only locations -----------------------------------------------------------------------
@@ -823,23 +832,36 @@ fn closed_store(scratch: &Scratch) -> PathBuf {
     let store = Store::open(&path).unwrap();
     fill(&store, 1_000);
     store.close().unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-    fs::set_permissions(&directory, Permissions::from_mode(0o555)).unwrap();
+    chmod(&path, 0o644);
+    chmod(&directory, 0o555);
     path
 }
 
-/// Makes the directory writable again. (For root it always is.)
-fn open_up(path: &Path) {
-    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+/// Makes the store's directory writable again. (For root it always is.)
+fn unlock_directory(path: &Path) {
+    chmod(path.parent().unwrap(), 0o755);
+}
+
+/// Makes the store's directory read-only.
+fn lock_directory(path: &Path) {
+    chmod(path.parent().unwrap(), 0o555);
+}
+
+/// Closes the store, and puts its file and its WAL back as they were, as after a power cut. Returns
+/// both.
+fn cut_power(store: Store, path: &Path) -> [Vec<u8>; 2] {
+    let files = [path.to_owned(), with_suffix(path, "-wal")];
+    let before = files.each_ref().map(|file| fs::read(file).unwrap());
+    store.close().unwrap();
+    files.iter().zip(&before).for_each(|(file, bytes)| fs::write(file, bytes).unwrap());
+    before
 }
 
 #[test]
 fn closed_store_is_readable_in_read_only_directory() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
-    let mut reader = as_unprivileged(&scratch, &path, "read-only");
-    reader.go_on();
-    reader.expect("1000");
+    let mut reader = open_reader(&scratch, &path, 1_000);
     assert_eq!(reader.ask("get key 000007"), String::from_utf8(7usize.to_be_bytes().to_vec()).unwrap());
     assert_eq!(reader.ask("first"), "key 000000");
     assert_eq!(reader.ask("next"), "key 000001");
@@ -847,46 +869,46 @@ fn closed_store_is_readable_in_read_only_directory() {
     assert!(reader.ask("put x").starts_with("ReadOnly"));
     assert_eq!(reader.ask("sync"), "synced");
     fs::create_dir(scratch.file("free")).unwrap();
-    fs::set_permissions(scratch.file("free"), Permissions::from_mode(0o777)).unwrap();
+    chmod(scratch.file("free"), 0o777);
     let copy = scratch.file("free").join("copy.db");
     assert_eq!(reader.ask(&format!("backup {}", copy.display())), "copied");
     reader.finish();
-    assert_eq!(files_in(path.parent().unwrap()), std::slice::from_ref(&path));
+    has_no_other_file(&path);
     assert_eq!(Store::open_with(copy, &Config::new().read_only(true)).unwrap().count().unwrap(), 1_000);
-    open_up(&path);
+    unlock_directory(&path);
 }
 
 #[test]
 fn oddly_named_stores_are_readable_in_read_only_directory() {
     let scratch = Scratch::new();
     let first = closed_store(&scratch);
-    open_up(&first);
-    for name in [&b"a?immutable=0&x#y%41 z.db"[..], b"\xff\xfe.db", b"file:x"] {
+    unlock_directory(&first);
+    let names = [
+        ("characters of a URI", &b"a?immutable=0&x#y%41 z.db"[..]),
+        ("no UTF-8", b"\xff\xfe.db"),
+        ("a scheme", b"file:x"),
+    ];
+    each_case(names, |name| {
         let path = first.with_file_name(OsStr::from_bytes(name));
         fs::copy(&first, &path).unwrap();
-        fs::set_permissions(first.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
-        let mut reader = as_unprivileged(&scratch, &path, "read-only");
-        reader.go_on();
-        reader.expect("1000");
-        reader.finish();
-        open_up(&first);
-    }
+        lock_directory(&first);
+        open_reader(&scratch, &path, 1_000).finish();
+        unlock_directory(&first);
+    });
 }
 
 #[test]
 fn reader_in_read_only_directory_notices_file_changes() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
-    let mut reader = as_unprivileged(&scratch, &path, "read-only");
-    reader.go_on();
-    reader.expect("1000");
+    let mut reader = open_reader(&scratch, &path, 1_000);
     assert_eq!(reader.ask("first"), "key 000000");
     // A process with write permission opens the store and closes it again.
-    open_up(&path);
+    unlock_directory(&path);
     let store = Store::open(&path).unwrap();
     store.put("a new one", "1").unwrap();
     store.close().unwrap();
-    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+    lock_directory(&path);
     assert_eq!(reader.ask("count"), "1001");
     assert_eq!(reader.ask("get a new one"), "1");
     assert_eq!(reader.ask("next"), "key 000001");
@@ -894,7 +916,7 @@ fn reader_in_read_only_directory_notices_file_changes() {
     // Calls of an open snapshot fail; after its end they succeed.
     assert_eq!(reader.ask("begin"), "begun");
     assert_eq!(reader.ask("count"), "1001");
-    open_up(&path);
+    unlock_directory(&path);
     let store = Store::open(&path).unwrap();
     store.clear().unwrap();
     store.close().unwrap();
@@ -905,14 +927,14 @@ fn reader_in_read_only_directory_notices_file_changes() {
     assert_eq!(reader.ask("count"), "0");
     // While another process has the store open, it is read through the WAL as usual.
     let store = Store::open(&path).unwrap();
-    fs::set_permissions(with_suffix(&path, "-shm"), Permissions::from_mode(0o666)).unwrap();
-    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+    chmod(with_suffix(&path, "-shm"), 0o666);
+    lock_directory(&path);
     store.put("in the log", "1").unwrap();
     assert_eq!(reader.ask("count"), "1");
     store.put("also", "1").unwrap();
     assert_eq!(reader.ask("count"), "2");
     // The file is replaced by another one.
-    open_up(&path);
+    unlock_directory(&path);
     store.close().unwrap();
     reader.finish();
 }
@@ -921,22 +943,17 @@ fn reader_in_read_only_directory_notices_file_changes() {
 fn unclosed_store_is_refused_in_read_only_directory() {
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
-    open_up(&path);
+    unlock_directory(&path);
     let store = Store::open(&path).unwrap();
     store.put("in the log only", "1").unwrap();
-    let log = fs::read(with_suffix(&path, "-wal")).unwrap();
-    let file = fs::read(&path).unwrap();
-    store.close().unwrap();
-    // As after a power cut.
-    fs::write(&path, file).unwrap();
-    fs::write(with_suffix(&path, "-wal"), log).unwrap();
-    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
+    cut_power(store, &path);
+    lock_directory(&path);
     let mut reader = as_unprivileged(&scratch, &path, "read-only");
     reader.go_on();
     let said = reader.hear().unwrap();
     assert!(said.starts_with("CantOpen") && said.contains("not closed"), "{said}");
     reader.finish();
-    open_up(&path);
+    unlock_directory(&path);
 }
 
 #[test]
@@ -959,7 +976,7 @@ fn closed_store_is_readable_on_read_only_mount() {
     reader.expect("1000");
     assert_eq!(reader.ask("check"), "sound");
     reader.finish();
-    open_up(&path);
+    unlock_directory(&path);
 }
 
 #[test]
@@ -967,12 +984,9 @@ fn hard_linked_file_is_readable_in_read_only_directory() {
     // Some systems hard-link equal files of their images.
     let scratch = Scratch::new();
     let path = closed_store(&scratch);
-    open_up(&path);
+    unlock_directory(&path);
     fs::hard_link(&path, path.with_extension("too")).unwrap();
-    fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o555)).unwrap();
-    let mut reader = as_unprivileged(&scratch, &path, "read-only");
-    reader.go_on();
-    reader.expect("1000");
-    reader.finish();
-    open_up(&path);
+    lock_directory(&path);
+    open_reader(&scratch, &path, 1_000).finish();
+    unlock_directory(&path);
 }

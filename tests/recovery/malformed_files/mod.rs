@@ -18,14 +18,14 @@ mod statements;
 use std::collections::HashMap;
 use std::env;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::Scratch;
 use crate::common::other::{Other, role, say};
+use crate::common::{Scratch, with_suffix};
 use edits::Edit;
 use exercise::{Answer, Answers, MISSING};
 use files::{PAGE_SIZES, WithWal, page_size_of};
@@ -152,13 +152,6 @@ impl Damages {
             let _ = con.execute_batch(&self.statements[n]);
         }
     }
-}
-
-/// Returns the path of SQLite's file with this suffix.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 // ---- the other process ---------------------------------------------------------------------------
