@@ -1,42 +1,27 @@
 //! Maintenance commands: `check`, `repair`, `recover`, `backup`, `compact`, `limit`, `checkpoint`,
 //! `sync`.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
+#[cfg(unix)]
+use std::process::{Command, Stdio};
 
+#[cfg(unix)]
+use common::command;
+use common::{Place, code, err, json_lines, kvstore, out};
 use kvstore::{Config, Expiry, Store};
 
 const LATER: i64 = 4_000_000_000_000;
 
-/// Runs the command with pipes.
-fn kvstore(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kvstore")).args(args).env_remove("KVSTORE").output().unwrap()
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-/// Parses one JSON object per line.
-fn json(output: &Output) -> Vec<serde_json::Value> {
-    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-struct Scratch(tempfile::TempDir);
+struct Scratch(Place);
 
 impl Scratch {
     /// A directory with a closed store in it.
     fn new(rows: usize) -> Scratch {
-        let scratch = Scratch(tempfile::tempdir().unwrap());
+        let scratch = Scratch(Place::new());
         let store = Store::open(scratch.path()).unwrap();
         store
             .transaction(|tx| {
@@ -52,7 +37,7 @@ impl Scratch {
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.0.path(name)
     }
 
     fn path(&self) -> PathBuf {
@@ -60,11 +45,7 @@ impl Scratch {
     }
 
     fn names(&self) -> Vec<String> {
-        let names = fs::read_dir(self.0.path()).unwrap();
-        let mut names: Vec<_> =
-            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
+        self.0.files()
     }
 
     /// Runs SQL in another process, with Python's SQLite.
@@ -99,9 +80,9 @@ fn sound_store_passes_check() {
     let scratch = Scratch::new(100);
     let before = fs::read(scratch.path()).unwrap();
     let done = run("check", &scratch.path(), &[]);
-    assert_eq!((code(&done), stdout(&done).as_str()), (0, "ok: no inconsistencies\n"));
+    assert_eq!((code(&done), out(&done).as_str()), (0, "ok: no inconsistencies\n"));
     let done = run("check", &scratch.path(), &["--json"]);
-    let lines = json(&done);
+    let lines = json_lines(&done);
     let last =
         serde_json::json!({"ok": true, "file_errors": 0, "table_errors": 0, "remedy": null, "stopped": null});
     assert_eq!(lines, [last]);
@@ -115,13 +96,13 @@ fn check_names_inconsistencies_and_repair_fixes_them() {
     let scratch = Scratch::new(300);
     scratch.sql("DELETE FROM \"ttl_key:default\" WHERE key < CAST('key 000150' AS BLOB)");
     let done = run("check", &scratch.path(), &["--max", "10"]);
-    let text = stdout(&done);
+    let text = out(&done);
     assert_eq!((code(&done), text.lines().count()), (3, 11), "{text}");
     assert!(text.contains("the key index has no entry for it (a key of 10 bytes): key 000003"), "{text}");
     assert!(text.ends_with("... and 140 more: use --max 0 to print all\n"), "{text}");
-    assert!(stderr(&done).contains("150 inconsistencies") && stderr(&done).contains("kvstore repair"));
+    assert!(err(&done).contains("150 inconsistencies") && err(&done).contains("kvstore repair"));
     let done = run("check", &scratch.path(), &["--json", "--max", "0"]);
-    let lines = json(&done);
+    let lines = json_lines(&done);
     assert_eq!((code(&done), lines.len()), (3, 151));
     assert_eq!(lines[0]["key"], "key 000000");
     assert_eq!(
@@ -130,9 +111,12 @@ fn check_names_inconsistencies_and_repair_fixes_them() {
     );
 
     let done = run("repair", &scratch.path(), &[]);
-    assert_eq!((code(&done), stdout(&done).as_str()), (0, "150\n"));
+    assert_eq!((code(&done), out(&done).as_str()), (0, "150\n"));
     assert_eq!(code(&run("check", &scratch.path(), &[])), 0);
-    assert_eq!(json(&run("repair", &scratch.path(), &["--json"])), [serde_json::json!({"repaired": 0})]);
+    assert_eq!(
+        json_lines(&run("repair", &scratch.path(), &["--json"])),
+        [serde_json::json!({"repaired": 0})]
+    );
 }
 
 #[test]
@@ -162,7 +146,7 @@ fn check_passes_after_repair_where_sqlites_check_does() {
         assert_eq!(code(&run("check", &scratch.path(), &[])), 3, "{damage}");
         assert_eq!(code(&run("repair", &scratch.path(), &[])), 0, "{damage}");
         let done = run("check", &scratch.path(), &[]);
-        assert_eq!(code(&done), 0, "{damage}: {}", stdout(&done));
+        assert_eq!(code(&done), 0, "{damage}: {}", out(&done));
     }
 }
 
@@ -173,12 +157,12 @@ fn repair_names_what_could_not_be_kept() {
     let scratch = Scratch::new(100);
     scratch.sql(damage);
     let done = run("ls", &scratch.path(), &[]);
-    let said = stderr(&done);
+    let said = err(&done);
     assert_eq!(code(&done), 3);
     assert!(said.contains("kvstore check") && said.contains("kvstore repair"), "{said}");
     let done = run("repair", &scratch.path(), &[]);
-    let said = stderr(&done);
-    assert_eq!((code(&done), stdout(&done).lines().count()), (0, 1), "{said}");
+    let said = err(&done);
+    assert_eq!((code(&done), out(&done).lines().count()), (0, 1), "{said}");
     assert!(
         said.contains("a row with a key of 10 bytes was removed: its value is lost: key 000003"),
         "{said}"
@@ -189,8 +173,8 @@ fn repair_names_what_could_not_be_kept() {
     let scratch = Scratch::new(100);
     scratch.sql(damage);
     let done = run("repair", &scratch.path(), &["--json"]);
-    let lines = json(&done);
-    assert_eq!((code(&done), stderr(&done).as_str(), lines.len()), (0, "", 4));
+    let lines = json_lines(&done);
+    assert_eq!((code(&done), err(&done).as_str(), lines.len()), (0, "", 4));
     assert!(lines[..3].iter().all(|line| line["lost"].is_string()));
     assert_eq!(lines[2]["key"], "key 000003");
     assert!(lines[3]["repaired"].as_u64().unwrap() > 3);
@@ -201,12 +185,12 @@ fn check_that_sqlite_aborts_prints_summary_and_advice() {
     let scratch = Scratch::new(3000);
     scratch.damage("key 001500");
     let done = run("check", &scratch.path(), &["--json"]);
-    let last = json(&done).pop().unwrap();
+    let last = json_lines(&done).pop().unwrap();
     assert_eq!((code(&done), &last["ok"], &last["remedy"]), (3, &false.into(), &"recover".into()), "{last}");
     assert!(last["stopped"].as_str().unwrap().contains("malformed"), "{last}");
     let done = run("check", &scratch.path(), &[]);
-    assert!(stdout(&done).contains("SQLite's integrity check came to no end"), "{}", stdout(&done));
-    let said = stderr(&done);
+    assert!(out(&done).contains("SQLite's integrity check came to no end"), "{}", out(&done));
+    let said = err(&done);
     assert!(said.contains("before the check ended early") && said.contains("kvstore recover"), "{said}");
 }
 
@@ -229,15 +213,15 @@ fn check_of_unopenable_store_prints_a_summary() {
     ] {
         fs::write(other.path(), &bytes).unwrap();
         let output = run("check", &other.path(), &["--json"]);
-        let last = json(&output).pop().unwrap();
+        let last = json_lines(&output).pop().unwrap();
         assert_eq!((code(&output), &last["ok"]), (3, &serde_json::json!(false)), "{output:?}");
         assert_eq!(last["remedy"].as_str(), remedy, "{output:?}");
         assert!(last["stopped"].as_str().is_some_and(|why| !why.is_empty()), "{output:?}");
-        assert!(remedy.is_none() || stderr(&output).contains("kvstore recover"), "{output:?}");
+        assert!(remedy.is_none() || err(&output).contains("kvstore recover"), "{output:?}");
         assert!(fs::read(other.path()).unwrap() == bytes);
     }
     let missing = run("check", &other.file("missing.db"), &["--json"]);
-    assert_eq!((code(&missing), stdout(&missing).as_str()), (3, ""));
+    assert_eq!((code(&missing), out(&missing).as_str()), (3, ""));
 }
 
 #[test]
@@ -248,7 +232,7 @@ fn unreadable_schema_is_a_store_error() {
     for command in ["check", "repair"] {
         let output = run(command, &scratch.path(), &["--yes"]);
         assert_eq!(code(&output), 3, "{command}: {output:?}");
-        assert!(stderr(&output).contains("kvstore recover"), "{command}: {output:?}");
+        assert!(err(&output).contains("kvstore recover"), "{command}: {output:?}");
     }
 }
 
@@ -260,20 +244,20 @@ fn recovery_of_a_newer_version_warns_of_misreading() {
     let new = scratch.file("new.db");
     let output = run("recover", &scratch.path(), &[new.to_str().unwrap()]);
     assert_ne!(code(&output), 0, "{output:?}");
-    assert!(stdout(&output).contains("format version 2"), "{output:?}");
+    assert!(out(&output).contains("format version 2"), "{output:?}");
     assert_eq!(Store::open(new).unwrap().count().unwrap(), 50);
 }
 
 #[test]
 fn read_commands_create_no_file_and_wrong_calls_fail() {
-    let scratch = Scratch(tempfile::tempdir().unwrap());
+    let scratch = Scratch(Place::new());
     for command in ["check", "repair", "compact", "checkpoint", "sync"] {
         assert_eq!(code(&run(command, &scratch.path(), &[])), 3, "{command}");
     }
     assert_eq!(code(&run("backup", &scratch.path(), &["x"])), 3);
     assert_eq!(code(&run("recover", &scratch.path(), &[scratch.file("x").to_str().unwrap()])), 3);
     let done = run("recover", &scratch.path(), &[scratch.file("x").to_str().unwrap()]);
-    assert!(stderr(&done).contains("store.db: check the path"), "{}", stderr(&done));
+    assert!(err(&done).contains("store.db: check the path"), "{}", err(&done));
     assert_eq!(code(&run("backup", &scratch.path(), &[])), 2);
     assert_eq!(code(&run("check", &scratch.path(), &["--max", "-1"])), 2);
     assert_eq!(code(&run("checkpoint", &scratch.path(), &["--mode", "half"])), 2);
@@ -288,25 +272,25 @@ fn recover_saves_readable_rows_and_lists_losses() {
     let page = scratch.damage("key 001500");
     let done = run("check", &scratch.path(), &[]);
     assert_eq!(code(&done), 3);
-    assert!(stdout(&done).contains("SQLite's integrity check: "), "{}", stdout(&done));
-    assert!(stderr(&done).contains("kvstore recover"), "{}", stderr(&done));
+    assert!(out(&done).contains("SQLite's integrity check: "), "{}", out(&done));
+    assert!(err(&done).contains("kvstore recover"), "{}", err(&done));
     let done = run("repair", &scratch.path(), &[]);
     assert_eq!(code(&done), 3);
-    assert!(stderr(&done).contains("kvstore recover"), "{}", stderr(&done));
+    assert!(err(&done).contains("kvstore recover"), "{}", err(&done));
 
     let before = fs::read(scratch.path()).unwrap();
     let new = scratch.file("new.db");
     let done = run("recover", &scratch.path(), &[new.to_str().unwrap()]);
-    assert_eq!(code(&done), 1, "{}", stderr(&done));
-    assert!(stdout(&done).contains(&format!("(page {page})")), "{}", stdout(&done));
+    assert_eq!(code(&done), 1, "{}", err(&done));
+    assert!(out(&done).contains(&format!("(page {page})")), "{}", out(&done));
     assert_eq!(fs::read(scratch.path()).unwrap(), before);
     assert_eq!(code(&run("check", &new, &[])), 0);
     let rows = Store::open(&new).unwrap().count().unwrap();
     assert!((2800..=3000).contains(&rows), "{rows}");
-    assert!(stderr(&done).contains("in 1 family saved to"), "{}", stderr(&done));
+    assert!(err(&done).contains("in 1 family saved to"), "{}", err(&done));
 
     let again = scratch.file("again.db");
-    let lines = json(&run("recover", &scratch.path(), &[again.to_str().unwrap(), "--json"]));
+    let lines = json_lines(&run("recover", &scratch.path(), &[again.to_str().unwrap(), "--json"]));
     let last = lines.last().unwrap();
     assert_eq!(last["rows"], rows);
     let lost = ["rows_lost", "pages_lost", "other_losses"].map(|name| last[name].as_u64().unwrap());
@@ -321,7 +305,7 @@ fn unopenable_file_gives_the_advice_to_recover() {
     file.set_len(20_000).unwrap();
     for command in ["check", "repair", "info", "compact"] {
         let done = run(command, &scratch.path(), &[]);
-        let said = stderr(&done);
+        let said = err(&done);
         assert_eq!(code(&done), 3, "{said}");
         let advice =
             format!("save the readable rows with \"kvstore recover {} NEW\"", scratch.path().display());
@@ -335,12 +319,12 @@ fn unopenable_file_gives_the_advice_to_recover() {
 
 #[test]
 fn only_creating_commands_turn_an_empty_file_into_a_store() {
-    let scratch = Scratch(tempfile::tempdir().unwrap());
+    let scratch = Scratch(Place::new());
     fs::write(scratch.path(), "").unwrap();
     for command in ["check", "repair", "compact", "purge", "sync", "checkpoint", "clean", "info", "ls"] {
         let done = run(command, &scratch.path(), &[]);
         assert_eq!(code(&done), 3, "{command}");
-        assert!(stderr(&done).contains("is empty, so it has no store"), "{}", stderr(&done));
+        assert!(err(&done).contains("is empty, so it has no store"), "{}", err(&done));
     }
     for (command, more) in [("del", &["k"][..]), ("touch", &["k", "--ttl", "1s"]), ("limit", &["1MB"])] {
         assert_eq!(code(&run(command, &scratch.path(), more)), 3, "{command}");
@@ -355,14 +339,14 @@ fn sound_file_is_recovered_completely() {
     let scratch = Scratch::new(500);
     let new = scratch.file("new.db");
     let done = run("recover", &scratch.path(), &[new.to_str().unwrap()]);
-    assert_eq!((code(&done), stdout(&done).as_str()), (0, ""));
-    assert!(stderr(&done).contains("500 keys in 1 family saved"), "{}", stderr(&done));
-    assert!(stderr(&done).contains("nothing is lost"));
+    assert_eq!((code(&done), out(&done).as_str()), (0, ""));
+    assert!(err(&done).contains("500 keys in 1 family saved"), "{}", err(&done));
+    assert!(err(&done).contains("nothing is lost"));
 }
 
 #[test]
 fn recover_refuses_a_file_that_is_not_a_store() {
-    let scratch = Scratch(tempfile::tempdir().unwrap());
+    let scratch = Scratch(Place::new());
     fs::write(scratch.path(), "text").unwrap();
     let done = run("recover", &scratch.path(), &[scratch.file("new.db").to_str().unwrap()]);
     assert_eq!(code(&done), 3);
@@ -376,11 +360,11 @@ fn backup_has_everything() {
     let scratch = Scratch::new(200);
     let copy = scratch.file("copy.db");
     let done = run("backup", &scratch.path(), &[copy.to_str().unwrap(), "--json"]);
-    assert_eq!(json(&done)[0]["size_bytes"], fs::metadata(&copy).unwrap().len());
+    assert_eq!(json_lines(&done)[0]["size_bytes"], fs::metadata(&copy).unwrap().len());
     assert_eq!(Store::open(&copy).unwrap().count().unwrap(), 200);
     let done = run("backup", &scratch.path(), &[copy.to_str().unwrap()]);
     assert_eq!(code(&done), 2);
-    assert!(stderr(&done).contains("already exists"));
+    assert!(err(&done).contains("already exists"));
 }
 
 #[test]
@@ -391,9 +375,7 @@ fn stopped_command_leaves_no_file() {
     let scratch = Scratch::new(60_000);
     let new = scratch.file("new.db");
     for command in ["backup", "recover"] {
-        let child = Command::new(env!("CARGO_BIN_EXE_kvstore"))
-            .arg(command)
-            .args([scratch.path(), new.clone()])
+        let child = common::command(&[Path::new(command), &scratch.path(), &new])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -410,7 +392,7 @@ fn stopped_command_leaves_no_file() {
             fs::remove_file(&new).unwrap();
         } else {
             assert_eq!(code(&done), 3);
-            assert!(stderr(&done).contains("stopped"), "{}", stderr(&done));
+            assert!(err(&done).contains("stopped"), "{}", err(&done));
         }
         assert!(scratch.names().iter().all(|name| name.starts_with("store.db")), "{:?}", scratch.names());
     }
@@ -426,9 +408,9 @@ fn compact_shrinks_the_file() {
     let before = fs::metadata(scratch.path()).unwrap().len();
     let done = run("compact", &scratch.path(), &[]);
     let after = fs::metadata(scratch.path()).unwrap().len();
-    assert_eq!((code(&done), stdout(&done)), (0, format!("{before}\t{after}\n")), "{}", stderr(&done));
+    assert_eq!((code(&done), out(&done)), (0, format!("{before}\t{after}\n")), "{}", err(&done));
     assert!(after < before / 10, "{before} {after}");
-    let lines = json(&run("compact", &scratch.path(), &["--json"]));
+    let lines = json_lines(&run("compact", &scratch.path(), &["--json"]));
     assert_eq!(lines, [serde_json::json!({"before_bytes": after, "after_bytes": after, "free_bytes": 0})]);
     assert_eq!(Store::open(scratch.path()).unwrap().get("left").unwrap().unwrap(), b"1");
 }
@@ -442,11 +424,11 @@ fn checkpoint_copies_the_log() {
     assert!(fs::metadata(scratch.file("store.db-wal")).unwrap().len() > 0);
     assert_eq!(code(&run("sync", &scratch.path(), &[])), 0);
     let done = run("checkpoint", &scratch.path(), &["--mode", "passive", "--json"]);
-    let line = &json(&done)[0];
+    let line = &json_lines(&done)[0];
     assert!(line["log_pages"].as_u64().unwrap() > 0);
     assert_eq!(line["log_pages"], line["written_pages"]);
     let done = run("checkpoint", &scratch.path(), &[]);
-    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    assert_eq!(code(&done), 0, "{}", err(&done));
     assert_eq!(fs::metadata(scratch.file("store.db-wal")).unwrap().len(), 0);
 }
 
@@ -461,7 +443,7 @@ fn busy_store_can_be_checked_and_copied_but_not_repaired() {
     assert_eq!(code(&run("backup", &scratch.path(), &[copy.to_str().unwrap(), "--timeout", "1ms"])), 0);
     let done = run("repair", &scratch.path(), &["--timeout", "1ms"]);
     assert_eq!(code(&done), 3);
-    assert!(stderr(&done).contains("another"), "{}", stderr(&done));
+    assert!(err(&done).contains("another"), "{}", err(&done));
     store.rollback().unwrap();
     assert_eq!(Store::open(&copy).unwrap().count().unwrap(), 100);
 }
@@ -497,7 +479,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode())
     let answer = |answer: &str| {
         let args =
             [env!("CARGO_BIN_EXE_kvstore"), scratch.path().to_str().unwrap(), answer].map(str::to_owned);
-        stdout(&Command::new("python3").arg("-c").arg(PROGRAM).args(args).output().unwrap())
+        out(&Command::new("python3").arg("-c").arg(PROGRAM).args(args).output().unwrap())
     };
     let shown = answer("n");
     assert!(
@@ -513,10 +495,10 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode())
 #[test]
 fn limit_keeps_the_part_that_is_not_given() {
     let scratch = Scratch::new(10);
-    let limit = |words: &[&str]| stdout(&run("limit", &scratch.path(), words));
+    let limit = |words: &[&str]| out(&run("limit", &scratch.path(), words));
     let refused = run("limit", &scratch.path(), &["--evict", "oldest"]);
     assert_eq!(code(&refused), 3);
-    assert!(stderr(&refused).contains("has no limit: also give a size"), "{}", stderr(&refused));
+    assert!(err(&refused).contains("has no limit: also give a size"), "{}", err(&refused));
     assert_eq!(limit(&["2MB"]), "2000000\tnone\n");
     assert_eq!(limit(&["--evict", "soonest"]), "2000000\tsoonest\n");
     assert_eq!(limit(&["3MB"]), "3000000\tsoonest\n");
@@ -530,21 +512,15 @@ fn too_low_limit_names_the_word_that_removes_it() {
     for size in ["0", "1kB"] {
         let done = run("limit", &scratch.path(), &[size]);
         assert_eq!(code(&done), 2);
-        assert!(stderr(&done).contains("\"none\" removes the limit"), "{}", stderr(&done));
-        assert!(!stderr(&done).contains("0 is no limit"), "{}", stderr(&done));
+        assert!(err(&done).contains("\"none\" removes the limit"), "{}", err(&done));
+        assert!(!err(&done).contains("0 is no limit"), "{}", err(&done));
     }
 }
 
 /// Runs the command while the reader of its output has closed the pipe; returns the exit status.
 #[cfg(unix)]
 fn read_by_nobody(args: &[&str]) -> i32 {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kvstore"))
-        .args(args)
-        .env_remove("KVSTORE")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
     child.wait().unwrap().code().unwrap()
 }

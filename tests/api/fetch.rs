@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::{
     self, Random, Scratch, TestClock, fill, forward, kind, memory, memory_at, numbered, rest, reverse,
+    shut_out,
 };
 use kvstore::{Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key};
 
@@ -367,12 +368,6 @@ fn fetch_skips_deleted_current_entry_even_if_last() {
     store.delete(numbered(3)).unwrap();
     assert!(fetched(&mut cursor, 3).is_empty());
     assert!(!cursor.is_valid());
-}
-
-/// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
-fn shut_out(other: &Store) {
-    other.begin_write().unwrap();
-    (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Effect of writes, transactions and the clock on an iterator in progress.
 
-use crate::common::{self, Scratch, fill, forward, keys, kind, memory, memory_at, numbered, rest, reverse};
-use kvstore::{
-    CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key,
+use crate::common::{
+    self, Scratch, fill, forward, keys, kind, memory, memory_at, numbered, rest, reverse, shut_out,
 };
+use kvstore::{CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, row_key};
 
 /// Far in the future, for the wall clock, too.
 const LATER: i64 = 4_000_000_000_000;
@@ -195,12 +195,6 @@ fn cursor_continues_after_last_entry_when_move_failed() {
     assert_eq!([up_seen, rest(&mut up)].concat(), (0..400).map(numbered).collect::<Vec<_>>());
     assert_eq!([down_seen, rest(&mut down)].concat(), (0..400).rev().map(numbered).collect::<Vec<_>>());
     assert_eq!(rest(&mut fresh).len(), 400);
-}
-
-/// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
-fn shut_out(other: &Store) {
-    other.begin_write().unwrap();
-    (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
 }
 
 #[test]

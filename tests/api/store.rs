@@ -9,12 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{self, Scratch, TestClock, keys, kind, memory, python};
+use crate::common::{self, Scratch, TestClock, delete_mode, keys, kind, memory, python};
 use kvstore::{CheckpointMode, Config, Direction, ErrorKind, JournalMode, KeyRange, Store, SyncLevel};
-
-fn delete_mode() -> Config {
-    Config::new().journal_mode(JournalMode::Delete)
-}
 
 // ---- open and close ------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kvstore::{Config, Expiry, ExpiryCondition, KeyRange, Result, Store, SyncLevel};
 
 use super::{LATER, kinds_of_handles};
-use crate::common::{Scratch, TestClock, keys, numbered, python};
+use crate::common::{Scratch, TestClock, keys, numbered, python, sqlite_check};
 
 #[test]
 fn foreign_index_on_data_table_is_updated_by_writes() {
@@ -28,7 +28,7 @@ fn foreign_index_on_data_table_is_updated_by_writes() {
                 let _ = family.set_expiry(numbered(n), Expiry::At(LATER), ExpiryCondition::Always).unwrap();
             }
         };
-        let sound = || python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())");
+        let sound = || sqlite_check(&scratch.path());
         (0..10).for_each(change);
         // While the handle holds a snapshot, cursors and root pages.
         python(
@@ -252,7 +252,7 @@ fn table_with_other_definition_works_or_fails_cleanly() {
             let _ = (family.iter().count(), family.delete("a"), family.put_with_expiry("t", "1", Expiry::At(LATER)));
             assert_eq!(keys(store.iter()), [b"default"], "{what}, sql {sql_engine}");
             assert_eq!(store.family_names().unwrap(), ["f"], "{what}, sql {sql_engine}");
-            let check = python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())");
+            let check = sqlite_check(&scratch.path());
             assert_eq!(check, "ok", "{what}, sql {sql_engine}");
         }
     }

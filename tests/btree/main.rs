@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::other::{Other, heard, role, say};
-use common::{Random, Scratch, numbered, python};
+use common::{Random, Scratch, numbered};
 use kvstore::{CheckpointMode, Config, Direction, Expiry, Family, KeyRange, Result, Store};
 
 /// Far in the future, for the wall clock, too.
@@ -55,7 +55,7 @@ fn wal_size(scratch: &Scratch) -> u64 {
 #[track_caller]
 fn is_sound(scratch: &Scratch) {
     scratch.open().integrity_check().unwrap();
-    assert_eq!(python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())"), "ok");
+    assert_eq!(common::sqlite_check(&scratch.path()), "ok");
 }
 
 /// Returns all entries with their expiry times.

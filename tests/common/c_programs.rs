@@ -2,6 +2,8 @@
 //! particular test belongs in that test's file.
 #![allow(dead_code)] // each test file uses what it needs
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -67,6 +69,29 @@ pub fn build(compiler: &mut Command, source: &str, directory: &Path) -> PathBuf 
         .arg("-Wl,--disable-new-dtags")
         .arg(format!("-Wl,-rpath,{}", library.display())));
     program
+}
+
+/// Returns all files and links below a folder, links with their targets; on request, folders too.
+pub fn tree(folder: &Path, folders_too: bool) -> BTreeSet<String> {
+    let mut tree = BTreeSet::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(folder).unwrap().display().to_string();
+            if let Ok(target) = fs::read_link(&path) {
+                tree.insert(format!("{name} -> {}", target.display()));
+            } else if path.is_dir() {
+                if folders_too {
+                    tree.insert(format!("{name}/"));
+                }
+                waiting.push(path);
+            } else {
+                tree.insert(name);
+            }
+        }
+    }
+    tree
 }
 
 /// Returns whether a tool is installed. In CI a missing tool is a failure.

@@ -22,7 +22,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, KeyRange, Result, Store};
+use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, JournalMode, KeyRange, Result, Store};
 
 /// A clock that stands still until a test moves it. Clones share the time. For a store on a server,
 /// the time is in a file that the server reads.
@@ -97,6 +97,11 @@ pub fn are_closed_to_other_programs() -> bool {
 /// Returns the length of the longest key.
 pub fn max_key_size() -> usize {
     if are_on_a_server() { 2_500 } else { kvstore::MAX_KEY_SIZE }
+}
+
+/// A configuration with the DELETE journal mode.
+pub fn delete_mode() -> Config {
+    Config::new().journal_mode(JournalMode::Delete)
 }
 
 /// A store in memory, or a new one on a server.
@@ -256,6 +261,12 @@ pub fn python(path: &Path, program: &str) -> String {
     String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
 }
 
+/// Returns what the integrity check of Python's SQLite finds in the file: `ok` if it is sound.
+#[track_caller]
+pub fn sqlite_check(path: &Path) -> String {
+    python(path, "print(*con.execute('pragma integrity_check').fetchone())")
+}
+
 pub fn forward(store: &Store) -> Cursor {
     store.cursor(KeyRange::all(), Direction::Forward)
 }
@@ -267,6 +278,12 @@ pub fn reverse(store: &Store) -> Cursor {
 /// Begins a write transaction, or a read transaction.
 pub fn begin(store: &Store, write: bool) -> Result<()> {
     if write { store.begin_write() } else { store.begin_read() }
+}
+
+/// Shuts readers out of the store: `other` writes more than its cache holds, in DELETE mode.
+pub fn shut_out(other: &Store) {
+    other.begin_write().unwrap();
+    (0..50).for_each(|n| other.put(numbered(n), vec![1; 20_000]).unwrap());
 }
 
 /// Writes `n` numbered keys in one transaction.

@@ -38,6 +38,11 @@ pub struct Done {
     pub rows: Rows,
 }
 
+/// Returns the number of four bytes at this place of a page.
+pub fn number32(bytes: &[u8], at: usize) -> usize {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+}
+
 /// Returns a directory in memory if there is one, because some tests create hundreds of stores.
 pub fn quick() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::cases::{ENGINES, each_case};
 use crate::common::other::{Other, as_unprivileged as as_nobody_in, heard, role, say};
-use crate::common::{Scratch, fill, keys, numbered, python, with_suffix};
+use crate::common::{Scratch, fill, keys, numbered, sqlite_check, with_suffix};
 use crate::sqlite;
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
 
@@ -410,7 +410,7 @@ fn store_recreated_by_other_process_shares_no_files() {
     drop(kept);
     assert!(scratch.wal().exists() && scratch.shm().exists(), "the ghost took the new log along");
     assert_eq!(keys(new.iter()), [b"new"]);
-    assert_eq!(python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())"), "ok");
+    assert_eq!(sqlite_check(&scratch.path()), "ok");
 }
 
 #[test]

@@ -4,12 +4,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::common::{Scratch, keys, kind, python};
-use kvstore::{Config, ErrorKind, JournalMode, Store};
-
-fn delete_mode() -> Config {
-    Config::new().journal_mode(JournalMode::Delete)
-}
+use crate::common::{Scratch, delete_mode, keys, kind, python};
+use kvstore::{Config, ErrorKind, Store};
 
 /// Opens what is at the store's path in every way, and demands that each fails and no byte of any
 /// file changes.

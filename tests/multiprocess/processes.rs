@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::other::{Other, heard, role, say};
-use crate::common::{Scratch, TestClock, keys, kind, numbered, python};
+use crate::common::{Scratch, TestClock, keys, kind, numbered, python, sqlite_check};
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Result, Store, Ttl};
 
 /// Far in the future, for the wall clock, too.
@@ -433,7 +433,7 @@ fn crash(path: &Path, mode: &str) {
 
 fn is_sound(scratch: &Scratch, store: &Store) {
     store.integrity_check().unwrap();
-    assert_eq!(python(&scratch.path(), "print(*con.execute('pragma integrity_check').fetchone())"), "ok");
+    assert_eq!(sqlite_check(&scratch.path()), "ok");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::c_programs::{found, has_tool, root, run};
+use crate::c_programs::{found, has_tool, root, run, tree};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -111,24 +111,6 @@ impl Mac {
     }
 }
 
-/// The files and links below a folder.
-fn tree(folder: &Path) -> BTreeSet<String> {
-    let mut tree = BTreeSet::new();
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(next) = waiting.pop() {
-        for entry in fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.strip_prefix(folder).unwrap().display().to_string();
-            match fs::read_link(&path) {
-                Ok(target) => drop(tree.insert(format!("{name} -> {}", target.display()))),
-                Err(_) if path.is_dir() => waiting.push(path),
-                Err(_) => drop(tree.insert(name)),
-            }
-        }
-    }
-    tree
-}
-
 #[test]
 fn make_installs_and_uninstalls_dylib_with_apple_tools() {
     let Some(mac) = Mac::new() else { return };
@@ -148,7 +130,7 @@ fn make_installs_and_uninstalls_dylib_with_apple_tools() {
     ] {
         assert!(calls.contains(call), "{call}\n{calls}");
     }
-    let tree_of_libraries: Vec<_> = tree(&mac.path("stage/opt/kv/lib")).into_iter().collect();
+    let tree_of_libraries: Vec<_> = tree(&mac.path("stage/opt/kv/lib"), false).into_iter().collect();
     assert_eq!(
         tree_of_libraries,
         [
@@ -172,7 +154,7 @@ fn make_installs_and_uninstalls_dylib_with_apple_tools() {
     assert!(version.contains("CMAKE_SIZEOF_VOID_P STREQUAL \"8\""), "{version}");
 
     mac.make(&["uninstall", "PREFIX=/opt/kv"]);
-    assert_eq!(tree(&mac.path("stage")), BTreeSet::new());
+    assert_eq!(tree(&mac.path("stage"), false), BTreeSet::new());
 }
 
 #[test]
@@ -316,7 +298,7 @@ fn xcframework_has_each_system_once_with_all_processors() {
     ] {
         assert!(calls.contains(call), "{call}\n{calls}");
     }
-    let files = tree(&mac.path("out"));
+    let files = tree(&mac.path("out"), false);
     let headers = "CKVStore.xcframework/Headers/CKVStore";
     let expected =
         [format!("{headers}/kvstore.h"), format!("{headers}/module.modulemap"), "Package.swift".to_owned()];

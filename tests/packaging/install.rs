@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::c_programs::{found, has_tool, root, run};
+use crate::c_programs::{found, has_tool, root, run, tree};
 use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -107,29 +107,6 @@ impl Installed {
     fn shared_library(&self) -> Vec<String> {
         self.pkg_config(&["--libs"])
     }
-}
-
-/// Returns all files and links below a folder, links with their targets; on request, folders too.
-fn tree(folder: &Path, folders_too: bool) -> BTreeSet<String> {
-    let mut tree = BTreeSet::new();
-    let mut waiting = vec![folder.to_owned()];
-    while let Some(next) = waiting.pop() {
-        for entry in fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.strip_prefix(folder).unwrap().display().to_string();
-            if let Ok(target) = fs::read_link(&path) {
-                tree.insert(format!("{name} -> {}", target.display()));
-            } else if path.is_dir() {
-                if folders_too {
-                    tree.insert(format!("{name}/"));
-                }
-                waiting.push(path);
-            } else {
-                tree.insert(name);
-            }
-        }
-    }
-    tree
 }
 
 /// Returns the files of a folder of the repository as they are named when installed below another

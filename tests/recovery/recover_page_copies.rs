@@ -4,15 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::common::recovered::{Done, LATER, Rows, recover, rows_of};
+use crate::common::recovered::{Done, LATER, Rows, number32, recover, rows_of};
 use crate::common::{self, Random, Scratch};
 use kvstore::{Config, Expiry};
 
 const PAGE: usize = 512;
-
-fn number32(bytes: &[u8], at: usize) -> usize {
-    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
-}
 
 /// A file, and the kind of each of its pages.
 struct File {

@@ -8,16 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::common::recovered::{Done, LATER, Rows, quick, recover, rows_of};
+use crate::common::recovered::{Done, LATER, Rows, number32, quick, recover, rows_of};
 use crate::common::{Random, Scratch};
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, Family, JournalMode, Store};
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
-}
-
-fn number32(bytes: &[u8], at: usize) -> usize {
-    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
 /// A family, and a key in it.

@@ -71,7 +71,16 @@ pub fn ok<S: AsRef<OsStr>>(args: &[S]) -> String {
 pub fn json<S: AsRef<OsStr>>(args: &[S]) -> Vec<serde_json::Value> {
     let mut args: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
     args.push(OsStr::new("--json"));
-    ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    parsed(&ok(&args))
+}
+
+/// Parses the output of a run, one JSON object per line.
+pub fn json_lines(output: &Output) -> Vec<serde_json::Value> {
+    parsed(&out(output))
+}
+
+fn parsed(lines: &str) -> Vec<serde_json::Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Asserts that a run fails with this exit status and a message that contains this text.

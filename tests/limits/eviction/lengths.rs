@@ -1,14 +1,11 @@
 //! Length of the files of a bounded store, after each commit and directly after the limit was set.
 
-use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, SizeLimit, Store};
+use kvstore::{ErrorKind, Eviction, Expiry, JournalMode, SizeLimit, Store};
 
+use super::engines;
 use crate::common::{Random, Scratch, numbered};
 
 const NOW: i64 = 1_800_000_000_000;
-
-fn engines() -> [Config; 2] {
-    [Config::new(), Config::new().sql_engine(true)]
-}
 
 fn length(path: &std::path::Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())

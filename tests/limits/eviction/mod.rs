@@ -7,3 +7,10 @@ mod lengths;
 mod model;
 mod processes;
 mod rules;
+
+use kvstore::Config;
+
+/// A configuration for each row engine.
+fn engines() -> [Config; 2] {
+    [Config::new(), Config::new().sql_engine(true)]
+}

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, Hint, JournalMode, SizeLimit, Store};
 
+use super::engines;
 use crate::common::{Random, Scratch, TestClock, kind, memory_at, numbered, python};
 
 const NOW: i64 = 1_800_000_000_000;
 const EVICTING: [Eviction; 2] = [Eviction::Soonest, Eviction::Oldest];
 const POLICIES: [Eviction; 3] = [Eviction::None, Eviction::Soonest, Eviction::Oldest];
-
-fn engines() -> [Config; 2] {
-    [Config::new(), Config::new().sql_engine(true)]
-}
 
 /// Puts keys of some hundred bytes, with TTLs, until `n` keys are put or a put is refused. Returns
 /// the number of keys put and the kind of the error.
