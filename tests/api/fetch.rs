@@ -290,11 +290,7 @@ fn fetch_returns_current_entry_as_rewritten_by_own_handle() {
         assert!(come(&mut cursor, n + 5).unwrap());
         store.put_with_expiry(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
         clock.set(clock.now() + 10);
-        assert_eq!(
-            fetched(&mut cursor, 1)[0].0,
-            numbered(n + 6),
-            "{which}: it got a TTL, and expired"
-        );
+        assert_eq!(fetched(&mut cursor, 1)[0].0, numbered(n + 6), "{which}: it got a TTL, and expired");
         store.put_with_expiry(numbered(n + 5), "mortal", Expiry::At(clock.now() + 10)).unwrap();
         assert!(come(&mut cursor, n + 5).unwrap());
         store.put_with_expiry(numbered(n + 5), "longer", Expiry::Never).unwrap();

@@ -3,6 +3,7 @@
 
 mod backup;
 mod batch;
+mod checkpoints;
 #[path = "../common/mod.rs"]
 mod common;
 mod conditional;
@@ -12,8 +13,10 @@ mod fetch;
 mod info;
 mod iteration;
 mod iteration_during_writes;
-mod maintenance;
 mod panics;
 mod ranges;
+mod statistics;
 mod store;
+mod threads;
 mod transactions;
+mod vacuum;
