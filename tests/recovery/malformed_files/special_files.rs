@@ -205,7 +205,7 @@ fn file_removed_or_replaced_while_open_is_safe() {
             } else {
                 fs::remove_file(scratch.path()).unwrap();
             }
-            // Either result is fine until the change is noticed (`tests/files/file_paths.rs`).
+            // Either result is fine until the change is noticed (`tests/files/file_paths`).
             for answer in [store.get("b").map(drop), store.put("c", "3"), store.close()] {
                 assert!(answer.is_ok() || kind(answer) == ErrorKind::Io);
             }
