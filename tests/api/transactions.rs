@@ -6,8 +6,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{self, Scratch, TestClock, keys, kind, memory, numbered, python};
-use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, JournalMode, Result, SizeLimit};
+use crate::common::{self, Scratch, TestClock, delete_mode, keys, kind, memory, numbered, python};
+use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, Result, SizeLimit, Store};
 
 // ---- beginning and ending ------------------------------------------------------------------------
 
@@ -347,16 +347,21 @@ fn busy_timeout_waits_for_other_writer() {
     assert_eq!(store.iter().count(), 1_002);
 }
 
-#[test]
-fn commit_blocked_by_reader_in_delete_mode_can_be_retried() {
+/// Returns a store in DELETE mode, and another handle of it whose read transaction blocks commits.
+fn with_blocking_reader() -> Option<(Scratch, Store, Store)> {
     if common::is_of_a_file("it is about the DELETE mode") {
-        return;
+        return None;
     }
     let scratch = Scratch::new();
-    let config = Config::new().journal_mode(JournalMode::Delete);
-    let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
+    let (store, reader) = (scratch.open_with(&delete_mode()), scratch.open_with(&delete_mode()));
     store.put("a", "1").unwrap();
     reader.begin_read().unwrap();
+    Some((scratch, store, reader))
+}
+
+#[test]
+fn commit_blocked_by_reader_in_delete_mode_can_be_retried() {
+    let Some((_scratch, store, reader)) = with_blocking_reader() else { return };
     store.begin_write().unwrap();
     store.put("b", "1").unwrap();
     assert_eq!(kind(store.commit()), ErrorKind::Busy);
@@ -370,14 +375,7 @@ fn commit_blocked_by_reader_in_delete_mode_can_be_retried() {
 
 #[test]
 fn write_blocked_by_reader_in_delete_mode_changes_nothing() {
-    if common::is_of_a_file("it is about the DELETE mode") {
-        return;
-    }
-    let scratch = Scratch::new();
-    let config = Config::new().journal_mode(JournalMode::Delete);
-    let (store, reader) = (scratch.open_with(&config), scratch.open_with(&config));
-    store.put("a", "1").unwrap();
-    reader.begin_read().unwrap();
+    let Some((_scratch, store, reader)) = with_blocking_reader() else { return };
     assert_eq!(kind(store.put_with_ttl("a", vec![2; 5_000], Duration::from_secs(9))), ErrorKind::Busy);
     reader.commit().unwrap();
     assert_eq!(store.get_with_ttl("a").unwrap(), Some((b"1".to_vec(), kvstore::Ttl::None)));
