@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use crate::common::cases::{ENGINES, each_case};
 use crate::common::{Scratch, kind, memory, numbered};
 use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, JournalMode, SizeLimit, SyncLevel};
 
@@ -199,14 +200,14 @@ fn small_config_bounds_wal_and_size_limit_shortens_it() {
         });
         frames.max().unwrap()
     };
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let small = Config::small().sql_engine(sql);
         let (plain, limited) = (longest(&small, None), longest(&small, Some(200 * 4096)));
         assert!((32..=128).contains(&plain) && limited <= 60, "{plain}, {limited}");
         assert!(longest(&small.clone().wal_pages(200), None) > 128); // the configured value counts
         let default = longest(&Config::new().sql_engine(sql), None);
         assert!(default > 380, "{default}");
-    }
+    });
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn configured_number_of_commits_triggers_checkpoint() {
 
 #[test]
 fn continuous_writers_do_not_prevent_wal_restart() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let scratch = Scratch::new();
         let config = Config::new()
             .wal_pages(16)
@@ -261,14 +262,14 @@ fn continuous_writers_do_not_prevent_wal_restart() {
         });
         // Each commit has 6 to 10 pages. On a busy machine, a writer is sometimes interrupted at
         // the worst moment.
-        assert!(most < 2000 * 4120, "sql: {sql}: the WAL had {} frames", most / 4120);
-    }
+        assert!(most < 2000 * 4120, "the WAL had {} frames", most / 4120);
+    });
 }
 
 /// A writer with a short WAL has to wait for the checkpoint of another connection.
 #[test]
 fn writer_with_long_wal_waits_for_other_checkpoint() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let scratch = Scratch::new();
         let config = Config::new().wal_pages(16).sql_engine(sql).busy_timeout(Duration::from_secs(20));
         let store = scratch.open_with(&config);
@@ -292,16 +293,16 @@ fn writer_with_long_wal_waits_for_other_checkpoint() {
                 Instant::now()
             });
             thread::sleep(Duration::from_millis(300));
-            assert!(!writer.is_finished(), "sql: {sql}: it did not wait");
+            assert!(!writer.is_finished(), "it did not wait");
             assert!(fs::metadata(scratch.wal()).unwrap().len() < 40 * 4120);
             let let_go = Instant::now();
             drop(holder.stdin.take());
             holder.wait().unwrap();
             writer.join().unwrap() - let_go
         });
-        assert!(written < Duration::from_secs(15), "sql: {sql}: {written:?}");
+        assert!(written < Duration::from_secs(15), "{written:?}");
         assert!(fs::metadata(scratch.wal()).unwrap().len() < 40 * 4120);
-    }
+    });
 }
 
 const HOLD_THE_LOCK_OF_CHECKPOINTS: &str = "
@@ -315,7 +316,7 @@ sys.stdin.read()
 /// While a reader keeps its snapshot, checkpoints are tried less often the longer the WAL is.
 #[test]
 fn blocked_checkpoints_are_retried_rarely() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let scratch = Scratch::new();
         let config = Config::new().wal_pages(16).sql_engine(sql);
         let store = scratch.open_with(&config);
@@ -328,20 +329,20 @@ fn blocked_checkpoints_are_retried_rarely() {
             store.put("k", n.to_le_bytes()).unwrap();
         }
         // Waiting for the reader after every 4 frames would take 100 ms each time, in vain.
-        assert!(begun.elapsed() < Duration::from_secs(15), "sql: {sql}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
         reader.rollback().unwrap();
         for n in 0u32..1000 {
             store.put("k", n.to_le_bytes()).unwrap();
         }
         store.put("k", "w").unwrap();
         let frames = store.stats().unwrap().wal_frames;
-        assert!(frames < 40, "sql: {sql}: {frames} frames");
-    }
+        assert!(frames < 40, "{frames} frames");
+    });
 }
 
 #[test]
 fn oversized_transactions_do_not_accumulate_in_wal() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let scratch = Scratch::new();
         let store = scratch.open_with(&Config::new().wal_pages(16).sql_engine(sql));
         let mut most = 0;
@@ -350,6 +351,6 @@ fn oversized_transactions_do_not_accumulate_in_wal() {
             let frames = size(&scratch.wal()) / 4120;
             most = most.max(frames);
         }
-        assert!((60..110).contains(&most), "sql: {sql}: {most} frames");
-    }
+        assert!((60..110).contains(&most), "{most} frames");
+    });
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::common::cases::{ENGINES, each_case};
 use crate::common::{self, Scratch, TestClock, keys, kind, memory, memory_at, numbered, python};
 use kvstore::{Config, Direction, ErrorKind, Expiry, KeyRange, Store, Ttl};
 
@@ -486,7 +487,7 @@ fn get_with_passes_value_and_expiry_without_copy() {
 
 #[test]
 fn family_returns_its_creation_time() {
-    for sql_engine in [false, true] {
+    each_case(ENGINES, |sql_engine| {
         let store = common::memory_with(&Config::new().sql_engine(sql_engine));
         let clock = TestClock::at(5_000);
         clock.drive(&store);
@@ -502,5 +503,5 @@ fn family_returns_its_creation_time() {
         store.begin_write().unwrap();
         assert_eq!(other.created_ms().unwrap(), 5_000);
         store.rollback().unwrap();
-    }
+    });
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::cases::{ENGINES, each_case};
 use kvstore::{Config, Expiry, ExpiryCondition, KeyRange, Result, Store, SyncLevel};
 
 use super::{LATER, kinds_of_handles};
@@ -232,7 +233,7 @@ fn table_with_other_definition_works_or_fails_cleanly() {
         ),
         ("a generated column", format!("create table \"data:f\"({DATA}, g AS (length(key)) STORED) without rowid")),
     ] {
-        for sql_engine in [false, true] {
+        each_case(ENGINES, |sql_engine| {
             let scratch = Scratch::new();
             let store = scratch.open();
             store.put("default", "1").unwrap();
@@ -254,7 +255,7 @@ fn table_with_other_definition_works_or_fails_cleanly() {
             assert_eq!(store.family_names().unwrap(), ["f"], "{what}, sql {sql_engine}");
             let check = sqlite_check(&scratch.path());
             assert_eq!(check, "ok", "{what}, sql {sql_engine}");
-        }
+        });
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::cases::{ENGINES, each_case};
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, Store, SyncLevel, Ttl};
 
 use super::{
@@ -68,7 +69,7 @@ fn write_waits_for_busy_timeout_or_end_of_other_writer() {
 
 #[test]
 fn read_in_delete_mode_waits_for_busy_timeout_once() {
-    for sql_engine in [false, true] {
+    each_case(ENGINES, |sql_engine| {
         let scratch = Scratch::new();
         let wait = Duration::from_millis(400);
         let mode = Config::new().journal_mode(JournalMode::Delete).sql_engine(sql_engine);
@@ -94,7 +95,7 @@ con.execute('commit'); print('> free', flush=True); sys.stdin.readline()",
         assert_eq!(other.ask(""), "free");
         assert!(store.exists("a").unwrap());
         other.finish();
-    }
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::ops::Bound;
 
 use crate::common::Scratch;
+use crate::common::cases::{ENGINES, each_case};
 use kvstore::{Config, Direction, ErrorKind, Family, KeyRange, Store};
 
 /// Numbers that look random, the same in each run.
@@ -153,7 +154,7 @@ fn patch(scratch: &Scratch, change: impl FnOnce(&mut Vec<u8>)) {
 
 #[test]
 fn iteration_over_unordered_rows_fails() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let scratch = Scratch::new();
         let config = Config::new().sql_engine(sql);
         let store = Store::open_with(scratch.path(), &config).unwrap();
@@ -183,12 +184,12 @@ fn iteration_over_unordered_rows_fails() {
             assert!(matches!(found, Ok(false) | Err(ErrorKind::Corrupt)), "{direction:?}: {found:?}");
         }
         assert_eq!(store.integrity_check().unwrap_err().kind(), ErrorKind::Corrupt);
-    }
+    });
 }
 
 #[test]
 fn delete_range_over_unordered_rows_terminates() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let scratch = Scratch::new();
         let config = Config::new().sql_engine(sql);
         let store = Store::open_with(scratch.path(), &config).unwrap();
@@ -206,7 +207,7 @@ fn delete_range_over_unordered_rows_terminates() {
         let store = Store::open_with(scratch.path(), &config).unwrap();
         let done = store.default_family().delete_range(&KeyRange::all()).map_err(|e| e.kind());
         assert!(matches!(done, Ok(_) | Err(ErrorKind::Corrupt)), "{done:?}");
-    }
+    });
 }
 
 /// Makes every pointer of an interior page lead to the next interior page. A scan would take as

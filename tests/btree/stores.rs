@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::common::cases::{ENGINES, each_case};
 use kvstore::{
     CheckpointMode, Config, ErrorKind, Expiry, ExpiryCondition, JournalMode, Store, SyncLevel, Ttl,
 };
@@ -52,7 +53,7 @@ fn history(store: &Store, clock: &TestClock) -> Vec<String> {
 #[test]
 fn all_store_kinds_answer_equally_in_both_engines() {
     let mut all = Vec::new();
-    for sql_engine in [false, true] {
+    each_case(ENGINES, |sql_engine| {
         let base = Config::new().sql_engine(sql_engine);
         let delete = base.clone().journal_mode(JournalMode::Delete);
         let files = [
@@ -79,7 +80,7 @@ fn all_store_kinds_answer_equally_in_both_engines() {
             all.push(run(scratch.open_with(&config.sync(SyncLevel::Off))));
             is_sound(&scratch);
         }
-    }
+    });
     for (n, answers) in all.iter().enumerate() {
         let differs = answers.iter().zip(&all[0]).position(|(a, b)| a != b);
         assert_eq!(differs, None, "store {n}");
@@ -170,7 +171,7 @@ fn reader_without_write_permission_reads_or_says_why_not() {
 
 #[test]
 fn handle_of_other_journal_mode_is_refused_or_shares_data() {
-    for sql_engine in [false, true] {
+    each_case(ENGINES, |sql_engine| {
         let scratch = Scratch::new();
         let delete = Config::new().journal_mode(JournalMode::Delete).sql_engine(sql_engine);
         let first = scratch.open_with(&delete);
@@ -195,7 +196,7 @@ fn handle_of_other_journal_mode_is_refused_or_shares_data() {
         assert_eq!(second.count().unwrap(), 3);
         second.close().unwrap();
         is_sound(&scratch);
-    }
+    });
 }
 
 // ---- rows on several pages -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::common::cases::{ENGINES, each_case};
 use kvstore::{Config, ErrorKind, Eviction, Expiry, JournalMode, Secret, SizeLimit, Store, SyncLevel};
 use rusqlite::Connection;
 
@@ -538,7 +539,7 @@ fn concurrent_conversion_and_writes_lose_no_data() {
 /// contain zeros, so this must be noticed.
 #[test]
 fn undecryptable_page_is_never_read_or_converted() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let config = with_key().sql_engine(sql);
         let scratch = Scratch::new();
         let store = scratch.open_with(&config);
@@ -579,5 +580,5 @@ fn undecryptable_page_is_never_read_or_converted() {
             }
         }
         assert!(found >= 20, "{found}");
-    }
+    });
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::ops::ControlFlow;
 
 use super::delete_full;
+use crate::common::cases::{ENGINES, each_case};
 use crate::shim::{Call, Fault, Plan, Watch};
 use kvstore::{Config, Error, ErrorKind, Expiry, Family, JournalMode, KeyRange, Store, SyncLevel};
 use rusqlite::ffi;
@@ -136,7 +137,7 @@ fn failed_auto_checkpoint_sync_fails_next_sync_once() {
 
 #[test]
 fn failed_blocking_checkpoint_sync_fails_next_sync_once() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::on(dir.path(), false);
         let config = Config::new().wal_pages(16).sql_engine(sql);
@@ -148,12 +149,18 @@ fn failed_blocking_checkpoint_sync_fails_next_sync_once() {
         assert_eq!(watch.injected(), 1, "no checkpoint");
         assert_eq!(store.sync().unwrap_err().kind(), ErrorKind::Io);
         store.sync().unwrap();
-    }
+    });
 }
 
 #[test]
 fn check_with_read_error_never_reports_success() {
-    for (sql, from_then_on) in [(false, false), (false, true), (true, false), (true, true)] {
+    let reads = [
+        ("B-tree engine, one read", (false, false)),
+        ("B-tree engine, all reads", (false, true)),
+        ("SQL engine, one read", (true, false)),
+        ("SQL engine, all reads", (true, true)),
+    ];
+    each_case(reads, |(sql, from_then_on)| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         let watch = Watch::on(dir.path(), false);
@@ -182,14 +189,14 @@ fn check_with_read_error_never_reports_success() {
             assert!(store.check(|_| ControlFlow::Continue(())).unwrap().is_ok(), "read {nth}");
         }
         assert!(nth > 20 && stopped > 0, "{stopped} of {nth}");
-    }
+    });
 }
 
 /// SQLite has rolled back the transaction. Until the caller ends it, reads see the last committed
 /// state.
 #[test]
 fn failed_commit_is_invisible_even_before_rollback() {
-    for sql in [false, true] {
+    each_case(ENGINES, |sql| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.db");
         let watch = Watch::on(dir.path(), false);
@@ -218,7 +225,7 @@ fn failed_commit_is_invisible_even_before_rollback() {
         store.rollback().unwrap();
         assert!(store.family("lost").is_err() && store.exists("k").unwrap());
         store.integrity_check().unwrap();
-    }
+    });
 }
 
 /// A commit that fails may have happened, so the write is not run again. It is run again without
@@ -266,7 +273,12 @@ fn write_with_lazy_removal_happens_at_most_once_on_failure() {
 /// that the frames of the write are no longer needed.
 #[test]
 fn exclusive_store_is_readable_on_full_disk() {
-    for (sql, exclusive) in [(false, true), (true, true), (false, false)] {
+    let handles = [
+        ("B-tree engine, exclusive", (false, true)),
+        ("SQL engine, exclusive", (true, true)),
+        ("B-tree engine, shared", (false, false)),
+    ];
+    each_case(handles, |(sql, exclusive)| {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::on(dir.path(), false);
         let config = Config::new().mmap_size(0).cache_pages(10).exclusive(exclusive).sql_engine(sql);
@@ -289,12 +301,18 @@ fn exclusive_store_is_readable_on_full_disk() {
         store.put("room", "again").unwrap();
         store.integrity_check().unwrap();
         assert_eq!(store.count().unwrap(), 201);
-    }
+    });
 }
 
 #[test]
 fn exclusive_commit_with_failed_sync_stays_lost_after_crash() {
-    for (sql, rolls_back) in [(false, false), (false, true), (true, false), (true, true)] {
+    let failures = [
+        ("B-tree engine, after a full disk", (false, false)),
+        ("B-tree engine, after a rollback", (false, true)),
+        ("SQL engine, after a full disk", (true, false)),
+        ("SQL engine, after a rollback", (true, true)),
+    ];
+    each_case(failures, |(sql, rolls_back)| {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::on(dir.path(), false);
         let config = Config::new().sync(SyncLevel::Full).cache_pages(10).exclusive(true).sql_engine(sql);
@@ -327,10 +345,10 @@ fn exclusive_commit_with_failed_sync_stays_lost_after_crash() {
             fs::copy(dir.path().join(&name), crashed.path().join(&name)).unwrap();
         }
         let after = Store::open(crashed.path().join("store.db")).unwrap();
-        assert_eq!(after.get("unsynced").unwrap(), None, "sql {sql}, rolled back {rolls_back}");
+        assert_eq!(after.get("unsynced").unwrap(), None);
         assert_eq!(after.get("before").unwrap().as_deref(), Some(&b"1"[..]));
         assert_eq!(after.count().unwrap(), 1);
-    }
+    });
 }
 
 /// SQLite's VFS reports EIO as a damaged file system, which SQLite treats as a damaged database.
