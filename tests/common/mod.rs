@@ -11,6 +11,8 @@ pub mod decrypted;
 #[cfg(feature = "remote")]
 pub mod on_a_server;
 pub mod other;
+#[cfg(feature = "remote")]
+pub mod proxy;
 pub mod recovered;
 #[cfg(feature = "remote")]
 pub mod server;

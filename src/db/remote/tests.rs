@@ -16,6 +16,9 @@ use crate::expiry::{Expiry, ExpiryCondition};
 use crate::family::{Cursor, Direction, KeyRange};
 use crate::options::PutOptions;
 
+#[path = "../../../tests/common/proxy.rs"]
+#[allow(unreachable_pub)]
+mod message_proxy;
 #[path = "../../../tests/common/server.rs"]
 #[allow(unreachable_pub)]
 pub(super) mod server;

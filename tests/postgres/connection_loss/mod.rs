@@ -11,7 +11,7 @@
 //! `KVSTORE_CONNECTION_LOSS=all` harms every message; without it a sample, which differs between the kinds of
 //! harm.
 
-mod proxy;
+mod harm;
 mod scenario;
 
 use std::collections::BTreeMap;
@@ -19,9 +19,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::proxy::{Proxy, Way};
 use crate::common::{TestClock, on_a_server};
+use harm::{Harm, HarmOnce, Rule};
 use kvstore::{Config, ErrorKind, Hint, Store};
-use proxy::{Harm, Proxy, Rule, Way};
 use scenario::{Around, May, NOW, STEPS, State, state_of};
 
 /// Numbers of the messages that are harmed, one per run. Messages beyond the first 20 occur only in
@@ -69,7 +70,7 @@ struct Tally(Mutex<BTreeMap<(&'static str, Outcome), usize>>);
 /// number of such calls.
 fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
     let url = on_a_server::new_url();
-    let proxy = Proxy::before(on_a_server::server().folder());
+    let proxy = Proxy::before(on_a_server::server().folder(), HarmOnce::default());
     on_a_server::opened(&url);
     // A call may wait for a lock held by a lost statement.
     let config = Config::new().busy_timeout(Duration::from_secs(20));
@@ -82,9 +83,9 @@ fn run(rule: Rule, expected: &Expected, tally: &Tally) -> usize {
     let mut harmed_calls = 0;
     for (number, step) in STEPS.iter().enumerate() {
         let said = || format!("{} with {rule:?}", step.name);
-        proxy.set(rule);
+        proxy.rules().set(rule);
         let answer = (step.call)(&store, &around);
-        let was_harmed = proxy.lift();
+        let was_harmed = proxy.rules().lift();
         harmed_calls += usize::from(was_harmed);
         let outcome = match &answer {
             Ok(_) => Outcome::Done,

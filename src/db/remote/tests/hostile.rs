@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Instant;
 
+use super::message_proxy::{SOCKET, read_message};
 use super::*;
 use crate::db::remote::failure::Sort;
 use crate::db::remote::line::Line;
@@ -19,7 +20,7 @@ impl Fake {
     /// `speak` has each connection after the first message of the client's. The connection stays open after it.
     fn new(speak: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static) -> Fake {
         let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+        let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
         thread::spawn(move || {
             let mut open = Vec::new();
             for client in listener.incoming() {
@@ -50,13 +51,9 @@ impl Fake {
             client.write_all(&[&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat())?;
             let mut answers = Vec::new();
             loop {
-                let (mut kind, mut length) = ([0], [0; 4]);
-                client.read_exact(&mut kind)?;
-                client.read_exact(&mut length)?;
-                let mut body = vec![0; u32::from_be_bytes(length) as usize - 4];
-                client.read_exact(&mut body)?;
-                answers.extend(answer(kind[0], &body));
-                if matches!(kind[0], b'S' | b'Q') {
+                let Some(sent) = read_message(&mut *client, true) else { return Ok(()) };
+                answers.extend(answer(sent[0], &sent[5..]));
+                if matches!(sent[0], b'S' | b'Q') {
                     answers.extend(message(b'Z', b"I"));
                     client.write_all(&answers)?;
                     answers.clear();
@@ -358,7 +355,7 @@ fn busy_timeout_limits_open_during_concurrent_creation() {
 #[test]
 fn open_times_out_if_server_never_accepts() {
     let folder = tempfile::tempdir().unwrap();
-    let address = socket2::SockAddr::unix(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let address = socket2::SockAddr::unix(folder.path().join(SOCKET)).unwrap();
     let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
     listener.bind(&address).unwrap();
     listener.listen(0).unwrap();

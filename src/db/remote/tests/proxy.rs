@@ -1,165 +1,144 @@
-//! A proxy before a server, which loses messages at the worst moments.
+//! A proxy in front of a server, which loses the messages of a commit.
 
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::ops::Deref;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::{net::Shutdown, thread};
+use std::thread;
+use std::time::Duration;
 
+use super::message_proxy::{self, Action, Rules, Way};
 use super::server::Server;
 
-/// What is lost, once. After that the connection is cut, and the next ones work.
+/// What is lost, once. After that the connection is closed for the client; the next ones work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     None,
-    /// The server gets the commit; its answer is lost, but not that to what was asked before.
+    /// The answer to a commit is lost. Those to the requests before it are not.
     SwallowAnswerToCommit,
     /// The server never gets the commit.
     SwallowCommit,
-    /// The same, and the client is not told until all is [cut](Proxy::cut).
+    /// Like `SwallowCommit`, but the client's connection stays open until it is [cut](Proxy::cut).
     HoldCommit,
-    /// The server gets everything, and nothing comes back.
+    /// The server gets everything, and no answer arrives.
     SwallowAllAnswers,
 }
 
-struct State {
+pub(super) struct Losses {
     rule: Mutex<Rule>,
-    connections: AtomicU32,
     holds: AtomicBool,
-    /// The client's ends.
-    open: Mutex<Vec<UnixStream>>,
 }
 
-pub(super) struct Proxy {
-    folder: tempfile::TempDir,
-    state: Arc<State>,
+/// Number of answers that the client of a connection still gets.
+pub(super) struct AnswersLeft(AtomicU32);
+
+impl Default for AnswersLeft {
+    fn default() -> AnswersLeft {
+        AnswersLeft(AtomicU32::new(u32::MAX))
+    }
 }
+
+impl Losses {
+    fn rule(&self) -> Rule {
+        *self.rule.lock().unwrap()
+    }
+
+    /// Closes the connection for the client only. Later ones work.
+    fn close(&self) -> Action {
+        *self.rule.lock().unwrap() = Rule::None;
+        Action::Close { after: 0, tells_server: false }
+    }
+
+    fn request(&self, left: &AnswersLeft, request: &[u8]) -> Action {
+        let is_commit = request.ends_with(b"COMMIT\0");
+        match self.rule() {
+            Rule::SwallowCommit if is_commit => {
+                // The answers to earlier requests are still on their way.
+                thread::sleep(Duration::from_millis(200));
+                self.close()
+            }
+            Rule::HoldCommit if is_commit => {
+                self.holds.store(true, Ordering::SeqCst);
+                Action::Hold
+            }
+            Rule::SwallowAnswerToCommit if request.windows(7).any(|part| part == b"pg_curr") => {
+                left.0.store(1, Ordering::SeqCst);
+                Action::Forward
+            }
+            _ => Action::Forward,
+        }
+    }
+
+    fn answer(&self, left: &AnswersLeft, answer: &[u8]) -> Action {
+        let is_last = answer[0] == b'Z';
+        let now_left = left.0.load(Ordering::SeqCst);
+        if self.rule() == Rule::SwallowAllAnswers || now_left == 0 {
+            return if is_last { self.close() } else { Action::Drop };
+        }
+        if is_last && now_left != u32::MAX {
+            left.0.fetch_sub(1, Ordering::SeqCst);
+        }
+        Action::Forward
+    }
+}
+
+impl Rules for Losses {
+    type State = AnswersLeft;
+
+    fn action(&self, left: &AnswersLeft, way: Way, message: &[u8]) -> Action {
+        match way {
+            Way::ToServer => self.request(left, message),
+            Way::ToClient => self.answer(left, message),
+        }
+    }
+
+    fn tells_end(&self, way: Way) -> bool {
+        match way {
+            // Like a broken network.
+            Way::ToServer => false,
+            Way::ToClient => {
+                let mut rule = self.rule.lock().unwrap();
+                let holds = *rule == Rule::HoldCommit;
+                if !holds {
+                    *rule = Rule::None;
+                }
+                !holds
+            }
+        }
+    }
+}
+
+pub(super) struct Proxy(message_proxy::Proxy<Losses>);
 
 impl Proxy {
     pub(super) fn before(server: &Server) -> Proxy {
-        let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
-        let state = Arc::new(State {
-            rule: Mutex::new(Rule::None),
-            connections: AtomicU32::new(0),
-            holds: AtomicBool::new(false),
-            open: Mutex::default(),
-        });
-        let behind = server.folder().join(".s.PGSQL.5432");
-        let shared = Arc::clone(&state);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.unwrap();
-                let Ok(server) = UnixStream::connect(&behind) else { continue };
-                shared.open.lock().unwrap().push(client.try_clone().unwrap());
-                shared.connections.fetch_add(1, Ordering::SeqCst);
-                pass_on(client, server, &shared);
-            }
-        });
-        Proxy { folder, state }
+        let losses = Losses { rule: Mutex::new(Rule::None), holds: AtomicBool::new(false) };
+        Proxy(message_proxy::Proxy::before(server.folder(), losses))
     }
 
     pub(super) fn url(&self, schema: &str) -> String {
-        format!("postgresql://postgres@/postgres?host={}&schema={schema}", self.folder.path().display())
+        format!("postgresql://postgres@/postgres?host={}&schema={schema}", self.folder().display())
     }
 
     pub(super) fn rule(&self, rule: Rule) {
-        *self.state.rule.lock().unwrap() = rule;
+        *self.rules().rule.lock().unwrap() = rule;
     }
 
-    /// Cuts all connections to the client. The server's ends stay open.
+    /// Closes all connections for the clients. The server does not learn of it.
     pub(super) fn cut(&self) {
         self.rule(Rule::None);
-        for client in self.state.open.lock().unwrap().drain(..) {
-            let _ = client.shutdown(Shutdown::Both);
-        }
+        self.0.cut();
     }
 
-    /// Whether a commit is held.
+    /// Returns whether a commit is held.
     pub(super) fn holds(&self) -> bool {
-        self.state.holds.load(Ordering::SeqCst)
-    }
-
-    /// Where it listens.
-    pub(super) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// How many there were.
-    pub(super) fn connections(&self) -> u32 {
-        self.state.connections.load(Ordering::SeqCst)
+        self.rules().holds.load(Ordering::SeqCst)
     }
 }
 
-/// A message with its type and length; `None`: the end.
-fn message(from: &mut UnixStream, has_type: bool) -> Option<Vec<u8>> {
-    let mut head = vec![0; if has_type { 5 } else { 4 }];
-    from.read_exact(&mut head).ok()?;
-    let length = u32::from_be_bytes(head[head.len() - 4..].try_into().unwrap()) as usize;
-    let mut rest = vec![0; length - 4];
-    from.read_exact(&mut rest).ok()?;
-    head.extend(rest);
-    Some(head)
-}
+impl Deref for Proxy {
+    type Target = message_proxy::Proxy<Losses>;
 
-fn pass_on(mut client: UnixStream, mut server: UnixStream, state: &Arc<State>) {
-    let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-    let answers_until_cut = Arc::new(AtomicU32::new(u32::MAX));
-    let counted = Arc::clone(&answers_until_cut);
-    let shared = Arc::clone(state);
-    thread::spawn(move || {
-        while let Some(answer) = message(&mut from_server, true) {
-            let is_last = answer[0] == b'Z';
-            if *shared.rule.lock().unwrap() == Rule::SwallowAllAnswers || counted.load(Ordering::SeqCst) == 0
-            {
-                if is_last {
-                    break; // it is done
-                }
-                continue;
-            }
-            // Before it is passed on: the next request may come at once, and say that its answer is to be counted.
-            let counts = is_last && counted.load(Ordering::SeqCst) != u32::MAX;
-            if to_client.write_all(&answer).is_err() {
-                break;
-            }
-            if counts {
-                counted.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
-        if *shared.rule.lock().unwrap() != Rule::HoldCommit {
-            *shared.rule.lock().unwrap() = Rule::None;
-            let _ = to_client.shutdown(Shutdown::Both);
-        }
-    });
-    let shared = Arc::clone(state);
-    thread::spawn(move || {
-        let mut sent = message(&mut client, false);
-        while let Some(request) = sent {
-            let is_commit = request.ends_with(b"COMMIT\0");
-            let rule = *shared.rule.lock().unwrap();
-            if is_commit && rule == Rule::SwallowCommit {
-                // The answer to what was asked before is on its way; the connection to the server stays open.
-                thread::sleep(std::time::Duration::from_millis(200));
-                shared.open.lock().unwrap().clear();
-                let _ = client.shutdown(Shutdown::Both);
-                *shared.rule.lock().unwrap() = Rule::None;
-                std::mem::forget(server);
-                return;
-            }
-            if is_commit && rule == Rule::HoldCommit {
-                shared.holds.store(true, Ordering::SeqCst);
-                return;
-            }
-            if rule == Rule::SwallowAnswerToCommit && request.windows(7).any(|part| part == b"pg_curr") {
-                answers_until_cut.store(1, Ordering::SeqCst);
-            }
-            if server.write_all(&request).is_err() {
-                return;
-            }
-            sent = message(&mut client, true);
-        }
-        // A client that goes is a network that fails: the server is not told.
-        std::mem::forget(server);
-    });
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
