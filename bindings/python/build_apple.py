@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, Optional
 
-#: The system libraries that the Rust library needs: `rustc --print native-static-libs`. packaging/apple/macho.mk has
-#: the same lists.
+#: The system libraries that the Rust library needs: `rustc --print native-static-libs`.
+#: packaging/native-libraries has the same lists.
 LIBRARIES = ["iconv", "System", "c", "m"]
 #: Frameworks for stores on a server, and for encryption with the system's library.
 FRAMEWORKS = ["Security", "CoreFoundation"]

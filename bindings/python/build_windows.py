@@ -18,7 +18,8 @@ from typing import Any, Optional
 
 #: The supported value of KVSTORE_TARGET.
 TARGET = "x86_64-pc-windows-gnu"
-#: The system libraries that the Rust library needs: `rustc --print native-static-libs`. The Makefile has the same lists.
+#: The system libraries that the Rust library needs: `rustc --print native-static-libs`.
+#: packaging/native-libraries has the same lists.
 LIBRARIES = ["kernel32", "ntdll", "userenv", "ws2_32", "dbghelp", "advapi32"]
 #: Further system libraries for a bundled OpenSSL.
 ENCRYPTION_LIBRARIES = ["crypt32", "user32"]

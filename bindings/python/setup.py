@@ -42,7 +42,7 @@ import build_windows  # noqa: E402
 CRATE_FILES = [
     "Cargo.toml", "Cargo.lock", "build.rs", "cbindgen.toml", ".cargo/config.toml", "README.md", "LICENSE*",
     "src/**/*.rs", "src/**/*.sql", "src/**/*.c", "src/**/*.h", "include/*", "benches/*.rs",
-    "command/Cargo.toml", "command/src/**/*.rs",
+    "command/Cargo.toml", "command/src/**/*.rs", "xtask/Cargo.toml", "xtask/src/*.rs",
 ]  # fmt: skip
 
 #: The stable ABI of CPython 3.9: one wheel for all later versions. Free-threaded builds do not support it.

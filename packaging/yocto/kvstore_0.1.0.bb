@@ -11,7 +11,8 @@ inherit cargo pkgconfig
 # The crates are in the source tarball; its .cargo/config.toml refers to them.
 CARGO_DISABLE_BITBAKE_VENDORING = "1"
 
-# The Makefile builds in the source tree, with the compilers that the class has configured for cargo.
+# make builds in the source tree, with the compilers that the class has configured for cargo. It first builds xtask, which
+# runs on the building machine.
 B = "${S}"
 EXTRA_OEMAKE = " \
     COMMAND=no PREFIX=${prefix} LIBDIR=${libdir} INCLUDEDIR=${includedir} DATADIR=${datadir} docdir=${docdir}/${BPN} \

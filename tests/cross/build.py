@@ -1,4 +1,4 @@
-"""Builds and installs the library for a target with the Makefile, as a user who cross-compiles
+"""Builds and installs the library for a target with make, as a user who cross-compiles
 does."""
 
 import os

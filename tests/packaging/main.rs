@@ -6,7 +6,6 @@ mod apple;
 mod c_programs;
 mod docs;
 mod install;
-mod makefile;
 mod recipes;
 #[path = "../common/tutorial.rs"]
 mod tutorial;

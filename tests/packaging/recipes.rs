@@ -24,7 +24,6 @@ fn scripts_called_wrongly_print_usage() {
     for (script, arguments) in [
         ("sqlite-flags", vec!["--help"]),
         ("sqlite-flags", vec!["-DSQLITE_OMIT_TRACE", "SQLITE_OMIT_UTF16"]),
-        ("relative-path", vec!["/usr"]),
         ("dist/try", vec![]),
     ] {
         let (code, out, err) = called(script, &arguments);

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +42,10 @@ def told(system: str, folder: Path, library: str = "libkvstore.a", **environment
     return result
 
 
-def makefile(file: Path, variable: str, *settings: str) -> str:
-    """Return the value of a Makefile variable."""
-    make = shutil.which("make")
-    if make is None:
-        pytest.skip("there is no make")
-    show = f"--eval=show-variable: ; @echo '$({variable})'"
-    command = [make, "--no-print-directory", "-s", "-f", str(file), show, "show-variable", *settings]
-    others = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ENCRYPTION", "REMOTE")  # of a make that runs the tests
-    alone = {name: value for name, value in os.environ.items() if name not in others}
-    return subprocess.run(command, cwd=ROOT, env=alone, check=True, capture_output=True, text=True).stdout.strip()
+def native_libraries(name: str) -> list[str]:
+    """Return the system libraries of a line in packaging/native-libraries, which the installed files name."""
+    lines = [line.split() for line in (ROOT / "packaging" / "native-libraries").read_text(encoding="utf-8").splitlines()]
+    return next(line[1:] for line in lines if line[0] == name)
 
 
 def frameworks(arguments: list[str]) -> list[str]:
@@ -63,8 +54,8 @@ def frameworks(arguments: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("library", ["libkvstore.a", "kvstore.lib"])
 @pytest.mark.parametrize("encryption, made", [("", "vendored"), ("vendored", "vendored"), ("no", "no")])
-def test_windows_build_links_like_makefile(library: str, encryption: str, made: str, tmp_path: Path) -> None:
-    expected = makefile(ROOT / "Makefile", "WINDOWS_NATIVE", f"ENCRYPTION={made}").split(";")
+def test_windows_build_links_like_installed_library(library: str, encryption: str, made: str, tmp_path: Path) -> None:
+    expected = native_libraries("windows") + (native_libraries("windows-encryption") if made == "vendored" else [])
     assert len(expected) >= 6
     assert told("win32", tmp_path, library, KVSTORE_ENCRYPTION=encryption)["libraries"] == expected
 
@@ -75,12 +66,11 @@ def test_windows_build_excludes_server_stores(tmp_path: Path) -> None:
     assert told("darwin", tmp_path)["remote"] == "yes"
 
 
-@pytest.mark.parametrize("remote, feature", [("", "remote"), ("yes", "remote"), ("no", "")])
-def test_macos_build_links_like_makefile(remote: str, feature: str, tmp_path: Path) -> None:
-    expected = makefile(ROOT / "packaging" / "apple" / "macho.mk", "NATIVE", f"FEATURE={feature}").split()
+@pytest.mark.parametrize("remote, is_remote", [("", True), ("yes", True), ("no", False)])
+def test_macos_build_links_like_installed_library(remote: str, is_remote: bool, tmp_path: Path) -> None:
     got = told("darwin", tmp_path, KVSTORE_REMOTE=remote)
-    assert [f"-l{name}" for name in got["libraries"]] == [flag for flag in expected if flag.startswith("-l")]
-    assert frameworks(got["extra_link_args"]) == frameworks(expected)
+    assert got["libraries"] == native_libraries("apple")
+    assert frameworks(got["extra_link_args"]) == (native_libraries("apple-frameworks") if is_remote else [])
     assert "-Wl,-exported_symbol,_PyInit__kvstore" in got["extra_link_args"]
 
 

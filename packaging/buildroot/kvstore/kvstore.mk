@@ -15,7 +15,7 @@ KVSTORE_LICENSE_FILES = LICENSE LICENSE-APACHE LICENSE-MIT
 KVSTORE_INSTALL_STAGING = YES
 KVSTORE_DEPENDENCIES = host-rustc
 
-# On musl, the Makefile adds the flags for shared libraries to those of PKG_CARGO_ENV.
+# On musl, make adds the flags for shared libraries to those of PKG_CARGO_ENV.
 KVSTORE_TRIPLE = $(subst -,_,$(RUSTC_TARGET_NAME))
 KVSTORE_ENV = \
 	$(TARGET_MAKE_ENV) \
