@@ -81,7 +81,7 @@ def linked_edges(features: str, target: str) -> dict[tuple[str, str], set[tuple[
 
     Uses `cargo tree`, because `cargo metadata` merges the features of all platforms and of build dependencies.
     """
-    command = ["cargo", "tree", "--locked", "--workspace", "--quiet", "--features", features, "--target", target]
+    command = ["cargo", "tree", "--locked", "--workspace", "--exclude", "xtask", "--quiet", "--features", features, "--target", target]
     lines = said([*command, "--edges", "normal,no-proc-macro", "--prefix", "depth", "--format", " {p}"], cwd=ROOT)
     edges: dict[tuple[str, str], set[tuple[str, str]]] = {}
     above: list[tuple[str, str]] = []

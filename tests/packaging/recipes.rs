@@ -292,6 +292,7 @@ fn release_lists_exactly_linked_crates_with_licence_texts() {
 
     let sbom = made("sbom");
     assert!(sbom.contains("\"id\": \"blessing\"") && sbom.contains("cpe:2.3:a:sqlite:sqlite:3."), "{sbom}");
+    assert!(sbom.contains("pkg:cargo/kvstore-cli@") && !sbom.contains("xtask"), "{sbom}");
     assert_eq!(sbom.matches("\"bom-ref\"").count(), sbom.matches("\"dependsOn\"").count());
     assert!(made("expression").starts_with("(MIT OR Apache-2.0) AND Apache-2.0 AND "));
 
