@@ -12,6 +12,9 @@ BUILD := all lib shared command program install install-command install-strip un
 .PHONY: help demo test test-full torture cross cross-quick windows docs clean dist dist-test dist-check \
     bench bench-quick bench-encryption bench-remote bench-python $(BUILD)
 
+# Goals share files, so "make -j" runs one after the other.
+.NOTPARALLEL:
+
 help:
 	@cat xtask/help.txt
 
