@@ -152,7 +152,7 @@ fn check_passes_after_repair_where_sqlites_check_does() {
 
 #[test]
 #[cfg(unix)] // Python's sqlite3
-fn repair_names_what_could_not_be_kept() {
+fn repair_lists_removed_rows() {
     let damage = "DELETE FROM \"blob:default\" WHERE id = 1; DROP TABLE kvstore_family";
     let scratch = Scratch::new(100);
     scratch.sql(damage);
@@ -450,7 +450,7 @@ fn busy_store_can_be_checked_and_copied_but_not_repaired() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn compact_on_a_terminal_states_what_it_frees_and_asks() {
+fn compact_on_terminal_shows_freed_size_and_asks() {
     // Python provides the terminal.
     const PROGRAM: &str = "
 import os, pty, sys

@@ -327,7 +327,7 @@ fn other_formats_are_passed_to_the_python_package() {
 
 #[test]
 #[cfg(unix)] // scripts of sh
-fn python_beside_the_command_is_tried_before_the_path() {
+fn python_next_to_command_is_tried_before_path() {
     use std::process::Command;
 
     use common::copy_to_run;

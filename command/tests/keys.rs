@@ -311,7 +311,7 @@ fn touch_changes_several_keys() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn terminal_shows_what_the_exit_status_means() {
+fn terminal_explains_exit_status() {
     let (_place, s) = store();
     for command in ["get", "ttl"] {
         assert_eq!(on_terminal(&[command, &s, "k"]), (1, "kvstore: key not found\n".to_owned()));

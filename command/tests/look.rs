@@ -143,7 +143,7 @@ fn keys_are_counted() {
 }
 
 #[test]
-fn count_covers_all_families_and_ls_hints_at_others() {
+fn count_covers_all_families_and_ls_names_other_families() {
     let place = Place::new();
     let s = place.word("store.db");
     let db = Store::open(&s).unwrap();

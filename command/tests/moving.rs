@@ -650,7 +650,7 @@ fn killed_load_leaves_nothing_or_whole_batches() {
 
 #[test]
 #[cfg(unix)] // a signal
-fn stopped_load_reports_what_was_loaded() {
+fn stopped_load_reports_loaded_rows() {
     let place = Place::new();
     let dump = numbered(&place, 30_000);
     for (name, options, said) in [

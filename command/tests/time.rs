@@ -213,7 +213,7 @@ fn question_is_asked_even_if_output_is_piped() {
 }
 
 #[test]
-fn purge_beside_a_writer_is_busy() {
+fn purge_during_write_transaction_is_busy() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();
@@ -300,7 +300,7 @@ fn sweep_removes_keys_by_age_of_the_last_write() {
 
 #[test]
 #[cfg(unix)] // a terminal
-fn clean_purges_until_interrupted_while_others_write() {
+fn clean_purges_during_writes_until_interrupted() {
     let place = Place::new();
     let path = example(&place);
     let store = Store::open(&path).unwrap();

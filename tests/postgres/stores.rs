@@ -89,7 +89,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn conflicting_transaction_is_told_to_retry() {
+    fn conflicting_transaction_error_advises_retry() {
         in_c("conflicts");
     }
 
@@ -125,7 +125,7 @@ mod on_a_server {
     }
 
     #[test]
-    fn calls_run_beside_cleaner_and_begin_waits_for_its_step() {
+    fn calls_run_during_cleaning_and_begin_waits_for_its_step() {
         let store = open("beside_the_cleaner");
         store.put_with_expiry("dead", "1", Expiry::At(1)).unwrap();
         store.put("key", "1").unwrap();

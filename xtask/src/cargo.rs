@@ -189,7 +189,7 @@ mod tests {
 
     /// Cargo has to agree: it warns if it drops a library.
     #[test]
-    fn cargo_makes_a_shared_library_for_musl_with_these_flags() {
+    fn musl_build_sets_flag_for_shared_library() {
         let folder = Folder::new();
         folder.write("src/lib.rs", "#![no_std]\n");
         let package = "[package]\nname = \"empty\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_prefix_names_the_compiler_of_another_machine() {
+    fn cross_prefix_sets_compiler() {
         let names = [
             ("CC_armv7_unknown_linux_musleabihf", "arm-x-gcc"),
             ("AR_armv7_unknown_linux_musleabihf", "arm-x-ar"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn c_is_compiled_to_machine_code_whatever_the_flags_are() {
+    fn c_is_compiled_without_lto_despite_given_flags() {
         let flags = "-O2 -flto=auto -DA='$x y'";
         for (given, made) in [
             (("A", ""), "-fno-lto".to_owned()), // the flags of Cargo.toml's profile are kept
@@ -288,7 +288,7 @@ mod tests {
 
     /// OpenSSL, which cargo builds with make, would otherwise be installed into our `DESTDIR`.
     #[test]
-    fn variables_of_make_are_hidden_from_the_make_that_cargo_runs() {
+    fn make_variables_are_not_passed_to_make_run_by_cargo() {
         for (flags, left) in [
             ("w -- DESTDIR=/nowhere LIBDIR=/usr/lib64", ""),
             (" -j2 --jobserver-auth=3,4 -- DESTDIR=/nowhere", ""),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn documentation_folder_of_all_packages_is_not_taken_for_ours() {
+    fn shared_documentation_folder_gets_kvstore_subfolder() {
         for (name, given, found) in [
             ("docdir", "/usr/share/doc", "/usr/share/doc/kvstore"),
             ("DOCDIR", "/usr/share/doc/", "/usr/share/doc/kvstore"),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_of_all_packages_is_not_removed() {
+    fn shared_folder_is_not_removed() {
         let own =
             own_folders(&settings([("PREFIX", "/usr"), ("docdir", "/usr/share/doc")]).unwrap()).unwrap();
         assert_eq!(own.last().unwrap(), "/usr/share/doc/kvstore");

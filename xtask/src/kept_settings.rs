@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn other_settings_build_again_and_missing_ones_do_not() {
+    fn changed_settings_rebuild_and_missing_ones_do_not() {
         for (name, value) in [
             ("LIBSQLITE3_FLAGS", "-DSQLITE_PRIVATE= -D_TIME_BITS=64"),
             ("CFLAGS", "-Os -DA='$x\\ y'\t%"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_do_not_stay_are_those_of_this_run() {
+    fn unstored_settings_apply_to_this_run_only() {
         let [engine, no] = [("KVSTORE_ENGINE", "sql"), ("SETTINGS_STAY", "no")];
         let mut build = Build(String::new());
         let repeated = [

@@ -168,7 +168,7 @@ mod tests {
     use crate::testing::{Folder, settings};
 
     #[test]
-    fn unknown_value_is_refused_and_the_allowed_ones_are_named() {
+    fn invalid_setting_is_refused_with_allowed_values() {
         for (name, value, allowed) in [
             ("ENCRYPTION", "foo", "0 no 1 yes vendored"),
             ("REMOTE", "off", "0 no 1 yes"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_with_other_features_or_for_other_targets_have_their_own_folder() {
+    fn builds_with_other_features_or_targets_use_own_folder() {
         let stage = |pairs: [(&str, &str); 3]| settings(pairs).unwrap().stage.display().to_string();
         let none = ("A", "");
         assert_eq!(stage([none; 3]), "target/install");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn one_prefix_names_the_tools_unless_they_are_named() {
+    fn cross_prefix_sets_tools_unless_given() {
         let tools = |settings: &Settings| {
             let tool = |name| settings.tool(name).unwrap().join(" ");
             ["LD", "AR", "NM", "OBJCOPY", "STRIP"].map(tool).join(" ")
@@ -246,7 +246,7 @@ mod tests {
 
     /// Like a Raspberry Pi, which may have a 32-bit system with a 64-bit kernel.
     #[test]
-    fn processor_is_that_of_the_compiler_not_of_the_kernel() {
+    fn processor_is_that_of_compiler_host_not_of_kernel() {
         let tools = Folder::new();
         let path = format!("{}:{}", tools.text(""), std::env::var("PATH").unwrap());
         let processor = |kernel: &str, rustc: &str, pair: (&str, &str)| {

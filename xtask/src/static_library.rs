@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn on_mips_the_static_library_is_that_of_cargo() {
+    fn mips_uses_static_library_of_cargo() {
         let folder = Folder::new();
         folder.write("install/mipsel-unknown-linux-musl/release/libkvstore.a", "of cargo");
         let target = ("CARGO_BUILD_TARGET", "mipsel-unknown-linux-musl");
@@ -166,7 +166,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn static_library_has_sqlite_as_machine_code_or_is_not_made() {
+    fn static_library_without_sqlite_machine_code_is_refused() {
         let folder = Folder::new();
         let [source, program, library] =
             ["program.c", "program", "install/libkvstore.a"].map(|name| folder.text(name));

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_word_is_split_into_itself() {
+    fn quoted_word_splits_into_itself() {
         for word in ["", "a", "a b", "it's", "$HOME", "\\", "\"", "a\nb"] {
             assert_eq!(split(&quote(word)).unwrap(), [word]);
         }
