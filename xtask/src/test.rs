@@ -2,18 +2,23 @@
 //! tests/variant lists the tests of each variant.
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::vars::Vars;
 use crate::{Result, run, words};
 
-/// The steps of `make test`, in this order. In a step, `{target}` is the folder to build in, and
-/// `{complete}` stands for `COMPLETE`.
-const TEST: &[&str] = &[
+/// The first steps of `make test`: quick checks. The first one that fails ends the run. In a step,
+/// `{target}` is the folder to build in, and `{complete}` stands for `COMPLETE`.
+const CHECKS: &[&str] = &[
     "cargo fmt --all --check",
     "cargo clippy --workspace --all-targets --locked -- -D warnings",
     "cargo clippy --package kvstore-ttl --all-targets --locked --features remote -- -D warnings",
     // The fuzz targets are a workspace of their own.
     "cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir {target}",
+];
+
+/// The further steps of `make test`. All of them run, also after one has failed.
+const TESTS: &[&str] = &[
     "cargo test --locked --workspace --no-fail-fast",
     "KVSTORE_ENGINE=sql cargo test --locked --target-dir {target}/sql-engine --lib",
     "KVSTORE_ENGINE=sql tests/variant sql -- cargo test --locked --no-fail-fast --target-dir {target}/sql-engine",
@@ -52,11 +57,36 @@ pub fn run(vars: &Vars) -> Result<()> {
     // tries the libraries that have it.
     vars.set("CARGO_PROFILE_RELEASE_LTO", "off");
     vars.set("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    TEST.iter().try_for_each(|step| run_step(step, &vars))
+    let begin = Instant::now();
+    CHECKS.iter().try_for_each(|step| run_step(step, &vars))?;
+    run_all(TESTS, &vars, vec![("format, lints".to_owned(), begin.elapsed(), None)])
 }
 
 pub fn run_full(vars: &Vars) -> Result<()> {
-    FULL.iter().try_for_each(|step| run_step(step, vars))
+    run_all(FULL, vars, Vec::new())
+}
+
+/// Runs all steps, then prints how long each of them took, and fails if one of them did.
+fn run_all(steps: &[&str], vars: &Vars, mut done: Vec<(String, Duration, Option<String>)>) -> Result<()> {
+    for step in steps {
+        let begin = Instant::now();
+        let failure = run_step(step, vars).err();
+        done.push(((*step).to_owned(), begin.elapsed(), failure));
+    }
+    println!("{}", summary(&done));
+    match done.iter().filter(|(_, _, failure)| failure.is_some()).count() {
+        0 => Ok(()),
+        failed => Err(format!("xtask: {failed} of {} steps failed", done.len())),
+    }
+}
+
+/// Returns a line for each step: its time and its result.
+fn summary(done: &[(String, Duration, Option<String>)]) -> String {
+    let lines = done.iter().map(|(step, time, failure)| {
+        let result = failure.as_ref().map_or("ok", |_| "FAILED");
+        format!("{:>6} s  {result:<6}  {step}", time.as_secs())
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn run_step(step: &str, vars: &Vars) -> Result<()> {
@@ -100,9 +130,28 @@ mod tests {
     }
 
     #[test]
+    fn summary_has_time_and_result_of_each_step() {
+        let second = Duration::from_secs(1);
+        let done = [("lints", second, None), ("tests", 90 * second, Some("exit status: 101".to_owned()))]
+            .map(|(step, time, failure)| (step.to_owned(), time, failure));
+        assert_eq!(summary(&done), "     1 s  ok      lints\n    90 s  FAILED  tests");
+    }
+
+    #[test]
+    fn steps_run_to_the_end_and_a_failure_is_reported() {
+        let folder = crate::testing::Folder::new();
+        let mark = folder.text("mark");
+        let steps = [&*format!("touch {mark}-1"), "false", &*format!("touch {mark}-2")];
+        let failure = run_all(&steps, &Vars::from_environment(), Vec::new()).unwrap_err();
+        assert_eq!(failure, "xtask: 1 of 3 steps failed");
+        assert!(std::path::Path::new(&format!("{mark}-2")).exists());
+        assert!(run_all(&steps[..1], &Vars::from_environment(), Vec::new()).is_ok());
+    }
+
+    #[test]
     fn each_step_names_a_program_of_the_tree_or_cargo() {
         crate::testing::enter_root();
-        for step in TEST.iter().chain(FULL) {
+        for step in CHECKS.iter().chain(TESTS).chain(FULL) {
             let command = command(step, &Vars::default()).unwrap();
             let program = command.get_program().to_str().unwrap();
             assert!(program == "cargo" || std::path::Path::new(program).is_file(), "{step}");
