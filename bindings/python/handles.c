@@ -1,5 +1,5 @@
 /* The type Handles of the extension module: looks up the native handle of a family that belongs to the
- * calling thread. It is a cache for speed: _handle.py keeps the handles in a threading.local, and removes
+ * calling thread. It is a cache for speed: _family_handle.py keeps the handles in a threading.local, and removes
  * them from here when their thread ends. Stable ABI only. */
 
 #include <stdlib.h>

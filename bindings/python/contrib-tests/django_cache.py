@@ -30,7 +30,7 @@ class KVStoreCacheTests(_Tests, TestCase):
     def setUp(self):
         super().setUp()
         # As in LocMemCacheTests: values pickled in one cache are read in another.
-        self.assertIs(cache._place, caches["prefix"]._place)
+        self.assertIs(cache._storage, caches["prefix"]._storage)
 
     def test_the_backend_is_ours(self):
         self.assertEqual(type(cache._connections["default"]).__module__, "kvstore.contrib.django.cache")

@@ -25,7 +25,7 @@ class KVStoreSessionTests(SessionTestsMixin, SimpleTestCase):
     @override_settings(SESSION_ENGINE="kvstore.contrib.django.sessions")
     def test_clearsessions_command(self):
         """As in the tests of the file and database backends."""
-        family = SessionStore._place().family()
+        family = SessionStore._storage().family()
         family.clear()
         self.session["foo"] = "bar"
         self.session.set_expiry(3600)

@@ -44,16 +44,16 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    from kvstore.contrib import _places
+    from kvstore.contrib import _storage
 
-    made, open_store = Clock(), _places.Place._open_store
+    made, open_store = Clock(), _storage.Storage._open_store
 
     def open_with_clock(place):
         store = open_store(place)
         store.set_clock(made)
         return store
 
-    monkeypatch.setattr(_places.Place, "_open_store", open_with_clock)
+    monkeypatch.setattr(_storage.Storage, "_open_store", open_with_clock)
     return made
 
 

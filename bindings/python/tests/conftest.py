@@ -18,7 +18,7 @@ from helpers import Clock
 from postgres import Server, programs
 
 import kvstore
-from kvstore._handle import Shared
+from kvstore._store_state import StoreState
 
 REMOTE = os.environ.get("KVSTORE_TEST_REMOTE") == "1"
 
@@ -79,12 +79,12 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def _use_clocks_of(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make set_clock set the clock of the server, and let the store follow its jumps, which real servers do not make."""
     clocks: dict[str, Clock] = {}
-    set_clock, now_ms = kvstore.Store.set_clock, Shared.now_ms
+    set_clock, now_ms = kvstore.Store.set_clock, StoreState.now_ms
 
     def set_servers_clock(self: Any, clock: Any) -> None:
-        if self.path is None or not self._shared.connections.remote:
+        if self.path is None or not self._state.pool.remote:
             return set_clock(self, clock)
-        self._shared.handle()
+        self._state.handle()
         if clock is None:
             clocks.pop(self.path, None)
             return server.set_clock(self.path, None)
@@ -95,11 +95,11 @@ def _use_clocks_of(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         clock.tell(lambda now_s: server.set_clock(url, str(round(now_s * 1000))))
 
     def servers_now_ms(self: Any) -> int:
-        clock = clocks.get(os.fsdecode(self.connections.path))
+        clock = clocks.get(os.fsdecode(self.pool.path))
         return now_ms(self) if clock is None else round(clock() * 1000)
 
     monkeypatch.setattr(kvstore.Store, "set_clock", set_servers_clock)
-    monkeypatch.setattr(Shared, "now_ms", servers_now_ms)
+    monkeypatch.setattr(StoreState, "now_ms", servers_now_ms)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 import kvstore
 import kvstore.aio
-from kvstore.contrib._places import Place
+from kvstore.contrib._storage import Storage
 
 KEY = bytes(range(32))
 
@@ -234,12 +234,12 @@ def test_unencodable_password_is_not_shown_in_error(path: Path) -> None:
 
 
 def test_framework_places_accept_password(path: Path, secret: dict[str, Any]) -> None:
-    place = Place(path, "cache", secret)
+    place = Storage(path, "cache", secret)
     place.family()["a"] = b"1"
     assert place.store().is_encrypted
     place.store().close()
     with pytest.raises(ValueError, match="32 bytes"):
-        Place(path, "cache", {"raw_key": KEY[:5]})
+        Storage(path, "cache", {"raw_key": KEY[:5]})
 
 
 def test_pickles_from_before_and_after_rekey(path: Path) -> None:

@@ -110,7 +110,7 @@ def rolls_back_by_hand(db: kvstore.Store, open_: Callable[[], kvstore.Transactio
 
 def joining(db: kvstore.Store) -> Transaction:
     """The context of a step of a recipe."""
-    return Transaction(db._shared, True, joins=True)
+    return Transaction(db._state, True, joins=True)
 
 
 def joins(db: kvstore.Store, open_: Callable[[], kvstore.Transaction]) -> None:
@@ -162,7 +162,7 @@ def test_recipe_transaction_interrupted_anywhere_is_ended(
 
     step = 1
     while interrupted_at(step, work):
-        assert not db._shared.in_transaction()
+        assert not db._state.in_transaction()
         two["after"] = b"%d" % step  # no older moment is seen
         assert db["after"] == b"%d" % step, f"interrupted at {step}"
         step += 1
@@ -175,7 +175,7 @@ def test_delete_many_interrupted_anywhere_is_atomic(path: Path, exclusive: bool)
         step = 1
         while interrupted_at(step, lambda: store.delete_many(["a", "b"])):
             assert len(store) in (0, 2)
-            assert not store._shared.in_transaction()
+            assert not store._state.in_transaction()
             store.put_many({"a": b"", "b": b""})
             step += 1
         assert step > 10

@@ -29,7 +29,7 @@ from postgres import Server, schema_of
 import kvstore
 import kvstore.aio
 import kvstore.snkv
-from kvstore._connection import shown
+from kvstore._path import redacted
 from kvstore.recipes import Lock, Queue, RateLimiter, Semaphore, Tags, memoize
 
 PASSWORD = "hunter2%20secret"
@@ -148,7 +148,7 @@ def test_exclusive_does_not_make_threads_share_connection(server: Server, url: s
     ],
 )
 def test_url_is_shown_without_password(url: str, text: str) -> None:
-    assert shown(url) == text
+    assert redacted(url) == text
 
 
 @pytest.fixture
@@ -529,7 +529,7 @@ def apart(request: pytest.FixtureRequest, server: Server, url: str) -> kvstore.S
     store = kvstore.open(url)
     request.addfinalizer(store.close)
     store["a"] = b"1"
-    assert abs((store._shared.now_ms() / 1000 - time.time()) - request.param) < 60
+    assert abs((store._state.now_ms() / 1000 - time.time()) - request.param) < 60
     return store
 
 
@@ -568,7 +568,7 @@ def test_ttls_last_as_long_as_given(apart: kvstore.Store) -> None:
         assert lasts(db.ttl(key)), key
     assert lasts(family.ttl("own")) and lasts(family.ttl("batch"))
     assert len(list(db.items())) == 16 and dict(db)[b"put"] == b"1" and len(db.get_many(keys)) == 15
-    assert abs((db.expires_at("put") or 0) - 60 - db._shared.now_ms() / 1000) < 20
+    assert abs((db.expires_at("put") or 0) - 60 - db._state.now_ms() / 1000) < 20
     assert db.purge_expired() == 0 and len(db) == 16
 
 
@@ -645,7 +645,7 @@ assert [next(walk), next(walk)] == keys[:2] and [next(pairs)[0], next(pairs)[0]]
 print("read ahead", flush=True)
 input()
 os.environ["KVSTORE_TEST_CLOCK_OFFSET"] = "7200"  # as after a suspend, in which the monotonic clock stands still
-for call in lambda: next(walk), lambda: next(pairs), store._shared.now_ms:
+for call in lambda: next(walk), lambda: next(pairs), store._state.now_ms:
     try:
         print(call())
     except (kvstore.Error, kvstore.snkv.Error) as error:

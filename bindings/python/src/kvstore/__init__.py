@@ -51,7 +51,6 @@ Where to look:
 
 from kvstore._batch import Batch
 from kvstore._codec import JSON, PICKLE, TEXT, Codec
-from kvstore._encryption import AVAILABLE as encryption_available
 from kvstore._errors import (
     AuthError,
     BusyError,
@@ -66,15 +65,17 @@ from kvstore._errors import (
     StoreIOError,
 )
 from kvstore._family import Family
+from kvstore._family_ranges import row_key
 from kvstore._hints import Hint
-from kvstore._maintenance import Checkpoint, Limit, Stats
 from kvstore._memoize import memoize
+from kvstore._native import ENCRYPTION_AVAILABLE as encryption_available
+from kvstore._native import REMOTE_AVAILABLE as remote_available
 from kvstore._native import ffi as _ffi
 from kvstore._native import lib as _lib
-from kvstore._ranges import row_key
 from kvstore._recover import Recovered, recover
-from kvstore._remote import AVAILABLE as remote_available
-from kvstore._store import PurgeStep, Store, open
+from kvstore._store import Store, open
+from kvstore._store_expiry import PurgeStep
+from kvstore._store_maintenance import Checkpoint, Limit, Stats
 from kvstore._time import FOREVER
 from kvstore._transaction import Transaction
 

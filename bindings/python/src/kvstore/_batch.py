@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Optional
 
 from kvstore._errors import BusyError, MisuseError, exception_for
-from kvstore._handle import Handle
+from kvstore._family_handle import FamilyHandle
 from kvstore._native import NULL, Data, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment
 
@@ -27,20 +27,20 @@ class Batch:
     nothing: the batch belongs to the parent process.
     """
 
-    __slots__ = ("_batch", "_default_ttls", "_elsewhere", "_family", "_hold", "_lock")
+    __slots__ = ("_batch", "_default_ttls", "_elsewhere", "_family", "_lock", "_pin")
 
-    def __init__(self, family: Handle) -> None:
+    def __init__(self, family: FamilyHandle) -> None:
         self._batch = NULL
         self._family = family
         self._default_ttls: dict[Any, int] = {}
         #: Family handles on the connection of the thread that began the batch, used by other
         #: threads.
-        self._elsewhere: dict[Handle, Any] = {}
+        self._elsewhere: dict[FamilyHandle, Any] = {}
         self._lock = threading.Lock()  # the library allows one thread at a time in a batch
         out = ffi.new("KVBatch **")
-        shared = family._shared
-        self._hold = shared.hold()
-        shared.check(lib.kvstore_batch_new(self._hold.connection.kv, out))
+        state = family._state
+        self._pin = state.pin()
+        state.check(lib.kvstore_batch_new(self._pin.connection.kv, out))
         self._batch = ffi.gc(out[0], lib.kvstore_batch_free)  # not __del__: a KeyboardInterrupt raised there is lost
 
     def __enter__(self) -> Batch:
@@ -53,7 +53,7 @@ class Batch:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if kind is None and self._batch and not self._hold.connection.inherited:
+            if kind is None and self._batch and not self._pin.connection.inherited:
                 self.commit()
         finally:
             self.close()
@@ -65,7 +65,7 @@ class Batch:
         ttl: Optional[Duration] = None,
         expires_at: Optional[Moment] = None,
         *,
-        family: Optional[Handle] = None,
+        family: Optional[FamilyHandle] = None,
     ) -> None:
         """Add a write of a key and its value to the batch.
 
@@ -87,19 +87,19 @@ class Batch:
             known = self._default_ttls.get(where)
             if known is None:
                 known = self._default_ttls[where] = where._default_ttl_ms()
-            expire_ms = known and where._shared.now_ms() + known
+            expire_ms = known and where._state.now_ms() + known
         else:
             expire_ms = where._expire_ms(ttl, expires_at)
         self._put(where, to_bytes(key), where._encode(value), expire_ms)
 
-    def _put(self, family: Handle, key: bytes, value: bytes, expire_ms: int) -> None:
+    def _put(self, family: FamilyHandle, key: bytes, value: bytes, expire_ms: int) -> None:
         cf = self._handle_of(family)
         with self._lock:
             rc = lib.kvstore_batch_put(self._batch, cf, key, len(key), value, len(value), expire_ms)
         if rc:
             self._fail(rc, family)
 
-    def delete(self, key: Data, *, family: Optional[Handle] = None) -> None:
+    def delete(self, key: Data, *, family: Optional[FamilyHandle] = None) -> None:
         """Add the deletion of a key to the batch. A key that does not exist at the commit is
         ignored.
 
@@ -117,24 +117,24 @@ class Batch:
 
     def _is_here(self) -> bool:
         """Return whether this thread uses the connection on which the batch was created."""
-        if self._hold.connection.inherited:
+        if self._pin.connection.inherited:
             raise MisuseError(
                 "the batch belongs to the parent process, which made it before the fork: make a new batch in "
                 "the child"
             )
-        shared = self._family._shared
-        here = shared.connection_here() is self._hold.connection
+        state = self._family._state
+        here = state.thread_connection() is self._pin.connection
         if here:
-            self._hold.connection.check_task()
+            self._pin.connection.check_task()
         return here
 
-    def _handle_of(self, family: Handle) -> Any:
-        if self._is_here() or family._shared is not self._family._shared:
+    def _handle_of(self, family: FamilyHandle) -> Any:
+        if self._is_here() or family._state is not self._family._state:
             return family._cf
         family._must_be_open()
         cf = self._elsewhere.get(family)
         if cf is None:
-            cf = self._elsewhere[family] = family._open_on(self._hold.connection)
+            cf = self._elsewhere[family] = family._open_on(self._pin.connection)
         return cf
 
     def __len__(self) -> int:
@@ -171,7 +171,7 @@ class Batch:
         turn = None
         try:
             if not self._is_here():  # must not join a transaction of the thread that began the batch
-                turn = self._hold.connection.lock
+                turn = self._pin.connection.lock
                 if not turn.acquire(blocking=False):
                     raise BusyError(
                         "the thread that began the batch has a transaction open: commit the batch after that "
@@ -184,24 +184,24 @@ class Batch:
         finally:
             if turn is not None and turn._is_owned():
                 turn.release()
-        self._family._shared.changed()
+        self._family._state.changed()
 
     def close(self) -> None:
         """Close the batch and discard the writes that are not committed. A batch may be closed
         twice.
         """
-        if self._hold.connection.inherited:
+        if self._pin.connection.inherited:
             return  # the lock may be held by a thread that does not exist here; this object frees the batch
         with self._lock:
             batch, self._batch = self._batch, NULL
         if batch:
             ffi.release(batch)
         self._elsewhere.clear()
-        self._hold.release()
+        self._pin.release()
 
-    def _fail(self, rc: int, family: Handle) -> None:
+    def _fail(self, rc: int, family: FamilyHandle) -> None:
         if not self._batch:
             raise MisuseError("the batch is closed: make a new one")
         family._must_be_open()
-        failure = self._hold.connection.failure()
+        failure = self._pin.connection.failure()
         raise failure.rejected() if rc == lib.KVSTORE_ERROR else exception_for(rc, failure)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional
 
-from kvstore import _kvstore  # type: ignore[attr-defined]
 from kvstore._hints import OPEN_IN_ANOTHER_THREAD, Hint, hint_of
-
-_lib: Any = _kvstore.lib
-_ffi: Any = _kvstore.ffi
+from kvstore._kvstore import ffi as _ffi
+from kvstore._kvstore import lib as _lib
 
 
 class Error(Exception):
@@ -172,8 +170,8 @@ def last_failure(kv: Any, in_another_thread: bool = False) -> Failure:
     text = reason.decode("utf-8", "replace")
     if hint is None:
         return Failure(text, None)
-    shared = in_another_thread and hint in (Hint.END_TRANSACTION, Hint.USE_WRITE_TRANSACTION)
-    return Failure(f"{text}: {OPEN_IN_ANOTHER_THREAD if shared else hint.advice}", hint)
+    is_elsewhere = in_another_thread and hint in (Hint.END_TRANSACTION, Hint.USE_WRITE_TRANSACTION)
+    return Failure(f"{text}: {OPEN_IN_ANOTHER_THREAD if is_elsewhere else hint.advice}", hint)
 
 
 def exception_for(code: int, failure: Optional[Failure] = None) -> Exception:

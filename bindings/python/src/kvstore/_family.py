@@ -1,6 +1,7 @@
 """Class Family: methods on single keys, conditional writes, opening and closing a handle.
 
-Methods on many keys are in _many, ranges in _ranges, TTLs in _expiry, codecs in _coded.
+Methods on many keys are in _family_bulk, ranges in _family_ranges, TTLs in _family_expiry, codecs
+in _family_codec, the native handles in _family_handle.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, Generic, Optional, TypeVar, Union, overload
 
-from kvstore._expiry import ExpiryMethods
-from kvstore._handle import not_found, show_as
+from kvstore._family_bulk import BulkMethods
+from kvstore._family_expiry import ExpiryMethods
+from kvstore._family_handle import no_such_key, set_public_class
+from kvstore._family_ranges import RangeMethods
 from kvstore._iteration import ITEMS, Range, scan
-from kvstore._many import ManyMethods
-from kvstore._native import Data, K, V, ffi, lib, refuse_long, taken, to_bytes
-from kvstore._ranges import RangeMethods
-from kvstore._reopen import reduced_family
+from kvstore._native import Data, K, V, check_lengths, copy_and_free, ffi, lib, to_bytes
+from kvstore._pickling import reduce_family
 from kvstore._time import Duration, Moment, ttl_ms
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ _RAISE: Any = object()
 
 
 class Family(
-    RangeMethods[K, V], ManyMethods[K, V], ExpiryMethods[K, V], MutableMapping[Union[str, bytes], V], Generic[K, V]
+    RangeMethods[K, V], BulkMethods[K, V], ExpiryMethods[K, V], MutableMapping[Union[str, bytes], V], Generic[K, V]
 ):
     """A named set of keys in a store, with the interface of a mutable mapping sorted by key bytes.
 
@@ -95,7 +96,7 @@ class Family(
         return f"<kvstore.Family {self._name!r}{', closed' if self.closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced_family(self)
+        return reduce_family(self)
 
     @property
     def name(self) -> str:
@@ -105,7 +106,7 @@ class Family(
     @property
     def closed(self) -> bool:
         """Whether this handle or its store is closed."""
-        return self._closed or self._shared.closed
+        return self._closed or self._state.closed
 
     def close(self) -> None:
         """Close this handle of the family. The store stays open. A handle may be closed twice."""
@@ -128,7 +129,7 @@ class Family(
         if self._coding is None:
             return self
         plain: Family[Any, Any] = Family.__new__(Family)
-        plain._attach(self._shared, self._name, None, None, None, self._store)
+        plain._attach(self._state, self._name, None, None, None, self._store)
         return plain
 
     # One key
@@ -153,11 +154,11 @@ class Family(
         buffer, view = pair
         cf = self._handles.cf
         if cf is None:
-            cf = self._here()
+            cf = self._open_here()
         try:
             n = _get(cf, key, len(key), buffer)
         except OverflowError:
-            refuse_long(key)
+            check_lengths(key)
             raise
         if n >= 0:
             value = view[:n]
@@ -179,11 +180,11 @@ class Family(
         buffer, view = pair
         cf = self._handles.cf
         if cf is None:
-            cf = self._here()
+            cf = self._open_here()
         try:
             n = _get(cf, key, len(key), buffer)
         except OverflowError:
-            refuse_long(key)
+            check_lengths(key)
             raise
         if n >= 0:
             value: V = view[:n]
@@ -192,7 +193,7 @@ class Family(
         _buffers.append(pair)
         long: Any = None if n == _MISSING else self._get_long(key, n)
         if long is None:
-            raise not_found()
+            raise no_such_key()
         return long  # type: ignore[no-any-return]
 
     def _get_long(self, key: bytes, n: int) -> Optional[bytes]:
@@ -209,7 +210,7 @@ class Family(
             return None
         if rc:
             self._fail(rc)
-        return taken(data[0], length[0])
+        return copy_and_free(data[0], length[0])
 
     # A family without a codec accepts all of Data as values; one with a codec accepts what the
     # codec accepts.
@@ -239,11 +240,7 @@ class Family(
     ) -> bool:
         """Write the value of a key. With a condition, write only if the condition holds.
 
-        The condition is tested and the value written in one atomic step.
-
-        Each condition is tested atomically with the write.
-
-        Condition and write are atomic for all threads and processes.
+        Test and write are one atomic step for all threads and processes.
 
         Args:
             key: str or bytes-like, 1 to 65,536 bytes.
@@ -270,29 +267,29 @@ class Family(
         if type(value) is not bytes:
             value = to_bytes(value, "value")
         if keep_ttl or if_absent or if_present:
-            refuse_long(key, value)
+            check_lengths(key, value)
             return self._put_with(key, value, ttl, expires_at, keep_ttl, if_absent, if_present)
         cf = self._handles.cf
         if cf is None:
-            cf = self._here()
+            cf = self._open_here()
         try:
             if ttl is None and expires_at is None:
                 rc = _put(cf, key, len(key), value, len(value))
             else:
                 rc = self._put_until(cf, key, value, ttl, expires_at)
         except OverflowError:
-            refuse_long(key, value)
+            check_lengths(key, value)
             raise
         if rc:
             self._fail(rc)
         if self._scans:
-            self._shared.changed()
+            self._state.changed()
         return True
 
     def _put_until(
         self, cf: Any, key: bytes, value: bytes, ttl: Optional[Duration], expires_at: Optional[Moment]
     ) -> int:
-        if expires_at is None and ttl is not None and self._shared.connections.clock is None:
+        if expires_at is None and ttl is not None and self._state.pool.clock is None:
             ms = ttl_ms(ttl)
             if ms:
                 rc: int = _put_in(cf, key, len(key), value, len(value), ms)
@@ -315,7 +312,7 @@ class Family(
         options = ffi.new("KVWriteOptions *")
         if ttl is None and expires_at is None:
             options.flags = lib.KVSTORE_PUT_DEFAULT_TTL
-        elif ttl is not None and expires_at is None and self._shared.connections.clock is None:
+        elif ttl is not None and expires_at is None and self._state.pool.clock is None:
             options.expireMs = ttl_ms(ttl)
             options.flags = lib.KVSTORE_PUT_TTL if options.expireMs else 0
         else:
@@ -329,7 +326,7 @@ class Family(
         rc = lib.kvstore_cf_put_with(self._cf, key, len(key), value, len(value), options, written)
         if rc:
             self._fail(rc)
-        self._shared.changed()
+        self._state.changed()
         return bool(written[0])
 
     @overload
@@ -351,16 +348,16 @@ class Family(
             value = to_bytes(value, "value")
         cf = self._handles.cf
         if cf is None:
-            cf = self._here()
+            cf = self._open_here()
         try:
             rc = _put(cf, key, len(key), value, len(value))
         except OverflowError:
-            refuse_long(key, value)
+            check_lengths(key, value)
             raise
         if rc:
             self._fail(rc)
         if self._scans:
-            self._shared.changed()
+            self._state.changed()
 
     @overload
     def add(
@@ -386,13 +383,13 @@ class Family(
             key = to_bytes(key)
         cf = self._handles.cf
         if cf is None:
-            cf = self._here()
+            cf = self._open_here()
         try:
             rc = _delete(cf, key, len(key))
         except OverflowError:
-            refuse_long(key)
+            check_lengths(key)
             raise
-        self._shared.changed()
+        self._state.changed()
         if rc:
             if rc == _NOTFOUND:
                 return False
@@ -401,18 +398,18 @@ class Family(
 
     def __delitem__(self, key: Data) -> None:
         if not self.delete(key):
-            raise not_found()
+            raise no_such_key()
 
     def __contains__(self, key: object) -> bool:
         if type(key) is not bytes:
             key = to_bytes(key)  # type: ignore[arg-type]
         cf = self._handles.cf
         if cf is None:
-            cf = self._here()
+            cf = self._open_here()
         try:
             found: int = _exists(cf, key, len(key))
         except OverflowError:
-            refuse_long(key)
+            check_lengths(key)
             raise
         if found < 0:
             self._fail(-found)
@@ -444,7 +441,7 @@ class Family(
             if value is None:
                 if default is not _RAISE:
                     return default
-                raise not_found()
+                raise no_such_key()
             if self._delete_if(key, value):
                 return value
 
@@ -457,7 +454,7 @@ class Family(
         while True:
             first: Any = self._first()
             if first is None:
-                raise not_found()
+                raise no_such_key()
             if self._delete_if(*first):
                 return first  # type: ignore[no-any-return]
 
@@ -537,7 +534,7 @@ class Family(
         rc = lib.kvstore_cf_increment(self._cf, key, len(key), delta, expire_ms, total)
         if rc:
             self._fail(rc)
-        self._shared.changed()
+        self._state.changed()
         return int(total[0])
 
     def decr(
@@ -586,7 +583,7 @@ class Family(
         )
         if rc:
             self._fail(rc)
-        self._shared.changed()
+        self._state.changed()
         return bool(swapped[0])
 
     @overload
@@ -603,7 +600,7 @@ class Family(
         rc = lib.kvstore_cf_compare_and_delete(self._cf, key, len(key), expected, len(expected), deleted)
         if rc:
             self._fail(rc)
-        self._shared.changed()
+        self._state.changed()
         return bool(deleted[0])
 
     def clear(self) -> None:
@@ -611,7 +608,7 @@ class Family(
         rc = lib.kvstore_cf_clear(self._cf)
         if rc:
             self._fail(rc)
-        self._shared.changed()
+        self._state.changed()
 
     def update(  # type: ignore[override] # keyword arguments are str keys
         self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Union[V, Data]
@@ -628,4 +625,4 @@ class Family(
         self.put_many(pairs)
 
 
-show_as("Family", RangeMethods, ManyMethods, ExpiryMethods)
+set_public_class("Family", RangeMethods, BulkMethods, ExpiryMethods)

@@ -8,11 +8,9 @@ package but the native module.
 from __future__ import annotations
 
 import enum
-from typing import Any, Optional
+from typing import Optional
 
-from kvstore import _kvstore  # type: ignore[attr-defined]
-
-_lib: Any = _kvstore.lib
+from kvstore._kvstore import lib as _lib
 
 
 class Hint(enum.IntEnum):

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
-from kvstore._connection import is_remote
+from kvstore._path import is_remote
 from kvstore._errors import Error, InvalidError
 from kvstore._family import Family
 from kvstore._sources import BYTES, KINDS, NOTHING, NUMBER, PICKLE, TEXT
@@ -308,7 +308,7 @@ class _Writer:
             return [self._write(self._family(entry.family), entry) for entry in waiting]
 
         # Counted after the commit: on a server the transaction may run again.
-        for entry, skipped in zip(waiting, in_one_transaction(self._store._shared, write)):
+        for entry, skipped in zip(waiting, in_one_transaction(self._store._state, write)):
             if skipped is None:
                 _count(self._report, entry)
             else:
@@ -333,7 +333,7 @@ class _Writer:
         expires_at, ttl = entry.expires_at, None
         if expires_at is None:
             ttl = FOREVER
-        elif self._store._shared.connections.remote:  # the expiry time refers to this machine's clock, not the server's
+        elif self._store._state.pool.remote:  # the expiry time refers to this machine's clock, not the server's
             ttl, expires_at = max(0.001, expires_at - time.time()), None
         try:
             family.put(entry.key, entry.value, ttl, expires_at)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 from kvstore._native import NULL, Data, Rows, ffi, lib, to_bytes
 
 if TYPE_CHECKING:
-    from kvstore._connection import Hold
-    from kvstore._handle import Handle
+    from kvstore._connection_pool import Pin
+    from kvstore._family_handle import FamilyHandle
 
 T = TypeVar("T")
 #: Creates a native iterator in the given KVIterator**, after a key (None: from the start).
@@ -37,35 +37,35 @@ _MISSING: Any = object()
 KEYS, VALUES, ITEMS = range(3)
 
 
-def scan(family: Handle, source: Source, kind: int, limit: Optional[int] = None) -> Iterator[Any]:
+def scan(family: FamilyHandle, source: Source, kind: int, limit: Optional[int] = None) -> Iterator[Any]:
     """Return an iterator over the rows that ``source`` reads, as keys, values or items."""
-    shared = family._shared
-    hold: Optional[Hold] = None
+    state = family._state
+    pin: Optional[Pin] = None
 
     def begin(address: int, after: Optional[bytes]) -> Optional[Callable[[], int]]:
-        nonlocal hold
-        hold = shared.hold()  # keeps the connection as long as the native iterator, beyond its thread
+        nonlocal pin
+        pin = state.pin()  # keeps the connection as long as the native iterator, beyond its thread
         rc = source(ffi.cast("KVIterator **", address), after)
         if rc:
             family._fail(rc)
-        return shared.clock()
+        return state.clock()
 
     size = _FIRST_ROWS if limit is None else min(limit, _FIRST_ROWS)
-    rows: Iterator[Any] = Rows(begin, family._fail, shared.changes, shared.scans, kind, size)
+    rows: Iterator[Any] = Rows(begin, family._fail, state.changes, state.scans, kind, size)
     return rows if limit is None else islice(rows, limit)
 
 
-def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:
+def expiring(family: FamilyHandle, start_ms: int, stop_ms: int) -> Iterator[tuple[bytes, int]]:
     """Iterate over keys with their expiry times in milliseconds, earliest expiry first.
 
     Calls the library for each row.
     """
     out = ffi.new("KVIterator **")
-    shared = family._shared
-    changes, scans = shared.changes, shared.scans
+    state = family._state
+    changes, scans = state.changes, state.scans
     data, length, expire_ms = ffi.new("void **"), ffi.new("int *"), ffi.new("int64_t *")
     last = (start_ms, b"")
-    hold: Optional[Hold] = None
+    pin: Optional[Pin] = None
     scans.append(None)
     try:
         while True:
@@ -73,7 +73,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
             if out[0]:
                 lib.kvstore_iterator_close(out[0])
                 out[0] = NULL
-            hold, thread = shared.hold(), get_ident()
+            pin, thread = state.pin(), get_ident()
             rc = lib.kvstore_cf_expiring_iterator_create(family._cf, last[0], stop_ms, out)
             if rc:
                 family._fail(rc)
@@ -96,7 +96,7 @@ def expiring(family: Handle, start_ms: int, stop_ms: int) -> Iterator[tuple[byte
         scans.pop()
         if out[0]:
             lib.kvstore_iterator_close(out[0])
-        hold = None  # keep the connection until here
+        pin = None  # keep the connection until here
 
 
 class Range:
@@ -125,7 +125,7 @@ class Range:
     def contains(self, key: bytes) -> bool:
         return (self.start is None or key >= self.start) and (self.stop is None or key < self.stop)
 
-    def source(self, family: Handle, keys_only: bool) -> Source:
+    def source(self, family: FamilyHandle, keys_only: bool) -> Source:
         """Return a function that creates native iterators over this range of a family."""
         fixed = (_REVERSE if self.reverse else 0) | (_KEYS_ONLY if keys_only else 0)
 
@@ -176,7 +176,7 @@ def successor(prefix: bytes) -> Optional[bytes]:
 
 
 def row_source(
-    family: Handle, partition: bytes, start: Optional[bytes], stop: Optional[bytes], reverse: bool
+    family: FamilyHandle, partition: bytes, start: Optional[bytes], stop: Optional[bytes], reverse: bool
 ) -> Source:
     """Return a function that creates native iterators over the rows of a partition of a family."""
 

@@ -29,7 +29,7 @@ from kvstore._family import Family
 from kvstore._native import leave
 from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
-from kvstore._waiters import Waiters
+from kvstore._wait_queue import WaitQueue
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -62,7 +62,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 _NEXT_TRY = 1.0
 
 #: Threads that wait for a result. Woken whenever a computation of this process ends.
-_ended = Waiters()
+_ended = WaitQueue()
 #: The lock for the counters of hits and misses.
 _counting = threading.Lock()
 #: The leases that this thread holds.
@@ -298,7 +298,7 @@ def _memoized(
                     store.put(prefix + b"+" + arguments, repr(seconds), times.kept)
                 store.put(key, data, times.kept)
 
-        in_one_transaction(store._shared, keep)
+        in_one_transaction(store._state, keep)
         return result
 
     class Leased:

@@ -1,7 +1,7 @@
 """Access to the native library for the rest of the package, with conversion of arguments and
 errors.
 
-Only this module and ``_errors``, which it builds on, import ``_kvstore``.
+Only this module, and ``_errors`` and ``_hints``, on which it builds, import ``_kvstore``.
 
 Pointers to handles never leave the object that owns them. It sets its own to :data:`NULL` when it
 closes the handle, because the library eventually reuses the memory of closed handles.
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Union
 
-from kvstore import _kvstore  # type: ignore[attr-defined]
+import kvstore._kvstore as _kvstore
 from kvstore._errors import exception_for, last_failure
+from kvstore._kvstore import ffi, lib
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, TypeVar
@@ -29,13 +30,15 @@ else:  # types that exist in every supported Python, for tools that read annotat
     K, V = TypeVar("K"), TypeVar("V")
 
 __all__ = [
-    "MAX_LENGTH", "NULL", "Data", "Handles", "K", "Rows", "V",
-    "check", "ffi", "leave", "lib", "refuse_long", "surely", "taken", "to_bytes",
+    "ENCRYPTION_AVAILABLE", "MAX_LENGTH", "NULL", "REMOTE_AVAILABLE", "Data", "Handles", "K", "Rows", "V",
+    "check", "check_lengths", "copy_and_free", "ffi", "leave", "lib", "surely", "to_bytes",
 ]  # fmt: skip
 
-ffi: Any = _kvstore.ffi
-lib: Any = _kvstore.lib
 NULL: Any = ffi.NULL
+#: Whether this build supports encrypted stores.
+ENCRYPTION_AVAILABLE: bool = b"sqlcipher" in ffi.string(lib.kvstore_engine())
+#: Whether this build supports stores on a PostgreSQL server.
+REMOTE_AVAILABLE: bool = ffi.string(lib.kvstore_version()).endswith(b"+remote")
 
 _kvstore.complete(_kvstore)  # in each interpreter
 #: The iterator type of rows.c.
@@ -102,7 +105,7 @@ def to_bytes(data: Data, what: str = "key") -> bytes:
     return result
 
 
-def refuse_long(key: bytes, value: bytes = b"") -> None:
+def check_lengths(key: bytes, value: bytes = b"") -> None:
     """Raise ValueError if the key or the value has more than 2 GiB.
 
     Called after an OverflowError of a call that passed bytes unchecked, for speed.
@@ -111,7 +114,7 @@ def refuse_long(key: bytes, value: bytes = b"") -> None:
     to_bytes(value, "value")
 
 
-def taken(data: Any, length: int) -> bytes:
+def copy_and_free(data: Any, length: int) -> bytes:
     """Return a copy of memory that the library allocated, and free that memory."""
     try:
         return bytes(ffi.buffer(data, length))

@@ -9,8 +9,8 @@ import os
 from typing import Any, Callable, NamedTuple, Optional
 
 from kvstore._errors import last_failure
-from kvstore._maintenance import Path
 from kvstore._native import NULL, check, ffi, lib
+from kvstore._path import Path
 
 #: The type of report functions, called as report(text, done, total): a line about a loss or None,
 #: the pages read, and all pages.

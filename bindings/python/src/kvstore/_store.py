@@ -1,27 +1,30 @@
-"""Class Store and kvstore.open: opening, families, transactions, the clock and the cleaner.
+"""Class Store and kvstore.open: opening, closing, families and transactions.
 
-Methods on the file are in _maintenance.
+The other methods of a store are in _store_expiry, _store_maintenance and _store_encryption.
 """
 
 from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union, overload
 
 from kvstore._codec import Codec, Coding, coding
-from kvstore._coded import CodedFamily
-from kvstore._connection import Connections, Hold, encoded, shown, store_is_closed
-from kvstore._encryption import EncryptionMethods
-from kvstore._errors import InvalidError, NotFoundError, exception_for, last_failure
-from kvstore._expiry import default_ttl_ms
+from kvstore._connection_pool import ConnectionPool, Pin
+from kvstore._errors import NotFoundError, exception_for, last_failure
 from kvstore._family import Family
-from kvstore._handle import Shared, owned, place_for_family, show_as
-from kvstore._maintenance import MaintenanceMethods, Path
+from kvstore._family_codec import CodedFamily
+from kvstore._family_expiry import default_ttl_ms
+from kvstore._family_handle import family_pointer, own_family, set_public_class
 from kvstore._native import NULL, K, V, ffi, lib
-from kvstore._options import Settings, configuration, count, secret_of
-from kvstore._reopen import reduced_store
-from kvstore._time import Clock, ClockFunction, Duration, duration_ms
+from kvstore._options import Settings, configuration, secret_of
+from kvstore._path import Path, path_bytes, redacted
+from kvstore._pickling import reduce_store
+from kvstore._store_encryption import EncryptionMethods
+from kvstore._store_expiry import StoreExpiryMethods
+from kvstore._store_maintenance import MaintenanceMethods
+from kvstore._store_state import StoreState
+from kvstore._time import Duration
 from kvstore._transaction import Transaction, in_one_transaction
 
 if TYPE_CHECKING:
@@ -33,26 +36,15 @@ G = TypeVar("G", bound=Union[str, bytes])
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 
 
-class _AsTheStore:
+class _Inherited:
     def __repr__(self) -> str:
         return "the store's"
 
 
-_AS_THE_STORE: Any = _AsTheStore()
+_INHERITED: Any = _Inherited()
 
 
-class PurgeStep(NamedTuple):
-    """The result of :meth:`Store.purge_step`: how many keys were removed, and whether expired keys
-    remain.
-    """
-
-    #: The number of keys that were removed.
-    deleted: int
-    #: Whether expired keys remain.
-    more: bool
-
-
-class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
+class Store(StoreExpiryMethods[K, V], MaintenanceMethods, EncryptionMethods, Family[K, V]):
     """An open store. Its methods on keys work on the default family; :class:`Family` describes
     them.
 
@@ -109,7 +101,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         **settings: Any,  # Settings
     ) -> None:
         """Open a store. Use :func:`kvstore.open`, which has the same arguments."""
-        name = encoded(path)
+        name = path_bytes(path)
         secret = secret_of(settings.pop("password", None), settings.pop("raw_key", None))
         config, coded = configuration(**settings), coding(codec, keys)
         if coded is not None and not isinstance(self, CodedFamily):
@@ -117,20 +109,20 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
                 f"{type(self).__name__} does not support codec= and keys=: derive the class from "
                 "type(kvstore.open(..., codec=...))"
             )
-        connections = Connections(name, config, for_all=bool(settings.get("exclusive")), secret=secret)
-        shared = Shared(connections)  # collected, and so closed, if anything below fails
-        cf, hold = place_for_family(), shared.hold()
-        shared.check(lib.kvstore_cf_get_default(hold.connection.kv, cf))
-        self._attach(shared, "default", owned(cf), hold, coded)
+        pool = ConnectionPool(name, config, single=bool(settings.get("exclusive")), secret=secret)
+        state = StoreState(pool)  # collected, and so closed, if anything below fails
+        cf, pin = family_pointer(), state.pin()
+        state.check(lib.kvstore_cf_get_default(pin.connection.kv, cf))
+        self._attach(state, "default", own_family(cf), pin, coded)
         self._path = None if path is None else os.fsdecode(path)
         self._settings = settings
 
     def __repr__(self) -> str:
-        path = None if self._path is None else shown(self._path)
+        path = None if self._path is None else redacted(self._path)
         return f"<kvstore.Store {path!r}{', closed' if self.closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced_store(self)
+        return reduce_store(self)
 
     @property
     def path(self) -> Optional[str]:
@@ -144,7 +136,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
     @property
     def closed(self) -> bool:
         """Whether the store is closed."""
-        return self._shared.closed
+        return self._state.closed
 
     def close(self) -> None:
         """Close the store, for all threads.
@@ -158,14 +150,14 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
             MisuseError: If called inside a clock or progress function of the store, which then
                 stays open.
         """
-        shared = self._shared
-        if shared.closed:
+        state = self._state
+        if state.closed:
             return
-        rc = shared.connections.close(shared.connection_here())
+        rc = state.pool.close(state.thread_connection())
         failure = last_failure(NULL) if rc else None
-        shared.changed()
-        with shared.guard:
-            families = list(shared.families)
+        state.changed()
+        with state.guard:
+            families = list(state.families)
         for family in families:
             family._detach()
         if rc:
@@ -216,8 +208,8 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         name: str,
         create: bool = False,
         *,
-        codec: Any = _AS_THE_STORE,
-        keys: Any = _AS_THE_STORE,
+        codec: Any = _INHERITED,
+        keys: Any = _INHERITED,
         default_ttl: Optional[Duration] = None,
         write_tracking: Optional[bool] = None,
     ) -> Any:
@@ -248,74 +240,74 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         [('ada', {'born': 1815})]
         """
         encoded = _name(name)
-        hold = self._shared.hold()
+        pin = self._state.pin()
         own = self._coding
         coded = coding(
-            (own and own.codec) if codec is _AS_THE_STORE else codec,
-            (own.keys if own else bytes) if keys is _AS_THE_STORE else keys,
+            (own and own.codec) if codec is _INHERITED else codec,
+            (own.keys if own else bytes) if keys is _INHERITED else keys,
         )
         ttl_ms = None if default_ttl is None else default_ttl_ms(default_ttl)
-        family = self._open_family(encoded, coded, hold)
+        family = self._open_family(encoded, coded, pin)
         if family is None and create:
             if ttl_ms is None and write_tracking is None:
-                return self._make_family(encoded, coded, hold)
+                return self._make_family(encoded, coded, pin)
             # In one transaction, so that no reader sees the family without its settings.
             return in_one_transaction(
-                self._shared, lambda: self._make_family_with(encoded, coded, ttl_ms, write_tracking, hold)
+                self._state, lambda: self._make_family_with(encoded, coded, ttl_ms, write_tracking, pin)
             )
         if family is None:
             raise NotFoundError(f"family {name!r} does not exist: give create=True to create it")
         family._set_up(ttl_ms, write_tracking)
         return family
 
-    def _open_family(self, name: bytes, coded: Optional[Coding], hold: Hold) -> Optional[Family[Any, Any]]:
-        out = place_for_family()
-        rc = lib.kvstore_cf_open(hold.connection.kv, name, out)
-        return None if rc == _NOTFOUND else self._family_of(rc, name, coded, out, hold)
+    def _open_family(self, name: bytes, coded: Optional[Coding], pin: Pin) -> Optional[Family[Any, Any]]:
+        out = family_pointer()
+        rc = lib.kvstore_cf_open(pin.connection.kv, name, out)
+        return None if rc == _NOTFOUND else self._family_of(rc, name, coded, out, pin)
 
-    def _make_family(self, name: bytes, coded: Optional[Coding], hold: Hold) -> Family[Any, Any]:
-        shared = self._shared
-        out = place_for_family()
+    def _make_family(self, name: bytes, coded: Optional[Coding], pin: Pin) -> Family[Any, Any]:
+        state = self._state
+        out = family_pointer()
         rc = _NOTFOUND
         while rc == _NOTFOUND:
-            rc = lib.kvstore_cf_create(hold.connection.kv, name, out)
+            rc = lib.kvstore_cf_create(pin.connection.kv, name, out)
             if rc == lib.KVSTORE_ERROR:  # a bad name, or another thread has just created it and may drop it again
-                failure = shared.failure()
-                rc = lib.kvstore_cf_open(hold.connection.kv, name, out)
+                failure = state.failure()
+                rc = lib.kvstore_cf_open(pin.connection.kv, name, out)
                 if rc and rc != _NOTFOUND:
                     raise failure.rejected()
-        return self._family_of(rc, name, coded, out, hold)
+        return self._family_of(rc, name, coded, out, pin)
 
     def _make_family_with(
-        self, name: bytes, coded: Optional[Coding], ttl_ms: Optional[int], write_tracking: Optional[bool], hold: Hold
+        self, name: bytes, coded: Optional[Coding], ttl_ms: Optional[int], write_tracking: Optional[bool], pin: Pin
     ) -> Family[Any, Any]:
-        before = self._open_family(name, coded, hold)
-        family = self._make_family(name, coded, hold) if before is None else before
+        before = self._open_family(name, coded, pin)
+        family = self._make_family(name, coded, pin) if before is None else before
         try:
             family._set_up(ttl_ms, write_tracking)
         except BaseException:
             if before is None:
                 family.close()
-                lib.kvstore_cf_drop(self._shared.handle(), name)
+                lib.kvstore_cf_drop(self._state.handle(), name)
             raise
         return family
 
-    def _family_of(self, rc: int, name: bytes, coded: Optional[Coding], out: Any, hold: Hold) -> Family[Any, Any]:
-        shared = self._shared
+    def _family_of(self, rc: int, name: bytes, coded: Optional[Coding], out: Any, pin: Pin) -> Family[Any, Any]:
+        state = self._state
         if rc == lib.KVSTORE_ERROR:
-            shared.handle()
-            raise shared.failure().rejected()
-        shared.check(rc)
+            state.handle()
+            raise state.failure().rejected()
+        state.check(rc)
         kind: Any = Family if coded is None else CodedFamily
         family: Family[Any, Any] = kind.__new__(kind)
-        family._attach(shared, name.decode(), owned(out), hold, coded, self)
+        family._attach(state, name.decode(), own_family(out), pin, coded, self)
         return family
 
     def families(self) -> list[str]:
         """Return the names of all families except the default one, in byte order."""
-        shared = self._shared
+        state = self._state
         names, count = ffi.new("char ***"), ffi.new("int *")
-        shared.check(lib.kvstore_cf_list(shared.handle(), names, count))
+        state.check(lib.kvstore_cf_list(state.handle(), names, count))
         try:
             return [ffi.string(names[0][i]).decode() for i in range(count[0])]
         finally:
@@ -334,28 +326,28 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
             BusyError: If another thread is in a call on the family.
         """
         encoded = _name(name)
-        shared = self._shared
-        kv = shared.handle()
+        state = self._state
+        kv = state.handle()
         closed = []
         if name != "default":
-            with shared.guard:
-                families = list(shared.families)
+            with state.guard:
+                families = list(state.families)
             for family in families:
                 if family._name == name and not family._closed:
                     family._detach()
                     closed.append(family)
         rc = lib.kvstore_cf_drop(kv, encoded)
-        shared.changed()
+        state.changed()
         if not rc:
             return
-        failure = shared.failure()
+        failure = state.failure()
         for family in closed:  # the family still exists
             family._closed = False
         if rc == _NOTFOUND:
             raise NotFoundError(f"family {name!r} does not exist: families() lists the names")
         if rc == lib.KVSTORE_ERROR:
             raise failure.rejected()
-        shared.check(rc)
+        state.check(rc)
 
     # Transactions
 
@@ -377,7 +369,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
         ...     db["from"] = b"90"
         ...     db["to"] = b"110"
         """
-        return Transaction(self._shared, bool(write))
+        return Transaction(self._state, bool(write))
 
     def snapshot(self) -> Transaction:
         """Return a read-only transaction for a ``with`` block, in which all reads see the state of
@@ -385,119 +377,7 @@ class Store(MaintenanceMethods, EncryptionMethods, Family[K, V]):
 
         See :class:`Transaction`.
         """
-        return Transaction(self._shared, False)
-
-    # Time
-
-    def set_clock(self, clock: Optional[ClockFunction]) -> None:
-        """Replace the clock of this store, for tests. The clock decides when keys expire.
-
-        A time before one that it returned earlier counts as the earlier one. If the function
-        raises, the exception is raised where this package calls it (for example to compute an
-        expiry time). Where the library calls it, the exception goes to ``sys.unraisablehook`` and
-        the clock stands still.
-
-        Args:
-            clock: A function that returns seconds since the Unix epoch; None: the system clock. It
-                is called in any thread that uses the store, and once here. It must not use the
-                store.
-
-        Raises:
-            InvalidError: If the store is on a server, whose time applies.
-            MisuseError: If called inside the clock function.
-        """
-        shared = self._shared
-        shared.handle()
-        if shared.connections.remote:
-            if clock is None:
-                return
-            raise InvalidError(
-                "the clock of a store on a server cannot be replaced: the server's clock applies to all "
-                "clients"
-            )
-        made = None
-        if clock is not None:
-            if not callable(clock):
-                raise TypeError(f"clock must be a function that returns seconds, or None, not {type(clock).__name__}")
-            made = Clock(clock)
-            made.now_ms()
-        shared.handle()
-        shared.connections.set_clock(made)
-        shared.changed()
-
-    def next_expiry(self, *, all_families: bool = False) -> Optional[float]:
-        """Return the earliest expiry time in the default family, or in all families, in seconds
-        since the Unix epoch.
-
-        A timer can call :meth:`purge_step` at that time. See :meth:`Family.next_expiry`.
-
-        Args:
-            all_families: Consider all families.
-
-        Returns:
-            Seconds since the Unix epoch, or None if no key has a TTL.
-        """
-        if not all_families:
-            return super().next_expiry()
-        out = ffi.new("int64_t *")
-        rc = lib.kvstore_next_expiry(self._shared.handle(), out)
-        if rc == _NOTFOUND:
-            return None
-        self._shared.check(rc)
-        return int(out[0]) / 1000
-
-    def purge_step(self, max_keys: int = 0, max_time: Duration = 0) -> PurgeStep:
-        """Remove expired keys of all families from the file, earliest expiry first.
-
-        Args:
-            max_keys: The maximum number of keys; 0: no limit.
-            max_time: Seconds or a ``timedelta`` after which to stop; 0: no limit.
-
-        Returns:
-            How many keys were removed, and whether expired keys remain.
-        """
-        deleted, more = ffi.new("int64_t *"), ffi.new("int *")
-        most, budget = count(max_keys, "max_keys"), duration_ms(max_time, "max_time")
-        self._shared.check(lib.kvstore_purge_step(self._shared.handle(), most, budget, deleted, more))
-        return PurgeStep(int(deleted[0]), bool(more[0]))
-
-    def start_cleaner(self, interval: Duration = 1.0, max_keys: int = 0) -> None:
-        """Start a background thread of the library that removes expired keys of all families at
-        intervals.
-
-        Args:
-            interval: Seconds or a ``timedelta`` between two runs.
-            max_keys: The maximum number of keys per run; 0: no limit.
-
-        Raises:
-            Error: If a cleaner is already running, or the store is in memory.
-        """
-        every, most = duration_ms(interval, "interval"), count(max_keys, "max_keys")
-        if every == 0:
-            raise ValueError("interval must be positive: give the seconds between two runs")
-        shared = self._shared
-        here = shared.hold()
-        with shared.guard:  # one cleaner for all threads
-            lease = shared.cleaner or here.lease
-            rc = lib.kvstore_cleaner_start(lease.connection.out[0], every, most)
-            if rc == 0:
-                shared.cleaner = lease
-        if rc:
-            shared.handle()
-            raise exception_for(rc, last_failure(lease.connection.kv))
-
-    def stop_cleaner(self) -> None:
-        """Stop the cleaner and wait until its thread has ended.
-
-        Does nothing if no cleaner is running. The child of a fork has none; the parent's continues.
-        """
-        shared = self._shared
-        if shared.closed:
-            raise store_is_closed()
-        with shared.guard:
-            lease, shared.cleaner = shared.cleaner, None
-        if lease is not None:
-            lib.kvstore_cleaner_stop(lease.connection.out[0])
+        return Transaction(self._state, False)
 
 
 class CodedStore(CodedFamily[K, V], Store[K, V]):
@@ -515,7 +395,7 @@ def _name(name: str) -> bytes:
     return encoded
 
 
-show_as("Store", MaintenanceMethods, EncryptionMethods)
+set_public_class("Store", StoreExpiryMethods, MaintenanceMethods, EncryptionMethods)
 
 
 @overload

@@ -9,10 +9,10 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from kvstore._connection import Hold, current_task
+from kvstore._connection_pool import Pin, current_task
 from kvstore._errors import Error, LockedError, MisuseError
-from kvstore._handle import Shared
 from kvstore._native import leave, lib, surely
+from kvstore._store_state import StoreState
 
 #: Interval in seconds at which a waiting thread checks whether the transaction before it was
 #: forgotten.
@@ -52,10 +52,10 @@ class Transaction:
     run the whole block again, with its reads.
     """
 
-    __slots__ = ("__weakref__", "_begun", "_joins", "_hold", "_owner", "_shared", "_write")
+    __slots__ = ("__weakref__", "_begun", "_joins", "_owner", "_pin", "_state", "_write")
 
-    def __init__(self, shared: Shared, write: bool, joins: bool = False) -> None:
-        self._shared = shared
+    def __init__(self, state: StoreState, write: bool, joins: bool = False) -> None:
+        self._state = state
         self._write = write
         #: Whether this object joins a transaction that the thread has open, and then ends nothing.
         self._joins = joins
@@ -63,8 +63,8 @@ class Transaction:
         self._begun = False
         #: The thread that is inside the block or about to enter it.
         self._owner: Optional[int] = None
-        #: The Hold of the connection while the transaction is open.
-        self._hold: Optional[Hold] = None
+        #: The pin of the connection while the transaction is open.
+        self._pin: Optional[Pin] = None
 
     @property
     def active(self) -> bool:
@@ -89,37 +89,37 @@ class Transaction:
         return self
 
     def _enter(self) -> None:
-        shared = self._shared
-        hold = shared.hold()
-        connection = hold.connection
-        if shared.in_transaction():
+        state = self._state
+        pin = state.pin()
+        connection = pin.connection
+        if state.in_transaction():
             if self._joins:
                 return
             raise _nested()
         while connection.lock._is_owned():  # an interrupt was raised before the release
             connection.lock.release()
         thread = threading.get_ident()
-        self._hold = hold
+        self._pin = pin
         self._owner = thread
         lock = connection.lock
         while not lock.acquire(timeout=_PATIENCE):
-            connection.end_forgotten(lock)
+            connection.roll_back_abandoned(lock)
             lock = connection.lock
         connection.transaction = weakref.ref(self)
         connection.transaction_thread = thread
         connection.task = current_task()
         if connection.task is not None:
-            shared.use_slow_paths()
+            state.disable_fast_path()
         self._begun = True
         self._begin()
-        shared.changed()
+        state.changed()
 
     def _begin(self) -> None:
-        shared, write = self._shared, 1 if self._write else 0
-        rc = lib.kvstore_begin(shared.handle(), write)
-        if rc == lib.KVSTORE_BUSY and shared.connections.end_forgotten():  # left behind in another thread by an interrupt
-            rc = lib.kvstore_begin(shared.handle(), write)
-        shared.check(rc)
+        state, write = self._state, 1 if self._write else 0
+        rc = lib.kvstore_begin(state.handle(), write)
+        if rc == lib.KVSTORE_BUSY and state.pool.roll_back_abandoned():  # left behind in another thread by an interrupt
+            rc = lib.kvstore_begin(state.handle(), write)
+        state.check(rc)
 
     if TYPE_CHECKING:
 
@@ -145,7 +145,7 @@ class Transaction:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if self._hold is not None and not self._hold.connection.inherited:
+            if self._pin is not None and not self._pin.connection.inherited:
                 if self._owner != threading.get_ident():
                     raise Error(
                         "the transaction was rolled back because its block was left in another thread: enter "
@@ -174,7 +174,7 @@ class Transaction:
         """
         kv = self._must_be_open()
         try:
-            self._shared.check(lib.kvstore_commit(kv))
+            self._state.check(lib.kvstore_commit(kv))
             self._begun = False
         finally:
             self._abandon()
@@ -184,22 +184,22 @@ class Transaction:
         kv = self._must_be_open()
         try:
             self._begun = False  # even if the rollback fails
-            self._shared.check(lib.kvstore_rollback(kv))
+            self._state.check(lib.kvstore_rollback(kv))
         finally:
             self._abandon()
 
     def _must_be_open(self) -> Any:
         """Return the store handle on which the transaction is open. Raise Error if it is not open.
         """
-        if self._owner is None or self._hold is None:
+        if self._owner is None or self._pin is None:
             raise Error("the transaction is not open: call this inside its with block, before commit() or rollback()")
-        if self._hold.connection.inherited:
+        if self._pin.connection.inherited:
             raise MisuseError(
                 "the transaction belongs to the parent process, which began it before the fork: end it there"
             )
         if self._owner != threading.get_ident():
             raise Error("the transaction belongs to another thread: end it in the thread that began it")
-        return self._shared.handle()
+        return self._state.handle()
 
     def _abandon(self, left: bool = False) -> None:
         """Roll back the transaction if it is still open, and let other threads continue.
@@ -207,20 +207,20 @@ class Transaction:
         Does nothing in another thread than the one that began it, unless the block is ``left``. May
         be called again after an interrupt. Makes few calls, because the stack may be almost full.
         """
-        hold = self._hold
+        pin = self._pin
         if self._owner != threading.get_ident():
             if not left:
                 return
-            if hold is not None and hold.connection.end_forgotten(hold.connection.lock, self):
-                self._shared.changes[0] = object()
-        elif hold is not None and hold.connection.lock._is_owned():
-            connection = hold.connection
+            if pin is not None and pin.connection.roll_back_abandoned(pin.connection.lock, self):
+                self._state.changes[0] = object()
+        elif pin is not None and pin.connection.lock._is_owned():
+            connection = pin.connection
             if self._begun and not connection.inherited:
                 lib.kvstore_rollback(connection.out[0])
-            self._shared.changes[0] = object()
+            self._state.changes[0] = object()
             connection.transaction = connection.transaction_thread = connection.task = None
             connection.lock.release()
-        self._hold = self._owner = None
+        self._pin = self._owner = None
         self._begun = False
 
 
@@ -228,21 +228,22 @@ def _nested() -> Error:
     return Error("a transaction is already open in this thread, and transactions do not nest: end it first")
 
 
-def in_one_transaction(shared: Shared, function: Callable[[], R], joins: bool = True) -> R:
+def in_one_transaction(state: StoreState, function: Callable[[], R], joins: bool = True) -> R:
     """Call ``function`` in a write transaction, and return the function's result.
 
     With ``joins``, the function becomes part of a transaction that this thread has open. A
-    transaction of its own is run again after a conflict, as happens on a server, for up to ``busy_timeout``.
+    transaction of its own is run again after a conflict, as happens on a server, for up to
+    ``busy_timeout``.
     """
     began = time.monotonic()
     pause = _FIRST_PAUSE
     while True:
-        joined = joins and shared.in_transaction()
+        joined = joins and state.in_transaction()
         try:
-            with Transaction(shared, True, joins):
+            with Transaction(state, True, joins):
                 return function()
         except LockedError:
-            patience = max(shared.connections.config.busyTimeout / 1000, _LEAST_TIME)
+            patience = max(state.pool.config.busyTimeout / 1000, _LEAST_TIME)
             if joined or time.monotonic() - began >= patience:
                 raise
         time.sleep(random.uniform(0, pause))  # with jitter, so that conflicting writers do not meet again

@@ -54,7 +54,7 @@ from collections.abc import Iterator as TypingIterator
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from kvstore import _errors
-from kvstore._native import MAX_LENGTH, NULL, ffi, lib, refuse_long
+from kvstore._native import MAX_LENGTH, NULL, check_lengths, ffi, lib
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -636,7 +636,7 @@ class _Entries:
             if code:
                 raise self._failure(code)
         except OverflowError:
-            refuse_long(key, value)
+            check_lengths(key, value)
             raise
         finally:
             lock.release()
@@ -659,7 +659,7 @@ class _Entries:
                 return value
             return self._get_long(key, length, default)
         except OverflowError:
-            refuse_long(key)
+            check_lengths(key)
             raise
         finally:
             lock.release()

@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> str:
 def cache(path: str) -> Iterator[KVStoreCache]:
     made = KVStoreCache(path, {"OPTIONS": {"SYNC": "off"}})
     yield made
-    made._place.close()
+    made._storage.close()
 
 
 def ttl(path: str, key: str) -> Any:
@@ -145,14 +145,14 @@ def test_incr_by_many_tasks_loses_no_update(cache: KVStoreCache) -> None:
 
 def test_cache_close_keeps_store_open(cache: KVStoreCache) -> None:
     cache.set("k", "v")
-    store = cache._place.store()
+    store = cache._storage.store()
     cache.close()
     assert not store.closed
     assert cache.get("k") == "v"
 
 
 def test_cache_objects_in_process_share_one_store(path: str, cache: KVStoreCache) -> None:
-    assert KVStoreCache(path, {"OPTIONS": {"SYNC": "off"}, "VERSION": 2})._place is cache._place
+    assert KVStoreCache(path, {"OPTIONS": {"SYNC": "off"}, "VERSION": 2})._storage is cache._storage
 
 
 def test_cache_without_max_entries_is_not_culled(cache: KVStoreCache) -> None:
@@ -168,7 +168,7 @@ def test_cache_without_timeouts_respects_max_bytes(path: str) -> None:
         cache.set(f"k{n}", os.urandom(1000))
     assert cache.get("k0") is None
     assert cache.get("k2999") is not None
-    cache._place.close()
+    cache._storage.close()
     assert os.path.getsize(path) < 2 << 20
 
 
@@ -181,10 +181,10 @@ def test_serializer_is_selected_by_name(path: str, serializer: str) -> None:
     cache = KVStoreCache(path, {"OPTIONS": {"SERIALIZER": serializer, "FAMILY": "json"}})
     cache.set("k", {"a": [1, None]})
     assert cache.get("k") == {"a": [1, None]}
-    assert cache._place.family()[":1:k"].replace(b" ", b"") == b'{"a":[1,null]}'
+    assert cache._storage.family()[":1:k"].replace(b" ", b"") == b'{"a":[1,null]}'
     cache.set("n", 1)
     assert cache.incr("n") == 2
-    cache._place.close()
+    cache._storage.close()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def sessions(tmp_path: Path) -> Iterator[str]:
     path = str(tmp_path / "sessions.db")
     with override_settings(SESSION_KVSTORE_PATH=path, SESSION_KVSTORE_OPTIONS={"SYNC": "off"}):
         yield path
-        SessionStore._place().close()
+        SessionStore._storage().close()
 
 
 def test_session_expires_and_clear_expired_frees_its_row(sessions: str) -> None:
@@ -242,7 +242,7 @@ def test_session_expires_and_clear_expired_frees_its_row(sessions: str) -> None:
     assert SessionStore(key).get("user") is None
     assert not SessionStore().exists(key)
     SessionStore.clear_expired()
-    assert SessionStore._place().family().count(expired=True) == 0
+    assert SessionStore._storage().family().count(expired=True) == 0
 
 
 def test_late_request_does_not_restore_flushed_session(sessions: str) -> None:
@@ -269,7 +269,7 @@ def test_tampered_session_data_gives_empty_session(sessions: str) -> None:
     session = SessionStore()
     session["user"] = "ada"
     session.save()
-    family = SessionStore._place().family()
+    family = SessionStore._storage().family()
     family[session.session_key] = family[session.session_key][:-1] + b"?"
     assert SessionStore(session.session_key).get("user") is None
 

@@ -40,17 +40,17 @@ def test_ttl_argument_applies_to_every_key(tmp_path: Path) -> None:
     region = region_at(tmp_path / "r.db", ttl=500)
     region.set("a", 1)
     region.set_multi({"b": 2})
-    family = region.backend._place.family()
+    family = region.backend._storage.family()
     assert [490 < (family.ttl(key) or 0) <= 500 for key in family] == [True, True]
-    region.backend._place.close()
+    region.backend._storage.close()
 
 
 @pytest.mark.parametrize("ttl", [None, 0])
 def test_keys_without_ttl_argument_do_not_expire(tmp_path: Path, ttl: Any) -> None:
     region = region_at(tmp_path / "r.db", ttl=ttl)
     region.set("a", 1)
-    assert region.backend._place.family().ttl("a") is None
-    region.backend._place.close()
+    assert region.backend._storage.family().ttl("a") is None
+    region.backend._storage.close()
 
 
 def test_invalid_arguments_are_reported(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_lock_has_one_holder_who_alone_releases_it(tmp_path: Path) -> None:
     assert not one.locked()
     assert two.acquire(wait=False) is True
     two.release()
-    backend._place.close()
+    backend._storage.close()
     backend._locks.close()
 
 
@@ -143,6 +143,6 @@ def test_concurrent_threads_create_value_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert (len(made), results) == (1, [7] * 8)
-    region.backend._place.close()
+    region.backend._storage.close()
     region.backend._locks.close()
     assert kvstore.open(tmp_path / "r.db").families() == ["dogpile", "dogpile_locks"]

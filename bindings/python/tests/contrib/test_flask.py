@@ -24,7 +24,7 @@ def cache(tmp_path: Path) -> Iterator[KVStoreCache]:
 
 
 def left(cache: KVStoreCache, key: str) -> Any:
-    return cache._place.family().ttl(key)
+    return cache._storage.family().ttl(key)
 
 
 def test_timeout_none_is_default_zero_is_no_ttl_negative_expires(cache: KVStoreCache) -> None:
@@ -93,10 +93,10 @@ def test_threshold_limits_number_of_keys(tmp_path: Path) -> None:
     cache = KVStoreCache(tmp_path / "cache.db", threshold=20, family="small")
     for number in range(100):
         cache.set(str(number), number)
-        assert len(cache._place.family()) <= 20
+        assert len(cache._storage.family()) <= 20
     assert cache.get("99") == 99
     assert cache.set_many({f"k{n}": n for n in range(50)}) == [f"k{n}" for n in range(50)]
-    assert len(cache._place.family()) <= 20
+    assert len(cache._storage.family()) <= 20
     cache.close()
 
 
@@ -115,7 +115,7 @@ def test_flask_session_stores_sessions_with_lifetime(tmp_path: Path) -> None:
 
     ada, bob = app.test_client(), app.test_client()
     assert [ada.get("/").text, ada.get("/").text, bob.get("/").text] == ["1", "2", "1"]
-    family = cache._place.family()
+    family = cache._storage.family()
     assert len(family) == 2
     assert all(990 < (family.ttl(key) or 0) <= 1000 for key in family)
     family.clear()

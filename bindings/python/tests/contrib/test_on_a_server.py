@@ -11,8 +11,8 @@ import pytest
 from postgres import Server
 
 import kvstore
-from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import Place
+from kvstore.contrib._culling import cull
+from kvstore.contrib._storage import Storage
 from kvstore.contrib._values import Values, change
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -29,7 +29,7 @@ def location(server: Server, url: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_place_keeps_url_unchanged(location: str) -> None:
-    place, same = Place(location, "things", {}), Place(location, "others", {})
+    place, same = Storage(location, "things", {}), Storage(location, "others", {})
     assert place.path == location and place.store() is same.store()
     place.family()["n"] = b"1"
     assert change(place, "n", Values(), lambda n: n + 1) == 2
@@ -38,12 +38,12 @@ def test_place_keeps_url_unchanged(location: str) -> None:
 
 
 def test_keys_expiring_first_are_culled_first(location: str) -> None:
-    place = Place(location, "things", {})
+    place = Storage(location, "things", {})
     family = place.family()
     for n in range(10):
-        make_room(place, 10, 2)
+        cull(place, 10, 2)
         family.put(f"{n}", b"", ttl=1000 - n)
-    make_room(place, 10, 2)
+    cull(place, 10, 2)
     assert list(family) == [b"0", b"1", b"2", b"3", b"4"]
     place.close()
 
@@ -55,10 +55,10 @@ def test_cachelib(location: str) -> None:
     cache = KVStoreCache(location, default_timeout=60)
     assert cache.set("a", {"x": 1}) and cache.get("a") == {"x": 1} and cache.inc("n") == 1 and cache.inc("n") == 2
     assert cache.add("b", 1) and not cache.add("b", 2) and cache.get_many("a", "b", "c") == [{"x": 1}, 1, None]
-    left = cache._place.family().ttl("b")
+    left = cache._storage.family().ttl("b")
     assert left is not None and 40 < left <= 60
     assert cache.clear()
-    cache._place.close()
+    cache._storage.close()
 
 
 def test_django(location: str) -> None:
@@ -80,20 +80,20 @@ def test_django(location: str) -> None:
     assert cache.add("d", 1) and not cache.add("d", 2) and cache.touch("d", 5)
     cache.delete_many(["b", "c"])
     assert not cache.has_key("b") and cache.has_key("a")
-    cache._place.close()
+    cache._storage.close()
     with override_settings(SESSION_KVSTORE_PATH=location, SESSION_KVSTORE_OPTIONS={}, SESSION_COOKIE_AGE=60):
         session: Any = SessionStore()
         session["user"] = "ada"
         session.create()
         again: Any = SessionStore(session.session_key)
         assert again["user"] == "ada"
-        left = SessionStore._place().family().ttl(session.session_key)
+        left = SessionStore._storage().family().ttl(session.session_key)
         assert left is not None and 40 < left <= 60
         again.set_expiry(-1)
         again.save()
         assert SessionStore(session.session_key).load() == {}
         SessionStore.clear_expired()
-        SessionStore._place().close()
+        SessionStore._storage().close()
 
 
 def test_dogpile(location: str) -> None:
@@ -107,5 +107,5 @@ def test_dogpile(location: str) -> None:
         return 7
 
     assert region.get_or_create("k", make) == region.get_or_create("k", make) == 7 and len(calls) == 1
-    region.backend._place.close()
+    region.backend._storage.close()
     region.backend._locks.close()

@@ -67,7 +67,7 @@ def test_second_request_is_served_from_file(backend: KVStoreCache) -> None:
 def test_response_is_kept_one_hour_beyond_freshness(backend: KVStoreCache, expire_after: Any, left: Any) -> None:
     session, _ = session_with(backend, expire_after=expire_after)
     session.get("http://a/")
-    family = backend.responses._place.family()
+    family = backend.responses._storage.family()
     [key] = family
     ttl = family.ttl(key)
     assert ttl is None if left is None else ttl is not None and left - 10 < ttl <= left + 1
@@ -84,7 +84,7 @@ def test_response_expired_when_saved_is_kept_for_ttl_offset(tmp_path: Path, offs
     backend.responses[key] = response
     assert (key in backend.responses) is (left is not None)
     if left is not None:
-        assert left - 10 < (backend.responses._place.family().ttl(key) or 0) <= left
+        assert left - 10 < (backend.responses._storage.family().ttl(key) or 0) <= left
     backend.close()
 
 
@@ -92,7 +92,7 @@ def test_responses_without_ttl_are_not_removed(tmp_path: Path) -> None:
     backend = KVStoreCache(tmp_path / "http.db", ttl=False)
     session, _ = session_with(backend, expire_after=1)
     session.get("http://a/")
-    family = backend.responses._place.family()
+    family = backend.responses._storage.family()
     assert [family.ttl(key) for key in family] == [None]
     backend.close()
 
@@ -123,7 +123,7 @@ def test_mapping_without_serializer_stores_text(tmp_path: Path) -> None:
 def test_unreadable_response_is_fetched_again(backend: KVStoreCache) -> None:
     session, adapter = session_with(backend)
     session.get("http://a/")
-    family = backend.responses._place.family()
+    family = backend.responses._storage.family()
     for key in family:
         family[key] = pickle.dumps("not a response")[:-3]
     assert session.get("http://a/").from_cache is False

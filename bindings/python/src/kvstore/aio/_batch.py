@@ -11,7 +11,7 @@ from kvstore._time import Duration, Moment
 
 if TYPE_CHECKING:
     from kvstore.aio._family import Family
-    from kvstore.aio._pool import Worker
+    from kvstore.aio._workers import Worker
 
 #: A write, applied to the real batch and family in the worker thread.
 Write = Callable[["kvstore.Batch", "kvstore.Family[Any, Any]"], Any]

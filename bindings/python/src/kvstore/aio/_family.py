@@ -11,7 +11,7 @@ import kvstore
 from kvstore._native import Data, K, V
 from kvstore._time import Duration, Moment
 from kvstore.aio._batch import Batch, frozen
-from kvstore.aio._pool import Worker
+from kvstore.aio._workers import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -37,7 +37,7 @@ _FIRST_ROWS, _MOST_ROWS, _MOST_BYTES = 16, 512, 1 << 20
 class Runner(Protocol):
     """Base class of Store and Transaction: runs the calls of families in worker threads."""
 
-    _coded: bool
+    _has_codec: bool
 
     def _work(self, write: bool, call: Callable[[Worker], R]) -> Awaitable[R]: ...
 
@@ -86,14 +86,14 @@ class Family(Generic[K, V]):
     Created by :meth:`Store.family`. It has no handle of its own, so there is nothing to close.
     """
 
-    __slots__ = ("__weakref__", "_coded", "_name", "_options", "_other")
+    __slots__ = ("__weakref__", "_has_codec", "_name", "_options", "_other")
 
     def __init__(self, runner: Runner, name: str, options: Optional[dict[str, Any]] = None) -> None:
         #: None: this object itself, without a reference cycle.
         self._other: Optional[Runner] = None if runner is cast(object, self) else runner
         self._name = name
         self._options = options or {}
-        self._coded: bool = self._options["codec"] is not None if "codec" in self._options else runner._coded
+        self._has_codec: bool = self._options["codec"] is not None if "codec" in self._options else runner._has_codec
 
     @property
     def _runner(self) -> Runner:
@@ -104,7 +104,7 @@ class Family(Generic[K, V]):
 
         With a codec, which may distinguish types, the value is returned unchanged.
         """
-        return value if self._coded else frozen(value)
+        return value if self._has_codec else frozen(value)
 
     def _do(self, write: bool, call: Callable[[kvstore.Family[Any, Any]], R]) -> Awaitable[R]:
         name, options = self._name, self._options

@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from concurrent.futures import Future, wait
 from dataclasses import fields
 from types import TracebackType
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overl
 
 import kvstore
 from kvstore import BusyError, Error, InvalidError, MisuseError
-from kvstore._connection import absolute, encoded, is_remote, shown
+from kvstore._path import Path, absolute, is_remote, path_bytes, redacted
 from kvstore._native import K, V
-from kvstore._options import Settings as OpenSettings
+from kvstore._options import Settings
 from kvstore._time import ClockFunction, Duration, duration_ms
 from kvstore.aio._family import A, Families, T
-from kvstore.aio._pool import Job, Pool, Session, Settings, Worker
+from kvstore.aio._workers import Job, TransactionJob, Worker, WorkerSettings, Workers
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from kvstore._codec import Codec
 
 R = TypeVar("R")
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 #: Values of the file and not of a handle: not summed.
 _OF_THE_FILE = {"db_pages", "wal_frames", "size_bytes"}
 
 
-async def _whole(future: Future[R], cancelled_first: Callable[[], None]) -> R:
+async def _wait_to_end(future: Future[R], cancelled_first: Callable[[], None]) -> R:
     """Wait until a running job ends, even if the task is cancelled. The cancellation is raised
     afterwards.
     """
@@ -69,7 +68,7 @@ class Store(Families[K, V]):
     A forgotten store is closed when it is collected.
     """
 
-    __slots__ = ("_closed", "_closing", "_converting", "_path", "_pool", "_readers", "_settings")
+    __slots__ = ("_closed", "_closing", "_converting", "_path", "_readers", "_settings", "_workers")
 
     def __init__(self, path: Optional[Path], readers: int, options: dict[str, Any]) -> None:
         """Create a store object whose file is not open yet. Use :func:`open`."""
@@ -77,19 +76,19 @@ class Store(Families[K, V]):
             raise TypeError(f"readers must be an int, not {type(readers).__name__}")
         if readers < 1:
             raise ValueError(f"readers must be 1 or more, not {readers}")
-        self._coded = options.get("codec") is not None
+        self._has_codec = options.get("codec") is not None
         super().__init__(self, "default")
         self._path = None if path is None else os.fsdecode(path)
-        self._settings = Settings(encoded(path) or b":memory:", options)
+        self._settings = WorkerSettings(path_bytes(path) or b":memory:", options)
         self._readers = 0 if self._settings.in_memory or options.get("exclusive") else readers
-        self._pool: Optional[Pool] = Pool(self._settings, self._readers)
+        self._workers: Optional[Workers] = Workers(self._settings, self._readers)
         self._closing: list[Future[None]] = []
         self._closed = False
         #: Done when the running encryption or decryption has ended; None: none is running.
         self._converting: Optional[Future[None]] = None
 
     def __repr__(self) -> str:
-        path = None if self._path is None else shown(self._path)
+        path = None if self._path is None else redacted(self._path)
         return f"<kvstore.aio.Store {path!r}{', closed' if self._closed else ''}>"
 
     @property
@@ -135,69 +134,69 @@ class Store(Families[K, V]):
         Raises:
             Error: If this task has a transaction of the store open. The store stays open.
         """
-        pool = self._pool
-        if not self._closed and pool is not None and pool.pid == os.getpid():
+        workers = self._workers
+        if not self._closed and workers is not None and workers.pid == os.getpid():
             task = asyncio.current_task()
-            if any(lane.sessions_of(task) for lane in pool.lanes()):
+            if any(pool.transactions_of(task) for pool in workers.pools()):
                 raise Error("close() would wait for a transaction of this task: end the transaction first")
         self._begin_to_close()
         for closed in self._closing:
             await asyncio.shield(asyncio.wrap_future(closed))
 
     def _begin_to_close(self) -> None:
-        pool, self._pool = self._pool, None
+        workers, self._workers = self._workers, None
         self._closed = True
-        if pool is not None and pool.pid == os.getpid():
-            self._closing = pool.close()
+        if workers is not None and workers.pid == os.getpid():
+            self._closing = workers.close()
             if self._converting is not None:
                 self._closing.append(self._converting)
 
     def __del__(self) -> None:
-        pool = getattr(self, "_pool", None)
-        if pool is not None and pool.pid == os.getpid():
-            pool.forget()
+        workers = getattr(self, "_workers", None)
+        if workers is not None and workers.pid == os.getpid():
+            workers.close_without_lock()
 
     # Doing the work
 
-    def _here(self) -> Pool:
+    def _current_workers(self) -> Workers:
         """Return the pool of worker threads of this process."""
-        pool = self._pool
-        if pool is None:
+        workers = self._workers
+        if workers is None:
             raise MisuseError("the store is closed: open it again")
-        if pool.pid != os.getpid():
+        if workers.pid != os.getpid():
             if self._settings.in_memory:
                 raise MisuseError(
                     "a store in memory belongs to the process that opened it: open a new one in the child of "
                     "a fork"
                 )
-            _inherited.append(pool)
+            _inherited.append(workers)
             self._converting = None  # the parent process converts it
-            pool = self._pool = Pool(self._settings, self._readers)
-        return pool
+            workers = self._workers = Workers(self._settings, self._readers)
+        return workers
 
     def _submit(self, write: bool, call: Callable[[Worker], object]) -> Job:
-        lane = self._here().lane(write)
-        if lane.sessions_of(asyncio.current_task()) >= lane.most:
+        pool = self._current_workers().pool(write)
+        if pool.transactions_of(asyncio.current_task()) >= pool.max_workers:
             raise Error(
                 "the call would wait for a transaction of this task: call the method of the transaction "
                 "instead of the store"
             )
         job = Job(call)
-        lane.submit(job)
+        pool.submit(job)
         return job
 
     async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
         result: R = await asyncio.wrap_future(self._submit(write, call).future)
         return result
 
-    def _begin(self, write: bool) -> Session:
-        lane = self._here().lane(write)
+    def _begin(self, write: bool) -> TransactionJob:
+        pool = self._current_workers().pool(write)
         task = asyncio.current_task()
-        if lane.sessions_of(task) >= lane.most_sessions:
+        if pool.transactions_of(task) >= pool.max_transactions:
             raise Error("a transaction is already open in this task, and transactions do not nest: end it first")
-        session = Session(write, None if task is None else weakref.ref(task))
-        lane.submit(session)
-        return session
+        tx_job = TransactionJob(write, None if task is None else weakref.ref(task))
+        pool.submit(tx_job)
+        return tx_job
 
     # Families
 
@@ -211,7 +210,7 @@ class Store(Families[K, V]):
         def drop(worker: Worker) -> None:
             worker.forget_families()
             worker.store.drop_family(name)
-            self._settings.drops += 1
+            self._settings.drop_count += 1
 
         await self._work(True, drop)
 
@@ -241,11 +240,11 @@ class Store(Families[K, V]):
         before = settings.clock
 
         def set_it(worker: Worker) -> None:
-            settings.clock, settings.clocks = clock, settings.clocks + 1
+            settings.clock, settings.clock_version = clock, settings.clock_version + 1
             try:
                 worker.store  # noqa: B018 # sets the clock
             except BaseException:
-                settings.clock, settings.clocks = before, settings.clocks + 1
+                settings.clock, settings.clock_version = before, settings.clock_version + 1
                 raise
 
         await self._work(True, set_it)
@@ -316,23 +315,23 @@ class Store(Families[K, V]):
         if is_remote(settings.path):
             raise InvalidError("a store on a server cannot be encrypted: only a store in a file can")
         task = asyncio.current_task()
-        if any(lane.sessions_of(task) for lane in self._here().lanes()):
+        if any(pool.transactions_of(task) for pool in self._current_workers().pools()):
             raise BusyError("a transaction is open in this task: end it before this call")
-        if any([await asyncio.wrap_future(found) for found in self._here().writing.control(Worker.runs_a_cleaner)]):
+        if any([await asyncio.wrap_future(found) for found in self._current_workers().writing.call_all(Worker.runs_cleaner)]):
             raise BusyError("the cleaner is running: call stop_cleaner() first")
-        pool = self._here()
+        workers = self._current_workers()
         if self._converting is not None:
             raise BusyError("another task is encrypting or decrypting the store: call again when it is done")
         gate = threading.Event()
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()  # a cancelled caller does not stop it
-        self._converting, self._pool = done, Pool(settings, self._readers, gate)
+        self._converting, self._workers = done, Workers(settings, self._readers, gate)
         patience = duration_ms(settings.options.get("busy_timeout", 5.0), "busy_timeout") / 1000
 
         def work() -> None:
             error: Optional[BaseException] = None
             try:
-                _, open_still = wait(pool.close(), timeout=patience)
+                _, open_still = wait(workers.close(), timeout=patience)
                 if open_still:
                     raise BusyError(
                         "another task is still using the store, in a transaction or a call: end it, then call "
@@ -379,7 +378,7 @@ class Store(Families[K, V]):
 
         job = self._submit(False, lambda worker: worker.store.backup(name, step))
         try:
-            await _whole(job.future, stop)
+            await _wait_to_end(job.future, stop)
         except asyncio.CancelledError:
             if not job.future.cancelled() and job.future.exception() is None:
                 with contextlib.suppress(OSError):
@@ -394,8 +393,8 @@ class Store(Families[K, V]):
         if not isinstance(other, Store):
             raise TypeError(f"other must be a kvstore.aio.Store, not {type(other).__name__}")
         task = asyncio.current_task()
-        lanes = [self._here().lane(False), other._here().lane(True)]
-        if any(lane.sessions_of(task) >= lane.most for lane in lanes):
+        pools = [self._current_workers().pool(False), other._current_workers().pool(True)]
+        if any(pool.transactions_of(task) >= pool.max_workers for pool in pools):
             raise Error("copy_to() would wait for a transaction of this task: end the transaction first")
         stopped: list[bool] = []
 
@@ -406,11 +405,11 @@ class Store(Families[K, V]):
                 progress(done, total)
 
         # One worker of each store, always in the same order, so that two copies cannot deadlock.
-        first, second = sorted(lanes, key=id)
+        first, second = sorted(pools, key=id)
 
         def outer(worker: Worker) -> None:
             def inner(another: Worker) -> None:
-                here, there = (worker, another) if first is lanes[0] else (another, worker)
+                here, there = (worker, another) if first is pools[0] else (another, worker)
                 here.store.copy_to(there.store, step)
 
             if first is second:
@@ -470,7 +469,7 @@ class Store(Families[K, V]):
         """Return the counters of this store, summed over its handles, since it was opened or
         :meth:`stats_reset` was called.
         """
-        found = await self._by_all(lambda worker: worker.store.stats())
+        found = await self._on_all_workers(lambda worker: worker.store.stats())
         sums = {}
         for field in fields(found[0]):
             numbers = [getattr(stats, field.name) for stats in found]
@@ -479,14 +478,14 @@ class Store(Families[K, V]):
 
     async def stats_reset(self) -> None:
         """Set the counters of this store to zero."""
-        await self._by_all(lambda worker: worker.store.stats_reset())
+        await self._on_all_workers(lambda worker: worker.store.stats_reset())
 
-    async def _by_all(self, call: Callable[[Worker], R]) -> list[R]:
+    async def _on_all_workers(self, call: Callable[[Worker], R]) -> list[R]:
         """Run a call in each existing worker, and return the results. If there is no worker, start
         one.
         """
-        pool = self._here()
-        futures = [future for lane in pool.lanes() for future in lane.control(call)]
+        workers = self._current_workers()
+        futures = [future for pool in workers.pools() for future in pool.call_all(call)]
         if not futures:
             return [await self._work(True, call)]
         return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
@@ -510,33 +509,33 @@ class Transaction(Families[K, V]):
     does so waits forever.
     """
 
-    __slots__ = ("_session", "_store", "_write")
+    __slots__ = ("_job", "_store", "_write")
 
     def __init__(self, store: Store[K, V], write: bool) -> None:
-        self._coded = store._coded
+        self._has_codec = store._has_codec
         super().__init__(self, "default")
         self._store = store
         self._write = write
-        self._session: Optional[Session] = None
+        self._job: Optional[TransactionJob] = None
 
     def __repr__(self) -> str:
-        path = None if self._store._path is None else shown(self._store._path)
+        path = None if self._store._path is None else redacted(self._store._path)
         return f"<kvstore.aio.Transaction of {path!r}{'' if self.active else ', not open'}>"
 
     @property
     def active(self) -> bool:
         """Whether the transaction has begun and has not ended."""
-        return self._session is not None and not self._session.ended and self._session.future.done()
+        return self._job is not None and not self._job.ended and self._job.future.done()
 
     async def __aenter__(self) -> Transaction[K, V]:
-        if self._session is not None and not self._session.ended:
+        if self._job is not None and not self._job.ended:
             raise Error("the transaction is already open: create one for each async with block")
-        session = self._session = self._store._begin(self._write)
+        tx_job = self._job = self._store._begin(self._write)
         try:
-            await asyncio.wrap_future(session.future)
+            await asyncio.wrap_future(tx_job.future)
         except BaseException:
-            self._session = None
-            session.abandon()
+            self._job = None
+            tx_job.abandon()
             raise
         return self
 
@@ -546,11 +545,11 @@ class Transaction(Families[K, V]):
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        session = self._session
-        if session is None or session.ended or session.pid != os.getpid():
+        tx_job = self._job
+        if tx_job is None or tx_job.ended or tx_job.pid != os.getpid():
             return
         try:
-            await self._end(session, kind is None)
+            await self._end(tx_job, kind is None)
         except Error:
             if kind is None:
                 raise
@@ -568,57 +567,57 @@ class Transaction(Families[K, V]):
         """Roll back the transaction now, which ends it."""
         await self._end(self._open(), False)
 
-    async def _end(self, session: Session, commit: bool) -> None:
-        job = session.end(commit)
+    async def _end(self, tx_job: TransactionJob, commit: bool) -> None:
+        job = tx_job.end(commit)
         if job is not None:
-            await _whole(job.future, session.turn_back)
+            await _wait_to_end(job.future, tx_job.cancel_commit)
 
-    def _open(self) -> Session:
-        session = self._session
-        if session is None or session.ended:
+    def _open(self) -> TransactionJob:
+        tx_job = self._job
+        if tx_job is None or tx_job.ended:
             raise Error(
                 "the transaction is not open: use it inside its async with block, before commit() or "
                 "rollback()"
             )
-        if session.pid != os.getpid():
+        if tx_job.pid != os.getpid():
             raise MisuseError(
                 "the transaction belongs to the parent process, which began it before the fork: end it there"
             )
-        return session
+        return tx_job
 
     async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
-        session = self._open()
+        tx_job = self._open()
         job = Job(call)
-        session.submit(job)
+        tx_job.submit(job)
         result: R = await asyncio.wrap_future(job.future)
         return result
 
     def __del__(self) -> None:
-        session = getattr(self, "_session", None)
-        if session is not None and not session.ended and session.pid == os.getpid():
-            session.abandon()  # its task was destroyed
+        tx_job = getattr(self, "_job", None)
+        if tx_job is not None and not tx_job.ended and tx_job.pid == os.getpid():
+            tx_job.abandon()  # its task was destroyed
 
 
 #: Pools inherited from parent processes. They belong to the parents: neither closed nor collected
 #: here.
-_inherited: list[Pool] = []
+_inherited: list[Workers] = []
 
 
 @overload
-def open(path: Optional[Path], *, readers: int = 4, **settings: Unpack[OpenSettings]) -> Store: ...
+def open(path: Optional[Path], *, readers: int = 4, **settings: Unpack[Settings]) -> Store: ...
 @overload
-def open(path: Optional[Path], *, codec: None, readers: int = 4, **settings: Unpack[OpenSettings]) -> Store: ...
+def open(path: Optional[Path], *, codec: None, readers: int = 4, **settings: Unpack[Settings]) -> Store: ...
 @overload
 def open(
-    path: Optional[Path], *, codec: Codec[T], readers: int = 4, **settings: Unpack[OpenSettings]
+    path: Optional[Path], *, codec: Codec[T], readers: int = 4, **settings: Unpack[Settings]
 ) -> Store[bytes, T]: ...
 @overload
 def open(
-    path: Optional[Path], *, keys: type[A], codec: None = None, readers: int = 4, **settings: Unpack[OpenSettings]
+    path: Optional[Path], *, keys: type[A], codec: None = None, readers: int = 4, **settings: Unpack[Settings]
 ) -> Store[A, bytes]: ...
 @overload
 def open(
-    path: Optional[Path], *, codec: Codec[T], keys: type[A], readers: int = 4, **settings: Unpack[OpenSettings]
+    path: Optional[Path], *, codec: Codec[T], keys: type[A], readers: int = 4, **settings: Unpack[Settings]
 ) -> Store[A, T]: ...
 def open(path: Optional[Path], *, readers: int = 4, **options: Any) -> Any:
     """Open the store at ``path`` for asyncio. The file is created if it does not exist.

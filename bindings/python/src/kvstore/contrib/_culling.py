@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 
-from kvstore.contrib._places import Place
+from kvstore.contrib._storage import Storage
 
 
-def make_room(place: Place, most: int, frequency: int) -> None:
+def cull(storage: Storage, most: int, frequency: int) -> None:
     """Remove keys of a full family, so that one key can be added without exceeding ``most`` keys.
 
     If the family is full, all expired keys are removed and one live key in every ``frequency``:
@@ -22,23 +22,23 @@ def make_room(place: Place, most: int, frequency: int) -> None:
     Keys are not counted each time: one process never exceeds the maximum, but several processes may
     for a while.
     """
-    limit, left = place.room
+    limit, left = storage.add_budget
     if limit == most and left > 0:
-        place.room = (most, left - 1)
+        storage.add_budget = (most, left - 1)
         return
-    family = place.family()
+    family = storage.family()
     count = family.count()
     if count >= most:
         if frequency <= 0:
             family.clear()
         else:
-            _remove(place, count // frequency)
+            _remove(storage, count // frequency)
         count = family.count()
-    place.room = (most, max(0, (most - count - 1) // 2))
+    storage.add_budget = (most, max(0, (most - count - 1) // 2))
 
 
-def _remove(place: Place, number: int) -> None:
-    family = place.family()
+def _remove(storage: Storage, number: int) -> None:
+    family = storage.family()
     family.purge_expired()  # not counted above, but still in the file
     doomed: list[bytes] = []
     for key, _ in family.expiring():

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 
 from kvstore import Family
 from kvstore._transaction import in_one_transaction
-from kvstore.contrib._places import Place
+from kvstore.contrib._storage import Storage
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Values:
         return pickle.loads(data)
 
 
-def change(place: Place, key: str, values: Values, function: Callable[[Any], T]) -> T:
+def change(storage: Storage, key: str, values: Values, function: Callable[[Any], T]) -> T:
     """Replace the value of a key by ``function(value)``, atomically for all threads and processes.
 
     The key keeps its TTL. The function may be called several times, outside of any transaction.
@@ -63,13 +63,13 @@ def change(place: Place, key: str, values: Values, function: Callable[[Any], T])
         KeyError: If the key does not exist.
     """
     while True:
-        family = place.family()
+        family = storage.family()
         before = family.get(key)
         if before is None:
             raise KeyError(key)
         new = function(values.loads(before))
         data = values.dumps(new)
-        if in_one_transaction(place.store()._shared, lambda: _replace(family, key, before, data), joins=False):
+        if in_one_transaction(storage.store()._state, lambda: _replace(family, key, before, data), joins=False):
             return new
 
 

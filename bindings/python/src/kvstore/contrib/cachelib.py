@@ -22,8 +22,8 @@ from typing import Any, Optional, Union
 from cachelib.base import BaseCache
 
 import kvstore
-from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import Place
+from kvstore.contrib._culling import cull
+from kvstore.contrib._storage import Storage
 from kvstore.contrib._values import Values, change
 
 #: A TTL in seconds, or as a timedelta.
@@ -72,7 +72,7 @@ class KVStoreCache(BaseCache):
         self.key_prefix = key_prefix
         if serializer is not None:
             self.serializer = serializer
-        self._place = Place(path, family, options)
+        self._storage = Storage(path, family, options)
 
     @property
     def _values(self) -> Values:
@@ -92,15 +92,15 @@ class KVStoreCache(BaseCache):
 
     def _make_room(self) -> None:
         if self.threshold > 0:
-            make_room(self._place, self.threshold, 3)
+            cull(self._storage, self.threshold, 3)
 
     def get(self, key: str) -> Any:
-        data = self._place.family().get(self._name(key))
+        data = self._storage.family().get(self._name(key))
         return None if data is None else self._values.loads(data)
 
     def get_many(self, *keys: str) -> list[Any]:
         names = [self._name(key) for key in keys]
-        found = self._place.family().get_many(names)
+        found = self._storage.family().get_many(names)
         values = self._values
         return [values.loads(found[name]) if name in found else None for name in names]
 
@@ -108,25 +108,25 @@ class KVStoreCache(BaseCache):
         data = self._values.dumps(value)
         ttl = self._ttl(timeout)
         if ttl is None:
-            self._place.family().delete(self._name(key))
+            self._storage.family().delete(self._name(key))
             return True
         self._make_room()
-        return self._place.family().put(self._name(key), data, ttl=ttl)
+        return self._storage.family().put(self._name(key), data, ttl=ttl)
 
     def add(self, key: str, value: Any, timeout: Optional[Timeout] = None) -> bool:
         data = self._values.dumps(value)
         ttl = self._ttl(timeout)
         if ttl is None:
-            return self._name(key).encode() not in self._place.family()
+            return self._name(key).encode() not in self._storage.family()
         self._make_room()
-        return self._place.family().add(self._name(key), data, ttl=ttl)
+        return self._storage.family().add(self._name(key), data, ttl=ttl)
 
     def set_many(self, mapping: dict[str, Any], timeout: Optional[Timeout] = None) -> list[Any]:
         """Write the values of several keys, given as a dict, and return the keys."""
         values = self._values
         items = {self._name(key): values.dumps(value) for key, value in mapping.items()}
         ttl = self._ttl(timeout)
-        family = self._place.family()
+        family = self._storage.family()
         if ttl is None:
             self.delete_many(*mapping)
         elif self.threshold <= 0:
@@ -138,21 +138,21 @@ class KVStoreCache(BaseCache):
         return list(mapping)
 
     def delete(self, key: str) -> bool:
-        return self._place.family().delete(self._name(key))
+        return self._storage.family().delete(self._name(key))
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete several keys, and return them all, because a missing key counts as deleted."""
-        self._place.family().delete_many([self._name(key) for key in keys])
+        self._storage.family().delete_many([self._name(key) for key in keys])
         return list(keys)
 
     def has(self, key: str) -> bool:
-        return self._name(key).encode() in self._place.family()
+        return self._name(key).encode() in self._storage.family()
 
     def clear(self) -> bool:
         if self.key_prefix:
-            self._place.family().delete_range(prefix=self.key_prefix)
+            self._storage.family().delete_range(prefix=self.key_prefix)
         else:
-            self._place.family().clear()
+            self._storage.family().clear()
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
@@ -165,7 +165,7 @@ class KVStoreCache(BaseCache):
         """
         while True:
             try:
-                return change(self._place, self._name(key), self._values, lambda value: (value or 0) + delta)
+                return change(self._storage, self._name(key), self._values, lambda value: (value or 0) + delta)
             except KeyError:
                 if self._ttl(None) is None or self.add(key, delta):
                     return delta
@@ -178,7 +178,7 @@ class KVStoreCache(BaseCache):
         """Close the file, unless another backend of this process uses it. The next use opens it
         again.
         """
-        self._place.close()
+        self._storage.close()
 
 
 def _seconds(timeout: Timeout) -> float:

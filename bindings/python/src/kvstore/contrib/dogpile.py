@@ -37,7 +37,7 @@ from dogpile.cache import register_backend
 from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex
 
 import kvstore
-from kvstore.contrib._places import PLACE_OPTIONS, Place
+from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.recipes import Lock, NotOwnedError
 
 
@@ -53,9 +53,9 @@ class KVStoreBackend(BytesBackend):
         self.distributed_lock = bool(arguments.get("distributed_lock", False))
         self.lock_timeout = arguments.get("lock_timeout", 60)
         family = arguments.get("family", "dogpile")
-        settings = {k: v for k, v in arguments.items() if k in PLACE_OPTIONS}
-        self._place = Place(path, family, settings)
-        self._locks = Place(path, f"{family}_locks", settings)
+        settings = {k: v for k, v in arguments.items() if k in STORAGE_OPTIONS}
+        self._storage = Storage(path, family, settings)
+        self._locks = Storage(path, f"{family}_locks", settings)
 
     def get_mutex(self, key: str) -> Optional[Mutex]:
         if not self.distributed_lock:
@@ -64,23 +64,23 @@ class KVStoreBackend(BytesBackend):
         return Mutex(Lock(self._locks.store(), key, ttl=ttl, renew=True, thread_local=False, family=family))
 
     def get_serialized(self, key: str) -> Any:
-        return self._place.family().get(key, NO_VALUE)
+        return self._storage.family().get(key, NO_VALUE)
 
     def get_serialized_multi(self, keys: Sequence[str]) -> list[Any]:
-        found = self._place.family().get_many(keys)
+        found = self._storage.family().get_many(keys)
         return [found.get(key, NO_VALUE) for key in keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:
-        self._place.family().put(key, value, ttl=self.ttl)
+        self._storage.family().put(key, value, ttl=self.ttl)
 
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
-        self._place.family().put_many(mapping, ttl=self.ttl)
+        self._storage.family().put_many(mapping, ttl=self.ttl)
 
     def delete(self, key: str) -> None:
-        self._place.family().delete(key)
+        self._storage.family().delete(key)
 
     def delete_multi(self, keys: Sequence[str]) -> None:
-        self._place.family().delete_many(keys)
+        self._storage.family().delete_many(keys)
 
 
 class Mutex(CacheMutex):

@@ -20,7 +20,7 @@ from typing import Any, Optional
 from requests_cache.backends import BaseCache, BaseStorage
 
 import kvstore
-from kvstore.contrib._places import PLACE_OPTIONS, Place
+from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 
 
 class KVStoreCache(BaseCache):
@@ -68,10 +68,10 @@ class KVStoreDict(BaseStorage):
         super().__init__(serializer=serializer, **kwargs)
         self.ttl = ttl
         self.ttl_offset = ttl_offset
-        self._place = Place(cache_name, family, {k: v for k, v in kwargs.items() if k in PLACE_OPTIONS})
+        self._storage = Storage(cache_name, family, {k: v for k, v in kwargs.items() if k in STORAGE_OPTIONS})
 
     def __getitem__(self, key: Any) -> Any:
-        return self._value(key, self._place.family()[str(key)])
+        return self._value(key, self._storage.family()[str(key)])
 
     def _value(self, key: Any, data: bytes) -> Any:
         if self.serializer is None:
@@ -80,7 +80,7 @@ class KVStoreDict(BaseStorage):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         data = self.serialize(value)
-        family = self._place.family()
+        family = self._storage.family()
         left = getattr(value, "expires_delta", None) if self.ttl else None
         if left is None:
             family.put(str(key), data, ttl=kvstore.FOREVER)
@@ -90,28 +90,28 @@ class KVStoreDict(BaseStorage):
             family.delete(str(key))
 
     def __delitem__(self, key: Any) -> None:
-        del self._place.family()[str(key)]
+        del self._storage.family()[str(key)]
 
     def __contains__(self, key: object) -> bool:
-        return str(key).encode() in self._place.family()
+        return str(key).encode() in self._storage.family()
 
     def __iter__(self) -> Iterator[str]:
-        for key in self._place.family():
+        for key in self._storage.family():
             yield key.decode()
 
     def __len__(self) -> int:
-        return len(self._place.family())
+        return len(self._storage.family())
 
     def bulk_delete(self, keys: Iterable[Any]) -> None:
         """Delete several keys in one transaction. Missing keys are ignored."""
-        self._place.family().delete_many([str(key) for key in keys])
+        self._storage.family().delete_many([str(key) for key in keys])
 
     def clear(self) -> None:
         """Delete all keys of this mapping."""
-        self._place.family().clear()
+        self._storage.family().clear()
 
     def close(self) -> None:
         """Close the file, unless another backend of this process uses it. The next use opens it
         again.
         """
-        self._place.close()
+        self._storage.close()

@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 from kvstore import FOREVER, Error, Family, Store, Transaction
 from kvstore._time import Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
-from kvstore._waiters import Waiters
+from kvstore._wait_queue import WaitQueue
 
 #: The type of names and keys: str (stored as UTF-8) or bytes.
 Name = Union[str, bytes]
@@ -78,7 +78,7 @@ def positive_int(number: int, what: str) -> int:
 
 def now_ms(family: Family) -> int:
     """Return the current time of the store's clock in milliseconds."""
-    now: int = family._shared.now_ms()
+    now: int = family._state.now_ms()
     return now
 
 
@@ -91,7 +91,7 @@ def atomic(method: F) -> F:
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return in_one_transaction(self._store._shared, lambda: method(self, *args, **kwargs))
+        return in_one_transaction(self._store._state, lambda: method(self, *args, **kwargs))
 
     return run  # type: ignore[return-value]
 
@@ -100,7 +100,7 @@ def alone(store: Store[Any, Any], function: Callable[[], R]) -> R:
     """Call a function in a new transaction, and return its result. Raises Error inside a
     transaction.
     """
-    return in_one_transaction(store._shared, function, joins=False)
+    return in_one_transaction(store._state, function, joins=False)
 
 
 def reading(store: Store[Any, Any]) -> Transaction:
@@ -108,7 +108,7 @@ def reading(store: Store[Any, Any]) -> Transaction:
 
     It is a read-only transaction, or the transaction that this thread has open.
     """
-    return Transaction(store._shared, False, joins=True)
+    return Transaction(store._state, False, joins=True)
 
 
 def in_transaction(store: Store[Any, Any]) -> bool:
@@ -116,16 +116,16 @@ def in_transaction(store: Store[Any, Any]) -> bool:
 
     Raises MisuseError if the transaction belongs to another asyncio task.
     """
-    shared = store._shared
-    if not shared.in_transaction():
+    state = store._state
+    if not state.in_transaction():
         return False
-    shared.lease()  # checks the task
+    state.checkout()  # checks the task
     return True
 
 
 #: Threads of this process that wait for a lock, a message or a hit. Woken when one may be
 #: available.
-_waiters = Waiters()
+_wait_queue = WaitQueue()
 
 
 def wake() -> None:
@@ -133,7 +133,7 @@ def wake() -> None:
 
     Other processes notice at their next check.
     """
-    _waiters.wake()
+    _wait_queue.wake()
 
 
 class Patience:
@@ -161,7 +161,7 @@ class Patience:
             if left <= 0:
                 return False
             step = min(step, left)
-        _waiters.wait(step)
+        _wait_queue.wait(step)
         self._step = min(self._step * 2, _LONGEST_WAIT)
         return True
 

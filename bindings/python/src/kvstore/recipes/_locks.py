@@ -467,7 +467,7 @@ def _kept(family: Any, hold: _Hold, ttl: Duration) -> bool:
             family.put(hold.key, hold.value, ttl)
         return True
 
-    return in_one_transaction(family._shared, keep)
+    return in_one_transaction(family._state, keep)
 
 
 class Lock(_Holder):

@@ -45,19 +45,19 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 import kvstore
-from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import PLACE_OPTIONS, Place
+from kvstore.contrib._culling import cull
+from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
 from kvstore.contrib._values import Values, change
 
 T = TypeVar("T")
 
-_places: dict[tuple[str, str, str], Place] = {}
+_storages: dict[tuple[str, str, str], Storage] = {}
 
 _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER"})
 
 
-def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
-    """Return the Place (file and family) for the settings LOCATION and OPTIONS of a Django cache.
+def storage_of(location: Any, options: dict[str, Any], family: str) -> Storage:
+    """Return the Storage (file and family) for the settings LOCATION and OPTIONS of a Django cache.
 
     It is shared by all threads, each of which has its own cache objects, and lives as long as the
     process.
@@ -70,20 +70,20 @@ def place_of(location: Any, options: dict[str, Any], family: str) -> Place:
     settings = {}
     for name, value in options.items():
         setting = name.lower() if isinstance(name, str) and name.isupper() else name
-        if setting not in PLACE_OPTIONS or setting == name:
+        if setting not in STORAGE_OPTIONS or setting == name:
             raise ImproperlyConfigured(
                 f"{name!r} is not an option of the kvstore backend: see help(kvstore.contrib.django.cache)"
             )
         settings[setting] = value
     try:
-        made = _Place(location, family, settings)
+        made = _DjangoStorage(location, family, settings)
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(f"kvstore: {error}") from error
-    return _places.setdefault((made.path, family, repr(sorted(settings.items()))), made)
+    return _storages.setdefault((made.path, family, repr(sorted(settings.items()))), made)
 
 
-class _Place(Place):
-    """The Place (file and family) of a Django cache. It reports rejected settings as
+class _DjangoStorage(Storage):
+    """The Storage (file and family) of a Django cache. It reports rejected settings as
     ImproperlyConfigured.
 
     These include settings that the library rejects on opening.
@@ -112,7 +112,7 @@ class KVStoreCache(BaseCache):
         except TypeError as error:
             raise ImproperlyConfigured(f"SERIALIZER: {error}") from error
         family = options.get("FAMILY", "django_cache")
-        self._place = place_of(location, {k: v for k, v in options.items() if k not in _OWN_OPTIONS}, family)
+        self._storage = storage_of(location, {k: v for k, v in options.items() if k not in _OWN_OPTIONS}, family)
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Optional[float]:
         """Convert a timeout of Django to a TTL: seconds, FOREVER, or None for a value that expires
@@ -126,20 +126,20 @@ class KVStoreCache(BaseCache):
 
     def _make_room(self) -> None:
         if self._max_entries is not None:
-            make_room(self._place, self._max_entries, self._cull_frequency)
+            cull(self._storage, self._max_entries, self._cull_frequency)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
         name = self.make_and_validate_key(key, version=version)
         data = self._values.dumps(value)
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
-            return name not in self._place.family()
+            return name not in self._storage.family()
         self._make_room()
-        return self._place.family().add(name, data, ttl=ttl)
+        return self._storage.family().add(name, data, ttl=ttl)
 
     def get(self, key: Any, default: Any = None, version: Any = None) -> Any:
         name = self.make_and_validate_key(key, version=version)
-        data = self._place.family().get(name)
+        data = self._storage.family().get(name)
         return default if data is None else self._values.loads(data)
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> None:
@@ -147,28 +147,28 @@ class KVStoreCache(BaseCache):
         data = self._values.dumps(value)
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
-            self._place.family().delete(name)
+            self._storage.family().delete(name)
             return
         self._make_room()
-        self._place.family().put(name, data, ttl=ttl)
+        self._storage.family().put(name, data, ttl=ttl)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
         name = self.make_and_validate_key(key, version=version)
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
-            return self._place.family().delete(name)
-        return self._place.family().expire(name, ttl)
+            return self._storage.family().delete(name)
+        return self._storage.family().expire(name, ttl)
 
     def delete(self, key: Any, version: Any = None) -> bool:
-        return self._place.family().delete(self.make_and_validate_key(key, version=version))
+        return self._storage.family().delete(self.make_and_validate_key(key, version=version))
 
     def has_key(self, key: Any, version: Any = None) -> bool:
-        return self.make_and_validate_key(key, version=version) in self._place.family()
+        return self.make_and_validate_key(key, version=version) in self._storage.family()
 
     def incr(self, key: Any, delta: Any = 1, version: Any = None) -> Any:
         name = self.make_and_validate_key(key, version=version)
         try:
-            return change(self._place, name, self._values, lambda value: value + delta)
+            return change(self._storage, name, self._values, lambda value: value + delta)
         except KeyError:
             raise ValueError(f"Key {key!r} not found") from None
 
@@ -176,7 +176,7 @@ class KVStoreCache(BaseCache):
 
     def get_many(self, keys: Any, version: Any = None) -> dict[Any, Any]:
         names = {self.make_and_validate_key(key, version=version): key for key in keys}
-        found = self._place.family().get_many(list(names))
+        found = self._storage.family().get_many(list(names))
         return {names[name]: self._values.loads(data) for name, data in found.items()}
 
     def set_many(self, data: dict[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> list[Any]:
@@ -185,21 +185,21 @@ class KVStoreCache(BaseCache):
         items = {self.make_and_validate_key(k, version=version): self._values.dumps(v) for k, v in data.items()}
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
-            self._place.family().delete_many(list(items))
+            self._storage.family().delete_many(list(items))
             return []
         if self._max_entries is None:
-            self._place.family().put_many(items, ttl=ttl)
+            self._storage.family().put_many(items, ttl=ttl)
             return []
         for name, value in items.items():
             self._make_room()
-            self._place.family().put(name, value, ttl=ttl)
+            self._storage.family().put(name, value, ttl=ttl)
         return []
 
     def delete_many(self, keys: Any, version: Any = None) -> None:
-        self._place.family().delete_many([self.make_and_validate_key(key, version=version) for key in keys])
+        self._storage.family().delete_many([self.make_and_validate_key(key, version=version) for key in keys])
 
     def clear(self) -> None:
-        self._place.family().clear()
+        self._storage.family().clear()
 
     def close(self, **kwargs: Any) -> None:
         """Do nothing: the file stays open for other threads and later requests."""

@@ -20,8 +20,8 @@ from django.contrib.sessions.backends.base import CreateError, SessionBase, Upda
 from django.core.exceptions import ImproperlyConfigured
 
 from kvstore import InvalidError
-from kvstore.contrib._places import Place
-from kvstore.contrib.django.cache import place_of
+from kvstore.contrib._storage import Storage
+from kvstore.contrib.django.cache import storage_of
 
 
 class SessionStore(SessionBase):
@@ -29,12 +29,12 @@ class SessionStore(SessionBase):
     """
 
     @classmethod
-    def _place(cls) -> Place:
+    def _storage(cls) -> Storage:
         path = getattr(settings, "SESSION_KVSTORE_PATH", None)
         if not path:
             raise ImproperlyConfigured("SESSION_KVSTORE_PATH is not set: give the path of the file for sessions")
         options = dict(getattr(settings, "SESSION_KVSTORE_OPTIONS", None) or {})
-        return place_of(path, options, options.pop("FAMILY", "django_sessions"))
+        return storage_of(path, options, options.pop("FAMILY", "django_sessions"))
 
     def load(self) -> dict[str, Any]:
         data = self._read(self.session_key)
@@ -49,7 +49,7 @@ class SessionStore(SessionBase):
 
     def _read(self, session_key: Optional[str]) -> Optional[bytes]:
         try:
-            return self._place().family().get(session_key) if session_key else None
+            return self._storage().family().get(session_key) if session_key else None
         except InvalidError:
             return None  # the session key is too long to exist
 
@@ -72,7 +72,7 @@ class SessionStore(SessionBase):
         # A TTL and not an expiry time: a server has its own clock. A session that has expired
         # already gets a time long past.
         ttl, expires_at = (age, None) if age > 0 else (None, 0.001)
-        family = self._place().family()
+        family = self._storage().family()
         if not family.put(
             self.session_key, data, ttl, expires_at, if_absent=must_create, if_present=not must_create
         ):
@@ -81,8 +81,8 @@ class SessionStore(SessionBase):
     def delete(self, session_key: Optional[str] = None) -> None:
         key = self.session_key if session_key is None else session_key
         if key:
-            self._place().family().delete(key)
+            self._storage().family().delete(key)
 
     @classmethod
     def clear_expired(cls) -> None:
-        cls._place().family().purge_expired()
+        cls._storage().family().purge_expired()

@@ -11,25 +11,25 @@ from pathlib import Path
 import pytest
 
 import kvstore
-from kvstore.contrib._culling import make_room
-from kvstore.contrib._places import Place
+from kvstore.contrib._culling import cull
+from kvstore.contrib._storage import Storage
 from kvstore.contrib._values import Values, change
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return Place(tmp_path / "place.db", "things", {"sync": "off"})
+def here(tmp_path: Path) -> Storage:
+    return Storage(tmp_path / "place.db", "things", {"sync": "off"})
 
 
-def test_places_with_equal_path_and_settings_share_store(tmp_path: Path, here: Place) -> None:
-    same = Place(str(tmp_path / "." / "place.db"), "things", {"sync": "off"})
-    other = Place(tmp_path / "place.db", "others", {"sync": "off"})
+def test_places_with_equal_path_and_settings_share_store(tmp_path: Path, here: Storage) -> None:
+    same = Storage(str(tmp_path / "." / "place.db"), "things", {"sync": "off"})
+    other = Storage(tmp_path / "place.db", "others", {"sync": "off"})
     assert same.store() is other.store() is here.store()
-    assert Place(tmp_path / "place.db", "things", {}).store() is not here.store()
+    assert Storage(tmp_path / "place.db", "things", {}).store() is not here.store()
 
 
 def test_store_closes_with_its_last_place(tmp_path: Path) -> None:
-    one, two = Place(tmp_path / "x.db", "one", {}), Place(tmp_path / "x.db", "two", {})
+    one, two = Storage(tmp_path / "x.db", "one", {}), Storage(tmp_path / "x.db", "two", {})
     one.family()["a"] = two.family()["a"] = b"1"
     del one
     gc.collect()
@@ -42,7 +42,7 @@ def test_store_closes_with_its_last_place(tmp_path: Path) -> None:
 
 def test_relative_path_is_resolved_at_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = Place("relative.db", "things", {})
+    made = Storage("relative.db", "things", {})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     made.family()["a"] = b"1"
@@ -51,20 +51,20 @@ def test_relative_path_is_resolved_at_creation(tmp_path: Path, monkeypatch: pyte
 
 
 def test_missing_folder_is_created(tmp_path: Path) -> None:
-    deep = Place(tmp_path / "a" / "b" / "c.db", "things", {})
+    deep = Storage(tmp_path / "a" / "b" / "c.db", "things", {})
     deep.family()["a"] = b"1"
     assert (tmp_path / "a" / "b" / "c.db").exists()
     deep.close()
 
 
-def test_store_is_opened_at_first_use(tmp_path: Path, here: Place) -> None:
+def test_store_is_opened_at_first_use(tmp_path: Path, here: Storage) -> None:
     assert not (tmp_path / "place.db").exists()
     here.family()
     assert (tmp_path / "place.db").exists()
 
 
-def test_closing_one_place_keeps_store_of_others_open(tmp_path: Path, here: Place) -> None:
-    other = Place(tmp_path / "place.db", "others", {"sync": "off"})
+def test_closing_one_place_keeps_store_of_others_open(tmp_path: Path, here: Storage) -> None:
+    other = Storage(tmp_path / "place.db", "others", {"sync": "off"})
     store = other.store()
     assert here.store() is store
     here.close()
@@ -88,13 +88,13 @@ def test_closing_one_place_keeps_store_of_others_open(tmp_path: Path, here: Plac
 )
 def test_unknown_settings_are_refused_before_opening(tmp_path: Path, options: dict[str, object], error: str) -> None:
     with pytest.raises(TypeError, match=error):
-        Place(tmp_path / "x.db", "things", options)
+        Storage(tmp_path / "x.db", "things", options)
     with pytest.raises(ValueError, match="path"):
-        Place("", "things", {})
+        Storage("", "things", {})
 
 
 def test_max_bytes_bounds_file(tmp_path: Path) -> None:
-    bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+    bounded = Storage(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
     for number in range(4000):
         bounded.family().put(str(number), os.urandom(1000))
     bounded.close()
@@ -102,7 +102,7 @@ def test_max_bytes_bounds_file(tmp_path: Path) -> None:
 
 
 def test_max_bytes_is_stored_in_file_and_set_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bounded = Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
+    bounded = Storage(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20})
     assert tuple(bounded.store().get_limit()) == (1 << 20, "oldest")
     bounded.close()
     monkeypatch.setattr(kvstore.Store, "limit", None)  # not called: a second process would write for nothing
@@ -114,13 +114,13 @@ def test_max_bytes_is_stored_in_file_and_set_once(tmp_path: Path, monkeypatch: p
 
 def test_invalid_max_bytes_leaves_no_open_store(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
-        Place(tmp_path / "bounded.db", "things", {"max_bytes": 10}).family()
+        Storage(tmp_path / "bounded.db", "things", {"max_bytes": 10}).family()
     with pytest.raises(ValueError, match="policy"):
-        Place(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20, "policy": "random"}).family()
+        Storage(tmp_path / "bounded.db", "things", {"max_bytes": 1 << 20, "policy": "random"}).family()
     kvstore.open(tmp_path / "bounded.db", exclusive=True).close()
 
 
-def test_forked_child_reopens_file(here: Place) -> None:
+def test_forked_child_reopens_file(here: Storage) -> None:
     here.family()["parent"] = b"1"
     child = os.fork()
     if child == 0:
@@ -135,13 +135,13 @@ def test_forked_child_reopens_file(here: Place) -> None:
     here.close()
 
 
-def test_child_forked_during_open_does_not_deadlock(tmp_path: Path, here: Place) -> None:
-    from kvstore.contrib import _places
+def test_child_forked_during_open_does_not_deadlock(tmp_path: Path, here: Storage) -> None:
+    from kvstore.contrib import _storage
 
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with _places._lock:
+        with _storage._lock:
             held.set()
             done.wait(60)
 
@@ -189,7 +189,7 @@ def test_serializer_is_used_for_all_values() -> None:
         Values(object())
 
 
-def test_change_keeps_remaining_ttl(here: Place) -> None:
+def test_change_keeps_remaining_ttl(here: Storage) -> None:
     here.family().put("n", b"1", ttl=1000)
     assert change(here, "n", Values(), lambda n: n + 1) == 2
     left = here.family().ttl("n")
@@ -199,7 +199,7 @@ def test_change_keeps_remaining_ttl(here: Place) -> None:
     here.close()
 
 
-def test_concurrent_changes_lose_no_update(here: Place) -> None:
+def test_concurrent_changes_lose_no_update(here: Storage) -> None:
     here.family()["n"] = b"0"
 
     def count() -> None:
@@ -215,7 +215,7 @@ def test_concurrent_changes_lose_no_update(here: Place) -> None:
     here.close()
 
 
-def test_failed_change_has_no_effect_and_ends_transaction(here: Place) -> None:
+def test_failed_change_has_no_effect_and_ends_transaction(here: Storage) -> None:
     here.family()["text"] = Values().dumps("x")
     with pytest.raises(TypeError):
         change(here, "text", Values(), lambda value: value + 1)
@@ -228,46 +228,46 @@ def test_failed_change_has_no_effect_and_ends_transaction(here: Place) -> None:
 # Culling
 
 
-def test_one_process_never_exceeds_max_entries(here: Place) -> None:
+def test_one_process_never_exceeds_max_entries(here: Storage) -> None:
     for number in range(200):
-        make_room(here, 30, 3)
+        cull(here, 30, 3)
         here.family().put(f"{number:03}", b"", ttl=1000 + number)
         assert len(here.family()) <= 30
     here.close()
 
 
-def test_culling_removes_soonest_expiry_first(here: Place) -> None:
+def test_culling_removes_soonest_expiry_first(here: Storage) -> None:
     family = here.family()
     for number in range(5):
         family.put(f"late {number}", b"", ttl=2000 + number)
         family.put(f"soon {number}", b"", ttl=1000 + number)
         family.put(f"never {number}", b"")
-    make_room(here, 15, 2)  # 7 of 15
+    cull(here, 15, 2)  # 7 of 15
     assert sorted(key.decode() for key in family) == ["late 2", "late 3", "late 4", *(f"never {n}" for n in range(5))]
-    make_room(here, 8, 1)
+    cull(here, 8, 1)
     assert len(family) == 0
     here.close()
 
 
-def test_keys_without_ttl_are_culled_if_no_others_exist(here: Place) -> None:
+def test_keys_without_ttl_are_culled_if_no_others_exist(here: Storage) -> None:
     here.family().update({f"{n:02}": b"" for n in range(10)})
-    make_room(here, 10, 5)
+    cull(here, 10, 5)
     assert list(here.family()) == [f"{n:02}".encode() for n in range(2, 10)]
     here.close()
 
 
-def test_cull_frequency_zero_empties_family(here: Place) -> None:
+def test_cull_frequency_zero_empties_family(here: Storage) -> None:
     here.family().update({f"{n:02}": b"" for n in range(10)})
-    make_room(here, 10, 0)
+    cull(here, 10, 0)
     assert not here.family()
     here.close()
 
 
-def test_keys_of_other_processes_count_when_limit_is_reached(here: Place, tmp_path: Path) -> None:
+def test_keys_of_other_processes_count_when_limit_is_reached(here: Storage, tmp_path: Path) -> None:
     with kvstore.open(tmp_path / "place.db") as other:
         theirs = other.family("things", create=True)
         for number in range(300):
-            make_room(here, 100, 3)
+            cull(here, 100, 3)
             here.family().put(f"mine {number}", b"", ttl=1000)
             theirs.put(f"theirs {number}", b"", ttl=2000)
         assert len(theirs) <= 150

@@ -1,4 +1,4 @@
-"""The methods of a family on many keys. Mixed into Family. Ranges of keys are in _ranges."""
+"""The methods of a family on many keys. Mixed into Family. Ranges of keys are in _family_ranges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, Union
 
 from kvstore._batch import Batch
-from kvstore._handle import Handle
+from kvstore._family_handle import FamilyHandle
 from kvstore._native import Data, K, V, ffi, lib, to_bytes
 from kvstore._time import Duration, Moment
 from kvstore._transaction import in_one_transaction
@@ -19,7 +19,7 @@ _unpack = ffi.unpack
 _MANY = 4096
 
 
-class ManyMethods(Handle, Generic[K, V]):
+class BulkMethods(FamilyHandle, Generic[K, V]):
     """Base class of :class:`kvstore.Family` with its methods on many keys."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class ManyMethods(Handle, Generic[K, V]):
         Returns:
             A dict from the keys as they were given (bytes-like ones as bytes) to the values.
         """
-        wanted = several(keys, "get_many")
+        wanted = key_list(keys, "get_many")
         found: dict[Any, Any] = {}
         for at in range(0, len(wanted), _MANY):
             part = wanted[at : at + _MANY]
@@ -99,10 +99,10 @@ class ManyMethods(Handle, Generic[K, V]):
 
     def delete_many(self, keys: Iterable[Data]) -> int:
         """Delete several keys in one transaction, and return how many of them existed."""
-        doomed = [to_bytes(key) for key in several(keys, "delete_many")]
+        doomed = [to_bytes(key) for key in key_list(keys, "delete_many")]
         lengths, deleted = ffi.new("int[]", [len(key) for key in doomed]), ffi.new("int64_t *")
         rc = lib.kvpy_delete_many(self._cf, len(doomed), b"".join(doomed), lengths, deleted)
-        self._shared.changed()
+        self._state.changed()
         if rc:
             self._fail(rc)
         return int(deleted[0])
@@ -113,7 +113,7 @@ class ManyMethods(Handle, Generic[K, V]):
 
         The dict is like that of :meth:`get_many`.
         """
-        wanted = several(keys, "pop_many")
+        wanted = key_list(keys, "pop_many")
 
         def pop() -> dict[Any, V]:
             found: dict[Any, V] = self.get_many(wanted)
@@ -121,7 +121,7 @@ class ManyMethods(Handle, Generic[K, V]):
                 self.delete(key)
             return found
 
-        return in_one_transaction(self._shared, pop)
+        return in_one_transaction(self._state, pop)
 
     def batch(self) -> Batch:
         """Return a new batch: it collects writes, which are committed together. See :class:`Batch`.
@@ -156,7 +156,7 @@ def _pair(pair: Any, before: Batch) -> Any:
     return both
 
 
-def several(keys: Iterable[Any], what: str) -> list[Any]:
+def key_list(keys: Iterable[Any], what: str) -> list[Any]:
     """Return an iterable of keys as a list, with bytes-like keys as bytes. Reject a single str or
     bytes.
     """

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import Any, Callable, Optional, Union
 
 from kvstore._errors import InvalidError
-from kvstore._handle import Handle
-from kvstore._native import ffi, lib
+from kvstore._family_handle import FamilyHandle
+from kvstore._native import ENCRYPTION_AVAILABLE, lib
 from kvstore._options import secret_of
 
-#: Whether this build supports encrypted stores.
-AVAILABLE: bool = b"sqlcipher" in ffi.string(lib.kvstore_engine())
 
-
-class EncryptionMethods(Handle):
+class EncryptionMethods(FamilyHandle):
     """Base class of :class:`kvstore.Store` with its methods on encryption."""
 
     __slots__ = ()
@@ -24,7 +21,7 @@ class EncryptionMethods(Handle):
     @property
     def is_encrypted(self) -> bool:
         """Whether the file of the store is encrypted."""
-        return bool(lib.kvstore_is_encrypted(self._shared.handle()))
+        return bool(lib.kvstore_is_encrypted(self._state.handle()))
 
     def encrypt(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
         """Encrypt an unencrypted store in place, with a password or a raw key.
@@ -50,26 +47,26 @@ class EncryptionMethods(Handle):
                 one is invalid.
         """
         secret = _needed(password, raw_key)
-        shared = self._shared
-        connections = shared.connections
+        state = self._state
+        pool = state.pool
         if self.is_encrypted:
             raise InvalidError("the store is already encrypted: call rekey() to change its password")
-        if connections.remote:
+        if pool.remote:
             raise InvalidError("a store on a server cannot be encrypted: only a store in a file can")
-        if not AVAILABLE:
+        if not ENCRYPTION_AVAILABLE:
             raise InvalidError(
                 "this build of kvstore has no encryption: install a build for which "
                 "kvstore.encryption_available is True"
             )
-        if connections.in_memory:
+        if pool.in_memory:
             raise InvalidError("a store in memory cannot be encrypted: open one with a path")
-        with shared.alone(keep=False):
-            connections.for_all = bool(connections.for_all)
-            connections.secret = secret
+        with state.exclusive(keep=False):
+            pool.single = bool(pool.single)
+            pool.secret = secret
             try:
-                shared.lease()  # opening with the secret encrypts the file
+                state.checkout()  # opening with the secret encrypts the file
             except BaseException:
-                connections.secret = None
+                pool.secret = None
                 raise
 
     def rekey(self, *, password: Union[str, bytes, None] = None, raw_key: Optional[bytes] = None) -> None:
@@ -100,13 +97,13 @@ class EncryptionMethods(Handle):
         self._convert(lib.kvstore_remove_encryption, None)
 
     def _convert(self, call: Callable[[Any], int], secret: Optional[bytes]) -> None:
-        shared = self._shared
-        with shared.alone(keep=True) as connection:
+        state = self._state
+        with state.exclusive(keep=True) as connection:
             rc = call(connection.kv)
             if rc == lib.KVSTORE_ERROR:
-                raise shared.failure().rejected()
-            shared.check(rc)
-            shared.connections.secret = secret
+                raise state.failure().rejected()
+            state.check(rc)
+            state.pool.secret = secret
 
 
 def _needed(password: Union[str, bytes, None], raw_key: Optional[bytes]) -> bytes:

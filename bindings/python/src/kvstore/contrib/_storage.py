@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Optional
 
 import kvstore
 from kvstore import Family, Store
-from kvstore._connection import is_remote
-from kvstore._maintenance import POLICIES
 from kvstore._options import choice, configuration, count, secret_of
+from kvstore._path import is_remote
+from kvstore._store_maintenance import POLICIES
 
-#: The settings of a place: those of kvstore.open, except for the encoding, which backends decide,
+#: The settings of a storage: those of kvstore.open, except for the encoding, which backends decide,
 #: and a size limit.
-PLACE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | {
+STORAGE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | {
     "max_bytes",
     "policy",
 }
@@ -31,26 +31,26 @@ MEMORY = ":memory:"
 _StoreKey = tuple[str, str]
 
 
-class _Opened:
-    """An open store and the places that use it. The store is closed with the last of them."""
+class _SharedStore:
+    """An open store and the storages that use it. The store is closed with the last of them."""
 
-    __slots__ = ("__weakref__", "places", "store")
+    __slots__ = ("__weakref__", "storages", "store")
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.places: weakref.WeakSet[Place] = weakref.WeakSet()
+        self.storages: weakref.WeakSet[Storage] = weakref.WeakSet()
 
 
 class _InUse(NamedTuple):
-    """The open store and family of a Place, and the process that opened them."""
+    """The open store and family of a Storage, and the process that opened them."""
 
     process: int
-    opened: _Opened
+    opened: _SharedStore
     family: Family
 
 
 #: The stores that are open in this process.
-_stores: weakref.WeakValueDictionary[_StoreKey, _Opened] = weakref.WeakValueDictionary()
+_stores: weakref.WeakValueDictionary[_StoreKey, _SharedStore] = weakref.WeakValueDictionary()
 _lock = threading.RLock()
 
 
@@ -68,11 +68,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class Place:
+class Storage:
     """The storage of one framework backend: a family of a file.
 
-    It is opened on first use, and again after a fork. All places of a process with the same path
-    and settings share a store. Threads may share a place.
+    It is opened on first use, and again after a fork. All storages of a process with the same path
+    and settings share a store. Threads may share a storage.
 
     Args:
         path: The path of the file, ":memory:", or the URL of a store on a server. Missing
@@ -90,7 +90,7 @@ class Place:
             text = os.path.abspath(os.path.expanduser(text))  # the working directory may change before the first use
         if not isinstance(name, str) or not name:
             raise TypeError(f"family must be a str that is not empty, not {name!r}")
-        unknown = sorted(set(options) - PLACE_OPTIONS)
+        unknown = sorted(set(options) - STORAGE_OPTIONS)
         if unknown:
             raise TypeError(f"unknown settings: {', '.join(map(str, unknown))}: see help(kvstore.open)")
         if options.get("max_bytes") is None and options.get("policy") is not None:
@@ -109,14 +109,14 @@ class Place:
         self._in_use: Optional[_InUse] = None
         #: The maximum number of keys, and how many keys may be added before they are counted again:
         #: see _culling.
-        self.room: tuple[int, int] = (0, 0)
+        self.add_budget: tuple[int, int] = (0, 0)
 
     def family(self) -> Family:
-        """Return the family of this place, which is opened on first use in this process."""
+        """Return the family of this storage, which is opened on first use in this process."""
         return self._open().family
 
     def store(self) -> Store:
-        """Return the store that contains the family of this place."""
+        """Return the store that contains the family of this storage."""
         return self._open().opened.store
 
     def _open(self) -> _InUse:
@@ -126,8 +126,8 @@ class Place:
         with _lock:
             opened = _stores.get(self._store_key)
             if opened is None or opened.store.closed:
-                opened = _stores[self._store_key] = _Opened(self._open_store())
-            opened.places.add(self)
+                opened = _stores[self._store_key] = _SharedStore(self._open_store())
+            opened.storages.add(self)
             in_use = _InUse(os.getpid(), opened, opened.store.family(self.name, create=True))
             self._in_use = in_use
             return in_use
@@ -147,15 +147,15 @@ class Place:
         return store
 
     def close(self) -> None:
-        """Close the file, unless another place of this process uses it. The next use opens it
+        """Close the file, unless another storage of this process uses it. The next use opens it
         again.
         """
         with _lock:
             in_use, self._in_use = self._in_use, None
             if in_use is None or in_use.process != os.getpid():
                 return
-            in_use.opened.places.discard(self)
-            if not in_use.opened.places:
+            in_use.opened.storages.discard(self)
+            if not in_use.opened.storages:
                 in_use.opened.store.close()
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Generic, Optional, TypeVar, Union, overload
 
-from kvstore._handle import Handle
+from kvstore._family_handle import FamilyHandle
 from kvstore._iteration import expiring
-from kvstore._native import Data, K, V, ffi, lib, taken, to_bytes
+from kvstore._native import Data, K, V, copy_and_free, ffi, lib, to_bytes
 from kvstore._time import FOREVER, Duration, Moment, duration_ms, moment_ms, rounded_ms
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ _NO_TTL: int = lib.KVSTORE_NO_TTL
 _MIN_MS, _MAX_MS = -(1 << 63), (1 << 63) - 1
 
 
-class ExpiryMethods(Handle, Generic[K, V]):
+class ExpiryMethods(FamilyHandle, Generic[K, V]):
     """Base class of :class:`kvstore.Family` with its methods on TTLs, expiry times and write times.
     """
 
@@ -64,7 +64,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
             return None
         if rc:
             self._fail(rc)
-        value: Any = taken(data[0], length[0])
+        value: Any = copy_and_free(data[0], length[0])
         return value, None if left[0] == _NO_TTL else int(left[0]) / 1000
 
     def expires_at(self, key: Data) -> Optional[float]:
@@ -170,7 +170,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
             return False
         if rc:
             self._fail(rc)
-        self._shared.changed()
+        self._state.changed()
         return bool(changed[0])
 
     def _touch_ms(self, ttl: Optional[Duration]) -> int:
@@ -203,8 +203,8 @@ class ExpiryMethods(Handle, Generic[K, V]):
             return default
         if rc:
             self._fail(rc)
-        self._shared.changed()
-        return taken(data[0], length[0])
+        self._state.changed()
+        return copy_and_free(data[0], length[0])
 
     def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
@@ -341,7 +341,7 @@ class ExpiryMethods(Handle, Generic[K, V]):
         """
         out = ffi.new("int64_t *")
         rc = lib.kvstore_cf_sweep(self._cf, duration_ms(max_age, "max_age"), out)
-        self._shared.changed()
+        self._state.changed()
         self._check(rc)
         return int(out[0])
 

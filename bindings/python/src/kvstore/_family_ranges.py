@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from typing import Generic, Optional
 
-from kvstore._handle import Handle
+from kvstore._family_handle import FamilyHandle
 from kvstore._iteration import ITEMS, Items, Keys, Range, Values, bounds, row_source, scan
 from kvstore._native import NULL, Data, K, V, check, ffi, lib, to_bytes
 
 
-class RangeMethods(Handle, Iterable[K], Generic[K, V]):
+class RangeMethods(FamilyHandle, Iterable[K], Generic[K, V]):
     """Base class of :class:`kvstore.Family` with its methods on ranges of keys."""
 
     __slots__ = ()
@@ -128,7 +128,7 @@ class RangeMethods(Handle, Iterable[K], Generic[K, V]):
         )
         if rc:
             self._fail(rc)
-        self._shared.changed()
+        self._state.changed()
         return int(deleted[0])
 
     def rows(

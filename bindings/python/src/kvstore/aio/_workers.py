@@ -2,10 +2,10 @@
 
 Must not depend on event loops.
 
-A lane is a group of workers for one kind of job: one lane writes, with a single worker, because
-only one writer can run at a time anyway; the other reads. A session is a transaction: it has a
-worker, and so a handle, to itself from beginning to end. Workers refer to lanes, but lanes do not
-refer to their users, so that a forgotten pool can be closed.
+There are two pools of workers: one writes, with a single worker, because only one writer can run at
+a time anyway; the other reads. A transaction has a worker, and so a handle, to itself from
+beginning to end: it is a job that runs further jobs. Workers refer to their pool, but pools do not
+refer to the store that uses them, so that an abandoned store can be closed.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from typing import Any, Callable, Optional, TypeVar
 
 import kvstore
 from kvstore import BusyError, Error, MisuseError, StoreIOError
-from kvstore._connection import absolute, file_at, is_in_memory
+from kvstore._path import absolute, file_id, is_in_memory
 
 R = TypeVar("R")
 #: The function of a job, called in the worker thread.
 Call = Callable[["Worker"], Any]
 
 
-class Settings:
-    """The arguments with which all workers of a pool open their stores."""
+class WorkerSettings:
+    """The arguments with which all workers of a store open their store objects."""
 
     def __init__(self, path: bytes, options: dict[str, Any]) -> None:
         self.path = absolute(path)
         self.options = options
         self.in_memory = is_in_memory(path)
         #: The identity of the file.
-        self.file: Optional[tuple[int, int]] = None
+        self.file_id: Optional[tuple[int, int]] = None
         #: The clock given to set_clock, and how often set_clock was called.
         self.clock: Optional[Callable[[], float]] = None
-        self.clocks = 0
+        self.clock_version = 0
         #: How often families were dropped: workers then reopen their family handles.
-        self.drops = 0
+        self.drop_count = 0
         #: When the last failed open gave up on a locked file, and its message.
-        self._locked: tuple[float, str, Optional[kvstore.Hint]] = (0.0, "", None)
+        self._last_busy: tuple[float, str, Optional[kvstore.Hint]] = (0.0, "", None)
 
-    def open_store(self, asked: float) -> kvstore.Store[Any, Any]:
+    def open_store(self, submitted: float) -> kvstore.Store[Any, Any]:
         """Open a store in the calling thread. All calls open the same file.
 
-        ``asked`` is the monotonic time since which the caller waits. A call that waited through
+        ``submitted`` is the monotonic time since which the caller waits. A call that waited through
         another open that found the file locked does not wait again.
         """
-        if self.file is not None and self.file != file_at(self.path):
+        if self.file_id is not None and self.file_id != file_id(self.path):
             raise StoreIOError(
                 "the store file was deleted, moved or replaced while the store was open: close this store and "
                 "open it at its new path"
             )
-        gave_up, text, hint = self._locked
-        if asked < gave_up:
+        gave_up, text, hint = self._last_busy
+        if submitted < gave_up:
             raise BusyError(text, hint=hint)
         try:
             store: kvstore.Store[Any, Any] = kvstore.open(self.path, **self.options)
         except BusyError as error:
-            self._locked = time.monotonic(), str(error), error.hint
+            self._last_busy = time.monotonic(), str(error), error.hint
             raise
-        if self.file is None and not self.in_memory:
-            self.file = file_at(self.path)
+        if self.file_id is None and not self.in_memory:
+            self.file_id = file_id(self.path)
         return store
 
 
@@ -74,17 +74,17 @@ class Job:
     A job that is cancelled before it starts never runs; a job that has started runs to its end.
     """
 
-    __slots__ = ("asked", "call", "future")
+    __slots__ = ("call", "future", "submitted")
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.asked = time.monotonic()
+        self.submitted = time.monotonic()
         self.future: Future[Any] = Future()
 
     def run(self, worker: Worker) -> None:
         if not self.future.set_running_or_notify_cancel():
             return
-        worker.asked = self.asked
+        worker.submitted = self.submitted
         try:
             result = self.call(worker)
         except BaseException as error:
@@ -94,10 +94,10 @@ class Job:
             self.future.set_result(result)
 
 
-class Session(Job):
+class TransactionJob(Job):
     """A transaction that has a worker thread to itself, and the jobs inside the transaction."""
 
-    __slots__ = ("_ended", "_guard", "_jobs", "_turned_back", "_write", "owner", "pid")
+    __slots__ = ("_commit_cancelled", "_ended", "_jobs", "_lock", "_write", "owner", "pid")
 
     def __init__(self, write: bool, owner: Optional[Callable[[], object]]) -> None:
         super().__init__(self._begin)
@@ -107,9 +107,9 @@ class Session(Job):
         self.owner = owner
         self.pid = os.getpid()
         self._jobs: queue.SimpleQueue[tuple[Job, bool]] = queue.SimpleQueue()
-        self._guard = threading.RLock()  # a transaction may be collected, and so ended, at any time
+        self._lock = threading.RLock()  # a transaction may be collected, and so ended, at any time
         self._ended = False
-        self._turned_back = False
+        self._commit_cancelled = False
 
     @property
     def ended(self) -> bool:
@@ -130,7 +130,7 @@ class Session(Job):
 
         If ``last`` is true, the transaction ends with the job.
         """
-        with self._guard:
+        with self._lock:
             if self._ended:
                 return False
             self._ended = last
@@ -147,9 +147,9 @@ class Session(Job):
         job = Job(lambda worker: self._end(worker, commit))
         return job if self.offer(job, last=True) else None
 
-    def turn_back(self) -> None:
+    def cancel_commit(self) -> None:
         """Turn a requested commit into a rollback, if the commit has not started."""
-        self._turned_back = True
+        self._commit_cancelled = True
 
     def abandon(self) -> None:
         """Roll back the transaction without waiting, even if it has not begun yet."""
@@ -168,7 +168,7 @@ class Session(Job):
             if last:
                 worker.transaction = None  # even if the end failed: everything is rolled back then
             del job
-        with self._guard:
+        with self._lock:
             self._ended = True
         while True:  # jobs that were added after the beginning failed
             try:
@@ -186,7 +186,7 @@ class Session(Job):
         transaction = worker.transaction
         if transaction is None:
             return
-        if commit and not self._turned_back:
+        if commit and not self._commit_cancelled:
             transaction.__exit__(None, None, None)
             return
         worker.forget_families()  # families created inside no longer exist
@@ -197,21 +197,21 @@ class Session(Job):
 class Worker(threading.Thread):
     """A thread that runs jobs one after another, with a store object of its own."""
 
-    def __init__(self, lane: Lane, first: Job) -> None:
-        super().__init__(name=f"kvstore-aio-{lane.name}", daemon=True)
-        self._lane = lane
+    def __init__(self, pool: WorkerPool, first: Job) -> None:
+        super().__init__(name=f"kvstore-aio-{pool.name}", daemon=True)
+        self._pool = pool
         self._store: Optional[kvstore.Store[Any, Any]] = None
         #: Open families by name and options. The options are kept so that their ids stay valid.
         self._families: dict[Any, tuple[kvstore.Family[Any, Any], dict[str, Any]]] = {}
-        self._clocks = self._drops = 0
+        self._clock_version = self._drop_count = 0
         #: When the current job was submitted.
-        self.asked = 0.0
-        #: Jobs for this worker, and whether they come from the lane: those one at a time, controls
-        #: at any time.
+        self.submitted = 0.0
+        #: Jobs for this worker, and whether they come from the queue of the pool: those arrive one
+        #: at a time, those of call_all at any time.
         self.inbox: queue.SimpleQueue[Optional[tuple[Job, bool]]] = queue.SimpleQueue()
         self.inbox.put((first, True))
-        #: The current session, and its transaction once that has begun.
-        self.session: Optional[Session] = None
+        #: The current transaction job, and its transaction once that has begun.
+        self.tx_job: Optional[TransactionJob] = None
         self.transaction: Optional[kvstore.Transaction] = None
 
     @property
@@ -219,27 +219,27 @@ class Worker(threading.Thread):
         """The store object of this worker, opened on first use. Only the worker's thread may use
         it.
         """
-        settings = self._lane.settings
+        settings = self._pool.settings
         if self._store is None:
-            if self._lane.gate is not None:
-                self._lane.gate.wait()
-            self._store = settings.open_store(self.asked)
-        if self._clocks != settings.clocks:
-            clocks = settings.clocks
+            if self._pool.gate is not None:
+                self._pool.gate.wait()
+            self._store = settings.open_store(self.submitted)
+        if self._clock_version != settings.clock_version:
+            clock_version = settings.clock_version
             self._store.set_clock(settings.clock)
-            self._clocks = clocks
+            self._clock_version = clock_version
         return self._store
 
-    def runs_a_cleaner(self) -> bool:
+    def runs_cleaner(self) -> bool:
         """Return whether the cleaner was started through this worker's store object."""
-        return self._store is not None and self._store._shared.cleaner is not None
+        return self._store is not None and self._store._state.cleaner is not None
 
     def family(self, name: str, options: dict[str, Any]) -> kvstore.Family[Any, Any]:
         """Return a family of the worker's store. Raises NotFoundError if the family does not exist.
         """
         if name == "default" and not options:
             return self.store
-        if self._drops != self._lane.settings.drops:
+        if self._drop_count != self._pool.settings.drop_count:
             self.forget_families()
         key = (name, *((option, id(value)) for option, value in options.items()))
         found = self._families.get(key)
@@ -263,19 +263,19 @@ class Worker(threading.Thread):
     def _forget_dropped(self) -> bool:
         """Close this worker's handles on families that were dropped. Return whether there were any.
         """
-        dropped = [key for key, (family, _) in self._families.items() if not _is_there(family)]
+        dropped = [key for key, (family, _) in self._families.items() if not _exists(family)]
         for key in dropped:
             self._families.pop(key)[0].close()
         return bool(dropped)
 
     def forget_families(self) -> None:
         """Close all family handles of this worker."""
-        self._drops = self._lane.settings.drops
+        self._drop_count = self._pool.settings.drop_count
         while self._families:
             self._families.popitem()[1][0].close()
 
     def run(self) -> None:
-        lane, error = self._lane, None
+        pool, error = self._pool, None
         try:
             while True:
                 item = self.inbox.get()
@@ -286,8 +286,8 @@ class Worker(threading.Thread):
                 job.run(self)
                 stop = False
                 while counted:
-                    self._do_controls()
-                    stop, following = lane.done(self, job)
+                    self._run_control_calls()
+                    stop, following = pool.job_done(self, job)
                     if following is None:
                         break
                     job = following
@@ -303,13 +303,13 @@ class Worker(threading.Thread):
             except BaseException as e:
                 error = e
             finally:
-                lane.left(self, error)
+                pool.worker_ended(self, error)
 
 
-    def _do_controls(self) -> None:
-        """Run the control calls that arrived while the worker was busy (see :meth:`Lane.control`).
+    def _run_control_calls(self) -> None:
+        """Run the calls of :meth:`WorkerPool.call_all` that arrived while the worker was busy.
 
-        No other job can arrive before the lane marks the worker as idle.
+        No other job can arrive before the pool marks the worker as idle.
         """
         while True:
             try:
@@ -320,7 +320,7 @@ class Worker(threading.Thread):
                 item[0].run(self)
 
 
-def _is_there(family: kvstore.Family[Any, Any]) -> bool:
+def _exists(family: kvstore.Family[Any, Any]) -> bool:
     try:
         family.default_ttl  # noqa: B018 # reads from the file
     except Error:
@@ -328,30 +328,35 @@ def _is_there(family: kvstore.Family[Any, Any]) -> bool:
     return True
 
 
-class Lane:
-    """A group of workers for one kind of job. A free worker takes the job that has waited longest.
+class WorkerPool:
+    """The workers for one kind of job. A free worker takes the job that has waited longest.
 
     Workers are started on demand.
     """
 
     def __init__(
-        self, name: str, settings: Settings, most: int, gate: Optional[threading.Event], sessions: Optional[int] = None
+        self,
+        name: str,
+        settings: WorkerSettings,
+        max_workers: int,
+        gate: Optional[threading.Event],
+        max_transactions: Optional[int] = None,
     ) -> None:
         self.name = name
         self.settings = settings
         #: An event; workers open no store until it is set.
         self.gate = gate
         #: The maximum number of workers.
-        self.most = most
-        #: The maximum number of workers in sessions, so that some remain for other jobs.
-        self.most_sessions = most if sessions is None else sessions
-        self._guard = threading.Lock()
+        self.max_workers = max_workers
+        #: The maximum number of workers in transactions, so that some remain for other jobs.
+        self.max_transactions = max_workers if max_transactions is None else max_transactions
+        self._lock = threading.Lock()
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._jobs: deque[Job] = deque()
-        self._waiting: deque[Session] = deque()
-        #: The sessions that have a worker or are about to get one.
-        self._sessions: set[Session] = set()
+        self._waiting: deque[TransactionJob] = deque()
+        #: The transactions that have a worker or are about to get one.
+        self._transactions: set[TransactionJob] = set()
         self._closing = False
         #: The first error while closing.
         self._error: Optional[BaseException] = None
@@ -360,74 +365,74 @@ class Lane:
         self.closed.set_running_or_notify_cancel()  # cannot be cancelled any more
 
     def submit(self, job: Job) -> None:
-        """Add a job, which the next free worker runs. Raises MisuseError if the lane is closed."""
-        with self._guard:
+        """Add a job, which the next free worker runs. Raises MisuseError if the pool is closed."""
+        with self._lock:
             self._must_be_open()
-            if isinstance(job, Session):
-                if len(self._sessions) >= self.most_sessions:
+            if isinstance(job, TransactionJob):
+                if len(self._transactions) >= self.max_transactions:
                     self._waiting.append(job)
                     return
-                self._sessions.add(job)
+                self._transactions.add(job)
             try:
                 self._dispatch(job)
             except BaseException:  # no thread could be started
-                if isinstance(job, Session):
-                    self._sessions.discard(job)
+                if isinstance(job, TransactionJob):
+                    self._transactions.discard(job)
                 raise
 
     def _dispatch(self, job: Job) -> None:
         if self._idle:
-            self._give(self._idle.pop(), job)
-        elif len(self._workers) < self.most:
+            self._assign(self._idle.pop(), job)
+        elif len(self._workers) < self.max_workers:
             worker = Worker(self, job)
-            if isinstance(job, Session):
-                worker.session = job
+            if isinstance(job, TransactionJob):
+                worker.tx_job = job
             worker.start()
             self._workers.add(worker)
         else:
             self._jobs.append(job)
 
-    def _give(self, worker: Worker, job: Job) -> None:
-        worker.session = job if isinstance(job, Session) else None
+    def _assign(self, worker: Worker, job: Job) -> None:
+        worker.tx_job = job if isinstance(job, TransactionJob) else None
         worker.inbox.put((job, True))
 
-    def done(self, worker: Worker, job: Job) -> tuple[bool, Optional[Job]]:
+    def job_done(self, worker: Worker, job: Job) -> tuple[bool, Optional[Job]]:
         """Record that a worker has finished a job. Return whether the worker must stop, and its
         next job or None.
         """
-        with self._guard:
-            worker.session = None
-            if isinstance(job, Session):
-                self._sessions.discard(job)
-                while self._waiting and len(self._sessions) < self.most_sessions:
-                    session = self._waiting.popleft()
-                    if not session.future.cancelled():
-                        self._sessions.add(session)
-                        self._jobs.append(session)
+        with self._lock:
+            worker.tx_job = None
+            if isinstance(job, TransactionJob):
+                self._transactions.discard(job)
+                while self._waiting and len(self._transactions) < self.max_transactions:
+                    tx_job = self._waiting.popleft()
+                    if not tx_job.future.cancelled():
+                        self._transactions.add(tx_job)
+                        self._jobs.append(tx_job)
             if self._jobs:
                 following = self._jobs.popleft()
-                worker.session = following if isinstance(following, Session) else None
+                worker.tx_job = following if isinstance(following, TransactionJob) else None
                 return False, following
             if self._closing:
                 return True, None
             self._idle.append(worker)
             return False, None
 
-    def sessions_of(self, owner: object) -> int:
-        """Return how many transactions an asyncio task has open in this lane."""
-        if not self._sessions or owner is None:
+    def transactions_of(self, owner: object) -> int:
+        """Return how many transactions an asyncio task has open in this pool."""
+        if not self._transactions or owner is None:
             return 0
-        with self._guard:
-            return sum(1 for session in self._sessions if session.owner is not None and session.owner() is owner)
+        with self._lock:
+            return sum(1 for tx_job in self._transactions if tx_job.owner is not None and tx_job.owner() is owner)
 
-    def control(self, call: Call) -> list[Future[Any]]:
+    def call_all(self, call: Call) -> list[Future[Any]]:
         """Run a call once in each existing worker, between its jobs or inside its transaction."""
         jobs = []
-        with self._guard:
+        with self._lock:
             self._must_be_open()
             for worker in self._workers:
                 job = Job(call)
-                if worker.session is None or not worker.session.offer(job):
+                if worker.tx_job is None or not worker.tx_job.offer(job):
                     worker.inbox.put((job, False))
                 jobs.append(job.future)
         return jobs
@@ -437,7 +442,7 @@ class Lane:
 
         The future ``closed`` is done when all workers have ended.
         """
-        with self._guard:
+        with self._lock:
             if self._closing:
                 return
             self._closing = True
@@ -447,21 +452,21 @@ class Lane:
             if not self._workers:
                 self.closed.set_result(None)
 
-    def forget(self) -> None:
-        """Close the lane from its own worker threads, so that the caller takes no lock."""
+    def close_without_lock(self) -> None:
+        """Close the pool from its own worker threads, so that the caller takes no lock."""
         for worker in list(self._workers):
             worker.inbox.put((Job(lambda _: self.close()), False))
 
-    def left(self, worker: Worker, error: Optional[BaseException]) -> None:
+    def worker_ended(self, worker: Worker, error: Optional[BaseException]) -> None:
         """Record that the thread of a worker is ending."""
-        while True:  # controls that arrived too late
+        while True:  # calls of call_all that arrived too late
             try:
                 item = worker.inbox.get_nowait()
             except queue.Empty:
                 break
             if item is not None and item[0].future.set_running_or_notify_cancel():
                 item[0].future.set_exception(_closed())
-        with self._guard:
+        with self._lock:
             self._workers.discard(worker)
             self._error = self._error or error
             last = self._closing and not self._workers
@@ -479,11 +484,11 @@ def _closed() -> MisuseError:
     return MisuseError("the store is closed: open it again")
 
 
-class Pool:
-    """The worker threads of a store in one process: a lane for writes and a lane for reads."""
+class Workers:
+    """The worker threads of a store in one process: a pool for writes and a pool for reads."""
 
-    def __init__(self, settings: Settings, readers: int, gate: Optional[threading.Event] = None) -> None:
-        """Create the lanes, with up to ``readers`` workers that read. 0: one worker reads and
+    def __init__(self, settings: WorkerSettings, readers: int, gate: Optional[threading.Event] = None) -> None:
+        """Create the pools, with up to ``readers`` workers that read. 0: one worker reads and
         writes.
 
         ``gate``: all calls wait until it is set.
@@ -491,28 +496,28 @@ class Pool:
         self.pid = os.getpid()
         self.settings = settings
         if readers:
-            self.writing = Lane("writer", settings, 1, gate)
-            # One worker remains for jobs outside sessions.
-            self.reading = Lane("reader", settings, readers, gate, max(1, readers - 1))
+            self.writing = WorkerPool("writer", settings, 1, gate)
+            # One worker remains for jobs outside transactions.
+            self.reading = WorkerPool("reader", settings, readers, gate, max(1, readers - 1))
         else:
-            self.writing = self.reading = Lane("worker", settings, 1, gate)
+            self.writing = self.reading = WorkerPool("worker", settings, 1, gate)
 
-    def lane(self, write: bool) -> Lane:
+    def pool(self, write: bool) -> WorkerPool:
         return self.writing if write else self.reading
 
-    def lanes(self) -> list[Lane]:
+    def pools(self) -> list[WorkerPool]:
         return [self.writing] if self.writing is self.reading else [self.writing, self.reading]
 
     def close(self) -> list[Future[None]]:
-        """Start to close all lanes, and return futures that are done when they are closed."""
-        for lane in self.lanes():
-            lane.close()
-        return [lane.closed for lane in self.lanes()]
+        """Start to close both pools, and return futures that are done when they are closed."""
+        for pool in self.pools():
+            pool.close()
+        return [pool.closed for pool in self.pools()]
 
-    def forget(self) -> None:
-        """Close all lanes without taking a lock.
+    def close_without_lock(self) -> None:
+        """Close both pools without taking a lock.
 
-        Finalizers call it, possibly while this thread holds a lane's lock.
+        Finalizers call it, possibly while this thread holds the lock of a pool.
         """
-        for lane in self.lanes():
-            lane.forget()
+        for pool in self.pools():
+            pool.close_without_lock()

@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 
-class Waiters:
+class WaitQueue:
     """A set of threads that wait until another thread of this process wakes them.
 
     They also check regularly by themselves, so a late wake-up does no harm. Instances live as long

@@ -11,7 +11,7 @@ from typing import Any, Optional, Union
 
 from kvstore._errors import InvalidError
 from kvstore._family import Family
-from kvstore._handle import not_found
+from kvstore._family_handle import no_such_key
 from kvstore._iteration import ITEMS, KEYS
 from kvstore._native import Data, K, V
 from kvstore._time import Duration, Moment
@@ -97,7 +97,7 @@ class CodedFamily(Family[K, V]):
             data: Any = Family.get(self, key)
             if data is None:
                 if default is _RAISE:
-                    raise not_found()
+                    raise no_such_key()
                 return default
             value = self._value(data)  # decode before deleting: decoding may raise
             if self._delete_if(key, data):
@@ -107,7 +107,7 @@ class CodedFamily(Family[K, V]):
         while True:
             first = self._first()
             if first is None:
-                raise not_found()
+                raise no_such_key()
             item: tuple[K, V] = self._item(first)
             if self._delete_if(*first):
                 return item

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional
 
-from kvstore._handle import Handle
+from kvstore._family_handle import FamilyHandle
 from kvstore._native import NULL, ffi, lib
 from kvstore._options import choice, count
+from kvstore._path import Path
 
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 #: Called with the remaining (backup) or finished (copy) amount, and the total.
 Progress = Callable[[int, int], Any]
 
@@ -105,7 +105,7 @@ def _python_name(field: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in field[1:]).lstrip("_")
 
 
-class MaintenanceMethods(Handle):
+class MaintenanceMethods(FamilyHandle):
     """Base class of :class:`kvstore.Store` with its methods on the file."""
 
     __slots__ = ()
@@ -129,16 +129,16 @@ class MaintenanceMethods(Handle):
         name = os.fsencode(path)
         if b"\0" in name:
             raise ValueError("path contains a NUL character: give a path without one")
-        shared = self._shared
-        kv = shared.handle()
+        state = self._state
+        kv = state.handle()
         if progress is None:
-            shared.check(lib.kvstore_backup(kv, name, NULL, NULL))
+            state.check(lib.kvstore_backup(kv, name, NULL, NULL))
             return
         call = _ProgressCall(progress)
         context = ffi.new_handle(call)
         rc = lib.kvstore_backup(kv, name, lib.kvpy_progress, context)
         call.reraise()
-        shared.check(rc)
+        state.check(rc)
 
     def copy_to(self, other: MaintenanceMethods, progress: Optional[Progress] = None) -> None:
         """Copy all live keys of all families to another store.
@@ -162,8 +162,8 @@ class MaintenanceMethods(Handle):
         """
         if not isinstance(other, MaintenanceMethods):
             raise TypeError(f"other must be a kvstore.Store, not {type(other).__name__}")
-        shared = self._shared
-        kv, to = shared.handle(), other._shared.handle()
+        state = self._state
+        kv, to = state.handle(), other._state.handle()
         if progress is None:
             rc = lib.kvstore_copy(kv, to, NULL, NULL)
         else:
@@ -171,8 +171,8 @@ class MaintenanceMethods(Handle):
             context = ffi.new_handle(call)
             rc = lib.kvstore_copy(kv, to, lib.kvpy_copied, context)
             call.reraise()
-        shared.check(rc)
-        other._shared.changed()
+        state.check(rc)
+        other._state.changed()
 
     def checkpoint(self, mode: str = "passive") -> Checkpoint:
         """Copy the commits in the write-ahead log (WAL) into the database file.
@@ -189,7 +189,7 @@ class MaintenanceMethods(Handle):
         """
         frames, done = ffi.new("int *"), ffi.new("int *")
         number = choice(mode, _CHECKPOINTS, "mode")
-        self._shared.check(lib.kvstore_checkpoint(self._shared.handle(), number, frames, done))
+        self._state.check(lib.kvstore_checkpoint(self._state.handle(), number, frames, done))
         return Checkpoint(int(frames[0]), int(done[0]))
 
     def vacuum(self, pages: int = 0) -> None:
@@ -199,7 +199,7 @@ class MaintenanceMethods(Handle):
             pages: The maximum number of pages; 0: all.
         """
         number = min(count(pages, "pages"), _MAX_INT)
-        self._shared.check(lib.kvstore_incremental_vacuum(self._shared.handle(), number))
+        self._state.check(lib.kvstore_incremental_vacuum(self._state.handle(), number))
 
     def integrity_check(self) -> None:
         """Check the whole file for damage, on one snapshot.
@@ -207,7 +207,7 @@ class MaintenanceMethods(Handle):
         Raises:
             CorruptError: If the file is damaged; the message names the first problem.
         """
-        self._shared.check(lib.kvstore_integrity_check(self._shared.handle(), NULL))
+        self._state.check(lib.kvstore_integrity_check(self._state.handle(), NULL))
 
     def repair(self) -> int:
         """Rebuild the indexes, large values, views and catalogue from the data rows, in one
@@ -226,8 +226,8 @@ class MaintenanceMethods(Handle):
             BusyError: If a transaction is open. Nothing is changed.
         """
         fixed = ffi.new("int64_t *")
-        self._shared.check(lib.kvstore_repair(self._shared.handle(), fixed))
-        self._shared.changed()
+        self._state.check(lib.kvstore_repair(self._state.handle(), fixed))
+        self._state.changed()
         return int(fixed[0])
 
     def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
@@ -258,17 +258,17 @@ class MaintenanceMethods(Handle):
         """
         most = 0 if max_bytes is None else count(max_bytes, "max_bytes")
         number = choice(self.get_limit().policy if policy is None else policy, POLICIES, "policy")
-        shared = self._shared
-        rc = lib.kvstore_set_limit(shared.handle(), most, number)
+        state = self._state
+        rc = lib.kvstore_set_limit(state.handle(), most, number)
         if rc == lib.KVSTORE_ERROR:
-            raise shared.failure().rejected()
-        shared.check(rc)
-        shared.changed()
+            raise state.failure().rejected()
+        state.check(rc)
+        state.changed()
 
     def get_limit(self) -> Limit:
         """Return the size limit in bytes and the eviction policy. A limit of 0 means none."""
         max_bytes, policy = ffi.new("int64_t *"), ffi.new("int *")
-        self._shared.check(lib.kvstore_get_limit(self._shared.handle(), max_bytes, policy))
+        self._state.check(lib.kvstore_get_limit(self._state.handle(), max_bytes, policy))
         names = {number: name for name, number in POLICIES.items()}
         return Limit(int(max_bytes[0]), names[int(policy[0])])
 
@@ -280,22 +280,22 @@ class MaintenanceMethods(Handle):
         >>> db.stats().puts
         1
         """
-        shared = self._shared
-        shared.handle()
-        return Stats(**{_python_name(name): number for name, number in shared.connections.stats(shared.handle()).items()})
+        state = self._state
+        state.handle()
+        return Stats(**{_python_name(name): number for name, number in state.pool.stats(state.handle()).items()})
 
     def stats_reset(self) -> None:
         """Set the counters of this store to zero."""
-        shared = self._shared
-        shared.handle()
-        shared.connections.stats_reset()
+        state = self._state
+        state.handle()
+        state.pool.stats_reset()
 
     def sync(self) -> None:
         """Make every commit so far durable, so that it survives a power cut.
 
         Does not end an open transaction.
         """
-        self._shared.check(lib.kvstore_sync(self._shared.handle()))
+        self._state.check(lib.kvstore_sync(self._state.handle()))
 
 
 class _ProgressCall:

@@ -1,0 +1,11 @@
+"""Types of the extension module, for type checkers. cffi makes ``ffi`` and ``lib``; module.c adds the rest."""
+
+from typing import Any
+
+ffi: Any
+lib: Any
+Rows: Any
+Handles: Any
+complete: Any
+leave: Any
+surely: Any
