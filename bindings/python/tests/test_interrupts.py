@@ -235,7 +235,7 @@ def test_lock_interrupted_anywhere_is_released(
 
     step = 1
     while interrupted_at(step, work, then):
-        assert not lock._holds(), f"interrupted at {step}"
+        assert not lock._leases(), f"interrupted at {step}"
         assert other.acquire(blocking=False), f"interrupted at {step}"
         other.release()
         step += 1
@@ -249,8 +249,8 @@ def test_interrupt_of_nested_lock_keeps_outer_hold(plain: kvstore.Store) -> None
         with lock:
             while interrupted_at(step, work):
                 if work.__code__.co_names[0] == "__enter__":
-                    assert lock._last().depth == 1, f"interrupted at {step}"
-                lock._last().depth = 1
+                    assert lock._latest().depth == 1, f"interrupted at {step}"
+                lock._latest().depth = 1
                 step += 1
             assert lock.owned()
         assert not lock.locked() and step > 10

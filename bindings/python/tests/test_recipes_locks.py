@@ -619,7 +619,7 @@ def test_concurrent_release_by_other_thread_does_not_raise(db: kvstore.Store) ->
                 return method
 
             def call(*arguments: Any) -> Any:
-                lock._holds().clear()
+                lock._leases().clear()
                 return method(*arguments)
 
             return call
@@ -630,8 +630,8 @@ def test_concurrent_release_by_other_thread_does_not_raise(db: kvstore.Store) ->
     for look in (lock.owned, lock.remaining, lock.release, lambda: lock.acquire(blocking=False)):
         lock._family = family
         assert lock.acquire(blocking=False)
-        held = lock._last()
+        held = lock._latest()
         lock._family = Meanwhile()  # type: ignore[assignment]
         look()
         family.compare_and_delete(held.key, held.value)
-        lock._holds().clear()
+        lock._leases().clear()

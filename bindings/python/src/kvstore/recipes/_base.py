@@ -96,7 +96,7 @@ def atomic(method: F) -> F:
     return run  # type: ignore[return-value]
 
 
-def alone(store: Store[Any, Any], function: Callable[[], R]) -> R:
+def in_new_transaction(store: Store[Any, Any], function: Callable[[], R]) -> R:
     """Call a function in a new transaction, and return its result. Raises Error inside a
     transaction.
     """
@@ -136,7 +136,7 @@ def wake() -> None:
     _wait_queue.wake()
 
 
-class Patience:
+class Backoff:
     """Waits in steps of 1 to 50 ms, until ``timeout`` seconds are over.
 
     Time is that of the monotonic clock.

@@ -1,16 +1,12 @@
 """Class Queue: a message queue. A consumer takes a message for a limited time and acknowledges it,
 or it is delivered again.
 
-Keys of a queue's family: ``c`` for the counters; for each message ``b`` + id with its body and
-``m`` + id with its state; and an entry in one of three indexes, depending on the state: ``r`` + id
-(ready), ``w`` + moment + id (waiting for a moment: delayed or taken), ``d`` + id (dead letter).
-Each method is one transaction that keeps them consistent.
+_queue_storage has the layout of its family.
 """
 
 from __future__ import annotations
 
 import queue
-import struct
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
@@ -18,30 +14,15 @@ from typing import Any, Generic, NamedTuple, Optional, TypeVar, Union, cast, ove
 from kvstore import FOREVER, BusyError, Error, LockedError, Store
 from kvstore._time import Duration, duration_ms
 from kvstore.recipes._base import (
-    Name, NotOwnedError, Patience, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, reading, wake,
+    Backoff, Name, NotOwnedError, atomic, family_of, finite_ttl, in_transaction, now_ms, positive_int, reading, wake,
+)  # fmt: skip
+from kvstore.recipes._queue_storage import (
+    DEAD, READY, TAKEN, Changes, Meta, due, id_bytes, id_of, is_exhausted, read_counters, read_meta, reset_counters,
 )  # fmt: skip
 
 T = TypeVar("T")
 
 _FAMILY = "recipes.queue."
-_READY, _DELAYED, _TAKEN, _DEAD = range(4)
-_META = struct.Struct(">BIQQQ")
-_COUNTERS = struct.Struct(">5Q")
-_LAST_MOMENT = (1 << 63) - 1
-
-
-class _Meta(NamedTuple):
-    """The state of a message in a queue."""
-
-    state: int
-    #: How often the message was taken since it was put or redriven.
-    attempts: int
-    #: How often the message was taken in total. It identifies the delivery that an acknowledgement
-    #: is for.
-    delivery: int
-    #: When the message becomes ready (again), if it waits.
-    moment_ms: int
-    put_ms: int
 
 
 class QueueSizes(NamedTuple):
@@ -67,7 +48,7 @@ class Message(Generic[T]):
     __slots__ = ("_delivery", "_queue", "_settled", "_unreadable", "_value", "attempts", "id", "put_time")
 
     def __init__(
-        self, queue: Queue[T], number: int, value: Optional[T], unreadable: Optional[Exception], meta: _Meta
+        self, queue: Queue[T], number: int, value: Optional[T], unreadable: Optional[Exception], meta: Meta
     ) -> None:
         self._queue = queue
         #: The number of the message; later messages have greater numbers.
@@ -268,9 +249,9 @@ class Queue(Generic[T]):
 
     @atomic
     def _add(self, bodies: list[bytes], after_ms: int) -> list[int]:
-        step = _Step(self)
-        numbers = [step.add(body, after_ms) for body in bodies]
-        step.end()
+        changes = Changes(self._family, self._max_attempts)
+        numbers = [changes.add(body, after_ms) for body in bodies]
+        changes.write_counters()
         return numbers
 
     def _encoded(self, value: Any) -> bytes:
@@ -306,14 +287,14 @@ class Queue(Generic[T]):
             Error: If it would have to wait inside a transaction, which prevents other writers from
             putting messages.
         """
-        patience = Patience(timeout)
+        backoff = Backoff(timeout)
         visible = self._visible_ms(visibility)
         asked = False
         while True:
             try:
                 taken = self._take(1, visible)
             except (BusyError, LockedError):
-                if not block or patience.over():
+                if not block or backoff.over():
                     raise
                 taken = []
             if taken:
@@ -325,7 +306,7 @@ class Queue(Generic[T]):
                         "get() cannot wait inside a transaction, because producers cannot write meanwhile: "
                         "use block=False"
                     )
-            if not block or not patience.wait():
+            if not block or not backoff.wait():
                 raise queue.Empty
 
     def get_many(self, limit: int, visibility: Optional[Duration] = None) -> list[Message[T]]:
@@ -353,22 +334,22 @@ class Queue(Generic[T]):
         raise cast("Exception", unreadable)
 
     @atomic
-    def _taken(self, limit: int, visible_ms: int) -> list[tuple[int, _Meta, bytes]]:
-        step = _Step(self)
-        step.wake_up()
-        taken: list[tuple[int, _Meta, bytes]] = []
+    def _taken(self, limit: int, visible_ms: int) -> list[tuple[int, Meta, bytes]]:
+        changes = Changes(self._family, self._max_attempts)
+        changes.move_due()
+        taken: list[tuple[int, Meta, bytes]] = []
         for key in list(iter(self._family.keys(prefix=b"r", limit=limit))):
-            number = _number(key)
-            meta, body = step.meta(number), self._family.get(b"b" + _bytes(number))
+            number = id_of(key)
+            meta, body = read_meta(self._family, number), self._family.get(b"b" + id_bytes(number))
             if meta is None or body is None:
                 raise Error(
                     f"queue {self._name!r} has a message without a body, because another program changed its "
                     "family: call clear()"
                 )
             meta = meta._replace(attempts=meta.attempts + 1, delivery=meta.delivery + 1)
-            step.move(number, meta, _TAKEN, step.now + visible_ms)
+            changes.move(number, meta, TAKEN, changes.now + visible_ms)
             taken.append((number, meta, body))
-        step.end()
+        changes.write_counters()
         return taken
 
     def _has_some(self) -> bool:
@@ -379,7 +360,7 @@ class Queue(Generic[T]):
             return key[:1] == b"r" or int.from_bytes(key[1:9], "big") <= now_ms(family)
         return False
 
-    def _message(self, number: int, meta: _Meta, body: bytes) -> Message[T]:
+    def _message(self, number: int, meta: Meta, body: bytes) -> Message[T]:
         if self._codec is None:
             return Message(self, number, cast("T", body), None, meta)
         try:
@@ -389,13 +370,12 @@ class Queue(Generic[T]):
 
     # The end of a message
 
-    def _meta_of(self, message: Message[T]) -> Optional[_Meta]:
+    def _meta_of(self, message: Message[T]) -> Optional[Meta]:
         """Return the state of a message, or None if its consumer no longer has it."""
-        packed = self._family.get(b"m" + _bytes(message.id))
-        meta = None if packed is None else _Meta(*_META.unpack(packed))
-        return meta if meta and meta.delivery == message._delivery and meta.state != _DEAD and meta.attempts else None
+        meta = read_meta(self._family, message.id)
+        return meta if meta and meta.delivery == message._delivery and meta.state != DEAD and meta.attempts else None
 
-    def _ours(self, message: Message[T]) -> _Meta:
+    def _ours(self, message: Message[T]) -> Meta:
         meta = self._meta_of(message)
         if meta is None:
             raise NotOwnedError(
@@ -406,9 +386,9 @@ class Queue(Generic[T]):
 
     @atomic
     def _ack(self, message: Message[T]) -> None:
-        step = _Step(self)
-        step.remove(message.id, self._ours(message))
-        step.end()
+        changes = Changes(self._family, self._max_attempts)
+        changes.remove(message.id, self._ours(message))
+        changes.write_counters()
 
     def _nack(self, message: Message[T], delay: Optional[Duration]) -> None:
         after = self._retry_ms if delay is None else _delay_ms(delay)
@@ -417,16 +397,16 @@ class Queue(Generic[T]):
 
     @atomic
     def _give_back(self, message: Message[T], after_ms: int) -> None:
-        step = _Step(self)
-        step.give_back(message.id, self._ours(message), after_ms)
-        step.end()
+        changes = Changes(self._family, self._max_attempts)
+        changes.return_message(message.id, self._ours(message), after_ms)
+        changes.write_counters()
 
     @atomic
     def _extend(self, message: Message[T], visibility: Optional[Duration]) -> None:
         visible = self._visible_ms(visibility)
-        step = _Step(self)
-        step.move(message.id, self._ours(message), _TAKEN, step.now + visible)
-        step.end()
+        changes = Changes(self._family, self._max_attempts)
+        changes.move(message.id, self._ours(message), TAKEN, changes.now + visible)
+        changes.write_counters()
 
     # Looking
 
@@ -436,10 +416,10 @@ class Queue(Generic[T]):
         The cost does not depend on the length of the queue.
         """
         with reading(self._store):
-            counts = list(_counters(self._family)[1:])
+            counts = list(read_counters(self._family)[1:])
             for _, meta in self._due():
                 counts[meta.state] -= 1
-                counts[_DEAD if self._is_lost(meta) else _READY] += 1
+                counts[DEAD if self._is_lost(meta) else READY] += 1
             return QueueSizes(*counts)
 
     def size(self) -> int:
@@ -451,7 +431,7 @@ class Queue(Generic[T]):
         none.
         """
         with reading(self._store):
-            numbers = [_number(key) for key in self._family.keys(prefix=b"r", limit=1)]
+            numbers = [id_of(key) for key in self._family.keys(prefix=b"r", limit=1)]
             numbers += [number for number, meta in self._due() if not self._is_lost(meta)]
             return self._look(min(numbers)) if numbers else None
 
@@ -465,33 +445,26 @@ class Queue(Generic[T]):
             limit: The maximum number of messages; None: all.
         """
         with reading(self._store):
-            numbers = [_number(key) for key in self._family.keys(prefix=b"d")]
+            numbers = [id_of(key) for key in self._family.keys(prefix=b"d")]
             numbers += [number for number, meta in self._due() if self._is_lost(meta)]
             found = [self._look(number) for number in sorted(numbers)[:limit]]
         return [message for message in found if message is not None]
 
-    def _due(self) -> list[tuple[int, _Meta]]:
+    def _due(self) -> list[tuple[int, Meta]]:
         """Return the delayed and taken messages whose waiting time has ended.
 
         The next change of the queue moves them.
         """
-        found = [(number, self._meta(number)) for number in _due(self._family, now_ms(self._family))]
+        found = [(number, read_meta(self._family, number)) for number in due(self._family, now_ms(self._family))]
         return [(number, meta) for number, meta in found if meta is not None]
 
-    def _is_lost(self, meta: _Meta) -> bool:
+    def _is_lost(self, meta: Meta) -> bool:
         """Return whether a message becomes a dead letter when its waiting time ends."""
-        return meta.state == _TAKEN and self._exhausted(meta)
+        return meta.state == TAKEN and is_exhausted(meta, self._max_attempts)
 
     def _look(self, number: int) -> Optional[Message[T]]:
-        meta, body = self._meta(number), self._family.get(b"b" + _bytes(number))
+        meta, body = read_meta(self._family, number), self._family.get(b"b" + id_bytes(number))
         return None if meta is None or body is None else self._message(number, meta, body)
-
-    def _meta(self, number: int) -> Optional[_Meta]:
-        packed = self._family.get(b"m" + _bytes(number))
-        return None if packed is None else _Meta(*_META.unpack(packed))
-
-    def _exhausted(self, meta: _Meta) -> bool:
-        return self._max_attempts is not None and meta.attempts >= self._max_attempts
 
     # Many at once
 
@@ -509,27 +482,27 @@ class Queue(Generic[T]):
 
     @atomic
     def _redrive(self, limit: Optional[int]) -> int:
-        step = _Step(self)
-        step.wake_up()
+        changes = Changes(self._family, self._max_attempts)
+        changes.move_due()
         keys = list(iter(self._family.keys(prefix=b"d", limit=limit)))
         for key in keys:
-            meta = step.meta(_number(key))
+            meta = read_meta(self._family, id_of(key))
             if meta is not None:
-                step.move(_number(key), meta._replace(attempts=0), _READY)
-        step.end()
+                changes.move(id_of(key), meta._replace(attempts=0), READY)
+        changes.write_counters()
         return len(keys)
 
     @atomic
     def discard_dead_letters(self) -> int:
         """Delete all dead letters, and return how many there were."""
-        step = _Step(self)
-        step.wake_up()
+        changes = Changes(self._family, self._max_attempts)
+        changes.move_due()
         keys = list(iter(self._family.keys(prefix=b"d")))
         for key in keys:
-            meta = step.meta(_number(key))
+            meta = read_meta(self._family, id_of(key))
             if meta is not None:
-                step.remove(_number(key), meta)
-        step.end()
+                changes.remove(id_of(key), meta)
+        changes.write_counters()
         return len(keys)
 
     @atomic
@@ -538,9 +511,9 @@ class Queue(Generic[T]):
 
         Numbering continues.
         """
-        last = _counters(self._family)[0]
+        last = read_counters(self._family)[0]
         self._family.clear()
-        self._family.put(b"c", _COUNTERS.pack(last, 0, 0, 0, 0), FOREVER)
+        reset_counters(self._family, last)
 
     def __reduce__(self) -> Any:
         arguments = {
@@ -549,115 +522,10 @@ class Queue(Generic[T]):
             "retry_delay": self._retry_delay,
             "codec": self._codec,
         }
-        return _made_anew, (self._store, self._name, arguments)
+        return _rebuild, (self._store, self._name, arguments)
 
     def __repr__(self) -> str:
         return f"<kvstore.recipes.Queue {self._name!r}>"
-
-
-class _Step:
-    """The changes that one transaction makes to a queue.
-
-    Created inside the transaction; ``end`` writes the counters.
-    """
-
-    def __init__(self, of: Queue[Any]) -> None:
-        self._queue = of
-        self._family = of._family
-        self.now = now_ms(self._family)
-        self._before = _counters(self._family)
-        self._counts = list(self._before)
-
-    def end(self) -> None:
-        if tuple(self._counts) != self._before:
-            self._family.put(b"c", _COUNTERS.pack(*self._counts), FOREVER)
-
-    def meta(self, number: int) -> Optional[_Meta]:
-        return self._queue._meta(number)
-
-    def add(self, body: bytes, after_ms: int) -> int:
-        self._counts[0] += 1
-        number = self._counts[0]
-        self._family.put(b"b" + _bytes(number), body, FOREVER)
-        if after_ms:
-            self._write(number, _Meta(_DELAYED, 0, 0, _moment(self.now + after_ms), self.now))
-        else:
-            self._write(number, _Meta(_READY, 0, 0, 0, self.now))
-        return number
-
-    def move(self, number: int, meta: _Meta, state: int, moment_ms: int = 0) -> None:
-        self._unlink(number)
-        self._write(number, meta._replace(state=state, moment_ms=_moment(moment_ms)))
-
-    def give_back(self, number: int, meta: _Meta, after_ms: int) -> None:
-        """Move a message whose attempt failed back to the waiting ones, or to the dead letters."""
-        if self._queue._exhausted(meta):
-            self.move(number, meta, _DEAD)
-        elif after_ms:
-            self.move(number, meta, _DELAYED, self.now + after_ms)
-        else:
-            self.move(number, meta, _READY)
-
-    def wake_up(self) -> None:
-        """Move all messages whose waiting time has ended to their next state."""
-        for number in _due(self._family, self.now):
-            meta = self.meta(number)
-            if meta is not None:
-                if meta.state == _TAKEN:
-                    self.give_back(number, meta, 0)
-                else:
-                    self.move(number, meta, _READY)
-
-    def remove(self, number: int, meta: _Meta) -> None:
-        self._unlink(number)
-        self._family.delete(b"m" + _bytes(number))
-        self._family.delete(b"b" + _bytes(number))
-
-    def _write(self, number: int, meta: _Meta) -> None:
-        self._counts[1 + meta.state] += 1
-        self._family.put(b"m" + _bytes(number), _META.pack(*meta), FOREVER)
-        self._family.put(_link(number, meta), b"", FOREVER)
-
-    def _unlink(self, number: int) -> None:
-        """Remove the index entry of a message.
-
-        The state is read from the store, because the caller's ``meta`` may already be changed.
-        """
-        meta = self.meta(number)
-        if meta is not None:
-            self._counts[1 + meta.state] -= 1
-            self._family.delete(_link(number, meta))
-
-
-def _link(number: int, meta: _Meta) -> bytes:
-    if meta.state == _READY:
-        return b"r" + _bytes(number)
-    if meta.state == _DEAD:
-        return b"d" + _bytes(number)
-    return b"w" + _bytes(meta.moment_ms) + _bytes(number)
-
-
-def _due(family: Any, now: int) -> list[int]:
-    """Return the messages of a queue whose waiting time has ended at ``now``."""
-    return [_number(key) for key in family.keys(start=b"w", stop=b"w" + _bytes(_moment(now) + 1))]
-
-
-def _counters(family: Any) -> tuple[int, ...]:
-    """Return the last message number of a queue, and the number of messages in each state."""
-    packed = family.get(b"c")
-    return (0, 0, 0, 0, 0) if packed is None else _COUNTERS.unpack(packed)
-
-
-def _moment(ms: int) -> int:
-    return min(max(ms, 0), _LAST_MOMENT)
-
-
-def _bytes(number: int) -> bytes:
-    return number.to_bytes(8, "big")
-
-
-def _number(key: bytes) -> int:
-    return int.from_bytes(key[-8:], "big")
 
 
 def _delay_ms(delay: Duration, what: str = "delay") -> int:
@@ -666,5 +534,5 @@ def _delay_ms(delay: Duration, what: str = "delay") -> int:
     return duration_ms(delay, what)
 
 
-def _made_anew(store: Store[Any, Any], name: str, arguments: dict[str, Any]) -> Any:
+def _rebuild(store: Store[Any, Any], name: str, arguments: dict[str, Any]) -> Any:
     return Queue(store, name, **arguments)

@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from kvstore import FOREVER, Store, row_key
 from kvstore._time import Duration, ttl_ms
-from kvstore.recipes._base import Name, Patience, atomic, family_of, now_ms, positive_int, to_name
+from kvstore.recipes._base import Backoff, Name, atomic, family_of, now_ms, positive_int, to_name
 
 _FAMILY = "recipes.rates"
 _MAX_LIMIT = 10**9
@@ -244,12 +244,12 @@ class RateLimiter:
         Returns:
             True if the hit was counted; False if it would not be allowed in time.
         """
-        patience = Patience(timeout)
+        backoff = Backoff(timeout)
         while True:
             decision = self.hit(key, cost)
             if decision.allowed:
                 return True
-            if not patience.sleep(decision.retry_after):
+            if not backoff.sleep(decision.retry_after):
                 return False
 
     @atomic
