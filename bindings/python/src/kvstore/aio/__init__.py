@@ -16,7 +16,8 @@ Start with :func:`open`.
 
 from kvstore.aio._batch import Batch
 from kvstore.aio._family import Family
-from kvstore.aio._store import Store, Transaction, open
+from kvstore.aio._store import Store, open
+from kvstore.aio._transaction import Transaction
 
 __all__ = ["Batch", "Family", "Store", "Transaction", "open"]
 

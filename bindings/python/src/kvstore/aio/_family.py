@@ -1,9 +1,16 @@
-"""Class Family for asyncio. Each method passes its work to a thread; none uses a store itself."""
+"""Class Family for asyncio. Each method passes its work to a thread; none uses a store itself.
+
+The methods have one source, :class:`kvstore.Family`: at run time :func:`reads` and :func:`writes`
+make each coroutine from the method of the same name, with its signature and its documentation. Only
+what differs is written here: iterations, properties, and the signatures for type checkers whose
+types depend on the types of the keys and values, which a decorator cannot pass on.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Callable, Generic, NoReturn, Optional, Protocol, TypeVar, Union, cast, overload
 
@@ -27,8 +34,6 @@ G = TypeVar("G", bound="Data")
 #: The type given as ``keys=``.
 A = TypeVar("A", str, bytes)
 
-#: Marks an omitted default.
-_RAISE: Any = object()
 #: The number of rows an iteration reads first, the largest number of rows, and of bytes, of one
 #: chunk.
 _FIRST_ROWS, _MOST_ROWS, _MOST_BYTES = 16, 512, 1 << 20
@@ -42,31 +47,42 @@ class Runner(Protocol):
     def _work(self, write: bool, call: Callable[[Worker], R]) -> Awaitable[R]: ...
 
 
-def _method(
-    method: Callable[Concatenate[Any, P], R], write: bool
+def _forward(
+    method: Callable[Concatenate[Any, P], R], write: bool, values: tuple[str, ...]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     name = method.__name__
+    _, *parameters = inspect.signature(method).parameters
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        given = [self._frozen(arg) for arg in args]
-        named = {key: self._frozen(arg) for key, arg in kwargs.items()}
+        names = itertools.chain(parameters, itertools.repeat(""))
+        given = [self._copied(arg, parameter, values) for parameter, arg in zip(names, args)]
+        named = {parameter: self._copied(arg, parameter, values) for parameter, arg in kwargs.items()}
         result: R = await self._do(write, lambda family: getattr(family, name)(*given, **named))
         return result
 
-    call.__qualname__ = f"Family.{name}"
+    public_class = method.__qualname__.split(".")[0]
+    call.__qualname__ = f"{public_class}.{name}"
     call.__module__ = "kvstore.aio"
     first = inspect.cleandoc(method.__doc__ or "").split("\n\n")[0]
-    call.__doc__ = f"{first}\n\nA coroutine with the arguments and the result of :meth:`kvstore.Family.{name}`."
+    call.__doc__ = f"{first}\n\nA coroutine with the arguments and the result of :meth:`kvstore.{public_class}.{name}`."
     return call
 
 
-def _reads(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    return _method(method, False)
+#: The parameters of methods that take values, which a codec encodes.
+_VALUES = ("value", "expected")
 
 
-def _writes(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    return _method(method, True)
+def reads(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """Return a coroutine function that calls a method of a family or store in a reading worker."""
+    return _forward(method, False, _VALUES)
+
+
+def writes(
+    method: Callable[Concatenate[Any, P], R], values: tuple[str, ...] = _VALUES
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """Like :func:`reads`, in the writing worker. ``values`` names the parameters that take values."""
+    return _forward(method, True, values)
 
 
 class Family(Generic[K, V]):
@@ -99,6 +115,22 @@ class Family(Generic[K, V]):
     def _runner(self) -> Runner:
         return self if self._other is None else self._other  # type: ignore[return-value] # of a subclass
 
+    def _copied(self, argument: Any, parameter: str, values: tuple[str, ...]) -> Any:
+        """Return a copy of an argument of a method, so that the caller may change the argument
+        while the call waits.
+        """
+        if parameter in values:
+            return self._frozen(argument)
+        if parameter == "keys":
+            return _key_list(argument)
+        if parameter == "items":
+            return self._pairs(argument)
+        return argument if parameter == "default" else frozen(argument)
+
+    def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
+        pairs = items.items() if isinstance(items, Mapping) else items
+        return [(frozen(key), self._frozen(value)) for key, value in pairs]
+
     def _frozen(self, value: Any) -> Any:
         """Return a copy of a mutable buffer, so that the caller may change the buffer.
 
@@ -123,202 +155,111 @@ class Family(Generic[K, V]):
         """The name of the family; ``"default"`` for a store."""
         return self._name
 
-    # One key
+    # One key, and many keys
 
-    @overload
-    async def get(self, key: Data) -> Optional[V]: ...
-    @overload
-    async def get(self, key: Data, default: T) -> Union[V, T]: ...
-    async def get(self, key: Data, default: Any = None) -> Any:
-        """Return the value of a key, or ``default`` if the key does not exist."""
-        key = frozen(key)
-        return await self._do(False, lambda family: family.get(key, default))
+    if TYPE_CHECKING:
+
+        @overload
+        async def get(self, key: Data) -> Optional[V]: ...
+        @overload
+        async def get(self, key: Data, default: T) -> Union[V, T]: ...
+        async def get(self, key: Data, default: Any = None) -> Any: ...
+
+        @overload
+        async def pop(self, key: Data) -> V: ...
+        @overload
+        async def pop(self, key: Data, default: T) -> Union[V, T]: ...
+        async def pop(self, key: Data, default: Any = None) -> Any: ...
+
+        @overload
+        async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None) -> Optional[V]: ...
+        @overload
+        async def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
+        async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any: ...
+
+        async def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]: ...
+
+        # A family without a codec accepts all of Data as values; one with a codec accepts what the
+        # codec accepts.
+
+        @overload
+        async def put(
+            self: Family[Any, bytes], key: Data, value: Data,
+            ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
+            keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
+        ) -> bool: ...  # fmt: skip
+        @overload
+        async def put(
+            self, key: Data, value: V,
+            ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
+            keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
+        ) -> bool: ...  # fmt: skip
+        async def put(self, key: Data, value: Any, *args: Any, **options: Any) -> bool: ...
+
+        @overload
+        async def add(
+            self: Family[Any, bytes], key: Data, value: Data,
+            ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
+        ) -> bool: ...  # fmt: skip
+        @overload
+        async def add(
+            self, key: Data, value: V, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
+        ) -> bool: ...
+        async def add(self, key: Data, value: Any, *args: Any, **options: Any) -> bool: ...
+
+        @overload
+        async def compare_and_swap(
+            self: Family[Any, bytes], key: Data, expected: Data, value: Data,
+            ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
+        ) -> bool: ...  # fmt: skip
+        @overload
+        async def compare_and_swap(
+            self, key: Data, expected: V, value: V,
+            ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
+        ) -> bool: ...  # fmt: skip
+        async def compare_and_swap(self, key: Data, expected: Any, value: Any, *args: Any, **options: Any) -> bool: ...
+
+        @overload
+        async def compare_and_delete(self: Family[Any, bytes], key: Data, expected: Data) -> bool: ...
+        @overload
+        async def compare_and_delete(self, key: Data, expected: V) -> bool: ...
+        async def compare_and_delete(self, key: Data, expected: Any) -> bool: ...
+
+        async def popitem(self) -> tuple[K, V]: ...
+        async def setdefault(
+            self, key: Data, default: Union[V, Data],
+            ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
+        ) -> V: ...  # fmt: skip
+        async def get_many(self, keys: Iterable[G]) -> dict[G, V]: ...
+        async def pop_many(self, keys: Iterable[G]) -> dict[G, V]: ...
+
+    else:
+        get = reads(kvstore.Family.get)
+        pop = writes(kvstore.Family.pop)
+        get_and_touch = writes(kvstore.Family.get_and_touch)
+        get_with_ttl = reads(kvstore.Family.get_with_ttl)
+        put = writes(kvstore.Family.put)
+        add = writes(kvstore.Family.add)
+        compare_and_swap = writes(kvstore.Family.compare_and_swap)
+        compare_and_delete = writes(kvstore.Family.compare_and_delete)
+        popitem = writes(kvstore.Family.popitem)
+        setdefault = writes(kvstore.Family.setdefault, values=("default",))
+        get_many = reads(kvstore.Family.get_many)
+        pop_many = writes(kvstore.Family.pop_many)
+
+    has_key = reads(kvstore.Family.has_key)
+    delete = writes(kvstore.Family.delete)
+    incr = writes(kvstore.Family.incr)
+    decr = writes(kvstore.Family.decr)
+    put_many = writes(kvstore.Family.put_many)
+    set_many = writes(kvstore.Family.set_many)
+    delete_many = writes(kvstore.Family.delete_many)
+    delete_range = writes(kvstore.Family.delete_range)
+    clear = writes(kvstore.Family.clear)
 
     async def contains(self, key: Data) -> bool:
         """Return whether the key exists, like ``in`` for :class:`kvstore.Family`."""
-        key = frozen(key)
-        return await self._do(False, lambda family: key in family)
-
-    async def has_key(self, key: Data) -> bool:
-        """Return whether the key exists. An alias of :meth:`contains`."""
-        return await self.contains(key)
-
-    @overload
-    async def pop(self, key: Data) -> V: ...
-    @overload
-    async def pop(self, key: Data, default: T) -> Union[V, T]: ...
-    async def pop(self, key: Data, default: Any = _RAISE) -> Any:
-        """Delete a key and return the value it had.
-
-        Returns ``default`` if the key does not exist; without a default, NotFoundError is raised.
-        """
-        key = frozen(key)
-        given = () if default is _RAISE else (default,)
-        return await self._do(True, lambda family: family.pop(key, *given))
-
-    @overload
-    async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None) -> Optional[V]: ...
-    @overload
-    async def get_and_touch(self, key: Data, ttl: Optional[Duration], default: T) -> Union[V, T]: ...
-    async def get_and_touch(self, key: Data, ttl: Optional[Duration] = None, default: Any = None) -> Any:
-        """Return the value of a key and restart its TTL, in one atomic step.
-
-        See :meth:`kvstore.Family.get_and_touch`.
-        """
-        key = frozen(key)
-        return await self._do(True, lambda family: family.get_and_touch(key, ttl, default))
-
-    # A family without a codec accepts all of Data as values; one with a codec accepts what the
-    # codec accepts.
-
-    @overload
-    async def put(
-        self: Family[Any, bytes], key: Data, value: Data,
-        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
-        keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
-    ) -> bool: ...  # fmt: skip
-    @overload
-    async def put(
-        self, key: Data, value: V,
-        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None, *,
-        keep_ttl: bool = False, if_absent: bool = False, if_present: bool = False,
-    ) -> bool: ...  # fmt: skip
-    async def put(
-        self,
-        key: Data,
-        value: Any,
-        ttl: Optional[Duration] = None,
-        expires_at: Optional[Moment] = None,
-        *,
-        keep_ttl: bool = False,
-        if_absent: bool = False,
-        if_present: bool = False,
-    ) -> bool:
-        """Write the value of a key, and return whether it was written.
-
-        See :meth:`kvstore.Family.put`.
-        """
-        name, new = frozen(key), self._frozen(value)
-        conditions = {"keep_ttl": keep_ttl, "if_absent": if_absent, "if_present": if_present}
-        return await self._do(True, lambda family: family.put(name, new, ttl, expires_at, **conditions))
-
-    @overload
-    async def add(
-        self: Family[Any, bytes], key: Data, value: Data,
-        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
-    ) -> bool: ...  # fmt: skip
-    @overload
-    async def add(
-        self, key: Data, value: V, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
-    ) -> bool: ...
-    async def add(
-        self, key: Data, value: Any, ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
-    ) -> bool:
-        """Write a value only if the key does not exist, and return whether it was written."""
-        name, new = frozen(key), self._frozen(value)
-        return await self._do(True, lambda family: family.add(name, new, ttl, expires_at))
-
-    delete = _writes(kvstore.Family.delete)
-    incr = _writes(kvstore.Family.incr)
-    decr = _writes(kvstore.Family.decr)
-
-    @overload
-    async def compare_and_swap(
-        self: Family[Any, bytes], key: Data, expected: Data, value: Data,
-        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
-    ) -> bool: ...  # fmt: skip
-    @overload
-    async def compare_and_swap(
-        self, key: Data, expected: V, value: V,
-        ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None,
-    ) -> bool: ...  # fmt: skip
-    async def compare_and_swap(
-        self,
-        key: Data,
-        expected: Any,
-        value: Any,
-        ttl: Optional[Duration] = None,
-        expires_at: Optional[Moment] = None,
-    ) -> bool:
-        """Write a value only if the current value equals ``expected``, and return whether it was
-        written.
-
-        The TTL is replaced, as by :meth:`put`.
-        """
-        name, old, new = frozen(key), self._frozen(expected), self._frozen(value)
-        return await self._do(True, lambda family: family.compare_and_swap(name, old, new, ttl, expires_at))
-
-    @overload
-    async def compare_and_delete(self: Family[Any, bytes], key: Data, expected: Data) -> bool: ...
-    @overload
-    async def compare_and_delete(self, key: Data, expected: V) -> bool: ...
-    async def compare_and_delete(self, key: Data, expected: Any) -> bool:
-        """Delete a key only if its value equals ``expected``, and return whether it was deleted."""
-        name, old = frozen(key), self._frozen(expected)
-        return await self._do(True, lambda family: family.compare_and_delete(name, old))
-
-    async def popitem(self) -> tuple[K, V]:
-        """Delete the smallest key, and return its ``(key, value)``.
-
-        Raises NotFoundError if the family has no live key.
-        """
-        return await self._do(True, lambda family: family.popitem())
-
-    async def setdefault(
-        self, key: Data, default: Union[V, Data], ttl: Optional[Duration] = None, expires_at: Optional[Moment] = None
-    ) -> V:
-        """Return the value of a key. If the key does not exist, write ``default`` and return it."""
-        name, new = frozen(key), self._frozen(default)
-        return await self._do(True, lambda family: family.setdefault(name, new, ttl, expires_at))
-
-    # Many keys. Arguments are copied before the call waits, so the caller may change them
-    # afterwards.
-
-    async def get_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Return a dict of the given keys that exist and their values.
-
-        See :meth:`kvstore.Family.get_many`.
-        """
-        wanted = _several(keys)
-        return await self._do(False, lambda family: family.get_many(wanted))
-
-    async def delete_many(self, keys: Iterable[Data]) -> int:
-        """Delete several keys in one transaction, and return how many of them existed."""
-        wanted = _several(keys)
-        return await self._do(True, lambda family: family.delete_many(wanted))
-
-    async def pop_many(self, keys: Iterable[G]) -> dict[G, V]:
-        """Delete several keys in one transaction, and return a dict of those that existed and their
-        values.
-        """
-        wanted = _several(keys)
-        return await self._do(True, lambda family: family.pop_many(wanted))
-
-    async def put_many(
-        self,
-        items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]],
-        ttl: Optional[Duration] = None,
-        expires_at: Optional[Moment] = None,
-    ) -> int:
-        """Write all ``(key, value)`` pairs in one transaction, and return the number of pairs.
-
-        See :meth:`kvstore.Family.put_many`.
-        """
-        pairs = self._pairs(items)
-        return await self._do(True, lambda family: family.put_many(pairs, ttl, expires_at))
-
-    async def set_many(
-        self,
-        items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]],
-        ttl: Optional[Duration] = None,
-        expires_at: Optional[Moment] = None,
-    ) -> int:
-        """Write all ``(key, value)`` pairs in one transaction. An alias of :meth:`put_many`."""
-        return await self.put_many(items, ttl, expires_at)
-
-    def _pairs(self, items: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
-        pairs = items.items() if isinstance(items, Mapping) else items
-        return [(frozen(key), self._frozen(value)) for key, value in pairs]
+        return await self.has_key(key)
 
     async def update(
         self, other: Union[Mapping[Any, Any], Iterable[tuple[Any, Any]]] = (), /, **values: Union[V, Data]
@@ -328,16 +269,12 @@ class Family(Generic[K, V]):
         given: Any = other
         if not isinstance(other, Mapping) and hasattr(other, "keys"):
             given = {key: given[key] for key in given.keys()}
-        pairs = self._pairs(given) + self._pairs(values)
-        await self._do(True, lambda family: family.put_many(pairs))
+        await self.put_many(self._pairs(given) + self._pairs(values))
 
     def batch(self) -> Batch:
         """Return a new batch: it collects writes, which are committed together. See :class:`Batch`.
         """
         return Batch(self)
-
-    clear = _writes(kvstore.Family.clear)
-    delete_range = _writes(kvstore.Family.delete_range)
 
     # Ranges
 
@@ -447,39 +384,20 @@ class Family(Generic[K, V]):
                 more = more and left > 0
             size = min(size * 4, _MOST_ROWS)
 
-    async def count(self, expired: bool = False) -> int:
-        """Return the number of live keys. With ``expired``, expired keys that have not been purged
-        count too.
-        """
-        return await self._do(False, lambda family: family.count(expired))
+    count = reads(kvstore.Family.count)
 
     # Expiry
 
-    ttl = _reads(kvstore.Family.ttl)
-
-    async def get_with_ttl(self, key: Data) -> Optional[tuple[V, Optional[float]]]:
-        """Return the value of a key and its remaining TTL, in one read.
-
-        See :meth:`kvstore.Family.get_with_ttl`.
-        """
-        name = frozen(key)
-        return await self._do(False, lambda family: family.get_with_ttl(name))
-
-    expires_at = _reads(kvstore.Family.expires_at)
-    expire = _writes(kvstore.Family.expire)
-    touch = _writes(kvstore.Family.touch)
-    persist = _writes(kvstore.Family.persist)
-    purge_expired = _writes(kvstore.Family.purge_expired)
-    purge_before = _writes(kvstore.Family.purge_before)
-    write_time = _reads(kvstore.Family.write_time)
-    sweep = _writes(kvstore.Family.sweep)
-
-    async def next_expiry(self) -> Optional[float]:
-        """Return the earliest expiry time in the family, in seconds since the Unix epoch.
-
-        None if no key has a TTL.
-        """
-        return await self._do(False, lambda family: family.next_expiry())
+    ttl = reads(kvstore.Family.ttl)
+    expires_at = reads(kvstore.Family.expires_at)
+    expire = writes(kvstore.Family.expire)
+    touch = writes(kvstore.Family.touch)
+    persist = writes(kvstore.Family.persist)
+    next_expiry = reads(kvstore.Family.next_expiry)
+    purge_expired = writes(kvstore.Family.purge_expired)
+    purge_before = writes(kvstore.Family.purge_before)
+    write_time = reads(kvstore.Family.write_time)
+    sweep = writes(kvstore.Family.sweep)
 
     async def expiring(
         self, start: Optional[Moment] = None, stop: Optional[Moment] = None
@@ -601,7 +519,7 @@ class Families(Family[K, V]):
         return made
 
 
-def _several(keys: Iterable[Any]) -> Any:
+def _key_list(keys: Iterable[Any]) -> Any:
     """Return a copy of an iterable of keys as a list.
 
     A single str or bytes is returned unchanged, and rejected by the store.

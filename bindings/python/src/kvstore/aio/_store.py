@@ -1,4 +1,4 @@
-"""Classes Store and Transaction for asyncio: they choose a worker thread, wait for it, and handle
+"""Class Store for asyncio, and its open(): it chooses a worker thread, waits for it, and handles
 cancellation.
 """
 
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overl
 
 import kvstore
 from kvstore import BusyError, Error, InvalidError, MisuseError
-from kvstore._path import Path, absolute, is_remote, path_bytes, redacted
 from kvstore._native import K, V
 from kvstore._options import Settings
-from kvstore._time import ClockFunction, Duration, duration_ms
-from kvstore.aio._family import A, Families, T
+from kvstore._path import Path, absolute, is_remote, path_bytes, redacted
+from kvstore._time import ClockFunction, duration_ms
+from kvstore.aio._family import A, Families, T, reads, writes
+from kvstore.aio._transaction import Transaction, wait_to_end
 from kvstore.aio._workers import Job, TransactionJob, Worker, WorkerSettings, Workers
 
 if TYPE_CHECKING:
@@ -33,25 +34,6 @@ R = TypeVar("R")
 
 #: Values of the file and not of a handle: not summed.
 _OF_THE_FILE = {"db_pages", "wal_frames", "size_bytes"}
-
-
-async def _wait_to_end(future: Future[R], cancelled_first: Callable[[], None]) -> R:
-    """Wait until a running job ends, even if the task is cancelled. The cancellation is raised
-    afterwards.
-    """
-    waiting = asyncio.wrap_future(future)
-    cancelled = None
-    while not waiting.done():
-        try:
-            await asyncio.wait([waiting])
-        except asyncio.CancelledError as error:
-            cancelled_first()
-            cancelled = error
-    if cancelled is not None:
-        if not waiting.cancelled():
-            waiting.exception()  # mark the exception as retrieved
-        raise cancelled
-    return waiting.result()
 
 
 class Store(Families[K, V]):
@@ -159,7 +141,7 @@ class Store(Families[K, V]):
     # Doing the work
 
     def _current_workers(self) -> Workers:
-        """Return the pool of worker threads of this process."""
+        """Return the worker threads of this process."""
         workers = self._workers
         if workers is None:
             raise MisuseError("the store is closed: open it again")
@@ -200,9 +182,7 @@ class Store(Families[K, V]):
 
     # Families
 
-    async def families(self) -> list[str]:
-        """Return the names of all families except the default one, in byte order."""
-        return await self._work(False, lambda worker: worker.store.families())
+    families = reads(kvstore.Store.families)
 
     async def drop_family(self, name: str) -> None:
         """Delete a family with all its keys. Raises NotFoundError if it does not exist."""
@@ -256,21 +236,9 @@ class Store(Families[K, V]):
         """
         return await self._work(False, lambda worker: worker.store.next_expiry(all_families=all_families))
 
-    async def purge_step(self, max_keys: int = 0, max_time: Duration = 0) -> kvstore.PurgeStep:
-        """Remove expired keys of all families from the file. See :meth:`kvstore.Store.purge_step`."""
-        return await self._work(True, lambda worker: worker.store.purge_step(max_keys, max_time))
-
-    async def start_cleaner(self, interval: Duration = 1.0, max_keys: int = 0) -> None:
-        """Start a background thread of the library that removes expired keys of all families at
-        intervals.
-
-        See :meth:`kvstore.Store.start_cleaner`.
-        """
-        await self._work(True, lambda worker: worker.store.start_cleaner(interval, max_keys))
-
-    async def stop_cleaner(self) -> None:
-        """Stop the cleaner and wait until its thread has ended."""
-        await self._work(True, lambda worker: worker.store.stop_cleaner())
+    purge_step = writes(kvstore.Store.purge_step)
+    start_cleaner = writes(kvstore.Store.start_cleaner)
+    stop_cleaner = writes(kvstore.Store.stop_cleaner)
 
     # Encryption
 
@@ -307,7 +275,7 @@ class Store(Families[K, V]):
     ) -> None:
         """Encrypt, rekey or decrypt the file, while all workers have their stores closed.
 
-        A new pool opens the file again. It takes the calls from now on.
+        New workers open the file again. They take the calls from now on.
         """
         settings = self._settings
         if settings.in_memory:
@@ -378,7 +346,7 @@ class Store(Families[K, V]):
 
         job = self._submit(False, lambda worker: worker.store.backup(name, step))
         try:
-            await _wait_to_end(job.future, stop)
+            await wait_to_end(job.future, stop)
         except asyncio.CancelledError:
             if not job.future.cancelled() and job.future.exception() is None:
                 with contextlib.suppress(OSError):
@@ -427,43 +395,13 @@ class Store(Families[K, V]):
             stopped.append(True)
             raise
 
-    async def checkpoint(self, mode: str = "passive") -> kvstore.Checkpoint:
-        """Copy the commits in the write-ahead log (WAL) into the database file.
-
-        See :meth:`kvstore.Store.checkpoint`.
-        """
-        return await self._work(True, lambda worker: worker.store.checkpoint(mode))
-
-    async def vacuum(self, pages: int = 0) -> None:
-        """Return up to ``pages`` free pages of the file to the file system. 0 means all."""
-        await self._work(True, lambda worker: worker.store.vacuum(pages))
-
-    async def integrity_check(self) -> None:
-        """Check the whole file for damage, on one snapshot. Raises CorruptError if it is damaged.
-        """
-        await self._work(False, lambda worker: worker.store.integrity_check())
-
-    async def repair(self) -> int:
-        """Rebuild the indexes and other derived data from the data rows.
-
-        See :meth:`kvstore.Store.repair`.
-        """
-        return await self._work(True, lambda worker: worker.store.repair())
-
-    async def limit(self, max_bytes: Optional[int], policy: Optional[str] = None) -> None:
-        """Set the size limit of the store, and the policy that selects the keys to evict.
-
-        See :meth:`kvstore.Store.limit`.
-        """
-        await self._work(True, lambda worker: worker.store.limit(max_bytes, policy))
-
-    async def get_limit(self) -> kvstore.Limit:
-        """Return the size limit in bytes and the eviction policy. A limit of 0 means none."""
-        return await self._work(False, lambda worker: worker.store.get_limit())
-
-    async def sync(self) -> None:
-        """Make every commit so far durable, so that it survives a power cut."""
-        await self._work(True, lambda worker: worker.store.sync())
+    checkpoint = writes(kvstore.Store.checkpoint)
+    vacuum = writes(kvstore.Store.vacuum)
+    integrity_check = reads(kvstore.Store.integrity_check)
+    repair = writes(kvstore.Store.repair)
+    limit = writes(kvstore.Store.limit)
+    get_limit = reads(kvstore.Store.get_limit)
+    sync = writes(kvstore.Store.sync)
 
     async def stats(self) -> kvstore.Stats:
         """Return the counters of this store, summed over its handles, since it was opened or
@@ -491,114 +429,7 @@ class Store(Families[K, V]):
         return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
 
 
-class Transaction(Families[K, V]):
-    """An ``async with`` block that commits all writes made through this object together.
-
-    Its reads see those writes.
-
-    Everything is rolled back on an exception in the block, or if the task is cancelled. Created by
-    :meth:`Store.transaction`.
-
-    A transaction has a handle to itself: calls of other tasks on the store never become part of it,
-    and do not see it before its commit. It has the methods of the default family; ``family()``
-    gives the others. Tasks may share it; their calls run one after the other.
-
-    Write transactions, and writes outside of any, take turns in the order in which they began, and
-    wait however long a transaction takes. A task that writes to the *store* inside its own
-    transaction would wait for itself, and gets an Error. A task that waits for another task that
-    does so waits forever.
-    """
-
-    __slots__ = ("_job", "_store", "_write")
-
-    def __init__(self, store: Store[K, V], write: bool) -> None:
-        self._has_codec = store._has_codec
-        super().__init__(self, "default")
-        self._store = store
-        self._write = write
-        self._job: Optional[TransactionJob] = None
-
-    def __repr__(self) -> str:
-        path = None if self._store._path is None else redacted(self._store._path)
-        return f"<kvstore.aio.Transaction of {path!r}{'' if self.active else ', not open'}>"
-
-    @property
-    def active(self) -> bool:
-        """Whether the transaction has begun and has not ended."""
-        return self._job is not None and not self._job.ended and self._job.future.done()
-
-    async def __aenter__(self) -> Transaction[K, V]:
-        if self._job is not None and not self._job.ended:
-            raise Error("the transaction is already open: create one for each async with block")
-        tx_job = self._job = self._store._begin(self._write)
-        try:
-            await asyncio.wrap_future(tx_job.future)
-        except BaseException:
-            self._job = None
-            tx_job.abandon()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        tx_job = self._job
-        if tx_job is None or tx_job.ended or tx_job.pid != os.getpid():
-            return
-        try:
-            await self._end(tx_job, kind is None)
-        except Error:
-            if kind is None:
-                raise
-            # The exception of the block is more important.
-
-    async def commit(self) -> None:
-        """Commit the transaction now, which ends it. If the commit fails, everything is rolled
-        back.
-
-        A commit that is cancelled before it starts is a rollback.
-        """
-        await self._end(self._open(), True)
-
-    async def rollback(self) -> None:
-        """Roll back the transaction now, which ends it."""
-        await self._end(self._open(), False)
-
-    async def _end(self, tx_job: TransactionJob, commit: bool) -> None:
-        job = tx_job.end(commit)
-        if job is not None:
-            await _wait_to_end(job.future, tx_job.cancel_commit)
-
-    def _open(self) -> TransactionJob:
-        tx_job = self._job
-        if tx_job is None or tx_job.ended:
-            raise Error(
-                "the transaction is not open: use it inside its async with block, before commit() or "
-                "rollback()"
-            )
-        if tx_job.pid != os.getpid():
-            raise MisuseError(
-                "the transaction belongs to the parent process, which began it before the fork: end it there"
-            )
-        return tx_job
-
-    async def _work(self, write: bool, call: Callable[[Worker], R]) -> R:
-        tx_job = self._open()
-        job = Job(call)
-        tx_job.submit(job)
-        result: R = await asyncio.wrap_future(job.future)
-        return result
-
-    def __del__(self) -> None:
-        tx_job = getattr(self, "_job", None)
-        if tx_job is not None and not tx_job.ended and tx_job.pid == os.getpid():
-            tx_job.abandon()  # its task was destroyed
-
-
-#: Pools inherited from parent processes. They belong to the parents: neither closed nor collected
+#: Workers inherited from parent processes. They belong to the parents: neither closed nor collected
 #: here.
 _inherited: list[Workers] = []
 
