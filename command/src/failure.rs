@@ -39,7 +39,7 @@ pub enum Failure {
     Busy(String),
     /// The reader of standard output has closed the pipe. Not an error: exit status 0.
     Pipe,
-    /// Already reported, by a line of the interactive shell or by a child process: its exit status.
+    /// Already reported by a line of the interactive shell: its exit status.
     Reported(u8),
 }
 

@@ -509,13 +509,22 @@ mod with {
     }
 
     #[test]
-    fn python_import_is_not_written_in_plain_text() {
+    #[cfg(unix)] // a script of sh
+    fn python_import_is_encrypted() {
         let place = Place::new();
         let file = secret_file(&place, "password", PASSWORD);
-        fs::write(place.path("shelf"), "no shelf").unwrap();
-        let args = ["import", &place.word("new.db"), &place.word("shelf"), "--from", "shelve"];
-        fails(&[&args[..], &["--password-file", &file]].concat(), 3, "cannot import into an encrypted store");
-        assert!(!place.path("new.db").exists());
+        let lines = "{\"source\":\"shelve\"}\n\
+             {\"entry\":{\"key\":\"YQ==\",\"value\":\"MQ==\",\"family\":null,\"expire_ms\":null}}\n{\"end\":null}";
+        fs::write(place.path("script"), format!("#!/bin/sh\n[ \"$1\" = -c ] || cat <<'END'\n{lines}\nEND\n"))
+            .unwrap();
+        crate::common::copy_to_run(place.path("script"), place.path("python"));
+        let path = place.word("new.db");
+        let args = ["import", &path, &place.word("shelf"), "--from", "shelve", "--password-file", &file];
+        let done =
+            crate::common::command(&args).env("KVSTORE_PYTHON", place.word("python")).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        assert!(!fs::read(&path).unwrap().starts_with(b"SQLite format 3"));
+        assert_eq!(ok(&["get", &path, "a", "--password-file", &file]), "1");
     }
 
     #[test]

@@ -268,9 +268,20 @@ fn unreadable_source_creates_no_store() {
     assert!(place.path("none.db").exists());
 }
 
+/// Creates an interpreter that has the package and prints these lines.
+#[cfg(unix)]
+fn python(place: &Place, name: &str, lines: &str) -> String {
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nprintf '%s|' \"$@\" >'{0}.args'\ncat <<'END'\n{lines}\nEND\n",
+        place.word(name)
+    );
+    common::copy_to_run(file(place, &format!("{name}.sh"), &text), place.path(name));
+    place.word(name)
+}
+
 #[test]
 #[cfg(unix)] // scripts of sh
-fn other_formats_are_passed_to_the_python_package() {
+fn other_formats_are_read_by_the_python_package() {
     use common::{command, copy_to_run};
 
     let place = Place::new();
@@ -282,25 +293,51 @@ fn other_formats_are_passed_to_the_python_package() {
     file(&place, "of dbm.dat", "");
     let missing = run("/no/python", &[cache, "--from", "diskcache"]);
     assert_eq!(code(&missing), 3);
-    assert!(err(&missing).contains("pip install kvstore-ttl"), "{}", err(&missing));
-    let script = |name: &str, text: &str| {
-        let path = place.word(name);
-        copy_to_run(file(&place, &format!("{name}.sh"), text), &path);
-        path
-    };
-    let without = script("without", "#!/bin/sh\nexit 1\n");
+    assert!(err(&missing).contains("needs the Python package kvstore-ttl, but"), "{}", err(&missing));
+    copy_to_run(file(&place, "without.sh", "#!/bin/sh\nexit 1\n"), place.path("without"));
+    let without = place.word("without");
     let said = run(&without, &[cache]);
-    assert!(code(&said) == 3 && err(&said).contains("-m pip install kvstore-ttl"), "{}", err(&said));
-    let with = script("with", "#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nprintf '%s|' \"$@\"\nexit 1\n");
-    let words =
-        [folder, "--from", "snkv", "-f", "f", "--values", "json", "--unpickle", "--skip-existing", "--json"];
+    assert!(code(&said) == 3 && err(&said).contains("-m pip install"), "{}", err(&said));
+    let with = python(
+        &place,
+        "with",
+        "{\"source\":\"snkv\"}\n\
+         {\"entry\":{\"key\":\"YQ==\",\"value\":\"MQ==\",\"family\":null,\"expire_ms\":32503680000000}}\n\
+         {\"entry\":{\"key\":\"/w==\",\"value\":\"\",\"family\":\"f\",\"expire_ms\":null}}\n\
+         {\"skipped\":\"odd\"}\n{\"skipped\":\"expired in the source\"}\n\
+         {\"entry\":{\"key\":\"\",\"value\":\"MQ==\",\"family\":\"f\",\"expire_ms\":null}}\n\
+         {\"end\":\"some advice\"}",
+    );
+    let words = [folder, "--from", "snkv", "--table", "t", "--values", "json", "--unpickle", "--ttl", "1h"];
     let done = run(&with, &words);
-    assert_eq!(code(&done), 1);
+    assert_eq!((code(&done), err(&done).as_str()), (1, "kvstore: some advice\n"));
     assert_eq!(
         out(&done),
+        "1\timported from snkv into family \"default\"\n1\timported from snkv into family \"f\"\n2\tof them with a TTL\n\
+         1\tskipped: a key is empty or longer than 65536 bytes\n1\tskipped: expired in the source\n1\tskipped: odd\n"
+    );
+    assert_eq!(
+        fs::read_to_string(place.path("with.args")).unwrap(),
         format!(
-            "-m|kvstore|import|--from|snkv|--family|f|--values|json|--unpickle|--skip-existing|--json|--|{to}|{folder}|"
+            "-m|kvstore._import|--from|snkv|--table|t|--values|json|--unpickle|--target|{to}|--|{folder}|"
         )
+    );
+    let store = Store::open(&to).unwrap();
+    assert_eq!(store.expiry("a").unwrap(), Some(Expiry::At(32_503_680_000_000)));
+    let family = store.family("f").unwrap();
+    assert_eq!(family.get(b"\xff").unwrap().as_deref(), Some(&b""[..]));
+    assert!(matches!(family.expiry(b"\xff").unwrap(), Some(Expiry::At(_))));
+    drop((family, store));
+    let again = run(&with, &[&words[..], &["--skip-existing", "--json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&out(&again)).unwrap();
+    assert_eq!(err(&again), "");
+    assert_eq!(report["imported"], serde_json::json!({}));
+    assert_eq!(report["skipped"]["already in the target"], 2);
+    let refused = run(&with, &words);
+    assert!(
+        code(&refused) == 3 && err(&refused).contains("family \"default\" has keys already"),
+        "{}",
+        err(&refused)
     );
     for (python, word) in [(&with, "none"), (&with, "of dbm"), (&without, "of dbm")] {
         let said = run(python, &[&place.word(word), "--from", "dbm"]); // Python reports a missing file itself
@@ -321,8 +358,48 @@ fn other_formats_are_passed_to_the_python_package() {
             "{text}"
         );
     }
-    let refused = run(&with, &[cache, "--ttl", "5m"]);
+    let refused = run(&with, &[cache, "--no-header"]);
     assert!(code(&refused) == 2 && err(&refused).contains("apply to CSV and JSON only"), "{}", err(&refused));
+    let refused = run(&with, &[cache, "-f", "g"]);
+    assert!(code(&refused) == 2 && err(&refused).contains("leave out --family"), "{}", err(&refused));
+}
+
+#[test]
+#[cfg(unix)] // scripts of sh
+fn failure_of_the_python_package_is_reported_with_what_was_imported() {
+    let place = Place::new();
+    let entry = |n: u32| {
+        let key = data_encoding::BASE64.encode(format!("{n:04}").as_bytes());
+        format!("{{\"entry\":{{\"key\":\"{key}\",\"value\":\"\",\"family\":null,\"expire_ms\":null}}}}\n")
+    };
+    let entries: String = (0..1500).map(entry).collect();
+    let cache = file(&place, "cache", "");
+    for (n, (last, said)) in [
+        ("{\"failed\":\"it is damaged\"}", "kvstore: it is damaged\n"),
+        ("", "kvstore: the Python package ended before it had read the whole source\n"),
+        ("{\"entry\":{\"key\":\"?\"}}", "kvstore: the Python package ended before"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let python =
+            python(&place, &format!("python{n}"), &format!("{{\"source\":\"dbm\"}}\n{entries}{last}"));
+        let to = place.word(&format!("{n}.db"));
+        let done = common::command(&["import", &to, &cache, "--from", "dbm"])
+            .env("KVSTORE_PYTHON", &python)
+            .output()
+            .unwrap();
+        assert_eq!((code(&done), out(&done).as_str()), (3, ""));
+        assert!(err(&done).starts_with(said), "{}", err(&done));
+        assert!(err(&done).contains("1 000 entries before it were imported"), "{}", err(&done));
+        assert_eq!(Store::open(&to).unwrap().count().unwrap(), 1000);
+    }
+    let python = python(&place, "failing", "{\"failed\":\"no cache here\"}");
+    let to = place.word("none.db");
+    let words = ["import", &to, &cache, "--from", "dbm"];
+    let done = common::command(&words).env("KVSTORE_PYTHON", &python).output().unwrap();
+    assert_eq!((code(&done), err(&done).as_str()), (3, "kvstore: no cache here\n"));
+    assert!(!place.path("none.db").exists());
 }
 
 #[test]
@@ -336,26 +413,26 @@ fn python_next_to_command_is_tried_before_path() {
     let cache = file(&place, "cache", "");
     let script = |folder: &str, has: i32| {
         fs::create_dir(place.path(folder)).unwrap();
-        let text = format!("#!/bin/sh\n[ \"$1\" = -c ] && exit {has}\necho {folder}\n");
+        let text = format!("#!/bin/sh\n[ \"$1\" = -c ] && exit {has}\necho '{{\"failed\":\"{folder}\"}}'\n");
         copy_to_run(file(&place, "script.sh", &text), place.path(folder).join("python3"));
     };
     let run = |named: &str, name: &str| {
         let path = format!("{}:/usr/bin:/bin", place.word("path"));
         let mut command = Command::new(place.path(name));
         command.args(["import", &place.word("to.db"), &cache, "--from", "diskcache"]);
-        out(&command.env("PATH", path).env("KVSTORE_PYTHON", named).output().unwrap())
+        err(&command.env("PATH", path).env("KVSTORE_PYTHON", named).output().unwrap())
     };
     script("path", 0);
     script("venv", 0);
     copy_to_run(env!("CARGO_BIN_EXE_kvstore"), place.path("venv/kvstore"));
     std::os::unix::fs::symlink(place.path("venv/kvstore"), place.path("link")).unwrap();
-    assert_eq!(run("", "venv/kvstore"), "venv\n");
-    assert_eq!(run("", "link"), "venv\n");
-    assert_eq!(run(&place.word("path/python3"), "venv/kvstore"), "path\n");
+    assert_eq!(run("", "venv/kvstore"), "kvstore: venv\n");
+    assert_eq!(run("", "link"), "kvstore: venv\n");
+    assert_eq!(run(&place.word("path/python3"), "venv/kvstore"), "kvstore: path\n");
     // An interpreter without the package is skipped.
     script("other", 1);
     copy_to_run(env!("CARGO_BIN_EXE_kvstore"), place.path("other/kvstore"));
-    assert_eq!(run("", "other/kvstore"), "path\n");
+    assert_eq!(run("", "other/kvstore"), "kvstore: path\n");
 }
 
 #[test]

@@ -13,7 +13,7 @@ from typing import Any, Callable
 import pytest
 
 import kvstore
-from kvstore.__main__ import main
+from kvstore.__main__ import find_program
 
 PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
@@ -160,9 +160,17 @@ def carried_recipes(lock: Any, again: Any, slots: Any, limiter: Any, jobs: Any, 
     tags.put("key", b"v", ["t"])
 
 
-def run_import(source: Any, target: Any, *options: Any) -> int:
-    """Run ``python -m kvstore import`` in this process, and return its exit status."""
-    return main(["import", str(target), str(source), *map(str, options)])
+def run_import(source: Any, target: Any, *options: Any, python: Any = sys.executable) -> int:
+    """Run ``kvstore import`` with an interpreter, print what it prints, and return its exit status."""
+    program = find_program()
+    if program is None:
+        pytest.skip("installed without the program kvstore")
+    environment = {**os.environ, "KVSTORE_PYTHON": str(python)}
+    command = [program, "import", str(target), str(source), *map(str, options)]
+    done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=120)
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
 
 
 def content(target: Path, family: str = "default") -> dict[bytes, bytes]:

@@ -14,16 +14,17 @@ import shelve
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
-from helpers import assert_clean, content, run_import as run, run_python
+from helpers import content, run_import as run, run_python
 
 import kvstore
-from kvstore.__main__ import _program
-from kvstore._sources import SourceError, find
+from kvstore.__main__ import find_program, main
+from kvstore._import_sources import SourceError, find
 
 
 @pytest.fixture
@@ -71,13 +72,17 @@ def test_shelf_is_recognised_and_pickles_are_kept(shelf: Path, target: Path, cap
     assert capsys.readouterr().out == '4\timported from shelve into family "default"\n0\tof them with a TTL\n'
 
 
-def test_on_a_terminal_the_report_is_in_columns(target: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="no pseudo-terminals there")
+def test_on_a_terminal_the_report_is_in_columns(target: Path, tmp_path: Path) -> None:
     cache = fake_diskcache(tmp_path / "cache", [(f"k{n}", 1, None, 1, None, "v") for n in range(1234)])
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert run(cache, target, "--family", "ä\n") == 0
-    assert capsys.readouterr().out == (
+    screen, terminal = os.openpty()
+    command = [sys.executable, "-m", "kvstore", "import", str(target), str(cache), "--family", "ä\n"]
+    assert subprocess.run(command, stdout=terminal, timeout=60).returncode == 0
+    assert os.read(screen, 1000).decode().replace("\r", "") == (
         '       1 234  imported from diskcache into family "ä\\n"\n           0  of them with a TTL\n'
     )
+    os.close(terminal)
+    os.close(screen)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pipe that nobody reads is another error there")
@@ -162,7 +167,7 @@ def test_non_empty_family_is_refused_without_option(shelf: Path, target: Path, c
     with kvstore.open(target) as store:
         store["text"] = b"mine"
     assert run(shelf, target) == 3
-    assert "family 'default' of the target already has keys: use --skip-existing" in capsys.readouterr().err
+    assert "family \"default\" has keys already: use --skip-existing" in capsys.readouterr().err
     assert content(target) == {b"text": b"mine"}
     assert run(shelf, target, "--family", "other") == 0
     assert len(content(target, "other")) == 4
@@ -174,30 +179,48 @@ def test_non_empty_family_is_refused_without_option(shelf: Path, target: Path, c
     assert run(shelf, target, "--overwrite", "--skip-existing") == 2
 
 
-def test_interrupted_import_can_be_continued(
-    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def patched_python(folder: Path, patch: str) -> Path:
+    """Return an interpreter that runs the import with ``patched``, a function of the patch, as ``_import._ready``."""
+    program = folder / "patched.py"
+    program.write_text(
+        f"from kvstore import _import\nready = _import._ready\n{textwrap.dedent(patch)}\n_import._ready = patched\n_import.main()\n"
+    )
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nshift 2\nexec "{sys.executable}" "{program}" "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a script of sh")
+def test_interrupted_import_can_be_continued(tmp_path: Path, target: Path, capsys: Any) -> None:
     source = tmp_path / "shelf"
     with dbm.dumb.open(str(source), "n") as made:
         for number in range(2500):
             made[str(number)] = b"x"
-    from kvstore import _import
-
-    written = 0
-    write = _import._Writer._write
-
-    def write_and_stop(*arguments: Any) -> Optional[str]:
-        nonlocal written
-        written += 1
-        if written == 1500:
-            raise KeyboardInterrupt
-        return write(*arguments)
-
-    monkeypatch.setattr(_import._Writer, "_write", write_and_stop)
-    assert run(source, target) == 130
-    assert "--skip-existing" in capsys.readouterr().err
+    python = patched_python(
+        tmp_path,
+        f"""
+            import os, signal, time, kvstore
+            count = 0
+            def entries():
+                try:
+                    with kvstore.open({str(target)!r}, read_only=True) as store:
+                        return len(store)
+                except kvstore.Error:
+                    return 0
+            def patched(*arguments):
+                global count
+                count += 1
+                if count == 1500:
+                    while entries() < 1000:
+                        time.sleep(0.01)
+                    os.kill(os.getppid(), signal.SIGINT)
+                return ready(*arguments)
+        """,
+    )
+    assert run(source, target, python=python) == 3
+    assert "stopped\n  1 000 entries were imported: use --skip-existing to continue" in capsys.readouterr().err
     assert len(content(target)) == 1000  # whole transactions
-    monkeypatch.undo()
     assert run(source, target, "--skip-existing") == 0
     assert len(content(target)) == 2500
 
@@ -254,7 +277,7 @@ def test_keys_of_all_types_are_imported(tmp_path: Path, target: Path, capsys: An
     out = capsys.readouterr().out
     assert "3\tskipped: the key is a pickle: use --unpickle to read it" in out
     assert "1\tskipped: the key equals that of another entry once it is converted to bytes" in out
-    assert "2\tskipped: the key is empty or longer than 65536 bytes" in out
+    assert "2\tskipped: a key is empty or longer than 65536 bytes" in out
     assert run(cache, target, "--unpickle", "--skip-existing") == 1
     assert b'["user", 7]' in content(target)
     assert b"%d" % 2**70 in content(target)
@@ -283,7 +306,7 @@ def test_invalid_cache_rows_are_skipped_without_reading_outside(tmp_path: Path, 
         ],
     )
     assert run(cache, target) == 1
-    assert content(target) == {}
+    assert not target.exists()  # no entry can be imported
     out = capsys.readouterr().out
     assert "3\tskipped: the file of the value is outside the cache directory" in out
     assert "2\tskipped: the file of the value cannot be read: No such file or directory" in out
@@ -292,7 +315,7 @@ def test_invalid_cache_rows_are_skipped_without_reading_outside(tmp_path: Path, 
     assert "2\tskipped: the expiry time is not a valid time" in out
     for values in ("pickle", "json"):
         assert run(cache, target, "--values", values, "--unpickle") == 1
-        assert content(target) == {}
+        assert not target.exists()
         assert "2\tskipped: the key or value is NULL" in capsys.readouterr().out
 
 
@@ -310,13 +333,11 @@ def test_damaged_dbm_file_fails(tmp_path: Path, target: Path, capsys: Any) -> No
     assert "cannot read " in capsys.readouterr().err
 
 
-def test_too_long_value_is_skipped_unless_allowed(tmp_path: Path, target: Path, capsys: Any) -> None:
+def test_value_above_default_maximum_is_imported(tmp_path: Path, target: Path) -> None:
     long = b"x" * (11 << 20)
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, long), ("b", 1, None, 1, None, "1")])
-    assert run(cache, target) == 1
-    assert list(content(target)) == [b"b"]
-    assert run(cache, target, "--skip-existing", "--max-value-size", 20 << 20) == 0
-    assert list(content(target)) == [b"a", b"b"]
+    assert run(cache, target) == 0
+    assert content(target) == {b"a": long, b"b": b"1"}
 
 
 def test_text_that_is_not_utf_8_is_kept_unchanged(tmp_path: Path, target: Path) -> None:
@@ -343,45 +364,44 @@ def test_source_is_not_changed(tmp_path: Path, target: Path) -> None:
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in cache.iterdir()} == before
 
 
-def test_rows_in_wal_of_running_writer_are_imported(
-    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="needs a script of sh")
+def test_rows_in_wal_of_running_writer_are_imported(tmp_path: Path, target: Path) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
     connection = sqlite3.connect(cache / "cache.db")
     connection.execute("PRAGMA journal_mode = wal")
     connection.execute("INSERT INTO Cache(key, raw, mode, value) VALUES ('b', 1, 1, '2')")
     connection.commit()  # in the write-ahead log
-    from kvstore import _import
-
-    ready = _import._ready
-
-    def ready_and_write(*arguments: Any) -> Any:
-        connection.execute("INSERT INTO Cache(key, raw, mode, value) VALUES ('c', 1, 1, '3')")
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint")
-        return ready(*arguments)
-
-    monkeypatch.setattr(_import, "_ready", ready_and_write)
-    assert run(cache, target) == 0
+    python = patched_python(
+        tmp_path,
+        f"""
+            import sqlite3
+            connection = sqlite3.connect({str(cache / "cache.db")!r})
+            def patched(*arguments):
+                connection.execute("INSERT INTO Cache(key, raw, mode, value) VALUES ('c', 1, 1, '3')")
+                connection.commit()
+                connection.execute("PRAGMA wal_checkpoint")
+                return ready(*arguments)
+        """,
+    )
+    assert run(cache, target, python=python) == 0
+    assert connection.execute("SELECT count(*) FROM Cache WHERE key = 'c'").fetchone()[0] > 0
     connection.close()
     assert content(target) == {b"a": b"1", b"b": b"2"}
 
 
-def test_source_changing_during_import_fails(
-    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="needs a script of sh")
+def test_source_changing_during_import_fails(tmp_path: Path, target: Path, capsys: Any) -> None:
     cache = fake_diskcache(tmp_path / "cache", [("a", 1, None, 1, None, "1")])
-    from kvstore import _import
-
-    ready = _import._ready
-
-    def ready_and_write(*arguments: Any) -> Any:
-        with open(cache / "cache.db", "ab") as file:
-            file.write(b"\0")
-        return ready(*arguments)
-
-    monkeypatch.setattr(_import, "_ready", ready_and_write)
-    assert run(cache, target) == 3
+    python = patched_python(
+        tmp_path,
+        f"""
+            def patched(*arguments):
+                with open({str(cache / "cache.db")!r}, "ab") as file:
+                    file.write(b"\\0")
+                return ready(*arguments)
+        """,
+    )
+    assert run(cache, target, python=python) == 3
     assert "changed while it was read" in capsys.readouterr().err
 
 
@@ -435,11 +455,12 @@ def test_target_that_is_not_a_store_fails(shelf: Path, target: Path, capsys: Any
     assert capsys.readouterr().err.startswith("kvstore: ")
 
 
+@pytest.mark.skipif(find_program() is None, reason="installed without the program kvstore")
 def test_program_prints_help_and_version(tmp_path: Path) -> None:
     program = "import runpy, sys; sys.argv[0] = 'kvstore'; runpy.run_module('kvstore', run_name='__main__')"
     result = run_python(program, "import", "--help")
     assert result.returncode == 0
-    assert "WARNING: loading a pickle can run arbitrary code" in " ".join(result.stdout.split())
+    assert "A pickle can run any code: use this only for trusted sources" in " ".join(result.stdout.split())
     version = run_python(program, "--version")
     assert version.returncode == 0 and version.stdout.startswith(f"kvstore {kvstore.__version__}"), version
     assert run_python(program).returncode == 2
@@ -456,12 +477,42 @@ def test_mixed_pickles_of_diskcache_give_one_hint(tmp_path: Path, target: Path, 
         assert dict(store) == {"text": "Ada", "p0": [0], "p1": [1]}
 
 
-@pytest.mark.skipif(_program() is None, reason="installed without the program kvstore")
+@pytest.mark.skipif(find_program() is None, reason="installed without the program kvstore")
 def test_kvstore_command_imports_through_this_package(shelf: Path, target: Path) -> None:
-    command = [_program(), "import", target, shelf, "--from", "shelve", "--values", "json", "--unpickle", "--json"]
+    command = [find_program(), "import", target, shelf, "--from", "shelve", "--values", "json", "--unpickle", "--json"]
     environment = {**os.environ, "KVSTORE_PYTHON": sys.executable}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)  # type: ignore[arg-type, unused-ignore]
     assert (done.returncode, done.stderr) == (1, ""), done
     report = json.loads(done.stdout)
     assert (report["kind"], report["imported"], report["complete"]) == ("shelve", {"default": 3}, False)
     assert content(target) == {b"text": b'"Ada"', b"number": b"5", b"list": b'[1, {"a": null}]'}
+
+
+def test_module_imports_csv_like_program(tmp_path: Path, target: Path) -> None:
+    (tmp_path / "users.csv").write_text("key,value\na,1\n")
+    command = [sys.executable, "-m", "kvstore", "import", str(target), str(tmp_path / "users.csv")]
+    if find_program() is None:
+        pytest.skip("installed without the program kvstore")
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60).returncode == 0
+    assert content(target) == {b"a": b"1"}
+
+
+def test_module_without_program_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("kvstore.__main__.find_program", lambda: None)
+    assert main(["import", "a.db", "shelf"]) == 2
+    assert "this installation of the Python package has no program kvstore" in capsys.readouterr().err
+
+
+def test_ttl_option_and_encrypted_target_apply(tmp_path: Path, target: Path) -> None:
+    moment = time.time() + 5000
+    cache = fake_diskcache(tmp_path / "cache", [("a", 1, moment, 1, None, "1"), ("b", 1, None, 1, None, "2")])
+    assert run(cache, target, "--ttl", "100s") == 0
+    with kvstore.open(target) as store:
+        assert abs((store.expires_at("a") or 0) - moment) < 0.002
+        assert 0 < (store.ttl("b") or 0) <= 100
+    if kvstore.encryption_available:
+        (tmp_path / "password").write_text("secret")
+        encrypted = tmp_path / "encrypted.db"
+        assert run(cache, encrypted, "--password-file", tmp_path / "password") == 0
+        with kvstore.open(encrypted, password="secret") as store:
+            assert store.is_encrypted and dict(store) == {b"a": b"1", b"b": b"2"}

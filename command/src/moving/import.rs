@@ -1,19 +1,21 @@
 //! `import`: imports CSV and JSON, and the data of other packages.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::env::consts::EXE_SUFFIX;
-use std::ffi::{OsStr, OsString};
+use std::collections::btree_map::Entry as Slot;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use data_encoding::BASE64;
 use kvstore::{Expiry, Family, MAX_KEY_SIZE, PutOptions, Store};
 
 use super::has_keys;
-use super::sources::{Columns, ENDS, Given, read_csv, read_json, read_json_lines};
+use super::python::{self, Line, Reader};
+use super::sources::{Columns, ENDS, Entry, Given, read_csv, read_json, read_json_lines};
 use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
@@ -21,21 +23,18 @@ use crate::output::{Output, count};
 use crate::place::{self, For, StoreFirst};
 use crate::progress::{Interrupt, Progress};
 use crate::secret::Secrets;
-use crate::system;
 use crate::times::{self, Moment};
 
 /// Maximum number of entries, and approximate number of bytes, in one transaction.
 const BATCH_ENTRIES: u64 = 1000;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The environment variable that names the Python interpreter.
-const PYTHON: &str = "KVSTORE_PYTHON";
-
 const STOPPED: &str = "stopped";
 
 const EXPIRED: &str = "expired in the source";
 const PRESENT: &str = "already in the target";
 const AGAIN: &str = "the source has its key again: the last value is used";
+const INCOMPLETE: &str = "the Python package ended before it had read the whole source";
 
 /// The format of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -170,7 +169,7 @@ impl ImportArgs {
                     "the format of standard input is not known: give --from csv, tsv, json or jsonl",
                 );
             }
-            _ => return self.by_python(context),
+            _ => return self.read_by_python(context),
         }
         if self.python.table.is_some() || self.python.values.is_some() || self.python.unpickle {
             return usage("--table, --values and --unpickle do not apply to CSV and JSON: leave them out");
@@ -219,104 +218,67 @@ impl ImportArgs {
             Kind::Tsv => read_csv(input, columns, '\t', form, &mut sink),
             _ => read_csv(input, columns, columns.delimiter, form, &mut sink),
         };
-        match read.and_then(|()| importing.end()) {
-            Err(Failure::Refused(why) | Failure::Busy(why)) => return importing.refuse(why),
-            read => read?,
-        }
-        context.out.ignore_broken_pipe(true);
-        importing.report.print(kind.name(), name, self.dry_run, &mut context.out)?;
-        context.out.flush()?;
-        importing.report.warn(kind);
-        Ok(Answer::from_bool(importing.report.is_complete()))
+        let report = importing.finish(read, kind.name(), &mut context.out)?;
+        report.warn(kind);
+        Ok(Answer::from_bool(report.is_complete()))
     }
 
-    /// Runs the command of the Python package in place of this process.
-    fn by_python(&self, context: &Context) -> Result {
-        if context.secrets.encrypt_what_is_new() {
-            return refused(
-                "the Python package cannot import into an encrypted store: import into a store without a password (unset \
-                 $KVSTORE_PASSWORD_FILE), then run \"kvstore encrypt\"",
-            );
-        }
-        if self.columns.are_given() || self.ttl.is_some() {
+    /// Imports a source that the Python package reads.
+    fn read_by_python(&self, context: &mut Context) -> Result {
+        if self.columns.are_given() {
             return usage(
-                "--ttl and the column options apply to CSV and JSON only: give --from csv, tsv, json or jsonl if it is one",
+                "the column options apply to CSV and JSON only: give --from csv, tsv, json or jsonl if it is one",
             );
         }
-        let (mut python, mut has_package) = (OsString::new(), Ok(false));
-        for candidate in pythons() {
-            has_package = can_import(&candidate);
-            python = candidate;
-            if matches!(has_package, Ok(true)) {
-                break;
-            }
-        }
-        let said = python.to_string_lossy().into_owned();
-        match has_package {
-            Ok(true) => {}
-            _ if self.is_missing() => return Err(self.not_there()),
-            Ok(_) => {
-                return refused(format!(
-                    "this format needs the Python package kvstore-ttl, which {said} does not have: install it with \"{said} -m \
-                     pip install kvstore-ttl\", or name another Python in ${PYTHON}; for CSV or JSON, give --from"
-                ));
-            }
-            Err(e) => {
-                return refused(format!(
-                    "this format needs the Python package kvstore-ttl, but {said} cannot be run ({e}): install Python, then run \
-                     \"pip install kvstore-ttl\", or name another Python in ${PYTHON}; for CSV or JSON, give --from"
-                ));
-            }
-        }
-        let mut words: Vec<OsString> = ["-m", "kvstore", "import"].map(Into::into).to_vec();
-        let mut word = |given: bool, words_of: &[&str]| {
-            if given {
-                words.extend(words_of.iter().map(Into::into));
-            }
+        let python = match python::find() {
+            Ok(python) => python,
+            Err(_) if self.is_missing() => return Err(self.not_there()),
+            Err(without) => return python::refuse(without),
         };
-        let from = self.from.map(|kind| kind.name().to_owned());
+        let target = self.store.path()?;
+        let is_on_server = place::is_url(&target);
+        let mut reader = Reader::start(&python, &self.python_arguments(&target))?;
+        let mut lines = reader.lines();
+        let kind = match lines.next() {
+            Some(Ok(Line::Source(kind))) => kind,
+            Some(Ok(Line::Failed(why))) => return refused(why),
+            _ => return refused(INCOMPLETE),
+        };
+        if kind == "snkv" && self.family.is_some() {
+            return usage("families of a snkv file keep their names: leave out --family");
+        }
+        let name = self.family.as_deref().unwrap_or(place::DEFAULT);
+        let mut importing = Importing::new(self, name, &context.secrets)?;
+        let (read, advice) = match importing.read_lines(lines, is_on_server) {
+            Ok(advice) => (Ok(()), advice),
+            Err(failure) => (Err(failure), None),
+        };
+        let report = importing.finish(read, &kind, &mut context.out)?;
+        if let Some(advice) = advice.filter(|_| !context.out.json) {
+            say!("kvstore: {advice}");
+        }
+        Ok(Answer::from_bool(report.is_complete()))
+    }
+
+    /// Returns the arguments of the module that reads the source.
+    fn python_arguments(&self, target: &Path) -> Vec<OsString> {
         let PythonArgs { table, values, unpickle } = &self.python;
-        for (name, value) in
-            [("--from", &from), ("--family", &self.family), ("--table", table), ("--values", values)]
-        {
-            word(value.is_some(), &[name, value.as_deref().unwrap_or_default()]);
+        let kind = self.from.map(|kind| kind.name().to_owned());
+        let mut arguments: Vec<OsString> = Vec::new();
+        for (name, value) in [("--from", &kind), ("--table", table), ("--values", values)] {
+            if let Some(value) = value {
+                arguments.extend([name.into(), value.into()]);
+            }
         }
-        word(*unpickle, &["--unpickle"]);
-        word(self.overwrite, &["--overwrite"]);
-        word(self.skip_existing, &["--skip-existing"]);
-        word(self.dry_run, &["--dry-run"]);
-        word(context.out.json, &["--json"]);
-        words.extend([
-            "--".into(),
-            self.store.path()?.into_os_string(),
-            self.source.clone().into_os_string(),
-        ]);
-        match system::become_program(Command::new(&python).args(words)) {
-            Ok(code) => Err(Failure::Reported(code)),
-            Err(e) => refused(format!("{said} cannot be run: {e}")),
+        if *unpickle {
+            arguments.push("--unpickle".into());
         }
+        if !place::is_url(target) {
+            arguments.extend(["--target".into(), target.into()]);
+        }
+        arguments.extend(["--".into(), self.source.clone().into_os_string()]);
+        arguments
     }
-}
-
-/// Returns the Python interpreters to try: the one in the environment variable, or else the one in
-/// the directory of this command (as in a virtual environment, active or not), then the one in the
-/// PATH. (Symbolic links are not resolved: they identify the virtual environment.)
-fn pythons() -> Vec<OsString> {
-    if let Some(named) = std::env::var_os(PYTHON).filter(|python| !python.is_empty()) {
-        return vec![named];
-    }
-    let name = format!("{}{EXE_SUFFIX}", system::PYTHON);
-    let beside = std::env::current_exe().ok().map(|command| command.with_file_name(name));
-    let beside = beside.filter(|python| python.is_file()).map(PathBuf::into_os_string);
-    beside.into_iter().chain([system::PYTHON.into()]).collect()
-}
-
-/// Returns `true` if the interpreter has the package.
-fn can_import(python: &OsStr) -> io::Result<bool> {
-    let mut command = Command::new(python);
-    command.args(["-c", "import kvstore._import"]);
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    Ok(status.success())
 }
 
 /// A running import.
@@ -338,27 +300,39 @@ struct Importing<'a> {
 
 /// The store being written, with an open transaction.
 struct Target {
-    family: Family,
+    families: BTreeMap<String, Family>,
     store: Store,
     /// The store did not exist before.
     is_made: bool,
 }
 
 impl Target {
-    fn open(args: &ImportArgs, name: &str, secrets: &Secrets) -> Result<Target> {
+    fn open(args: &ImportArgs, secrets: &Secrets) -> Result<Target> {
         let path = args.store.path()?;
         let is_made = !path.exists() && !place::is_url(&path);
         let store = args.store.open(For::Making, secrets)?;
         store.begin_write()?;
-        let family =
-            if name == place::DEFAULT { store.family(name) } else { store.get_or_create_family(name) }?;
-        if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
-            return refused(format!(
-                "family \"{name}\" has keys already: use --skip-existing to keep them, --overwrite to overwrite them, or another \
-                 --family"
-            ));
+        Ok(Target { families: BTreeMap::new(), store, is_made })
+    }
+
+    /// Returns a family, which is opened on first use.
+    fn family(&mut self, name: &str, args: &ImportArgs) -> Result<&Family> {
+        match self.families.entry(name.to_owned()) {
+            Slot::Occupied(slot) => Ok(slot.into_mut()),
+            Slot::Vacant(slot) => {
+                let family = match name {
+                    place::DEFAULT => self.store.family(name),
+                    _ => self.store.get_or_create_family(name),
+                }?;
+                if !(args.overwrite || args.skip_existing) && has_keys(&family)? {
+                    return refused(format!(
+                        "family \"{name}\" has keys already: use --skip-existing to keep them, --overwrite to overwrite \
+                         them, or another --family"
+                    ));
+                }
+                Ok(slot.insert(family))
+            }
         }
-        Ok(Target { family, store, is_made })
     }
 }
 
@@ -382,9 +356,49 @@ impl<'a> Importing<'a> {
     /// Opens the store at the first entry.
     fn open(&mut self) -> Result<()> {
         if self.target.is_none() && !self.args.dry_run {
-            self.target = Some(Target::open(self.args, self.name, self.secrets)?);
+            self.target = Some(Target::open(self.args, self.secrets)?);
         }
         Ok(())
+    }
+
+    /// Imports the entries that the Python package reads, and returns its advice for the user.
+    fn read_lines(
+        &mut self,
+        lines: impl Iterator<Item = serde_json::Result<Line>>,
+        is_on_server: bool,
+    ) -> Result<Option<String>> {
+        let decoded = |text: String| BASE64.decode(text.as_bytes()).or_else(|_| refused(INCOMPLETE));
+        for (line, at) in lines.zip(1..) {
+            let entry = match line {
+                Ok(Line::Entry { key, value, family, expire_ms }) => {
+                    // The times of a server are not those of this machine.
+                    let end = expire_ms.map(|ms| match is_on_server {
+                        true => Moment::FromNow(ms.saturating_sub(times::now_here_ms())),
+                        false => Moment::At(ms),
+                    });
+                    Ok(Entry { key: decoded(key)?, value: decoded(value)?, end, family })
+                }
+                Ok(Line::Skipped(why)) => Err(why.into()),
+                Ok(Line::End(advice)) => return Ok(advice),
+                Ok(Line::Failed(why)) => return refused(why),
+                Ok(Line::Source(_)) | Err(_) => break,
+            };
+            self.add(Given { entry, at, unused: None })?;
+        }
+        self.check_interrupt()?; // Ctrl-C has ended the Python package, too
+        refused(INCOMPLETE)
+    }
+
+    /// Ends the import after the source was read, and prints the report.
+    fn finish(mut self, read: Result<()>, kind: &str, out: &mut Output) -> Result<Report> {
+        match read.and_then(|()| self.end()) {
+            Err(Failure::Refused(why) | Failure::Busy(why)) => return self.refuse(why),
+            read => read?,
+        }
+        out.ignore_broken_pipe(true);
+        self.report.print(kind, self.name, self.args.dry_run, out)?;
+        out.flush()?;
+        Ok(self.report)
     }
 
     fn check_interrupt(&self) -> Result<()> {
@@ -413,7 +427,9 @@ impl<'a> Importing<'a> {
         if entry.key.is_empty() || entry.key.len() > MAX_KEY_SIZE {
             return self.report.skip("a key is empty or longer than 65536 bytes");
         }
-        if let Some(Target { family, .. }) = &self.target {
+        let name = entry.family.as_deref().unwrap_or(self.name);
+        if let Some(target) = &mut self.target {
+            let family = target.family(name, self.args)?;
             let expiry = expire_ms.map_or(Expiry::Never, Expiry::At);
             let options = PutOptions::new().expiry(expiry);
             let options = if self.args.overwrite { options } else { options.if_absent() };
@@ -425,14 +441,16 @@ impl<'a> Importing<'a> {
                 }
                 // The family was empty, so the key is from this source.
                 let before = family.expiry(&entry.key)?;
-                self.report.imported = self.report.imported.saturating_sub(1);
+                if let Some(imported) = self.report.imported.get_mut(name) {
+                    *imported = imported.saturating_sub(1);
+                }
                 let had_ttl = before.is_some_and(|end| end.millis().is_some());
                 self.report.with_ttl = self.report.with_ttl.saturating_sub(u64::from(had_ttl));
                 family.put_with_expiry(&entry.key, &entry.value, expiry)?;
                 self.report.skip(AGAIN)?;
             }
         }
-        self.report.imported += 1;
+        *self.report.imported.entry(name.to_owned()).or_default() += 1;
         self.report.with_ttl += u64::from(end.is_some());
         if self.waiting >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
             self.commit()?;
@@ -446,7 +464,7 @@ impl<'a> Importing<'a> {
     fn commit(&mut self) -> Result<()> {
         if let Some(Target { store, .. }) = &self.target {
             store.commit()?;
-            self.committed = self.report.imported;
+            self.committed = self.report.imported.values().sum();
         }
         (self.waiting, self.bytes) = (0, 0);
         Ok(())
@@ -458,12 +476,15 @@ impl<'a> Importing<'a> {
         self.check_interrupt()?;
         if self.report.is_complete() {
             self.open()?; // an empty source creates the store, too
+            if let Some(target) = self.target.as_mut().filter(|target| target.families.is_empty()) {
+                target.family(self.name, self.args)?;
+            }
         }
         self.commit()
     }
 
     /// Returns the error, with the number of entries that were imported before it.
-    fn refuse(self, why: String) -> Result {
+    fn refuse<T>(self, why: String) -> Result<T> {
         let is_stopped = why == STOPPED;
         let Some(target) = &self.target else {
             return refused(if is_stopped { format!("{why}; nothing was imported") } else { why });
@@ -485,32 +506,35 @@ impl<'a> Importing<'a> {
     }
 }
 
-/// The result of an import, in the words the Python package uses.
+/// The result of an import.
 #[derive(Default)]
 struct Report {
-    imported: u64,
+    /// Number of imported entries of each family.
+    imported: BTreeMap<String, u64>,
     with_ttl: u64,
-    skipped: BTreeMap<&'static str, u64>,
+    /// Number of skipped entries by reason.
+    skipped: BTreeMap<Cow<'static, str>, u64>,
     /// Position of the current entry in the source.
     at: u64,
     /// Position of the first entry skipped for each reason that the user can fix.
-    first: BTreeMap<&'static str, u64>,
+    first: BTreeMap<Cow<'static, str>, u64>,
     /// A field that looks like an expiry by its name and was not used.
     unused: Option<&'static str>,
 }
 
 impl Report {
-    fn skip(&mut self, why: &'static str) -> Result<()> {
-        *self.skipped.entry(why).or_default() += 1;
-        if ![EXPIRED, PRESENT].contains(&why) {
-            self.first.entry(why).or_insert(self.at);
+    fn skip(&mut self, why: impl Into<Cow<'static, str>>) -> Result<()> {
+        let why = why.into();
+        if ![EXPIRED, PRESENT].contains(&&*why) {
+            self.first.entry(why.clone()).or_insert(self.at);
         }
+        *self.skipped.entry(why).or_default() += 1;
         Ok(())
     }
 
     /// Returns `true` if all live entries of the source were imported.
     fn is_complete(&self) -> bool {
-        self.skipped.keys().all(|why| [EXPIRED, PRESENT].contains(why))
+        self.skipped.keys().all(|why| [EXPIRED, PRESENT].contains(&&**why))
     }
 
     /// Warns on stderr about skipped entries and unused columns.
@@ -528,28 +552,31 @@ impl Report {
 
     fn print(&self, kind: &str, family: &str, dry_run: bool, out: &mut Output) -> Result<()> {
         if out.json {
-            let object_of = |pairs: &[(&str, u64)]| {
+            let object_of = |pairs: &mut dyn Iterator<Item = (&str, u64)>| {
                 let mut object = Object::new();
-                for (name, number) in pairs {
-                    object.number(name, *number);
+                for (name, number) in pairs.filter(|(_, number)| *number > 0) {
+                    object.number(name, number);
                 }
                 String::from_utf8_lossy(object.line()).trim_end().to_owned()
             };
-            let skipped: Vec<_> = self.skipped.iter().map(|(why, number)| (*why, *number)).collect();
-            let imported = [(family, self.imported)];
+            let imported = object_of(&mut self.imported.iter().map(|(name, number)| (&**name, *number)));
+            let skipped = object_of(&mut self.skipped.iter().map(|(why, number)| (&**why, *number)));
             let mut object = Object::new();
-            object
-                .text("kind", kind)
-                .raw("imported", &object_of(&imported[..usize::from(self.imported > 0)]));
-            object.number("with_ttl", self.with_ttl).raw("skipped", &object_of(&skipped));
+            object.text("kind", kind).raw("imported", &imported);
+            object.number("with_ttl", self.with_ttl).raw("skipped", &skipped);
             out.object(object.bool("complete", self.is_complete()))?;
             return Ok(());
         }
         let verb = if dry_run { "would be imported" } else { "imported" };
-        let mut lines = vec![
-            (self.imported, format!("{verb} from {kind} into family \"{family}\"")),
-            (self.with_ttl, "of them with a TTL".to_owned()),
-        ];
+        let into = |(name, number): (&str, u64)| {
+            let name = serde_json::Value::from(name); // quoted, without control characters
+            (number, format!("{verb} from {kind} into family {name}"))
+        };
+        let mut lines: Vec<_> = self.imported.iter().map(|(name, number)| into((name, *number))).collect();
+        if lines.is_empty() {
+            lines.push(into((family, 0)));
+        }
+        lines.push((self.with_ttl, "of them with a TTL".to_owned()));
         lines.extend(self.skipped.iter().map(|(why, number)| (*number, format!("skipped: {why}"))));
         for (number, what) in lines {
             match out.is_terminal {

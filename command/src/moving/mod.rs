@@ -5,6 +5,7 @@ pub mod dump;
 mod format;
 pub mod import;
 pub mod load;
+mod python;
 mod resume;
 mod sources;
 

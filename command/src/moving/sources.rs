@@ -1,6 +1,7 @@
 //! Readers of CSV, and of JSON in three shapes, for `import`. Each entry is passed on as it is
 //! read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead};
@@ -64,10 +65,17 @@ pub struct Entry {
     pub value: Vec<u8>,
     /// The expiry, if the source has one.
     pub end: Option<Moment>,
+    /// The family, if the source has families.
+    pub family: Option<String>,
 }
 
 /// An entry, or why it is skipped.
-type Read = std::result::Result<Entry, &'static str>;
+type Read = std::result::Result<Entry, Cow<'static, str>>;
+
+/// Returns an entry of a source without families.
+fn entry(key: Vec<u8>, value: Vec<u8>, end: Option<Moment>) -> Entry {
+    Entry { key, value, end, family: None }
+}
 
 /// An item of a source.
 #[derive(Debug)]
@@ -317,10 +325,9 @@ pub fn read_csv(
         };
         // Bytes that are not UTF-8 are not a duration or time.
         let text = |column: &str| Some(std::str::from_utf8(record.get(find(column)?)?).unwrap_or("?"));
-        let entry =
-            || Ok(Entry { key: bytes(key, form)?, value: bytes(value, form)?, end: end(columns, text)? });
+        let read = || -> Read { Ok(entry(bytes(key, form)?, bytes(value, form)?, end(columns, text)?)) };
         let at = record.position().map_or(0, csv::Position::line);
-        sink(Given { entry: entry(), at, unused })?;
+        sink(Given { entry: read(), at, unused })?;
     }
 }
 
@@ -359,7 +366,7 @@ fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
     let json = column.and_then(|column| object.get(column)).filter(|json| json.get() != "null");
     let text = json.map(|json| text_of(json)).transpose().map_err(|_| wrong)?;
     let end = end(columns, |_| text.as_deref())?;
-    Ok(Entry { key: field(&columns.key_column, "key")?, value: field(&columns.value_column, "value")?, end })
+    Ok(entry(field(&columns.key_column, "key")?, field(&columns.value_column, "value")?, end))
 }
 
 /// Reads a sequence of objects, such as one per line.
@@ -435,13 +442,12 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
         }
         let mut at = 0;
         while let Some((key, value)) = entries.next_entry::<String, Box<RawValue>>()? {
-            let entry = || {
+            let read = || -> Read {
                 let value = text_of(&value)?;
-                let (key, value) = (bytes(key.as_bytes(), self.form)?, bytes(value.as_bytes(), self.form)?);
-                Ok(Entry { key, value, end: None })
+                Ok(entry(bytes(key.as_bytes(), self.form)?, bytes(value.as_bytes(), self.form)?, None))
             };
             at += 1;
-            let given = Given { entry: entry(), at, unused: None };
+            let given = Given { entry: read(), at, unused: None };
             self.give(given)?;
         }
         Ok(())

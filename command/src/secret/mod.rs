@@ -217,11 +217,6 @@ impl Secrets {
         self.given.is_some()
     }
 
-    /// Returns `true` if new stores are encrypted.
-    pub fn encrypt_what_is_new(&self) -> bool {
-        self.given.is_some() || self.default.is_some()
-    }
-
     /// Returns `true` if a secret is read from standard input.
     pub fn read_stdin(&self) -> bool {
         self.given.as_ref().is_some_and(Source::is_stdin)

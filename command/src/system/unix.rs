@@ -1,4 +1,4 @@
-//! Unix: signals, file modes, and `exec`.
+//! Unix: signals and file modes.
 
 use std::env;
 #[cfg(feature = "encryption")]
@@ -10,9 +10,7 @@ use std::io;
 #[cfg(feature = "encryption")]
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -83,11 +81,6 @@ pub fn to_keep_others_out(file: &Metadata, name: &str) -> Option<String> {
 #[cfg(feature = "encryption")]
 pub fn bytes(variable: OsString) -> Option<Vec<u8>> {
     Some(variable.into_vec())
-}
-
-/// Replaces the process with another program; returns only on failure.
-pub fn become_program(command: &mut Command) -> io::Result<u8> {
-    Err(command.exec())
 }
 
 /// Returns the user's state directory; `None` without a home directory.

@@ -10,14 +10,11 @@ use std::fs::Metadata;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Component, Path, PathBuf, Prefix, absolute};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 // Windows sends no SIGTERM; closing the console arrives as Ctrl-Break.
 pub use signal_hook::consts::{SIGBREAK as TERMINATE, SIGINT as INTERRUPT};
-
-use crate::progress::Interrupt;
 
 pub const NEWLINE: &[u8] = b"\r\n";
 /// The signals that stop a command that runs until then, for the help.
@@ -125,13 +122,6 @@ pub fn to_keep_others_out(_: &Metadata, _: &str) -> Option<String> {
 #[cfg(feature = "encryption")]
 pub fn bytes(variable: OsString) -> Option<Vec<u8>> {
     variable.into_string().ok().map(String::into_bytes)
-}
-
-/// Runs another program as the last step, and returns its exit code.
-pub fn become_program(command: &mut Command) -> io::Result<u8> {
-    let _interrupt = Interrupt::watch()?; // Ctrl-C reaches both; the other program handles it
-    let status = command.status()?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
 /// Returns the user's state directory; `None` if it is not known.

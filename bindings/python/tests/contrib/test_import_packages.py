@@ -64,7 +64,7 @@ def test_diskcache(tmp_path: Path, target: Path, capsys: Any) -> None:
         assert moment is not None and abs(moment - before - 1000) < 30
     out = capsys.readouterr().out
     assert "1\tskipped: expired in the source" in out
-    assert "1\tskipped: its key is a pickle; --unpickle reads it" in out
+    assert "1\tskipped: the key is a pickle: use --unpickle to read it" in out
     assert run(tmp_path / "cache", target, "--skip-existing", "--unpickle") == 0
     assert content(target)[b'["user", 7]'] == b"tuple key"
 
@@ -105,7 +105,7 @@ def test_fanout_cache_and_django_cache_are_imported(tmp_path: Path, target: Path
     assert ours.get("7") == {"n": 7}
     assert ours.incr("count") == 6
     assert len(ours.get_many(map(str, range(200)))) == 200
-    ours._place.close()
+    ours._storage.close()
 
 
 # sqlitedict
