@@ -181,8 +181,8 @@ class ConnectionPool:
     """
 
     __slots__ = (
-        "clock", "clock_context", "closed", "closed_count", "closed_counters", "config", "connections", "file_id", "single", "guard", "idle",
-        "in_memory", "last_busy", "opening", "path", "pid", "remote", "secret",
+        "clock", "clock_context", "closed", "closed_count", "closed_counters", "config", "connections", "file_id", "guard",
+        "idle", "in_memory", "last_busy", "opening", "path", "pid", "remote", "secret", "single",
     )  # fmt: skip
 
     def __init__(self, path: bytes, config: Any, single: bool, secret: Optional[bytes] = None) -> None:
