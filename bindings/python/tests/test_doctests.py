@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import kvstore
-from kvstore import aio, recipes
+from kvstore import aio, recipes, snkv
 
 MODULES = [
     "kvstore",
     *(f"kvstore.{m.name}" for m in pkgutil.iter_modules(kvstore.__path__) if m.name != "_kvstore"),
-    *(m.name for part in (recipes, aio) for m in pkgutil.iter_modules(part.__path__, f"{part.__name__}.")),
+    *(m.name for part in (recipes, aio, snkv) for m in pkgutil.iter_modules(part.__path__, f"{part.__name__}.")),
 ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 PYTHON = Path(__file__).resolve().parents[1]
 HEADER = PYTHON.parents[1] / "include" / "kvstore.h"
-MODULES = sorted((PYTHON / "src" / "kvstore").glob("*.py"))
+MODULES = sorted((PYTHON / "src" / "kvstore").rglob("*.py"))
 BUILDER = PYTHON / "build_native.py"
 
 LIST = PYTHON / "unreached.txt"

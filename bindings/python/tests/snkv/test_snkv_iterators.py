@@ -7,8 +7,7 @@ from typing import Callable
 
 import pytest
 
-from kvstore import snkv
-from kvstore.snkv import Error, Iterator, KVStore
+from kvstore.snkv import Error, Iterator, KVStore, _iterator, _session
 
 KEYS = [b"a", b"b1", b"b2", b"b3", b"c"]
 
@@ -344,7 +343,7 @@ class Failing:
         return call if name == self.function else real
 
 
-LIBRARY = snkv.lib
+LIBRARY = _iterator.lib
 
 
 @pytest.mark.parametrize("function", ["kvpy_fill", "kvstore_time_ms"])
@@ -361,7 +360,8 @@ def test_failed_step_loses_no_row(
     failures = 0
     failing = Failing(function, nth)
     with monkeypatch.context() as patch:
-        patch.setattr(snkv, "lib", failing)
+        patch.setattr(_iterator, "lib", failing)
+        patch.setattr(_session, "lib", failing)
         while True:
             try:
                 seen.append(next(it)[0])
