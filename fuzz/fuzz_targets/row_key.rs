@@ -160,6 +160,6 @@ fn walk(input: &Input, mut all: Vec<Vec<u8>>) {
             assert!(partition.len() * 2 + 2 + 20_000 > MAX_KEY_SIZE || input.rows.len() < 2);
             return;
         };
-        assert_eq!(common::walk(&mut cursor), expected);
+        assert_eq!(common::scan(&mut cursor), expected);
     });
 }
