@@ -19,7 +19,7 @@ OF_WINDOWS = {
 def left_out():
     """Returns the tests of the command that are for Unix only: their number by reason."""
     reasons = {}
-    for path in sorted((ROOT / "command/tests").glob("*.rs")):
+    for path in sorted((ROOT / "command/tests/cli").glob("*.rs")):
         text = path.read_text()
         if whole := re.search(r"^#!\[cfg\(unix\)\] // (.+)$", text, re.MULTILINE):
             reasons[whole[1]] = reasons.get(whole[1], 0) + len(re.findall(r"^ *#\[test\]$", text, re.MULTILINE))

@@ -26,7 +26,8 @@ const TESTS: &[&str] = &[
     "tests/variant complete -- cargo test {complete}",
     "KVSTORE_TEST_ENCRYPTED=1 tests/variant encrypted -- cargo test {complete}",
     "KVSTORE_TEST_REMOTE=1 tests/variant remote -- cargo test {complete}",
-    "cargo test {complete} --package kvstore-cli --bin kvstore --test encryption --test json --test on_a_server",
+    "cargo test {complete} --package kvstore-cli --bin kvstore",
+    "cargo test {complete} --package kvstore-cli --test cli -- encryption:: json:: postgres::",
     // Encryption compiles without stores on a server.
     "cargo check --locked --features encryption --target-dir {target}/complete --lib",
     "bindings/python/run-tests",
@@ -36,7 +37,7 @@ const TESTS: &[&str] = &[
 const FULL: &[&str] = &[
     "KVSTORE_TEST_REMOTE=1 tests/variant remote-full -- cargo test {complete}",
     "KVSTORE_CONNECTION_LOSS=all cargo test {complete} --test postgres connection_loss::",
-    "KVSTORE_COPY_ROWS=200000 cargo test {complete} -p kvstore-cli --test on_a_server copy_to_a_server_and_back",
+    "KVSTORE_COPY_ROWS=200000 cargo test {complete} -p kvstore-cli --test cli copy_to_a_server_and_back",
     "KVSTORE_TEST_ENCRYPTED=1 tests/variant encrypted-full -- cargo test {complete}",
     "bindings/python/run-tests --full",
     "bindings/python/run-contrib-tests",

@@ -1,12 +1,10 @@
 //! Commands that only read: `ls scan count families info`.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Place, code, fails, json, kvstore, ok, out};
+use crate::common::{Place, code, fails, json, kvstore, ok, out};
 #[cfg(unix)]
-use common::{Terminal, copy_to_run, err, on_terminal};
+use crate::common::{Terminal, copy_to_run, err, on_terminal};
 use kvstore::{Config, Expiry, JournalMode, Store};
 
 /// Creates a store with live and expired keys.

@@ -2,15 +2,13 @@
 
 #![cfg(unix)] // a signal, and Python's sqlite3
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{Place, command, kvstore, out};
+use crate::common::{Place, command, kvstore, out};
 use serde_json::Value;
 
 /// Returns why a value does not match a part of the schema. Supports the keywords of JSON Schema

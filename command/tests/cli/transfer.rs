@@ -1,7 +1,5 @@
 //! `dump`, `load` and `copy`: everything arrives, or the command reports what is missing.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -9,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{NOT_THERE, Place, code, command, err, fails, json, kvstore, kvstore_fed, ok, out};
+use crate::common::{NOT_THERE, Place, code, command, err, fails, json, kvstore, kvstore_fed, ok, out};
 use kvstore::{Config, Eviction, Expiry, Family, PutOptions, SizeLimit, Store};
 
 const V1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dump-v1.jsonl");

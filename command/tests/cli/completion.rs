@@ -2,12 +2,10 @@
 
 #![cfg(unix)]
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Place, code, command, err, kvstore, ok, out};
+use crate::common::{Place, code, command, err, kvstore, ok, out};
 use kvstore::{Expiry, Store};
 
 fn example(place: &Place) -> String {

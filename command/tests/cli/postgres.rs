@@ -1,18 +1,13 @@
 //! The command with stores on a PostgreSQL server: copies between files and servers, `info`, and
 //! the server's clock.
-#![cfg(feature = "remote")]
-
-mod common;
-#[path = "../../tests/common/server.rs"]
-mod server;
 
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, code, command, err, fails, json, kvstore, kvstore_fed, ok};
+use crate::common::{Place, code, command, err, fails, json, kvstore, kvstore_fed, ok};
+use crate::server::Server;
 use kvstore::{Config, Direction, Eviction, Expiry, Family, KeyRange, PutOptions, SizeLimit, Store};
-use server::Server;
 
 const ODD: &str = "O'dd \"näme\"\n";
 const LATER: i64 = 9_000_000_000_000;
@@ -225,7 +220,7 @@ fn ctrl_c_stops_a_resumable_copy() {
     let (place, server) = (Place::new(), Server::shared());
     let (file, url) = (place.word("app.db"), server.url("stopped"));
     fill(&file, rows_wanted(300_000));
-    let mut terminal = common::Terminal::start(&["copy", "--resume", &file, &url]);
+    let mut terminal = crate::common::Terminal::start(&["copy", "--resume", &file, &url]);
     terminal.wait_for("copying keys"); // the progress bar
     terminal.interrupt();
     let (status, shown) = terminal.end();
@@ -378,7 +373,7 @@ fn advice_about_files_is_not_given_for_a_server() {
     let text = advised(&["check", &url]);
     assert!(text.contains("restore a backup of the server"), "{text}");
     let last = kvstore(&["check", &url, "--json"]);
-    assert!(common::out(&last).contains("\"remedy\":\"backup\""), "{}", common::out(&last));
+    assert!(crate::common::out(&last).contains("\"remedy\":\"backup\""), "{}", crate::common::out(&last));
     server.sql("DROP TABLE advice.kvstore_row");
     advised(&["get", &url, "k"]);
     // Any other failure of the server.
@@ -394,7 +389,7 @@ fn watch_shows_table_sizes_of_a_server() {
     let server = Server::shared();
     let url = server.url("watched");
     ok(&["put", &url, "k", "v"]);
-    let mut terminal = common::Terminal::start(&["watch", &url]);
+    let mut terminal = crate::common::Terminal::start(&["watch", &url]);
     terminal.wait_for("primary");
     terminal.wait_for("indexes");
     terminal.interrupt();
@@ -437,7 +432,7 @@ fn info_of_a_server_store_has_no_pages() {
     }
     let lines = ok(&["info", &url]);
     assert!(lines.contains(&format!("server\tversion\t{version}\n")) && !lines.contains("page"), "{lines}");
-    let (_, shown) = common::on_terminal(&["info", &url]);
+    let (_, shown) = crate::common::on_terminal(&["info", &url]);
     assert!(shown.contains(&format!("PostgreSQL {version}")) && shown.contains("no TLS"), "{shown}");
     assert!(!shown.contains("pages") && !shown.contains("btree"), "{shown}");
     // A role with read access only.
@@ -484,7 +479,8 @@ fn every_command_uses_the_servers_clock() {
         about(&line["ttl_ms"], hour_ms / 2);
     }
     // By the clock of this machine, these keys would be live for another half hour.
-    let (_, shown) = common::on_terminal(&["put", &url, "gone", "1", "--at", &at(now_ms() - hour_ms / 2)]);
+    let (_, shown) =
+        crate::common::on_terminal(&["put", &url, "gone", "1", "--at", &at(now_ms() - hour_ms / 2)]);
     assert!(shown.contains("warning: expiry is in the past; the key is already expired"), "{shown}");
     assert_eq!(json(&["expiring", &url, "--from", "now"]).len(), 3);
     assert_eq!(json(&["expiring", &url, "--expired", "--to", "now"]).len(), 1);

@@ -1,13 +1,11 @@
 //! Commands on expiry: `expiring`, `next`, `purge`, `sweep`, `clean`.
 
-mod common;
-
 #[cfg(unix)]
 use std::time::Duration;
 
-use common::{Place, code, err, fails, json, kvstore, ok, out};
+use crate::common::{Place, code, err, fails, json, kvstore, ok, out};
 #[cfg(unix)]
-use common::{Terminal, command, on_terminal};
+use crate::common::{Terminal, command, on_terminal};
 use kvstore::{Expiry, Store};
 use serde_json::json;
 

@@ -1,10 +1,8 @@
 //! `watch` and `shell`.
 
-mod common;
-
-use common::{Place, code, err, fails, kvstore_fed, out};
+use crate::common::{Place, code, err, fails, kvstore_fed, out};
 #[cfg(unix)]
-use common::{Terminal, command, ok};
+use crate::common::{Terminal, command, ok};
 use kvstore::{Expiry, Store};
 
 fn example(place: &Place) -> String {
@@ -72,7 +70,7 @@ fn watch_without_a_terminal_names_another_command() {
         terminal.wait_for("watch needs a terminal");
         assert_eq!(terminal.end().0.code(), Some(2));
         let missing = place.word("missing.db");
-        let (code, shown) = common::on_terminal(&["watch", &missing]);
+        let (code, shown) = crate::common::on_terminal(&["watch", &missing]);
         assert!(code == 3 && shown.contains("there is no file") && !shown.contains("1049"), "{shown}");
     }
 }

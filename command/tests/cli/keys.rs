@@ -1,12 +1,10 @@
 //! Commands on single keys: `get put del exists incr cas`, `ttl expire persist touch`.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
+use crate::common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
 #[cfg(unix)]
-use common::{Terminal, on_terminal};
+use crate::common::{Terminal, on_terminal};
 use kvstore::{Config, ErrorKind, Expiry, Store};
 
 /// Creates a directory with a store; returns the path of the store as `s`.
@@ -57,7 +55,7 @@ fn only_writes_create_a_missing_store() {
 fn dash_stands_for_the_store_of_the_environment() {
     let (_place, s) = store();
     ok(&["put", &s, "a", "b"]);
-    let output = common::command(&["get", "-", "a"]).env("KVSTORE", &s).output().unwrap();
+    let output = crate::common::command(&["get", "-", "a"]).env("KVSTORE", &s).output().unwrap();
     assert_eq!(out(&output), "b");
     fails(&["get", "-", "a"], 2, "set $KVSTORE");
 }
@@ -494,7 +492,7 @@ fn killed_removal_leaves_whole_steps() {
     let db = Store::open(&s).unwrap();
     db.transaction(|_| (0..60_000).try_for_each(|n| db.put(format!("k{n:05}"), [7; 400]))).unwrap();
     let before = db.count().unwrap();
-    let mut child = common::command(&["del", &s, "--prefix", "k"]).spawn().unwrap();
+    let mut child = crate::common::command(&["del", &s, "--prefix", "k"]).spawn().unwrap();
     while db.count().unwrap() == before {
         std::thread::yield_now();
     }

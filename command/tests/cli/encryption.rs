@@ -1,13 +1,11 @@
 //! Encrypted stores: with the feature `encryption`, how passwords are given and used; without it,
 //! the error messages.
 
-mod common;
-
 use std::fs;
 #[cfg(unix)]
 use std::os::unix::fs::PermissionsExt as _;
 
-use common::{Place, code, err, fails, kvstore, ok};
+use crate::common::{Place, code, err, fails, kvstore, ok};
 
 const PASSWORD: &str = "correct horse";
 
@@ -70,7 +68,7 @@ mod without {
         // For plain stores the variable changes nothing; but a store that should be encrypted is
         // not created in plain text.
         let run = |args: &[&str]| {
-            common::command(args)
+            crate::common::command(args)
                 .env("KVSTORE_PASSWORD_FILE", &file)
                 .output()
                 .map(|run| (code(&run), err(&run)))
@@ -81,7 +79,7 @@ mod without {
         assert!(exit_code == 3 && said.contains(HOW), "{said}");
         assert_eq!(place.files(), ["app.db", "password"]);
         let help = kvstore(&["copy", "--help"]);
-        assert!(!common::out(&help).contains("password-file"), "{}", common::out(&help));
+        assert!(!crate::common::out(&help).contains("password-file"), "{}", crate::common::out(&help));
     }
 }
 
@@ -90,7 +88,7 @@ mod with {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    use common::{Terminal, command, json, kvstore_fed, out};
+    use crate::common::{Terminal, command, json, kvstore_fed, out};
     use kvstore::{Config, JournalMode, Store};
 
     use super::*;

@@ -1,10 +1,8 @@
 //! `import`: CSV, JSON, and the formats that the Python package reads.
 
-mod common;
-
 use std::fs;
 
-use common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
+use crate::common::{Place, code, err, fails, json, kvstore, kvstore_fed, ok, out};
 use kvstore::{Expiry, Store};
 
 /// Creates a file with this text; returns its path as an argument.
@@ -208,7 +206,7 @@ fn stopped_import_keeps_whole_batches_and_continues() {
     let to = place.word("to.db");
     let lines: String = (0..30_000).map(|n| format!("{{\"key\":\"{n}\",\"value\":\"{n:020}\"}}\n")).collect();
     let (first, rest) = lines.as_bytes().split_at(lines.len() / 2);
-    let mut child = common::command(&["import", &to, "-", "--from", "jsonl"])
+    let mut child = crate::common::command(&["import", &to, "-", "--from", "jsonl"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -275,14 +273,14 @@ fn python(place: &Place, name: &str, lines: &str) -> String {
         "#!/bin/sh\n[ \"$1\" = -c ] && exit 0\nprintf '%s|' \"$@\" >'{0}.args'\ncat <<'END'\n{lines}\nEND\n",
         place.word(name)
     );
-    common::copy_to_run(file(place, &format!("{name}.sh"), &text), place.path(name));
+    crate::common::copy_to_run(file(place, &format!("{name}.sh"), &text), place.path(name));
     place.word(name)
 }
 
 #[test]
 #[cfg(unix)] // scripts of sh
 fn other_formats_are_read_by_the_python_package() {
-    use common::{command, copy_to_run};
+    use crate::common::{command, copy_to_run};
 
     let place = Place::new();
     let to = place.word("to.db");
@@ -385,7 +383,7 @@ fn failure_of_the_python_package_is_reported_with_what_was_imported() {
         let python =
             python(&place, &format!("python{n}"), &format!("{{\"source\":\"dbm\"}}\n{entries}{last}"));
         let to = place.word(&format!("{n}.db"));
-        let done = common::command(&["import", &to, &cache, "--from", "dbm"])
+        let done = crate::common::command(&["import", &to, &cache, "--from", "dbm"])
             .env("KVSTORE_PYTHON", &python)
             .output()
             .unwrap();
@@ -397,7 +395,7 @@ fn failure_of_the_python_package_is_reported_with_what_was_imported() {
     let python = python(&place, "failing", "{\"failed\":\"no cache here\"}");
     let to = place.word("none.db");
     let words = ["import", &to, &cache, "--from", "dbm"];
-    let done = common::command(&words).env("KVSTORE_PYTHON", &python).output().unwrap();
+    let done = crate::common::command(&words).env("KVSTORE_PYTHON", &python).output().unwrap();
     assert_eq!((code(&done), err(&done).as_str()), (3, "kvstore: no cache here\n"));
     assert!(!place.path("none.db").exists());
 }
@@ -407,7 +405,7 @@ fn failure_of_the_python_package_is_reported_with_what_was_imported() {
 fn python_next_to_command_is_tried_before_path() {
     use std::process::Command;
 
-    use common::copy_to_run;
+    use crate::common::copy_to_run;
 
     let place = Place::new();
     let cache = file(&place, "cache", "");

@@ -1,8 +1,6 @@
 //! Maintenance commands: `check`, `repair`, `recover`, `backup`, `compact`, `limit`, `checkpoint`,
 //! `sync`.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -10,8 +8,8 @@ use std::process::Output;
 use std::process::{Command, Stdio};
 
 #[cfg(unix)]
-use common::command;
-use common::{Place, code, err, json_lines, kvstore, out};
+use crate::common::command;
+use crate::common::{Place, code, err, json_lines, kvstore, out};
 use kvstore::{Config, Expiry, Store};
 
 const LATER: i64 = 4_000_000_000_000;
@@ -375,7 +373,7 @@ fn stopped_command_leaves_no_file() {
     let scratch = Scratch::new(60_000);
     let new = scratch.file("new.db");
     for command in ["backup", "recover"] {
-        let child = common::command(&[Path::new(command), &scratch.path(), &new])
+        let child = crate::common::command(&[Path::new(command), &scratch.path(), &new])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

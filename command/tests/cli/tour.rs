@@ -3,17 +3,13 @@
 
 #![cfg(unix)] // lines of sh
 
-mod common;
-#[path = "../../tests/common/tutorial.rs"]
-mod tutorial;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Place, Terminal, code, kvstore};
-use tutorial::Tutorial;
+use crate::common::{Place, Terminal, code, kvstore};
+use crate::tutorial::Tutorial;
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -124,14 +120,14 @@ fn options_of(help: &str) -> BTreeSet<String> {
 #[test]
 fn reference_lists_every_command_and_option() {
     let page = fs::read_to_string(root().join("docs/reference/command.md")).unwrap();
-    let help = common::out(&kvstore(&["--help"]));
+    let help = crate::common::out(&kvstore(&["--help"]));
     let listed = help.lines().skip_while(|line| *line != "Keys:").take_while(|line| *line != "Options:");
     let names: Vec<&str> = listed.filter_map(|line| line.strip_prefix("  ")?.split("  ").next()).collect();
     assert!(names.len() > 30, "{names:?}");
     for name in names.iter().flat_map(|names| names.split(", ")) {
         let is_named = [format!("`{name} "), format!("`{name}`")].iter().any(|name| page.contains(name));
         assert!(is_named, "{name}");
-        for option in options_of(&common::out(&kvstore(&["help", name]))) {
+        for option in options_of(&crate::common::out(&kvstore(&["help", name]))) {
             let ends = ["`", " ", ","].map(|end| format!("{option}{end}"));
             assert!(ends.iter().any(|option| page.contains(option)), "{name} {option}");
         }
