@@ -62,7 +62,7 @@
 #include <stdint.h>
 
 /** Stands for "never expires" where a function returns a remaining TTL or an expiry time. */
-#define KVSTORE_NO_TTL ((int64_t)-1)
+#define KVSTORE_NO_TTL (-INT64_C(1))
 
 /**
  * Result code: success.

@@ -174,7 +174,32 @@ fn header_has_the_version_of_the_crate() {
 
 #[test]
 fn no_ttl_is_minus_one_of_64_bits() {
-    assert_eq!(define(&header(), "KVSTORE_NO_TTL"), "((int64_t)-1)");
+    assert_eq!(define(&header(), "KVSTORE_NO_TTL"), "(-INT64_C(1))");
+}
+
+#[test]
+fn macros_of_the_header_need_no_old_style_cast() {
+    let header = header();
+    let names: BTreeSet<_> = header
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define KVSTORE_")?.split_once(' '))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(names.len() > 80 && names.contains("NO_TTL"), "{names:?}");
+    let mut program = "#include \"kvstore.h\"\n".to_owned();
+    for name in names {
+        program += &format!("constexpr auto value_of_{name} = KVSTORE_{name};\n");
+    }
+    program += "int main() { return value_of_OK; }\n";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("macros.cpp");
+    fs::write(&file, program).unwrap();
+    for standard in ["c++17", "c++20", "c++23"] {
+        let mut compiler = compiler("g++", standard);
+        compiler.args(["-Wold-style-cast", "-Wuseless-cast", "-Wzero-as-null-pointer-constant"]);
+        compiler.args(["-Wconversion", "-Wsign-conversion", "-Wno-unused", "-fsyntax-only"]);
+        run(compiler.arg(&file));
+    }
 }
 
 #[test]
