@@ -30,21 +30,21 @@ try {
     db.put("balance", "100");
 
     // Keys and values are views, valid until the next step of the iterator.
-    long sessions = 0, for_ever = 0;
+    long sessions = 0, permanent = 0;
     auto range = db.items("session:");
     for (auto at = range.begin(); at != range.end(); ++at) {
         sessions++;
-        if (at.expires_at().never_expires()) for_ever++;
+        if (at.expires_at().never_expires()) permanent++;
     }
-    std::cout << sessions << " sessions, " << for_ever << " of them for ever\n";
+    std::cout << sessions << " sessions, " << permanent << " without a TTL\n";
 
     if (auto at = db.find("session:ada"); at != db.end()) std::cout << "ada has " << at->value.size() << " bytes\n";
 
     // A container owns its bytes.
     auto items = db.items("session:");
-    const std::map<std::string, std::string> kept(items.begin(), items.end());
-    std::cout << "kept:";
-    for (const auto& [key, value] : kept) std::cout << ' ' << key;
+    const std::map<std::string, std::string> copies(items.begin(), items.end());
+    std::cout << "copied:";
+    for (const auto& [key, value] : copies) std::cout << ' ' << key;
     std::cout << '\n';
 
     const auto is_long = [](const kvstore::entry& e) { return e.value.size() > 9; };

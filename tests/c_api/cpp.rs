@@ -436,9 +436,9 @@ fn quickstart_of_the_readme_runs() {
 
 #[test]
 fn example_of_the_standard_library_runs() {
-    let expected = "3 sessions, 1 of them for ever\n\
+    let expected = "3 sessions, 1 without a TTL\n\
                     ada has 40 bytes\n\
-                    kept: session:ada session:bob session:eve\n\
+                    copied: session:ada session:bob session:eve\n\
                     balance 90, refused: not enough\n\
                     balance 90\n";
     example_prints("standard_library.cpp", expected);
