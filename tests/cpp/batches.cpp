@@ -17,18 +17,18 @@ SCENARIO(batch_commits_atomically_and_is_reusable) {
     batch.erase(cf, "gone");
     batch.erase("missing");
     CHECK(batch.count() == 7);
-    CHECK(!s.db.exists("a") && s.db.exists("gone"));
+    CHECK(!s.db.contains("a") && s.db.contains("gone"));
     batch.commit();
     CHECK(batch.count() == 0);
     CHECK(s.db.get("a") == "1" && s.db.ttl("a")->never_expires());
     CHECK(s.db.ttl("b")->duration() == 5s);
     CHECK(cf.get("c") == "3" && cf.ttl("d")->duration() == 6s);
-    CHECK(!s.db.exists("gone") && !cf.exists("gone"));
+    CHECK(!s.db.contains("gone") && !cf.contains("gone"));
     batch.put("e", "5");
     batch.clear();
     CHECK(batch.count() == 0);
     batch.commit();
-    CHECK(!s.db.exists("e"));
+    CHECK(!s.db.contains("e"));
 }
 
 SCENARIO(failed_batch_keeps_its_writes) {
@@ -41,7 +41,7 @@ SCENARIO(failed_batch_keeps_its_writes) {
     batch.put("key", "value");
     db.drop_family("family");
     THROWS(error, batch.commit());
-    CHECK(batch.count() == 2 && !db.exists("key"));
+    CHECK(batch.count() == 2 && !db.contains("key"));
 }
 
 SCENARIO(batch_rejects_bad_keys_and_foreign_families) {

@@ -44,7 +44,7 @@ SCENARIO(compare_and_swap_and_erase_require_the_expected_value) {
     CHECK(s.db.get("key") == "2" && s.db.ttl("key")->duration() == 4s);
     CHECK(!s.db.compare_and_erase("key", "1"));
     CHECK(s.db.compare_and_erase("key", "2"));
-    CHECK(!s.db.exists("key"));
+    CHECK(!s.db.contains("key"));
 }
 
 SCENARIO(increment_adds_and_keeps_the_ttl) {
@@ -79,7 +79,7 @@ SCENARIO(expire_changes_expiry_only_if_condition_holds) {
     CHECK(s.db.persist("key") == expire_result::unchanged);
     CHECK(s.db.persist("missing") == expire_result::missing);
     CHECK(s.db.expire("key", -1s) == expire_result::changed);
-    CHECK(!s.db.exists("key"));
+    CHECK(!s.db.contains("key"));
 }
 
 SCENARIO(get_and_expire_extends_a_session) {

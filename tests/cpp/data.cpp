@@ -134,10 +134,10 @@ SCENARIO(get_many_returns_values_in_key_order) {
 SCENARIO(erase_returns_whether_the_key_existed) {
     kvstore::store db(":memory:");
     db.put("key", "value");
-    CHECK(db.exists("key"));
+    CHECK(db.contains("key"));
     CHECK(db.erase("key"));
     CHECK(!db.erase("key"));
-    CHECK(!db.exists("key"));
+    CHECK(!db.contains("key"));
 }
 
 SCENARIO(erase_many_returns_number_of_live_keys) {
@@ -150,7 +150,7 @@ SCENARIO(erase_many_returns_number_of_live_keys) {
     CHECK(db.erase_many(keys) == 2);
     CHECK(db.erase_many(std::vector<std::string>()) == 0);
     THROWS(error, db.erase_many({"c", ""}));
-    CHECK(db.count() == 1 && db.exists("c"));
+    CHECK(db.count() == 1 && db.contains("c"));
 }
 
 namespace {
@@ -357,7 +357,7 @@ SCENARIO(erase_range_and_clear_remove_all_keys_in_them) {
         db.put(key, key);
     }
     CHECK(db.erase_range("b", "d") == 2);
-    CHECK(db.count() == 2 && db.exists("a") && db.exists("d"));
+    CHECK(db.count() == 2 && db.contains("a") && db.contains("d"));
     CHECK(db.erase_range(std::nullopt, "b") == 1);
     db.put("e", "");
     db.clear();
@@ -372,10 +372,10 @@ SCENARIO(families_have_separate_keys) {
     db.put("key", "default");
     CHECK(users.get("key") == "user");
     CHECK(db.get("key") == "default");
-    CHECK(users.exists("key") && users.count() == 1 && users.count_live() == 1);
+    CHECK(users.contains("key") && users.count() == 1 && users.count_live() == 1);
     char buffer[4];
     CHECK(users.get_into("key", buffer, sizeof buffer) == std::size_t{4});
-    CHECK(users.erase("key") && !users.exists("key"));
+    CHECK(users.erase("key") && !users.contains("key"));
     users.put("a", "");
     users.clear();
     CHECK(users.count() == 0);

@@ -100,7 +100,7 @@ SCENARIO(length_beyond_int_is_rejected_not_truncated) {
         THROWS(error, db.put(bytes, "value"));
         THROWS(error, db.put("key", bytes));
         THROWS(error, db.get(bytes));
-        THROWS(error, db.exists(bytes));
+        THROWS(error, db.contains(bytes));
         THROWS(error, db.erase(bytes));
         THROWS(error, db.compare_and_swap("key", bytes, "value"));
         THROWS(error, db.get_many({kvstore::bytes_view(bytes)}));

@@ -10,6 +10,7 @@
 #include "maintenance.cpp"
 #include "moved.cpp"
 #include "ranges.cpp"
+#include "results.cpp"
 #include "threads.cpp"
 #include "transactions.cpp"
 #include "ttl.cpp"

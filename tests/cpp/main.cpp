@@ -9,11 +9,15 @@ int main(int argc, char** argv) {
         if (argc == 2 && std::strcmp(argv[1], "--list") == 0) {
             std::puts(scenario.name);
         } else if (argc == 1 || std::strcmp(argv[1], scenario.name) == 0) {
+#if KVSTORE_EXCEPTIONS
             try {
                 scenario.run();
             } catch (const std::exception& e) {
                 check::fail(scenario.name, 0, e.what());
             }
+#else
+            scenario.run();
+#endif
         } else {
             continue;
         }

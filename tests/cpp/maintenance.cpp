@@ -12,7 +12,7 @@ SCENARIO(stats_count_calls) {
     (void)db.get("key");
     db.erase("key");
     (void)db.get("key");
-    (void)db.exists("key");
+    (void)db.contains("key");
     (void)db.items();
     THROWS(error, db.put("", ""));
     const kvstore::stats s = db.stats();

@@ -22,11 +22,11 @@ SCENARIO(transaction_without_commit_is_rolled_back) {
         auto tx = db.begin();
         db.put("key", "1");
     }
-    CHECK(!db.exists("key"));
+    CHECK(!db.contains("key"));
     auto tx = db.begin();
     db.put("key", "2");
     tx.rollback();
-    CHECK(!db.exists("key"));
+    CHECK(!db.contains("key"));
     THROWS(misuse, tx.commit());
     THROWS(misuse, tx.rollback());
     tx = db.begin();
@@ -44,7 +44,7 @@ SCENARIO(second_begin_fails_and_first_continues) {
     THROWS(error, db.snapshot());
     db.put("key", "value");
     tx.commit();
-    CHECK(db.exists("key"));
+    CHECK(db.contains("key"));
 }
 
 SCENARIO(transaction_function_commits_or_rolls_back_on_exception) {
@@ -180,5 +180,5 @@ SCENARIO(close_rolls_back_and_transaction_stays_safe) {
     db.close();
     CHECK(!tx.is_open());
     THROWS(misuse, tx.commit());
-    CHECK(!kvstore::store("closing.db").exists("key"));
+    CHECK(!kvstore::store("closing.db").contains("key"));
 }

@@ -16,9 +16,9 @@ SCENARIO(key_expires_exactly_after_its_ttl) {
     CHECK(!s.db.get("key"));
     kvstore::family cf = s.db.create_family("family");
     cf.put("key", "value", 1ms);
-    CHECK(cf.exists("key"));
+    CHECK(cf.contains("key"));
     s.time.advance(1ms);
-    CHECK(!cf.exists("key"));
+    CHECK(!cf.contains("key"));
 }
 
 SCENARIO(ttl_of_any_duration_type_rounds_up) {
@@ -48,7 +48,7 @@ SCENARIO(ttl_of_zero_or_less_expires_at_once) {
     for (const kvstore::expiry& life : lives) {
         s.db.put("key", "value");
         s.db.put("key", "value", life);
-        CHECK(!s.db.exists("key"));
+        CHECK(!s.db.contains("key"));
     }
 }
 
@@ -71,7 +71,7 @@ SCENARIO(ttl_that_is_too_large_saturates) {
 SCENARIO(ttl_that_is_not_a_number_is_rejected) {
     check::timed_store s;
     THROWS(error, s.db.put("key", "value", std::chrono::duration<double>(std::nan(""))));
-    CHECK(!s.db.exists("key"));
+    CHECK(!s.db.contains("key"));
 }
 
 SCENARIO(expiry_time_of_any_precision_rounds_up) {
@@ -85,12 +85,12 @@ SCENARIO(expiry_time_of_any_precision_rounds_up) {
     s.db.put("s", "value", std::chrono::time_point_cast<std::chrono::seconds>(now) + 60s);
     CHECK(s.db.ttl("s")->duration() == 60s);
     s.db.put("system", "value", std::chrono::system_clock::now());
-    CHECK(s.db.exists("system"));
+    CHECK(s.db.contains("system"));
     s.db.put("past", "value", now - 1ms);
-    CHECK(!s.db.exists("past"));
+    CHECK(!s.db.contains("past"));
     for (const auto at : {std::chrono::milliseconds(0), -1ms, std::chrono::milliseconds::min()}) {
         s.db.put("epoch", "value", kvstore::time_point(at)); // 0 is an expiry time here, not "never"
-        CHECK(!s.db.exists("epoch"));
+        CHECK(!s.db.contains("epoch"));
     }
     s.db.put("copy", "value", *s.db.expires_at("ms"));
     CHECK(*s.db.expires_at("copy") == *s.db.expires_at("ms"));
@@ -193,7 +193,7 @@ SCENARIO(sweep_removes_keys_written_before_max_age) {
     CHECK(s.db.write_time("old") == written);
     CHECK(!s.db.write_time("missing"));
     CHECK(s.db.sweep(5s) == 1);
-    CHECK(!s.db.exists("old") && s.db.exists("new"));
+    CHECK(!s.db.contains("old") && s.db.contains("new"));
     THROWS(error, s.db.sweep(-1us));
     s.db.set_write_tracking(false);
     THROWS(error, s.db.sweep(5s));

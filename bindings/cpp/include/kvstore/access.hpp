@@ -1,11 +1,12 @@
 /// @file
 /// Base of stores and families: their handle and session, the C functions that exist for both,
-/// and the conversion of arguments. Internal.
+/// and the conversion of lists of keys. Internal.
 #ifndef KVSTORE_ACCESS_HPP
 #define KVSTORE_ACCESS_HPP
 
 #include <kvstore.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <iterator>
@@ -22,8 +23,8 @@
 #endif
 
 #include "bytes.hpp"
-#include "error.hpp"
-#include "options.hpp"
+#include "call.hpp"
+#include "result.hpp"
 #include "session.hpp"
 
 /// @cond
@@ -73,41 +74,23 @@ struct functions<KVColumnFamily> {
     static constexpr auto reverse_prefix_iterator = &kvstore_cf_reverse_prefix_iterator_create;
 };
 
-/// Byte argument in the form that the C API takes: a pointer and a length.
-struct c_bytes {
-    c_bytes(bytes_view bytes, const char* what) : data(bytes.data()), size(c_length(bytes.size(), what)) {}
-    explicit c_bytes(const bound& bytes)
-        : data(bytes ? bytes->data() : nullptr), size(bytes ? c_length(bytes->size(), "bound") : 0) {}
-
-    const void* data;
-    int size;
-};
-
-struct c_key : c_bytes {
-    c_key(bytes_view key) : c_bytes(key, "key") {}
-};
-
-struct c_value : c_bytes {
-    c_value(bytes_view value) : c_bytes(value, "value") {}
-};
-
-namespace found_by_range_for {
+namespace range_for {
 using std::begin;
 /// Iterator type that a range-for over a Range uses.
 template <class Range>
 using iterator_of = decltype(begin(std::declval<const Range&>()));
-} // namespace found_by_range_for
+} // namespace range_for
 
 /// True if an iterator type is at least a forward iterator according to its iterator_category.
 ///
 /// is_multi_pass uses it for types without iterator_concept (C++20).
 template <class Iterator, class = void>
-struct says_forward : std::false_type {};
+struct has_forward_category : std::false_type {};
 template <class Iterator>
-struct says_forward<Iterator, std::void_t<typename std::iterator_traits<Iterator>::iterator_category>>
+struct has_forward_category<Iterator, std::void_t<typename std::iterator_traits<Iterator>::iterator_category>>
     : std::is_base_of<std::forward_iterator_tag, typename std::iterator_traits<Iterator>::iterator_category> {};
 template <class Iterator, class = void>
-struct is_multi_pass : says_forward<Iterator> {};
+struct is_multi_pass : has_forward_category<Iterator> {};
 template <class Iterator>
 struct is_multi_pass<Iterator, std::void_t<typename Iterator::iterator_concept>>
     : std::is_base_of<std::forward_iterator_tag, typename Iterator::iterator_concept> {};
@@ -127,44 +110,54 @@ inline constexpr bool is_view<T> = true;
 /// that converts to bytes_view.
 ///
 /// Keys that do not outlive a step of the range are stored here: as values if the range is
-/// multi-pass, and as copies of their bytes if it is single-pass.
+/// multi-pass, and as copies of their bytes if it is single-pass. The list must be made before the
+/// c_call that uses it, because the range may close the store.
 template <class Keys>
 struct c_keys {
     explicit c_keys(const Keys& keys) {
         for (auto&& key : keys) {
-            if constexpr (stays) {
+            if constexpr (outlives_step) {
                 add(bytes_view(key));
-            } else if constexpr (std::is_same_v<kept, value>) {
-                add(bytes_view(kept_.emplace_back(static_cast<shown&&>(key))));
+            } else if constexpr (std::is_same_v<stored, value>) {
+                add(bytes_view(storage_.emplace_back(static_cast<reference&&>(key))));
             } else {
-                add(bytes_view(kept_.emplace_back(bytes_view(key).view())));
+                add(bytes_view(storage_.emplace_back(bytes_view(key).view())));
             }
         }
-        count = c_length(data.size(), "list of keys");
+        count = conversion_.length(data.size(), "list of keys");
     }
     c_keys(const c_keys&) = delete;
     c_keys& operator=(const c_keys&) = delete;
+
+    /// Makes the call fail if a key or the list is too long.
+    void add_failure_to(c_call& c) {
+        if (!conversion_.ok()) {
+            c.fail(conversion_.error());
+        }
+    }
 
     std::vector<const void*> data;
     std::vector<int> sizes;
     int count = 0;
 
 private:
-    using iterator = found_by_range_for::iterator_of<Keys>;
-    using shown = decltype(*std::declval<iterator&>());
-    using value = std::remove_cv_t<shown>; ///< Value type, without reference and const.
-    static constexpr bool stays = is_multi_pass<iterator>::value && (std::is_reference_v<shown> || is_view<value>);
-    static constexpr bool is_kept_as_it_is = is_multi_pass<iterator>::value && std::is_move_constructible_v<value>;
-    using kept = std::conditional_t<!stays && is_kept_as_it_is, value, std::string>;
+    using iterator = range_for::iterator_of<Keys>;
+    using reference = decltype(*std::declval<iterator&>());
+    using value = std::remove_cv_t<reference>; ///< Value type, without reference and const.
+    static constexpr bool outlives_step =
+        is_multi_pass<iterator>::value && (std::is_reference_v<reference> || is_view<value>);
+    static constexpr bool is_stored_as_value = is_multi_pass<iterator>::value && std::is_move_constructible_v<value>;
+    using stored = std::conditional_t<!outlives_step && is_stored_as_value, value, std::string>;
 
     void add(bytes_view key) {
-        const c_key k(key);
+        const c_bytes k = conversion_.key(key);
         data.push_back(k.data);
         sizes.push_back(k.size);
     }
 
+    c_call conversion_;
     /// Storage for keys that do not outlive a step of the range. A deque never moves its elements.
-    std::conditional_t<stays, std::tuple<>, std::deque<kept>> kept_;
+    std::conditional_t<outlives_step, std::tuple<>, std::deque<stored>> storage_;
 };
 
 /// Base of stores and families that holds their session and their C handle.
@@ -185,11 +178,11 @@ protected:
         std::swap(cf_, other.cf_);
     }
 
-    /// Returns the session. Throws errc::misuse if the object was moved from or its store is
-    /// closed.
-    session& usable() const { return detail::usable(session_); }
+    /// Starts a call on this object.
+    c_call start() const { return c_call(session_.get()); }
 
-    /// Returns the C handle: the KVStore of a store, or the KVColumnFamily of a family.
+    /// Returns the C handle: the KVStore of a store, or the KVColumnFamily of a family. The object
+    /// must not have been moved from.
     Handle* handle() const noexcept {
         if constexpr (std::is_same_v<Handle, KVStore>) {
             return session_->kv;
@@ -198,24 +191,23 @@ protected:
         }
     }
 
-    template <class Call>
-    std::optional<buffer> read(const Call& ask, bytes_view key) const {
-        const session& open = usable();
-        const c_key k(key);
-        void* value = nullptr;
-        int n = 0;
-        if (!open.found(ask(k, &value, &n))) {
-            return std::nullopt;
-        }
-        return buffer(value, n);
+    static buffer buffer_of(memory value, int size) noexcept { return buffer(std::move(value), size); }
+
+    template <class Bytes>
+    static Bytes copy_of(const memory& value, int size) {
+        return detail::copy_of<Bytes>({static_cast<const char*>(value.get()), static_cast<std::size_t>(size)});
     }
 
-    std::optional<std::int64_t> read_ms(int (*ask)(KVColumnFamily*, const void*, int, std::int64_t*),
-                                        bytes_view key) const {
-        const session& open = usable();
-        const c_key k(key);
+    /// Calls a C function that returns a time of a key, and converts the time. The result is empty
+    /// if the key is not live.
+    template <class Time>
+    result<std::optional<Time>> read_time(int (*function)(KVColumnFamily*, const void*, int, std::int64_t*),
+                                          bytes_view key, Time (*time_of)(std::int64_t)) const {
+        c_call c = start();
+        const c_bytes k = c.key(key);
         std::int64_t ms = 0;
-        return open.found(ask(cf_, k.data, k.size, &ms)) ? std::optional<std::int64_t>(ms) : std::nullopt;
+        const bool found = c.find([&] { return function(cf_, k.data, k.size, &ms); });
+        return c.outcome(found ? std::optional<Time>(time_of(ms)) : std::nullopt);
     }
 
     std::shared_ptr<session> session_; ///< Session of the store; null if moved from.

@@ -1,12 +1,10 @@
 /// @file
-/// Types for byte arguments and results (bytes_view, buffer), and functions that build keys and
-/// passwords (row_key, raw_key).
+/// Types for byte arguments and results: bytes_view and buffer.
 #ifndef KVSTORE_BYTES_HPP
 #define KVSTORE_BYTES_HPP
 
 #include <kvstore.h>
 
-#include <climits>
 #include <cstddef>
 #include <iterator>
 #include <memory>
@@ -14,8 +12,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-
-#include "error.hpp"
 
 namespace kvstore {
 
@@ -55,28 +51,11 @@ Bytes copy_of(std::string_view bytes) {
 template <class Handle>
 class access;
 
-/// Returns a length as the `int` that the C API takes. Throws if the length exceeds INT_MAX.
-inline int c_length(std::size_t size, const char* what) {
-    if (size > static_cast<std::size_t>(INT_MAX)) {
-        throw error(errc::error, std::string("a ") + what + " of " + std::to_string(size) +
-                                     " bytes is longer than any length this library takes");
-    }
-    return static_cast<int>(size);
-}
-
 /// Deleter for memory that the library allocated.
 struct free_memory {
     void operator()(void* memory) const noexcept { kvstore_free(memory); }
 };
 using memory = std::unique_ptr<void, free_memory>;
-
-/// Returns a name or path as a C string. Throws if it contains a NUL, at which C would cut it off.
-inline const char* c_string(const std::string& text, const char* what) {
-    if (text.find('\0') != std::string::npos) {
-        throw error(errc::error, std::string("a NUL inside the ") + what);
-    }
-    return text.c_str();
-}
 
 } // namespace detail
 /// @endcond
@@ -142,60 +121,12 @@ public:
 private:
     template <class Handle>
     friend class detail::access;
-    buffer(void* memory, int size) noexcept : memory_(memory), size_(static_cast<std::size_t>(size)) {}
+    buffer(detail::memory memory, int size) noexcept
+        : memory_(std::move(memory)), size_(static_cast<std::size_t>(size)) {}
 
     detail::memory memory_;
     std::size_t size_;
 };
-
-/// Returns a key built from a partition key and clustering columns. The keys of one partition are
-/// adjacent, and sorted by the bytes of their clustering columns.
-///
-/// The key can be used with every function; keyspace::rows iterates over a partition.
-/// @param partition Partition key; may be empty.
-/// @param clustering Clustering columns; may be empty.
-/// @throws error errc::error if the key would exceed 65536 bytes.
-inline std::string row_key(bytes_view partition, bytes_view clustering) {
-    const int partition_length = detail::c_length(partition.size(), "partition key");
-    const int clustering_length = detail::c_length(clustering.size(), "clustering part");
-    const auto fail = [](int code) { throw detail::last_error(code); };
-    int length = 0;
-    int code = kvstore_row_key(partition.data(), partition_length, clustering.data(), clustering_length,
-                               nullptr, 0, &length);
-    if (code != KVSTORE_OK) {
-        fail(code);
-    }
-    std::string key(static_cast<std::size_t>(length), '\0');
-    code = kvstore_row_key(partition.data(), partition_length, clustering.data(), clustering_length,
-                           key.data(), length, &length);
-    if (code != KVSTORE_OK) {
-        fail(code);
-    }
-    return key;
-}
-
-/// Returns a password text that makes a store use the 32 bytes of `key` directly as its encryption
-/// key, without key derivation.
-///
-/// The text is `x'`, 64 hexadecimal digits and `'`. It is as secret as the key.
-/// @throws error errc::error if the key does not have 32 bytes.
-inline std::string raw_key(bytes_view key) {
-    constexpr std::size_t key_size = 32;
-    if (key.size() != key_size) {
-        throw error(errc::error, "a raw key of " + std::to_string(key.size()) +
-                                     " bytes: it must have 32; a password is passed as it is");
-    }
-    std::string text;
-    text.reserve(2 * key_size + 3); // one allocation: growing would leave parts of the key in freed memory
-    text += "x'";
-    for (const char byte : key.view()) {
-        const auto bits = static_cast<unsigned char>(byte);
-        text += "0123456789abcdef"[bits >> 4];
-        text += "0123456789abcdef"[bits & 15];
-    }
-    text += '\'';
-    return text;
-}
 
 } // namespace kvstore
 

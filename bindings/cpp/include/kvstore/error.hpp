@@ -1,20 +1,38 @@
 /// @file
-/// Exception type of the library, its error codes, and its hints.
+/// Errors: codes, hints, the value that describes a failure, and the exception type.
 #ifndef KVSTORE_ERROR_HPP
 #define KVSTORE_ERROR_HPP
 
 #include <kvstore.h>
 
 #include <cstddef>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 
+/// @cond
+/// 1 if the compiler supports exceptions, 0 with -fno-exceptions. Without exceptions, only the
+/// functions that return a kvstore::result are declared.
+#if defined(__cpp_exceptions) || defined(__EXCEPTIONS) || defined(_CPPUNWIND)
+#define KVSTORE_EXCEPTIONS 1
+#else
+#define KVSTORE_EXCEPTIONS 0
+#endif
+
+/// Marks functions that run only after a failure, so that the compiler does not inline them.
+#if defined(__GNUC__)
+#define KVSTORE_COLD __attribute__((noinline, cold))
+#else
+#define KVSTORE_COLD
+#endif
+/// @endcond
+
 /// An embedded, ordered key-value store with per-key TTL.
 namespace kvstore {
 
-/// Error codes of kvstore::error. The values are the result codes of the C API.
+/// Error codes of kvstore::failure and kvstore::error. The values are the result codes of the C API.
 enum class errc : int {
     /// Invalid argument, wrong order of calls, or a failure without a code of its own.
     error = KVSTORE_ERROR,
@@ -87,7 +105,7 @@ inline const char* describe(errc code) noexcept { return kvstore_strerror(static
 
 /// Returns the advice that a hint stands for, as a static string; empty for hint::none.
 ///
-/// It is the text that ends error::what(). For a hint that this header does not know, it is the
+/// It is the text that ends failure::what() and error::what(). For a hint that this header does not know, it is the
 /// text of the library.
 inline const char* describe(hint advice) noexcept {
     switch (advice) {
@@ -147,7 +165,7 @@ inline const char* describe(hint advice) noexcept {
 /// @cond
 namespace detail {
 
-/// Returns the text of error::what(): the reason of the failure, then the advice of the hint.
+/// Returns the text of failure::what(): the reason of the failure, then the advice of the hint.
 inline std::string with_advice(std::string reason, hint advice) {
     const char* const text = describe(advice);
     return *text ? std::move(reason) + ": " + text : std::move(reason);
@@ -156,15 +174,72 @@ inline std::string with_advice(std::string reason, hint advice) {
 } // namespace detail
 /// @endcond
 
-/// Exception thrown by every function of this library. `what()` says what failed and what to do.
+/// Description of a failed call: an error code, a hint, and a text with the reason and the advice.
+/// A kvstore::result returns it; kvstore::error is the exception with the same content.
 ///
 /// The text is in the words of this header. It names families and settings, never keys or values.
+class failure {
+public:
+    /// Creates a failure with a code, the reason of the failure, and a hint.
+    KVSTORE_COLD failure(errc code, const std::string& reason, kvstore::hint advice = kvstore::hint::none)
+        : content_(new content{detail::with_advice(reason, advice), reason.size(), code, advice}) {}
+
+    /// Copies a failure.
+    KVSTORE_COLD failure(const failure& other)
+        : content_(other.content_ ? new content(*other.content_) : nullptr) {}
+    /// Copies a failure.
+    failure& operator=(const failure& other) {
+        failure copy(other);
+        content_.swap(copy.content_);
+        return *this;
+    }
+    /// Move constructor. `other` has no text afterwards.
+    failure(failure&& other) noexcept = default;
+    /// Takes over the content of `other`, which has no text afterwards.
+    failure& operator=(failure&& other) noexcept = default;
+
+    /// Returns the error code.
+    errc code() const noexcept { return content_ ? content_->code : errc::error; }
+
+    /// Returns the advice on this failure, or hint::none.
+    kvstore::hint hint() const noexcept { return content_ ? content_->advice : kvstore::hint::none; }
+
+    /// Returns what failed and what to do. The text is valid until this object is destroyed or
+    /// assigned to.
+    const char* what() const noexcept { return content_ ? content_->text.c_str() : ""; }
+
+    /// Returns the reason of the failure: the text of what() without the advice. The view is valid
+    /// as long as what().
+    std::string_view reason() const noexcept { return {what(), content_ ? content_->reason_size : 0}; }
+
+    /// Returns whether a retry of the same call can succeed, because only a lock prevented it.
+    bool retryable() const noexcept { return code() == errc::busy || code() == errc::locked; }
+
+private:
+    struct content {
+        std::string text;
+        std::size_t reason_size;
+        errc code;
+        kvstore::hint advice;
+    };
+
+    std::unique_ptr<content> content_; ///< A pointer, so that results of successful calls are small.
+};
+
+#if KVSTORE_EXCEPTIONS
+
+/// Exception thrown by the functions of this library. `what()` returns the reason and the advice.
+///
+/// The content is that of a kvstore::failure. The class is not declared with -fno-exceptions.
 class error : public std::runtime_error {
 public:
     /// Creates an error with a code, the reason of the failure, and a hint.
     error(errc code, const std::string& reason, kvstore::hint advice = kvstore::hint::none)
-        : std::runtime_error(detail::with_advice(reason, advice)), code_(code), hint_(advice),
-          reason_size_(reason.size()) {}
+        : error(failure(code, reason, advice)) {}
+
+    /// Creates an error from a failure.
+    explicit error(const failure& why)
+        : std::runtime_error(why.what()), code_(why.code()), hint_(why.hint()), reason_size_(why.reason().size()) {}
 
     /// Returns the error code.
     errc code() const noexcept { return code_; }
@@ -172,7 +247,7 @@ public:
     /// Returns the advice on this error, or hint::none.
     kvstore::hint hint() const noexcept { return hint_; }
 
-    /// Returns the part of what() that says what failed, without the advice. The view is valid
+    /// Returns the reason of the failure: the text of what() without the advice. The view is valid
     /// until this object is destroyed.
     std::string_view reason() const noexcept { return {what(), reason_size_}; }
 
@@ -185,14 +260,20 @@ private:
     std::size_t reason_size_;
 };
 
+#endif
+
 /// @cond
 namespace detail {
 
-/// Returns the last failure on the store `kv` as an exception. If `kv` is null, returns this
-/// thread's last failure of a call without a store.
-inline error last_error(int code, KVStore* kv = nullptr) {
+/// Returns the last failure on the store `kv`. If `kv` is null, returns this thread's last failure
+/// of a call without a store.
+KVSTORE_COLD inline failure last_failure(int code, KVStore* kv = nullptr) {
     return {static_cast<errc>(code), kvstore_errreason(kv), static_cast<hint>(kvstore_errhint(kv))};
 }
+
+#if KVSTORE_EXCEPTIONS
+[[noreturn]] KVSTORE_COLD inline void throw_failure(const failure& why) { throw error(why); }
+#endif
 
 } // namespace detail
 /// @endcond

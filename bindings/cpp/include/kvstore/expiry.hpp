@@ -12,8 +12,9 @@
 
 #include "access.hpp"
 #include "bytes.hpp"
+#include "call.hpp"
 #include "options.hpp"
-#include "session.hpp"
+#include "result.hpp"
 #include "time.hpp"
 #include "writes.hpp"
 
@@ -26,6 +27,7 @@ class expiry_calls : public write_calls<Handle> {
     using call = detail::functions<Handle>;
 
 public:
+#if KVSTORE_EXCEPTIONS
     /// @name Expiry times
     /// @{
 
@@ -34,22 +36,11 @@ public:
     /// The TTL is 0 if the key has expired and this call is the first of this store to find the
     /// row.
     /// @throws error The read errors.
-    [[nodiscard]] std::optional<remaining_ttl> ttl(bytes_view key) const {
-        const detail::session& session = this->usable();
-        const detail::c_key k(key);
-        std::int64_t left = 0;
-        if (!session.found(call::ttl_remaining(this->handle(), k.data, k.size, &left))) {
-            return std::nullopt;
-        }
-        return detail::remaining_ttl_of(left);
-    }
+    [[nodiscard]] std::optional<remaining_ttl> ttl(bytes_view key) const { return try_ttl(key).value(); }
 
     /// Returns the expiry time of a key, or `nullopt` if the key is not live.
     /// @throws error The read errors.
-    [[nodiscard]] std::optional<expiry_time> expires_at(bytes_view key) const {
-        const std::optional<std::int64_t> ms = this->read_ms(&kvstore_cf_expire_time, key);
-        return ms ? std::optional<expiry_time>(detail::expiry_of(*ms)) : std::nullopt;
-    }
+    [[nodiscard]] std::optional<expiry_time> expires_at(bytes_view key) const { return try_expires_at(key).value(); }
 
     /// Changes the expiry time of a live key, without touching its value.
     /// @param key 1 to 65536 bytes.
@@ -57,27 +48,12 @@ public:
     /// @param condition Condition for the change.
     /// @throws error The write errors.
     expire_result expire(bytes_view key, const expiry& expires, expire_if condition = expire_if::always) {
-        const detail::session& session = this->usable();
-        const detail::c_key k(key);
-        int changed = 0;
-        if (!session.found(kvstore_cf_expire(this->cf_, k.data, k.size, session.expire_ms(expires),
-                                             static_cast<int>(condition), &changed))) {
-            return expire_result::missing;
-        }
-        return changed ? expire_result::changed : expire_result::unchanged;
+        return try_expire(key, expires, condition).value();
     }
 
     /// Removes the expiry time of a live key, so that the key never expires.
     /// @throws error The write errors.
-    expire_result persist(bytes_view key) {
-        const detail::session& session = this->usable();
-        const detail::c_key k(key);
-        int changed = 0;
-        if (!session.found(kvstore_cf_persist(this->cf_, k.data, k.size, &changed))) {
-            return expire_result::missing;
-        }
-        return changed ? expire_result::changed : expire_result::unchanged;
-    }
+    expire_result persist(bytes_view key) { return try_persist(key).value(); }
 
     /// Returns the value of a key and sets its expiry time, in one atomic step. Returns `nullopt`
     /// if the key is not live.
@@ -85,10 +61,7 @@ public:
     /// Use it, for example, to extend a session by 20 minutes with each use.
     /// @throws error The write errors.
     std::optional<std::string> get_and_expire(bytes_view key, const expiry& expires) {
-        const std::optional<buffer> value = this->read([&](const detail::c_key& k, void** data, int* n) {
-            return kvstore_cf_get_and_expire(this->cf_, k.data, k.size, this->session_->expire_ms(expires), data, n);
-        }, key);
-        return value ? std::optional<std::string>(value->view()) : std::nullopt;
+        return try_get_and_expire(key, expires).value();
     }
 
     /// Sets the default TTL of the family: the TTL of keys that put(key, value) writes.
@@ -99,34 +72,22 @@ public:
     /// @throws error errc::error (negative or more than 20 years), and the write errors.
     template <class Rep, class Period>
     void set_default_ttl(const std::chrono::duration<Rep, Period>& ttl) {
-        set_default_ttl_ms(detail::to_ms(ttl));
+        try_set_default_ttl(ttl).value();
     }
 
     /// Removes the default TTL of the family.
-    void set_default_ttl(std::nullopt_t) { set_default_ttl_ms(0); }
+    void set_default_ttl(std::nullopt_t) { try_set_default_ttl(std::nullopt).value(); }
 
     /// Returns the default TTL of the family, or `nullopt` if there is none.
     /// @throws error The read errors.
-    [[nodiscard]] std::optional<std::chrono::milliseconds> default_ttl() const {
-        const detail::session& session = this->usable();
-        std::int64_t ms = 0;
-        session.throw_on_error(kvstore_cf_get_default_ttl(this->cf_, &ms));
-        return ms == 0 ? std::nullopt : std::optional<std::chrono::milliseconds>(ms);
-    }
+    [[nodiscard]] std::optional<std::chrono::milliseconds> default_ttl() const { return try_default_ttl().value(); }
 
     /// Returns the earliest expiry time of the keys of a family, or of all families if called on a
     /// store. Returns `nullopt` if no key has an expiry time.
     ///
     /// The time is in the past if an expired key has not been removed yet.
     /// @throws error The read errors.
-    [[nodiscard]] std::optional<time_point> next_expiry() const {
-        const detail::session& session = this->usable();
-        std::int64_t ms = 0;
-        if (!session.found(call::next_expiry(this->handle(), &ms))) {
-            return std::nullopt;
-        }
-        return detail::from_ms(ms);
-    }
+    [[nodiscard]] std::optional<time_point> next_expiry() const { return try_next_expiry().value(); }
 
     /// Removes all expired keys of the family.
     ///
@@ -134,23 +95,13 @@ public:
     /// failure, keys that earlier transactions removed stay removed.
     /// @return Number of keys removed.
     /// @throws error The write errors.
-    std::uint64_t purge_expired() {
-        const detail::session& session = this->usable();
-        int n = 0;
-        session.throw_on_error(call::purge_expired(this->handle(), &n));
-        return static_cast<std::uint64_t>(n);
-    }
+    std::uint64_t purge_expired() { return try_purge_expired().value(); }
 
     /// Removes the keys of the family whose expiry time is before `cutoff`. Live keys stay, even if
     /// `cutoff` is in the future.
     ///
     /// Transactions and errors are those of purge_expired().
-    std::uint64_t purge_before(const timestamp& cutoff) {
-        const detail::session& session = this->usable();
-        std::int64_t n = 0;
-        session.throw_on_error(kvstore_cf_purge_before(this->cf_, cutoff.ms(), &n));
-        return static_cast<std::uint64_t>(n);
-    }
+    std::uint64_t purge_before(const timestamp& cutoff) { return try_purge_before(cutoff).value(); }
 
     /// @}
     /// @name Write times
@@ -162,28 +113,17 @@ public:
     /// on, existing keys count as written now. When it is turned off, all write times are
     /// discarded. Both visit every row, in one transaction.
     /// @throws error The write errors.
-    void set_write_tracking(bool on) {
-        const detail::session& session = this->usable();
-        session.throw_on_error(kvstore_cf_set_write_tracking(this->cf_, on ? 1 : 0));
-    }
+    void set_write_tracking(bool on) { try_set_write_tracking(on).value(); }
 
     /// Returns whether the family records when each value is written.
     /// @throws error The read errors.
-    [[nodiscard]] bool write_tracking() const {
-        const detail::session& session = this->usable();
-        int on = 0;
-        session.throw_on_error(kvstore_cf_get_write_tracking(this->cf_, &on));
-        return on != 0;
-    }
+    [[nodiscard]] bool write_tracking() const { return try_write_tracking().value(); }
 
     /// Returns when the value of a key was written, or `nullopt` if the key is not live.
     ///
     /// A change of the expiry time is not a write.
     /// @throws error errc::error if the family does not record write times, and the read errors.
-    [[nodiscard]] std::optional<time_point> write_time(bytes_view key) const {
-        const std::optional<std::int64_t> ms = this->read_ms(&kvstore_cf_write_time, key);
-        return ms ? std::optional<time_point>(detail::from_ms(*ms)) : std::nullopt;
-    }
+    [[nodiscard]] std::optional<time_point> write_time(bytes_view key) const { return try_write_time(key).value(); }
 
     /// Removes every key, live or expired, whose value was written longer ago than `max_age`.
     ///
@@ -193,25 +133,153 @@ public:
     ///   negative), and the write errors.
     template <class Rep, class Period>
     std::uint64_t sweep(const std::chrono::duration<Rep, Period>& max_age) {
-        const detail::session& session = this->usable();
-        std::int64_t n = 0;
-        session.throw_on_error(kvstore_cf_sweep(this->cf_, detail::to_ms(max_age), &n));
-        return static_cast<std::uint64_t>(n);
+        return try_sweep(max_age).value();
+    }
+
+    /// @}
+#endif
+    /// @name Expiry times without exceptions
+    /// @{
+
+    /// Like ttl(), but returns the failure instead of throwing it.
+    result<std::optional<remaining_ttl>> try_ttl(bytes_view key) const {
+        detail::c_call c = this->start();
+        const auto k = c.key(key);
+        std::int64_t left = 0;
+        const bool found = c.find([&] { return call::ttl_remaining(this->handle(), k.data, k.size, &left); });
+        return c.outcome(found ? std::optional<remaining_ttl>(detail::remaining_ttl_of(left)) : std::nullopt);
+    }
+
+    /// Like expires_at(), but returns the failure instead of throwing it.
+    result<std::optional<expiry_time>> try_expires_at(bytes_view key) const {
+        return this->read_time(&kvstore_cf_expire_time, key, detail::expiry_of);
+    }
+
+    /// Like expire(), but returns the failure instead of throwing it.
+    result<expire_result> try_expire(bytes_view key, const expiry& expires, expire_if condition = expire_if::always) {
+        detail::c_call c = this->start();
+        const auto k = c.key(key);
+        const std::int64_t expire_ms = c.expire_ms(expires);
+        int changed = 0;
+        const bool live = c.find([&] {
+            return kvstore_cf_expire(this->cf_, k.data, k.size, expire_ms, static_cast<int>(condition), &changed);
+        });
+        return c.outcome(expire_result_of(live, changed));
+    }
+
+    /// Like persist(), but returns the failure instead of throwing it.
+    result<expire_result> try_persist(bytes_view key) {
+        detail::c_call c = this->start();
+        const auto k = c.key(key);
+        int changed = 0;
+        const bool live = c.find([&] { return kvstore_cf_persist(this->cf_, k.data, k.size, &changed); });
+        return c.outcome(expire_result_of(live, changed));
+    }
+
+    /// Like get_and_expire(), but returns the failure instead of throwing it.
+    result<std::optional<std::string>> try_get_and_expire(bytes_view key, const expiry& expires) {
+        detail::c_call c = this->start();
+        const auto k = c.key(key);
+        const std::int64_t expire_ms = c.expire_ms(expires);
+        void* data = nullptr;
+        int size = 0;
+        c.find([&] { return kvstore_cf_get_and_expire(this->cf_, k.data, k.size, expire_ms, &data, &size); });
+        const detail::memory value(data);
+        return c.outcome(value ? std::optional<std::string>(this->template copy_of<std::string>(value, size))
+                               : std::nullopt);
+    }
+
+    /// Like set_default_ttl(), but returns the failure instead of throwing it.
+    template <class Rep, class Period>
+    result<void> try_set_default_ttl(const std::chrono::duration<Rep, Period>& ttl) {
+        detail::c_call c = this->start();
+        const std::int64_t ms = c.ms(detail::to_ms(ttl));
+        c.run([&] { return kvstore_cf_set_default_ttl(this->cf_, ms); });
+        return c.outcome();
+    }
+
+    /// Like set_default_ttl(), but returns the failure instead of throwing it.
+    result<void> try_set_default_ttl(std::nullopt_t) { return try_set_default_ttl(std::chrono::milliseconds(0)); }
+
+    /// Like default_ttl(), but returns the failure instead of throwing it.
+    result<std::optional<std::chrono::milliseconds>> try_default_ttl() const {
+        detail::c_call c = this->start();
+        std::int64_t ms = 0;
+        c.run([&] { return kvstore_cf_get_default_ttl(this->cf_, &ms); });
+        return c.outcome(ms == 0 ? std::nullopt : std::optional<std::chrono::milliseconds>(ms));
+    }
+
+    /// Like next_expiry(), but returns the failure instead of throwing it.
+    result<std::optional<time_point>> try_next_expiry() const {
+        detail::c_call c = this->start();
+        std::int64_t ms = 0;
+        const bool found = c.find([&] { return call::next_expiry(this->handle(), &ms); });
+        return c.outcome(found ? std::optional<time_point>(detail::from_ms(ms)) : std::nullopt);
+    }
+
+    /// Like purge_expired(), but returns the failure instead of throwing it.
+    result<std::uint64_t> try_purge_expired() {
+        detail::c_call c = this->start();
+        int removed = 0;
+        c.run([&] { return call::purge_expired(this->handle(), &removed); });
+        return c.outcome(static_cast<std::uint64_t>(removed));
+    }
+
+    /// Like purge_before(), but returns the failure instead of throwing it.
+    result<std::uint64_t> try_purge_before(const timestamp& cutoff) {
+        detail::c_call c = this->start();
+        const std::int64_t cutoff_ms = c.ms(cutoff.ms());
+        std::int64_t removed = 0;
+        c.run([&] { return kvstore_cf_purge_before(this->cf_, cutoff_ms, &removed); });
+        return c.outcome(static_cast<std::uint64_t>(removed));
+    }
+
+    /// @}
+    /// @name Write times without exceptions
+    /// @{
+
+    /// Like set_write_tracking(), but returns the failure instead of throwing it.
+    result<void> try_set_write_tracking(bool on) {
+        detail::c_call c = this->start();
+        c.run([&] { return kvstore_cf_set_write_tracking(this->cf_, on ? 1 : 0); });
+        return c.outcome();
+    }
+
+    /// Like write_tracking(), but returns the failure instead of throwing it.
+    result<bool> try_write_tracking() const {
+        detail::c_call c = this->start();
+        int on = 0;
+        c.run([&] { return kvstore_cf_get_write_tracking(this->cf_, &on); });
+        return c.outcome(on != 0);
+    }
+
+    /// Like write_time(), but returns the failure instead of throwing it.
+    result<std::optional<time_point>> try_write_time(bytes_view key) const {
+        return this->read_time(&kvstore_cf_write_time, key, detail::from_ms);
+    }
+
+    /// Like sweep(), but returns the failure instead of throwing it.
+    template <class Rep, class Period>
+    result<std::uint64_t> try_sweep(const std::chrono::duration<Rep, Period>& max_age) {
+        detail::c_call c = this->start();
+        const std::int64_t max_age_ms = c.ms(detail::to_ms(max_age));
+        std::int64_t removed = 0;
+        c.run([&] { return kvstore_cf_sweep(this->cf_, max_age_ms, &removed); });
+        return c.outcome(static_cast<std::uint64_t>(removed));
     }
 
     /// @}
 
 protected:
     using base::base;
-    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` fail with errc::misuse afterwards.
     expiry_calls(expiry_calls&& other) noexcept = default;
     expiry_calls& operator=(expiry_calls&& other) = delete;
     ~expiry_calls() = default;
 
 private:
-    void set_default_ttl_ms(std::int64_t ms) {
-        const detail::session& session = this->usable();
-        session.throw_on_error(kvstore_cf_set_default_ttl(this->cf_, ms));
+    static expire_result expire_result_of(bool live, int changed) noexcept {
+        return !live ? expire_result::missing : changed ? expire_result::changed : expire_result::unchanged;
     }
 };
 

@@ -12,8 +12,10 @@
 #include <string>
 #include <utility>
 
-#include "keyspace.hpp"
+#include "call.hpp"
 #include "iterator.hpp"
+#include "keyspace.hpp"
+#include "result.hpp"
 #include "session.hpp"
 
 namespace kvstore {
@@ -21,12 +23,12 @@ namespace kvstore {
 /// Handle on a family, a named set of keys in a store. Returned by store::family and similar
 /// functions.
 ///
-/// Threads may share the handle. It may outlive its store; its calls then throw errc::misuse.
+/// Threads may share the handle. It may outlive its store; its calls then fail with errc::misuse.
 class family : public keyspace<KVColumnFamily> {
 public:
-    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` fail with errc::misuse afterwards.
     family(family&& other) noexcept = default;
-    /// Closes the current handle and takes over that of `other`, whose calls throw errc::misuse
+    /// Closes the current handle and takes over that of `other`, whose calls fail with errc::misuse
     /// afterwards.
     family& operator=(family&& other) noexcept {
         family taken(std::move(other));
@@ -40,15 +42,20 @@ public:
         }
     }
 
+#if KVSTORE_EXCEPTIONS
     /// Returns the name of the family.
-    [[nodiscard]] std::string name() const {
-        usable();
-        return kvstore_cf_name(cf_);
-    }
+    [[nodiscard]] std::string name() const { return try_name().value(); }
 
     /// Returns an iterator at the first live entry. It makes a family a range: `for (auto [key,
     /// value] : users)`.
     [[nodiscard]] basic_iterator<entry> begin() const { return items().begin(); }
+#endif
+
+    /// Like name(), but returns the failure instead of throwing it.
+    result<std::string> try_name() const {
+        detail::c_call c = start();
+        return c.outcome(c.ok() ? std::string(kvstore_cf_name(cf_)) : std::string());
+    }
 
     /// Returns the handle to pass to functions of the C API; null if this object was moved from.
     /// This object still owns the handle.
@@ -56,8 +63,8 @@ public:
 
 private:
     friend class store;
-    family(std::shared_ptr<detail::session> session, KVColumnFamily* made) noexcept
-        : keyspace(std::move(session), made) {}
+    family(std::shared_ptr<detail::session> session, KVColumnFamily* handle) noexcept
+        : keyspace(std::move(session), handle) {}
 };
 
 } // namespace kvstore

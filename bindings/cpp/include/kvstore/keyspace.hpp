@@ -7,8 +7,8 @@
 #include "access.hpp"
 #include "expiry.hpp"
 #include "options.hpp"
-#include "reads.hpp"
 #include "ranges.hpp"
+#include "reads.hpp"
 #include "writes.hpp"
 
 namespace kvstore {
@@ -20,17 +20,17 @@ namespace kvstore {
 /// copied. Every call is atomic: a transaction of its own, or part of the open one. Threads may
 /// share the object.
 ///
-/// **Read errors**, thrown by every read: errc::busy (a lock, in rollback journal mode or on a
+/// **Read errors** of every read: errc::busy (a lock, in rollback journal mode or on a
 /// server), errc::locked, errc::nomem, errc::ioerr, errc::corrupt, errc::protocol, errc::misuse;
 /// errc::error for a key or value whose length is out of bounds.
 ///
-/// **Write errors**, thrown by every write: the read errors, errc::busy also if another handle is
+/// **Write errors** of every write: the read errors, errc::busy also if another handle is
 /// writing (outside a transaction), errc::readonly and errc::full. A failed write changes nothing.
 template <class Handle>
 class keyspace : public range_calls<Handle> {
 protected:
     using range_calls<Handle>::range_calls;
-    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
+    /// Move constructor. Calls on `other` fail with errc::misuse afterwards.
     keyspace(keyspace&& other) noexcept = default;
     keyspace& operator=(keyspace&& other) = delete;
     ~keyspace() = default;

@@ -6,12 +6,12 @@
 #include <kvstore.h>
 
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <type_traits>
 
-#include "bytes.hpp"
-#include "error.hpp"
+#include "call.hpp"
+#include "callback.hpp"
+#include "result.hpp"
 
 namespace kvstore {
 
@@ -23,27 +23,27 @@ struct recover_report {
     std::uint64_t lost;
 };
 
-namespace detail {
+/// Like recover(), but returns the failure instead of throwing it.
+template <class Report, class Guard = detail::callback_guard>
+result<recover_report> try_recover(const std::string& path, const std::string& new_path, Report&& report) {
+    using callback = detail::progress_callback<std::remove_reference_t<Report>, Guard>;
+    callback progress(report);
+    detail::c_call c;
+    const char* const from = c.text(path, "path");
+    const char* const to = c.text(new_path, "path");
+    std::int64_t saved = 0;
+    std::int64_t lost = 0;
+    c.run([&] { return kvstore_recover(from, to, &callback::call, progress.context(), &saved, &lost); });
+    (void)progress.cancelled(); // rethrows the exception of `report`
+    return c.outcome(recover_report{static_cast<std::uint64_t>(saved), static_cast<std::uint64_t>(lost)});
+}
 
-template <class Report>
-struct recovery {
-    Report& report;
-    std::exception_ptr thrown;
+/// Like recover(), but returns the failure instead of throwing it.
+inline result<recover_report> try_recover(const std::string& path, const std::string& new_path) {
+    return try_recover(path, new_path, [](const char*, std::int64_t, std::int64_t) {});
+}
 
-    // Called by C: no exception may leave it.
-    static int call(void* context, const char* text, std::int64_t done, std::int64_t total) noexcept {
-        auto& self = *static_cast<recovery*>(context);
-        try {
-            self.report(text, done, total);
-            return 0;
-        } catch (...) {
-            self.thrown = std::current_exception();
-            return 1;
-        }
-    }
-};
-
-} // namespace detail
+#if KVSTORE_EXCEPTIONS
 
 /// Saves every readable row of a damaged file into a new store.
 ///
@@ -51,30 +51,22 @@ struct recovery {
 /// @param path Damaged file. It is never written, and must not be open elsewhere.
 /// @param new_path Path of the new store, which must not exist.
 /// @param report Called as `report(text, done, total)`: with a line of text for each loss, and at
-///   intervals with nullptr as text. `done` and `total` are numbers of pages. If it throws, the
-///   recovery is cancelled, no file is left, and the exception is passed on.
+///   intervals with nullptr as text. `done` and `total` are numbers of pages. If it returns a bool,
+///   `false` cancels the recovery, which then fails with errc::error. If it throws, the recovery is
+///   cancelled and the exception passed on. No file is left in both cases.
 /// @throws error errc::cantopen (`path` cannot be read), errc::notadb (the file contains nothing of
 ///   a store), errc::error (`new_path` exists), errc::full, errc::ioerr, errc::nomem, errc::busy.
 template <class Report>
 recover_report recover(const std::string& path, const std::string& new_path, Report&& report) {
-    detail::recovery<std::remove_reference_t<Report>> watching{report, nullptr};
-    std::int64_t saved = 0;
-    std::int64_t lost = 0;
-    const int code = kvstore_recover(detail::c_string(path, "path"), detail::c_string(new_path, "path"),
-                                     &decltype(watching)::call, static_cast<void*>(&watching), &saved, &lost);
-    if (watching.thrown) {
-        std::rethrow_exception(watching.thrown);
-    }
-    if (code != KVSTORE_OK) {
-        throw detail::last_error(code);
-    }
-    return recover_report{static_cast<std::uint64_t>(saved), static_cast<std::uint64_t>(lost)};
+    return try_recover(path, new_path, report).value();
 }
 
 /// Like recover(path, new_path, report), but without progress reports.
 inline recover_report recover(const std::string& path, const std::string& new_path) {
-    return recover(path, new_path, [](const char*, std::int64_t, std::int64_t) {});
+    return try_recover(path, new_path).value();
 }
+
+#endif
 
 } // namespace kvstore
 

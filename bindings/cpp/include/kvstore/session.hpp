@@ -1,6 +1,6 @@
 /// @file
 /// Class session: the state of an open store, shared with its families, cursors, batches and
-/// transactions. It converts result codes into exceptions. Internal.
+/// transactions. Internal.
 #ifndef KVSTORE_SESSION_HPP
 #define KVSTORE_SESSION_HPP
 
@@ -11,10 +11,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
-#include "bytes.hpp"
 #include "error.hpp"
 #include "time.hpp"
 
@@ -24,21 +22,25 @@ namespace kvstore::detail {
 /// Clock function of the user, in the form that the C API calls.
 class clock {
 public:
+    /// Callback for the C API. Its argument is the clock.
+    using callback = std::int64_t (*)(void*);
+
     /// Stores the function and calls it once. An exception that it throws is passed on.
-    explicit clock(std::function<time_point()> now) : now_(std::move(now)) { advance(now_()); }
+    clock(std::function<time_point()> now, callback reader) : now_(std::move(now)), reader_(reader) { advance(now_()); }
 
     /// Returns the current time in milliseconds. It is the callback that the C API calls, and never
     /// decreases.
     ///
     /// While the user's function throws, the time stands still, because no exception may cross C.
+    template <class Guard>
     static std::int64_t read(void* context) noexcept {
         auto& self = *static_cast<clock*>(context);
-        try {
-            self.advance(self.now_());
-        } catch (...) {
-        }
+        Guard().run([&self] { self.advance(self.now_()); });
         return self.latest_.load(std::memory_order_relaxed);
     }
+
+    callback c_callback() const noexcept { return reader_; }
+    std::int64_t now_ms() noexcept { return reader_(this); }
 
     std::unique_ptr<clock> before; ///< Clock that this one replaced.
 
@@ -51,8 +53,12 @@ private:
     }
 
     std::function<time_point()> now_;
+    const callback reader_;
     std::atomic<std::int64_t> latest_{0};
 };
+
+/// Returns the failure of a call on a closed store.
+KVSTORE_COLD inline failure closed_store(errc code = errc::misuse) { return {code, "the store is closed"}; }
 
 /// State of an open store, shared by the store and all objects that belong to it. The last of them
 /// destroys it.
@@ -76,9 +82,8 @@ public:
 
     bool is_open() const noexcept { return open_.load(std::memory_order_relaxed); }
 
-    /// Closes the store and returns the result code. Further calls do nothing.
-    ///
-    /// It returns a code because a destructor calls it; kvstore_errmsg(NULL) has the text.
+    /// Closes the store and returns the result code; last_failure() has the text. Further calls do
+    /// nothing.
     int close() noexcept {
         if (!open_.exchange(false)) {
             return KVSTORE_OK;
@@ -92,57 +97,39 @@ public:
         return code;
     }
 
-    void throw_on_error(int code) const {
-        if (code != KVSTORE_OK) {
-            fail(code);
-        }
+    /// Returns the failure of a call on the store that returned this code.
+    KVSTORE_COLD failure failed(int code) const {
+        return is_open() ? last_failure(code, kv) : closed_store(static_cast<errc>(code));
     }
 
-    /// Converts the result code of a call on a key: true if the key was found, false for
-    /// KVSTORE_NOTFOUND. Throws for a failure.
-    bool found(int code) const {
-        if (code == KVSTORE_NOTFOUND) {
-            return false;
-        }
-        throw_on_error(code);
-        return true;
-    }
-
-    [[noreturn]] void fail(int code) const {
-        if (!is_open()) {
-            throw error(static_cast<errc>(code), "the store is closed");
-        }
-        throw last_error(code, kv);
-    }
-
-    /// Returns the current time of the store's clock, in milliseconds since the Unix epoch.
+    /// Stores the current time of the store's clock, in milliseconds since the Unix epoch. Returns a
+    /// result code.
     ///
-    /// The clock is that of the user, of the server, or of the system. Throws if the server must be
-    /// asked and cannot be reached, because the clock of this machine may differ.
-    std::int64_t now_ms() const {
+    /// The clock is that of the user, of the server, or of the system. The call fails if the server
+    /// must be asked and cannot be reached, because the clock of this machine may differ.
+    int now_ms(std::int64_t& now) const noexcept {
         if (clock* set = current_.load(std::memory_order_acquire)) {
-            return clock::read(set);
+            now = set->now_ms();
+            return KVSTORE_OK;
         }
-        std::int64_t now = 0;
-        throw_on_error(kvstore_time_ms(kv, &now));
-        return now;
+        return kvstore_time_ms(kv, &now);
     }
 
-    std::int64_t expire_ms(const expiry& expires) const {
-        return expires.expire_ms([this] { return now_ms(); });
-    }
-
-    /// Replaces the clock of the store.
+    /// Replaces the clock of the store by another one, or by the system clock if it is null. Returns
+    /// a result code.
     ///
     /// Replaced clocks are kept as long as the session, because another thread may be calling one.
-    void set_clock(std::unique_ptr<clock> made) {
+    int set_clock(std::unique_ptr<clock> next) {
         const std::lock_guard<std::mutex> lock(clock_mutex_);
-        throw_on_error(kvstore_set_clock(kv, made ? &clock::read : nullptr, made.get()));
-        current_.store(made.get(), std::memory_order_release);
-        if (made) {
-            made->before = std::move(clock_);
-            clock_ = std::move(made);
+        const int code = kvstore_set_clock(kv, next ? next->c_callback() : nullptr, next.get());
+        if (code == KVSTORE_OK) {
+            current_.store(next.get(), std::memory_order_release);
+            if (next) {
+                next->before = std::move(clock_);
+                clock_ = std::move(next);
+            }
         }
+        return code;
     }
 
 private:
@@ -151,22 +138,6 @@ private:
     std::mutex clock_mutex_;
     std::unique_ptr<clock> clock_;
 };
-
-[[noreturn]] inline void moved_from() {
-    throw error(errc::misuse, "this object was moved from: use the one it was moved to");
-}
-
-/// Returns the session of an object. Throws errc::misuse if the object was moved from or its store
-/// is closed.
-inline session& usable(const std::shared_ptr<session>& of) {
-    if (!of) {
-        moved_from();
-    }
-    if (!of->is_open()) {
-        throw error(errc::misuse, "the store is closed");
-    }
-    return *of;
-}
 
 } // namespace kvstore::detail
 /// @endcond

@@ -1,14 +1,11 @@
 /// @file
-/// Class store: opening a store, its families, transactions, expiry, maintenance and encryption.
+/// Class store: opening a store, its families, transactions, backup and copy.
 #ifndef KVSTORE_STORE_HPP
 #define KVSTORE_STORE_HPP
 
 #include <kvstore.h>
 
-#include <chrono>
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,11 +15,14 @@
 
 #include "batch.hpp"
 #include "bytes.hpp"
+#include "call.hpp"
+#include "callback.hpp"
 #include "config.hpp"
 #include "error.hpp"
 #include "family.hpp"
-#include "keyspace.hpp"
 #include "iterator.hpp"
+#include "maintenance.hpp"
+#include "result.hpp"
 #include "session.hpp"
 #include "time.hpp"
 #include "transaction.hpp"
@@ -42,76 +42,48 @@ inline std::string_view engine() noexcept { return kvstore_engine(); }
 /// A store can have another clock: store::now returns its time.
 inline time_point now() noexcept { return detail::from_ms(kvstore_now_ms()); }
 
-/// Mode of store::checkpoint: how much it copies, and which connections it waits for.
-enum class checkpoint_mode : int {
-    passive = KVSTORE_CHECKPOINT_PASSIVE, ///< Copies as many frames as possible without waiting.
-    full = KVSTORE_CHECKPOINT_FULL, ///< Waits for writers, then copies all frames.
-    /// Like full, and waits for readers, so that the next writer overwrites the WAL from its start.
-    restart = KVSTORE_CHECKPOINT_RESTART,
-    truncate = KVSTORE_CHECKPOINT_TRUNCATE ///< Like restart, and truncates the WAL to zero bytes.
-};
+/// @cond
+namespace detail {
 
-/// Eviction policy: selects the keys that a store removes to stay below its size limit.
-enum class eviction : int {
-    none = KVSTORE_EVICT_NONE, ///< Evicts nothing: a write beyond the limit fails with errc::full.
-    /// Removes expired keys, then the keys with the earliest expiry time; never a key without one.
-    soonest = KVSTORE_EVICT_SOONEST,
-    /// Removes expired keys, then the keys that were written longest ago.
-    oldest = KVSTORE_EVICT_OLDEST
-};
+template <class T>
+inline constexpr bool is_result = false;
+template <class T>
+inline constexpr bool is_result<result<T>> = true;
 
-/// Size limit (quota) of a store, and its eviction policy.
-struct limit {
-    std::int64_t max_bytes = 0; ///< Maximum size of the data in the file, in bytes; 0: no limit.
-    eviction policy = eviction::none; ///< Eviction policy.
-};
-
-/// Counters of a store object, since it was opened or store::reset_stats was called.
-///
-/// Only successful calls count, except in `errors`. Members marked "current" are not reset.
-struct stats {
-    std::uint64_t puts; ///< Keys written.
-    std::uint64_t gets; ///< Values read.
-    std::uint64_t erases; ///< Keys deleted.
-    std::uint64_t iterations; ///< Cursors created.
-    std::uint64_t errors; ///< Calls that failed. A missing key is not a failure.
-    std::uint64_t bytes_read; ///< Bytes of values read.
-    std::uint64_t bytes_written; ///< Bytes of keys and values written.
-    std::uint64_t wal_commits; ///< Write transactions committed.
-    std::uint64_t checkpoints; ///< Checkpoints run, including automatic ones.
-    std::uint64_t ttl_expired; ///< Calls of get, exists and ttl that found an expired row.
-    std::uint64_t ttl_purged; ///< Expired keys removed by purges, or to enforce the size limit.
-    std::uint64_t db_pages; ///< Current number of pages of the database.
-    /// Current number of frames in the WAL, as of the last commit or checkpoint.
-    std::uint64_t wal_frames;
-    /// Lookups by get, get_many and exists that found no live key. Each key of a get_many call
-    /// counts.
-    std::uint64_t misses;
-    std::uint64_t evicted; ///< Live keys removed to enforce the size limit.
-    /// Current size of the data in the file, in bytes: its pages without the free ones.
-    std::uint64_t size_bytes;
-};
-
-/// Result of store::purge_step: the number of removed keys, and whether expired keys are left.
-struct purge_result {
-    std::uint64_t removed; ///< Number of keys removed.
-    bool more; ///< Whether expired keys are left.
-};
-
-/// Result of store::checkpoint, in frames of the WAL. Both numbers are 0 if the store is not in WAL
-/// mode.
-struct checkpoint_result {
-    int wal_frames; ///< Number of frames in the WAL.
-    int checkpointed_frames; ///< Number of frames that were copied into the file.
-};
+} // namespace detail
+/// @endcond
 
 /// An open store: one connection to a file, or to a schema on a PostgreSQL server. Its functions on
 /// keys work on the default family.
 ///
 /// Threads may share it; their calls run one after another. Open several store objects for parallel
 /// reads.
-class store : public keyspace<KVStore> {
+class store : public maintenance_calls {
 public:
+    /// Move constructor. Calls on `other` fail with errc::misuse afterwards.
+    store(store&& other) noexcept = default;
+    /// Closes the current store and takes over `other`, whose calls fail with errc::misuse
+    /// afterwards.
+    store& operator=(store&& other) noexcept {
+        store taken(std::move(other));
+        swap(taken);
+        return *this;
+    }
+    /// Closes the store. An open transaction is rolled back. Errors are discarded; close() reports
+    /// them.
+    ~store() {
+        if (session_) {
+            (void)session_->close();
+        }
+    }
+
+    /// Returns the handle to pass to functions of the C API; null if the store was moved from or
+    /// closed. This object still owns the handle.
+    KVStore* native_handle() const noexcept {
+        return session_ && session_->is_open() ? session_->kv : nullptr;
+    }
+
+#if KVSTORE_EXCEPTIONS
     /// @name Opening and closing
     /// @{
 
@@ -123,18 +95,11 @@ public:
     ///   errc::auth_failed (encrypted), errc::busy (another handle has it open exclusively, or in
     ///   the other journal mode), errc::readonly, errc::corrupt, errc::ioerr, errc::full,
     ///   errc::nomem, errc::protocol. kvstore_open_v2 has the details.
-    explicit store(const std::string& path)
-        : store(opened([&](KVStore** kv) {
-              return kvstore_open(detail::c_string(path, "path"), kv, KVSTORE_JOURNAL_WAL);
-          })) {}
+    explicit store(const std::string& path) : store(try_open(path).value()) {}
 
     /// Opens the store at `path` with a configuration, and creates it if it does not exist.
     /// @throws error As store(path); also errc::error (a setting is out of bounds).
-    store(const std::string& path, const config& with)
-        : store(opened([&](KVStore** kv) {
-              const KVStoreConfig settings = detail::c_config(with);
-              return kvstore_open_v2(detail::c_string(path, "path"), kv, &settings);
-          })) {}
+    store(const std::string& path, const config& with) : store(try_open(path, with).value()) {}
 
     /// Opens an encrypted store, and creates it if it does not exist.
     ///
@@ -149,27 +114,7 @@ public:
     ///   build does not support encryption), errc::busy (an unencrypted store is open elsewhere).
     [[nodiscard]] static store open_encrypted(const std::string& path, bytes_view password,
                                               const config& with = {}) {
-        const int length = detail::c_length(password.size(), "password");
-        return store(opened([&](KVStore** kv) {
-            const KVStoreConfig settings = detail::c_config(with);
-            return kvstore_open_encrypted(detail::c_string(path, "path"), password.data(), length, kv, &settings);
-        }));
-    }
-
-    /// Move constructor. Calls on `other` throw errc::misuse afterwards.
-    store(store&& other) noexcept = default;
-    /// Closes the current store and takes over `other`, whose calls throw errc::misuse afterwards.
-    store& operator=(store&& other) noexcept {
-        store taken(std::move(other));
-        swap(taken);
-        return *this;
-    }
-    /// Closes the store. An open transaction is rolled back. Errors are discarded; close() reports
-    /// them.
-    ~store() {
-        if (session_) {
-            (void)session_->close();
-        }
+        return try_open_encrypted(path, password, with).value();
     }
 
     /// Closes the store. An open transaction is rolled back.
@@ -179,21 +124,7 @@ public:
     /// @throws error errc::misuse (the object was moved from, or a callback of this store called
     ///   it, which then stays open); otherwise the failure of the close: the store is closed
     ///   nevertheless.
-    void close() {
-        if (!session_) {
-            detail::moved_from();
-        }
-        const int code = session_->close();
-        if (code != KVSTORE_OK) {
-            throw detail::last_error(code);
-        }
-    }
-
-    /// Returns the handle to pass to functions of the C API; null if the store was moved from or
-    /// closed. This object still owns the handle.
-    KVStore* native_handle() const noexcept {
-        return session_ && session_->is_open() ? session_->kv : nullptr;
-    }
+    void close() { try_close().value(); }
 
     /// @}
     /// @name Families
@@ -203,62 +134,27 @@ public:
     /// Opens an existing family.
     /// @throws error errc::notfound (there is no family of that name), errc::error (the name is
     ///   invalid), and the read errors.
-    [[nodiscard]] kvstore::family family(std::string_view name) const {
-        return make_family(&kvstore_cf_open, name);
-    }
+    [[nodiscard]] kvstore::family family(std::string_view name) const { return try_family(name).value(); }
 
     /// Creates a family and returns a handle on it.
     /// @throws error errc::error (the family exists, or the name is invalid), and the write errors.
-    kvstore::family create_family(std::string_view name) { return make_family(&kvstore_cf_create, name); }
+    kvstore::family create_family(std::string_view name) { return try_create_family(name).value(); }
 
     /// Opens a family, and creates it if it does not exist.
     /// @throws error errc::error (the name is invalid), and the write errors.
-    [[nodiscard]] kvstore::family family_or_create(std::string_view name) {
-        const auto made = [&](int (*how)(KVStore*, const char*, KVColumnFamily**), int but) {
-            detail::session& session = usable();
-            KVColumnFamily* cf = nullptr;
-            const int code = how(session.kv, detail::c_string(std::string(name), "family name"), &cf);
-            if (code != but) {
-                session.throw_on_error(code);
-            }
-            return cf;
-        };
-        KVColumnFamily* cf = made(&kvstore_cf_open, KVSTORE_NOTFOUND);
-        if (!cf) {
-            cf = made(&kvstore_cf_create, KVSTORE_ERROR);
-        }
-        if (!cf) { // another process created it meanwhile, or the name is invalid
-            cf = made(&kvstore_cf_open, KVSTORE_OK);
-        }
-        return kvstore::family(session_, cf);
-    }
+    [[nodiscard]] kvstore::family family_or_create(std::string_view name) { return try_family_or_create(name).value(); }
 
     /// Returns a handle on the default family, on which the store's own functions on keys work.
-    [[nodiscard]] kvstore::family default_family() const {
-        const detail::session& session = usable();
-        KVColumnFamily* cf = nullptr;
-        session.throw_on_error(kvstore_cf_get_default(session.kv, &cf));
-        return kvstore::family(session_, cf);
-    }
+    [[nodiscard]] kvstore::family default_family() const { return try_default_family().value(); }
 
     /// Removes a family with all its keys and settings.
     /// @throws error errc::notfound (there is no family of that name), errc::busy (this store has
     ///   an open handle on it), errc::error ("default"), and the write errors.
-    void drop_family(std::string_view name) {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_cf_drop(session.kv, detail::c_string(std::string(name), "family name")));
-    }
+    void drop_family(std::string_view name) { try_drop_family(name).value(); }
 
     /// Returns the names of all families except the default one, in byte order.
     /// @throws error The read errors.
-    [[nodiscard]] std::vector<std::string> families() const {
-        const detail::session& session = usable();
-        char** names = nullptr;
-        int count = 0;
-        session.throw_on_error(kvstore_cf_list(session.kv, &names, &count));
-        const std::unique_ptr<char*, free_names> owner(names);
-        return std::vector<std::string>(names, names + count);
-    }
+    [[nodiscard]] std::vector<std::string> families() const { return try_families().value(); }
 
     /// @}
     /// @name Transactions
@@ -274,18 +170,12 @@ public:
     /// @endcode
     /// @throws error errc::error (a transaction is open, which continues), errc::busy (another
     ///   handle is writing), errc::readonly, and the read errors.
-    [[nodiscard]] kvstore::transaction begin() {
-        begin(1);
-        return kvstore::transaction(session_);
-    }
+    [[nodiscard]] kvstore::transaction begin() { return try_begin().value(); }
 
     /// Begins a read transaction, in which all reads see the same state. The returned object ends
     /// it at the end of its scope.
     /// @throws error errc::error (a transaction is open, which continues), and the read errors.
-    [[nodiscard]] kvstore::snapshot snapshot() const {
-        begin(0);
-        return kvstore::snapshot(session_);
-    }
+    [[nodiscard]] kvstore::snapshot snapshot() const { return try_snapshot().value(); }
 
     /// Calls `work` in a write transaction. Commits when it returns. If it throws, rolls back and
     /// rethrows the exception.
@@ -293,201 +183,28 @@ public:
     /// @throws error As begin() and transaction::commit.
     template <class Work>
     std::invoke_result_t<Work> transaction(Work&& work) {
-        using result = std::invoke_result_t<Work>;
+        using value = std::invoke_result_t<Work>;
         kvstore::transaction open = begin();
-        if constexpr (std::is_void_v<result>) {
+        if constexpr (std::is_void_v<value>) {
             std::forward<Work>(work)();
             open.commit();
-        } else if constexpr (std::is_reference_v<result>) {
-            result answer = std::forward<Work>(work)();
+        } else if constexpr (std::is_reference_v<value>) {
+            value returned = std::forward<Work>(work)();
             open.commit();
-            return static_cast<result>(answer);
+            return static_cast<value>(returned);
         } else {
-            result answer = std::forward<Work>(work)();
+            value returned = std::forward<Work>(work)();
             open.commit();
-            return answer;
+            return returned;
         }
     }
 
     /// Returns a new, empty batch: a list of writes that are committed together.
-    [[nodiscard]] kvstore::batch batch() {
-        const detail::session& session = usable();
-        KVBatch* made = nullptr;
-        session.throw_on_error(kvstore_batch_new(session.kv, &made));
-        return kvstore::batch(session_, made);
-    }
+    [[nodiscard]] kvstore::batch batch() { return try_batch().value(); }
 
     /// @}
-    /// @name Expiry over all families
+    /// @name Backup and copy
     /// @{
-
-    /// Removes expired keys of all families, earliest expiry time first.
-    ///
-    /// It uses transactions of at most 256 keys, or the open transaction if there is one.
-    /// @param max_keys Maximum number of keys to remove; 0: no limit.
-    /// @param max_time Time limit; 0: no limit.
-    /// @throws error errc::error (a limit is negative), and the write errors.
-    template <class Rep = std::int64_t, class Period = std::milli>
-    purge_result purge_step(std::int64_t max_keys = 0,
-                            const std::chrono::duration<Rep, Period>& max_time =
-                                std::chrono::duration<Rep, Period>(0)) {
-        const detail::session& session = usable();
-        std::int64_t deleted = 0;
-        int more = 0;
-        session.throw_on_error(kvstore_purge_step(session.kv, max_keys, detail::to_ms(max_time), &deleted, &more));
-        return {static_cast<std::uint64_t>(deleted), more != 0};
-    }
-
-    /// Starts the cleaner: a background thread of the library that removes expired keys of all
-    /// families at intervals.
-    ///
-    /// The thread has a connection of its own. It does nothing while a transaction is open on this
-    /// store. Closing the store stops it.
-    /// @param interval Interval, more than 0.
-    /// @param max_keys Maximum number of keys to remove each time; 0: no limit.
-    /// @throws error errc::error (the cleaner is running, the interval is not above 0, or the store
-    ///   is in memory), errc::busy (the store is exclusive), errc::readonly, errc::cantopen,
-    ///   errc::ioerr, errc::nomem.
-    template <class Rep, class Period>
-    void start_cleaner(const std::chrono::duration<Rep, Period>& interval, std::int64_t max_keys = 0) {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_cleaner_start(session.kv, detail::to_ms(interval), max_keys));
-    }
-
-    /// Stops the cleaner, and waits until its thread has ended. Does nothing if no cleaner is
-    /// running.
-    void stop_cleaner() {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_cleaner_stop(session.kv));
-    }
-
-    /// Replaces the system clock of this store by a function, for tests and for devices without a
-    /// clock.
-    /// @param now_of Function without parameters that returns a time point of system_clock, which
-    ///   is rounded down to a millisecond. Any thread that uses the store may call it. It must not
-    ///   call this store. A result smaller than an earlier one counts as the earlier one.
-    ///
-    /// The function is called once immediately; an exception it throws then is passed on, and
-    /// nothing is changed. If it throws later, the time of the store stands still, so nothing
-    /// expires early. The function is kept until the store and all objects that belong to it are
-    /// destroyed, also after another one has replaced it.
-    template <class Clock>
-    void set_clock(Clock now_of) {
-        usable().set_clock(std::make_unique<detail::clock>([now_of = std::move(now_of)] {
-            return std::chrono::floor<std::chrono::milliseconds>(now_of());
-        }));
-    }
-
-    /// Makes the store use the system clock again, after set_clock().
-    void use_system_clock() { usable().set_clock(nullptr); }
-
-    /// Returns the current time of the store's clock, which decides whether a key has expired.
-    /// @throws error errc::ioerr if a server must be asked and cannot be reached.
-    [[nodiscard]] time_point now() const { return detail::from_ms(usable().now_ms()); }
-
-    /// @}
-    /// @name Maintenance
-    /// @{
-
-    /// Returns the counters of this store object.
-    /// @throws error The read errors.
-    [[nodiscard]] kvstore::stats stats() const {
-        const detail::session& session = usable();
-        KVStoreStats s{};
-        session.throw_on_error(kvstore_stats(session.kv, &s));
-        return {s.nPuts,         s.nGets,       s.nDeletes,     s.nIterations, s.nErrors,
-                s.nBytesRead,    s.nBytesWritten, s.nWalCommits, s.nCheckpoints, s.nTtlExpired,
-                s.nTtlPurged,    s.nDbPages,    s.nWalFrames,   s.nMisses,     s.nEvicted,
-                s.nSizeBytes};
-    }
-
-    /// Sets the counters of this store object to zero, except those marked "current".
-    void reset_stats() {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_stats_reset(session.kv));
-    }
-
-    /// Checks the whole file for damage, in one snapshot.
-    ///
-    /// It runs the integrity check of SQLite, looks for foreign objects, and checks the consistency
-    /// of the tables of every family.
-    /// @throws error errc::corrupt, whose text names the first inconsistency, and the read errors.
-    void integrity_check() const {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_integrity_check(session.kv, nullptr));
-    }
-
-    /// Rebuilds indexes, large values, views and the catalogue of families from the data rows, in
-    /// one transaction.
-    ///
-    /// Every readable row is kept; a row whose value is lost is removed. kvstore_repair has the
-    /// details.
-    /// @return Number of rows, index entries and tables that were added, removed or changed.
-    /// @throws error errc::corrupt (the integrity check of SQLite fails), errc::busy (a transaction
-    ///   is open on this store), and the write errors. Nothing is changed then.
-    std::uint64_t repair() {
-        const detail::session& session = usable();
-        std::int64_t fixed = 0;
-        session.throw_on_error(kvstore_repair(session.kv, &fixed));
-        return static_cast<std::uint64_t>(fixed);
-    }
-
-    /// Sets the size limit (quota) of the store, and the policy that selects the keys to remove.
-    ///
-    /// Both are stored in the file, and apply to every handle and process. kvstore_set_limit has
-    /// the details.
-    /// @param max_bytes Maximum size of the data, in bytes, at least 32 pages; 0: no limit.
-    /// @param policy Eviction policy.
-    /// @throws error errc::full (the data exceeds the limit and may not be removed), errc::error
-    ///   (less than 32 pages), and the write errors. Nothing is changed then.
-    void set_limit(std::int64_t max_bytes, eviction policy = eviction::none) {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_set_limit(session.kv, max_bytes, static_cast<int>(policy)));
-    }
-
-    /// Sets the size limit and the policy from a limit object, such as that of another store:
-    /// `to.set_limit(from.limit())`.
-    void set_limit(const kvstore::limit& to) { set_limit(to.max_bytes, to.policy); }
-
-    /// Returns the size limit and the eviction policy of the store.
-    /// @throws error The read errors.
-    [[nodiscard]] kvstore::limit limit() const {
-        const detail::session& session = usable();
-        std::int64_t max_bytes = 0;
-        int policy = KVSTORE_EVICT_NONE;
-        session.throw_on_error(kvstore_get_limit(session.kv, &max_bytes, &policy));
-        return {max_bytes, static_cast<eviction>(policy)};
-    }
-
-    /// Makes all earlier commits durable: they survive a power failure afterwards.
-    ///
-    /// It does not commit or end an open transaction.
-    /// @throws error errc::ioerr, also if the directory of the store cannot be read.
-    void sync() {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_sync(session.kv));
-    }
-
-    /// Returns free pages of the file to the file system.
-    ///
-    /// In WAL mode the file shrinks at the next checkpoint.
-    /// @param pages Maximum number of pages; 0: all.
-    /// @throws error The write errors.
-    void incremental_vacuum(int pages = 0) {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_incremental_vacuum(session.kv, pages));
-    }
-
-    /// Copies the frames of the WAL into the database file.
-    /// @throws error errc::busy (a transaction is open on this store; or, except for passive, other
-    ///   connections block it), errc::ioerr, errc::full, errc::readonly, errc::nomem, errc::misuse.
-    checkpoint_result checkpoint(checkpoint_mode mode = checkpoint_mode::passive) {
-        const detail::session& session = usable();
-        checkpoint_result done{0, 0};
-        session.throw_on_error(kvstore_checkpoint(session.kv, static_cast<int>(mode), &done.wal_frames,
-                                         &done.checkpointed_frames));
-        return done;
-    }
 
     /// Copies all committed data, with all expiry times, into a new file, as a consistent snapshot.
     ///
@@ -496,10 +213,7 @@ public:
     ///   and synced.
     /// @throws error errc::error (the path exists), errc::busy (a transaction is open on this
     ///   store, which is in memory or exclusive), errc::cantopen, errc::full, and the read errors.
-    void backup(const std::string& path) const {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_backup(session.kv, detail::c_string(path, "path"), nullptr, nullptr));
-    }
+    void backup(const std::string& path) const { try_backup(path).value(); }
 
     /// Like backup(path), but reports the progress to a function, which can also cancel the backup.
     /// @param path Path of the copy.
@@ -509,12 +223,7 @@ public:
     /// @return `false` if `progress` cancelled the backup.
     template <class Progress>
     bool backup(const std::string& path, Progress&& progress) const {
-        using watch = watched<std::remove_reference_t<Progress>, int>;
-        const detail::session& session = usable();
-        watch watching{progress, nullptr, false};
-        const int code = kvstore_backup(session.kv, detail::c_string(path, "path"), &watch::call,
-                                        static_cast<void*>(&watching));
-        return watching.finish(session, code);
+        return try_backup(path, progress).value();
     }
 
     /// Copies all live keys of all families into another store, with expiry times, write times and
@@ -526,10 +235,7 @@ public:
     /// @throws error errc::error (a family of `to` has live keys, or both are the same store),
     ///   errc::busy (another handle is writing to `to`, or a transaction is open on it),
     ///   errc::full, and the read and write errors.
-    void copy_to(store& to) const {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_copy(session.kv, to.usable().kv, nullptr, nullptr));
-    }
+    void copy_to(store& to) const { try_copy_to(to).value(); }
 
     /// Like copy_to(to), but reports the progress to a function, which can also cancel the copy.
     /// @param to Destination.
@@ -540,93 +246,209 @@ public:
     /// @return `false` if `progress` cancelled the copy.
     template <class Progress>
     bool copy_to(store& to, Progress&& progress) const {
-        using watch = watched<std::remove_reference_t<Progress>, std::int64_t>;
-        const detail::session& session = usable();
-        KVStore* const other = to.usable().kv;
-        watch watching{progress, nullptr, false};
-        const int code =
-            kvstore_copy(session.kv, other, &watch::call, static_cast<void*>(&watching));
-        return watching.finish(session, code);
+        return try_copy_to(to, progress).value();
     }
 
     /// @}
-    /// @name Encryption
+#endif
+    /// @name Opening and closing without exceptions
     /// @{
 
-    /// Returns whether the store is encrypted.
-    /// @throws error As stats().
-    [[nodiscard]] bool is_encrypted() const {
-        const detail::session& session = usable();
-        if (kvstore_is_encrypted(session.kv) != 0) {
-            return true;
+    /// Opens the store at `path` with the default configuration, and creates it if it does not
+    /// exist. Like the constructor store(path), but returns the failure instead of throwing it.
+    static result<store> try_open(const std::string& path) {
+        detail::c_call c;
+        const char* const c_path = c.text(path, "path");
+        return opened(c, [&](KVStore** kv) { return kvstore_open(c_path, kv, KVSTORE_JOURNAL_WAL); });
+    }
+
+    /// Opens the store at `path` with a configuration, and creates it if it does not exist. Like
+    /// the constructor store(path, with), but returns the failure instead of throwing it.
+    static result<store> try_open(const std::string& path, const config& with) {
+        detail::c_call c;
+        const char* const c_path = c.text(path, "path");
+        const KVStoreConfig settings = detail::c_config(with);
+        return opened(c, [&](KVStore** kv) { return kvstore_open_v2(c_path, kv, &settings); });
+    }
+
+    /// Like open_encrypted(), but returns the failure instead of throwing it.
+    static result<store> try_open_encrypted(const std::string& path, bytes_view password, const config& with = {}) {
+        detail::c_call c;
+        const auto p = c.bytes(password, "password");
+        const char* const c_path = c.text(path, "path");
+        const KVStoreConfig settings = detail::c_config(with);
+        return opened(c, [&](KVStore** kv) {
+            return kvstore_open_encrypted(c_path, p.data, p.size, kv, &settings);
+        });
+    }
+
+    /// Like close(), but returns the failure instead of throwing it.
+    result<void> try_close() {
+        if (!session_) {
+            return start().outcome();
         }
-        KVStoreStats unused{}; // 0 may also mean that the call failed; this call reports it
-        session.throw_on_error(kvstore_stats(session.kv, &unused));
-        return false;
+        const int code = session_->close();
+        return code == KVSTORE_OK ? result<void>() : detail::last_failure(code);
     }
 
-    /// Changes the password of an encrypted store, in place.
-    ///
-    /// The old password no longer opens the store. This object, its families and cursors remain
-    /// usable. kvstore_reencrypt has the details.
-    /// @throws error errc::error (the store is not encrypted, the password is empty, or this build
-    ///   does not support encryption), errc::busy (the file is open elsewhere, or a transaction is
-    ///   open on this store), errc::cantopen, and the write errors. The file is unchanged then.
-    void reencrypt(bytes_view password) {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_reencrypt(session.kv, password.data(), detail::c_length(password.size(), "password")));
+    /// @}
+    /// @name Families without exceptions
+    /// @{
+
+    /// Like family(), but returns the failure instead of throwing it.
+    result<kvstore::family> try_family(std::string_view name) const { return make_family(&kvstore_cf_open, name); }
+
+    /// Like create_family(), but returns the failure instead of throwing it.
+    result<kvstore::family> try_create_family(std::string_view name) {
+        return make_family(&kvstore_cf_create, name);
     }
 
-    /// Removes the encryption of an encrypted store, in place.
-    /// @throws error As reencrypt().
-    void remove_encryption() {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_remove_encryption(session.kv));
+    /// Like family_or_create(), but returns the failure instead of throwing it.
+    result<kvstore::family> try_family_or_create(std::string_view name) {
+        result<kvstore::family> family = try_family(name);
+        if (!family.ok() && family.error().code() == errc::notfound) {
+            family = try_create_family(name);
+            if (!family.ok() && family.error().code() == errc::error) {
+                family = try_family(name); // another process created it meanwhile, or the name is invalid
+            }
+        }
+        return family;
+    }
+
+    /// Like default_family(), but returns the failure instead of throwing it.
+    result<kvstore::family> try_default_family() const {
+        detail::c_call c = start();
+        KVColumnFamily* cf = nullptr;
+        if (!c.run([&] { return kvstore_cf_get_default(c.kv(), &cf); })) {
+            return c.error();
+        }
+        return kvstore::family(session_, cf);
+    }
+
+    /// Like drop_family(), but returns the failure instead of throwing it.
+    result<void> try_drop_family(std::string_view name) {
+        detail::c_call c = start();
+        const std::string copy(name);
+        const char* const c_name = c.text(copy, "family name");
+        c.run([&] { return kvstore_cf_drop(c.kv(), c_name); });
+        return c.outcome();
+    }
+
+    /// Like families(), but returns the failure instead of throwing it.
+    result<std::vector<std::string>> try_families() const {
+        detail::c_call c = start();
+        char** names = nullptr;
+        int count = 0;
+        c.run([&] { return kvstore_cf_list(c.kv(), &names, &count); });
+        const std::unique_ptr<char*, free_names> owner(names);
+        return c.outcome(std::vector<std::string>(names, names + count));
+    }
+
+    /// @}
+    /// @name Transactions without exceptions
+    /// @{
+
+    /// Like begin(), but returns the failure instead of throwing it.
+    result<kvstore::transaction> try_begin() {
+        detail::c_call c = start();
+        if (!c.run([&] { return kvstore_begin(c.kv(), 1); })) {
+            return c.error();
+        }
+        return kvstore::transaction(session_);
+    }
+
+    /// Like snapshot(), but returns the failure instead of throwing it.
+    result<kvstore::snapshot> try_snapshot() const {
+        detail::c_call c = start();
+        if (!c.run([&] { return kvstore_begin(c.kv(), 0); })) {
+            return c.error();
+        }
+        return kvstore::snapshot(session_);
+    }
+
+    /// Calls `work` in a write transaction. `work` returns a kvstore::result. If that is a success,
+    /// commits; otherwise rolls back.
+    /// @code
+    /// auto left = db.try_transaction([&]() -> kvstore::result<std::int64_t> {
+    ///     auto sum = db.try_increment("balance", -amount);
+    ///     if (sum.ok() && *sum < 0) return kvstore::failure(kvstore::errc::error, "not enough");
+    ///     return sum;
+    /// });
+    /// @endcode
+    /// @return The result of `work`, or the failure to begin or to commit the transaction.
+    template <class Work>
+    std::invoke_result_t<Work> try_transaction(Work&& work) {
+        static_assert(detail::is_result<std::invoke_result_t<Work>>, "the function must return a kvstore::result");
+        result<kvstore::transaction> open = try_begin();
+        if (!open.ok()) {
+            return std::move(open).error();
+        }
+        std::invoke_result_t<Work> returned = std::forward<Work>(work)();
+        if (returned.ok()) {
+            if (result<void> committed = open->try_commit(); !committed.ok()) {
+                return std::move(committed).error();
+            }
+        }
+        return returned;
+    }
+
+    /// Like batch(), but returns the failure instead of throwing it.
+    result<kvstore::batch> try_batch() {
+        detail::c_call c = start();
+        KVBatch* created = nullptr;
+        if (!c.run([&] { return kvstore_batch_new(c.kv(), &created); })) {
+            return c.error();
+        }
+        return kvstore::batch(session_, created);
+    }
+
+    /// @}
+    /// @name Backup and copy without exceptions
+    /// @{
+
+    /// Like backup(), but returns the failure instead of throwing it.
+    result<void> try_backup(const std::string& path) const {
+        detail::c_call c = start();
+        const char* const c_path = c.text(path, "path");
+        c.run([&] { return kvstore_backup(c.kv(), c_path, nullptr, nullptr); });
+        return c.outcome();
+    }
+
+    /// Like backup(), but returns the failure instead of throwing it. Exceptions of `progress` are
+    /// passed on.
+    template <class Progress, class Guard = detail::callback_guard>
+    result<bool> try_backup(const std::string& path, Progress&& progress) const {
+        detail::c_call c = start();
+        const char* const c_path = c.text(path, "path");
+        return observed<int, Progress, Guard>(c, progress, [&](auto callback, void* context) {
+            return kvstore_backup(c.kv(), c_path, callback, context);
+        });
+    }
+
+    /// Like copy_to(), but returns the failure instead of throwing it.
+    result<void> try_copy_to(store& to) const {
+        detail::c_call destination = to.start();
+        detail::c_call c = start();
+        add_failure(c, destination);
+        c.run([&] { return kvstore_copy(c.kv(), destination.kv(), nullptr, nullptr); });
+        return c.outcome();
+    }
+
+    /// Like copy_to(), but returns the failure instead of throwing it. Exceptions of `progress` are
+    /// passed on.
+    template <class Progress, class Guard = detail::callback_guard>
+    result<bool> try_copy_to(store& to, Progress&& progress) const {
+        detail::c_call destination = to.start();
+        detail::c_call c = start();
+        add_failure(c, destination);
+        return observed<std::int64_t, Progress, Guard>(c, progress, [&](auto callback, void* context) {
+            return kvstore_copy(c.kv(), destination.kv(), callback, context);
+        });
     }
 
     /// @}
 
 private:
-    /// Context of a C progress callback: the user's function, the exception it threw, and whether
-    /// it cancelled the operation.
-    template <class Progress, class Number>
-    struct watched {
-        Progress& progress;
-        std::exception_ptr thrown;
-        bool stopped;
-
-        // Called by C: no exception may leave it.
-        static int call(void* context, Number part, Number total) noexcept {
-            auto& self = *static_cast<watched*>(context);
-            try {
-                if constexpr (std::is_void_v<std::invoke_result_t<Progress&, Number, Number>>) {
-                    self.progress(part, total);
-                } else {
-                    self.stopped = !self.progress(part, total);
-                }
-            } catch (...) {
-                self.thrown = std::current_exception();
-                self.stopped = true;
-            }
-            return self.stopped ? 1 : 0;
-        }
-
-        /// Returns `false` if the progress function cancelled the operation, and `true` if it
-        /// completed.
-        ///
-        /// Rethrows an exception of the progress function, and throws for a failed call.
-        bool finish(const detail::session& session, int code) const {
-            if (thrown) {
-                std::rethrow_exception(thrown);
-            }
-            if (stopped && code == KVSTORE_ERROR) {
-                return false;
-            }
-            session.throw_on_error(code);
-            return true;
-        }
-    };
-
     struct free_names {
         void operator()(char** names) const noexcept {
             for (char** name = names; *name; name++) {
@@ -641,52 +463,71 @@ private:
         void operator()(KVColumnFamily* cf) const noexcept { kvstore_cf_close(cf); }
     };
 
-    explicit store(std::shared_ptr<detail::session> session) noexcept
-        : keyspace(session, session->cf) {}
+    explicit store(std::shared_ptr<detail::session> session) noexcept : maintenance_calls(session, session->cf) {}
 
     template <class Open>
-    static std::shared_ptr<detail::session> opened(const Open& open) {
+    static result<store> opened(detail::c_call& c, const Open& open) {
         KVStore* kv = nullptr;
-        int code = open(&kv);
-        if (code != KVSTORE_OK) {
-            throw detail::last_error(code);
+        if (!c.run([&] { return open(&kv); })) {
+            return c.error();
         }
         std::unique_ptr<KVStore, close_handle> store_owner(kv);
         KVColumnFamily* cf = nullptr;
-        code = kvstore_cf_get_default(kv, &cf);
-        if (code != KVSTORE_OK) {
-            throw detail::last_error(code, kv);
+        if (const int code = kvstore_cf_get_default(kv, &cf); code != KVSTORE_OK) {
+            return detail::last_failure(code, kv);
         }
         std::unique_ptr<KVColumnFamily, close_handle> family_owner(cf);
         auto session = std::make_shared<detail::session>(kv, cf);
         (void)store_owner.release();
         (void)family_owner.release();
-        return session;
+        return store(std::move(session));
     }
 
-    void begin(int write) const {
-        const detail::session& session = usable();
-        session.throw_on_error(kvstore_begin(session.kv, write));
-    }
-
-    kvstore::family make_family(int (*how)(KVStore*, const char*, KVColumnFamily**),
-                                std::string_view name) const {
-        const detail::session& session = usable();
+    result<kvstore::family> make_family(int (*function)(KVStore*, const char*, KVColumnFamily**),
+                                        std::string_view name) const {
+        detail::c_call c = start();
+        const std::string copy(name);
+        const char* const c_name = c.text(copy, "family name");
         KVColumnFamily* cf = nullptr;
-        session.throw_on_error(how(session.kv, detail::c_string(std::string(name), "family name"), &cf));
+        if (!c.run([&] { return function(c.kv(), c_name, &cf); })) {
+            return c.error();
+        }
         return kvstore::family(session_, cf);
+    }
+
+    static void add_failure(detail::c_call& c, detail::c_call& other) {
+        if (!other.ok()) {
+            c.fail(other.error());
+        }
+    }
+
+    /// Calls a C function with a progress function of the user, which takes two numbers. The result
+    /// is `false` if the progress function cancelled the operation.
+    template <class Number, class Progress, class Guard, class Function>
+    static result<bool> observed(detail::c_call& c, std::remove_reference_t<Progress>& progress,
+                                 const Function& function) {
+        using callback = detail::progress_callback<std::remove_reference_t<Progress>, Guard>;
+        callback observer(progress);
+        const int code = c.ok() ? function(&callback::template call<Number, Number>, observer.context()) : KVSTORE_OK;
+        if (observer.cancelled() && code == KVSTORE_ERROR) {
+            return false;
+        }
+        c.done(code);
+        return c.outcome(true);
     }
 };
 
+#if KVSTORE_EXCEPTIONS
 /// @cond
 /// Makes a range-for over a store fail to compile with a readable error.
-template <class Shown>
-bool operator!=(const transaction&, const basic_iterator<Shown>&) {
-    static_assert(!sizeof(Shown), "a kvstore::store is not a range: its begin() begins a transaction. Iterate over "
-                                  "db.items(), db.keys(), db.values() or db.default_family()");
+template <class View>
+bool operator!=(const transaction&, const basic_iterator<View>&) {
+    static_assert(!sizeof(View), "a kvstore::store is not a range: its begin() begins a transaction. Iterate over "
+                                 "db.items(), db.keys(), db.values() or db.default_family()");
     return false;
 }
 /// @endcond
+#endif
 
 } // namespace kvstore
 

@@ -3,8 +3,8 @@
 ///
 /// Times are whole milliseconds. An argument may be any std::chrono duration or system_clock
 /// time point. It is **rounded away from zero**, so that a key never expires early, and
-/// **saturates** at 64 bits of milliseconds. A floating-point duration that is not a number is
-/// an error.
+/// **saturates** at 64 bits of milliseconds. A call with a floating-point duration that is not a
+/// number fails with errc::error.
 #ifndef KVSTORE_TIME_HPP
 #define KVSTORE_TIME_HPP
 
@@ -15,8 +15,6 @@
 #include <limits>
 #include <ratio>
 #include <type_traits>
-
-#include "error.hpp"
 
 namespace kvstore {
 
@@ -35,8 +33,13 @@ inline constexpr never_t never{};
 /// @cond
 namespace detail {
 
+class c_call;
+
 // max is in parentheses, because windows.h defines it as a macro.
 inline constexpr std::int64_t max_ms = (std::numeric_limits<std::int64_t>::max)();
+
+/// Result of to_ms() for a duration that is not a number. Calls that take the duration fail.
+inline constexpr std::int64_t not_a_number_ms = -max_ms - 1;
 
 /// Returns count * num / den, rounded up and limited to max_ms.
 constexpr std::int64_t scale_up(std::uint64_t count, std::uint64_t num, std::uint64_t den) {
@@ -51,7 +54,7 @@ constexpr std::int64_t scale_up(std::uint64_t count, std::uint64_t num, std::uin
 }
 
 /// Converts a duration to whole milliseconds, rounded away from zero. A duration that exceeds 64
-/// bits becomes the greatest or least possible value.
+/// bits becomes max_ms or -max_ms; one that is not a number becomes not_a_number_ms.
 template <class Rep, class Period>
 constexpr std::int64_t to_ms(const std::chrono::duration<Rep, Period>& duration) {
     static_assert(std::is_arithmetic_v<Rep>, "a duration of an arithmetic type is needed");
@@ -61,7 +64,7 @@ constexpr std::int64_t to_ms(const std::chrono::duration<Rep, Period>& duration)
         const long double exact = static_cast<long double>(duration.count()) *
                                   static_cast<long double>(ratio::num) / static_cast<long double>(ratio::den);
         if (exact != exact) {
-            throw error(errc::error, "a duration is not a number");
+            return not_a_number_ms;
         }
         if (exact >= limit || exact <= -limit) {
             return exact > 0 ? max_ms : -max_ms;
@@ -202,14 +205,18 @@ public:
     /// Creates a value from the expiry time of another key.
     constexpr expiry(const expiry_time& at) noexcept
         : kind_(at.never_expires() ? kind::no_expiry : kind::time),
-          ms_(at.at().time_since_epoch().count()) {}
+          ms_(detail::to_ms(at.at().time_since_epoch())) {}
+
+private:
+    friend class detail::c_call;
+
+    enum class kind { no_expiry, ttl, time };
+
+    constexpr bool is_ttl() const noexcept { return kind_ == kind::ttl; }
 
     /// Returns the expiry time as the C API takes it: milliseconds since the Unix epoch, greater
-    /// than 0; or 0 if the key never expires.
-    ///
-    /// `now_ms()` is called only for a TTL.
-    template <class Now>
-    std::int64_t expire_ms(const Now& now_ms) const {
+    /// than 0; or 0 if the key never expires. `now` is used for a TTL and never negative.
+    constexpr std::int64_t expire_ms(std::int64_t now) const noexcept {
         switch (kind_) {
         case kind::no_expiry:
             return 0;
@@ -218,12 +225,8 @@ public:
         case kind::ttl:
             break;
         }
-        const std::int64_t now = now_ms(); // never negative
         return at_least_1(ms_ > detail::max_ms - now ? detail::max_ms : now + ms_);
     }
-
-private:
-    enum class kind { no_expiry, ttl, time };
 
     /// Returns `ms`, but at least 1.
     ///

@@ -8,7 +8,9 @@
 #include <memory>
 #include <utility>
 
+#include "call.hpp"
 #include "error.hpp"
+#include "result.hpp"
 #include "session.hpp"
 
 namespace kvstore {
@@ -32,13 +34,15 @@ public:
 
     /// Ends the transaction by calling a C function, for commit or rollback. The transaction stays
     /// open if the call fails.
-    void end(int (*how)(KVStore*)) {
+    result<void> end(int (*function)(KVStore*)) {
         if (!session_) {
-            throw error(errc::misuse, "this transaction has ended, or was moved from");
+            return failure(errc::misuse, "this transaction has ended, or was moved from");
         }
-        const session& open = usable(session_);
-        open.throw_on_error(how(open.kv));
-        session_.reset();
+        c_call c(session_.get());
+        if (c.run([&] { return function(session_->kv); })) {
+            session_.reset();
+        }
+        return c.outcome();
     }
 
     bool is_open() const noexcept { return session_ && session_->is_open(); }
@@ -65,18 +69,26 @@ private:
 /// thread, is part of it and sees its writes. A store has at most one open transaction.
 class [[nodiscard]] transaction {
 public:
+#if KVSTORE_EXCEPTIONS
     /// Commits the writes to all families. The transaction object cannot be used afterwards.
     /// @throws error errc::busy (other handles are reading; rollback journal mode only): the
     ///   transaction is still open, call commit() again. errc::full, errc::ioerr, errc::nomem,
     ///   errc::corrupt, errc::locked, errc::readonly, also if a write inside the transaction failed
     ///   with it: nothing was committed, and only a rollback is possible. errc::misuse if the
     ///   transaction has ended.
-    void commit() { open_.end(&kvstore_commit); }
+    void commit() { try_commit().value(); }
 
     /// Rolls back the transaction: none of its writes takes effect. The object cannot be used
     /// afterwards.
     /// @throws error errc::ioerr; errc::misuse if the transaction has ended.
-    void rollback() { open_.end(&kvstore_rollback); }
+    void rollback() { try_rollback().value(); }
+#endif
+
+    /// Like commit(), but returns the failure instead of throwing it.
+    result<void> try_commit() { return open_.end(&kvstore_commit); }
+
+    /// Like rollback(), but returns the failure instead of throwing it.
+    result<void> try_rollback() { return open_.end(&kvstore_rollback); }
 
     /// Returns whether the transaction is open.
     [[nodiscard]] bool is_open() const noexcept { return open_.is_open(); }
@@ -89,12 +101,17 @@ private:
 };
 
 /// Read transaction, returned by store::snapshot. Until it ends, every read of the store and its
-/// families, from any thread, sees the same state; writes throw errc::readonly.
+/// families, from any thread, sees the same state; writes fail with errc::readonly.
 class [[nodiscard]] snapshot {
 public:
+#if KVSTORE_EXCEPTIONS
     /// Ends the snapshot now, not only at its destruction. The object cannot be used afterwards.
     /// @throws error errc::ioerr; errc::misuse if it has ended.
-    void end() { open_.end(&kvstore_rollback); }
+    void end() { try_end().value(); }
+#endif
+
+    /// Like end(), but returns the failure instead of throwing it.
+    result<void> try_end() { return open_.end(&kvstore_rollback); }
 
     /// Returns whether the snapshot is open.
     [[nodiscard]] bool is_open() const noexcept { return open_.is_open(); }
