@@ -64,12 +64,12 @@ fn pkg_config() -> tempfile::TempDir {
 }
 
 #[test]
-fn c_and_cpp_tutorials_work_as_written() {
+fn c_and_cpp_pages_with_programs_work_as_written() {
     if !["cc", "c++", "pkg-config"].map(has_tool).iter().all(|there| *there) {
         return;
     }
     let description = pkg_config();
-    for page in ["tutorial/c.md", "tutorial/cpp.md"] {
+    for page in ["tutorial/c.md", "tutorial/cpp.md", "how-to/no-exceptions.md"] {
         follow(page, description.path(), &[("PKG_CONFIG_PATH", description.path())]);
     }
 }
