@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Commands that the stand-ins provide: those of Xcode, macOS and rustup, and the BSD commands that are
-/// needed.
+/// Commands that the stand-ins provide: those of Xcode, macOS and rustup, and the BSD commands
+/// that are needed.
 const TOOLS: [&str; 20] = [
     "cargo",
     "rustup",

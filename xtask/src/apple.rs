@@ -72,8 +72,8 @@ fn tool(settings: &Settings, variable: &str, default: &str) -> Result<Command> {
     settings.command_of(variable, &words::split(settings.vars.get_or(variable, default))?)
 }
 
-/// Path under which programs look for the library; their linker copies it into them. For a tree that
-/// will be moved, or an application that contains the library, set `INSTALL_NAME_DIR=@rpath`.
+/// Path under which programs look for the library; their linker copies it into them. For a tree
+/// that will be moved, or an application that contains the library, set `INSTALL_NAME_DIR=@rpath`.
 pub fn install_name(settings: &Settings) -> String {
     let folder = settings.vars.get_or("INSTALL_NAME_DIR", &settings.folders.libdir);
     format!("{folder}/{}", settings.soname())
@@ -94,8 +94,8 @@ pub fn name_installed(settings: &Settings, library: &Path) -> Result<()> {
 }
 
 /// Returns `true` if encrypted stores use the system's CommonCrypto. That is so on a Mac, unless an
-/// OpenSSL is named, now or when the library was built. The crate libsqlite3-sys decides by the same
-/// variables.
+/// OpenSSL is named, now or when the library was built. The crate libsqlite3-sys decides by the
+/// same variables.
 pub fn has_own_crypto(settings: &Settings) -> bool {
     if !settings.has_feature("encryption") || settings.system() != "Darwin" {
         return false;

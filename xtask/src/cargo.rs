@@ -90,17 +90,17 @@ impl Settings {
     }
 
     /// Keeps variables of our make from the make that builds OpenSSL (`ENCRYPTION=vendored`): with
-    /// our `DESTDIR`, OpenSSL would be installed there. The job server of `make -j` is kept if it is a
-    /// named pipe. Before make 4.4 it has pipes that only another make inherits.
+    /// our `DESTDIR`, OpenSSL would be installed there. The job server of `make -j` is kept if it
+    /// is a named pipe. Before make 4.4 it has pipes that only another make inherits.
     fn hide_make(&self, command: &mut Command) {
         let flags = self.vars.get_or("MAKEFLAGS", "").split(' ');
         let jobs: Vec<_> = flags.filter(|flag| flag.starts_with("--jobserver-auth=fifo:")).collect();
         command.env("MAKEFLAGS", jobs.join(" ")).env_remove("MFLAGS").env_remove("MAKEOVERRIDES");
     }
 
-    /// Lets rustc make a shared library for musl, which it does only with this flag. The flag has to
-    /// be among those of the whole build, because cargo asks rustc with them what it can make. Cargo
-    /// takes the flags of the first of these variables that is set, and of no other.
+    /// Lets rustc make a shared library for musl, which it does only with this flag. The flag has
+    /// to be among those of the whole build, because cargo asks rustc with them what it can make.
+    /// Cargo takes the flags of the first of these variables that is set, and of no other.
     fn allow_shared_library(&self, command: &mut Command) {
         const FLAG: &str = "-Ctarget-feature=-crt-static";
         let Some(target) = self.target.as_ref().filter(|target| target.contains("-musl")) else { return };

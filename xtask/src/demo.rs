@@ -1,5 +1,5 @@
-//! `make demo`: the first program of the README, on the files of a directory, and the command on the
-//! store that it writes.
+//! `make demo`: the first program of the README, on the files of a directory, and the command on
+//! the store that it writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! `make install` and `make uninstall`. The programs `INSTALL`, `INSTALL_PROGRAM` and `INSTALL_DATA`
-//! copy the files, as packagers expect.
+//! `make install` and `make uninstall`. The programs `INSTALL`, `INSTALL_PROGRAM` and
+//! `INSTALL_DATA` copy the files, as packagers expect.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -72,8 +72,8 @@ pub fn install_command(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Removes the files that `install` installs with the same variables, and the folders that belong to
-/// kvstore alone if they are empty then.
+/// Removes the files that `install` installs with the same variables, and the folders that belong
+/// to kvstore alone if they are empty then.
 pub fn uninstall(settings: &Settings) -> Result<()> {
     for file in installed_files::all(settings)? {
         let file = settings.staged(&file);

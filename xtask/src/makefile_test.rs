@@ -9,8 +9,8 @@ fn makefile() -> String {
     fs::read_to_string("Makefile").unwrap()
 }
 
-/// Returns the feature in a line of a Makefile that requires a version after GNU make 3.81. The line
-/// is not one of a recipe.
+/// Returns the feature in a line of a Makefile that requires a version after GNU make 3.81. The
+/// line is not one of a recipe.
 fn later_feature(line: &str) -> Option<String> {
     const LATER: [&str; 12] = [
         "::=",

@@ -64,9 +64,9 @@ fn options(processor: &str) -> Vec<&'static str> {
     if !processor.contains("riscv") {
         options.push("--gc-sections");
     }
-    // On ARM, functions of one name stay in sections of their own. After removing one of them from a
-    // common section, ld would write unwinding entries with offsets before the section's beginning.
-    // The linker of the program crashes at such an entry.
+    // On ARM, functions of one name stay in sections of their own. After removing one of them from
+    // a common section, ld would write unwinding entries with offsets before the section's
+    // beginning. The linker of the program crashes at such an entry.
     if processor.starts_with("arm") || processor.starts_with("thumb") {
         options.extend(["--unique=.text.*", "--unique=.ARM.ex*"]);
     }

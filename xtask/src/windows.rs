@@ -105,8 +105,8 @@ impl Build<'_> {
     /// Makes the libraries. As for ELF, only the C functions stay global in the static library.
     /// There are differences:
     ///
-    /// - Members that import functions of DLLs stay members, because the linker sorts their sections
-    ///   by member.
+    /// - Members that import functions of DLLs stay members, because the linker sorts their
+    ///   sections by member.
     /// - `--gc-sections` would leave names without sections, so it is not used.
     /// - `_tls_used`, of the C library, must be defined for `ld -r`. It has another name meanwhile.
     /// - A COMDAT section of one symbol keeps its flag.
