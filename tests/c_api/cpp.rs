@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use crate::c_programs::{compiler, found, has_tool, library_dir, root, run};
+use crate::c_programs::{compiler, found, library_dir, root, run};
 
 /// Test files, which `everything.cpp` includes.
 const AREAS: [&str; 14] = [
@@ -398,21 +398,6 @@ fn functions_that_throw_are_not_declared_without_exceptions() {
         let output = without.args(NO_EXCEPTIONS).arg("-fsyntax-only").arg(&file).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("error: no matching") || said.contains("has no member named"), "{call} {said}");
-    }
-}
-
-#[test]
-fn headers_compile_for_windows() {
-    let name = "x86_64-w64-mingw32-g++-posix";
-    if !has_tool(name) {
-        return;
-    }
-    for standard in STANDARDS {
-        run(cpp(name, standard).arg("-fsyntax-only").arg(source("everything.cpp")));
-        run(cpp(name, standard)
-            .args(NO_EXCEPTIONS)
-            .arg("-fsyntax-only")
-            .arg(source("without_exceptions.cpp")));
     }
 }
 

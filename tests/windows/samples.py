@@ -11,8 +11,17 @@ from kit import GCC, GXX, ROOT, RUNTIME, WORK, Failed, environment, run
 
 C = ("quickstart", "otp_service", "secrets_sweep", "sliding_sessions")
 CPP = ("quickstart", "standard_library")
+# The programs that use the whole C++ API, and how they are compiled. (They run on Linux.)
+HEADERS = {"everything.cpp": (), "without_exceptions.cpp": ("-fno-exceptions", "-fno-rtti")}
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Wold-style-cast", "-Werror")
 # Programs without scenarios, which just succeed or fail.
 PLAIN = ("tests/c/header_kvstore.c", "tests/c/header_snkv.c", "tests/c/snkv_program.c")
+
+
+def headers(program, standard):
+    """Compiles a program that uses all C++ headers."""
+    include = ("-I", ROOT / "include", "-I", ROOT / "bindings/cpp/include")
+    run([GXX, f"-std={standard}", *WARNINGS, *HEADERS[program], *include, "-fsyntax-only", ROOT / "tests/cpp" / program])
 
 
 def examples(compiler, in_parallel):
@@ -25,6 +34,10 @@ def examples(compiler, in_parallel):
 
     tasks = [(source, functools.partial(example, source, "c11", prints=False)) for source in PLAIN]
     tasks += [(f"{name}.c", functools.partial(example, f"examples/{name}.c", "c11")) for name in C]
+    tasks += [
+        (f"{program} {standard}", functools.partial(headers, program, standard))
+        for program in HEADERS for standard in ("c++17", "c++20", "c++23")
+    ]
     failures = in_parallel(tasks)
     # One after another, because programs of the same name would use the same file.
     more = [(f"{name}.cpp", functools.partial(example, f"examples/{name}.cpp", "c++17")) for name in CPP]
