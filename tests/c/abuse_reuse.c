@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -761,11 +762,29 @@ static void ending_threads(void)
 
 #define PLACES 6
 #define USERS 4
+/* A closed family handle is recognised until 1024 more are closed (ADR 3). A pointer that a user has read is at most twice
+ * this number of closes old when the user calls with it. */
+#define CLOSES_IN_A_ROUND 450
 
 static _Atomic(KVColumnFamily *) places[PLACES];
 static KVStore *stores[2];
 static atomic_int stop;
 static atomic_long done, refused;
+static atomic_long turns[USERS]; /* how often each user has read a pointer */
+
+/* Waits until each user has returned from the call that it was in, or about to make, at the last wait. A user that is
+ * delayed between reading a pointer and calling with it would else find the pointer reused for another family. */
+static void wait_for_users(void)
+{
+    static long seen[USERS];
+
+    for (int i = 0; i < USERS; i++) {
+        while (atomic_load(&turns[i]) == seen[i]) {
+            sched_yield();
+        }
+        seen[i] = atomic_load(&turns[i]);
+    }
+}
 
 /* Puts into the handle at a random place, which is always a handle on the family of that place.
  * The value names the family. */
@@ -778,8 +797,10 @@ static void *uses(void *argument)
         char name[20], row[20];
         int n_name = snprintf(name, sizeof name, "family %d", n);
         int n_row = snprintf(row, sizeof row, "%d", rand_r(&seed) % 50), purged;
-        KVColumnFamily *family = atomic_load(&places[n]);
+        KVColumnFamily *family;
 
+        atomic_fetch_add(&turns[(size_t)argument], 1);
+        family = atomic_load(&places[n]);
         switch (rand_r(&seed) % 8) {
         case 0:
             got = kvstore_cf_purge_expired(family, &purged);
@@ -836,6 +857,7 @@ static void random_closes(void)
     pthread_t users[USERS];
     unsigned seed = 1;
     long closes_under_them = 0;
+    int closes = 0;
 
     for (int s = 0; s < 2; s++) {
         KVStoreConfig cfg = {0};
@@ -860,11 +882,16 @@ static void random_closes(void)
 
         kvstore_cf_close(atomic_exchange(&places[n], open_place(n)));
         closes_under_them++;
-        for (int i = rand_r(&seed) % 100; i > 0; i--) {
+        closes++;
+        for (int i = rand_r(&seed) % 100; i > 0; i--, closes++) {
             KVColumnFamily *opened;
 
             OK(kvstore_cf_get_default(stores[i % 2], &opened));
             kvstore_cf_close(opened);
+        }
+        if (closes > CLOSES_IN_A_ROUND - 100) {
+            wait_for_users();
+            closes = 0;
         }
     }
     stop = 1;
