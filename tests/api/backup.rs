@@ -5,13 +5,12 @@ use std::cell::Cell;
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::other::child_arguments;
-use crate::common::{self, Scratch, TestClock, kind, memory_at, numbered};
+use crate::common::{self, Scratch, TestClock, kind, memory_at, numbered, other};
 use kvstore::{Config, Error, ErrorKind, Expiry, JournalMode, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";
@@ -137,12 +136,8 @@ fn child() {
 fn backup_is_consistent_while_other_process_writes() {
     let scratch = Scratch::new();
     let store = scratch.open();
-    let mut writer = Command::new(env::current_exe().unwrap())
-        .args(child_arguments(module_path!()))
-        .env(FILE, scratch.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut writer =
+        other::child(module_path!()).env(FILE, scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(writer.stdout.take().unwrap()).lines();
     assert!(said.any(|line| line.unwrap().contains("> writing")), "the process has ended too early");
     let mut ends = Vec::new();

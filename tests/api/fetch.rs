@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::{
-    self, Random, Scratch, TestClock, fill, forward, kind, memory, memory_at, numbered, rest, reverse,
-    shut_out,
+    self, Random, Scratch, TestClock, fill, forward, kind, memory, memory_at, numbered, pair_in_delete_mode,
+    rest, reverse, shut_out,
 };
-use kvstore::{Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store, row_key};
+use kvstore::{Config, Cursor, Direction, ErrorKind, Expiry, KeyRange, Store, row_key};
 
 /// Far in the future, for the wall clock, too.
 const LATER: i64 = 4_000_000_000_000;
@@ -372,12 +372,8 @@ fn fetch_skips_deleted_current_entry_even_if_last() {
 
 #[test]
 fn failed_fetch_returns_nothing_and_keeps_position() {
-    if common::is_of_a_file("it is about the DELETE mode") {
-        return;
-    }
-    let scratch = Scratch::new();
-    let config = Config::new().journal_mode(JournalMode::Delete).cache_pages(10);
-    let (store, other) = (scratch.open_with(&config), scratch.open_with(&config));
+    let small_cache = Config::new().cache_pages(10);
+    let Some((_scratch, store, other)) = pair_in_delete_mode(&small_cache) else { return };
     store
         .transaction(|tx| {
             (0..600).try_for_each(|n| {

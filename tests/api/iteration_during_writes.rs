@@ -1,9 +1,10 @@
 //! Effect of writes, transactions and the clock on an iterator in progress.
 
 use crate::common::{
-    self, Scratch, fill, forward, keys, kind, memory, memory_at, numbered, rest, reverse, shut_out,
+    self, Scratch, fill, forward, keys, kind, memory, memory_at, numbered, pair_in_delete_mode, rest,
+    reverse, shut_out,
 };
-use kvstore::{CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, JournalMode, KeyRange, row_key};
+use kvstore::{CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, KeyRange, row_key};
 
 /// Far in the future, for the wall clock, too.
 const LATER: i64 = 4_000_000_000_000;
@@ -165,12 +166,8 @@ fn idle_iterator_holds_no_lock_or_snapshot() {
 
 #[test]
 fn cursor_continues_after_last_entry_when_move_failed() {
-    if common::is_of_a_file("it is about the DELETE mode") {
-        return;
-    }
-    let scratch = Scratch::new();
-    let config = Config::new().journal_mode(JournalMode::Delete).cache_pages(10);
-    let (store, other) = (scratch.open_with(&config), scratch.open_with(&config));
+    let small_cache = Config::new().cache_pages(10);
+    let Some((_scratch, store, other)) = pair_in_delete_mode(&small_cache) else { return };
     fill(&store, 400);
     let (mut up, mut down, mut fresh) = (forward(&store), reverse(&store), forward(&store));
     let (mut up_seen, mut down_seen) = (Vec::new(), Vec::new());
@@ -199,12 +196,8 @@ fn cursor_continues_after_last_entry_when_move_failed() {
 
 #[test]
 fn cursor_continues_after_last_entry_when_seek_failed() {
-    if common::is_of_a_file("it is about the DELETE mode") {
-        return;
-    }
-    let scratch = Scratch::new();
-    let config = Config::new().journal_mode(JournalMode::Delete).cache_pages(10);
-    let (store, other) = (scratch.open_with(&config), scratch.open_with(&config));
+    let small_cache = Config::new().cache_pages(10);
+    let Some((_scratch, store, other)) = pair_in_delete_mode(&small_cache) else { return };
     store
         .transaction(|tx| {
             (0..100).try_for_each(|n| {

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{self, Scratch, TestClock, delete_mode, keys, kind, memory, numbered, python};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory, numbered, pair_in_delete_mode, python};
 use kvstore::{Config, Error, ErrorKind, Eviction, Expiry, Result, SizeLimit, Store};
 
 // ---- beginning and ending ------------------------------------------------------------------------
@@ -349,11 +349,7 @@ fn busy_timeout_waits_for_other_writer() {
 
 /// Returns a store in DELETE mode, and another handle of it whose read transaction blocks commits.
 fn with_blocking_reader() -> Option<(Scratch, Store, Store)> {
-    if common::is_of_a_file("it is about the DELETE mode") {
-        return None;
-    }
-    let scratch = Scratch::new();
-    let (store, reader) = (scratch.open_with(&delete_mode()), scratch.open_with(&delete_mode()));
+    let (scratch, store, reader) = pair_in_delete_mode(&Config::new())?;
     store.put("a", "1").unwrap();
     reader.begin_read().unwrap();
     Some((scratch, store, reader))

@@ -50,7 +50,7 @@ pub fn as_unprivileged(folder: &Path) -> Command {
 impl Other {
     /// This program in a role of the module (`module_path!()`), with the store at `path`.
     pub fn start(module: &str, path: &Path, role: &str) -> Other {
-        Other::launch(Command::new(env::current_exe().unwrap()), module, path, role)
+        Other::spawn(child_in_role(module, path, role))
     }
 
     /// Another program in a role, such as a shell that sets limits and then becomes this one.
@@ -133,13 +133,25 @@ pub fn heard() -> Option<String> {
 
 /// Returns the arguments with which this program runs only the test `child` of a module. `module`
 /// is the module's `module_path!()`.
-pub fn child_arguments(module: &str) -> [String; 5] {
+fn child_arguments(module: &str) -> [String; 5] {
     let child = module.split_once("::").map_or("child".to_owned(), |(_, inner)| format!("{inner}::child"));
     ["--exact", &child, "--ignored", "--nocapture", "--test-threads=1"].map(str::to_owned)
 }
 
+/// Returns a command that runs only the test `child` of the module, in another process.
+pub fn child(module: &str) -> Command {
+    let mut program = Command::new(env::current_exe().unwrap());
+    program.args(child_arguments(module));
+    program
+}
+
+/// Like `child`, in this role, with this path.
+pub fn child_in_role(module: &str, path: &Path, role: &str) -> Command {
+    in_role(Command::new(env::current_exe().unwrap()), module, path, role)
+}
+
 /// Makes a program run the test `child` of the module in this role, with this path.
-pub fn in_role(mut program: Command, module: &str, path: &Path, role: &str) -> Command {
+fn in_role(mut program: Command, module: &str, path: &Path, role: &str) -> Command {
     program.args(child_arguments(module)).env(ROLE, role).env(FILE, path);
     program
 }
@@ -148,4 +160,14 @@ pub fn in_role(mut program: Command, module: &str, path: &Path, role: &str) -> C
 /// case `child` does nothing.
 pub fn role() -> Option<(String, PathBuf)> {
     Some((env::var(ROLE).ok()?, env::var_os(FILE)?.into()))
+}
+
+/// Name of a role, and the function that plays it in a directory.
+pub type Role = (&'static str, fn(&Path));
+
+/// In the test `child`: plays the role that the test has chosen, if a test runs it.
+pub fn play_role(roles: &[Role]) {
+    let Some((name, dir)) = role() else { return };
+    let (_, play) = roles.iter().find(|(role, _)| *role == name).expect("a role");
+    play(&dir);
 }

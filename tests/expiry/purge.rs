@@ -1,11 +1,9 @@
 //! Purges: over all families, earliest expiry first, within a budget. A live key is never removed.
 
 use std::env;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::common::other::child_arguments;
-use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, python};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, other, python};
 use kvstore::{CheckpointMode, Config, Error, ErrorKind, Expiry, ExpiryCondition, Family, PurgeStep, Store};
 
 const FILE: &str = "KVSTORE_TEST_FILE";
@@ -372,11 +370,7 @@ fn uncommitted_purge_of_killed_process_has_no_effect() {
     let clock = TestClock::at(0);
     let store = scratch.open_at(&clock);
     fill(&store, &store, 400);
-    let output = Command::new(env::current_exe().unwrap())
-        .args(child_arguments(module_path!()))
-        .env(FILE, scratch.path())
-        .output()
-        .unwrap();
+    let output = other::child(module_path!()).env(FILE, scratch.path()).output().unwrap();
     assert!(!output.status.success(), "the process should have died");
     store.integrity_check().unwrap();
     assert_eq!(store.count().unwrap(), 400);

@@ -3,13 +3,11 @@
 
 use std::env;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::cases::{ENGINES, each_case, values};
-use crate::common::other::child_arguments;
-use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, python};
+use crate::common::{self, Scratch, TestClock, keys, kind, memory_at, numbered, other, python};
 use kvstore::{
     Config, Error, ErrorKind, Eviction, Expiry, ExpiryCondition, PurgeStep, PutOptions, SizeLimit, Store,
 };
@@ -444,12 +442,7 @@ fn child() {
 
 /// Runs a sweep in a process that dies at a clock reading after `calls` readings.
 fn sweep_and_die(path: &Path, calls: usize) {
-    let output = Command::new(env::current_exe().unwrap())
-        .args(child_arguments(module_path!()))
-        .env(FILE, path)
-        .env(CALLS, calls.to_string())
-        .output()
-        .unwrap();
+    let output = other::child(module_path!()).env(FILE, path).env(CALLS, calls.to_string()).output().unwrap();
     assert!(!output.status.success(), "the process should have died");
 }
 

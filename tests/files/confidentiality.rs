@@ -13,10 +13,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use crate::common::other::{in_role, role};
+use crate::common::other::{Role, child_in_role, play_role};
 use crate::common::{Scratch, numbered, python};
 use kvstore::{
     CheckpointMode, Config, Direction, Expiry, ExpiryCondition, JournalMode, KeyRange, Result, Store,
@@ -27,9 +26,6 @@ const WIDEST: u32 = 0o644;
 
 // ---- the other process ---------------------------------------------------------------------------
 
-/// Name of a role, and the function that plays it in a directory.
-type Role = (&'static str, fn(&Path));
-
 const ROLES: &[Role] = &[("rights", rights), ("places", places), ("errors", errors)];
 
 /// Runs a role in a separate process. Returns all its output.
@@ -38,7 +34,7 @@ fn play(role: &str) -> Vec<u8> {
     let scratch = Scratch::new();
     let temporary = scratch.file("temporary");
     fs::create_dir(&temporary).unwrap();
-    let done = in_role(Command::new(env::current_exe().unwrap()), module_path!(), scratch.dir(), role)
+    let done = child_in_role(module_path!(), scratch.dir(), role)
         // Where SQLite would put its temporary files.
         .env("SQLITE_TMPDIR", &temporary)
         .env("TMPDIR", &temporary)
@@ -53,9 +49,7 @@ fn play(role: &str) -> Vec<u8> {
 #[test]
 #[ignore = "no test, but the other processes of the tests in this file"]
 fn child() {
-    let Some((name, dir)) = role() else { return };
-    let (_, play) = ROLES.iter().find(|(role, _)| *role == name).expect("a role");
-    play(&dir);
+    play_role(ROLES);
 }
 
 // ---- rights --------------------------------------------------------------------------------------

@@ -4,11 +4,9 @@
 //! The test counts the allocations of a whole process. So it runs in a process of its own: this test
 //! program again, running only [`child`].
 
-use std::env;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::common::other::{in_role, role};
+use crate::common::other::{child_in_role, role};
 use crate::common::{Random, Scratch, TestClock};
 use kvstore::{Config, Eviction, Expiry, SizeLimit};
 
@@ -26,8 +24,7 @@ fn allocated() -> usize {
 #[test]
 fn small_device_memory_does_not_grow_over_one_week() {
     let scratch = Scratch::new();
-    let program = Command::new(env::current_exe().unwrap());
-    let done = in_role(program, module_path!(), scratch.dir(), "week").output().unwrap();
+    let done = child_in_role(module_path!(), scratch.dir(), "week").output().unwrap();
     let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
     assert!(done.status.success() && said.contains("test result: ok. 1 passed"), "{said}");
 }

@@ -10,12 +10,11 @@ use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::other::child_arguments;
-use crate::common::{Scratch, are_on_a_server};
+use crate::common::{Scratch, are_on_a_server, other};
 use kvstore::{Config, Error, ErrorKind, Expiry, ExpiryCondition, Store, now_ms};
 
 const THREADS: usize = 8;
@@ -106,8 +105,7 @@ fn run(job: &str, scratch: &Scratch) -> BTreeMap<String, Vec<Vec<i64>>> {
     let (path, folder) = (&scratch.path(), scratch.dir());
     let mut children: Vec<_> = (THREADS..WORKERS)
         .map(|number| {
-            let mut process = Command::new(env::current_exe().unwrap())
-                .args(child_arguments(module_path!()))
+            let mut process = other::child(module_path!())
                 .env(JOB, job)
                 .env(FILE, path)
                 .env(FOLDER, folder)

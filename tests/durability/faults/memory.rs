@@ -6,14 +6,13 @@
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, ptr};
 
 use super::{Faulty, Tally, delete_full, run};
-use crate::common::other::child_arguments;
+use crate::common::other;
 use crate::shim::scenario::{bounded_steps, steps};
 use crate::shim::torture_time;
 use kvstore::{Config, ErrorKind, Expiry, Hint, Store};
@@ -305,11 +304,7 @@ fn lose_reasons() {
 
 /// Runs another process in a role.
 fn play(role: &str) {
-    let done = Command::new(env::current_exe().unwrap())
-        .args(child_arguments(module_path!()))
-        .env(ROLE, role)
-        .output()
-        .unwrap();
+    let done = other::child(module_path!()).env(ROLE, role).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
@@ -339,11 +334,8 @@ fn without_memory(role: &str) {
     let mut said = Vec::new();
     loop {
         let left = (seconds - started.elapsed().as_secs_f64()).max(0.0);
-        let done = Command::new(env::current_exe().unwrap())
-            .args(child_arguments(module_path!()))
-            .env(ROLE, format!("{role}/{first}/{most}/{left}"))
-            .output()
-            .unwrap();
+        let done =
+            other::child(module_path!()).env(ROLE, format!("{role}/{first}/{most}/{left}")).output().unwrap();
         let out = String::from_utf8_lossy(&done.stdout).into_owned();
         let (mut tried, mut ended) = (first, false);
         for line in out.lines().filter_map(|line| line.split_once("> ").map(|(_, said)| said)) {

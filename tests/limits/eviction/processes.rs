@@ -1,21 +1,19 @@
 //! Several processes write to one bounded store, and some are killed.
 
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Eviction, Expiry, SizeLimit, Store};
 
-use crate::common::other::child_arguments;
-use crate::common::{Random, Scratch, numbered};
+use crate::common::{Random, Scratch, numbered, other};
 
 const LIMIT: u64 = 512 << 10;
 const WRITER: &str = "KVSTORE_BOUNDED_WRITER";
 
 /// A process of its own that writes until it is killed.
 fn writer(path: &Path, number: usize) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(child_arguments(module_path!()))
+    other::child(module_path!())
         .env(WRITER, path)
         .env("KVSTORE_BOUNDED_NUMBER", number.to_string())
         .spawn()

@@ -13,12 +13,10 @@ mod without_memory;
 
 use std::env;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use crate::common::Scratch;
-use crate::common::other::{in_role, role};
+use crate::common::other::{Role, child_in_role, play_role};
 use kvstore::{ErrorKind, Result};
 
 const SIZE: &str = "KVSTORE_LIMITS";
@@ -30,9 +28,6 @@ fn is_long() -> bool {
 }
 
 // ---- the other process ---------------------------------------------------------------------------
-
-/// Name of a role, and the function that runs it in a directory.
-type Role = (&'static str, fn(&Path));
 
 const ROLES: &[Role] = &[
     ("families", many::families),
@@ -55,9 +50,7 @@ const ROLES: &[Role] = &[
 fn play(role: &str) {
     let scratch = Scratch::new();
     let started = Instant::now();
-    let done = in_role(Command::new(env::current_exe().unwrap()), module_path!(), scratch.dir(), role)
-        .output()
-        .unwrap();
+    let done = child_in_role(module_path!(), scratch.dir(), role).output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{role}: {}\n{said}\n{errors}", done.status);
     assert!(said.contains("test result: ok. 1 passed"), "{role} did not run:\n{said}");
@@ -74,9 +67,7 @@ fn play(role: &str) {
 #[test]
 #[ignore = "no test, but the other processes of the tests in this file"]
 fn child() {
-    let Some((name, dir)) = role() else { return };
-    let (_, play) = ROLES.iter().find(|(role, _)| *role == name).expect("a role");
-    play(&dir);
+    play_role(ROLES);
 }
 
 fn did(what: impl std::fmt::Display) {

@@ -16,10 +16,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write, stdin};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::common::other::child_arguments;
-use crate::common::{self, Scratch};
+use crate::common::{self, Scratch, other};
 use checker::{Home, Op};
 use kvstore::JournalMode;
 use workers::{Engines, Harvest, Run, last_reads, monotonic};
@@ -106,8 +105,7 @@ impl Child {
         };
         let mode = if run.journal_mode == JournalMode::Wal { "wal" } else { "delete" };
         let handles: Vec<String> = run.handles.iter().map(usize::to_string).collect();
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(child_arguments(module_path!()))
+        let mut process = other::child(module_path!())
             .env(RUN, format!("{number} {engines} {mode} {}", handles.join(" ")))
             .env(FILE, run.path.as_ref().unwrap())
             .env(FOLDER, &run.folder)
@@ -235,7 +233,7 @@ fn processes_with_clocks_an_hour_apart_are_linearizable() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("other_clock.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/other_clock.c");
-    let mut compiler = Command::new("cc");
+    let mut compiler = std::process::Command::new("cc");
     compiler.args(["-std=c11", "-D_GNU_SOURCE", "-shared", "-fPIC", source, "-o"]).arg(&library);
     assert!(compiler.status().unwrap().success());
     let off = |seconds: &str| vec![("LD_PRELOAD", library.clone().into()), (OFFSET, seconds.into())];
