@@ -25,6 +25,7 @@ mod world;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use kvstore::{Config, Store};
 use proptest::strategy::BoxedStrategy;
@@ -60,35 +61,48 @@ fn cases() -> u32 {
     std::env::var("KVSTORE_MODEL_CASES").map_or(2000, |cases| cases.parse().expect("KVSTORE_MODEL_CASES"))
 }
 
-/// Runs histories with each engine. On failure, prints the shortest failing history, and writes no
-/// files.
+/// Runs histories with each engine, in parallel. On failure, prints the shortest failing history, and
+/// writes no files.
 fn run_histories(
     cases: u32,
     sides: usize,
     history: fn() -> BoxedStrategy<(u32, Vec<Act>)>,
-    place: impl Fn() -> Option<tempfile::TempDir>,
+    place: fn() -> Option<tempfile::TempDir>,
 ) {
-    for (engine, opener) in ENGINES {
-        let config = Proptest {
-            cases: (cases / ENGINES.len() as u32).max(1),
-            failure_persistence: None,
-            max_shrink_iters: 3000,
-            source_file: Some(file!()),
-            ..Proptest::default()
-        };
-        let outcome = TestRunner::new(config).run(&history(), |(page_size, acts)| {
-            let dir = place();
-            let path = dir.as_ref().map(|dir| dir.path().join("store.db"));
-            let mut world = World::new(opener, path, page_size, sides);
-            for act in &acts {
-                world.run(act);
-            }
-            world.finish();
-            Ok(())
-        });
-        if let Err(e) = outcome {
-            panic!("engine {engine}: {e}");
+    thread::scope(|scope| {
+        for (engine, opener) in ENGINES {
+            scope.spawn(move || run_with_engine(engine, opener, cases, sides, history, place));
         }
+    });
+}
+
+fn run_with_engine(
+    engine: &str,
+    opener: Opener,
+    cases: u32,
+    sides: usize,
+    history: fn() -> BoxedStrategy<(u32, Vec<Act>)>,
+    place: fn() -> Option<tempfile::TempDir>,
+) {
+    let config = Proptest {
+        cases: (cases / ENGINES.len() as u32).max(1),
+        failure_persistence: None,
+        max_shrink_iters: 3000,
+        source_file: Some(file!()),
+        ..Proptest::default()
+    };
+    let outcome = TestRunner::new(config).run(&history(), |(page_size, acts)| {
+        let dir = place();
+        let path = dir.as_ref().map(|dir| dir.path().join("store.db"));
+        let mut world = World::new(opener, path, page_size, sides);
+        for act in &acts {
+            world.run(act);
+        }
+        world.finish();
+        Ok(())
+    });
+    if let Err(e) = outcome {
+        panic!("engine {engine}: {e}");
     }
 }
 
