@@ -43,9 +43,8 @@ pub fn shared_library(settings: &Settings) -> Result<()> {
     let built = settings.built();
     let given = Given::of(&settings.vars);
     if is_outdated(&built, &sources(&[])?) || given.differ_from(&kept(&built)) {
-        let mut command = settings.library_command()?;
-        println!("{}", run::line(&command, &["CFLAGS", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"]));
-        run::run_quietly(&mut command)?;
+        let shown = ["CFLAGS", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
+        run::run_with(&mut settings.library_command()?, &shown)?;
         // Cargo leaves a library alone that would not change. So the time of this file counts.
         run::write(&built, given.to_text())?;
     }
@@ -63,9 +62,7 @@ pub fn program(settings: &Settings) -> Result<()> {
     let given = Given::of(&settings.vars);
     let sources = sources(&["command/src", "command/Cargo.toml"])?;
     if is_outdated(&program, &sources) || given.differ_from(&kept(&kept_file)) {
-        let mut command = settings.program_command()?;
-        println!("{}", run::line(&command, &["CFLAGS"]));
-        run::run_quietly(&mut command)?;
+        run::run_with(&mut settings.program_command()?, &["CFLAGS"])?;
         run::copy(&settings.cargo_out().join("kvstore"), &program)?;
         run::write(&kept_file, given.to_text())?;
     }

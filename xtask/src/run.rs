@@ -19,7 +19,12 @@ pub fn line(command: &Command, shown: &[&str]) -> String {
 
 /// Prints a command and runs it. Fails if it does not succeed.
 pub fn run(command: &mut Command) -> Result<()> {
-    println!("{}", line(command, &[]));
+    run_with(command, &[])
+}
+
+/// Like `run`; the printed line has the variables in `shown` that the command is given.
+pub fn run_with(command: &mut Command, shown: &[&str]) -> Result<()> {
+    println!("{}", line(command, shown));
     run_quietly(command)
 }
 

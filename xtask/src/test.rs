@@ -60,31 +60,41 @@ pub fn run(vars: &Vars) -> Result<()> {
     vars.set("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     let begin = Instant::now();
     CHECKS.iter().try_for_each(|step| run_step(step, &vars))?;
-    run_all(TESTS, &vars, vec![("format, lints".to_owned(), begin.elapsed(), None)])
+    run_all(TESTS, &vars, vec![Done { step: "format, lints", time: begin.elapsed(), is_ok: true }])
 }
 
 pub fn run_full(vars: &Vars) -> Result<()> {
     run_all(FULL, vars, Vec::new())
 }
 
+/// A step that has ended.
+struct Done<'a> {
+    step: &'a str,
+    time: Duration,
+    is_ok: bool,
+}
+
 /// Runs all steps, then prints how long each of them took, and fails if one of them did.
-fn run_all(steps: &[&str], vars: &Vars, mut done: Vec<(String, Duration, Option<String>)>) -> Result<()> {
+fn run_all<'a>(steps: &[&'a str], vars: &Vars, mut done: Vec<Done<'a>>) -> Result<()> {
     for step in steps {
         let begin = Instant::now();
-        let failure = run_step(step, vars).err();
-        done.push(((*step).to_owned(), begin.elapsed(), failure));
+        let result = run_step(step, vars);
+        if let Err(reason) = &result {
+            println!("xtask: FAILED: {reason}");
+        }
+        done.push(Done { step, time: begin.elapsed(), is_ok: result.is_ok() });
     }
     println!("{}", summary(&done));
-    match done.iter().filter(|(_, _, failure)| failure.is_some()).count() {
+    match done.iter().filter(|done| !done.is_ok).count() {
         0 => Ok(()),
         failed => Err(format!("xtask: {failed} of {} steps failed", done.len())),
     }
 }
 
 /// Returns a line for each step: its time and its result.
-fn summary(done: &[(String, Duration, Option<String>)]) -> String {
-    let lines = done.iter().map(|(step, time, failure)| {
-        let result = failure.as_ref().map_or("ok", |_| "FAILED");
+fn summary(done: &[Done]) -> String {
+    let lines = done.iter().map(|Done { step, time, is_ok }| {
+        let result = if *is_ok { "ok" } else { "FAILED" };
         format!("{:>6} s  {result:<6}  {step}", time.as_secs())
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -100,8 +110,7 @@ fn run_step(step: &str, vars: &Vars) -> Result<()> {
             return Ok(());
         }
     }
-    println!("{}", run::line(command, &["KVSTORE_ENGINE", "KVSTORE_TEST_ENCRYPTED", "KVSTORE_TEST_REMOTE"]));
-    run::run_quietly(command)
+    run::run_with(command, &["KVSTORE_ENGINE", "KVSTORE_TEST_ENCRYPTED", "KVSTORE_TEST_REMOTE"])
 }
 
 /// Returns the command of a step. Words with `=` before the program are variables.
@@ -133,8 +142,11 @@ mod tests {
     #[test]
     fn summary_has_time_and_result_of_each_step() {
         let second = Duration::from_secs(1);
-        let done = [("lints", second, None), ("tests", 90 * second, Some("exit status: 101".to_owned()))]
-            .map(|(step, time, failure)| (step.to_owned(), time, failure));
+        let done = [("lints", second, true), ("tests", 90 * second, false)].map(|(step, time, is_ok)| Done {
+            step,
+            time,
+            is_ok,
+        });
         assert_eq!(summary(&done), "     1 s  ok      lints\n    90 s  FAILED  tests");
     }
 

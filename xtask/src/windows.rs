@@ -75,9 +75,7 @@ impl Build<'_> {
     }
 
     fn run_cargo(&self, what: &[&str]) -> Result<()> {
-        let mut command = self.cargo(what)?;
-        println!("{}", run::line(&command, &["CFLAGS"]));
-        run::run_quietly(&mut command)
+        run::run_with(&mut self.cargo(what)?, &["CFLAGS"])
     }
 
     /// (`LDFLAGS` are for this machine's linker.)
