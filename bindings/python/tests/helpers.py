@@ -115,6 +115,11 @@ def increment(path: str, times: int) -> None:
             store.incr("n")
 
 
+def name_of(value: object) -> str:
+    """Return the repr without addresses, as a test ID: all workers of pytest-xdist need the same IDs."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value), flags=re.IGNORECASE)
+
+
 class Prefixed:
     """A user-defined codec for text."""
 

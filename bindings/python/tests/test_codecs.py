@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Clock, Prefixed
+from helpers import Clock, Prefixed, name_of
 
 import kvstore
 
@@ -184,7 +184,7 @@ def test_family_inherits_codec_of_store_unless_overridden(path: Path) -> None:
         assert db.family("f", codec=kvstore.JSON)["k"] == [1]
 
 
-@pytest.mark.parametrize("codec", [kvstore.JSON, kvstore.TEXT, json, None], ids=repr)
+@pytest.mark.parametrize("codec", [kvstore.JSON, kvstore.TEXT, json, None], ids=name_of)
 def test_incr_and_codec_read_values_of_each_other(path: Path, codec: Any) -> None:
     number = {kvstore.TEXT: "41", None: b"41"}.get(codec, 41) if codec is not json else 41
     with kvstore.open(path, codec=codec, keys=str) as db:
@@ -193,7 +193,7 @@ def test_incr_and_codec_read_values_of_each_other(path: Path, codec: Any) -> Non
         assert db["n"] == {kvstore.TEXT: "40", None: b"40"}.get(codec, 40)
 
 
-@pytest.mark.parametrize("codec", [kvstore.PICKLE, pickle, Prefixed("<")], ids=repr)
+@pytest.mark.parametrize("codec", [kvstore.PICKLE, pickle, Prefixed("<")], ids=name_of)
 def test_incr_with_codec_without_numbers_raises_type_error(path: Path, codec: Any) -> None:
     with kvstore.open(path, codec=codec) as db:
         for count in (db.incr, db.decr):
@@ -210,7 +210,7 @@ def test_compare_calls_compare_values_not_bytes(path: Path) -> None:
         assert db.compare_and_delete("k", {"b": 2, "a": 1})
 
 
-@pytest.mark.parametrize("codec", [5, "json", object(), print, type("Half", (), {"dumps": str})()], ids=repr)
+@pytest.mark.parametrize("codec", [5, "json", object(), print, type("Half", (), {"dumps": str})()], ids=name_of)
 @pytest.mark.files
 def test_invalid_codec_raises_type_error_with_requirements(path: Path, codec: Any) -> None:
     with pytest.raises(TypeError, match="dumps and loads"):

@@ -41,13 +41,13 @@ def interrupted_at(step: int, work: Callable[[], Any], then: int = 0) -> bool:
     left = [step, then]
 
     def second(frame: Any, event: str, argument: Any) -> None:
-        if is_ours(frame):
+        if is_ours(frame) and frame.f_code.co_name != "__del__":
             left[1] -= 1
             if left[1] == 0:
                 raise KeyboardInterrupt
 
     def first(frame: Any, event: str, argument: Any) -> None:
-        # No interrupt is raised between the end of an __enter__ and the block, or after a __del__.
+        # No interrupt is raised in or after a __del__, or between the end of an __enter__ and the block.
         if not is_ours(frame) or event in ("c_call", "c_exception"):
             return
         if frame.f_code.co_name == "__del__" or (event == "return" and frame.f_code.co_name == "__enter__"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Clock, Prefixed, open_files_of, use_store
+from helpers import Clock, Prefixed, name_of, open_files_of, use_store
 
 import kvstore
 
@@ -108,7 +108,7 @@ def test_pickle_keeps_non_utf_8_path(tmp_path: Path) -> None:
 CODECS = [None, kvstore.TEXT, kvstore.JSON, kvstore.PICKLE, json, pickle, Prefixed("<")]
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=repr)
+@pytest.mark.parametrize("codec", CODECS, ids=name_of)
 @pytest.mark.parametrize("keys", [bytes, str])
 def test_pickle_keeps_codec(path: Path, codec: Any, keys: Any) -> None:
     value = b"value" if codec is None else "value"
