@@ -75,7 +75,13 @@ enum Reason {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rustc-check-cfg=cfg(kvstore_btree)");
+    println!("cargo::rustc-check-cfg=cfg(kvstore_btree, kvstore_openssl)");
+    let has = |variable: &str| std::env::var_os(variable).is_some();
+    // Apple's own library encrypts there, if OpenSSL is not compiled in.
+    let is_apple = std::env::var("CARGO_CFG_TARGET_VENDOR").as_deref() == Ok("apple");
+    if has("CARGO_FEATURE_ENCRYPTION") && (!is_apple || has("CARGO_FEATURE_ENCRYPTION_VENDORED_OPENSSL")) {
+        println!("cargo::rustc-cfg=kvstore_openssl");
+    }
     let without = "the slower engine `sql` is built (KVSTORE_ENGINE=sql if that is wanted)";
     match without_btree_engine() {
         None => println!("cargo::rustc-cfg=kvstore_btree"),

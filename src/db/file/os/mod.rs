@@ -17,6 +17,12 @@ mod handed_over;
 #[cfg(feature = "encryption")]
 mod journal;
 mod opened;
+// Not where Apple's own library encrypts.
+#[cfg(all(
+    feature = "encryption",
+    any(not(target_vendor = "apple"), feature = "encryption-vendored-openssl")
+))]
+mod openssl;
 mod presence;
 #[cfg(unix)]
 mod unix;
@@ -79,8 +85,14 @@ pub(in crate::db) fn set_up() -> Result<()> {
     let _inside = SETTING_UP.enter();
     let _alone = ONE_AT_A_TIME.lock();
     if !IS_SET_UP.load(Ordering::Relaxed) {
-        Connection::open_in_memory()
+        // Before SQLCipher uses it.
+        #[cfg(kvstore_openssl)]
+        openssl::init();
+        let conn = Connection::open_in_memory()
             .map_err(|e| Error::no_memory(format!("SQLite cannot be initialised: {e}")))?;
+        #[cfg(kvstore_openssl)]
+        openssl::wrap(&conn);
+        drop(conn);
         if !system::install() {
             return Err(Error::no_memory("SQLite's system calls cannot be replaced"));
         }
