@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::db::with_signals_blocked;
 use crate::error::{Error, Result};
 
 thread_local! {
@@ -53,17 +54,19 @@ impl Stop {
 }
 
 impl Worker {
-    /// Starts a thread that runs `work`, which must return soon after a stop is requested.
+    /// Starts a thread that runs `work`, which must return soon after a stop is requested. The thread
+    /// handles no signals.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Result<Worker> {
         let stop = Arc::new(Stop::default());
         let told = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || {
+        let builder = std::thread::Builder::new().name(name.into());
+        let thread = with_signals_blocked(|| {
+            builder.spawn(move || {
                 THIS.set(Arc::as_ptr(&told));
                 work(&told);
             })
-            .map_err(|e| Error::no_memory(format!("cannot start the thread {name}: {e}")))?;
+        })
+        .map_err(|e| Error::no_memory(format!("cannot start the thread {name}: {e}")))?;
         Ok(Worker { stop, thread: Some(thread) })
     }
 

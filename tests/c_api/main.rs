@@ -11,6 +11,7 @@ mod common;
 mod conditional;
 mod cpp;
 mod encryption;
+mod environment;
 mod exits;
 mod expiry;
 mod expiry_examples;

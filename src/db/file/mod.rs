@@ -50,6 +50,7 @@ pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
 pub(crate) use os::{
     FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
+    with_signals_blocked,
 };
 #[cfg(feature = "remote")]
 pub(super) use os::{Mortal, set_up as watch_forks};

@@ -49,6 +49,7 @@ pub(crate) use presence::Presence;
 pub(crate) use system::Mortal;
 pub(crate) use system::{
     FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
+    with_signals_blocked,
 };
 pub(super) use system::{
     MAX_PATH, OsFile, Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,

@@ -10,6 +10,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 use rusqlite::{Connection, ffi};
 
@@ -113,6 +114,11 @@ pub(in crate::db::file) fn name() -> Result<&'static CStr> {
                 pNext: ptr::null_mut(),
                 zName: name.as_ptr(),
                 xOpen: Some(open),
+                xSleep: if CStr::from_ptr(methods.zName) == system::VFS {
+                    Some(sleep)
+                } else {
+                    methods.xSleep
+                },
                 ..*methods
             },
             system,
@@ -129,6 +135,13 @@ pub(in crate::db::file) fn name() -> Result<&'static CStr> {
         }
         Ok((*made).name.as_c_str())
     }
+}
+
+/// Sleeps for the whole time. SQLite's unix VFS returns early when a signal handler has run, and its
+/// busy timeout counts the times that it asked for.
+unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
+    std::thread::sleep(Duration::from_micros(microseconds.max(0).unsigned_abs().into()));
+    microseconds
 }
 
 /// Records that each commit of a connection is synced.

@@ -22,9 +22,9 @@ use crate::fork::{self, with_list};
 
 /// For `faccessat`: by the user that opens would be made as. Android's C library refuses it; there the two are one.
 #[cfg(not(target_os = "android"))]
-pub(super) const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
+const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
 #[cfg(target_os = "android")]
-pub(super) const AS_EFFECTIVE: c_int = 0;
+const AS_EFFECTIVE: c_int = 0;
 
 /// Identity of a file: device and inode.
 pub(crate) type FileIdentity = (u64, u64);
@@ -263,9 +263,37 @@ fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_
             .is_some_and(|slot| slot.identity() == identity && slot.access() == access && is_still(*fd, slot))
     })?;
     let wanted = if access == libc::O_RDONLY { libc::R_OK } else { libc::R_OK | libc::W_OK };
-    // SAFETY: a C string.
-    let may = unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), wanted, AS_EFFECTIVE) } == 0;
-    may.then(|| parked.remove(at))
+    may_access(libc::AT_FDCWD, name, wanted).is_ok().then(|| parked.remove(at))
+}
+
+/// Fails like an open of the file `name` in a directory that wants this access would.
+pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
+    // SAFETY: an open directory, or AT_FDCWD, and a C string.
+    match unsafe { libc::faccessat(directory, name.as_ptr(), wanted, AS_EFFECTIVE) } {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            #[cfg(target_os = "linux")]
+            e if e.raw_os_error() == Some(libc::EPERM) => may_access_as_real_user(directory, name, wanted),
+            e => Err(e),
+        },
+    }
+}
+
+/// Like `may_access`, by the system call without flags. Containers with an old libseccomp refuse
+/// faccessat2(2), which the C library makes, with `EPERM`.
+#[cfg(target_os = "linux")]
+#[allow(clippy::disallowed_methods, reason = "not on Android")]
+fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
+    // SAFETY: these calls have no arguments; the last one gets an open directory and a C string.
+    unsafe {
+        if libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() {
+            return Ok(()); // the open itself answers
+        }
+        match libc::syscall(libc::SYS_faccessat, directory, name.as_ptr(), wanted) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
 /// Closes a file for SQLite, or keeps it open if closing it could drop POSIX locks of this process.

@@ -23,6 +23,7 @@ mod forks;
 mod lock;
 mod maps;
 mod place;
+mod signals;
 mod status;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -46,6 +47,7 @@ pub(crate) use place::{make_like, read_exact_at, rename_new, sync_directory, syn
 pub(in crate::db::file) use place::{
     make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
 };
+pub(crate) use signals::with_signals_blocked;
 
 /// Name of SQLite's VFS for this system, unless another one was made the default.
 pub(super) const VFS: &CStr = c"unix";

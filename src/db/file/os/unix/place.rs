@@ -65,10 +65,14 @@ impl Place {
         self.file
     }
 
-    /// Returns `true` if the file still has its name. This takes one system call.
+    /// Returns `true` if the file still has its name, as far as this process may see: it may have given
+    /// up the right to search the directory. This takes one system call.
     #[inline]
     pub(in crate::db::file) fn is_kept(&self) -> bool {
-        look(&self.directory, &self.name).is_ok_and(|state| state.file == self.file)
+        match look(&self.directory, &self.name) {
+            Ok(state) => state.file == self.file,
+            Err(e) => e.kind() == io::ErrorKind::PermissionDenied,
+        }
     }
 
     /// Returns the current metadata of the file whose name is that of this file with a suffix;
@@ -129,11 +133,7 @@ fn to_write(path: &Path) -> io::Result<()> {
 
 /// What opening it for writing would answer.
 fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
-    // SAFETY: an open directory, or the current one, and a C string.
-    match unsafe { libc::faccessat(directory, name.as_ptr(), libc::W_OK, super::files::AS_EFFECTIVE) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    super::files::may_access(directory, name, libc::W_OK)
 }
 
 /// Returns the length of the file at a path, in bytes; `None` if it is no regular file.

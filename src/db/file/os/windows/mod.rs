@@ -62,6 +62,11 @@ pub(super) fn watch_forks() -> Result<()> {
 /// Does nothing, because this system has no forks.
 pub(crate) fn note_fork() {}
 
+/// Calls `start`, which starts a thread. (There are no signals.)
+pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+    start()
+}
+
 /// Runs what makes shared memory longer: SQLite does so by one call.
 pub(super) fn making_longer<R>(_length: i64, f: impl FnOnce() -> R) -> R {
     f()

@@ -1,0 +1,31 @@
+//! Signals, which the threads of the library leave to those of the program.
+
+use std::ptr;
+
+/// Signals that the kernel sends to the thread that caused them. Blocked, they would end the process
+/// without the program's handler, or not stop it where the fault is.
+const SYNCHRONOUS: [libc::c_int; 7] =
+    [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
+
+/// Calls `start`, which starts a thread, with all signals blocked: the thread inherits that.
+pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+    let mut before = None;
+    // SAFETY: sets of this thread's own, which the C library fills before they are read.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        for signal in SYNCHRONOUS {
+            libc::sigdelset(&raw mut all, signal);
+        }
+        if libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) == 0 {
+            before = Some(old);
+        }
+    }
+    let result = start();
+    if let Some(before) = before {
+        // SAFETY: the set that this thread had.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+    }
+    result
+}
