@@ -40,14 +40,21 @@
  *   Threads    Threads may share a store or family handle; their calls run one after another. An
  *              iterator or a batch is used by one thread at a time. Any thread may close any
  *              handle at any time: a call in progress with it finishes safely, with KVSTORE_OK or
- *              KVSTORE_MISUSE.
+ *              KVSTORE_MISUSE. Do not cancel a thread inside a call: pthread_cancel ends the
+ *              process there. A thread that may be cancelled disables that for the call, with
+ *              pthread_setcancelstate.
+ *   Signals    The cleaner thread blocks all signals, except those that a fault of its own raises.
+ *              Signal handlers do not shorten the busy timeout. Do not call the library in a
+ *              signal handler.
+ *   Exit       A store may be open, and threads inside calls, when the process ends. Exit handlers
+ *              and static objects may still use and close it.
  *   Forks      In the child process, handles opened before fork() return KVSTORE_MISUSE. The
  *              child opens the store itself, at any time.
  *   Files      A store is one SQLite file, with a -wal and a -shm file next to it while it is
  *              open. Other programs may use it with any SQLite. Another copy of SQLite in the
  *              same process, such as Python's sqlite3, may do so where the kernel supports open
  *              file description locks: Linux 3.15 and later, on local file systems. An open store
- *              uses 5 file descriptors in WAL mode and 3 in DELETE mode. After a close, some are
+ *              uses 6 file descriptors in WAL mode and 3 in DELETE mode. After a close, some are
  *              kept for the next open of the file: at most 64 in a process, or more while other
  *              processes hold locks on the files.
  *   Sections   Library, Stores, Families, Keys and values, Keys with an expiry time, Iterators,
