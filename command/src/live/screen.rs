@@ -15,6 +15,12 @@ use crate::{output, times};
 /// An older count is shown with its age.
 const FRESH: Duration = Duration::from_secs(5);
 
+/// Minimum width of a terminal for two boxes side by side. Narrower ones have one below the other.
+const WIDE: u16 = 90;
+
+/// Columns of a number.
+const NUMBER: usize = 14;
+
 /// State kept between frames.
 pub struct Shown {
     pub path: String,
@@ -43,13 +49,9 @@ impl Shown {
 }
 
 pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, seen: &Seen) {
-    let [head, top, bottom, foot] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(8),
-        Constraint::Min(3),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
+            .areas(frame.area());
     // The store's clock, extrapolated from the last sample.
     let now_ms = seen.look.as_ref().map_or_else(times::now_here_ms, |(look, at)| {
         look.now_ms.saturating_add(i64::try_from(at.elapsed().as_millis()).unwrap_or_default())
@@ -64,17 +66,41 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, seen: &Seen) {
     frame.render_widget(now.alignment(Alignment::Right), right);
     foot_line(frame, foot, shown, seen);
     let Some((look, _)) = &seen.look else {
-        frame.render_widget(Paragraph::new("\n  reading …").style(shown.dim()), top);
+        frame.render_widget(Paragraph::new("\n  reading …").style(shown.dim()), body);
         return;
     };
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(top);
-    file(frame, left, shown, look, seen);
-    soon(frame, right, shown, look);
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(bottom);
-    families(frame, left, shown, look, seen);
-    next(frame, right, shown, look, now_ms);
+    let [store_area, soon_area, families_area, next_area] = boxes(body);
+    file(frame, store_area, shown, look, seen);
+    soon(frame, soon_area, shown, look);
+    families(frame, families_area, shown, look, seen);
+    next(frame, next_area, shown, look, now_ms);
+}
+
+/// Returns the areas of the four boxes.
+fn boxes(body: Rect) -> [Rect; 4] {
+    if body.width < WIDE {
+        return Layout::vertical([
+            Constraint::Length(7),
+            Constraint::Length(7),
+            Constraint::Min(4),
+            Constraint::Min(3),
+        ])
+        .areas(body);
+    }
+    let [top, bottom] = Layout::vertical([Constraint::Length(8), Constraint::Min(3)]).areas(body);
+    let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
+    let [store, soon] = Layout::horizontal(halves).areas(top);
+    let [families, next] = sides(bottom);
+    [store, soon, families, next]
+}
+
+/// Returns a label and a value that take at most `width` columns together. The value is whole, or
+/// `…`: part of a number would be another number.
+fn labelled(label: &str, label_width: usize, value: &str, width: usize) -> [String; 2] {
+    let value = if value.chars().count() < width { value } else { "…" };
+    let left = (label_width + NUMBER).min(width.saturating_sub(1)).saturating_sub(value.chars().count());
+    let label: String = label.chars().take(left.saturating_sub(1)).collect();
+    [format!(" {label:<left$}"), value.to_owned()]
 }
 
 /// Splits a line into a left and a right part.
@@ -128,11 +154,15 @@ fn file(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look, seen: &Se
     };
     let rates: Vec<f64> = counts.iter().filter_map(|counted| counted.per_second).collect();
     let keys_rate = (!rates.is_empty()).then(|| rates.iter().sum());
+    let width = usize::from(inner.width);
     let row = |name: &str, value: String, rate: String| {
+        let [label, value] = labelled(name, 9, &value, width);
+        let left = width.saturating_sub(label.chars().count() + value.chars().count() + 2);
+        let rate = if rate.chars().count() > left { String::new() } else { format!("  {rate}") };
         Line::from(vec![
-            Span::styled(format!(" {name:<9}"), shown.dim()),
-            Span::raw(format!("{value:>14}")),
-            Span::styled(format!("  {rate}"), shown.color(Color::Cyan)),
+            Span::styled(label, shown.dim()),
+            Span::raw(value),
+            Span::styled(rate, shown.color(Color::Cyan)),
         ])
     };
     if let Some(server) = &look.server {
@@ -175,12 +205,11 @@ fn bounded(bounded: Bounded) -> String {
 }
 
 fn soon(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look) {
+    let width = usize::from(area.width.saturating_sub(2));
     let row = |name: &str, number: Bounded, style: Style| {
         let style = if number.count == 0 { shown.dim() } else { style };
-        Line::from(vec![
-            Span::styled(format!(" {name:<22}"), shown.dim()),
-            Span::styled(format!("{:>14}", bounded(number)), style),
-        ])
+        let [label, number] = labelled(name, 22, &bounded(number), width);
+        Line::from(vec![Span::styled(label, shown.dim()), Span::styled(number, style)])
     };
     let soon = &look.soon;
     let lines = vec![
@@ -193,6 +222,22 @@ fn soon(frame: &mut Frame<'_>, area: Rect, shown: &Shown, look: &Look) {
     frame.render_widget(Paragraph::new(lines).block(shown.block("keys that expire")), area);
 }
 
+/// Returns the columns of the families that fit into a width whole, by number, with their widths.
+fn columns(width: usize, ages: bool) -> Vec<(usize, u16)> {
+    const WIDTHS: [u16; 6] = [8, 11, 9, 7, 7, 11];
+    /// Columns to leave out, the first one first: age, change, in 1h, expired, keys.
+    const LEFT_OUT: [usize; 5] = [5, 2, 3, 4, 1];
+    let mut columns: Vec<_> = WIDTHS.into_iter().enumerate().filter(|(n, _)| ages || *n != 5).collect();
+    for left_out in LEFT_OUT {
+        let needed = columns.iter().map(|(_, width)| usize::from(*width) + 1).sum::<usize>();
+        if needed <= width + 1 {
+            break;
+        }
+        columns.retain(|(n, _)| *n != left_out);
+    }
+    columns
+}
+
 fn families(frame: &mut Frame<'_>, area: Rect, shown: &mut Shown, look: &Look, seen: &Seen) {
     let mut order: Vec<_> =
         look.families.iter().map(|(name, soon)| (name, soon, seen.counts.get(name))).collect();
@@ -201,12 +246,20 @@ fn families(frame: &mut Frame<'_>, area: Rect, shown: &mut Shown, look: &Look, s
     let room = usize::from(area.height.saturating_sub(3)).max(1);
     shown.scrolled = shown.scrolled.min(order.len().saturating_sub(room));
     let last = (shown.scrolled + room).min(order.len());
+    let columns = columns(
+        usize::from(area.width.saturating_sub(4)),
+        seen.counts.values().any(|counted| counted.at.elapsed() > FRESH),
+    );
+    let kept = |cells: [Line<'static>; 6]| {
+        let cells = cells.into_iter().enumerate().filter(|(n, _)| columns.iter().any(|(kept, _)| kept == n));
+        Row::new(cells.map(|(_, cell)| cell).collect::<Vec<_>>())
+    };
     let rows = order.get(shown.scrolled..last).unwrap_or_default().iter().map(|(name, soon, counted)| {
         let keys = counted.map_or_else(|| "…".to_owned(), |counted| output::count(counted.keys));
         let rate = counted.map_or_else(String::new, |counted| change(counted.per_second, output::count));
         let age = counted.map_or(Duration::ZERO, |counted| Instant::now() - counted.at);
         let age = if age > FRESH { format!("{} ago", brief(age)) } else { String::new() };
-        Row::new(vec![
+        kept([
             Line::raw(Form::Text.show(name.as_bytes()).into_owned()),
             Line::raw(keys).alignment(Alignment::Right),
             Line::styled(rate, shown.color(Color::Cyan)).alignment(Alignment::Right),
@@ -216,7 +269,7 @@ fn families(frame: &mut Frame<'_>, area: Rect, shown: &mut Shown, look: &Look, s
         ])
     });
     let right = |text: &'static str| Line::raw(text).alignment(Alignment::Right);
-    let head = Row::new(vec![
+    let head = kept([
         Line::raw("family"),
         right("keys"),
         right("change"),
@@ -224,14 +277,10 @@ fn families(frame: &mut Frame<'_>, area: Rect, shown: &mut Shown, look: &Look, s
         right("expired"),
         Line::raw(""),
     ]);
-    let widths = [
-        Constraint::Min(8),
-        Constraint::Length(11),
-        Constraint::Length(9),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(if seen.counts.values().any(|c| c.at.elapsed() > FRESH) { 11 } else { 0 }),
-    ];
+    let widths = columns.iter().map(|(n, width)| match n {
+        0 => Constraint::Min(*width),
+        _ => Constraint::Length(*width),
+    });
     let title = match order.len() {
         all if all > room => format!("families {}–{last} of {all}", shown.scrolled + 1),
         all => format!("families: {all}"),
@@ -361,6 +410,26 @@ mod tests {
         let picture = drawn(100, 30, &mut shown, &seen());
         assert!(picture.contains("24–40 of 40"), "{picture}");
         assert_eq!(shown.scrolled, 23);
+    }
+
+    #[test]
+    fn numbers_are_whole_or_absent_at_any_width() {
+        for width in 1..140 {
+            let picture = drawn(width, 60, &mut shown(), &seen());
+            // Numbers are groups of three digits, separated by a space.
+            for line in picture.lines().filter(|line| line.contains("in the next")) {
+                let number = line.rsplit("in the next").next().unwrap_or_default();
+                let number: String = number.chars().filter(|c| c.is_ascii_digit() || *c == '+').collect();
+                assert!(["", "3", "10000+", "20000"].contains(&&*number), "{width}: {number}: {picture}");
+            }
+            for part in ["10 000 ", "40 78 ", "40 7 ", "20 00 ", "20 0 "] {
+                assert!(!picture.contains(part), "{width}: {part}: {picture}");
+            }
+        }
+        let picture = drawn(60, 40, &mut shown(), &seen());
+        for text in ["40 780  +40/s", "10 000+", "20 000", "1m 05s  k\\xff  f0", "1 039"] {
+            assert!(picture.contains(text), "{text}: {picture}");
+        }
     }
 
     #[test]
