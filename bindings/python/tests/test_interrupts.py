@@ -59,6 +59,8 @@ def interrupted_at(step: int, work: Callable[[], Any], then: int = 0) -> bool:
             raise KeyboardInterrupt
 
     before = sys.gettrace()
+    # Python discards an interrupt in a finalizer, and a collection may run those of other tests.
+    gc.disable()
     sys.setprofile(first)
     try:
         work()
@@ -67,6 +69,7 @@ def interrupted_at(step: int, work: Callable[[], Any], then: int = 0) -> bool:
     finally:
         sys.setprofile(None)
         sys.settrace(before)
+        gc.enable()
     return left[0] <= 0
 
 
