@@ -95,10 +95,11 @@ fn boxes(body: Rect) -> [Rect; 4] {
 }
 
 /// Returns a label and a value that take at most `width` columns together. The value is whole, or
-/// `…`: part of a number would be another number.
+/// `…`: part of a number would be another number. A short value ends where a number ends.
 fn labelled(label: &str, label_width: usize, value: &str, width: usize) -> [String; 2] {
     let value = if value.chars().count() < width { value } else { "…" };
-    let left = (label_width + NUMBER).min(width.saturating_sub(1)).saturating_sub(value.chars().count());
+    let length = value.chars().count();
+    let left = (label_width + NUMBER.saturating_sub(length)).min(width.saturating_sub(1 + length));
     let label: String = label.chars().take(left.saturating_sub(1)).collect();
     [format!(" {label:<left$}"), value.to_owned()]
 }
@@ -384,6 +385,16 @@ mod tests {
         }
         // The largest family is the first.
         assert!(picture.find("f39").unwrap() < picture.find("f38").unwrap());
+    }
+
+    #[test]
+    fn value_longer_than_a_number_keeps_its_label() {
+        let mut seen = seen();
+        seen.look.as_mut().unwrap().0.commits_per_second = None;
+        for width in [60, 100] {
+            let picture = drawn(width, 40, &mut shown(), &seen);
+            assert!(picture.contains("commits  not counted in this journal mode"), "{picture}");
+        }
     }
 
     #[test]
