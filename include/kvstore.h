@@ -47,7 +47,9 @@
  *              Signal handlers do not shorten the busy timeout. Do not call the library in a
  *              signal handler.
  *   Exit       A store may be open, and threads inside calls, when the process ends. Exit handlers
- *              and static objects may still use and close it.
+ *              and static objects may still use and close it. Exception: a program that used the
+ *              same OpenSSL before it opened an encrypted store. Calls on that store fail once
+ *              OpenSSL has freed its state, and change nothing.
  *   Forks      In the child process, handles opened before fork() return KVSTORE_MISUSE. The
  *              child opens the store itself, at any time.
  *   Files      A store is one SQLite file, with a -wal and a -shm file next to it while it is

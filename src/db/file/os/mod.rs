@@ -17,11 +17,7 @@ mod handed_over;
 #[cfg(feature = "encryption")]
 mod journal;
 mod opened;
-// Not where Apple's own library encrypts.
-#[cfg(all(
-    feature = "encryption",
-    any(not(target_vendor = "apple"), feature = "encryption-vendored-openssl")
-))]
+#[cfg(kvstore_openssl)]
 mod openssl;
 mod presence;
 #[cfg(unix)]

@@ -1,9 +1,10 @@
 //! OpenSSL at the end of the process.
 //!
 //! OpenSSL frees its state in an exit handler, while other threads may be encrypting a page. If this
-//! library is the first to use OpenSSL, it leaves that handler out. Otherwise the program has
-//! registered it, and the functions that SQLCipher calls are wrapped: a handler that OpenSSL runs
-//! before it frees anything (OPENSSL_atexit(3)) waits for running calls; later ones fail.
+//! library is the first to use OpenSSL, [`init`] leaves that handler out. Otherwise the program has
+//! registered it. The library cannot find out which of the two it is, so [`wrap`] always wraps the
+//! functions that SQLCipher calls: a handler that OpenSSL runs before it frees anything
+//! (OPENSSL_atexit(3)) waits for running calls; later ones fail.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -31,7 +32,7 @@ const SQLCIPHER: &str = "4.19.";
 /// of them, takes 130 ms.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes and their length.
+/// Bytes that a function reads.
 type In = *const u8;
 type Random = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int) -> c_int;
 type Hmac = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, In, c_int, *mut u8) -> c_int;
@@ -39,27 +40,22 @@ type Kdf = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, c_int,
 type Cipher = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, In, c_int, *mut u8) -> c_int;
 
 /// `sqlcipher_provider` (sqlcipher.h): the functions that SQLCipher calls, as far as they are used here.
+/// Pointers that are not used have the type `usize`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Provider {
-    init: *const c_void,
-    shutdown: *const c_void,
+    init: usize,
+    shutdown: usize,
     name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
-    add_random: *const c_void,
+    add_random: usize,
     random: Random,
     hmac: Hmac,
     kdf: Kdf,
     cipher: Cipher,
 }
 
-/// The functions of OpenSSL's provider.
-struct Functions {
-    random: Random,
-    hmac: Hmac,
-    kdf: Kdf,
-    cipher: Cipher,
-}
-
-static OPENSSL: OnceLock<Functions> = OnceLock::new();
+/// OpenSSL's functions, once they are wrapped.
+static OPENSSL: OnceLock<Provider> = OnceLock::new();
 /// Number of running calls in the lower half, and the fork generation in the upper one: a forked child
 /// has none of its parent's calls.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
@@ -88,10 +84,7 @@ pub(super) fn wrap(conn: &Connection) {
         if provider.is_null() || CStr::from_ptr(((*provider).name)(ptr::null_mut())) != c"openssl" {
             return;
         }
-        let Provider { random, hmac, kdf, cipher, .. } = *provider;
-        if OPENSSL_atexit(wait_for_running_calls) == 0
-            || OPENSSL.set(Functions { random, hmac, kdf, cipher }).is_err()
-        {
+        if OPENSSL_atexit(wait_for_running_calls) == 0 || OPENSSL.set(*provider).is_err() {
             return;
         }
         (*provider).random = wrapped_random;
@@ -102,25 +95,25 @@ pub(super) fn wrap(conn: &Connection) {
 }
 
 /// Runs a call of OpenSSL, or fails if its state is freed.
-fn call(function: impl FnOnce(&Functions) -> c_int) -> c_int {
-    count(|running| running + 1);
+fn call(function: impl FnOnce(&Provider) -> c_int) -> c_int {
+    count(&RUNNING, |calls| calls + 1);
     let code = match OPENSSL.get() {
-        Some(functions) if !IS_FREED.load(Ordering::SeqCst) => function(functions),
+        Some(openssl) if !IS_FREED.load(Ordering::SeqCst) => function(openssl),
         _ => ffi::SQLITE_ERROR,
     };
-    count(|running| running.saturating_sub(1));
+    count(&RUNNING, |calls| calls.saturating_sub(1));
     code
 }
 
-/// Changes the number of running calls, and returns the new one.
-fn count(change: impl Fn(u32) -> u32) -> u32 {
+/// Changes a number like [`RUNNING`], and returns the new number of running calls.
+fn count(running: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
     let generation = fork::generation() << 16;
     let new = |old: u32| match old ^ generation {
-        running if running >> 16 == 0 => generation | change(running),
+        calls if calls >> 16 == 0 => generation | change(calls),
         _ => generation | change(0),
     };
-    let mut old = RUNNING.load(Ordering::SeqCst);
-    while let Err(other) = RUNNING.compare_exchange_weak(old, new(old), Ordering::SeqCst, Ordering::SeqCst) {
+    let mut old = running.load(Ordering::SeqCst);
+    while let Err(other) = running.compare_exchange_weak(old, new(old), Ordering::SeqCst, Ordering::SeqCst) {
         old = other;
     }
     new(old) & 0xffff
@@ -130,7 +123,7 @@ fn count(change: impl Fn(u32) -> u32) -> u32 {
 extern "C" fn wait_for_running_calls() {
     IS_FREED.store(true, Ordering::SeqCst);
     let begin = Instant::now();
-    while count(|running| running) > 0 && begin.elapsed() < MAX_WAIT {
+    while count(&RUNNING, |calls| calls) > 0 && begin.elapsed() < MAX_WAIT {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
@@ -182,4 +175,33 @@ unsafe extern "C" fn wrapped_cipher(
 ) -> c_int {
     // SAFETY: SQLCipher calls this like the function that it wraps, which gets the same arguments.
     call(|f| unsafe { (f.cipher)(ctx, mode, key, key_len, iv, bytes, len, out) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_linked_sqlcipher_are_wrapped() {
+        crate::db::file::os::set_up().unwrap();
+        // SAFETY: SQLCipher is initialised, so its provider exists, and does not change any more.
+        let now = unsafe { *sqlcipher_get_provider() };
+        let wrapped: [usize; 4] = [
+            wrapped_random as Random as usize,
+            wrapped_hmac as Hmac as usize,
+            wrapped_kdf as Kdf as usize,
+            wrapped_cipher as Cipher as usize,
+        ];
+        let found = [now.random as usize, now.hmac as usize, now.kdf as usize, now.cipher as usize];
+        assert_eq!(found, wrapped, "compare SQLCipher's struct sqlcipher_provider, then change SQLCIPHER");
+    }
+
+    #[test]
+    fn forked_child_counts_no_calls_of_its_parent() {
+        let running = AtomicU32::new(0);
+        assert_eq!(count(&running, |calls| calls + 3), 3);
+        let of_parent = running.load(Ordering::SeqCst) ^ (1 << 16);
+        running.store(of_parent, Ordering::SeqCst);
+        assert_eq!(count(&running, |calls| calls), 0);
+    }
 }
