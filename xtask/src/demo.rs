@@ -11,9 +11,7 @@ const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 pub fn run(vars: &Vars) -> Result<()> {
     let mut vars = vars.clone();
-    // Link-time optimisation takes longer than all the rest.
-    vars.set("CARGO_PROFILE_RELEASE_LTO", "off");
-    vars.set("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    vars.set_quick_release();
     let built = Path::new(vars.get_or("TARGET_DIR", "target")).join("release");
     let built = std::path::absolute(built).map_err(|error| error.to_string())?;
     let packages = ["--package", "kvstore-ttl", "--package", "kvstore-cli"];

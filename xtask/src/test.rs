@@ -54,10 +54,8 @@ const OPTIONAL: [&str; 2] = ["fmt", "clippy"];
 
 pub fn run(vars: &Vars) -> Result<()> {
     let mut vars = vars.clone();
-    // Optimisation of the libraries and the command that tests install takes minutes. "make dist-test"
-    // tries those of a release.
-    vars.set("CARGO_PROFILE_RELEASE_LTO", "off");
-    vars.set("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    // For the libraries and the command that tests install. "make dist-test" tries those of a release.
+    vars.set_quick_release();
     vars.set("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     let begin = Instant::now();
     CHECKS.iter().try_for_each(|step| run_step(step, &vars))?;

@@ -33,6 +33,13 @@ impl Vars {
         self.0.insert(name.into(), value.into());
     }
 
+    /// Sets variables with which cargo builds a release without link-time optimisation, which takes
+    /// minutes.
+    pub fn set_quick_release(&mut self) {
+        self.set("CARGO_PROFILE_RELEASE_LTO", "off");
+        self.set("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    }
+
     /// Names of all variables that are UTF-8, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().filter_map(|name| name.to_str())
