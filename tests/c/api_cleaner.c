@@ -2,14 +2,8 @@
 #define _FILE_OFFSET_BITS 64 /* readdir, on file systems with long numbers */
 #include <dirent.h>
 #include <pthread.h>
-#include <time.h>
 
 #include "api_places.h"
-
-static void pause_ms(long ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
 
 /* Polls until the family has that many rows; fails after half a minute. */
 static void wait_for_rows(KVColumnFamily *cf, int64_t rows)

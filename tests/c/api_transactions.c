@@ -1,15 +1,6 @@
 /* Transactions: begin, commit and rollback, alone and with a second handle on the same file. */
 #include "api_common.h"
 
-#include <time.h>
-
-static int64_t monotonic_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static void commit_at(const struct place *p)
 {
     OK(kvstore_begin(p->kv, 1));

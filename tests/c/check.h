@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kvstore.h"
@@ -51,6 +52,20 @@
         GIVES(code, call);                                                                               \
         CHECK((handle) == NULL);                                                                         \
     } while (0)
+
+static inline void pause_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+/* Milliseconds of a clock that nobody sets. */
+static inline int64_t monotonic_ms(void)
+{
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 struct scenario {
     const char *name;

@@ -1,4 +1,4 @@
-/* What a program does to its process while stores are open: signals, users, restricted system calls. */
+/* Stores in a process whose signals, user or system calls change. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -7,26 +7,18 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <time.h>
 
 #include "check.h"
 
-static KVStore *open_with_timeout(const char *path, unsigned busy_timeout_ms)
+static KVStore *open_with_timeout(const char *path, int busy_timeout_ms)
 {
     KVStore *kv;
     KVStoreConfig config;
     memset(&config, 0, sizeof config);
     config.journalMode = KVSTORE_JOURNAL_WAL;
-    config.busyTimeout = (int)busy_timeout_ms;
+    config.busyTimeout = busy_timeout_ms;
     OK(kvstore_open_v2(path, &kv, &config));
     return kv;
-}
-
-static long long now_ms(void)
-{
-    struct timespec now;
-    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
-    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
 static volatile sig_atomic_t ticks;
@@ -37,7 +29,7 @@ static void tick(int signal)
     ticks++;
 }
 
-/* With and without SA_RESTART, and with a timer that is shorter than each pause. */
+/* With and without SA_RESTART, and with a timer that is shorter than most pauses. */
 static void busy_timeout_with_timer(void)
 {
     KVStore *writer = open_with_timeout("store.db", 0), *kv = open_with_timeout("store.db", 400);
@@ -50,11 +42,12 @@ static void busy_timeout_with_timer(void)
         action.sa_handler = tick;
         action.sa_flags = restart ? SA_RESTART : 0;
         CHECK(sigaction(SIGALRM, &action, NULL) == 0);
-        long long begin = now_ms();
+        int64_t begin = monotonic_ms();
+        ticks = 0;
         CHECK(setitimer(ITIMER_REAL, &every, NULL) == 0);
         GIVES(KVSTORE_BUSY, kvstore_put(kv, "a", 1, "b", 1));
         CHECK(setitimer(ITIMER_REAL, &none, NULL) == 0);
-        CHECK(now_ms() - begin >= 400 && ticks > 20);
+        CHECK(monotonic_ms() - begin >= 400 && ticks > 20);
     }
     OK(kvstore_rollback(writer));
     OK(kvstore_put(kv, "a", 1, "b", 1));
@@ -67,9 +60,9 @@ static void signal_with_cleaner(void)
 {
     KVStore *kv = open_with_timeout("store.db", 0);
     sigset_t set;
-    struct timespec wait = {5, 0}, start = {0, 50000000};
+    struct timespec wait = {5, 0};
     OK(kvstore_cleaner_start(kv, 1, 0));
-    nanosleep(&start, NULL); /* a new thread has all signals blocked at first */
+    pause_ms(50); /* a new thread has all signals blocked at first */
     CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGTERM) == 0 && sigaddset(&set, SIGUSR1) == 0);
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
     CHECK(kill(getpid(), SIGTERM) == 0 && kill(getpid(), SIGUSR1) == 0);
@@ -95,7 +88,6 @@ static void setuid_after_open(void)
     OK(kvstore_put(kv, "a", 1, "before", 6));
     CHECK(setgid(65534) == 0 && setuid(65534) == 0 && access("private/store.db", F_OK) == -1);
     for (int i = 0; i < 3; i++) {
-        struct timespec time = {0, 20000000}; /* longer than the library goes on without a check */
         OK(kvstore_put(kv, "a", 1, "after", 5));
         OK(kvstore_get(kv, "a", 1, &value, &length));
         CHECK(length == 5);
@@ -103,7 +95,7 @@ static void setuid_after_open(void)
         OK(kvstore_begin(kv, 1));
         OK(kvstore_put(kv, "b", 1, "after", 5));
         OK(kvstore_commit(kv));
-        nanosleep(&time, NULL);
+        pause_ms(20); /* longer than the library goes on without a check */
     }
     OK(kvstore_close(kv));
 }

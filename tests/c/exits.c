@@ -16,18 +16,11 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "check.h"
 
 static KVStore *kv;
 static atomic_int ready;
-
-static void wait_ms(long ms)
-{
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&time, NULL);
-}
 
 static void open_store(const char *path, const char *password)
 {
@@ -106,7 +99,7 @@ static void start_threads(void)
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, put_and_get, "one") == 0);
     CHECK(pthread_create(&thread, NULL, put_and_get, "two") == 0);
-    while (ready < 20) wait_ms(1);
+    while (ready < 20) pause_ms(1);
 }
 
 static void start_cleaner(void)
@@ -150,9 +143,9 @@ static void unload(const char *library, const char *path, const char *password)
     }
     OK(put(kv, "a", 1, "b", 1));
     OK(start(kv, 1, 3));
-    wait_ms(2);
+    pause_ms(2);
     CHECK(dlclose(lib) == 0);
-    wait_ms(20);
+    pause_ms(20);
 }
 
 int main(int argc, char **argv)

@@ -7,47 +7,40 @@ use std::process::Command;
 use kvstore::{Config, Store};
 
 use crate::c_programs::{build, compiler, library_dir, root, run};
+use crate::scenarios::program;
 
 /// A raw key, as C and C++ programs give it.
+#[cfg(feature = "encryption")]
 const KEY: &str = "x'0707070707070707070707070707070707070707070707070707070707070707'";
 
 fn runs() -> u32 {
     std::env::var("KVSTORE_EXITS").map_or(10, |number| number.parse().expect("a number"))
 }
 
-/// Passwords to run the programs with: that of a plain store, and a key if this build has encryption.
-fn passwords() -> &'static [&'static str] {
-    if cfg!(feature = "encryption") { &["", KEY] } else { &[""] }
-}
-
-fn check(path: &Path, password: &str) {
-    let config = match password {
-        "" => Config::new(),
+/// A plain store, and an encrypted one if this build has encryption: the password for the programs,
+/// and how to open the store.
+fn kinds() -> Vec<(&'static str, Config)> {
+    vec![
+        ("", Config::new()),
         #[cfg(feature = "encryption")]
-        _ => Config::new().raw_key(&[7; 32]),
-        #[cfg(not(feature = "encryption"))]
-        _ => unreachable!("no encryption"),
-    };
-    let store = Store::open_with(path, &config).unwrap();
-    store.integrity_check().unwrap();
+        (KEY, Config::new().raw_key(&[7; 32])),
+    ]
 }
 
 /// Runs a program that ends with the store open, and checks the store.
 fn end(program: &Path, before: &[&str], after: &[&str]) {
-    for password in passwords() {
+    for (password, config) in kinds() {
         let folder = tempfile::tempdir().unwrap();
-        let store = folder.path().join("a.db");
+        let path = folder.path().join("a.db");
         for _ in 0..runs() {
-            run(Command::new(program).args(before).arg(&store).arg(password).args(after));
-            check(&store, password);
+            run(Command::new(program).args(before).arg(&path).arg(password).args(after));
+            Store::open_with(&path, &config).unwrap().integrity_check().unwrap();
         }
     }
 }
 
 fn end_c(how: &str, after: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let program = build(&mut compiler("cc", "c11"), "tests/c/exits.c", folder.path());
-    end(&program, &[how], after);
+    end(&program("tests/c/exits.c"), &[how], after);
 }
 
 #[test]
@@ -71,7 +64,7 @@ fn store_in_use_by_threads_is_whole_after_exit() {
 }
 
 #[test]
-fn exit_handler_uses_store_beside_threads() {
+fn exit_handler_closes_store_in_use_by_threads() {
     end_c("used_by_handler", &[]);
 }
 

@@ -10,7 +10,7 @@ use crate::c_programs::{build, compiler, has_tool, run};
 
 /// Returns the program of a C source (a path from the root), linked with the shared library. Each
 /// test run compiles it once.
-fn program(source: &str) -> PathBuf {
+pub fn program(source: &str) -> PathBuf {
     static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<OnceLock<PathBuf>>>>> = LazyLock::new(Mutex::default);
     let program = Arc::clone(PROGRAMS.lock().unwrap().entry(source.to_owned()).or_default());
     program
