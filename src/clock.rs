@@ -1,8 +1,10 @@
 //! The only reader of the wall clock.
 //!
-//! Time is `i64` milliseconds since the Unix epoch. It never runs backwards within a process: a key
-//! that has expired stays expired, also if the system clock is set back. For a store on a server,
-//! the clock of the server counts instead.
+//! Time is `i64` milliseconds since the Unix epoch. If the system clock is set back by at most
+//! [`STANDSTILL_MS`], time stands still in the meantime, so that an expired key stays expired. If the
+//! system clock is set back by more, it was wrong before, and time follows it at once (ADR 30). An
+//! injected clock never runs backwards until it is replaced. For a store on a server, the clock of
+//! the server counts instead.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -23,12 +25,40 @@ fn system_time() -> SystemTime {
 
 type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// Latest time that any store of this process has read from the system clock.
+/// Latest time that any store of this process has read from the system clock since it was last set
+/// back.
 static LATEST: AtomicI64 = AtomicI64::new(0);
 
-/// Returns the time of the system clock, never less than an earlier result in this process.
+/// Longest standstill of the time after the system clock was set back, in milliseconds. A leap second
+/// and the small corrections of a time service are shorter.
+const STANDSTILL_MS: i64 = 1_000;
+
+/// Returns the time of the system clock.
 pub(crate) fn system_now_ms() -> i64 {
-    never_back(&LATEST, unix_ms(system_time()))
+    following(&LATEST, || unix_ms(system_time()))
+}
+
+/// Returns the time of a clock that may be set back. `latest` is its latest time.
+fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
+    let now = read();
+    if latest.load(Ordering::Relaxed).saturating_sub(now) > STANDSTILL_MS {
+        return followed_back(latest, read);
+    }
+    never_back(latest, now)
+}
+
+/// Like `following`, if the clock seems to have been set back.
+#[cold]
+fn followed_back(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
+    let seen = latest.load(Ordering::SeqCst);
+    // Read after `latest`: the reading of a thread that was stopped for a while may only be old.
+    let now = read();
+    if seen.saturating_sub(now) <= STANDSTILL_MS {
+        return never_back(latest, now);
+    }
+    // If this fails, another thread has changed it meanwhile, for the same reason.
+    let _ = latest.compare_exchange(seen, now, Ordering::SeqCst, Ordering::SeqCst);
+    now
 }
 
 /// Returns whole milliseconds since 1970; 0 for a time before that.
@@ -248,6 +278,33 @@ mod tests {
     }
 
     #[test]
+    fn clock_set_back_is_followed_after_one_second() {
+        let latest = AtomicI64::new(0);
+        for (reading, time) in [
+            (50_000, 50_000),
+            (49_999, 50_000),
+            (49_000, 50_000),
+            (50_001, 50_001),
+            (49_000, 49_000), // set back by more
+            (49_500, 49_500),
+            (0, 0),
+            (i64::MAX, i64::MAX),
+            (70_000, 70_000),
+        ] {
+            assert_eq!(following(&latest, || reading), time, "{reading}");
+        }
+    }
+
+    #[test]
+    fn old_reading_does_not_set_time_back() {
+        let latest = AtomicI64::new(50_000);
+        // The first reading was made before other threads read 50 000.
+        let readings = RefCell::new(vec![50_010, 40_000]);
+        assert_eq!(following(&latest, || readings.borrow_mut().pop().unwrap()), 50_010);
+        assert_eq!(latest.load(Ordering::Relaxed), 50_010);
+    }
+
+    #[test]
     fn far_off_by_coarse_clock_is_future_by_exact_clock() {
         let now = system_now_ms();
         for (time, coarse, is_far) in [
@@ -256,7 +313,7 @@ mod tests {
             // The coarse clock may lag that much.
             (now + 50_000, now, false),
             (now + 50_000, now - 60_000, false),
-            // The clock was set forward and back again: time in this process never runs backwards.
+            // The clock was set forward and back again, and no call has followed it yet.
             (now - 1, now - 3_600_000, false),
             (now + 120_000, now + 120_000, false),
             (i64::MAX, i64::MAX - 1, false),

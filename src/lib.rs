@@ -60,7 +60,8 @@
 //! - The row of an expired key stays in the file until something removes it: a write to the key, a
 //!   purge, or a read that finds it and notes it for removal. Purge with [`Family::purge_expired`]
 //!   (one family), [`Store::purge_step`] (all families) or [`Store::start_cleaner`] (a thread).
-//! - Time never runs backwards within a process. On a server the server's clock counts.
+//! - Time stands still if the system clock is set back by at most a second, and follows it if it is
+//!   set back by more. On a server the server's clock counts.
 //!
 //! The reference `docs/reference/ttl.md` lists the effect of every call on a TTL.
 //!

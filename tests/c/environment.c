@@ -1,4 +1,4 @@
-/* Stores in a process whose signals, user or system calls change. */
+/* Stores whose process or files change: signals, users, system calls, deleted files. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 #include "check.h"
 
@@ -126,5 +127,63 @@ static void faccessat2_refused(void)
     OK(kvstore_close(kv));
 }
 
+/* The exit status of a child process that opens the store, writes a key, and closes the store. */
+static int code_of_another_process(const char *key)
+{
+    int status;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        KVStore *kv;
+        int code = kvstore_open("store.db", &kv, KVSTORE_JOURNAL_WAL);
+        if (code == KVSTORE_OK) code = kvstore_put(kv, key, (int)strlen(key), "b", 1);
+        if (code == KVSTORE_OK) code = kvstore_close(kv);
+        _exit(code);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Programs that clean up delete "temporary" files. Neither process loses a commit. */
+static void deleted_while_open(const char *first, const char *second)
+{
+    KVStore *kv = open_with_timeout("store.db", 0);
+    OK(kvstore_put(kv, "a", 1, "b", 1));
+    CHECK(code_of_another_process("before") == KVSTORE_OK);
+    CHECK(unlink(first) == 0 && (second == NULL || unlink(second) == 0));
+    CHECK(code_of_another_process("meanwhile") == KVSTORE_BUSY);
+    pause_ms(20); /* longer than the library goes on without a check */
+    GIVES(KVSTORE_IOERR, kvstore_put(kv, "late", 4, "b", 1));
+    CHECK(strstr(kvstore_errmsg(kv), "-shm file of the store was deleted") != NULL);
+    GIVES(KVSTORE_IOERR, kvstore_begin(kv, 1));
+    OK(kvstore_close(kv));
+    CHECK(code_of_another_process("after") == KVSTORE_OK);
+    kv = open_with_timeout("store.db", 0);
+    OK(kvstore_integrity_check(kv, NULL));
+    const char *const keys[] = {"a", "before", "after", "late", "meanwhile"};
+    for (int i = 0; i < 5; i++) {
+        int is_there = -1;
+        OK(kvstore_exists(kv, keys[i], (int)strlen(keys[i]), &is_there));
+        CHECK(is_there == (i < 3));
+    }
+    OK(kvstore_close(kv));
+}
+
+static void shm_deleted(void)
+{
+    deleted_while_open("store.db-shm", NULL);
+}
+
+static void wal_deleted(void)
+{
+    deleted_while_open("store.db-wal", NULL);
+}
+
+static void wal_and_shm_deleted(void)
+{
+    deleted_while_open("store.db-wal", "store.db-shm");
+}
+
 SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cleaner", signal_with_cleaner},
-          {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused})
+          {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused},
+          {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted}, {"wal_and_shm_deleted", wal_and_shm_deleted})

@@ -1,14 +1,23 @@
-/* A library to preload: shifts the process's clock by KVSTORE_TEST_CLOCK_OFFSET seconds. */
+/* Shifts the process's clock: a library to preload, by KVSTORE_TEST_CLOCK_OFFSET seconds; in a program that includes this
+ * and defines KVSTORE_TEST_CLOCK_IN_PROGRAM, by offset_s seconds. */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+#ifdef KVSTORE_TEST_CLOCK_IN_PROGRAM
+static volatile time_t offset_s;
+#endif
+
 static time_t offset(void)
 {
+#ifdef KVSTORE_TEST_CLOCK_IN_PROGRAM
+    return offset_s;
+#else
     const char *said = getenv("KVSTORE_TEST_CLOCK_OFFSET");
     return said == NULL ? 0 : (time_t)atoll(said);
+#endif
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)

@@ -1,5 +1,5 @@
-//! Signals, users and restricted system calls while stores are open: the scenarios of
-//! `tests/c/environment.c`.
+//! Signals, users, restricted system calls, deleted files and clocks that are set while stores are
+//! open: the scenarios of `tests/c/environment.c` and `tests/c/system_clock.c`.
 
 use crate::scenarios::run_scenario;
 
@@ -21,4 +21,34 @@ fn store_works_after_setuid_away_from_its_directory() {
 #[test]
 fn store_works_where_faccessat2_is_refused() {
     run_scenario("tests/c/environment.c", "faccessat2_refused");
+}
+
+#[test]
+fn deleted_shm_stops_both_processes() {
+    run_scenario("tests/c/environment.c", "shm_deleted");
+}
+
+#[test]
+fn deleted_wal_stops_both_processes() {
+    run_scenario("tests/c/environment.c", "wal_deleted");
+}
+
+#[test]
+fn deleted_wal_and_shm_stop_both_processes() {
+    run_scenario("tests/c/environment.c", "wal_and_shm_deleted");
+}
+
+#[test]
+fn clock_ahead_by_ten_years_is_corrected() {
+    run_scenario("tests/c/system_clock.c", "clock_ahead_by_ten_years_is_corrected");
+}
+
+#[test]
+fn clock_in_1970_is_followed_when_set() {
+    run_scenario("tests/c/system_clock.c", "clock_in_1970_is_followed_when_set");
+}
+
+#[test]
+fn small_step_back_stands_still() {
+    run_scenario("tests/c/system_clock.c", "small_step_back_stands_still");
 }

@@ -108,7 +108,7 @@ def expires_at_ms(moment: Moment) -> int:
 class Clock:
     """The clock of a store, made from a Python function.
 
-    As in the library, it never runs backwards. Inside its own function it stands still.
+    Like an injected clock of the library, it never runs backwards. Inside its own function it stands still.
     """
 
     __slots__ = ("_asked", "_function", "_latest")
