@@ -186,6 +186,10 @@ impl Db {
     /// Begins the write transaction of the caller.
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         self.begin_immediate()?;
+        if let Err(e) = self.check_place_now_and_then() {
+            self.roll_back_quietly();
+            return Err(e);
+        }
         self.transaction = TransactionState::Write;
         Ok(())
     }
@@ -258,6 +262,10 @@ impl Db {
             TransactionState::Doomed(_) => self.rolled_back(),
             TransactionState::None | TransactionState::Lost(_) => {}
         }
+    }
+
+    pub(crate) fn busy_timeout(&self) -> Duration {
+        self.busy_timeout
     }
 
     /// Converts an error to the form that the caller gets.

@@ -104,6 +104,10 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     // SQLite would open for reading what it may not write, and the first write fail. (What lies beside a new file from one
     // of its name is removed.)
     let may_write = looked.may_be_written && (!looked.has_wal || beside.may_be_written(&real, config));
+    // A file with several names is refused below.
+    if !config.file.exclusive && looked.has_wal && looked.names == 1 {
+        until_free(config, || check_wal_is_there(&real, config))?;
+    }
     let opened = if config.read_only || may_write {
         open_there(&real, looked, config, now_ms)
     } else {
@@ -202,6 +206,22 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         }
         (opened, _) => opened.map(Some),
     }
+}
+
+/// Fails if a process has the store open in WAL mode, and the files of the WAL were deleted meanwhile. New ones would not
+/// be shared with that process. A process that opens or closes the store lacks them for a moment.
+fn check_wal_is_there(path: &Path, config: &Config) -> Result<()> {
+    let is_there = |suffix| os::length_of_file(&beside(path, suffix)).is_ok();
+    let (wal, shared_memory) = (is_there("-wal"), is_there("-shm"));
+    // The journal mode of an encrypted file is not known yet.
+    let may_be_right = if config.file.is_encrypted() { !wal || shared_memory } else { wal && shared_memory };
+    if may_be_right || !Presence::is_on(path) {
+        return Ok(());
+    }
+    Err(Error::busy(
+        "the -wal or -shm file of the store was deleted while another handle or process has the store open",
+    )
+    .with_hint(Hint::CloseOtherHandles))
 }
 
 fn has_changed(path: &Path, seen: Seen) -> bool {
@@ -432,6 +452,9 @@ fn make_ready(
         && db.frozen.is_none()
     {
         db.presence = looked_with.map_or_else(|| Presence::on(path), Presence::with);
+        if let (Some(watched), true) = (&mut db.watched, has_wal) {
+            watched.watch_wal();
+        }
         let writes_back = has_wal
             && !config.read_only
             && config.file.sync != SyncLevel::Off

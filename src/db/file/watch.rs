@@ -1,9 +1,11 @@
-//! Whether the file of a connection is still the one that has its name. If it was deleted, moved or replaced while it
-//! is open, what is written goes to a file nobody will find again, and what is read is what others no longer see.
+//! Checks whether the files of a connection still have their names. After the database was deleted, moved or
+//! replaced, writes would go to a file that no path leads to. After the -wal or -shm file was deleted, the next process
+//! to open the store would not share locks and commits with this one, and both would damage the file.
 //!
-//! A look costs a system call. It is made when a transaction of the caller begins or commits and when a snapshot is
-//! taken to be kept; and otherwise, where calls come by the hundred thousand in a second, now and then. After a look
-//! that found it gone each call looks, until it is back.
+//! The check of the database is one system call. It is made when a transaction of the caller begins or commits, and when
+//! a snapshot is taken to be kept. Other calls make it at most every few milliseconds, because there are hundreds of
+//! thousands of them in a second. So is the check of the -wal and -shm files, with every kind of call: an open finds them
+//! missing, too (`open.rs`). After a failed check each call checks, until the files are back.
 
 use std::cell::Cell;
 
@@ -13,25 +15,40 @@ use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// How long a look may be put off, in milliseconds of a clock that may be 4 behind (10 on systems with slow ticks).
-const NOW_AND_THEN: u64 = 5;
+/// Time for which a check is valid, in milliseconds of a clock that may be 4 behind (10 on systems with slow ticks).
+const VALID: u64 = 5;
 
 /// Location of the file of a connection, with the time of the last check.
 pub(super) struct Watched {
     pub(super) place: Place,
-    /// By `os::coarse_ms`. `None`: look with the next call.
-    looked: Cell<Option<u64>>,
+    /// Time of the last check of all files, by `os::coarse_ms`. `None` if it failed, or before the first one.
+    checked: Cell<Option<u64>>,
 }
 
 impl Watched {
     pub(super) fn new(place: Place) -> Watched {
-        Watched { place, looked: Cell::new(None) }
+        Watched { place, checked: Cell::new(None) }
     }
 
-    fn look(&self, now: u64) -> Result<()> {
-        let is_kept = self.place.is_kept();
-        self.looked.set(is_kept.then_some(now));
-        if is_kept { Ok(()) } else { Err(gone()) }
+    /// Also checks the files of a WAL, which the connection has open now.
+    pub(super) fn watch_wal(&mut self) {
+        self.place.watch_companions(&["-wal", "-shm"]);
+    }
+
+    fn is_valid(&self, now: u64) -> bool {
+        self.checked.get().is_some_and(|checked| now.wrapping_sub(checked) < VALID)
+    }
+
+    fn check_all(&self, now: u64) -> Result<()> {
+        self.checked.set(None);
+        if !self.place.is_kept() {
+            return Err(gone());
+        }
+        if !self.place.are_companions_kept() {
+            return Err(wal_gone());
+        }
+        self.checked.set(Some(now));
+        Ok(())
     }
 }
 
@@ -42,11 +59,24 @@ pub(crate) fn gone() -> Error {
         .with_hint(Hint::OpenAgain)
 }
 
+#[cold]
+fn wal_gone() -> Error {
+    Error::io(
+        "the -wal or -shm file of the store was deleted or replaced while the store was open, so nothing \
+        more is written to it",
+    )
+    .with_hint(Hint::OpenAgain)
+}
+
 impl Db {
     /// Fails if the file is no longer at its location.
     pub(super) fn check_place(&self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
-        watched.look(os::coarse_ms())
+        let now = os::coarse_ms();
+        if !watched.is_valid(now) {
+            return watched.check_all(now);
+        }
+        if watched.place.is_kept() { Ok(()) } else { watched.check_all(now) }
     }
 
     /// Like `check_place`, but does nothing if the last check was only some milliseconds ago.
@@ -54,10 +84,7 @@ impl Db {
     pub(super) fn check_place_now_and_then(&self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
         let now = os::coarse_ms();
-        match watched.looked.get() {
-            Some(looked) if now.wrapping_sub(looked) < NOW_AND_THEN => Ok(()),
-            _ => watched.look(now),
-        }
+        if watched.is_valid(now) { Ok(()) } else { watched.check_all(now) }
     }
 
     /// To be called before the connection is closed. SQLite leaves a WAL alone when its file has another name by now:

@@ -20,6 +20,8 @@ pub(in crate::db::file) struct Place {
     directory: File,
     name: CString,
     file: FileIdentity,
+    /// Files that are open together with this one, with their names.
+    companions: Vec<(CString, FileIdentity)>,
 }
 
 /// Metadata of a file, which shows whether its content has changed, except for changes within one
@@ -57,7 +59,7 @@ impl Place {
         let (parent, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
         let (directory, name) = (open_directory(parent)?, CString::new(name.as_bytes())?);
         let file = look(&directory, &name)?.file;
-        Ok(Place { directory, name, file })
+        Ok(Place { directory, name, file, companions: Vec::new() })
     }
 
     /// Returns the identity of the file.
@@ -69,8 +71,29 @@ impl Place {
     /// up the right to search the directory. This takes one system call.
     #[inline]
     pub(in crate::db::file) fn is_kept(&self) -> bool {
-        match look(&self.directory, &self.name) {
-            Ok(state) => state.file == self.file,
+        self.is_at(&self.name, self.file)
+    }
+
+    /// Lets `are_companions_kept` check the files whose names are that of this file with a suffix.
+    pub(in crate::db::file) fn watch_companions(&mut self, suffixes: &[&str]) {
+        let found = suffixes.iter().filter_map(|suffix| {
+            let name = self.beside(suffix).ok()?;
+            let file = look(&self.directory, &name).ok()?.file;
+            Some((name, file))
+        });
+        self.companions = found.collect();
+    }
+
+    /// Like `is_kept`, for the files that are open together with this one. This takes one system call
+    /// for each of them.
+    pub(in crate::db::file) fn are_companions_kept(&self) -> bool {
+        self.companions.iter().all(|(name, file)| self.is_at(name, *file))
+    }
+
+    #[inline]
+    fn is_at(&self, name: &CStr, file: FileIdentity) -> bool {
+        match look(&self.directory, name) {
+            Ok(state) => state.file == file,
             Err(e) => e.kind() == io::ErrorKind::PermissionDenied,
         }
     }
@@ -166,7 +189,7 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
 }
 
 /// What has a name in a directory; a symbolic link is looked at itself.
-fn look(directory: &File, name: &CString) -> io::Result<State> {
+fn look(directory: &File, name: &CStr) -> io::Result<State> {
     let Status { file, length, modified, changed, .. } = Status::at(directory.as_raw_fd(), name)?;
     Ok(State { file, size: length, modified, changed })
 }

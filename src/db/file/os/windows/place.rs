@@ -100,6 +100,16 @@ impl Place {
         true
     }
 
+    /// Does nothing: SQLite opens its files so that they cannot be deleted.
+    #[allow(clippy::unused_self, reason = "elsewhere they can be deleted")]
+    pub(in crate::db::file) fn watch_companions(&mut self, _: &[&str]) {}
+
+    /// Returns `true`: SQLite opens its files so that they cannot be deleted.
+    #[allow(clippy::unused_self, reason = "elsewhere they can be deleted")]
+    pub(in crate::db::file) fn are_companions_kept(&self) -> bool {
+        true
+    }
+
     /// Returns the current metadata of the file whose name is that of this file with a suffix;
     /// `None` if it does not exist.
     ///
