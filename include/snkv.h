@@ -13,6 +13,40 @@
 
 #include "kvstore.h"
 
+/* In SNKV, a busyTimeout of 0 means not to wait. */
+static inline KVStoreConfig kvstore_snkv_config(const KVStoreConfig *config)
+{
+    KVStoreConfig c;
+    memset(&c, 0, sizeof c);
+    if (config) c = *config;
+    if (c.busyTimeout == 0) c.busyTimeout = -1;
+    return c;
+}
+
+static inline int kvstore_snkv_open(const char *path, KVStore **ppKV, int journalMode)
+{
+    KVStoreConfig c = kvstore_snkv_config(NULL);
+    c.journalMode = journalMode;
+    return kvstore_open_v2(path, ppKV, &c);
+}
+
+static inline int kvstore_snkv_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *config)
+{
+    KVStoreConfig c = kvstore_snkv_config(config);
+    return kvstore_open_v2(path, ppKV, &c);
+}
+
+static inline int kvstore_snkv_open_encrypted(const char *path, const void *pPassword, int nPassword,
+                                              KVStore **ppKV, const KVStoreConfig *config)
+{
+    KVStoreConfig c = kvstore_snkv_config(config);
+    return kvstore_open_encrypted(path, pPassword, nPassword, ppKV, &c);
+}
+
+#define kvstore_open kvstore_snkv_open
+#define kvstore_open_v2 kvstore_snkv_open_v2
+#define kvstore_open_encrypted kvstore_snkv_open_encrypted
+
 #define snkv_malloc(n) kvstore_malloc(n)
 #define snkv_free(p) kvstore_free(p)
 #define sqliteMalloc(n) kvstore_malloc(n)

@@ -21,6 +21,8 @@ pub(crate) const DEFAULT_WAL_PAGES: u32 = 4000;
 /// Least target length of the WAL, in pages.
 pub(crate) const MIN_WAL_PAGES: u32 = 16;
 const MAX_WAL_PAGES: u32 = 1_000_000;
+/// Default time for which a call waits for a lock.
+const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default maximum length of a value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
 /// Largest number of bytes that [`Config::max_value_size`] accepts: 512 MiB.
@@ -96,7 +98,7 @@ pub enum CheckpointMode {
 /// use std::time::Duration;
 /// let config = kvstore::Config::new()
 ///     .sync(kvstore::SyncLevel::Full)
-///     .busy_timeout(Duration::from_secs(5));
+///     .busy_timeout(Duration::from_secs(10));
 /// # let store = kvstore::Store::open_in_memory(&config)?;
 /// # Ok::<(), kvstore::Error>(())
 /// ```
@@ -138,7 +140,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             read_only: false,
-            busy_timeout: Duration::ZERO,
+            busy_timeout: DEFAULT_BUSY_TIMEOUT,
             max_value_size: DEFAULT_MAX_VALUE_SIZE,
             file: FileConfig::default(),
         }
@@ -258,7 +260,8 @@ impl Config {
         self
     }
 
-    /// Sets how long a call waits for a lock of another handle (default: not at all).
+    /// Sets how long a call waits for a lock of another handle (default: 5 seconds). With zero, it
+    /// does not wait.
     ///
     /// When the time is over, the call fails with [`Busy`](crate::ErrorKind::Busy). At most 2 147
     /// 483 647 milliseconds (24 days). Opening a store waits for at least 2 seconds.

@@ -89,11 +89,14 @@ pub enum Hint {
     UseShorterKey,
     /// Advice: repair the file with the command `kvstore repair`, because no call can open it.
     RepairFile,
+    /// Advice: give a duration to a function that takes one, such as
+    /// [`put_with_ttl`](crate::Family::put_with_ttl).
+    GiveTtl,
 }
 
 impl Hint {
     /// All hints, in the order of their numbers.
-    pub(crate) const ALL: [Hint; 36] = [
+    pub(crate) const ALL: [Hint; 37] = [
         Hint::Retry,
         Hint::RaiseBusyTimeout,
         Hint::RollBack,
@@ -130,6 +133,7 @@ impl Hint {
         Hint::ResumeCopy,
         Hint::UseShorterKey,
         Hint::RepairFile,
+        Hint::GiveTtl,
     ];
 }
 
@@ -181,6 +185,7 @@ impl fmt::Display for Hint {
             Hint::CopyToStore => "use Store::copy_to",
             Hint::ResumeCopy => "finish it with Store::copy_resumable, or drop its progress family in the target",
             Hint::UseShorterKey => "use a shorter key, such as a hash of it",
+            Hint::GiveTtl => "use a function that takes a TTL, such as put_with_ttl",
             Hint::RepairFile => {
                 "open the file with Config::allow_damaged and run Store::repair; if that fails, restore a backup, or save \
                  what can be read with kvstore::recover"

@@ -231,7 +231,8 @@ fn advice(hint: Hint) -> Option<&'static str> {
         | Hint::UseSecondHandle
         | Hint::CloseFamily
         | Hint::PurgeYourself
-        | Hint::StopCleaner => return None,
+        | Hint::StopCleaner
+        | Hint::GiveTtl => return None,
         // A hint that a newer library has added.
         _ => return None,
     })

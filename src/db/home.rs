@@ -227,7 +227,12 @@ impl Db {
     /// Converts an error to the form that the caller gets.
     #[cold]
     pub(crate) fn explained(&self, why: Error) -> Error {
-        in_a_file!(Db, self, explained(why), else why)
+        let why = in_a_file!(Db, self, explained(why), else why);
+        if why.hint() != Some(Hint::RaiseBusyTimeout) {
+            return why;
+        }
+        let ms = wherever!(Db, self, busy_timeout()).as_millis();
+        why.with_message(format!("{} (busy timeout: {ms} ms)", why.message()))
     }
 
     /// Marks the write transaction of the caller as failed, so that it can only be rolled back.

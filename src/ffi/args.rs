@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::errmsg::NO_SUCH_KEY;
-use crate::{Error, Expiry, MAX_KEY_SIZE, MAX_VALUE_SIZE};
+use crate::{Error, Expiry, Family, Hint, MAX_KEY_SIZE, MAX_VALUE_SIZE};
 
 /// Reason why a C call failed.
 #[derive(Debug)]
@@ -134,8 +134,20 @@ pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     }
 }
 
-/// Converts an `expire_ms` of the C API to an expiry time; 0 means never.
-pub(super) fn expiry(expire_ms: i64) -> Outcome<Expiry> {
+/// An expiry time before 1 January 1973 is a duration that was passed by mistake, if the clock of the
+/// store is past 1 January 2001. (1973 is three years in milliseconds.)
+const FIRST_MOMENT_MS: i64 = 94_694_400_000;
+const CLOCK_IS_SET_MS: i64 = 978_307_200_000;
+
+/// Converts an `expire_ms` of the C API to an expiry time for a key of the family; 0 means never.
+pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
+    if (1..FIRST_MOMENT_MS).contains(&expire_ms) && family.shared().now_ms() > CLOCK_IS_SET_MS {
+        let message = format!(
+            "the expiry time {expire_ms} lies before 1973: it is a time in milliseconds since 1970, not a \
+            duration"
+        );
+        return Err(Failure::Argument(Error::invalid(message).with_hint(Hint::GiveTtl)));
+    }
     Expiry::from_millis(expire_ms).map_err(Failure::Argument)
 }
 

@@ -10,10 +10,10 @@ use super::codes::{
 };
 use super::data::on_family;
 use super::types::{KVColumnFamily, KVWriteOptions};
-use crate::PutOptions;
+use crate::{Family, PutOptions};
 
 impl KVWriteOptions {
-    fn to_options(self) -> super::args::Outcome<PutOptions> {
+    fn to_options(self, family: &Family) -> super::args::Outcome<PutOptions> {
         let KVWriteOptions { expireMs, flags, reserved } = self;
         let has = |flag: u32| flags & flag != 0;
         let known = KVSTORE_PUT_IF_ABSENT
@@ -44,7 +44,7 @@ impl KVWriteOptions {
             }
             options = options.ttl(Duration::from_millis(ttl_ms));
         } else {
-            options = options.expiry(expiry(expireMs)?);
+            options = options.expiry(expiry(family, expireMs)?);
         }
         if has(KVSTORE_PUT_DEFAULT_TTL) {
             options = options.use_default_ttl();
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn kvstore_cf_put_with(
     unsafe {
         on_family(cf, |family| {
             let options = match opt.as_ref() {
-                Some(options) => options.to_options()?,
+                Some(options) => options.to_options(family)?,
                 None => PutOptions::new(),
             };
             let written = family.put_with_options(key(pKey, nKey)?, value(pValue, nValue)?, &options)?;
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_swap(
         on_family(cf, |family| {
             let (key, expected) = (key(pKey, nKey)?, value(pExpected, nExpected)?);
             let swapped =
-                family.compare_and_swap(key, expected, value(pValue, nValue)?, expiry(expire_ms)?)?;
+                family.compare_and_swap(key, expected, value(pValue, nValue)?, expiry(family, expire_ms)?)?;
             give_flag(pSwapped, swapped);
             Ok(KVSTORE_OK)
         })
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn kvstore_cf_increment(
     // SAFETY: as documented.
     unsafe {
         on_family(cf, |family| {
-            let sum = family.increment(key(pKey, nKey)?, delta, expiry(expire_ms)?)?;
+            let sum = family.increment(key(pKey, nKey)?, delta, expiry(family, expire_ms)?)?;
             if let Some(value) = optional_output(pValue) {
                 value.set(sum);
             }

@@ -313,7 +313,7 @@ unsafe fn put_if_absent(
     // SAFETY: passed on.
     let (key, value, inserted) =
         unsafe { (key(p_key, n_key)?, value(p_value, n_value)?, optional_output(p_inserted)) };
-    let written = family.put_if_absent(key, value, expiry(expire_ms)?)?;
+    let written = family.put_if_absent(key, value, expiry(family, expire_ms)?)?;
     if let Some(inserted) = inserted {
         inserted.set(c_int::from(written));
     }

@@ -50,7 +50,7 @@ pub unsafe extern "C" fn kvstore_cf_expire(
                 KVSTORE_EXPIRE_LT => ExpiryCondition::Earlier,
                 other => return bad_argument(&format!("flags {other}: pass 0 or one of KVSTORE_EXPIRE_*")),
             };
-            changed(family.set_expiry(key(pKey, nKey)?, expiry(expire_ms)?, condition)?, pChanged)
+            changed(family.set_expiry(key(pKey, nKey)?, expiry(family, expire_ms)?, condition)?, pChanged)
         })
     }
 }
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn kvstore_cf_get_and_expire(
             let (key, value) = (key(pKey, nKey)?, output(ppValue, "ppValue")?);
             let length = output(pnValue, "pnValue")?;
             let mut copy = Copied::none();
-            let found = family.get_and_set_expiry_with(key, expiry(expire_ms)?, |bytes| {
+            let found = family.get_and_set_expiry_with(key, expiry(family, expire_ms)?, |bytes| {
                 if copy.take(bytes) { Ok(bytes.len()) } else { Err(no_memory()) }
             })?;
             value.set(copy.release()); // NULL if nothing was found

@@ -82,6 +82,8 @@ pub const KVSTORE_HINT_RESUME_COPY: c_int = 34;
 pub const KVSTORE_HINT_USE_SHORTER_KEY: c_int = 35;
 /// Advice: repair the file with the command "kvstore repair", because no call can open it.
 pub const KVSTORE_HINT_REPAIR_FILE: c_int = 36;
+/// Advice: pass a duration to a function that takes one, such as kvstore_cf_put_for.
+pub const KVSTORE_HINT_GIVE_TTL: c_int = 37;
 
 /// Maps each hint to its number.
 pub(super) fn number_of(hint: Hint) -> c_int {
@@ -122,6 +124,7 @@ pub(super) fn number_of(hint: Hint) -> c_int {
         Hint::ResumeCopy => KVSTORE_HINT_RESUME_COPY,
         Hint::UseShorterKey => KVSTORE_HINT_USE_SHORTER_KEY,
         Hint::RepairFile => KVSTORE_HINT_REPAIR_FILE,
+        Hint::GiveTtl => KVSTORE_HINT_GIVE_TTL,
     }
 }
 
@@ -185,6 +188,7 @@ pub(super) fn text_of(hint: Hint) -> &'static CStr {
                 target with kvstore_cf_drop"
         }
         Hint::UseShorterKey => c"use a shorter key, such as a hash of it",
+        Hint::GiveTtl => c"for a duration call kvstore_cf_put_for, or add it to kvstore_now_ms()",
         Hint::RepairFile => {
             c"run the command \"kvstore repair\" on the file; if it fails, restore a backup, or save what can be read with \
               kvstore_recover"

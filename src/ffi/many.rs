@@ -234,7 +234,12 @@ pub unsafe extern "C" fn kvstore_batch_put(
     unsafe {
         call_single(b, |batch: &mut WriteBatch| {
             let cf = argument(cf)?;
-            batch.put(&cf.family, key(pKey, nKey)?, value(pValue, nValue)?, expiry(expire_ms)?)?;
+            batch.put(
+                &cf.family,
+                key(pKey, nKey)?,
+                value(pValue, nValue)?,
+                expiry(&cf.family, expire_ms)?,
+            )?;
             Ok(KVSTORE_OK)
         })
     }

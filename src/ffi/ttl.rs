@@ -19,8 +19,8 @@ use crate::{Family, Ttl};
 /// @param expire_ms Expiry time, in milliseconds since the Unix epoch, such as kvstore_now_ms() +
 ///   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
 ///
-/// `expire_ms` is a moment, not a duration. A value from 1 to 10^10 lies before 27 April 1970, and
-/// is nearly always a duration passed by mistake. kvstore_cf_put_for takes a duration.
+/// `expire_ms` is a moment, not a duration, for which there is kvstore_cf_put_for. While the clock of
+/// the store is past 2001, a value from 1 to 94694399999 (1972) is refused with KVSTORE_ERROR.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
 /// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
@@ -63,7 +63,7 @@ unsafe fn put_ttl(
 ) -> Outcome<c_int> {
     // SAFETY: passed on.
     let (key, value) = unsafe { (key(p_key, n_key)?, value(p_value, n_value)?) };
-    family.put_with_expiry(key, value, expiry(expire_ms)?)?;
+    family.put_with_expiry(key, value, expiry(family, expire_ms)?)?;
     Ok(KVSTORE_OK)
 }
 

@@ -87,8 +87,8 @@ pub struct KVStoreConfig {
     /// without write permission. If another process changes such a file, calls notice the change,
     /// and calls of an open snapshot fail with KVSTORE_BUSY.
     pub readOnly: c_int,
-    /// Maximum time that a call waits for a lock of another handle, in milliseconds. With 0, the
-    /// call fails at once with KVSTORE_BUSY.
+    /// Maximum time that a call waits for a lock of another handle, in milliseconds. 0 means 5000.
+    /// With a negative value the call does not wait, and fails at once with KVSTORE_BUSY.
     ///
     /// Opening a store waits for at least 2 seconds, because other processes hold the locks of an
     /// open for moments only.
@@ -230,8 +230,9 @@ impl KVStoreConfig {
         if let Some(bytes) = positive("pageSize", self.pageSize)? {
             config = config.page_size(bytes);
         }
-        if let Some(ms) = positive("busyTimeout", self.busyTimeout)? {
-            config = config.busy_timeout(Duration::from_millis(u64::from(ms)));
+        if self.busyTimeout != 0 {
+            let ms = u64::try_from(self.busyTimeout).unwrap_or(0);
+            config = config.busy_timeout(Duration::from_millis(ms));
         }
         if let Some(commits) = positive("walSizeLimit", self.walSizeLimit)? {
             config = config.checkpoint_every(commits);

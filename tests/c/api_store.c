@@ -381,7 +381,7 @@ static void config_bounds(void)
     REFUSES(maxValueSize, INT32_MAX);
     for (int i = 0; i < 2; i++) {
         REFUSES(cacheSize, negative[i]);
-        REFUSES(busyTimeout, negative[i]);
+        ACCEPTS(busyTimeout, negative[i]);
         REFUSES(walSizeLimit, negative[i]);
         REFUSES(walPages, negative[i]);
         REFUSES(maxValueSize, negative[i]);

@@ -283,6 +283,32 @@ static void busy_timeout(void)
     OK(kvstore_close(a.kv));
     OK(kvstore_close(b.kv));
 }
+/* The text of KVSTORE_BUSY names the time. */
+static void default_busy_timeout_is_five_seconds(void)
+{
+    if (is_of_files("on a server, transactions run concurrently")) return;
+    files_are_plain();
+    KVStore *a, *b;
+    KVStoreConfig impatient = {0};
+    impatient.busyTimeout = -1;
+    OK(kvstore_open("test.db", &a, 0));
+    OK(kvstore_open("test.db", &b, 0));
+    OK(kvstore_begin(a, 1));
+    int64_t before = monotonic_ms();
+    GIVES(KVSTORE_BUSY, kvstore_put(b, K("key"), K("value")));
+    CHECK(monotonic_ms() - before >= 4500);
+    CHECK(strstr(kvstore_errmsg(b), "5000 ms") != NULL);
+    OK(kvstore_close(b));
+    OK(kvstore_open_v2("test.db", &b, &impatient));
+    before = monotonic_ms();
+    GIVES(KVSTORE_BUSY, kvstore_put(b, K("key"), K("value")));
+    CHECK(monotonic_ms() - before < 4500);
+    CHECK(strstr(kvstore_errmsg(b), " 0 ms") != NULL);
+    OK(kvstore_rollback(a));
+    OK(kvstore_close(a));
+    OK(kvstore_close(b));
+}
+
 
 /* An iterator opened inside a transaction sees its writes, and stays open after it. */
 static void iterators_at(const struct place *p)
@@ -340,5 +366,6 @@ SCENARIOS({"commit", commit}, {"rollback", rollback}, {"one_at_a_time", one_at_a
           {"read_transaction", read_transaction}, {"write_flag", write_flag},
           {"errors_inside", errors_inside}, {"atomic_over_families", atomic_over_families},
           {"a_second_handle", a_second_handle}, {"a_snapshot_stays", a_snapshot_stays},
-          {"busy_timeout", busy_timeout}, {"iterators", iterators},
+          {"busy_timeout", busy_timeout},
+          {"default_busy_timeout_is_five_seconds", default_busy_timeout_is_five_seconds}, {"iterators", iterators},
           {"long_transaction", long_transaction})

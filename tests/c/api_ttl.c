@@ -343,9 +343,69 @@ static void clocks(void)
     OK(kvstore_close(p.kv));
 }
 
+/* A duration of a minute where a moment belongs; `clock_is_set`: whether it is refused. */
+static void pass_a_duration(KVStore *kv, int clock_is_set)
+{
+    const int64_t minute = 60000, last = INT64_C(94694399999);
+    const int code = clock_is_set ? KVSTORE_ERROR : KVSTORE_OK;
+    KVColumnFamily *cf = NULL;
+    KVBatch *batch = NULL;
+    KVWriteOptions options;
+    int64_t sum;
+    void *found;
+    int n, found_code;
+    memset(&options, 0, sizeof options);
+    options.expireMs = last;
+    OK(kvstore_cf_get_default(kv, &cf));
+    OK(kvstore_batch_new(kv, &batch));
+    OK(kvstore_put(kv, K("there"), K("1")));
+    GIVES(code, kvstore_put_ttl(kv, K("key"), K("value"), minute));
+    if (clock_is_set) CHECK(strstr(kvstore_errmsg(kv), "kvstore_cf_put_for") != NULL);
+    GIVES(code, kvstore_cf_put_ttl(cf, K("key"), K("value"), last));
+    GIVES(code, kvstore_put_if_absent(kv, K("new"), K("value"), 1, &n));
+    GIVES(code, kvstore_cf_put_with(cf, K("key"), K("value"), &options, &n));
+    GIVES(code, kvstore_cf_increment(cf, K("number"), 1, minute, &sum));
+    GIVES(code, kvstore_batch_put(batch, cf, K("key"), K("value"), minute));
+    GIVES(code, kvstore_cf_compare_and_swap(cf, K("there"), K("1"), K("2"), minute, &n));
+    OK(kvstore_put(kv, K("there"), K("1")));
+    GIVES(code, kvstore_cf_expire(cf, K("there"), minute, 0, &n));
+    OK(kvstore_put(kv, K("there"), K("1")));
+    found_code = kvstore_cf_get_and_expire(cf, K("there"), minute, &found, &n);
+    CHECK(found_code == code);
+    if (found_code == KVSTORE_OK) kvstore_free(found);
+    if (clock_is_set) { /* nothing has changed */
+        int64_t count = 0;
+        OK(kvstore_count(kv, &count));
+        CHECK(count == 1);
+        OK(kvstore_batch_count(batch, &count));
+        CHECK(count == 0);
+    }
+    OK(kvstore_put_ttl(kv, K("key"), K("value"), last + 1)); /* 1973 is a time in the past */
+    kvstore_batch_free(batch);
+    kvstore_cf_close(cf);
+}
+
+static void duration_as_moment_is_refused(void)
+{
+    KVStore *kv;
+    if (is_of_files("the clock of the tests' server starts in 1970")) return;
+    OK(kvstore_open(NULL, &kv, 0));
+    pass_a_duration(kv, 1);
+    OK(kvstore_close(kv));
+    clock_ms = 978307200000; /* a device whose clock is not set, or in the past on purpose */
+    kv = open_at(NULL, NULL);
+    pass_a_duration(kv, 0);
+    OK(kvstore_close(kv));
+    clock_ms = 978307200001;
+    kv = open_at(NULL, NULL);
+    pass_a_duration(kv, 1);
+    OK(kvstore_close(kv));
+}
+
 SCENARIOS({"put_ttl", put_ttl}, {"put_ttl_in_the_past", put_ttl_in_the_past},
           {"put_ttl_negative", put_ttl_negative}, {"put_clears_a_ttl", put_clears_a_ttl}, {"get_ttl", get_ttl},
           {"ttl_remaining", ttl_remaining},
           {"ttl_remaining_while_the_row_stays", ttl_remaining_while_the_row_stays},
           {"rows_pending_removal", rows_pending_removal}, {"purge_expired", purge_expired}, {"purge_in_a_transaction", purge_in_a_transaction},
-          {"two_handles", two_handles}, {"clocks", clocks})
+          {"two_handles", two_handles}, {"clocks", clocks},
+          {"duration_as_moment_is_refused", duration_as_moment_is_refused})

@@ -33,7 +33,7 @@ static void tick(int signal)
 /* With and without SA_RESTART, and with a timer that is shorter than most pauses. */
 static void busy_timeout_with_timer(void)
 {
-    KVStore *writer = open_with_timeout("store.db", 0), *kv = open_with_timeout("store.db", 400);
+    KVStore *writer = open_with_timeout("store.db", -1), *kv = open_with_timeout("store.db", 400);
     OK(kvstore_begin(writer, 1));
     OK(kvstore_put(writer, "a", 1, "b", 1));
     for (int restart = 0; restart < 2; restart++) {
@@ -59,7 +59,7 @@ static void busy_timeout_with_timer(void)
 /* A program that reads its signals, from a signalfd or by sigwait, blocks them in its own threads. */
 static void signal_with_cleaner(void)
 {
-    KVStore *kv = open_with_timeout("store.db", 0);
+    KVStore *kv = open_with_timeout("store.db", -1);
     sigset_t set;
     struct timespec wait = {5, 0};
     OK(kvstore_cleaner_start(kv, 1, 0));
@@ -85,7 +85,7 @@ static void setuid_after_open(void)
         return;
     }
     CHECK(mkdir("private", 0700) == 0);
-    KVStore *kv = open_with_timeout("private/store.db", 0);
+    KVStore *kv = open_with_timeout("private/store.db", -1);
     OK(kvstore_put(kv, "a", 1, "before", 6));
     CHECK(setgid(65534) == 0 && setuid(65534) == 0 && access("private/store.db", F_OK) == -1);
     for (int i = 0; i < 3; i++) {
@@ -115,14 +115,14 @@ static void faccessat2_refused(void)
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
     CHECK(syscall(439, -1, "a", 0, 0) == -1 && errno == EPERM);
 
-    KVStore *kv = open_with_timeout("store.db", 0), *other = open_with_timeout("store.db", 0);
+    KVStore *kv = open_with_timeout("store.db", -1), *other = open_with_timeout("store.db", -1);
     OK(kvstore_put(kv, "a", 1, "b", 1));
     OK(kvstore_put(other, "a", 1, "c", 1));
     OK(kvstore_cleaner_start(other, 1, 0));
     OK(kvstore_cleaner_stop(other));
     OK(kvstore_close(kv));
     OK(kvstore_close(other));
-    kv = open_with_timeout("store.db", 0); /* takes parked descriptors */
+    kv = open_with_timeout("store.db", -1); /* takes parked descriptors */
     OK(kvstore_put(kv, "a", 1, "d", 1));
     OK(kvstore_close(kv));
 }
@@ -147,7 +147,7 @@ static int code_of_another_process(const char *key)
 /* Programs that clean up delete "temporary" files. Neither process loses a commit. */
 static void deleted_while_open(const char *first, const char *second)
 {
-    KVStore *kv = open_with_timeout("store.db", 0);
+    KVStore *kv = open_with_timeout("store.db", -1);
     OK(kvstore_put(kv, "a", 1, "b", 1));
     CHECK(code_of_another_process("before") == KVSTORE_OK);
     CHECK(unlink(first) == 0 && (second == NULL || unlink(second) == 0));
@@ -158,7 +158,7 @@ static void deleted_while_open(const char *first, const char *second)
     GIVES(KVSTORE_IOERR, kvstore_begin(kv, 1));
     OK(kvstore_close(kv));
     CHECK(code_of_another_process("after") == KVSTORE_OK);
-    kv = open_with_timeout("store.db", 0);
+    kv = open_with_timeout("store.db", -1);
     OK(kvstore_integrity_check(kv, NULL));
     const char *const keys[] = {"a", "before", "after", "late", "meanwhile"};
     for (int i = 0; i < 5; i++) {

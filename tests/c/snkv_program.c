@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void check(int rc, KVStore *kv, int line)
 {
@@ -123,6 +124,16 @@ int main(void)
     RUN(kvstore_exists(kv, "key", 3, &there));
     EXPECT(there == 1);
     sessions(kv);
+
+    KVStore *other = NULL; /* a busyTimeout of 0, also the one of kvstore_open, means not to wait */
+    RUN(kvstore_open_v2("snkv.db", &other, NULL));
+    RUN(kvstore_begin(kv, 1));
+    time_t before = time(NULL);
+    EXPECT(kvstore_put(other, "key", 3, "busy", 4) == SQLITE_BUSY && time(NULL) - before < 4);
+    RUN(kvstore_rollback(kv));
+    RUN(kvstore_begin(other, 1));
+    EXPECT(kvstore_put(kv, "key", 3, "busy", 4) == SQLITE_BUSY && time(NULL) - before < 4);
+    RUN(kvstore_close(other));
     RUN(kvstore_close(kv));
 
     KVStoreConfig cfg = {0}; /* the fields as they were in SNKV */

@@ -114,16 +114,27 @@ static inline const char *place_of(const char *path)
     return url;
 }
 
+/* The configuration, or the default one, without waiting for locks unless it says how long. */
+static inline KVStoreConfig without_wait(const KVStoreConfig *config)
+{
+    KVStoreConfig c;
+    memset(&c, 0, sizeof c);
+    if (config != NULL) c = *config;
+    if (c.busyTimeout == 0) c.busyTimeout = -1;
+    return c;
+}
+
 /* Like kvstore_open_v2, for a store in a file or on a server. Encryption uses a raw key, so that
- * no key has to be derived. */
+ * no key has to be derived. By default, calls do not wait for locks. */
 static inline int open_anywhere(const char *path, KVStore **kv, const KVStoreConfig *config)
 {
+    KVStoreConfig c = without_wait(config);
     static const char key[] = "x'0707070707070707070707070707070707070707070707070707070707070707'";
-    int may = path != NULL && *path != '\0' && *path != ':' && (config == NULL || config->pageSize == 0);
+    int may = path != NULL && *path != '\0' && *path != ':' && c.pageSize == 0;
     if (may && getenv("KVSTORE_TEST_ENCRYPTED") != NULL) {
-        return kvstore_open_encrypted(path, key, (int)sizeof key - 1, kv, config);
+        return kvstore_open_encrypted(path, key, (int)sizeof key - 1, kv, &c);
     }
-    return kvstore_open_v2(place_of(path), kv, config);
+    return kvstore_open_v2(place_of(path), kv, &c);
 }
 
 /* Like open_anywhere, with the test's clock. */
@@ -136,7 +147,8 @@ static inline KVStore *open_at(const char *path, const KVStoreConfig *config)
         clock_file(own, sizeof own, strstr(place, "schema=") + strlen("schema="));
         clock_file(all, sizeof all, schemas_begin_with());
         if (access(own, F_OK) != 0) CHECK(link(all, own) == 0);
-        OK(kvstore_open_v2(place, &kv, config));
+        KVStoreConfig c = without_wait(config);
+        OK(kvstore_open_v2(place, &kv, &c));
     } else {
         OK(open_anywhere(path, &kv, config));
         OK(kvstore_set_clock(kv, read_clock, &clock_ms));

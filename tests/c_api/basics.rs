@@ -128,6 +128,11 @@ fn store_uses_injected_clock() {
     run_scenario("tests/c/api_ttl.c", "clocks");
 }
 
+#[test]
+fn duration_as_moment_is_refused() {
+    run_scenario("tests/c/api_ttl.c", "duration_as_moment_is_refused");
+}
+
 // ---- families -----------------------------------------------------------------------------------
 
 #[test]
@@ -302,6 +307,11 @@ fn read_transaction_keeps_its_snapshot() {
 #[test]
 fn write_waits_for_the_busy_timeout() {
     run_scenario("tests/c/api_transactions.c", "busy_timeout");
+}
+
+#[test]
+fn default_busy_timeout_is_five_seconds() {
+    run_scenario("tests/c/api_transactions.c", "default_busy_timeout_is_five_seconds");
 }
 
 #[test]

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use kvstore::{Config, Cursor, Direction, ErrorKind, Iter, JournalMode, KeyRange, Result, Store};
 
@@ -101,9 +102,14 @@ pub fn max_key_size() -> usize {
     if are_on_a_server() { 2_500 } else { kvstore::MAX_KEY_SIZE }
 }
 
-/// A configuration with the DELETE journal mode.
+/// A configuration with which calls do not wait for locks.
+pub fn without_wait() -> Config {
+    Config::new().busy_timeout(Duration::ZERO)
+}
+
+/// A configuration with the DELETE journal mode, with which calls do not wait for locks.
 pub fn delete_mode() -> Config {
-    Config::new().journal_mode(JournalMode::Delete)
+    without_wait().journal_mode(JournalMode::Delete)
 }
 
 /// Returns two handles of a store in DELETE mode; `None` on a server, which has no such mode.
@@ -175,9 +181,9 @@ impl Scratch {
         self.file("store.db-shm")
     }
 
-    /// Opens the store.
+    /// Opens the store. Calls do not wait for locks.
     pub fn open(&self) -> Store {
-        self.open_with(&Config::new())
+        self.open_with(&without_wait())
     }
 
     pub fn open_with(&self, config: &Config) -> Store {

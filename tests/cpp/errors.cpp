@@ -77,7 +77,7 @@ SCENARIO(every_hint_has_advice_without_names_of_c_or_rust) {
             CHECK(!contains(advice, foreign));
         }
     }
-    CHECK(known >= static_cast<int>(kvstore::hint::repair_file));
+    CHECK(known >= static_cast<int>(kvstore::hint::give_ttl));
     CHECK(std::string_view(kvstore::describe(kvstore::hint::none)).empty());
 }
 

@@ -217,7 +217,7 @@ fn families_are_created_set_listed_and_dropped() {
     fails(
         &["families", &s, "create", "behind", "--timeout", "1ms"],
         3,
-        "holds the lock\n  try again, or wait longer with --timeout",
+        "holds the lock (busy timeout: 1 ms)\n  try again, or wait longer with --timeout",
     );
     busy.rollback().unwrap();
     drop(busy);

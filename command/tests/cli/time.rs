@@ -219,7 +219,7 @@ fn purge_during_write_transaction_is_busy() {
     fails(
         &["purge", &path, "--timeout", "50ms"],
         3,
-        "holds the lock\n  try again, or wait longer with --timeout",
+        "holds the lock (busy timeout: 50 ms)\n  try again, or wait longer with --timeout",
     );
     assert_eq!(ok(&["purge", &path, "--dry-run"]), "default\t2\nsessions\t2\n");
     store.rollback().unwrap();

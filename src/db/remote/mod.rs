@@ -30,6 +30,7 @@ mod wire;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use plan::Contents;
 use session::Session;
@@ -51,6 +52,10 @@ pub(crate) struct Db {
 }
 
 impl Db {
+    pub(crate) fn busy_timeout(&self) -> Duration {
+        self.session.borrow().busy_timeout
+    }
+
     /// Opens the store at a URL, and creates it if it does not exist.
     pub(crate) fn open(url: &str, config: &Config, clock: Arc<Clock>) -> Result<Db> {
         crate::db::watch_forks()?;

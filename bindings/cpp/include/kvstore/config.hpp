@@ -45,9 +45,9 @@ struct config {
     /// Whether to open the store read-only. The file must exist. A store that was closed cleanly
     /// can be read from a read-only file system.
     bool read_only = false;
-    /// Time to wait for a lock of another handle, up to INT_MAX ms. 0 means no waiting:
-    /// the call fails at once with errc::busy.
-    std::chrono::milliseconds busy_timeout{0};
+    /// Time to wait for a lock of another handle, up to INT_MAX ms. nullopt means 5 seconds. 0 means
+    /// no waiting: the call fails at once with errc::busy.
+    std::optional<std::chrono::milliseconds> busy_timeout = std::nullopt;
     /// Number of write commits between two automatic checkpoints (passive ones). 0: wal_pages
     /// decides when a checkpoint runs.
     ///
@@ -96,11 +96,11 @@ inline KVStoreConfig c_config(const config& from) noexcept {
     to.cacheSize = from.cache_pages;
     to.pageSize = from.page_size;
     to.readOnly = from.read_only ? 1 : 0;
-    to.busyTimeout = saturated(from.busy_timeout.count());
     to.walSizeLimit = from.checkpoint_every;
     constexpr std::size_t most = INT_MAX;
     to.maxValueSize = static_cast<int>(from.max_value_size > most ? most : from.max_value_size);
     // In C, 0 is the default and a negative number means none.
+    to.busyTimeout = !from.busy_timeout ? 0 : from.busy_timeout->count() <= 0 ? -1 : saturated(from.busy_timeout->count());
     to.mmapSize = !from.mmap_size ? 0 : *from.mmap_size == 0 ? -1 : *from.mmap_size;
     to.exclusive = from.exclusive ? 1 : 0;
     to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;

@@ -98,6 +98,7 @@ enum class hint : int {
     resume_copy = KVSTORE_HINT_RESUME_COPY, ///< Finish the interrupted copy.
     use_shorter_key = KVSTORE_HINT_USE_SHORTER_KEY, ///< Use a shorter key, such as a hash.
     repair_file = KVSTORE_HINT_REPAIR_FILE, ///< Repair the file with the command "kvstore repair".
+    give_ttl = KVSTORE_HINT_GIVE_TTL, ///< Pass a std::chrono duration, which is a TTL.
 };
 
 /// Returns a short description of an error code, as a static string.
@@ -155,6 +156,7 @@ inline const char* describe(hint advice) noexcept {
         return "finish that copy with \"kvstore copy --resume\", or drop its progress family in the target with "
                "store::drop_family";
     case hint::use_shorter_key: return "use a shorter key, such as a hash of it";
+    case hint::give_ttl: return "pass a duration (std::chrono::seconds and the like) as the TTL";
     case hint::repair_file:
         return "run the command \"kvstore repair\" on the file; if it fails, restore a backup, or save what can be "
                "read with kvstore::recover";

@@ -56,6 +56,7 @@ class Hint(enum.IntEnum):
     RESUME_COPY = _lib.KVSTORE_HINT_RESUME_COPY
     USE_SHORTER_KEY = _lib.KVSTORE_HINT_USE_SHORTER_KEY
     REPAIR_FILE = _lib.KVSTORE_HINT_REPAIR_FILE
+    GIVE_TTL = _lib.KVSTORE_HINT_GIVE_TTL
 
     @property
     def advice(self) -> str:
@@ -113,6 +114,7 @@ ADVICE: dict[Hint, str] = {
         "progress family in the target"
     ),
     Hint.USE_SHORTER_KEY: "use a shorter key, such as a hash of it",
+    Hint.GIVE_TTL: "give a duration as ttl=",
     Hint.REPAIR_FILE: "run the command 'kvstore repair' on the file; if it fails, restore a backup, or save what"
     " can be read with kvstore.recover()",
 }

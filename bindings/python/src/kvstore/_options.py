@@ -93,7 +93,8 @@ def configuration(
     config.exclusive = 1 if exclusive else 0
     config.secureDelete = 1 if secure_delete else 0
     config.profile = lib.KVSTORE_SMALL if small else 0
-    config.busyTimeout = min(duration_ms(busy_timeout, "busy_timeout"), _MAX_INT)
+    # For the library 0 is its default, and a negative number means not to wait.
+    config.busyTimeout = min(duration_ms(busy_timeout, "busy_timeout"), _MAX_INT) or -1
     config.holdReads = 0 if hold_reads is None else 1 if hold_reads else -1
     for field, name, value in (
         ("cacheSize", "cache_size", cache_size),

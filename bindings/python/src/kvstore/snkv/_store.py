@@ -372,6 +372,7 @@ class KVStore(_Entries):
                 setattr(native, _OPTIONS[name], operator.index(value))
             else:
                 raise TypeError(f"{name!r} is an invalid keyword argument for KVStore()")
+        native.busyTimeout = native.busyTimeout or -1  # SNKV does not wait by default
         c_path = NULL if path is None else c_string(path, "path")
         out = ffi.new("KVStore **")
         if password is None:
