@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -184,6 +185,118 @@ static void wal_and_shm_deleted(void)
     deleted_while_open("store.db-wal", "store.db-shm");
 }
 
+/* Sets the limit on the size of a file, and waits until the library asks for it again. */
+static void limit_file_size(rlim_t bytes)
+{
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    limit.rlim_cur = bytes;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    pause_ms(20);
+}
+
+static KVStore *open_with(const char *path, int journal_mode, int sync_level)
+{
+    KVStore *kv;
+    KVStoreConfig config;
+    memset(&config, 0, sizeof config);
+    config.journalMode = journal_mode;
+    config.syncLevel = sync_level;
+    OK(kvstore_open_v2(path, &kv, &config));
+    return kv;
+}
+
+static void check_full_by_file_size(KVStore *kv)
+{
+    const char *message = kvstore_errmsg(kv);
+    if (!strstr(message, "RLIMIT_FSIZE")) {
+        fprintf(stderr, "message: %s\n", message);
+        exit(1);
+    }
+}
+
+/* The signal neither ends the process nor waits; the program's mask and disposition are as before. */
+static void check_no_signal(void)
+{
+    sigset_t set;
+    struct sigaction action;
+    CHECK(sigpending(&set) == 0 && !sigismember(&set, SIGXFSZ));
+    CHECK(sigprocmask(SIG_BLOCK, NULL, &set) == 0 && !sigismember(&set, SIGXFSZ));
+    CHECK(sigaction(SIGXFSZ, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+}
+
+static void file_size_limit(void)
+{
+    static const struct { int journal_mode, sync_level; } modes[] = {
+        {KVSTORE_JOURNAL_WAL, KVSTORE_SYNC_NORMAL},
+        {KVSTORE_JOURNAL_WAL, KVSTORE_SYNC_FULL}, /* zeros are written ahead in the WAL */
+        {KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL},
+    };
+    char value[3000], key[16], path[16];
+    memset(value, 'x', sizeof value);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        int put = 0, code = KVSTORE_OK, exists;
+        snprintf(path, sizeof path, "%zu.db", i);
+        KVStore *kv = open_with(path, modes[i].journal_mode, modes[i].sync_level);
+        limit_file_size(500 * 1000);
+        while (code == KVSTORE_OK && put < 1000) {
+            snprintf(key, sizeof key, "%d", put);
+            code = kvstore_put(kv, key, (int)strlen(key), value, sizeof value);
+            put += code == KVSTORE_OK;
+        }
+        GIVES(KVSTORE_FULL, code);
+        check_full_by_file_size(kv);
+        check_no_signal();
+        CHECK(put > 20);
+        GIVES(KVSTORE_FULL, kvstore_put(kv, "again", 5, value, sizeof value));
+        for (int again = 0; again < 2; again++) { /* also after an open without the limit */
+            for (int n = 0; n < put; n++) {
+                snprintf(key, sizeof key, "%d", n);
+                OK(kvstore_exists(kv, key, (int)strlen(key), &exists));
+                CHECK(exists);
+            }
+            OK(kvstore_exists(kv, "again", 5, &exists));
+            CHECK(!exists);
+            OK(kvstore_integrity_check(kv, NULL));
+            OK(kvstore_close(kv));
+            limit_file_size(RLIM_INFINITY);
+            kv = open_with(path, modes[i].journal_mode, modes[i].sync_level);
+        }
+        OK(kvstore_put(kv, "again", 5, value, sizeof value));
+
+        /* A backup, and a store whose shared memory does not fit. */
+        limit_file_size(20 * 1000);
+        GIVES(KVSTORE_FULL, kvstore_backup(kv, "backup.db", NULL, NULL));
+        check_full_by_file_size(kv);
+        CHECK(access("backup.db", F_OK) != 0);
+        if (modes[i].journal_mode == KVSTORE_JOURNAL_WAL) {
+            KVStore *other;
+            KVStoreConfig config;
+            memset(&config, 0, sizeof config);
+            config.journalMode = KVSTORE_JOURNAL_WAL;
+            GIVES(KVSTORE_FULL, kvstore_open_v2("new.db", &other, &config));
+        }
+        check_no_signal();
+        limit_file_size(RLIM_INFINITY);
+        OK(kvstore_close(open_with("new.db", modes[i].journal_mode, modes[i].sync_level)));
+        CHECK(remove("new.db") == 0);
+        OK(kvstore_close(kv));
+    }
+    /* A signal that the program keeps blocked, and that waits already, still waits afterwards. */
+    sigset_t set;
+    int taken;
+    KVStore *kv = open_with("0.db", KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
+    CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGXFSZ) == 0);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0 && raise(SIGXFSZ) == 0);
+    limit_file_size(1000);
+    GIVES(KVSTORE_FULL, kvstore_put(kv, "more", 4, value, sizeof value));
+    CHECK(sigpending(&set) == 0 && sigismember(&set, SIGXFSZ));
+    CHECK(sigwait(&set, &taken) == 0 && taken == SIGXFSZ);
+    limit_file_size(RLIM_INFINITY);
+    OK(kvstore_close(kv));
+}
+
 SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cleaner", signal_with_cleaner},
           {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused},
-          {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted}, {"wal_and_shm_deleted", wal_and_shm_deleted})
+          {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted},
+          {"wal_and_shm_deleted", wal_and_shm_deleted}, {"file_size_limit", file_size_limit})

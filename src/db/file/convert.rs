@@ -312,7 +312,7 @@ fn overwrite(conn: &Connection, export: &Export) -> Result<()> {
 fn wipe(mut file: &File) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     let zeros = io::repeat(0).take(file.metadata()?.len());
-    io::copy(&mut io::BufReader::with_capacity(CHUNK, zeros), &mut file)?;
+    os::beyond_limit(|| io::copy(&mut io::BufReader::with_capacity(CHUNK, zeros), &mut file))?;
     file.sync_data()
 }
 
@@ -360,6 +360,9 @@ fn failed(e: io::Error) -> Error {
             the size of the store; nothing was changed",
         )
         .with_hint(Hint::FreeDiskSpace),
+        io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => {
+            Error::full(format!("cannot convert the store: {e}; nothing was changed"))
+        }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::read_only(format!(
             "cannot convert the store ({e}): this process needs permission to write the store, its \
             -wal and its -journal, and to create a file in its directory; nothing was changed"

@@ -24,6 +24,9 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         rusqlite::Error::SqlInputError { error, msg, .. } => (*error, msg.clone()),
         _ => return Error::failed(error.to_string()),
     };
+    if let Some(refusal) = os::refusal::take().filter(|refusal| refusal.is_of(code.extended_code)) {
+        return refusal.error(&text);
+    }
     match code.code {
         ErrorCode::DatabaseBusy => {
             Error::busy("another handle or process holds the lock").with_hint(Hint::RaiseBusyTimeout)

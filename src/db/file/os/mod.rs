@@ -8,7 +8,7 @@
 //! The rest is the same everywhere: `presence.rs` how processes that share a file know of each other, `opened.rs` the files
 //! a connection has open, `vfs.rs` the VFS that they are opened by, `vfs/` its methods, `frames.rs` what it keeps of a WAL
 //! until a commit is whole, `wal_index.rs` what SQLite keeps in shared memory, `journal.rs` a journal that we write,
-//! `wipe.rs` what of a page is unused, `handed_over.rs` the syncs that the kernel makes meanwhile.
+//! `wipe.rs` what of a page is unused, `refusal.rs` why the system has refused a call, `handed_over.rs` the syncs that the kernel makes meanwhile.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
 
@@ -20,6 +20,7 @@ mod opened;
 #[cfg(kvstore_openssl)]
 mod openssl;
 mod presence;
+pub(super) mod refusal;
 #[cfg(unix)]
 mod unix;
 pub(super) mod vfs;
@@ -51,7 +52,9 @@ pub(super) use system::{
     MAX_PATH, OsFile, Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,
 };
 #[cfg(feature = "encryption")]
-pub(super) use system::{make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there};
+pub(super) use system::{
+    beyond_limit, make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
+};
 pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};
 pub(super) use wipe::Pages;
 

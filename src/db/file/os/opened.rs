@@ -6,6 +6,7 @@ use std::ptr;
 
 use rusqlite::{Connection, ffi};
 
+use super::refusal;
 use crate::error::{Error, Result};
 
 /// Maximum number of bytes that are passed to SQLite's VFS in one write.
@@ -169,5 +170,9 @@ fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
 
 pub(super) fn failed(what: &str, code: c_int) -> Error {
     let text = format!("cannot {what} the file: {}", ffi::code_to_str(code));
-    if code & 0xff == ffi::SQLITE_FULL { Error::full(text) } else { Error::io(text) }
+    match refusal::take() {
+        Some(refusal) if refusal.is_of(code) => refusal.error(&text),
+        _ if code & 0xff == ffi::SQLITE_FULL => Error::full(text),
+        _ => Error::io(text),
+    }
 }

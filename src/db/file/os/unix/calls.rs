@@ -16,7 +16,8 @@ use std::sync::OnceLock;
 use rusqlite::ffi;
 
 use super::lock::Flock;
-use super::{files, lock, maps};
+use super::{files, limits, lock, maps};
+use crate::db::file::os::refusal::{self, Refusal};
 
 /// How a `struct stat` of SQLite's begins. What comes after that is not the same in all.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -43,6 +44,10 @@ type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
 type Close = unsafe extern "C" fn(c_int) -> c_int;
 type StatPath = unsafe extern "C" fn(*const c_char, *mut Stat) -> c_int;
 type StatFile = unsafe extern "C" fn(c_int, *mut Stat) -> c_int;
+type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
+type WriteAt = unsafe extern "C" fn(c_int, *const c_void, usize, Offset) -> isize;
+type Truncate = unsafe extern "C" fn(c_int, Offset) -> c_int;
+type Unlink = unsafe extern "C" fn(*const c_char) -> c_int;
 type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, Offset) -> *mut c_void;
 type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
@@ -55,6 +60,11 @@ pub(super) struct Before {
     pub(super) stat: StatPath,
     pub(super) fstat: StatFile,
     pub(super) fcntl: Fcntl,
+    write: Write,
+    /// `pwrite`, or `pwrite64`, and its name. Without it, SQLite moves the offset of the file and writes there.
+    write_at: Option<(WriteAt, &'static CStr)>,
+    truncate: Truncate,
+    unlink: Unlink,
     mmap: Mmap,
     munmap: Munmap,
     mremap: Option<Mremap>,
@@ -88,6 +98,12 @@ pub(in crate::db::file::os) fn install() -> bool {
                 stat: transmute::<unsafe extern "C" fn(), StatPath>(get(c"stat")?),
                 fstat: transmute::<unsafe extern "C" fn(), StatFile>(get(c"fstat")?),
                 fcntl: transmute::<unsafe extern "C" fn(), Fcntl>(get(c"fcntl")?),
+                write: transmute::<unsafe extern "C" fn(), Write>(get(c"write")?),
+                write_at: [c"pwrite", c"pwrite64"].into_iter().find_map(|name| {
+                    get(name).map(|call| (transmute::<unsafe extern "C" fn(), WriteAt>(call), name))
+                }),
+                truncate: transmute::<unsafe extern "C" fn(), Truncate>(get(c"ftruncate")?),
+                unlink: transmute::<unsafe extern "C" fn(), Unlink>(get(c"unlink")?),
                 mmap: transmute::<unsafe extern "C" fn(), Mmap>(get(c"mmap")?),
                 munmap: transmute::<unsafe extern "C" fn(), Munmap>(get(c"munmap")?),
                 mremap: get(c"mremap").map(|call| transmute::<unsafe extern "C" fn(), Mremap>(call)),
@@ -95,6 +111,7 @@ pub(in crate::db::file::os) fn install() -> bool {
         })();
         let Some(before) = before else { return false };
         let has_mremap = before.mremap.is_some();
+        let write_at = before.write_at;
         if BEFORE.set(before).is_err() {
             return true;
         }
@@ -104,6 +121,11 @@ pub(in crate::db::file::os) fn install() -> bool {
             && put(c"close", Some(transmute::<Close, unsafe extern "C" fn()>(close)))
             && put(c"stat", Some(transmute::<StatPath, unsafe extern "C" fn()>(stat)))
             && put(c"fstat", Some(transmute::<StatFile, unsafe extern "C" fn()>(fstat)))
+            && put(c"write", Some(transmute::<Write, unsafe extern "C" fn()>(write)))
+            && write_at
+                .is_none_or(|(_, name)| put(name, Some(transmute::<WriteAt, unsafe extern "C" fn()>(pwrite))))
+            && put(c"ftruncate", Some(transmute::<Truncate, unsafe extern "C" fn()>(ftruncate)))
+            && put(c"unlink", Some(transmute::<Unlink, unsafe extern "C" fn()>(unlink)))
             && put(c"mmap", Some(transmute::<Mmap, unsafe extern "C" fn()>(mmap)))
             && put(c"munmap", Some(transmute::<Munmap, unsafe extern "C" fn()>(munmap)))
             && (!lock::CAN_REPLACE_FCNTL
@@ -200,6 +222,37 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> 
         // SAFETY: passed on as it came.
         _ => unsafe { (before.fcntl)(fd, command, argument) },
     }
+}
+
+unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: usize) -> isize {
+    let Some(before) = before() else { return not_installed() as isize };
+    // SAFETY: passed on as it came.
+    limits::written_somewhere(|| unsafe { (before.write)(fd, from, length) })
+}
+
+unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: usize, at: Offset) -> isize {
+    let Some((write_at, _)) = before().and_then(|before| before.write_at) else {
+        return not_installed() as isize;
+    };
+    let end = (at as u64).saturating_add(length as u64);
+    // SAFETY: passed on as it came.
+    limits::written(end, || unsafe { write_at(fd, from, length, at) })
+}
+
+unsafe extern "C" fn ftruncate(fd: c_int, length: Offset) -> c_int {
+    let Some(before) = before() else { return not_installed() };
+    // SAFETY: passed on as it came.
+    limits::written(length as u64, || unsafe { (before.truncate)(fd, length) })
+}
+
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    let Some(before) = before() else { return not_installed() };
+    // SAFETY: passed on as it came.
+    let code = unsafe { (before.unlink)(path) };
+    if code != 0 && matches!(errno(), libc::EACCES | libc::EPERM | libc::EROFS) {
+        refusal::note(Refusal::Removal);
+    }
+    code
 }
 
 unsafe extern "C" fn mmap(

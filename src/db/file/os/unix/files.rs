@@ -14,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use super::calls::{self, Before, Device, set_errno};
-use super::lock;
 use super::status::Status;
+use super::{limits, lock};
 use crate::atomic::AtomicU64;
 use crate::db::file::os::vfs;
 use crate::fork::{self, with_list};
@@ -160,7 +160,9 @@ pub(super) fn make_longer(fd: c_int) {
     while at < wanted {
         let part = vfs::zeros(wanted - at);
         // SAFETY: an open file and so many bytes.
-        let written = unsafe { libc::pwrite(fd, part.as_ptr().cast(), part.len(), at as _) };
+        let written = limits::written(at as u64 + part.len() as u64, || unsafe {
+            libc::pwrite(fd, part.as_ptr().cast(), part.len(), at as _)
+        });
         match i64::try_from(written) {
             Ok(written) if written > 0 => at += written,
             _ => return,
@@ -675,7 +677,7 @@ impl OsFile {
     /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
     pub(in crate::db::file) fn clear_start(&self) {
         // SAFETY: an open file and 96 bytes. If it fails, the header stays valid.
-        unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) };
+        limits::written(96, || unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) });
     }
 
     pub(in crate::db::file::os) fn fd(&self) -> c_int {

@@ -3,7 +3,7 @@
 //! SQLite's unix VFS locks with POSIX locks. These belong to the process: closing *any* descriptor of a file drops
 //! all of them, also those of another copy of SQLite in the process (Python's `sqlite3`, a debugger); and a forked
 //! child has none, while SQLite's memory says that it has. SQLite lets each of its system calls be replaced
-//! (`xSetSystemCall`), and with nine of them replaced both traps are gone:
+//! (`xSetSystemCall`), and with some of them replaced both traps are gone:
 //!
 //! - Locks are locks of the open file description (`F_OFD_*`), which exclude POSIX locks and each other, and which no
 //!   close of another descriptor drops. Where they are refused (an old kernel, some file systems, other systems
@@ -15,11 +15,12 @@
 //! - A forked child finds every inherited descriptor dead and every inherited mapping empty, and opens anew.
 //!
 //! `calls.rs` has the system calls, `files.rs` the list of open files, `lock.rs` the locks, `maps.rs` the mappings,
-//! `forks.rs` what happens around a fork, `place.rs` directories and names, `status.rs` what the system says of a file.
+//! `forks.rs` what happens around a fork, `limits.rs` writes beyond the limit on the size of a file, `place.rs` directories and names, `status.rs` what the system says of a file.
 
 mod calls;
 mod files;
 mod forks;
+mod limits;
 mod lock;
 mod maps;
 mod place;
@@ -39,6 +40,8 @@ pub(super) use files::making_longer;
 pub(crate) use files::{FileIdentity, is_at};
 pub(crate) use forks::note_fork;
 pub(super) use forks::watch as watch_forks;
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) use limits::without_signal as beyond_limit;
 pub(in crate::db::file) use place::{
     Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,
 };

@@ -15,6 +15,7 @@ use rusqlite::ffi;
 use super::READS;
 use super::wal::{frames, wipe_wal};
 use super::{File, Methods, note, read_by_system, table, wipe_from};
+use crate::db::file::os::refusal;
 use crate::db::file::os::system;
 use crate::db::file::os::wal_index::WalIndex;
 use crate::db::file::os::wipe::{self, Pages};
@@ -135,7 +136,7 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_v
         }
         // SAFETY: SQLite gives a length with it.
         length = length.min(unsafe { *argument.cast::<i64>() });
-        return system!(xFileControl(file, op, (&raw mut length).cast()));
+        return size_hint(file, &raw mut length);
     }
     if op == ffi::SQLITE_FCNTL_PERSIST_WAL {
         // SAFETY: a database's file, which notes its WAL while that is open.
@@ -148,7 +149,19 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_v
             let _ = wipe_wal(wal, syncs);
         }
     }
+    if op == ffi::SQLITE_FCNTL_SIZE_HINT {
+        return size_hint(file, argument.cast());
+    }
     system!(xFileControl(file, op, argument))
+}
+
+/// SQLite ignores whether the file could be made that long: the write that needs it fails, and says why.
+fn size_hint(file: *mut File, length: *mut i64) -> c_int {
+    let code = system!(xFileControl(file, ffi::SQLITE_FCNTL_SIZE_HINT, length.cast::<c_void>()));
+    if code != ffi::SQLITE_OK {
+        refusal::take();
+    }
+    code
 }
 
 /// What is unused of a page may have been part of rows that are deleted by now.

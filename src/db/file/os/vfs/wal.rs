@@ -11,6 +11,7 @@ use rusqlite::ffi;
 use super::database::{Database, Wipes, noted};
 use super::{File, Methods, note, put, read_by_system, table, wipe_from, zeros};
 use crate::db::file::os::frames::{FRAME_HEADER, Frames, WAL_HEADER};
+use crate::db::file::os::refusal;
 
 /// How far a WAL is filled with zeros, at most; and at most to twice its length.
 const AHEAD: i64 = 256 * 1024;
@@ -76,6 +77,7 @@ fn fill_ahead(file: *mut File, end: i64) {
     while at < to {
         let part = zeros(to - at);
         if put(file)(part, at) != ffi::SQLITE_OK {
+            refusal::take();
             return;
         }
         at += i64::try_from(part.len()).unwrap_or(i64::MAX);

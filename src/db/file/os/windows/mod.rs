@@ -32,6 +32,12 @@ pub(in crate::db::file) use place::{
 
 use crate::error::Result;
 
+/// Runs a write. No signal answers one beyond a limit.
+#[cfg(feature = "encryption")]
+pub(in crate::db::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R {
+    write()
+}
+
 /// Name of SQLite's VFS for this system, unless another one was made the default.
 pub(super) const VFS: &CStr = c"win32-longpath";
 /// What SQLite has as the default. It differs in the length of paths only, of which it takes 260 characters.

@@ -1,0 +1,92 @@
+//! Reason for which the system has refused a write, a new file or a removal, where SQLite's code does not name it.
+//!
+//! SQLite answers one code for many causes. The replaced system calls (`unix/calls.rs`) record the cause for the thread;
+//! `failure.rs` takes it when it converts the error of the same call.
+
+#![cfg_attr(not(unix), allow(dead_code, reason = "only SQLite's unix VFS has system calls to replace"))]
+
+use std::cell::Cell;
+use std::ffi::c_int;
+
+use rusqlite::ffi;
+
+use crate::error::Error;
+use crate::hint::Hint;
+
+/// Cause of a failed system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::db::file) enum Refusal {
+    /// The file system is full.
+    Space,
+    /// The disk quota of the user, the group or the project is used up.
+    Quota,
+    /// The process has reached its limit on the size of a file (`RLIMIT_FSIZE`), or the file system its own.
+    FileSize,
+    /// The file system cannot map files into memory that processes share.
+    SharedMap,
+    /// A file may not be removed.
+    Removal,
+}
+
+impl Refusal {
+    /// Returns `true` if SQLite answers the refusal with this extended code.
+    pub(in crate::db::file) fn is_of(self, code: c_int) -> bool {
+        match self {
+            Refusal::Space | Refusal::Quota | Refusal::FileSize => matches!(
+                code,
+                ffi::SQLITE_FULL
+                    | ffi::SQLITE_IOERR_WRITE
+                    | ffi::SQLITE_IOERR_SHMSIZE
+                    | ffi::SQLITE_IOERR_TRUNCATE
+                    | ffi::SQLITE_CANTOPEN
+            ),
+            Refusal::SharedMap => code == ffi::SQLITE_IOERR_SHMMAP,
+            Refusal::Removal => code == ffi::SQLITE_IOERR_DELETE,
+        }
+    }
+
+    /// Returns the error; `text` is what SQLite says of it.
+    pub(in crate::db::file) fn error(self, text: &str) -> Error {
+        match self {
+            Refusal::Space => Error::full(text).with_hint(Hint::FreeDiskSpace),
+            Refusal::Quota => Error::full(format!(
+                "{text}: the disk quota of the user, the group or the project is used up"
+            ))
+            .with_hint(Hint::FreeDiskSpace),
+            Refusal::FileSize => Error::full(format!(
+                "{text}: the process has reached its limit on the size of a file (RLIMIT_FSIZE, \"ulimit -f\"), or \
+                 the file system its own: raise the limit"
+            )),
+            Refusal::SharedMap => no_shared_maps(),
+            Refusal::Removal => Error::io(format!(
+                "{text}: this process may not remove the store's -journal, -wal or -shm file, because of the \
+                 permissions of the directory, its sticky bit or a sandbox such as Landlock"
+            ))
+            .with_hint(Hint::CheckPermissions),
+        }
+    }
+}
+
+/// Returns the error for WAL mode on a file system without shared memory maps.
+#[cold]
+pub(in crate::db::file) fn no_shared_maps() -> Error {
+    Error::cant_open(
+        "the file system cannot map files into memory that processes share, which WAL mode needs (9p, and FUSE \
+         with direct I/O, are such): open the store in DELETE journal mode, or exclusively",
+    )
+}
+
+thread_local!(
+    static LAST: Cell<Option<Refusal>> = const { Cell::new(None) }
+);
+
+/// Records why a call of this thread has failed.
+#[cold]
+pub(super) fn note(refusal: Refusal) {
+    LAST.set(Some(refusal));
+}
+
+/// Returns why the last failed call of this thread has failed, and forgets it.
+pub(in crate::db::file) fn take() -> Option<Refusal> {
+    LAST.take()
+}

@@ -1,0 +1,106 @@
+//! Writes beyond the limits of the process and of its user: they fail, and the process lives.
+//!
+//! The kernel answers a write that begins at or beyond the process's limit on the size of a file (`RLIMIT_FSIZE`,
+//! `ulimit -f`) with `EFBIG` and the signal SIGXFSZ, which ends a program that does not ignore it. So such a write is made
+//! with the signal blocked in this thread, and the signal is taken back. What the program does with the signal stays as it
+//! is.
+//!
+//! To ask for the limit takes a system call, which is a tenth of a write. So it is asked once a tick of the coarse clock
+//! (at most 10 ms). A program that lowers its own limit below the length of an open file gets the signal if it writes
+//! before the next tick.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use super::calls::{errno, set_errno};
+use super::place::coarse_ms;
+use crate::atomic::AtomicU64;
+use crate::db::file::os::refusal::{self, Refusal};
+
+/// Length beyond which a write may raise the signal.
+static LIMIT: AtomicU64 = AtomicU64::new(0);
+/// Tick in which `LIMIT` was asked for, plus one.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+#[inline]
+fn limit() -> u64 {
+    let tick = coarse_ms().wrapping_add(1);
+    if ASKED.load(Ordering::Acquire) != tick {
+        ask(tick);
+    }
+    LIMIT.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn ask(tick: u64) {
+    let mut found = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for the answer.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut found) } == 0;
+    let limit = if known && found.rlim_cur != libc::RLIM_INFINITY { found.rlim_cur as u64 } else { u64::MAX };
+    LIMIT.store(limit, Ordering::Relaxed);
+    ASKED.store(tick, Ordering::Release);
+}
+
+/// Runs a write into a file that ends at `end`, or makes the file that long. A refusal for want of space is recorded, and
+/// answered as a full disk.
+#[inline]
+pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOnce() -> R) -> R {
+    let done = if end > limit() { without_signal(write) } else { write() };
+    if done < R::default() {
+        name_the_refusal();
+    }
+    done
+}
+
+/// Like `written`, for a write whose end is not known.
+pub(super) fn written_somewhere<R: PartialOrd + Default + Copy>(write: impl FnOnce() -> R) -> R {
+    written(if limit() == u64::MAX { 0 } else { u64::MAX }, write)
+}
+
+#[cold]
+fn name_the_refusal() {
+    let refused = match errno() {
+        libc::ENOSPC => Refusal::Space,
+        libc::EDQUOT => Refusal::Quota,
+        libc::EFBIG => Refusal::FileSize,
+        _ => return,
+    };
+    refusal::note(refused);
+    // SQLite knows no other error of a disk without space.
+    set_errno(libc::ENOSPC);
+}
+
+/// Runs a write with SIGXFSZ blocked, and takes the signal back if the write has raised it. `errno` is the write's.
+#[cold]
+pub(super) fn without_signal<R>(write: impl FnOnce() -> R) -> R {
+    // SAFETY: sets of this thread's own, which the C library fills before they are read.
+    unsafe {
+        let mut signal: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signal);
+        libc::sigaddset(&raw mut signal, libc::SIGXFSZ);
+        let was_pending = is_pending();
+        if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signal, &raw mut before) != 0 {
+            return write();
+        }
+        let done = write();
+        let errno = errno();
+        if !was_pending && is_pending() {
+            let mut taken = 0;
+            libc::sigwait(&raw const signal, &raw mut taken);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        set_errno(errno);
+        done
+    }
+}
+
+/// Returns `true` if SIGXFSZ waits until this thread, or any other, no longer blocks it.
+fn is_pending() -> bool {
+    // SAFETY: a set of this thread's own, which the C library fills before it is read.
+    unsafe {
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigpending(&raw mut pending) == 0
+            && libc::sigismember(&raw const pending, libc::SIGXFSZ) as c_int == 1
+    }
+}
