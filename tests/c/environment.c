@@ -1,5 +1,6 @@
 /* Stores whose process or files change: signals, users, system calls, deleted files. */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -296,7 +297,77 @@ static void file_size_limit(void)
     OK(kvstore_close(kv));
 }
 
+static void close_all_descriptors(void)
+{
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+}
+
+/* Descriptors that the program opens itself, and that get the numbers of those it has closed. */
+static int own_descriptors[12];
+
+static void open_descriptors(const char *path, int flags)
+{
+    for (size_t i = 0; i < sizeof own_descriptors / sizeof *own_descriptors; i++) {
+        own_descriptors[i] = open(path, flags);
+        CHECK(own_descriptors[i] >= 3);
+    }
+}
+
+static void check_descriptors(int flags)
+{
+    for (size_t i = 0; i < sizeof own_descriptors / sizeof *own_descriptors; i++) {
+        CHECK((fcntl(own_descriptors[i], F_GETFL) & O_ACCMODE) == flags);
+        CHECK(lseek(own_descriptors[i], 0, SEEK_CUR) == 0);
+        CHECK(close(own_descriptors[i]) == 0);
+    }
+}
+
+/* A daemon closes all descriptors, those of closed handles too, and goes on. */
+static void descriptors_closed(void)
+{
+    KVStore *kv = open_with_timeout("store.db", 0), *other;
+    OK(kvstore_put(kv, "a", 1, "b", 1));
+    OK(kvstore_close(kv)); /* parks a descriptor */
+    close_all_descriptors();
+    /* A parked number of before is that of a new descriptor now, and is not given away again. */
+    kv = open_with_timeout("store.db", 0);
+    other = open_with_timeout("store.db", 0);
+    OK(kvstore_begin(kv, 1));
+    OK(kvstore_put(kv, "a", 1, "c", 1));
+    GIVES(KVSTORE_BUSY, kvstore_put(other, "a", 1, "d", 1));
+    OK(kvstore_commit(kv));
+    OK(kvstore_close(kv));
+    OK(kvstore_close(other));
+
+    /* The program opens the file of the store, as the library does, and not. */
+    static const int flags[] = {O_RDWR, O_RDWR | O_CLOEXEC | O_NOFOLLOW, O_RDONLY};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        close_all_descriptors();
+        open_descriptors("store.db", flags[i]);
+        kv = open_with_timeout("store.db", 0);
+        other = open_with_timeout("store.db", 0);
+        check_descriptors(flags[i] & O_ACCMODE); /* and closes them: the handles use none of them */
+        OK(kvstore_put(kv, "a", 1, "e", 1));
+        OK(kvstore_close(kv));
+        OK(kvstore_close(other));
+    }
+    /* An open handle cannot be used any more, and its close closes nothing of the program's. */
+    kv = open_with_timeout("store.db", 0);
+    other = open_with("other.db", KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
+    close_all_descriptors();
+    open_descriptors("/dev/zero", O_RDONLY);
+    kvstore_close(kv);
+    kvstore_close(other);
+    check_descriptors(O_RDONLY);
+    kv = open_with_timeout("store.db", 0);
+    OK(kvstore_put(kv, "a", 1, "f", 1));
+    OK(kvstore_integrity_check(kv, NULL));
+    OK(kvstore_close(kv));
+}
+
 SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cleaner", signal_with_cleaner},
           {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused},
           {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted},
-          {"wal_and_shm_deleted", wal_and_shm_deleted}, {"file_size_limit", file_size_limit})
+          {"wal_and_shm_deleted", wal_and_shm_deleted}, {"file_size_limit", file_size_limit},
+          {"descriptors_closed", descriptors_closed})

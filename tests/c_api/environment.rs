@@ -54,3 +54,8 @@ fn small_step_back_stands_still() {
 fn file_size_limit_fails_writes_and_process_lives() {
     run_scenario("tests/c/environment.c", "file_size_limit");
 }
+
+#[test]
+fn descriptors_that_program_opens_are_not_used_or_closed() {
+    run_scenario("tests/c/environment.c", "descriptors_closed");
+}

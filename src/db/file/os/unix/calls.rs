@@ -77,6 +77,11 @@ pub(super) fn before() -> Option<&'static Before> {
     BEFORE.get()
 }
 
+/// Returns `true` if no read or write of SQLite moves the offset of a descriptor.
+pub(super) fn keeps_offsets() -> bool {
+    BEFORE.get().is_some_and(|before| before.write_at.is_some())
+}
+
 /// Puts our calls in their places; says whether it could. To be called once, before SQLite opens a file.
 pub(in crate::db::file::os) fn install() -> bool {
     if BEFORE.get().is_some() {
@@ -268,7 +273,12 @@ unsafe extern "C" fn mmap(
         return libc::MAP_FAILED;
     };
     // SAFETY: passed on as it came.
-    maps::mapped(length, || unsafe { (before.mmap)(address, length, protection, flags, fd, offset) })
+    let mapped =
+        maps::mapped(length, || unsafe { (before.mmap)(address, length, protection, flags, fd, offset) });
+    if mapped == libc::MAP_FAILED && !matches!(errno(), libc::ENOMEM | libc::EAGAIN | libc::EBADF) {
+        refusal::note(Refusal::SharedMap);
+    }
+    mapped
 }
 
 unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use super::calls::{self, Before, Device, set_errno};
 use super::status::Status;
@@ -50,6 +50,8 @@ struct Slot {
     flags: AtomicU8,
     device: AtomicU64,
     inode: AtomicU64,
+    /// Offset in the file to which the descriptor was set, and which nothing moves; 0: it has no such mark.
+    mark: AtomicU32,
 }
 
 /// Not a file of SQLite's.
@@ -95,6 +97,7 @@ fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
             flags: AtomicU8::new(0),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
+            mark: AtomicU32::new(0),
         });
         let made = Box::leak(slots.into_boxed_slice()).as_mut_ptr();
         if part.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -199,10 +202,46 @@ pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }
 
-/// Whether a descriptor is still the file it was opened as: somebody else may have closed it, and the number may be
-/// another file's by now.
+/// Returns `true` if a descriptor is still the one that was opened here. The program may have closed it, as a daemon
+/// closes all descriptors, and opened another one of the same number, even of the same file.
 fn is_still(fd: c_int, slot: &Slot) -> bool {
-    Status::of(fd).is_ok_and(|found| found.file == slot.identity())
+    has_mark(fd, slot.identity(), slot.mark.load(Ordering::Relaxed))
+}
+
+fn has_mark(fd: c_int, identity: FileIdentity, mark: u32) -> bool {
+    // SAFETY: asks for the offset of whatever has the number.
+    let is_marked = || mark == 0 || unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } == mark as libc::off_t;
+    Status::of(fd).is_ok_and(|found| found.file == identity) && is_marked()
+}
+
+/// Sets the offset of a descriptor to a number by which it is recognised; 0 if it cannot be set. The offset belongs to the
+/// open file, so a copy of the descriptor in a forked child has it, too.
+fn mark(fd: c_int) -> u32 {
+    /// Below 2 GiB, so that every file system and every `off_t` has it; no multiple of a page.
+    const FIRST: u32 = 0x4b56_0001;
+    static MARKS: AtomicU32 = AtomicU32::new(0);
+    let mark = FIRST + (MARKS.fetch_add(1, Ordering::Relaxed) & 0xffff) * 2;
+    // SAFETY: an open file, opened just now.
+    let is_set = unsafe { libc::lseek(fd, mark as libc::off_t, libc::SEEK_SET) } == mark as libc::off_t;
+    if is_set { mark } else { 0 }
+}
+
+/// What a descriptor is recognised by that is not in the table.
+pub(super) struct Mark {
+    identity: FileIdentity,
+    offset: u32,
+}
+
+impl Mark {
+    /// Marks a descriptor that was opened just now, and through which nothing is read or written.
+    pub(super) fn set(fd: c_int) -> io::Result<Mark> {
+        Ok(Mark { identity: Status::of(fd)?.file, offset: mark(fd) })
+    }
+
+    /// Returns `true` if this is still the descriptor that was marked.
+    pub(super) fn is_on(&self, fd: c_int) -> bool {
+        has_mark(fd, self.identity, self.offset)
+    }
 }
 
 /// Opens a file for SQLite: one that is parked, or anew.
@@ -232,6 +271,8 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
             // SAFETY: the caller's promise.
             fd = unsafe { (before.open)(path, flags, mode) };
         }
+        // A descriptor of that number is parked, and the program has closed it.
+        parked.retain(|other| *other != fd);
         if fd >= 3 {
             let errno = calls::errno();
             let carries = if carries_locks { CARRIES_LOCKS } else { 0 };
@@ -250,6 +291,9 @@ fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     let (device, inode) = found.file;
     slot.device.store(device, Ordering::Relaxed);
     slot.inode.store(inode, Ordering::Relaxed);
+    // All reads and writes name their offset, unless SQLite was compiled without such calls.
+    let mark = if calls::keeps_offsets() { mark(fd) } else { 0 };
+    slot.mark.store(mark, Ordering::Relaxed);
     let access = u8::try_from(flags & libc::O_ACCMODE).unwrap_or(0);
     slot.flags.store(access | sort, Ordering::Relaxed);
     let own = sort & CARRIES_LOCKS != 0 && lock::has_own(before, fd);
@@ -310,7 +354,10 @@ fn put_away(fd: c_int, keep: bool) -> c_int {
         return -1;
     };
     with_list(&PARKED, |parked| {
-        if let Some(slot) = slot(fd) {
+        if let Some(slot) = slot(fd).filter(|slot| slot.kind() != UNKNOWN) {
+            if is_anothers(fd, slot) {
+                return 0;
+            }
             let carries = slot.carries_locks() && can_be_opened_again(fd, slot);
             // With the process's locks, a close drops those of the other connections on the file. SQLite looks for
             // them, but leaves its mutex before it closes.
@@ -363,23 +410,33 @@ fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
     all.filter_map(|fd| slot(fd).map(|slot| (fd, slot))).filter(|(_, slot)| slot.kind() != UNKNOWN)
 }
 
-/// Whether a descriptor is still the file it was opened as, and that has a name: what has none, nobody can open again.
+/// Returns `true` if a descriptor is still the one that was opened here, and its file has a name: without one, it cannot
+/// be opened again.
 fn can_be_opened_again(fd: c_int, slot: &Slot) -> bool {
-    Status::of(fd).is_ok_and(|found| found.file == slot.identity() && found.names > 0)
+    is_still(fd, slot) && Status::of(fd).is_ok_and(|found| found.names > 0)
 }
 
 fn close_parked(before: &Before, fd: c_int) {
     let Some(slot) = slot(fd) else { return };
-    #[cfg(feature = "remote")]
-    if slot.kind() == SOCKET {
-        return; // the program has closed the file, and a connection has its number now
-    }
-    let ours = is_still(fd, slot);
-    slot.forget();
-    if ours {
+    if !is_anothers(fd, slot) {
+        slot.forget();
         // SAFETY: ours alone: it is parked, and it still is the file that was parked.
         unsafe { (before.close)(fd) };
     }
+}
+
+/// Returns `true` if the program has closed a descriptor, whose number may be in use for something else. Then the table
+/// forgets the file.
+fn is_anothers(fd: c_int, slot: &Slot) -> bool {
+    #[cfg(feature = "remote")]
+    if slot.kind() == SOCKET {
+        return true; // of a connection
+    }
+    let is_anothers = !is_still(fd, slot);
+    if is_anothers {
+        slot.forget();
+    }
+    is_anothers
 }
 
 /// Closes parked files that have been deleted: nobody can open them again, and their space is wanted. Looks at some
@@ -541,6 +598,7 @@ impl Mortal {
             slot.device.store(identity.0, Ordering::Release);
             slot.inode.store(identity.1, Ordering::Release);
             slot.flags.store(0, Ordering::Release);
+            slot.mark.store(0, Ordering::Release);
             slot.kind.store(SOCKET, Ordering::Release);
         }
         Ok(Mortal { fd, identity })

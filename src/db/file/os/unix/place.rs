@@ -4,6 +4,7 @@
 use std::ffi::{CStr, CString, c_int};
 use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 #[cfg(feature = "encryption")]
@@ -12,16 +13,46 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use super::files::FileIdentity;
+use super::files::{FileIdentity, Mark};
 use super::status::Status;
 
 /// Location of a file: its directory and its name.
 pub(in crate::db::file) struct Place {
-    directory: File,
+    directory: Directory,
     name: CString,
     file: FileIdentity,
     /// Files that are open together with this one, with their names.
     companions: Vec<(CString, FileIdentity)>,
+}
+
+/// Directory that stays open. Its descriptor is closed unless the program has closed it and uses the number for something
+/// else.
+struct Directory {
+    file: ManuallyDrop<File>,
+    mark: Mark,
+}
+
+impl Directory {
+    fn open(path: &Path) -> io::Result<Directory> {
+        let file = open_directory(path)?;
+        let mark = Mark::set(file.as_raw_fd())?;
+        Ok(Directory { file: ManuallyDrop::new(file), mark })
+    }
+}
+
+impl AsRawFd for Directory {
+    fn as_raw_fd(&self) -> c_int {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if self.mark.is_on(self.as_raw_fd()) {
+            // SAFETY: dropped once, and not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
+        }
+    }
 }
 
 /// Metadata of a file, which shows whether its content has changed, except for changes within one
@@ -57,7 +88,7 @@ impl Place {
     pub(in crate::db::file) fn of(path: &Path) -> io::Result<Place> {
         let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
         let (parent, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
-        let (directory, name) = (open_directory(parent)?, CString::new(name.as_bytes())?);
+        let (directory, name) = (Directory::open(parent)?, CString::new(name.as_bytes())?);
         let file = look(&directory, &name)?.file;
         Ok(Place { directory, name, file, companions: Vec::new() })
     }
@@ -136,7 +167,7 @@ impl Place {
 
     /// Syncs the directory, so that the names in it are durable.
     pub(in crate::db::file) fn sync_directory(&self) -> io::Result<()> {
-        self.directory.sync_all()
+        self.directory.file.sync_all()
     }
 }
 
@@ -190,6 +221,7 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
 
 /// What has a name in a directory; a symbolic link is looked at itself.
 fn look(directory: &File, name: &CStr) -> io::Result<State> {
+fn look(directory: &Directory, name: &CString) -> io::Result<State> {
     let Status { file, length, modified, changed, .. } = Status::at(directory.as_raw_fd(), name)?;
     Ok(State { file, size: length, modified, changed })
 }
