@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -103,18 +104,27 @@ static void setuid_after_open(void)
     OK(kvstore_close(kv));
 }
 
-/* Old container runtimes refuse system calls that they do not know with EPERM instead of ENOSYS. */
-static void faccessat2_refused(void)
+/* Lets a system call fail with an error if the bits in `mask` of its argument (0: the first) are `bits`. */
+static void refuse_if(unsigned number, unsigned argument, unsigned mask, unsigned bits, int error)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 439 /* faccessat2 */, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, args) + 8 * argument),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, bits, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* Old container runtimes refuse system calls that they do not know with EPERM instead of ENOSYS. */
+static void faccessat2_refused(void)
+{
+    refuse_if(439 /* faccessat2 */, 0, 0, 0, EPERM);
     CHECK(syscall(439, -1, "a", 0, 0) == -1 && errno == EPERM);
 
     KVStore *kv = open_with_timeout("store.db", -1), *other = open_with_timeout("store.db", -1);
@@ -366,8 +376,95 @@ static void descriptors_closed(void)
     OK(kvstore_close(kv));
 }
 
+static int code_of_open(const char *path, int journal_mode, int exclusive)
+{
+    KVStore *kv;
+    KVStoreConfig config;
+    memset(&config, 0, sizeof config);
+    config.journalMode = journal_mode;
+    config.exclusive = exclusive;
+    int code = kvstore_open_v2(path, &kv, &config);
+    if (code == KVSTORE_OK) {
+        OK(kvstore_put(kv, "b", 1, "c", 1));
+        OK(kvstore_close(kv));
+    }
+    return code;
+}
+
+/* Fails unless the last failed open of this thread said so. */
+static void check_open_message(const char *part)
+{
+    const char *message = kvstore_errmsg(NULL);
+    if (!strstr(message, part)) {
+        fprintf(stderr, "message: %s\n", message);
+        exit(1);
+    }
+}
+
+static void check_no_files(const char *path)
+{
+    static const char *suffixes[] = {"-wal", "-shm", "-journal"};
+    for (size_t i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", path, suffixes[i]);
+        if (access(name, F_OK) == 0) {
+            fprintf(stderr, "%s is left\n", name);
+            exit(1);
+        }
+    }
+}
+
+/* A file system without shared memory maps, such as FUSE with direct I/O. */
+static void shared_maps_refused(void)
+{
+    KVStore *kv = open_with("wal.db", KVSTORE_JOURNAL_WAL, KVSTORE_SYNC_NORMAL);
+    void *value;
+    int length;
+    OK(kvstore_put(kv, "a", 1, "b", 1));
+    OK(kvstore_close(kv));
+    kv = open_with("delete.db", KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
+    OK(kvstore_put(kv, "a", 1, "b", 1));
+    OK(kvstore_close(kv));
+    /* One that a killed process has left, with all its data in the WAL. */
+    pid_t child = fork();
+    if (child == 0) {
+        kv = open_with("killed.db", KVSTORE_JOURNAL_WAL, KVSTORE_SYNC_NORMAL);
+        OK(kvstore_put(kv, "a", 1, "b", 1));
+        _exit(0);
+    }
+    CHECK(waitpid(child, NULL, 0) == child && access("killed.db-wal", F_OK) == 0);
+    refuse_if(SYS_mmap, 3, MAP_SHARED | MAP_PRIVATE, MAP_SHARED, ENODEV);
+
+    GIVES(KVSTORE_CANTOPEN, code_of_open("new.db", KVSTORE_JOURNAL_WAL, 0));
+    check_open_message("DELETE");
+    CHECK(access("new.db", F_OK) != 0);
+    check_no_files("new.db");
+    GIVES(KVSTORE_CANTOPEN, code_of_open("wal.db", KVSTORE_JOURNAL_WAL, 0));
+    check_open_message("DELETE");
+    check_no_files("wal.db");
+    GIVES(KVSTORE_CANTOPEN, code_of_open("delete.db", KVSTORE_JOURNAL_WAL, 0));
+    check_open_message("DELETE");
+    check_no_files("delete.db");
+    OK(code_of_open("exclusive.db", KVSTORE_JOURNAL_WAL, 1));
+    static const char *paths[] = {"new.db", "wal.db", "delete.db", "killed.db", "exclusive.db"};
+    for (size_t i = 0; i < 5; i++) {
+        kv = open_with(paths[i], KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
+        KVStore *other = open_with(paths[i], KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
+        OK(kvstore_put(kv, "c", 1, "d", 1));
+        OK(kvstore_get(other, "c", 1, &value, &length));
+        kvstore_free(value);
+        if (i != 0 && i != 4) {
+            OK(kvstore_get(other, "a", 1, &value, &length));
+            kvstore_free(value);
+        }
+        OK(kvstore_close(kv));
+        OK(kvstore_close(other));
+        check_no_files(paths[i]);
+    }
+}
+
 SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cleaner", signal_with_cleaner},
           {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused},
           {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted},
           {"wal_and_shm_deleted", wal_and_shm_deleted}, {"file_size_limit", file_size_limit},
-          {"descriptors_closed", descriptors_closed})
+          {"descriptors_closed", descriptors_closed}, {"shared_maps_refused", shared_maps_refused})

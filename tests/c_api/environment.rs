@@ -59,3 +59,8 @@ fn file_size_limit_fails_writes_and_process_lives() {
 fn descriptors_that_program_opens_are_not_used_or_closed() {
     run_scenario("tests/c/environment.c", "descriptors_closed");
 }
+
+#[test]
+fn delete_mode_is_way_out_without_shared_maps() {
+    run_scenario("tests/c/environment.c", "shared_maps_refused");
+}

@@ -146,10 +146,23 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         )));
     }
     if !config.read_only {
+        let is_new = looked.is_empty;
+        let converts_alone = converts_alone(&found, is_new, looked.has_wal, config)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let conn =
             Connection::open_with_flags_and_vfs(real, BASE | flags, os::vfs::name()?).map_err(translate)?;
-        return set_up(conn, Some(found), None, config, now_ms).map(Some);
+        if converts_alone {
+            // Then SQLite reads the WAL without shared memory.
+            conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE").map_err(translate)?;
+        }
+        let db = set_up(conn, Some(found), None, config, now_ms)?;
+        if converts_alone {
+            // What another system has left; SQLite has not used it.
+            let _ = std::fs::remove_file(beside(real, "-shm"));
+            db.execute("PRAGMA locking_mode = NORMAL")?;
+            db.read_first()?; // gives the lock back
+        }
+        return Ok(Some(db));
     }
     let closed = |place: &Place| {
         let seen = Seen::at(place)?;
@@ -222,6 +235,28 @@ fn check_wal_is_there(path: &Path, config: &Config) -> Result<()> {
         "the -wal or -shm file of the store was deleted while another handle or process has the store open",
     )
     .with_hint(Hint::CloseOtherHandles))
+/// Returns `true` if the file must be opened exclusively until it is in DELETE mode, because it is in WAL mode and its file
+/// system has no shared memory maps.
+///
+/// # Errors
+/// `CantOpen` if there are none, and WAL mode is wanted or stays. Nothing was written then.
+fn converts_alone(found: &Found, is_new: bool, has_wal: bool, config: &Config) -> Result<bool> {
+    let wanted = config.file.journal_mode;
+    let converts = is_new || !config.file.keep_journal_mode;
+    // Of an encrypted file, the mode is not known.
+    let stays_in_wal = has_wal && !converts && !config.file.is_encrypted();
+    let needs_maps = stays_in_wal || converts && (wanted == JournalMode::Wal || has_wal && !is_new);
+    if config.file.exclusive || !needs_maps || can_be_shared_memory(found) {
+        return Ok(false);
+    }
+    if stays_in_wal || wanted == JournalMode::Wal { Err(os::refusal::no_shared_maps()) } else { Ok(true) }
+}
+
+fn can_be_shared_memory(found: &Found) -> bool {
+    match &found.file {
+        Some(file) => file.can_be_shared_memory(),
+        None => OsFile::open(found.path, true, false).map_or(true, |file| file.can_be_shared_memory()),
+    }
 }
 
 fn has_changed(path: &Path, seen: Seen) -> bool {

@@ -94,6 +94,8 @@ pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
 pub(super) struct Looked {
     /// Number of hard links of the file.
     pub(super) names: u64,
+    /// Whether it has no content.
+    pub(super) is_empty: bool,
     /// Whether it is in WAL mode.
     pub(super) has_wal: bool,
     /// Whether it could be opened for writing, if that was tried.
@@ -159,7 +161,7 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
     // Of an encrypted one it cannot be seen, and most are.
     let has_wal = config.file.is_encrypted() || header.get(READ_VERSION) == Some(&WAL_VERSION);
     let (identity, names) = file.identity_and_names().map_err(failed)?;
-    Ok(Looked { names, has_wal, may_be_written, identity, file: Some(file) })
+    Ok(Looked { names, is_empty: header.is_empty(), has_wal, may_be_written, identity, file: Some(file) })
 }
 
 /// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal

@@ -731,6 +731,21 @@ impl OsFile {
         })
     }
 
+    /// Returns `false` if the file system cannot map the file, which is open for writing, into memory that processes share.
+    pub(in crate::db::file) fn can_be_shared_memory(&self) -> bool {
+        const LENGTH: usize = 4096;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a mapping of its own, of which nothing is read or written, and which ends here.
+        unsafe {
+            let mapped = libc::mmap(ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, self.fd, 0);
+            if mapped == libc::MAP_FAILED {
+                return matches!(calls::errno(), libc::ENOMEM | libc::EAGAIN);
+            }
+            libc::munmap(mapped, LENGTH);
+        }
+        true
+    }
+
     /// Invalidates the header of the shared memory, so that the next user rebuilds it from the WAL
     /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
     pub(in crate::db::file) fn clear_start(&self) {

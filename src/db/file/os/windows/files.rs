@@ -225,6 +225,12 @@ impl OsFile {
         false
     }
 
+    /// Returns `true`: every file system can map files into memory that processes share.
+    #[allow(clippy::unused_self, reason = "elsewhere it depends on the file system")]
+    pub(in crate::db::file) fn can_be_shared_memory(&self) -> bool {
+        true
+    }
+
     /// Invalidates the header of the shared memory, so that the next user rebuilds it from the WAL
     /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
     pub(in crate::db::file) fn clear_start(&self) {
