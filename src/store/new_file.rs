@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::atomic::AtomicU64;
 use crate::db;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::fork;
 use crate::hint::Hint;
 use crate::place::{is_url, path_without_password, without_suffix};
@@ -36,8 +36,9 @@ impl NewFile {
         refuse_existing(&path, what)?;
         let partial = partial_name(&path, what)?;
         let filling = ready()?;
-        db::make_like(original, &partial)
-            .map_err(|e| Error::cant_open(format!("cannot create the file of the {what}: {e}")))?;
+        db::make_like(original, &partial).map_err(|e| {
+            full_if_no_space(Error::cant_open(format!("cannot create the file of the {what}: {e}")), &e)
+        })?;
         Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
     }
 
@@ -48,7 +49,9 @@ impl NewFile {
 
     /// Syncs the file, and gives it its name.
     pub(crate) fn finish(self) -> Result<()> {
-        let failed = |e: std::io::Error| Error::io(format!("cannot finish the {}: {e}", self.what));
+        let failed = |e: std::io::Error| {
+            full_if_no_space(Error::io(format!("cannot finish the {}: {e}", self.what)), &e)
+        };
         db::sync_file(&self.partial).map_err(failed)?;
         give_name(&self.partial, &self.path, self.what)?;
         self.path.parent().map_or(Ok(()), db::sync_directory).map_err(failed)
@@ -66,6 +69,15 @@ impl Drop for NewFile {
             let _ = fs::remove_file(name);
         }
     }
+}
+
+/// Makes an error `Full` if the system says that the disk or a quota has no space.
+fn full_if_no_space(error: Error, why: &std::io::Error) -> Error {
+    if !db::is_without_space(why) {
+        return error;
+    }
+    let message = error.message().to_owned();
+    error.with_kind(Kind::Full, message).with_hint(Hint::FreeDiskSpace)
 }
 
 /// Returns the absolute path. Fails if the path cannot be a file name.

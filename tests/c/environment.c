@@ -213,7 +213,11 @@ static KVStore *open_with(const char *path, int journal_mode, int sync_level)
     memset(&config, 0, sizeof config);
     config.journalMode = journal_mode;
     config.syncLevel = sync_level;
-    OK(kvstore_open_v2(path, &kv, &config));
+    int code = kvstore_open_v2(path, &kv, &config);
+    if (code != KVSTORE_OK) {
+        fprintf(stderr, "%s: %d, %s\n", path, code, kvstore_errmsg(NULL));
+        exit(1);
+    }
     return kv;
 }
 
@@ -463,8 +467,101 @@ static void shared_maps_refused(void)
     }
 }
 
+/* fs.protected_regular: a file of another user in a sticky directory cannot be opened with O_CREAT. */
+static void o_creat_refused(void)
+{
+    void *value;
+    int length;
+    KVStore *kv = open_with_timeout("store.db", 0), *other;
+    KVStoreConfig config;
+    OK(kvstore_put(kv, "a", 1, "b", 1));
+    pid_t child = fork();
+    if (child == 0) {
+        refuse_if(SYS_openat, 2, O_CREAT | O_EXCL, O_CREAT, EACCES);
+        CHECK(open("store.db", O_RDWR | O_CREAT, 0600) == -1 && errno == EACCES);
+        other = open_with_timeout("store.db", 0);
+        OK(kvstore_put(other, "a", 1, "c", 1));
+        OK(kvstore_close(other));
+        memset(&config, 0, sizeof config);
+        GIVES(KVSTORE_CANTOPEN, kvstore_open_v2("new.db", &other, &config));
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    OK(kvstore_get(kv, "a", 1, &value, &length));
+    CHECK(length == 1 && *(char *)value == 'c');
+    kvstore_free(value);
+    OK(kvstore_close(kv));
+}
+
+/* A disk quota of the user, the group or the project. */
+static void quota_used_up(void)
+{
+    KVStore *wal = open_with("wal.db", KVSTORE_JOURNAL_WAL, KVSTORE_SYNC_NORMAL);
+    KVStore *delete = open_with("delete.db", KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL), *other;
+    KVStoreConfig config = {.journalMode = KVSTORE_JOURNAL_WAL};
+    refuse_if(SYS_pwrite64, 0, 0, 0, EDQUOT);
+    GIVES(KVSTORE_FULL, kvstore_put(wal, "a", 1, "b", 1));
+    CHECK(strstr(kvstore_errmsg(wal), "quota"));
+    GIVES(KVSTORE_FULL, kvstore_put(delete, "a", 1, "b", 1));
+    CHECK(strstr(kvstore_errmsg(delete), "quota"));
+    GIVES(KVSTORE_FULL, kvstore_backup(wal, "backup.db", NULL, NULL));
+    CHECK(strstr(kvstore_errmsg(wal), "quota") && access("backup.db", F_OK) != 0);
+    /* Nor can a file be created. */
+    refuse_if(SYS_openat, 2, O_CREAT, O_CREAT, EDQUOT);
+    GIVES(KVSTORE_FULL, kvstore_open_v2("new.db", &other, &config));
+    check_open_message("quota");
+    GIVES(KVSTORE_FULL, kvstore_put(delete, "a", 1, "b", 1));
+    CHECK(strstr(kvstore_errmsg(delete), "quota"));
+    GIVES(KVSTORE_FULL, kvstore_backup(wal, "backup.db", NULL, NULL));
+    OK(kvstore_close(wal));
+    OK(kvstore_close(delete));
+    GIVES(KVSTORE_FULL, kvstore_open_v2("wal.db", &other, &config)); /* its -wal */
+    check_open_message("quota");
+}
+
+/* A sandbox, such as one of Landlock, in which files cannot be removed. */
+static void removal_refused(void)
+{
+    static const int modes[] = {KVSTORE_JOURNAL_WAL, KVSTORE_JOURNAL_DELETE};
+    static const char *paths[] = {"wal.db", "delete.db"};
+    int exists;
+    refuse_if(SYS_unlink, 0, 0, 0, EACCES);
+    refuse_if(SYS_unlinkat, 0, 0, 0, EACCES);
+    for (size_t i = 0; i < 2; i++) {
+        for (int again = 0; again < 3; again++) {
+            KVStore *kv = open_with(paths[i], modes[i], KVSTORE_SYNC_FULL);
+            KVStore *other = open_with(paths[i], modes[i], KVSTORE_SYNC_FULL);
+            OK(kvstore_exists(kv, "a", 1, &exists));
+            CHECK(exists == (again > 0));
+            OK(kvstore_put(kv, "a", 1, "b", 1));
+            OK(kvstore_begin(other, 1));
+            OK(kvstore_put(other, "c", 1, "d", 1));
+            OK(kvstore_rollback(other));
+            OK(kvstore_put(other, "e", 1, "f", 1));
+            OK(kvstore_exists(kv, "c", 1, &exists));
+            CHECK(!exists);
+            OK(kvstore_exists(kv, "e", 1, &exists));
+            CHECK(exists);
+            OK(kvstore_close(kv));
+            OK(kvstore_close(other));
+        }
+    }
+    /* Nor can they be emptied. */
+    KVStore *kv = open_with("delete.db", KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
+    refuse_if(SYS_openat, 2, O_TRUNC, O_TRUNC, EACCES);
+    GIVES(KVSTORE_IOERR, kvstore_put(kv, "new", 3, "value", 5));
+    if (!strstr(kvstore_errmsg(kv), "may not remove")) {
+        fprintf(stderr, "message: %s\n", kvstore_errmsg(kv));
+        exit(1);
+    }
+    kvstore_close(kv);
+}
+
 SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cleaner", signal_with_cleaner},
           {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused},
           {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted},
           {"wal_and_shm_deleted", wal_and_shm_deleted}, {"file_size_limit", file_size_limit},
-          {"descriptors_closed", descriptors_closed}, {"shared_maps_refused", shared_maps_refused})
+          {"descriptors_closed", descriptors_closed}, {"shared_maps_refused", shared_maps_refused},
+          {"o_creat_refused", o_creat_refused}, {"quota_used_up", quota_used_up},
+          {"removal_refused", removal_refused})

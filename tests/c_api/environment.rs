@@ -64,3 +64,18 @@ fn descriptors_that_program_opens_are_not_used_or_closed() {
 fn delete_mode_is_way_out_without_shared_maps() {
     run_scenario("tests/c/environment.c", "shared_maps_refused");
 }
+
+#[test]
+fn file_of_another_user_is_opened_where_o_creat_is_refused() {
+    run_scenario("tests/c/environment.c", "o_creat_refused");
+}
+
+#[test]
+fn used_up_quota_is_reported_as_full() {
+    run_scenario("tests/c/environment.c", "quota_used_up");
+}
+
+#[test]
+fn store_works_where_files_cannot_be_removed() {
+    run_scenario("tests/c/environment.c", "removal_refused");
+}

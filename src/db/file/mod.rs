@@ -48,6 +48,7 @@ pub(crate) use backup::copy;
 pub(crate) use connection::Db;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
+pub(crate) use os::refusal::is_without_space;
 pub(crate) use os::{
     FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
     with_signals_blocked,

@@ -610,7 +610,8 @@ fn remove_shared_memory(db: &Db) -> Result<()> {
         file.clear_start();
     }
     match std::fs::remove_file(&old) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::cant_open(format!(
+        // A sandbox may answer before it looks whether the file is there.
+        Err(e) if e.kind() != ErrorKind::NotFound && old.exists() => Err(Error::cant_open(format!(
             "cannot remove the -shm file that a previous store of the same name left: {e}"
         ))),
         _ => Ok(()),

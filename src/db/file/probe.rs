@@ -114,6 +114,9 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
             // Without its name, which may be a URL that was mistyped, with its password.
             Error::cant_open("the directory of the file does not exist: create it first")
         }
+        _ if os::refusal::is_without_space(&e) => {
+            Error::full(format!("cannot create the file: {e}")).with_hint(Hint::FreeDiskSpace)
+        }
         _ => Error::cant_open(format!("cannot open the file: {e}")),
     };
     let mut may_be_written = !read_only;

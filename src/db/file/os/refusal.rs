@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::io;
 
 use rusqlite::ffi;
 
@@ -74,6 +75,11 @@ pub(in crate::db::file) fn no_shared_maps() -> Error {
         "the file system cannot map files into memory that processes share, which WAL mode needs (9p, and FUSE \
          with direct I/O, are such): open the store in DELETE journal mode, or exclusively",
     )
+}
+
+/// Returns `true` if an error of the system says that the disk or a quota has no space.
+pub(crate) fn is_without_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 thread_local!(

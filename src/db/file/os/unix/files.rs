@@ -17,6 +17,7 @@ use super::calls::{self, Before, Device, set_errno};
 use super::status::Status;
 use super::{limits, lock};
 use crate::atomic::AtomicU64;
+use crate::db::file::os::refusal::{self, Refusal};
 use crate::db::file::os::vfs;
 use crate::fork::{self, with_list};
 
@@ -266,10 +267,10 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
             }
         }
         // SAFETY: the caller's promise.
-        let mut fd = unsafe { (before.open)(path, flags, mode) };
+        let mut fd = unsafe { open_by_system(before, path, flags, mode) };
         if fd < 0 && calls::errno() == libc::EMFILE && close_all_that_can_be(before, parked) {
             // SAFETY: the caller's promise.
-            fd = unsafe { (before.open)(path, flags, mode) };
+            fd = unsafe { open_by_system(before, path, flags, mode) };
         }
         // A descriptor of that number is parked, and the program has closed it.
         parked.retain(|other| *other != fd);
@@ -282,6 +283,34 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
         }
         fd
     })
+}
+
+/// Opens a file; one that is there already also where the system refuses `O_CREAT` for it: for the file of another user in
+/// a directory that all may write (`fs.protected_regular` in proc_sys_fs(5)).
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn open_by_system(before: &Before, path: *const c_char, flags: c_int, mode: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let fd = (before.open)(path, flags, mode);
+        if fd >= 0 || flags & libc::O_CREAT == 0 {
+            return fd;
+        }
+        match calls::errno() {
+            libc::ENOSPC => refusal::note(Refusal::Space),
+            libc::EDQUOT => refusal::note(Refusal::Quota),
+            libc::EACCES if flags & libc::O_EXCL == 0 => {
+                let fd = (before.open)(path, flags & !libc::O_CREAT, mode);
+                if fd < 0 {
+                    set_errno(libc::EACCES);
+                }
+                return fd;
+            }
+            _ => {}
+        }
+        fd
+    }
 }
 
 /// Enters a descriptor that was opened just now in the table, if it is a regular file.
