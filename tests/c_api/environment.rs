@@ -51,6 +51,9 @@ fn clock_in_1970_is_followed_when_set() {
 #[test]
 fn small_step_back_stands_still() {
     run_scenario("tests/c/system_clock.c", "small_step_back_stands_still");
+}
+
+#[test]
 fn file_size_limit_fails_writes_and_process_lives() {
     run_scenario("tests/c/environment.c", "file_size_limit");
 }

@@ -235,6 +235,8 @@ fn check_wal_is_there(path: &Path, config: &Config) -> Result<()> {
         "the -wal or -shm file of the store was deleted while another handle or process has the store open",
     )
     .with_hint(Hint::CloseOtherHandles))
+}
+
 /// Returns `true` if the file must be opened exclusively until it is in DELETE mode, because it is in WAL mode and its file
 /// system has no shared memory maps.
 ///

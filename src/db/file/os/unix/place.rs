@@ -220,8 +220,7 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
 }
 
 /// What has a name in a directory; a symbolic link is looked at itself.
-fn look(directory: &File, name: &CStr) -> io::Result<State> {
-fn look(directory: &Directory, name: &CString) -> io::Result<State> {
+fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
     let Status { file, length, modified, changed, .. } = Status::at(directory.as_raw_fd(), name)?;
     Ok(State { file, size: length, modified, changed })
 }
