@@ -235,6 +235,13 @@ impl Db {
         why.with_message(format!("{} (busy timeout: {ms} ms)", why.message()))
     }
 
+    /// Makes space for another try of a write that failed because the disk was full. Returns `true` if
+    /// that may succeed.
+    #[cold]
+    pub(crate) fn make_disk_space_after(&mut self, why: &Error) -> bool {
+        in_a_file!(Db, self, make_disk_space_after(why), else false)
+    }
+
     /// Marks the write transaction of the caller as failed, so that it can only be rolled back.
     pub(crate) fn doom(&mut self, why: &Error) {
         wherever!(Db, self, doom(why));

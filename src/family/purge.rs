@@ -76,7 +76,7 @@ impl Family {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.shared().write(|db| {
+            let step = self.shared().write_removals(max, false, |db, max| {
                 db.remove_dead(&self.shared().clock, now_ms)?; // rows noted by reads are not counted
                 self.on(db).purge(last_ms, now_ms, max)
             })?;

@@ -87,7 +87,7 @@ impl Family {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.shared().write(|db| self.on(db).sweep(last_ms, max))?;
+            let step = self.shared().write_removals(max, false, |db, max| self.on(db).sweep(last_ms, max))?;
             left = left.saturating_sub(step.entries);
             deleted += step.counted;
             others_have_the_rest = step.entries == 0;

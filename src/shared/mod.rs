@@ -278,10 +278,21 @@ impl Shared {
         self.write_as(Way::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
     }
 
-    /// Like `write`, for a write with little time: a checkpoint that is due is left to the next
-    /// write.
-    pub(crate) fn write_in_haste<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
-        self.write_as(Way::InHaste, f)
+    /// Runs a write that removes up to `most` keys; fewer of them if the disk is full.
+    pub(crate) fn write_removals<R>(
+        &self,
+        most: usize,
+        in_haste: bool,
+        f: impl Fn(View<'_>, usize) -> Result<R>,
+    ) -> Result<R> {
+        let mut max = most;
+        loop {
+            let way = if in_haste { Way::InHaste } else { Way::WithDead };
+            match self.write_as(way, |db| f(db, max)) {
+                Err(e) if e.hint() == Some(Hint::FreeDiskSpace) && max > 1 => max = (max / 16).max(1),
+                done => return done,
+            }
+        }
     }
 
     /// Runs a write in the given way and returns its result.
@@ -304,9 +315,19 @@ impl Shared {
             self.note_change();
             match db.transaction() {
                 TransactionState::None => {
-                    match way {
-                        Way::WithDead => self.write_and_remove_dead(db, f)?,
-                        Way::Once | Way::InHaste => db.in_own_transaction(true, f)?,
+                    let run = |db: &mut Db| match way {
+                        Way::WithDead => self.write_and_remove_dead(db, f),
+                        Way::Once | Way::InHaste => db.in_own_transaction(true, f),
+                    };
+                    match run(db) {
+                        Err(e) if e.hint() == Some(Hint::FreeDiskSpace) => {
+                            neighbours::let_go(self); // their snapshots would keep the WAL as it is
+                            if !db.make_disk_space_after(&e) || matches!(way, Way::Once) {
+                                return Err(e);
+                            }
+                            run(db)?;
+                        }
+                        done => done?,
                     }
                     self.count_removed(db);
                     match way {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::db::{Due, View};
+use crate::db::Due;
 use crate::error::Result;
 use crate::family::PurgeStep;
 use crate::family::purge::KEYS_PER_STEP;
@@ -110,11 +110,10 @@ impl Store {
     ) -> Result<u64> {
         let shared = self.shared();
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
-        let purge = |db: View<'_>| {
+        let removed = shared.write_removals(max, in_haste, |db, max| {
             db.remove_dead(&shared.clock, now_ms)?; // rows noted by reads are not counted
             db.purge_due(due, &shared.clock, now_ms, max, &in_time)
-        };
-        let removed = if in_haste { shared.write_in_haste(purge)? } else { shared.write(purge)? };
+        })?;
         shared.counters.ttl_purged.add(removed);
         Ok(removed)
     }

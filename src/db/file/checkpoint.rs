@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Db;
 use super::failure::translate;
-use super::os::{FRAME_HEADER, WAL_HEADER, WalIndex};
+use super::os::{self, FRAME_HEADER, WAL_HEADER, WalIndex};
 use super::write_back::{Aim, WriteBack};
 use crate::config::{CheckpointMode, FileConfig, JournalMode, MIN_WAL_PAGES};
 use crate::db::TransactionState;
@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 
 /// Time for which an automatic checkpoint waits for other connections.
-const MIN_WAIT: Duration = Duration::from_millis(10);
+pub(super) const MIN_WAIT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(100);
 /// The same for each frame since the last one, where readers have stood in its way: it must not count beside writing them.
 const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
@@ -30,13 +30,17 @@ pub(super) struct WalLimit(u32);
 
 /// Of the limit of a store, in pages, the WAL takes this part, where nothing else is asked for.
 const PART_OF_LIMIT: u32 = 8;
+/// The same of the free space of the disk. The file of the WAL becomes almost twice as long.
+const PART_OF_SPACE: u64 = 16;
 
 impl WalLimit {
-    /// Returns the target length of the WAL from the configured length, the default length and the
-    /// size limit of the store, all in pages.
-    pub(super) fn of(given: Option<u32>, default: u32, limit: Option<u32>) -> WalLimit {
-        let by_limit = || limit.map(|pages| (pages / PART_OF_LIMIT).clamp(MIN_WAL_PAGES, default));
-        WalLimit(given.or_else(by_limit).unwrap_or(default))
+    /// Returns the target length of the WAL from the configured length, the default length, the size
+    /// limit of the store, and the free space of the disk, all in pages.
+    pub(super) fn of(given: Option<u32>, default: u32, limit: Option<u32>, space: Option<u64>) -> WalLimit {
+        let by_limit = limit.map_or(default, |pages| pages / PART_OF_LIMIT);
+        let by_space = space.map_or(default, |pages| u32::try_from(pages / PART_OF_SPACE).unwrap_or(default));
+        let least = MIN_WAL_PAGES.min(default);
+        WalLimit(given.unwrap_or_else(|| by_limit.min(by_space).clamp(least, default)))
     }
 
     /// From so many on it is to begin anew, where it is written back while it grows.
@@ -89,7 +93,7 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     pub(super) fn new(config: &FileConfig) -> Checkpoints {
-        let limit = WalLimit::of(config.wal_pages, config.default_wal_pages, None);
+        let limit = WalLimit::of(config.wal_pages, config.default_wal_pages, None, None);
         Checkpoints {
             limit,
             given: config.wal_pages,
@@ -241,9 +245,11 @@ impl Db {
     /// Sets the target length of the WAL for a size limit of the store, in pages.
     #[cold]
     pub(super) fn set_length_of_wal(&mut self, limit: Option<u32>) -> Result<()> {
+        let page_size = self.page_size()?.max(1);
+        let space = self.path.as_deref().and_then(os::free_space).map(|bytes| bytes / page_size);
         let checkpoints = &mut self.checkpoints;
         checkpoints.for_limit = limit;
-        checkpoints.limit = WalLimit::of(checkpoints.given, checkpoints.default, limit);
+        checkpoints.limit = WalLimit::of(checkpoints.given, checkpoints.default, limit, space);
         checkpoints.at = checkpoints.first();
         let most = checkpoints.limit.most();
         #[cfg(kvstore_btree)]

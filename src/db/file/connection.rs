@@ -15,6 +15,7 @@ use super::agenda::Agenda;
 use super::catalogue::SettingsCache;
 use super::checkpoint::Checkpoints;
 use super::dead::DeadRows;
+use super::disk_space::DiskSpace;
 use super::engine::Rows;
 #[cfg(kvstore_btree)]
 use super::engine::btree::{BtreeEngine, Direct};
@@ -68,6 +69,7 @@ pub(crate) struct Db {
     /// Lower bounds on the earliest write times in the families; `agenda` has those of expiry times.
     pub(super) ages: RefCell<Agenda>,
     pub(super) room: Room,
+    pub(super) disk_space: DiskSpace,
     pub(super) dead: RefCell<DeadRows>,
     /// Configuration with which an encrypted file was opened.
     #[cfg(feature = "encryption")]
@@ -185,6 +187,9 @@ impl Db {
 
     /// Begins the write transaction of the caller.
     pub(crate) fn begin_write(&mut self) -> Result<()> {
+        if self.disk_space.is_full() {
+            self.make_disk_space();
+        }
         self.begin_immediate()?;
         if let Err(e) = self.check_place_now_and_then() {
             self.roll_back_quietly();
@@ -199,7 +204,9 @@ impl Db {
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.transaction.check_commit()?;
         let ready = match self.transaction {
-            TransactionState::Write => self.check_place().and_then(|()| self.shrink_to_limit()),
+            TransactionState::Write => {
+                self.check_place().and_then(|()| self.shrink_to_limit()).and_then(|()| self.reserve_pages())
+            }
             _ => Ok(()),
         };
         match ready.and_then(|()| self.commit_by_sql()) {
@@ -251,6 +258,7 @@ impl Db {
     #[cold]
     pub(crate) fn note_failure(&mut self, why: &Error) {
         self.forget_frames();
+        self.note_full_disk(why);
         #[cfg(feature = "encryption")]
         self.note_spoilt(why);
         if self.transaction == TransactionState::None || !self.is_idle() {
@@ -319,6 +327,7 @@ impl Db {
         let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
         let done = done.and_then(|r| {
             self.check_place_now_and_then()?;
+            self.reserve_pages()?;
             self.commit_by_sql().map(|()| r)
         });
         if done.is_err() {
@@ -331,6 +340,7 @@ impl Db {
     /// new table, the transaction becomes one of SQL.
     #[cfg(kvstore_btree)]
     fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        self.give_spare_blocks_back();
         let undo = || {
             if direct.is_writing() {
                 direct.rollback();
@@ -339,6 +349,7 @@ impl Db {
         };
         let done = or_undo(self, |db| f(db), |_| undo()).and_then(|r| {
             self.check_place_now_and_then()?;
+            self.reserve_pages()?;
             if !direct.is_writing() {
                 return self.commit_by_sql().map(|()| r);
             }
@@ -449,6 +460,7 @@ impl Db {
         if let Some(direct) = &self.direct {
             direct.begun_by_sql().inspect_err(|_| self.roll_back_quietly())?;
         }
+        self.give_spare_blocks_back();
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod connection;
 #[cfg(feature = "encryption")]
 mod convert;
 mod dead;
+mod disk_space;
 mod engine;
 mod failure;
 mod filling;

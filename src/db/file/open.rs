@@ -20,6 +20,7 @@ use super::checkpoint::Checkpoints;
 #[cfg(feature = "encryption")]
 use super::cipher;
 use super::connection::{Db, beside};
+use super::disk_space::DiskSpace;
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::failure::{forbidden, name_the_forbidden, translate};
@@ -394,6 +395,7 @@ fn set_up(
         agenda: RefCell::default(),
         ages: RefCell::default(),
         room: Room::default(),
+        disk_space: DiskSpace::default(),
         dead: RefCell::default(),
         #[cfg(feature = "encryption")]
         encrypted: config.file.is_encrypted().then(|| Box::new(config.clone())),
@@ -511,6 +513,9 @@ fn make_ready(
     }
     #[cfg(kvstore_btree)]
     watch(db, config, has_wal);
+    if !config.read_only {
+        db.begin_reserving(has_wal)?;
+    }
     Ok(())
 }
 

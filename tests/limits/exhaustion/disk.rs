@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kvstore::{CheckpointMode, Config, ErrorKind, Expiry, JournalMode, KeyRange, Result, Store};
 
-use super::{SKIPPED, assert_clear, did, limit, play};
-use crate::common::numbered;
+use super::{SKIPPED, assert_clear, did, is_long, limit, play};
+use crate::common::{TestClock, numbered};
 
 /// A place whose space can be used up and freed again.
 trait Disk {
@@ -20,8 +20,13 @@ struct Tmpfs(PathBuf);
 
 impl Tmpfs {
     fn mount(dir: &Path) -> Option<Tmpfs> {
-        let at = dir.join("small");
+        Tmpfs::mount_of(dir, 4)
+    }
+
+    fn mount_of(dir: &Path, megabytes: usize) -> Option<Tmpfs> {
+        let at = dir.join(format!("small {megabytes}"));
         fs::create_dir(&at).unwrap();
+        let size = std::ffi::CString::new(format!("size={megabytes}m")).unwrap();
         let path = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
         // SAFETY: the strings end with NUL and outlive the calls, which only change this process's mounts.
         let mounted = unsafe {
@@ -33,13 +38,8 @@ impl Tmpfs {
                     libc::MS_REC | libc::MS_PRIVATE,
                     std::ptr::null(),
                 ) == 0
-                && libc::mount(
-                    c"tmpfs".as_ptr(),
-                    path.as_ptr(),
-                    c"tmpfs".as_ptr(),
-                    0,
-                    c"size=4m".as_ptr().cast(),
-                ) == 0
+                && libc::mount(c"tmpfs".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size.as_ptr().cast())
+                    == 0
         };
         mounted.then_some(Tmpfs(at))
     }
@@ -88,6 +88,87 @@ impl Disk for FileSize {
     fn free(&self) {
         limit(libc::RLIMIT_FSIZE, None);
     }
+}
+
+#[test]
+fn store_that_filled_its_disk_frees_itself_after_expiry() {
+    play("expired-disk");
+}
+
+const YEAR: i64 = 365 * 86_400_000;
+
+/// Sizes of disks in megabytes, each with the smallest part of it, in percent, that values take
+/// before the disk is full.
+fn disks() -> &'static [(usize, usize)] {
+    if is_long() { &[(1, 20), (2, 50), (4, 60), (6, 60), (16, 60), (64, 60)] } else { &[(2, 50), (6, 60)] }
+}
+
+pub fn expired_disk(dir: &Path) {
+    let page_sizes: &[u32] = if is_long() { &[1024, 4096, 16_384] } else { &[4096] };
+    for (megabytes, least_percent) in disks() {
+        let Some(disk) = Tmpfs::mount_of(dir, *megabytes) else {
+            println!("{SKIPPED}no file system can be mounted here");
+            return;
+        };
+        for (mode, sql, page_size) in [JournalMode::Wal, JournalMode::Delete]
+            .into_iter()
+            .flat_map(|mode| [(mode, false), (mode, true)])
+            .flat_map(|(mode, sql)| page_sizes.iter().map(move |page_size| (mode, sql, *page_size)))
+        {
+            let config = Config::new().journal_mode(mode).sql_engine(sql).page_size(page_size);
+            let name = format!("{megabytes} MB, {mode:?}, sql: {sql}, pages of {page_size}");
+            let percent = fill_and_expire(&disk, &config, &name) * 100 / (megabytes << 20);
+            did(format!("{name}: {percent} %"));
+            assert!(page_size > 4096 || percent >= *least_percent, "{name}: full at {percent} %");
+        }
+    }
+}
+
+/// Fills the disk with keys that expire, and checks that the store works again after they have.
+/// Returns the number of bytes of values that the disk held.
+fn fill_and_expire(disk: &Tmpfs, config: &Config, name: &str) -> usize {
+    let path = disk.directory().join("store");
+    let clock = TestClock::at(YEAR);
+    let open = || {
+        let store = Store::open_with(&path, config).unwrap_or_else(|e| panic!("{name}: {e}"));
+        clock.drive(&store);
+        store
+    };
+    let mut held = Vec::new();
+    let mut store = open();
+    store.put("motto", "Expiry is exact").unwrap();
+    for round in 0..4 {
+        let (mut n, mut bytes) = (0, 0);
+        let full = loop {
+            match store.put_with_expiry(numbered(n), value_of(n), Expiry::At(clock.now() + 1_000)) {
+                Ok(()) => (n, bytes) = (n + 1, bytes + value_of(n).len()),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::Full, "{name}: {full}");
+        held.push(bytes);
+        clock.set(clock.now() + 1_000);
+        if round % 2 == 1 {
+            store.close().unwrap_or_else(|e| panic!("{name}: close: {e}"));
+            // The kernel frees the blocks of a deleted file a little later if a sync has just ended.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            store = open();
+            disk.fill(); // another program takes what the close has freed
+        }
+        let step = store.purge_step(None, None).unwrap_or_else(|e| panic!("{name}, round {round}: {e}"));
+        assert!(!step.more && step.deleted as usize >= n - 1, "{name}: {step:?} of {n}");
+        if round % 2 == 1 {
+            store.put("after", "a purge").unwrap_or_else(|e| panic!("{name}: {e}"));
+            disk.free();
+        }
+    }
+    store.integrity_check().unwrap();
+    assert_eq!(store.get("motto").unwrap().as_deref(), Some(&b"Expiry is exact"[..]));
+    store.close().unwrap();
+    fs::remove_file(&path).unwrap();
+    let (first, last) = (held[0], held[held.len() - 1]);
+    assert!(last * 10 >= first * 8, "{name}: held {held:?}");
+    last.min(first)
 }
 
 pub fn full_disk(dir: &Path) {

@@ -41,6 +41,7 @@ const ROLES: &[Role] = &[
     ("no-descriptors-to-work", without_descriptors::no_descriptors_to_work),
     ("full-disk", disk::full_disk),
     ("file-size", disk::file_size),
+    ("expired-disk", disk::expired_disk),
     ("no-memory", without_memory::no_memory),
     ("many-keys", many::many_keys),
 ];

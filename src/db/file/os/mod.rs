@@ -49,7 +49,7 @@ pub(crate) use system::{
     with_signals_blocked,
 };
 pub(super) use system::{
-    MAX_PATH, OsFile, Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,
+    MAX_PATH, OsFile, Place, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
 };
 #[cfg(feature = "encryption")]
 pub(super) use system::{

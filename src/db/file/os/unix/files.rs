@@ -736,6 +736,50 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_RDLCK as c_int, start, length))
     }
 
+    /// Reserves the blocks of the bytes from `from` to `to`, without changing the length of the file.
+    /// Returns `false` if the file system cannot do that.
+    ///
+    /// # Errors
+    /// The disk or a quota has no space.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(in crate::db::file) fn reserve(&self, from: u64, to: u64) -> io::Result<bool> {
+        let length = u64::try_from(Status::of(self.fd)?.length).unwrap_or(u64::MAX);
+        let start = from.max(length);
+        if start >= to {
+            return Ok(true);
+        }
+        let (Ok(start), Ok(length)) = (start.try_into(), (to - start).try_into()) else { return Ok(false) };
+        loop {
+            // SAFETY: an open file; no memory is involved.
+            if unsafe { libc::fallocate(self.fd, libc::FALLOC_FL_KEEP_SIZE, start, length) } == 0 {
+                return Ok(true);
+            }
+            match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => {}
+                e if crate::db::file::is_without_space(&e) => return Err(e),
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// Returns `false`: this system reserves no blocks beyond the end of a file.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "Linux can do that")]
+    pub(in crate::db::file) fn reserve(&self, _: u64, _: u64) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Gives back the blocks that are reserved beyond the end of the file. Meanwhile nobody may make
+    /// the file longer.
+    pub(in crate::db::file) fn give_reserved_back(&self) {
+        if let Ok(found) = Status::of(self.fd)
+            && let Ok(length) = found.length.try_into()
+        {
+            // SAFETY: an open file, which keeps its length. If it fails, the blocks stay reserved.
+            unsafe { libc::ftruncate(self.fd, length) };
+        }
+    }
+
     /// Returns `true` if a process uses the file through SQLite, or if that cannot be determined.
     pub(in crate::db::file) fn is_in_use(&self) -> bool {
         let (start, length) = lock::DATABASE;

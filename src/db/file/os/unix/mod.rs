@@ -43,7 +43,7 @@ pub(super) use forks::watch as watch_forks;
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) use limits::without_signal as beyond_limit;
 pub(in crate::db::file) use place::{
-    Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,
+    Place, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
 };
 pub(crate) use place::{make_like, read_exact_at, rename_new, sync_directory, sync_file};
 #[cfg(feature = "encryption")]

@@ -225,6 +225,18 @@ fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
     Ok(State { file, size: length, modified, changed })
 }
 
+/// Returns the number of bytes that this user may still write on the disk of a file.
+pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: a C string, and room for the answer, which consists of integers.
+    let found = unsafe {
+        let mut found: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &raw mut found) == 0).then_some(found)?
+    };
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    Some((found.f_bavail as u64).saturating_mul(found.f_frsize as u64))
+}
+
 /// Reads bytes of a file; fails unless all of them can be read.
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     file.read_exact_at(to, at)

@@ -202,6 +202,11 @@ unsafe extern "C" fn cut_database(file: *mut File, length: i64) -> c_int {
             return code;
         }
     }
+    // A truncation to the length that the file has would free the blocks reserved beyond its end.
+    let mut current = 0;
+    if system!(xFileSize(file, &raw mut current)) == ffi::SQLITE_OK && current == length {
+        return ffi::SQLITE_OK;
+    }
     system!(xTruncate(file, length))
 }
 

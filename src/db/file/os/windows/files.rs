@@ -164,6 +164,16 @@ impl OsFile {
         Ok(OsFile { file, kept: Mutex::default() })
     }
 
+    /// Returns `false`: no blocks are reserved here.
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "Linux can do that")]
+    pub(in crate::db::file) fn reserve(&self, _: u64, _: u64) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Does nothing: no blocks are reserved here.
+    #[allow(clippy::unused_self, reason = "Linux can do that")]
+    pub(in crate::db::file) fn give_reserved_back(&self) {}
+
     /// Reads up to the length of `buffer` from the beginning of the file. Fewer bytes are read only
     /// at its end.
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -22,7 +22,7 @@ pub(super) use files::Mark;
 pub(in crate::db::file) use files::OsFile;
 pub(crate) use files::{FileIdentity, is_at, read_exact_at};
 pub(in crate::db::file) use place::{
-    Place, State, coarse_ms, is_forbidden_to_write, length_of_file, may_write,
+    Place, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
 };
 pub(crate) use place::{make_like, rename_new, sync_directory, sync_file};
 #[cfg(feature = "encryption")]

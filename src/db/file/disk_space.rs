@@ -1,0 +1,180 @@
+//! Keeps disk space for what a store needs when the disk is full.
+//!
+//! - In WAL mode a commit is in the WAL first. If the checkpoint could not make the database longer, the WAL could not
+//!   start over, and no write could succeed. So before a commit the file system reserves the blocks of all pages of the
+//!   database.
+//! - A write on a full disk is tried again after a checkpoint: the WAL starts over, in the space that it has. A WAL has
+//!   space for some frames from the beginning.
+//! - In DELETE mode the rollback journal needs space. Some blocks beyond the end of the database are kept, and given back
+//!   for a write on a full disk.
+//!
+//! A file system that cannot reserve blocks (`fallocate`) has none of this, nor have systems other than Linux.
+
+use std::cell::Cell;
+
+use super::connection::{Db, beside};
+use super::os::{FRAME_HEADER, OsFile, WAL_HEADER};
+use crate::config::{CheckpointMode, JournalMode};
+use crate::db::TransactionState;
+use crate::error::{Error, Result};
+use crate::hint::Hint;
+
+/// Bounds of the number of pages that are reserved in addition to those of the database.
+const MIN_SPARE: u32 = 12;
+const MAX_SPARE: u32 = 64;
+/// Of a database with so many pages, one page is reserved in addition.
+const PAGES_PER_SPARE: u32 = 4;
+/// Numbers of frames for which a WAL has space from the beginning: the first of them for which there
+/// is space. Removing a key writes about ten.
+const FIRST_FRAMES: [u64; 3] = [32, 20, 12];
+
+/// State of the disk space of a connection.
+#[derive(Default)]
+pub(super) struct DiskSpace {
+    /// Whether blocks are reserved.
+    is_used: Cell<bool>,
+    /// Number of pages of the database at the last commit.
+    pages: Cell<u32>,
+    /// Number of pages whose blocks are reserved; 0 if that is not known.
+    reserved: Cell<u32>,
+    /// The disk was full in the last write.
+    is_full: Cell<bool>,
+    /// The next write transaction begins by giving back the spare blocks.
+    gives_back: Cell<bool>,
+}
+
+impl DiskSpace {
+    /// Returns `true` if the disk was full in the last write.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full.get()
+    }
+}
+
+impl Db {
+    /// Begins to reserve blocks, after the store was opened for writing.
+    pub(super) fn begin_reserving(&self, has_wal: bool) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        self.disk_space.pages.set(u32::try_from(self.page_count()?).unwrap_or(u32::MAX));
+        self.disk_space.is_used.set(true);
+        if has_wal && let Ok(wal) = OsFile::open(&beside(path, "-wal"), true, false) {
+            let frame = u64::from(FRAME_HEADER) + self.page_size()?;
+            let reserve = |frames| wal.reserve(0, u64::from(WAL_HEADER) + frames * frame);
+            FIRST_FRAMES.into_iter().find(|frames| reserve(*frames).is_ok());
+        }
+        Ok(())
+    }
+
+    /// Reserves the blocks of the pages that the open write transaction adds, before its commit.
+    ///
+    /// # Errors
+    /// `Full` if the disk has too few.
+    #[inline]
+    pub(super) fn reserve_pages(&self) -> Result<()> {
+        let space = &self.disk_space;
+        if !space.is_used.get() {
+            return Ok(());
+        }
+        let pages = self.pages_in_transaction()?;
+        let before = space.pages.replace(pages);
+        if pages < before {
+            space.reserved.set(space.reserved.get().min(pages)); // the file was cut
+        }
+        if pages <= before {
+            Ok(())
+        } else {
+            self.reserve_more(pages).inspect_err(|_| space.pages.set(before))
+        }
+    }
+
+    #[cold]
+    fn reserve_more(&self, pages: u32) -> Result<()> {
+        let space = &self.disk_space;
+        let spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, MAX_SPARE);
+        // In WAL mode what is in the WAL file is kept for removals.
+        let least = if self.journal_mode()? == Some(JournalMode::Wal) { pages } else { pages + spare / 2 };
+        if space.reserved.get() >= least {
+            return Ok(());
+        }
+        let (Some(path), Some(watched)) = (&self.path, &self.watched) else { return Ok(()) };
+        let Ok(file) = OsFile::open(path, true, false) else { return Ok(()) };
+        if file.identity().ok() != Some(watched.place.file()) {
+            return Ok(()); // the next check of the place reports that
+        }
+        let page_size = self.page_size()?;
+        let (mut last, known) = (Ok(false), u64::from(space.reserved.get()) * page_size);
+        for wanted in [pages + spare, least] {
+            last = file.reserve(known, u64::from(wanted) * page_size);
+            if let Ok(true) = last {
+                space.reserved.set(wanted);
+                return Ok(());
+            }
+        }
+        match last {
+            Err(_) => Err(Error::full("database or disk is full").with_hint(Hint::FreeDiskSpace)),
+            Ok(_) => {
+                space.is_used.set(false); // not on this file system
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the number of pages of the database, in the open write transaction.
+    fn pages_in_transaction(&self) -> Result<u32> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return direct.size(self).map(|(pages, _)| pages);
+        }
+        Ok(u32::try_from(self.page_count()?).unwrap_or(u32::MAX))
+    }
+
+    /// Records a failure for lack of disk space.
+    pub(super) fn note_full_disk(&self, why: &Error) {
+        if why.hint() == Some(Hint::FreeDiskSpace) {
+            self.disk_space.is_full.set(true);
+        }
+    }
+
+    /// Makes space for another try of a write that failed because the disk was full. Returns `true` if
+    /// that may succeed.
+    #[cold]
+    pub(crate) fn make_disk_space_after(&mut self, why: &Error) -> bool {
+        self.note_full_disk(why);
+        self.make_disk_space()
+    }
+
+    /// Like `make_disk_space_after`, if the last write failed because the disk was full.
+    #[cold]
+    pub(super) fn make_disk_space(&mut self) -> bool {
+        if !self.disk_space.is_full.replace(false)
+            || self.read_only
+            || self.path.is_none()
+            || self.transaction != TransactionState::None
+        {
+            return false;
+        }
+        match self.journal_mode() {
+            Ok(Some(JournalMode::Wal)) => {
+                self.checkpoint_within(CheckpointMode::Restart, super::checkpoint::MIN_WAIT).is_ok()
+            }
+            Ok(Some(JournalMode::Delete)) => {
+                self.disk_space.gives_back.set(true);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives back the spare blocks, if `make_disk_space` asked for it. Call this at the beginning of
+    /// a write transaction: no other connection makes the database longer then.
+    #[inline]
+    pub(super) fn give_spare_blocks_back(&self) {
+        if self.disk_space.gives_back.replace(false)
+            && let Some(path) = &self.path
+            && let Ok(file) = OsFile::open(path, true, false)
+            && file.identity().ok() == self.file_identity()
+        {
+            file.give_reserved_back();
+            self.disk_space.reserved.set(0);
+        }
+    }
+}
