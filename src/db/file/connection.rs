@@ -212,6 +212,7 @@ impl Db {
         match ready.and_then(|()| self.commit_by_sql()) {
             Ok(()) => {
                 self.transaction = TransactionState::None;
+                self.keep_spare_blocks();
                 Ok(())
             }
             Err(e) => {
@@ -328,7 +329,9 @@ impl Db {
         let done = done.and_then(|r| {
             self.check_place_now_and_then()?;
             self.reserve_pages()?;
-            self.commit_by_sql().map(|()| r)
+            self.commit_by_sql()?;
+            self.keep_spare_blocks();
+            Ok(r)
         });
         if done.is_err() {
             self.roll_back_quietly();
@@ -351,11 +354,11 @@ impl Db {
             self.check_place_now_and_then()?;
             self.reserve_pages()?;
             if !direct.is_writing() {
-                return self.commit_by_sql().map(|()| r);
-            }
-            if let Some(frames) = direct.commit()? {
+                self.commit_by_sql()?;
+            } else if let Some(frames) = direct.commit()? {
                 self.wal_frames.store(frames, Ordering::Relaxed);
             }
+            self.keep_spare_blocks();
             Ok(r)
         });
         if done.is_err() {

@@ -41,6 +41,8 @@ pub(super) struct DiskSpace {
     is_full: Cell<bool>,
     /// The next write transaction begins by giving back the spare blocks.
     gives_back: Cell<bool>,
+    /// The open write transaction makes the database longer.
+    grows: Cell<bool>,
 }
 
 impl DiskSpace {
@@ -58,7 +60,7 @@ impl Db {
         self.disk_space.is_used.set(true);
         if has_wal && let Ok(wal) = OsFile::open(&beside(path, "-wal"), true, false) {
             let frame = u64::from(FRAME_HEADER) + self.page_size()?;
-            let reserve = |frames| wal.reserve(0, u64::from(WAL_HEADER) + frames * frame);
+            let reserve = |frames| wal.reserve(u64::from(WAL_HEADER) + frames * frame);
             FIRST_FRAMES.into_iter().find(|frames| reserve(*frames).is_ok());
         }
         Ok(())
@@ -80,9 +82,30 @@ impl Db {
             space.reserved.set(space.reserved.get().min(pages)); // the file was cut
         }
         if pages <= before {
-            Ok(())
-        } else {
-            self.reserve_more(pages).inspect_err(|_| space.pages.set(before))
+            return Ok(());
+        }
+        self.reserve_more(pages).inspect_err(|_| space.pages.set(before))?;
+        space.grows.set(true);
+        Ok(())
+    }
+
+    /// Reserves spare blocks again after a commit that made the database longer.
+    #[inline]
+    pub(super) fn keep_spare_blocks(&self) {
+        if self.disk_space.grows.replace(false) {
+            self.reserve_again();
+        }
+    }
+
+    /// Reserves spare blocks again. In DELETE mode, commits and rollbacks cut them off with what they
+    /// have not used of the file.
+    #[cold]
+    fn reserve_again(&self) {
+        let space = &self.disk_space;
+        if space.is_used.get() && matches!(self.journal_mode(), Ok(Some(JournalMode::Delete))) {
+            space.reserved.set(0);
+            // What fails now fails before the next commit that makes the database longer.
+            let _ = self.reserve_more(space.pages.get());
         }
     }
 
@@ -101,9 +124,9 @@ impl Db {
             return Ok(()); // the next check of the place reports that
         }
         let page_size = self.page_size()?;
-        let (mut last, known) = (Ok(false), u64::from(space.reserved.get()) * page_size);
+        let mut last = Ok(false);
         for wanted in [pages + spare, least] {
-            last = file.reserve(known, u64::from(wanted) * page_size);
+            last = file.reserve(u64::from(wanted) * page_size);
             if let Ok(true) = last {
                 space.reserved.set(wanted);
                 return Ok(());
@@ -131,6 +154,7 @@ impl Db {
     pub(super) fn note_full_disk(&self, why: &Error) {
         if why.hint() == Some(Hint::FreeDiskSpace) {
             self.disk_space.is_full.set(true);
+            self.reserve_again();
         }
     }
 

@@ -736,15 +736,14 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_RDLCK as c_int, start, length))
     }
 
-    /// Reserves the blocks of the bytes from `from` to `to`, without changing the length of the file.
+    /// Reserves the blocks of the bytes up to `to`, without changing the length of the file.
     /// Returns `false` if the file system cannot do that.
     ///
     /// # Errors
     /// The disk or a quota has no space.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(in crate::db::file) fn reserve(&self, from: u64, to: u64) -> io::Result<bool> {
-        let length = u64::try_from(Status::of(self.fd)?.length).unwrap_or(u64::MAX);
-        let start = from.max(length);
+    pub(in crate::db::file) fn reserve(&self, to: u64) -> io::Result<bool> {
+        let start = u64::try_from(Status::of(self.fd)?.length).unwrap_or(u64::MAX);
         if start >= to {
             return Ok(true);
         }
@@ -765,7 +764,7 @@ impl OsFile {
     /// Returns `false`: this system reserves no blocks beyond the end of a file.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "Linux can do that")]
-    pub(in crate::db::file) fn reserve(&self, _: u64, _: u64) -> io::Result<bool> {
+    pub(in crate::db::file) fn reserve(&self, _: u64) -> io::Result<bool> {
         Ok(false)
     }
 

@@ -166,7 +166,7 @@ impl OsFile {
 
     /// Returns `false`: no blocks are reserved here.
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "Linux can do that")]
-    pub(in crate::db::file) fn reserve(&self, _: u64, _: u64) -> io::Result<bool> {
+    pub(in crate::db::file) fn reserve(&self, _: u64) -> io::Result<bool> {
         Ok(false)
     }
 
