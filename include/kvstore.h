@@ -648,9 +648,18 @@ typedef struct {
      */
     int profile;
     /**
+     * Permissions of a new file on Unix, such as 0660 for a store that a group shares. 0: 0644
+     * without the bits of the umask.
+     *
+     * Otherwise the file has exactly these permissions, whatever the umask is, and so have its
+     * -wal, -shm and -journal files and its backups. It must have the bits 0600, and none beyond
+     * 0777. An existing file keeps its permissions. Ignored on Windows.
+     */
+    int mode;
+    /**
      * Reserved for later versions; must be zero.
      */
-    int reserved[5];
+    int reserved[4];
 } KVStoreConfig;
 
 /**
@@ -879,7 +888,8 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  * Errors: those of the first list for a file, those of the second for a URL.
  *
  * For a file:
- * - KVSTORE_ERROR: ppKV is NULL, or a setting is out of bounds.
+ * - KVSTORE_ERROR: ppKV is NULL, a setting is out of bounds, or the path begins with another
+ *   scheme, such as "file:" or "redis://".
  * - KVSTORE_CANTOPEN: the directory does not exist; no permission; the path is a directory or a
  *   special file; the file is missing or empty and readOnly is set; the file format is newer; the
  *   file has several hard links, each of which would have its own WAL; or a -wal file next to it

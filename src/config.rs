@@ -130,6 +130,8 @@ pub(crate) struct FileConfig {
     pub(crate) hold_reads: Option<bool>,
     pub(crate) holds_while_alone: bool,
     pub(crate) secure_delete: bool,
+    /// Permissions of new files; `None`: 0644 without the bits of the umask.
+    pub(crate) mode: Option<u32>,
     pub(crate) sql_engine: bool,
     pub(crate) damaged: bool,
     #[cfg(feature = "encryption")]
@@ -163,6 +165,7 @@ impl Default for FileConfig {
             hold_reads: None,
             holds_while_alone: true,
             secure_delete: false,
+            mode: None,
             sql_engine: false,
             damaged: false,
             #[cfg(feature = "encryption")]
@@ -369,6 +372,21 @@ impl Config {
         self
     }
 
+    /// Sets the permissions of a new file on Unix, such as `0o660` for a store that a group shares.
+    ///
+    /// The file has exactly these permissions, whatever the umask is, and so have its `-wal`,
+    /// `-shm` and `-journal` files and its [backups](crate::Store::backup). An existing file keeps
+    /// its permissions. The owner must be able to read and write: the mode is between `0o600` and
+    /// `0o777`.
+    ///
+    /// Not set, a new file is readable by everyone and writable by its owner (`0o644`), without the
+    /// bits of the umask. On Windows, in memory and on a server the mode is ignored.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Config {
+        self.file.mode = Some(mode);
+        self
+    }
+
     /// Sets whether a store with a damaged catalogue of families can be opened (default: no).
     ///
     /// Without it, opening such a store fails with [`Corrupt`](crate::ErrorKind::Corrupt). Use it
@@ -469,6 +487,14 @@ impl FileConfig {
             return Err(Error::invalid(format!(
                 "the page size of {} bytes is not a power of two from 512 to 65536",
                 self.page_size
+            )));
+        }
+        if let Some(mode) = self.mode
+            && (mode & !0o777 != 0 || mode & 0o600 != 0o600)
+        {
+            return Err(Error::invalid(format!(
+                "the file mode {mode:04o} cannot be set: it must have the bits 0600, so that the owner can read and \
+                write, and no bits beyond 0777"
             )));
         }
         #[cfg(feature = "encryption")]

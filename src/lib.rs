@@ -183,7 +183,7 @@ pub fn notify_fork() {
 pub mod internal {
     use crate::{Result, SizeLimit, Store};
 
-    pub use crate::place::{is_url, path_without_password};
+    pub use crate::place::{check_scheme, is_url, path_without_password};
 
     /// Sets the size limit of a copied store, inside the caller's write transaction, without
     /// evicting keys. For a store on a server this does nothing, because it has no size limit.

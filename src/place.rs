@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// URL schemes, which are those of libpq.
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
@@ -16,6 +16,38 @@ pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 pub fn is_url(path: impl AsRef<Path>) -> bool {
     let path = path.as_ref().as_os_str().as_encoded_bytes();
     SCHEMES.iter().any(|scheme| path.starts_with(scheme.as_bytes()))
+}
+
+/// Fails with `Error` if a path looks like a URL or a URI and is not the URL of a server: it would become the name of a file.
+/// A drive letter (`C:`) is no scheme.
+pub fn check_scheme(path: impl AsRef<Path>) -> Result<()> {
+    match unknown_scheme(path.as_ref()) {
+        None => Ok(()),
+        Some(scheme) => Err(Error::invalid(format!(
+            "the path begins with \"{scheme}\": give the path of a file, without a scheme, or a URL that begins with \
+             {} or {}; a file of that name is \"./{scheme}…\"",
+            SCHEMES[0], SCHEMES[1]
+        ))),
+    }
+}
+
+/// Returns the scheme of a path, as far as its "://"; `None` if it has none, or one of [`SCHEMES`].
+fn unknown_scheme(path: &Path) -> Option<&str> {
+    const FILE: &str = "file:";
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if is_url(path) {
+        return None;
+    }
+    if bytes.starts_with(FILE.as_bytes()) {
+        return Some(FILE);
+    }
+    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+.-".contains(byte);
+    let length = bytes.iter().position(|byte| !is_of_scheme(byte))?;
+    let is_scheme = length > 1 && bytes.first()?.is_ascii_alphabetic();
+    let end = "://";
+    (is_scheme && bytes.get(length..)?.starts_with(end.as_bytes()))
+        .then(|| bytes.get(..length + end.len()).and_then(|scheme| std::str::from_utf8(scheme).ok()))
+        .flatten()
 }
 
 /// Converts a path from C: any bytes on Unix, UTF-8 on Windows.
@@ -85,6 +117,42 @@ mod tests {
         assert_eq!(without("é.db-wal"), Some("é.db".into()));
         assert_eq!(without("-wal"), Some("".into()));
         assert_eq!(without("a.db-wa"), None);
+    }
+
+    #[test]
+    fn unknown_scheme_is_recognised_in_path() {
+        for (path, scheme) in [
+            ("redis://h/0", "redis://"),
+            ("postgresql+psycopg://u:secret@h/d", "postgresql+psycopg://"),
+            ("POSTGRESQL://h/d", "POSTGRESQL://"),
+            ("sqlite:///x.db", "sqlite://"),
+            ("file:x.db?mode=ro", "file:"),
+            ("file:///x.db", "file:"),
+        ] {
+            assert_eq!(unknown_scheme(path.as_ref()), Some(scheme), "{path}");
+            let text = check_scheme(path).unwrap_err().to_string();
+            assert!(text.contains("postgresql://") && !text.contains("secret"), "{text}");
+        }
+        for path in [
+            "postgres://h/d",
+            "postgresql://",
+            "a.db",
+            "./redis://h",
+            "/a/file:x",
+            "C:\\a.db",
+            "C:/a.db",
+            "C://a.db",
+            "c:a.db",
+            "dir:/a.db",
+            "1a://b",
+            "://",
+            "",
+            ":memory:",
+            "files",
+            "é://",
+        ] {
+            assert_eq!(unknown_scheme(path.as_ref()), None, "{path}");
+        }
     }
 
     #[test]

@@ -400,10 +400,11 @@ impl World {
             walPages: self.of(&[0, 16, 100]),
             secureDelete: self.of(&[0, 0, 1]),
             profile: self.of(&[0, 0, KVSTORE_SMALL]),
-            reserved: [0; 5],
+            mode: self.of(&[0, 0, 0o600, 0o660, 0o400]),
+            reserved: [0; 4],
         });
         match self.byte() {
-            0 => config.reserved[4] = 1,
+            0 => config.reserved[3] = 1,
             1 => config.pageSize = self.small(),
             2 => config.cacheSize = self.of(&[1, 2, 10, -1, c_int::MIN, c_int::MAX]),
             3 => config.syncLevel = self.small(),

@@ -19,7 +19,7 @@ use crate::expiry::{Expiry, ExpiryCondition};
 use crate::hint::Hint;
 use crate::info::StoreInfo;
 use crate::options::{PutOptions, SizeLimit};
-use crate::place::is_url;
+use crate::place::{check_scheme, is_url};
 use crate::unwind::or_undo;
 
 /// Connection to a store, in a file or on a server, with the open transaction of the caller.
@@ -111,6 +111,7 @@ impl Db {
             }
             return open_on_a_server(url.as_os_str(), config, clock);
         }
+        path.map_or(Ok(()), check_scheme)?;
         let opened = file::Db::open(path, config, clock.now_ms()).map_err(|e| match path {
             Some(path) => e.in_context(crate::place::path_without_password(path)),
             None => e,

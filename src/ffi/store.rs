@@ -52,7 +52,8 @@ pub unsafe extern "C" fn kvstore_open(
 /// Errors: those of the first list for a file, those of the second for a URL.
 ///
 /// For a file:
-/// - KVSTORE_ERROR: ppKV is NULL, or a setting is out of bounds.
+/// - KVSTORE_ERROR: ppKV is NULL, a setting is out of bounds, or the path begins with another
+///   scheme, such as "file:" or "redis://".
 /// - KVSTORE_CANTOPEN: the directory does not exist; no permission; the path is a directory or a
 ///   special file; the file is missing or empty and readOnly is set; the file format is newer; the
 ///   file has several hard links, each of which would have its own WAL; or a -wal file next to it

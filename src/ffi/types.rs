@@ -147,8 +147,15 @@ pub struct KVStoreConfig {
     /// KVSTORE_SMALL means 32 pages for cacheSize, no memory map, 64 pages for walPages, and
     /// "never" for holdReads. See docs/how-to/firmware.md.
     pub profile: c_int,
+    /// Permissions of a new file on Unix, such as 0660 for a store that a group shares. 0: 0644
+    /// without the bits of the umask.
+    ///
+    /// Otherwise the file has exactly these permissions, whatever the umask is, and so have its
+    /// -wal, -shm and -journal files and its backups. It must have the bits 0600, and none beyond
+    /// 0777. An existing file keeps its permissions. Ignored on Windows.
+    pub mode: c_int,
     /// Reserved for later versions; must be zero.
-    pub reserved: [c_int; 5],
+    pub reserved: [c_int; 4],
 }
 
 /// Counters of a store handle since it was opened or since kvstore_stats_reset. Only successful
@@ -242,6 +249,9 @@ impl KVStoreConfig {
         }
         if let Some(bytes) = positive("maxValueSize", self.maxValueSize)? {
             config = config.max_value_size(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        if let Some(mode) = positive("mode", self.mode)? {
+            config = config.mode(mode);
         }
         match self.mmapSize {
             0 => {}

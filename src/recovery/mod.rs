@@ -34,6 +34,7 @@ use std::path::Path;
 
 use crate::db::FORMAT_VERSION;
 use crate::error::{Error, Result};
+use crate::place::check_scheme;
 use crate::store::NewFile;
 use image::Image;
 use map::Map;
@@ -148,8 +149,9 @@ pub fn recover(
     to: impl AsRef<Path>,
     mut report: impl FnMut(RecoverEvent<'_>) -> ControlFlow<()>,
 ) -> Result<RecoverReport> {
+    check_scheme(from.as_ref())?;
     let read = || Image::open(from.as_ref());
-    let (new, (image, notes)) = NewFile::begin(to.as_ref(), Some(from.as_ref()), "new store", read)?;
+    let (new, (image, notes)) = NewFile::begin(to.as_ref(), Some(from.as_ref()), None, "new store", read)?;
     let reporter = RefCell::new(Reporter::new(&mut report));
     for note in &notes {
         reporter.borrow_mut().other("the file", 0, note)?;

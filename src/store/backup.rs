@@ -34,7 +34,13 @@ impl Store {
         let source = shared.with(|db| Ok(db.path()))?;
         let is_there = || source.as_deref().map_or(Ok(()), |source| shared.check_path(source));
         let original = source.as_deref().filter(|_| shared.file.is_some());
-        let (new, ()) = shared.count_failure(NewFile::begin(path.as_ref(), original, "backup", is_there))?;
+        let (new, ()) = shared.count_failure(NewFile::begin(
+            path.as_ref(),
+            original,
+            shared.config.file.mode,
+            "backup",
+            is_there,
+        ))?;
         // A thread that closes this store may be waiting for this call.
         let mut progress = |remaining, total| {
             progress(remaining, total) && shared.is_of_this_process() && !shared.is_closed()

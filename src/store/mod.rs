@@ -78,7 +78,8 @@ impl Store {
     /// its creation.
     ///
     /// For a file:
-    /// - [`Error`](crate::ErrorKind::Error): a setting of `config` is out of bounds.
+    /// - [`Error`](crate::ErrorKind::Error): a setting of `config` is out of bounds; or `path` begins with another
+    ///   scheme, such as `file:` or `redis://`.
     /// - [`CantOpen`](crate::ErrorKind::CantOpen): the directory does not exist; no permission; the
     ///   path is a directory or special file; the file is missing or empty and `config` is
     ///   read-only; the file format is newer; or the file has several hard links.

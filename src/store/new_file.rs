@@ -10,7 +10,7 @@ use crate::db;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::fork;
 use crate::hint::Hint;
-use crate::place::{is_url, path_without_password, without_suffix};
+use crate::place::{check_scheme, is_url, path_without_password, without_suffix};
 
 /// File under construction, with a temporary name next to its final one. It is removed unless it is
 /// finished.
@@ -24,11 +24,12 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Creates an empty file with the read permissions of `original`. No file may exist at `path`.
+    /// Creates an empty file with the permissions `mode`, or else with those of `original`. No file may exist at `path`.
     /// `ready` prepares the content, before anything is created.
     pub(crate) fn begin<R>(
         path: &Path,
         original: Option<&Path>,
+        mode: Option<u32>,
         what: &'static str,
         ready: impl FnOnce() -> Result<R>,
     ) -> Result<(NewFile, R)> {
@@ -36,7 +37,7 @@ impl NewFile {
         refuse_existing(&path, what)?;
         let partial = partial_name(&path, what)?;
         let filling = ready()?;
-        db::make_like(original, &partial).map_err(|e| {
+        db::make_like(original, mode, &partial).map_err(|e| {
             full_if_no_space(Error::cant_open(format!("cannot create the file of the {what}: {e}")), &e)
         })?;
         Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
@@ -89,11 +90,7 @@ fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
             that name is \"./:memory:\")"
         )));
     }
-    if bytes.starts_with(b"file:") {
-        return Err(Error::invalid(format!(
-            "the {what} needs the path of a file, not a URI (a file of that name is \"./file:…\")"
-        )));
-    }
+    check_scheme(path).map_err(|e| e.in_context(format!("the {what} needs the path of a file")))?;
     if is_url(path) {
         return Err(Error::invalid(format!(
             "the {what} is a file, and {} is a store on a server",

@@ -29,7 +29,8 @@ FIELD(KVStoreConfig, holdReads, 52, int);
 FIELD(KVStoreConfig, walPages, 56, int);
 FIELD(KVStoreConfig, secureDelete, 60, int);
 FIELD(KVStoreConfig, profile, 64, int);
-FIELD(KVStoreConfig, reserved, 68, int[5]);
+FIELD(KVStoreConfig, mode, 68, int);
+FIELD(KVStoreConfig, reserved, 72, int[4]);
 
 SIZE(KVWriteOptions, 16);
 FIELD(KVWriteOptions, expireMs, 0, int64_t);

@@ -402,7 +402,13 @@ static void config_bounds(void)
     ACCEPTS(profile, KVSTORE_SMALL);
     REFUSES(profile, -1);
     REFUSES(profile, KVSTORE_SMALL + 1);
-    for (int i = 0; i < 5; i++) {
+    ACCEPTS(mode, 0600);
+    ACCEPTS(mode, 0777);
+    REFUSES(mode, -1);
+    REFUSES(mode, 0400);
+    REFUSES(mode, 0060);
+    REFUSES(mode, 04600);
+    for (int i = 0; i < 4; i++) {
         for (size_t j = 0; j < sizeof any / sizeof *any; j++) {
             REFUSES(reserved[i], any[j]);
         }
@@ -429,6 +435,7 @@ static void every_setting_in_a_file(void)
     full.holdReads = -1;
     full.secureDelete = 1;
     full.profile = KVSTORE_SMALL;
+    full.mode = 0640;
     p.kv = open_at("test.db", &full);
     OK(AT(&p, put, K("key"), K("value")));
     OK(AT(&p, put_ttl, K("ttl"), K("value"), 2000));
@@ -698,8 +705,9 @@ INT(KVStoreConfig, holdReads, 13 * sizeof(int));
 INT(KVStoreConfig, walPages, 14 * sizeof(int));
 INT(KVStoreConfig, secureDelete, 15 * sizeof(int));
 INT(KVStoreConfig, profile, 16 * sizeof(int));
-INT(KVStoreConfig, reserved[0], 17 * sizeof(int));
-_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 5 * sizeof(int), "five are reserved");
+INT(KVStoreConfig, mode, 17 * sizeof(int));
+INT(KVStoreConfig, reserved[0], 18 * sizeof(int));
+_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 4 * sizeof(int), "four are reserved");
 _Static_assert(sizeof(KVStoreConfig) == 22 * sizeof(int), "and there is nothing else");
 
 #define COUNTER(field, index)                                                                            \

@@ -558,10 +558,65 @@ static void removal_refused(void)
     kvstore_close(kv);
 }
 
+static KVStore *open_in_mode(const char *path, int journal_mode, int mode)
+{
+    KVStore *kv;
+    KVStoreConfig config;
+    memset(&config, 0, sizeof config);
+    config.journalMode = journal_mode;
+    config.mode = mode;
+    OK(kvstore_open_v2(path, &kv, &config));
+    return kv;
+}
+
+static int mode_of(const char *path)
+{
+    struct stat found;
+    if (stat(path, &found) != 0) return -1;
+    return (int)(found.st_mode & 07777);
+}
+
+/* The permissions of new files are those that were asked for, whatever the umask is. */
+static void file_mode(void)
+{
+    static const int umasks[] = {0, 007, 022, 077};
+    for (size_t i = 0; i < sizeof umasks / sizeof *umasks; i++) {
+        static const char *files[] = {"wal.db", "wal.db-wal", "wal.db-shm", "delete.db", "delete.db-journal",
+                                      "backup.db", "plain.db", "plain.db-wal", "copy.db"};
+        umask((mode_t)umasks[i]);
+        KVStore *wal = open_in_mode("wal.db", KVSTORE_JOURNAL_WAL, 0660);
+        OK(kvstore_put(wal, "a", 1, "b", 1));
+        CHECK(mode_of("wal.db") == 0660 && mode_of("wal.db-wal") == 0660 && mode_of("wal.db-shm") == 0660);
+        KVStore *delete = open_in_mode("delete.db", KVSTORE_JOURNAL_DELETE, 0606);
+        OK(kvstore_begin(delete, 1));
+        OK(kvstore_put(delete, "a", 1, "b", 1));
+        CHECK(mode_of("delete.db") == 0606 && mode_of("delete.db-journal") == 0606);
+        OK(kvstore_commit(delete));
+        OK(kvstore_backup(wal, "backup.db", NULL, NULL));
+        CHECK(mode_of("backup.db") == 0660);
+        OK(kvstore_close(wal));
+        OK(kvstore_close(delete));
+        /* A backup is as its store where nothing else is said. An existing file stays as it is. */
+        wal = open_in_mode("wal.db", KVSTORE_JOURNAL_WAL, 0);
+        OK(kvstore_backup(wal, "copy.db", NULL, NULL));
+        CHECK(mode_of("copy.db") == 0660);
+        OK(kvstore_close(wal));
+        OK(kvstore_close(open_in_mode("wal.db", KVSTORE_JOURNAL_WAL, 0600)));
+        CHECK(mode_of("wal.db") == 0660);
+        /* The default. */
+        KVStore *plain = open_in_mode("plain.db", KVSTORE_JOURNAL_WAL, 0);
+        OK(kvstore_put(plain, "a", 1, "b", 1));
+        CHECK(mode_of("plain.db") == (0644 & ~umasks[i]) && mode_of("plain.db-wal") == (0644 & ~umasks[i]));
+        OK(kvstore_close(plain));
+        for (size_t j = 0; j < sizeof files / sizeof *files; j++)
+            remove(files[j]);
+    }
+}
+
 SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cleaner", signal_with_cleaner},
           {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused},
           {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted},
           {"wal_and_shm_deleted", wal_and_shm_deleted}, {"file_size_limit", file_size_limit},
           {"descriptors_closed", descriptors_closed}, {"shared_maps_refused", shared_maps_refused},
           {"o_creat_refused", o_creat_refused}, {"quota_used_up", quota_used_up},
-          {"removal_refused", removal_refused})
+          {"removal_refused", removal_refused}, {"file_mode", file_mode})

@@ -82,3 +82,8 @@ fn used_up_quota_is_reported_as_full() {
 fn store_works_where_files_cannot_be_removed() {
     run_scenario("tests/c/environment.c", "removal_refused");
 }
+
+#[test]
+fn new_files_have_given_mode_whatever_umask_is() {
+    run_scenario("tests/c/environment.c", "file_mode");
+}

@@ -120,7 +120,11 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
         _ => Error::cant_open(format!("cannot open the file: {e}")),
     };
     let mut may_be_written = !read_only;
-    let file = match OsFile::open(path, !read_only, !read_only) {
+    let opened = match config.file.mode {
+        Some(mode) if !read_only => OsFile::open_or_create(path, mode),
+        _ => OsFile::open(path, !read_only, !read_only),
+    };
+    let file = match opened {
         Err(e)
             if !read_only
                 && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) =>

@@ -74,6 +74,10 @@ struct config {
     /// The -wal file is overwritten at the next checkpoint. The setting is not stored in the file:
     /// every store object that writes must set it.
     bool secure_delete = false;
+    /// Permissions of a new file on Unix, such as 0660 for a store that a group shares, whatever the
+    /// umask is. 0: 0644 without the bits of the umask. The -wal, -shm and -journal files and backups
+    /// get the same. An existing file keeps its permissions.
+    int mode = 0;
     /// Selects defaults for devices with little memory and little flash: 32 cache_pages, no memory
     /// map, 64 wal_pages, and no read snapshot between calls.
     ///
@@ -106,6 +110,7 @@ inline KVStoreConfig c_config(const config& from) noexcept {
     to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;
     to.walPages = from.wal_pages;
     to.secureDelete = from.secure_delete ? 1 : 0;
+    to.mode = from.mode;
     to.profile = from.small ? KVSTORE_SMALL : 0;
     return to;
 }

@@ -28,6 +28,7 @@ class Settings(TypedDict, total=False):
     hold_reads: Optional[bool]
     wal_pages: int
     secure_delete: bool
+    mode: int
     small: bool
     password: Union[str, bytes, None]
     raw_key: Optional[bytes]
@@ -78,6 +79,7 @@ def configuration(
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
     secure_delete: bool = False,
+    mode: int = 0,
     small: bool = False,
 ) -> Any:
     """Convert the settings of :func:`kvstore.open` to a KVStoreConfig, the struct that the library
@@ -103,6 +105,7 @@ def configuration(
         ("maxValueSize", "max_value_size", max_value_size),
         ("mmapSize", "mmap_size", mmap_size),
         ("walPages", "wal_pages", wal_pages),
+        ("mode", "mode", mode),
     ):
         if not hasattr(value, "__index__"):
             raise TypeError(f"{name} must be an int, not {type(value).__name__}")

@@ -35,6 +35,11 @@ def is_remote(path: bytes) -> bool:
     return path.startswith((b"postgresql://", b"postgres://"))
 
 
+def has_scheme(path: bytes) -> bool:
+    """Return whether a path begins like a URL or a URI. The library refuses those of no server."""
+    return re.match(rb"file:|[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
+
+
 #: The parts of a URL that messages may show: where it leads. Anything else may be a secret, even a
 #: mistyped part.
 _SHOWN = re.compile(
@@ -63,7 +68,7 @@ def absolute(path: bytes) -> bytes:
     """Return an absolute path, which a later chdir does not affect. Paths that are not files are
     returned unchanged.
     """
-    if is_in_memory(path) or re.match(rb"[A-Za-z][A-Za-z0-9+.-]*://", path):
+    if is_in_memory(path) or has_scheme(path):
         return path
     if os.name == "nt":  # "C:name" is relative to that drive's folder, and "\\name" to the current drive
         return os.path.abspath(path)

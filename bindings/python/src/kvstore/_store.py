@@ -428,6 +428,7 @@ def open(  # the same name as in dbm, shelve and the builtin
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
     secure_delete: bool = False,
+    mode: int = 0,
     small: bool = False,
     password: Union[str, bytes, None] = None,
     raw_key: Optional[bytes] = None,
@@ -474,6 +475,9 @@ def open(  # the same name as in dbm, shelve and the builtin
         secure_delete: Overwrite deleted, replaced, expired and evicted data with zeros, in the
             ``-wal`` file at the next checkpoint. The file does not record it: every process that
             writes must set it.
+        mode: Permissions of a new file on Unix, such as 0o660 for a store that a group shares,
+            whatever the umask is; 0: 0o644 without the bits of the umask. An existing file keeps
+            its permissions.
         small: Defaults for little memory and flash: ``cache_size`` 32, no memory map, ``wal_pages``
             64, no held reads.
         password: Encrypt the whole file with it; a store that is not encrypted is encrypted in
@@ -518,6 +522,7 @@ def open(  # the same name as in dbm, shelve and the builtin
         hold_reads=hold_reads,
         wal_pages=wal_pages,
         secure_delete=secure_delete,
+        mode=mode,
         small=small,
         password=password,
         raw_key=raw_key,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Optional
 import kvstore
 from kvstore import Family, Store
 from kvstore._options import choice, configuration, count, secret_of
-from kvstore._path import is_remote
+from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
 
 #: The settings of a storage: those of kvstore.open, except for the encoding, which backends decide,
@@ -86,7 +86,7 @@ class Storage:
         text = os.fsdecode(path)
         if not text:
             raise ValueError("the path is empty: give the path of a file, or ':memory:'")
-        if text != MEMORY and not is_remote(os.fsencode(text)):
+        if text != MEMORY and not has_scheme(os.fsencode(text)):
             text = os.path.abspath(os.path.expanduser(text))  # the working directory may change before the first use
         if not isinstance(name, str) or not name:
             raise TypeError(f"family must be a str that is not empty, not {name!r}")
@@ -135,7 +135,7 @@ class Storage:
     def _open_store(self) -> Store:
         options = dict(self._options)
         max_bytes, policy = options.pop("max_bytes", None), options.pop("policy", None)
-        if self.path != MEMORY and not is_remote(os.fsencode(self.path)) and not options.get("read_only"):
+        if self.path != MEMORY and not has_scheme(os.fsencode(self.path)) and not options.get("read_only"):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
         store = kvstore.open(None if self.path == MEMORY else self.path, **options)
         if max_bytes is not None:

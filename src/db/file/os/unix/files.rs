@@ -41,6 +41,9 @@ const PARKED_PART: u64 = 16;
 /// Parked files that are looked at each time.
 const LOOKS: usize = 8;
 
+/// How often a file is created that another process removes meanwhile.
+const CREATIONS: usize = 20;
+
 /// How often in a row shared memory must look as if it were another file's.
 const LOOKS_AT_A_GHOST: usize = 5;
 
@@ -257,10 +260,27 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(path) };
     let carries_locks = may_carry_locks(name.to_bytes(), flags);
+    // SAFETY: the caller's promise.
+    unsafe { open_noted(before, path, flags, mode, carries_locks) }
+}
+
+/// Like `open`, for a file that carries SQLite's locks, or not.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn open_noted(
+    before: &Before,
+    path: *const c_char,
+    flags: c_int,
+    mode: c_int,
+    carries_locks: bool,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(path) };
     with_list(&PARKED, |parked| {
         if carries_locks && !parked.is_empty() {
             close_what_is_gone(before, parked);
-            if flags & libc::O_TRUNC == 0
+            if flags & (libc::O_TRUNC | libc::O_EXCL) == 0
                 && let Some(fd) = take_parked(parked, name, flags & libc::O_ACCMODE)
             {
                 return fd;
@@ -667,6 +687,41 @@ impl OsFile {
                 return Err(e);
             }
         }
+    }
+
+    /// Opens a file for reading and writing. Creates it with exactly these permissions if it does not exist.
+    pub(in crate::db::file) fn open_or_create(path: &Path, mode: u32) -> io::Result<OsFile> {
+        for _ in 0..CREATIONS {
+            match OsFile::open(path, true, false) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+            match OsFile::create(path, mode) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
+        }
+        OsFile::open(path, true, false)
+    }
+
+    fn create(path: &Path, mode: u32) -> io::Result<OsFile> {
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        let before = calls::before().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
+        let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_CREAT | libc::O_EXCL;
+        // SAFETY: a C string. The file will carry SQLite's locks.
+        let fd = unsafe { open_noted(before, name.as_ptr(), flags, mode as c_int, true) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let file = OsFile { fd };
+        // SAFETY: an open file. The umask has taken bits away when it was created.
+        if unsafe { libc::fchmod(fd, mode as libc::mode_t) } != 0 {
+            let e = io::Error::last_os_error();
+            // SAFETY: a C string.
+            unsafe { libc::unlink(name.as_ptr()) };
+            return Err(e);
+        }
+        Ok(file)
     }
 
     /// Opens a journal for reading.

@@ -2,14 +2,12 @@
 //! renamed takes its store along, and a file that was deleted, moved or replaced is told from one that was not.
 
 use std::ffi::{CStr, CString, c_int};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-#[cfg(feature = "encryption")]
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -242,14 +240,30 @@ pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<(
     file.read_exact_at(to, at)
 }
 
-/// Makes an empty file that nobody may read who may not read `original`. There must be none of that name.
-pub(crate) fn make_like(original: Option<&Path>, path: &Path) -> io::Result<()> {
+/// Makes an empty file with the permissions `mode`, or else with those of `original`. There must be no file of that name.
+///
+/// If the new file has another group than `original`, the umask restricts what that group may do.
+pub(crate) fn make_like(original: Option<&Path>, mode: Option<u32>, path: &Path) -> io::Result<()> {
+    let original = original.map(std::fs::metadata).transpose()?;
+    let wanted = mode.or_else(|| original.as_ref().map(|found| found.permissions().mode() & 0o777));
     let mut options = File::options();
     options.write(true).create_new(true);
-    if let Some(original) = original {
-        options.mode(std::fs::metadata(original)?.permissions().mode() & 0o777);
+    if let Some(wanted) = wanted {
+        options.mode(wanted);
     }
-    options.open(path).map(drop)
+    let file = options.open(path)?;
+    let has_its_group = || {
+        let gid = file.metadata().map(|made| made.gid());
+        original.is_some_and(|original| gid.is_ok_and(|gid| gid == original.gid()))
+    };
+    match wanted {
+        Some(wanted) if mode.is_some() || has_its_group() => {
+            file.set_permissions(Permissions::from_mode(wanted)).inspect_err(|_| {
+                let _ = std::fs::remove_file(path); // the first error is the one to report
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Creates a file that only its owner can read.

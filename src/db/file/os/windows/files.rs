@@ -156,6 +156,11 @@ impl OsFile {
         Ok(OsFile { file, kept: Mutex::default() })
     }
 
+    /// Opens a file for reading and writing, and creates it if it does not exist, with the rights of its directory.
+    pub(in crate::db::file) fn open_or_create(path: &Path, _mode: u32) -> io::Result<OsFile> {
+        OsFile::open(path, true, true)
+    }
+
     /// Opens a journal to look into it. Who wants to remove it meanwhile cannot, and tries again, as SQLite does: else it
     /// would keep its name until this is dropped, where the system removes names so late
     /// ([`length_of_file`](super::place::length_of_file)).

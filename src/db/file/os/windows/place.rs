@@ -226,7 +226,7 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
 }
 
 /// Makes an empty file. There must be none of that name. Who may read it, its directory says.
-pub(crate) fn make_like(_original: Option<&Path>, path: &Path) -> io::Result<()> {
+pub(crate) fn make_like(_original: Option<&Path>, _mode: Option<u32>, path: &Path) -> io::Result<()> {
     File::options().write(true).create_new(true).open(path).map(drop)
 }
 
