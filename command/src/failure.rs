@@ -1,12 +1,13 @@
 //! The outcome of a command: its exit status, and an error message that says what failed and what
 //! to do.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue};
 use kvstore::{ErrorKind, Hint};
 
+use crate::output::of_standard_output;
 use crate::system;
 
 /// The outcome of a command that ran.
@@ -51,6 +52,16 @@ pub fn usage<T>(text: impl Into<String>) -> Result<T> {
 
 pub fn refused<T>(text: impl Into<String>) -> Result<T> {
     Err(Failure::Refused(text.into()))
+}
+
+/// Prints an error of the argument parser, or the help or version that was asked for. Returns the exit status.
+pub fn report_arguments(error: clap::Error) -> u8 {
+    let error = explain(error);
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if error.use_stderr() {
+        return u8::try_from(error.exit_code()).unwrap_or(2); // nothing else could tell of it
+    }
+    report(printed.map_err(of_standard_output).map_or_else(|e| Err(e.into()), |()| Ok(Answer::Yes)))
 }
 
 /// Adds a tip to an error of the argument parser.

@@ -34,9 +34,10 @@ mod times;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    system::ignore_file_size_signal();
     let cli = match cli::Cli::from_args() {
         Ok(cli) => cli,
-        Err(e) => failure::explain(e).exit(),
+        Err(e) => return ExitCode::from(failure::report_arguments(e)),
     };
     let mut context = cli.common.context();
     ExitCode::from(cli.command.run_and_report(&mut context))

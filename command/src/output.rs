@@ -80,7 +80,7 @@ impl Output {
     fn outcome(&self, written: io::Result<()>) -> io::Result<()> {
         match written {
             Err(e) if self.ignores_broken_pipe && e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            written => written,
+            written => written.map_err(of_standard_output),
         }
     }
 
@@ -120,6 +120,11 @@ impl Output {
         let written = self.to.flush();
         self.outcome(written)
     }
+}
+
+/// Says that an error is one of standard output. Its kind stays.
+pub fn of_standard_output(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
 /// Prints a message on stderr if that is a terminal.

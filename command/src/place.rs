@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-pub use kvstore::internal::{is_url, path_without_password as shown};
+pub use kvstore::internal::{check_scheme, is_url, path_without_password as shown};
 use kvstore::{Config, ErrorKind, Family, Store, SyncLevel};
 
 use crate::failure::{Failure, Result, refused, usage};
@@ -45,6 +45,33 @@ pub struct OpenArgs {
     /// How long to wait for a lock that another process holds
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = times::parse_duration, help_heading = "Global options")]
     pub timeout: Duration,
+}
+
+/// How a store is created that does not exist.
+#[derive(Debug, Args)]
+pub struct MakeArgs {
+    /// Permissions of a new store, in octal, whatever the umask is, such as 0660 for a group [default: 0644 and the umask]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode)]
+    mode: Option<u32>,
+}
+
+impl MakeArgs {
+    pub fn config(&self, config: Config) -> Config {
+        self.mode.map_or_else(|| config.clone(), |mode| config.clone().mode(mode))
+    }
+
+    /// Opens a store, which is created if it does not exist.
+    pub fn open(&self, path: &Path, how: &OpenArgs, secrets: &Secrets) -> Result<Store> {
+        open_with(path, For::Making, how, secrets, self.config(Config::new().mmap_size(MAPPED)))
+    }
+}
+
+fn parse_mode(text: &str) -> std::result::Result<u32, String> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    match u32::from_str_radix(digits, 8) {
+        Ok(mode) if mode & !0o777 == 0 && mode & 0o600 == 0o600 => Ok(mode),
+        _ => Err("a mode has three octal digits, of which the first is 6 or 7: 600, 640, 660".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -129,7 +156,10 @@ pub fn path(store: &str) -> Result<PathBuf> {
         _ if is_url(&path) && !cfg!(feature = "remote") => usage(
             "this build of kvstore does not support servers: give the path of a file, or build it with the feature \"remote\"",
         ),
-        _ => Ok(path),
+        _ => {
+            check_scheme(&path)?;
+            Ok(path)
+        }
     }
 }
 
@@ -148,6 +178,7 @@ pub fn must_name_a_file(path: &Path, what: &str, instead: &str) -> Result<()> {
         let path = shown(path);
         return usage(format!("{what} must be a file, and {path} is a store on a server: {instead}"));
     }
+    check_scheme(path)?;
     if path.as_os_str() == "-" {
         return usage(format!("{what} must be a file, not standard output: give a file name"));
     }

@@ -198,6 +198,35 @@ fn paths_special_to_sqlite_are_plain_file_names() {
 }
 
 #[test]
+fn path_with_unknown_scheme_is_refused_and_creates_no_file() {
+    let scratch = Scratch::new();
+    let store = Store::open_in_memory(&Config::new()).unwrap();
+    let files = || {
+        let mut names: Vec<_> =
+            std::fs::read_dir(".").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    for path in ["file:x.db?mode=ro", "redis://h/0", "postgresql+psycopg://u:secret@h/d", "sqlite:///x.db"] {
+        let opened = Store::open(path).err();
+        let read = Store::open_with(path, &Config::new().read_only(true)).err();
+        let backup = store.backup(path, |_, _| true).err();
+        let stops = |_: kvstore::RecoverEvent<'_>| std::ops::ControlFlow::Continue(());
+        let recovered = kvstore::recover(path, scratch.file("new.db"), stops).err();
+        let into = kvstore::recover(scratch.path(), path, stops).err();
+        for error in [opened, read, backup, recovered, into] {
+            let error = error.expect(path);
+            assert_eq!(error.kind(), ErrorKind::Error, "{path}: {error}");
+            let text = error.to_string();
+            assert!(text.contains("postgresql://") && text.contains("path of a file"), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+    }
+    assert_eq!(files(), before);
+}
+
+#[test]
 fn symlink_opens_its_target_store() {
     if common::is_of_a_file("it is about files") {
         return;

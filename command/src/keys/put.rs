@@ -10,7 +10,7 @@ use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::life::LifeArgs;
 use crate::output::note;
-use crate::place::{FamilyArgs, For, StoreFirst};
+use crate::place::{FamilyArgs, For, MakeArgs, StoreFirst};
 use crate::secret::Secrets;
 
 /// Store a value under a key
@@ -58,6 +58,8 @@ struct WrittenFamily {
     /// Create the family if it does not exist
     #[arg(long)]
     create_family: bool,
+    #[command(flatten)]
+    make: MakeArgs,
 }
 
 impl WrittenFamily {
@@ -65,7 +67,10 @@ impl WrittenFamily {
     /// from it.
     fn open(&self, store: &StoreFirst, secrets: &Secrets) -> Result<(Store, Family)> {
         let making = self.create_family || self.family.family == "default";
-        let store = store.open(if making { For::Making } else { For::Writing }, secrets)?;
+        let store = match making {
+            true => self.make.open(&store.path()?, &store.open, secrets)?,
+            false => store.open(For::Writing, secrets)?,
+        };
         let family = match self.create_family {
             true => store.get_or_create_family(&self.family.family)?,
             false => self.family.of(&store).map_err(|failure| match failure {

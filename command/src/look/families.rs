@@ -12,7 +12,7 @@ use crate::confirm::{asks, confirm};
 use crate::failure::{Answer, Failure, Result, usage};
 use crate::json::Object;
 use crate::output;
-use crate::place::{self, DEFAULT, For, StoreArgs};
+use crate::place::{self, DEFAULT, For, MakeArgs, StoreArgs};
 use crate::times;
 
 /// List, create, configure and drop families
@@ -47,6 +47,8 @@ enum Action {
         /// Track the write time of keys, as "kvstore sweep" needs
         #[arg(long)]
         track: bool,
+        #[command(flatten)]
+        make: MakeArgs,
     },
     /// Change the settings of a family
     #[command(
@@ -93,7 +95,7 @@ impl FamiliesArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         match &self.action {
             None => self.list(context),
-            Some(Action::Create { name, ttl, track }) => self.create(context, name, *ttl, *track),
+            Some(Action::Create { name, ttl, track, make }) => self.create(context, name, *ttl, *track, make),
             Some(Action::Set { name, ttl, track }) => self.set(context, name, *ttl, *track),
             Some(Action::Drop { name }) => self.drop(context, name),
         }
@@ -122,8 +124,15 @@ impl FamiliesArgs {
         Ok(Answer::Yes)
     }
 
-    fn create(&self, context: &mut Context, name: &str, ttl: Option<Duration>, track: bool) -> Result {
-        let store = self.store.open(For::Making, &context.secrets)?;
+    fn create(
+        &self,
+        context: &mut Context,
+        name: &str,
+        ttl: Option<Duration>,
+        track: bool,
+        make: &MakeArgs,
+    ) -> Result {
+        let store = make.open(&self.store.path()?, &self.store.open, &context.secrets)?;
         if store.family(name).is_ok() {
             return Err(Failure::Missing(format!(
                 "family \"{name}\" exists already: use \"set\" to change its settings"

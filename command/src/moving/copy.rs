@@ -9,7 +9,7 @@ use crate::cli::Context;
 use crate::confirm::confirm;
 use crate::failure::{Answer, Failure, Result, refused};
 use crate::output::{count, keys};
-use crate::place::{For, OpenArgs, open_with, path, shown};
+use crate::place::{For, MakeArgs, OpenArgs, open_with, path, shown};
 use crate::progress::{Interrupt, Progress};
 use crate::secret::ToSecretArgs;
 
@@ -49,6 +49,8 @@ pub struct CopyArgs {
     #[command(flatten)]
     open: OpenArgs,
     #[command(flatten)]
+    make: MakeArgs,
+    #[command(flatten)]
     secret: ToSecretArgs,
 }
 
@@ -71,7 +73,7 @@ impl CopyArgs {
             );
         }
         let secrets = self.secret.secrets(&context.secrets);
-        let to = open_with(&to_path, For::Making, &self.open, &secrets, config())?;
+        let to = open_with(&to_path, For::Making, &self.open, &secrets, self.make.config(config()))?;
         if from.is_encrypted()? && !to.is_encrypted()? && !self.secret.to_plain {
             let question = format!(
                 "{} is not encrypted: this writes the contents of {} there in plain text",

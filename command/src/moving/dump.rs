@@ -13,7 +13,7 @@ use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::output::{count, keys, size};
-use crate::place::{For, StoreArgs, family, must_be_creatable, must_name_a_file, open_with, shown};
+use crate::place::{For, StoreArgs, family, is_url, must_be_creatable, must_name_a_file, open_with, shown};
 use crate::progress::{Interrupt, Progress};
 use crate::system;
 
@@ -22,7 +22,7 @@ const ROWS: usize = 512;
 
 /// Write everything as JSON lines, for "kvstore load"
 ///
-/// Writes one snapshot, while other processes read and write. Expired keys are left out. The format
+/// Writes one snapshot, while other processes read and write. Expired keys are left out, unless --expired is given. The format
 /// is stable: every later version loads it. The last line has the number of keys, so that "kvstore
 /// load" detects a truncated dump.
 #[derive(Debug, Args)]
@@ -43,6 +43,9 @@ pub struct DumpArgs {
     /// File to write; only an existing dump is replaced; "-" is standard output
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// Also keys that have expired and are not purged yet; "kvstore load --expired" loads them
+    #[arg(long)]
+    expired: bool,
 }
 
 /// Counts of a dump.
@@ -62,6 +65,9 @@ impl DumpArgs {
             let copy = format!("\"kvstore copy {} URL\" copies to a server", shown(&path));
             must_name_a_file(output, "a dump", &copy)?;
             must_be_creatable(output)?;
+        }
+        if self.expired && is_url(&path) {
+            return usage("--expired is for files: a server uses its own clock");
         }
         // No memory map: its pages would count as memory of the process, up to the size of the
         // store.
@@ -108,6 +114,10 @@ impl DumpArgs {
         quiet: bool,
         write: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Dumped> {
+        let dumped_ms = store.now_ms();
+        if self.expired {
+            store.set_clock(|| 0); // at this time, no key has expired
+        }
         store.snapshot(|store| {
             let mut names =
                 if self.families.is_empty() { all_families(store)? } else { self.families.clone() };
@@ -119,7 +129,7 @@ impl DumpArgs {
                 write(line)
             };
             let mut object = Object::new();
-            put(format::write_header(&mut object, store.size_limit()?, store.now_ms()))?;
+            put(format::write_header(&mut object, store.size_limit()?, dumped_ms))?;
             let mut progress = (!quiet).then(|| self.progress(store, &names)).transpose()?;
             let mut seen = std::collections::HashSet::new();
             let (mut families, mut keys, mut total) = (0, 0, 0);

@@ -20,7 +20,7 @@ use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
 use crate::output::{Output, count};
-use crate::place::{self, For, StoreFirst};
+use crate::place::{self, MakeArgs, StoreFirst};
 use crate::progress::{Interrupt, Progress};
 use crate::secret::Secrets;
 use crate::times::{self, Moment};
@@ -138,6 +138,8 @@ pub struct ImportArgs {
     /// Overwrite existing keys
     #[arg(long, alias = "replace")]
     overwrite: bool,
+    #[command(flatten)]
+    make: MakeArgs,
     #[command(flatten)]
     columns: Columns,
     #[command(flatten)]
@@ -310,7 +312,7 @@ impl Target {
     fn open(args: &ImportArgs, secrets: &Secrets) -> Result<Target> {
         let path = args.store.path()?;
         let is_made = !path.exists() && !place::is_url(&path);
-        let store = args.store.open(For::Making, secrets)?;
+        let store = args.make.open(&path, &args.store.open, secrets)?;
         store.begin_write()?;
         Ok(Target { families: BTreeMap::new(), store, is_made })
     }

@@ -13,7 +13,7 @@ use super::{all_families, has_keys, report};
 use crate::cli::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::output::{count, keys};
-use crate::place::{For, StoreFirst, is_url, open_with, shown};
+use crate::place::{For, MakeArgs, StoreFirst, is_url, open_with, shown};
 use crate::progress::{Interrupt, Progress};
 
 /// Lines between updates of the progress.
@@ -27,7 +27,7 @@ const LINES: u64 = 1024;
 ///
 /// Missing families are created with the settings in the dump. A family that has keys is an error,
 /// unless --if-absent or --replace is given; it keeps its settings. A family without keys in the
-/// dump leaves an existing family unchanged. Expired keys are not loaded. The size limit is loaded
+/// dump leaves an existing family unchanged. Expired keys are not loaded, unless --expired is given. The size limit is loaded
 /// only if the store is empty and has none.
 #[derive(Debug, Args)]
 #[command(
@@ -63,6 +63,11 @@ pub struct LoadArgs {
     /// Continue an interrupted load in batches
     #[arg(long, requires = "batch")]
     resume: bool,
+    /// Load keys that have expired, too: they use space until they are purged
+    #[arg(long)]
+    expired: bool,
+    #[command(flatten)]
+    make: MakeArgs,
 }
 
 impl LoadArgs {
@@ -108,7 +113,11 @@ impl LoadArgs {
         let config = Config::new().mmap_size(0).cache_pages(1500);
         let path = self.store.path()?;
         let is_made = !path.exists() && !is_url(&path);
-        let store = open_with(&path, For::Making, &self.store.open, &context.secrets, config)?;
+        let store =
+            open_with(&path, For::Making, &self.store.open, &context.secrets, self.make.config(config))?;
+        if self.expired && is_url(&path) {
+            return usage("--expired is for files: a server uses its own clock, and removes expired keys");
+        }
         let mut loading = Loading::begin(&store, self, limit)?;
         let progress = Progress::new("loading, bytes", total);
         let interrupt = Interrupt::watch()?;
@@ -213,12 +222,18 @@ impl<'a> Loading<'a> {
                 into_new = into_new && !has_keys(&store.family(&name)?)?;
             }
         }
-        let asked = Way { family: args.family.clone(), if_absent: args.if_absent, replace: args.replace };
+        let asked = Way {
+            family: args.family.clone(),
+            if_absent: args.if_absent,
+            replace: args.replace,
+            expired: args.expired,
+        };
         let way = record.as_ref().and_then(|record| record.way.clone()).unwrap_or_else(|| asked.clone());
         let is_another = |asked: bool, was: bool| asked && !was;
         if asked.family.is_some() && asked.family != way.family
             || is_another(asked.if_absent, way.if_absent)
             || is_another(asked.replace, way.replace)
+            || is_another(asked.expired, way.expired)
         {
             return refused(format!(
                 "the interrupted load was started {}, and must continue with the same options: change the options; nothing was \
@@ -299,11 +314,20 @@ impl<'a> Loading<'a> {
             };
             match line {
                 Line::Row { key, value, expire_ms, written_ms } => {
-                    if expire_ms.is_some_and(|end| end <= now_ms && end > 0) {
-                        self.open_waiting(number)?;
-                        self.counts.expired += 1;
-                    } else {
-                        self.row(&key, &value, expire_ms, written_ms, number)?;
+                    match expire_ms.filter(|end| *end <= now_ms && *end > 0) {
+                        Some(end) if self.way.expired => {
+                            self.open_waiting(number)?;
+                            // A write of a key that has expired stores nothing. So it is written as it was: before its end.
+                            self.store.set_clock(move || end - 1);
+                            let written = self.row(&key, &value, expire_ms, written_ms, number);
+                            self.store.use_system_clock();
+                            written?;
+                        }
+                        Some(_) => {
+                            self.open_waiting(number)?;
+                            self.counts.expired += 1;
+                        }
+                        None => self.row(&key, &value, expire_ms, written_ms, number)?,
                     }
                     of_batch += 1;
                 }

@@ -43,6 +43,8 @@ pub struct Way {
     pub family: Option<String>,
     pub if_absent: bool,
     pub replace: bool,
+    #[serde(default)]
+    pub expired: bool,
 }
 
 impl Way {
@@ -52,13 +54,15 @@ impl Way {
         if let Some(family) = &self.family {
             words.push(format!("--family {family}"));
         }
-        for (is, word) in [(self.if_absent, "--if-absent"), (self.replace, "--replace")] {
+        for (is, word) in
+            [(self.if_absent, "--if-absent"), (self.replace, "--replace"), (self.expired, "--expired")]
+        {
             if is {
                 words.push(word.to_owned());
             }
         }
         if words.is_empty() {
-            "without --family, --if-absent and --replace".to_owned()
+            "without --family, --if-absent, --replace and --expired".to_owned()
         } else {
             format!("with {}", words.join(" "))
         }

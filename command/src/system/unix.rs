@@ -34,6 +34,13 @@ pub fn ends_process(signal: i32, flag: Arc<AtomicBool>) -> io::Result<()> {
     signal_hook::flag::register_conditional_default(signal, flag).map(drop)
 }
 
+/// Lets a write beyond the process's limit on the size of a file (`ulimit -f`) fail instead of ending the process. A handler
+/// does that which does nothing; programs that the command starts do not inherit it.
+pub fn ignore_file_size_signal() {
+    // If it fails, only the error message is lost.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+}
+
 /// Returns `true` if the terminal supports colors.
 pub fn shows_colors() -> bool {
     true

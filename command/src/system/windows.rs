@@ -38,6 +38,9 @@ pub fn ends_process(signal: i32, flag: Arc<AtomicBool>) -> io::Result<()> {
     signal_hook::flag::register_conditional_shutdown(signal, CONTROL_C_EXIT.cast_signed(), flag).map(drop)
 }
 
+/// No signal answers a write beyond a limit.
+pub fn ignore_file_size_signal() {}
+
 /// Returns `true` if the console supports colors, and enables them.
 pub fn shows_colors() -> bool {
     ratatui::crossterm::ansi_support::supports_ansi()

@@ -766,3 +766,148 @@ fn full_disk_is_reported_and_loses_nothing() {
     );
     assert!(err(&output).contains("database or disk is full"), "{}", err(&output));
 }
+
+#[test]
+fn expired_keys_are_dumped_and_loaded_on_request() {
+    let place = Place::new();
+    let (from, to, dump) = (place.word("from.db"), place.word("to.db"), place.word("dump.jsonl"));
+    let store = Store::open(&from).unwrap();
+    store.create_family("tracked").unwrap().set_write_tracking(true).unwrap();
+    let past = store.now_ms() - 60_000;
+    store.set_clock(move || past - 1);
+    for name in ["default", "tracked"] {
+        let family = store.family(name).unwrap();
+        family.put_with_expiry("expired", "1", kvstore::Expiry::At(past)).unwrap();
+        family.put("live", "2").unwrap();
+    }
+    store.close().unwrap();
+
+    let rows = |text: &str| text.lines().filter(|line| line.starts_with("{\"key")).count();
+    assert_eq!(rows(&ok(&["dump", &from])), 2);
+    ok(&["dump", &from, "--expired", "-o", &dump]);
+    let text = fs::read_to_string(&dump).unwrap();
+    assert_eq!(rows(&text), 4, "{text}");
+    assert_eq!(text.matches(&format!("\"expire_ms\":{past}")).count(), 2, "{text}");
+
+    assert_eq!(json(&["load", &to, &dump])[0]["expired"], 2);
+    fs::remove_file(&to).unwrap();
+    for (arguments, loaded) in
+        [(&["--expired"][..], 4), (&["--expired", "--replace", "--batch", "1"], 4), (&["--replace"], 2)]
+    {
+        let arguments = [&["load", &to, &dump], arguments].concat();
+        assert_eq!(json(&arguments)[0]["loaded"], loaded);
+        // Stored, expired and never returned.
+        let store = Store::open(&to).unwrap();
+        for name in ["default", "tracked"] {
+            let family = store.family(name).unwrap();
+            assert_eq!((family.count().unwrap(), family.count_live().unwrap()), (2, 1), "{name}");
+            assert_eq!(family.get("expired").unwrap(), None);
+        }
+        store.close().unwrap();
+    }
+    assert_eq!(
+        ok(&["dump", &to, "--expired"]).lines().skip(1).filter(|line| line.contains("expired")).count(),
+        2
+    );
+    assert!(json(&["check", &to])[0]["ok"].as_bool().unwrap_or(true));
+    assert_eq!(Store::open(&to).unwrap().purge_expired().unwrap(), 2);
+    fails(&["dump", "postgresql://h/d", "--expired"], 2, "");
+}
+
+#[test]
+#[cfg(unix)]
+fn failed_standard_output_is_named_and_is_an_error() {
+    let place = Place::new();
+    let store = place.word("a.db");
+    ok(&["put", &store, "key", "value"]);
+    let script = r#"
+        say() { "$K" "$@" >/dev/full; echo "$1: $?" >&2; }
+        say --help; say --version; say help; say put --help
+        say get "$1" key; say dump "$1"; say scan "$1" --json
+        "$K" >/dev/full; echo "usage: $?" >&2
+        trap '' XFSZ; trap - XFSZ
+        ulimit -f 0
+        "$K" get "$1" key > out; echo "limit: $?" >&2
+    "#;
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, "sh", &store])
+        .current_dir(place.path(""))
+        .env("K", env!("CARGO_BIN_EXE_kvstore"))
+        .env_remove("KVSTORE")
+        .output()
+        .unwrap();
+    let text = err(&output);
+    for what in ["--help", "--version", "help", "put", "get", "dump", "scan", "limit"] {
+        assert!(text.contains(&format!("{what}: 3\n")), "{what}: {text}");
+    }
+    assert!(text.contains("usage: 2\n"), "{text}");
+    let named = text.matches("kvstore: cannot write to standard output: ").count();
+    assert_eq!(named, 8, "{text}");
+}
+
+#[test]
+#[cfg(unix)]
+fn new_store_has_mode_whatever_umask_is() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let script = r#"
+        umask 077
+        "$K" put put.db a b --mode 660 && "$K" dump put.db > dump.jsonl
+        "$K" incr incr.db a --mode 0640
+        "$K" load load.db dump.jsonl --mode 0o666
+        "$K" copy put.db copy.db --mode 770
+        "$K" families families.db create f --mode 606
+        echo '{"a":"b"}' | "$K" import import.db - --from json --mode 644
+        "$K" backup put.db backup.db
+        "$K" put put.db a c --mode 600
+        "$K" put plain.db a b
+    "#;
+    let output = std::process::Command::new("sh")
+        .args(["-c", script])
+        .current_dir(place.path(""))
+        .env("K", env!("CARGO_BIN_EXE_kvstore"))
+        .env_remove("KVSTORE")
+        .output()
+        .unwrap();
+    for (name, mode) in [
+        ("put", 0o660),
+        ("incr", 0o640),
+        ("load", 0o666),
+        ("copy", 0o770),
+        ("families", 0o606),
+        ("import", 0o644),
+        ("backup", 0o660),
+        ("plain", 0o600),
+    ] {
+        let found =
+            fs::metadata(place.path(&format!("{name}.db"))).map(|found| found.permissions().mode() & 0o7777);
+        assert_eq!(found.ok(), Some(mode), "{name}: {}", err(&output));
+    }
+    for mode in ["400", "1660", "8", "rw", ""] {
+        fails(&["put", &place.word("new.db"), "a", "b", "--mode", mode], 2, "three octal digits");
+    }
+}
+
+#[test]
+fn unknown_scheme_is_usage_error_of_every_command() {
+    let place = Place::new();
+    let store = place.word("a.db");
+    ok(&["put", &store, "key", "value"]);
+    for path in ["redis://h/0", "postgresql+psycopg://u:secret@h/d", "file:x.db?mode=ro"] {
+        for arguments in [
+            &["put", path, "key", "value"][..],
+            &["get", path, "key"],
+            &["load", path, "dump.jsonl"],
+            &["backup", &store, path],
+            &["copy", &store, path],
+            &["dump", &store, "-o", path],
+            &["recover", &store, path],
+            &["recover", path, &place.word("new.db")],
+        ] {
+            let output = kvstore(arguments);
+            let text = err(&output);
+            assert_eq!(code(&output), 2, "{arguments:?}: {text}");
+            assert!(text.contains("postgresql://") && !text.contains("secret"), "{arguments:?}: {text}");
+        }
+    }
+}
