@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -272,3 +273,45 @@ def test_keys_of_other_processes_count_when_limit_is_reached(here: Storage, tmp_
             theirs.put(f"theirs {number}", b"", ttl=2000)
         assert len(theirs) <= 150
     here.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no mode there")
+@pytest.mark.parametrize("umask", [0o022, 0o000, 0o277])
+@pytest.mark.parametrize("options", [{}, {"journal_mode": "delete"}, {"max_bytes": 10_000_000}])
+def test_new_files_and_directories_are_private(tmp_path: Path, umask: int, options: dict[str, Any]) -> None:
+    before = os.umask(umask)
+    try:
+        made = Storage(tmp_path / "a" / "b" / "c.db", "things", options)
+        made.family()["a"] = b"1"
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in (tmp_path / "a").rglob("*")}
+    assert modes.pop("b") == 0o700 and (tmp_path / "a").stat().st_mode & 0o7777 == 0o700
+    assert len(modes) == (1 if "journal_mode" in options else 3)
+    assert set(modes.values()) == {0o600}, modes
+    made.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no mode there")
+def test_existing_file_and_directory_keep_their_modes(tmp_path: Path) -> None:
+    directory = tmp_path / "a"
+    directory.mkdir()
+    directory.chmod(0o750)
+    file = directory / "c.db"
+    with kvstore.open(file) as store:
+        store["old"] = b"1"
+    file.chmod(0o640)
+    made = Storage(file, "things", {})
+    made.family()["a"] = b"1"
+    assert directory.stat().st_mode & 0o7777 == 0o750
+    assert {path.stat().st_mode & 0o7777 for path in directory.iterdir()} == {0o640}
+    assert made.store()["old"] == b"1"
+    made.close()
+
+
+@pytest.mark.skipif(not kvstore.encryption_available, reason="this build has no encryption")
+def test_private_file_can_be_encrypted(tmp_path: Path) -> None:
+    made = Storage(tmp_path / "c.db", "things", {"password": "p"})
+    made.family()["a"] = b"1"
+    assert made.store().is_encrypted
+    made.close()

@@ -75,8 +75,9 @@ class Storage:
     and settings share a store. Threads may share a storage.
 
     Args:
-        path: The path of the file, ":memory:", or the URL of a store on a server. Missing
-            directories are created.
+        path: The path of the file, ":memory:", or the URL of a store on a server. A missing file is
+            created with the mode 0600 and missing directories with 0700, whatever the umask. Existing
+            ones keep their modes.
         name: The name of the family.
         options: Settings of :func:`kvstore.open`, and ``max_bytes`` and ``policy`` for the size
             limit of the file (see ``Store.limit``); the default policy is "oldest".
@@ -136,7 +137,8 @@ class Storage:
         options = dict(self._options)
         max_bytes, policy = options.pop("max_bytes", None), options.pop("policy", None)
         if self.path != MEMORY and not has_scheme(os.fsencode(self.path)) and not options.get("read_only"):
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            _make_private_directories(os.path.dirname(self.path))
+            _make_private_file(self.path)
         store = kvstore.open(None if self.path == MEMORY else self.path, **options)
         if max_bytes is not None:
             try:
@@ -164,3 +166,35 @@ def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:
     limit = (max_bytes, policy or "oldest")
     if tuple(store.get_limit()) != limit:
         store.limit(*limit)
+
+
+def _make_private_directories(path: str) -> None:
+    """Create a directory and its missing parents, for this user only."""
+    missing = []
+    while not os.path.isdir(path) and os.path.dirname(path) != path:
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(directory):  # otherwise another process has just created it
+                raise
+        else:
+            os.chmod(directory, 0o700)  # the umask may have removed more
+
+
+def _make_private_file(path: str) -> None:
+    """Create an empty file for this user only, unless there is a file.
+
+    The files that SQLite creates beside a database get its mode.
+    """
+    try:
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o600)
+    except FileExistsError:
+        return
+    try:
+        if hasattr(os, "fchmod"):
+            os.fchmod(file, 0o600)  # the umask may have removed more
+    finally:
+        os.close(file)
