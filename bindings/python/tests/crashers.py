@@ -1011,7 +1011,7 @@ def interrupts() -> None:
 
     def purge() -> None:
         for round_number in range(20):
-            store.put_many({f"p{n}": b"" for n in range(500)}, expires_at=1)
+            store.put_many({f"p{n}": b"" for n in range(500)}, expires_at=0)
             store.purge_expired()
 
     def transact() -> None:

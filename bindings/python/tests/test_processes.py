@@ -119,7 +119,7 @@ with kvstore.open(sys.argv[1]) as store:
 
 def test_expiry_set_by_other_process_applies_here(path: Path) -> None:
     with kvstore.open(path) as store:
-        code = f"import kvstore; s = kvstore.open({str(path)!r}); s.put('k', b'v', expires_at=1)"
+        code = f"import kvstore; s = kvstore.open({str(path)!r}); s.put('k', b'v', expires_at=0)"
         store["k"] = b"old"
         done = run_python(code)
         assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from kvstore._connection_pool import Checkout, Connection, Pin, store_closed_err
 from kvstore._errors import MisuseError, NotFoundError, exception_for, last_failure
 from kvstore._native import NULL, Handles, ffi, lib, to_bytes
 from kvstore._store_state import StoreState
-from kvstore._time import Duration, Moment, expires_at_ms, ttl_ms
+from kvstore._time import Duration, Moment, given_expiry_ms, ttl_ms
 
 _ERROR: int = lib.KVSTORE_ERROR
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
@@ -213,7 +213,7 @@ class FamilyHandle:
                 raise ValueError("ttl= and expires_at= cannot both be set: give one of them")
             ms = ttl_ms(ttl)
         elif expires_at is not None:
-            return expires_at_ms(expires_at)
+            return given_expiry_ms(expires_at, self._state.now_ms)
         else:
             ms = self._default_ttl_ms()
         return ms and self._state.now_ms() + ms

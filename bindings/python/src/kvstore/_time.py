@@ -19,9 +19,7 @@ FOREVER: Final[float] = math.inf
 
 #: The type of durations: seconds, or a timedelta.
 Duration = Union[float, timedelta]
-#: The type of moments: seconds since the Unix epoch, or an aware datetime. Milliseconds given by
-#: mistake are a valid moment some 50,000 years ahead. They are not rejected: a TTL can lead there,
-#: and what expires_at() returns must be accepted.
+#: The type of moments: seconds since the Unix epoch, or an aware datetime.
 Moment = Union[float, datetime]
 #: The type of clocks: a function that returns seconds since the Unix epoch.
 ClockFunction = Callable[[], float]
@@ -30,6 +28,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 #: The sum of two such times fits in 64 bits. Some hundred million years.
 _MAX_MS: Final[int] = 1 << 61
+
+#: 2001-01-01. A clock that is later is set; devices without a battery start in 1970.
+_CLOCK_IS_SET_MS: Final[int] = 978_307_200_000
+#: 1973-01-01. An expiry time between 1970 and this one is a duration given by mistake.
+_DURATIONS_END_MS: Final[int] = 94_694_400_000
+#: Numbers of seconds in this range are milliseconds given by mistake: those of 1973 to 2286. As
+#: seconds they are the years 5138 to 318857.
+_MILLISECONDS: Final[range] = range(100_000_000_000, 10_000_000_000_000)
 
 
 def _milliseconds(seconds: Any, what: str, digits: int, moment: bool = False) -> int:
@@ -103,6 +109,32 @@ def expires_at_ms(moment: Moment) -> int:
     if isinstance(moment, float) and moment == FOREVER:
         return 0
     return max(1, moment_ms(moment))
+
+
+def given_expiry_ms(moment: Moment, now_ms: Callable[[], int]) -> int:
+    """Like :func:`expires_at_ms`, for the argument of a caller: rejects a duration given as a
+    moment, and milliseconds given as seconds.
+
+    A clock that is not set, which ``now_ms`` returns, allows every moment.
+
+    Raises:
+        ValueError: For such a moment.
+    """
+    ms = expires_at_ms(moment)
+    if ms == 0 or _DURATIONS_END_MS <= ms < _MILLISECONDS.start * 1000:
+        return ms
+    if now_ms() < _CLOCK_IS_SET_MS:
+        return ms
+    if ms < _DURATIONS_END_MS:
+        if moment_ms(moment) <= 0:
+            return _DURATIONS_END_MS  # expired at once, as the caller wants
+        raise ValueError(f"expires_at is a moment, and {moment!r} is before 1973: for a duration, use ttl=")
+    if not isinstance(moment, datetime) and ms // 1000 in _MILLISECONDS:
+        raise ValueError(
+            f"expires_at must be seconds since the Unix epoch, or a datetime, and {moment!r} looks like "
+            "milliseconds: divide it by 1000"
+        )
+    return ms
 
 
 class Clock:

@@ -71,7 +71,7 @@ class SessionStore(SessionBase):
         age = self.get_expiry_age()
         # A TTL and not an expiry time: a server has its own clock. A session that has expired
         # already gets a time long past.
-        ttl, expires_at = (age, None) if age > 0 else (None, 0.001)
+        ttl, expires_at = (age, None) if age > 0 else (None, 0)
         family = self._storage().family()
         if not family.put(
             self.session_key, data, ttl, expires_at, if_absent=must_create, if_present=not must_create
