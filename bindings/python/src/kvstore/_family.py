@@ -62,10 +62,10 @@ class Family(
 
     **Times.** A TTL is a duration: seconds (int or float) or a ``timedelta``, positive, rounded up
     to milliseconds. ``FOREVER`` means no TTL. An expiry time (``expires_at``) is a moment: seconds
-    since the Unix epoch or an aware ``datetime``; one in the past removes the key at once. Do not
-    pass milliseconds: ``time.time() * 1000`` is accepted and lies 50,000 years ahead. A write with
-    neither uses the :attr:`default_ttl`. A write replaces the TTL the key had, unless ``keep_ttl``
-    is set.
+    since the Unix epoch or an aware ``datetime``; one in the past removes the key at once. A moment
+    between 1970 and 1973, which is a duration given by mistake, and a number that looks like
+    milliseconds are rejected, unless the clock of the store is before 2001. A write with neither
+    uses the :attr:`default_ttl`. A write replaces the TTL the key had, unless ``keep_ttl`` is set.
 
     **Errors.** Every method can raise :exc:`MisuseError` if the store or family is closed,
     :exc:`BusyError` if another thread or process keeps writing for longer than ``busy_timeout``,
