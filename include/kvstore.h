@@ -836,6 +836,25 @@ const char *kvstore_strhint(int hint);
 int64_t kvstore_now_ms(void);
 
 /**
+ * Sets a function that calls of this process ask while they wait for a lock, or removes it.
+ *
+ * @param ends Function that returns non-zero to end the wait; NULL removes the function that was
+ *   set before.
+ * @param context Passed to `ends`. It must remain valid for the rest of the process.
+ *
+ * A call whose wait is ended returns KVSTORE_BUSY, as it does when KVStoreConfig.busyTimeout is
+ * over, and changes nothing. On a server it can also return KVSTORE_IOERR. A program can so react to
+ * a signal, or to a cancelled task, during a long wait.
+ *
+ * `ends` is called in the waiting thread, about every 40 milliseconds, and when a signal handler has
+ * interrupted the wait for the answer of a server. It should keep returning non-zero until the call
+ * has returned, and must not use a store. Calls that do not wait never ask it.
+ *
+ * It applies to stores that are opened afterwards. There is one function for the whole process.
+ */
+void kvstore_set_wait_hook(int (*ends)(void *context), void *context);
+
+/**
  * Allocates `n` bytes of zeroed memory.
  *
  * Returns NULL if `n` is negative or memory is exhausted. Free the memory with kvstore_free.

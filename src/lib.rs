@@ -140,6 +140,7 @@ mod secret;
 mod shared;
 mod store;
 mod unwind;
+mod wait;
 
 pub(crate) use clock::is_far_off;
 pub use config::{
@@ -176,6 +177,26 @@ pub fn now_ms() -> i64 {
 /// It is not needed after `fork`, whose handlers do the same. It has no effect on Windows.
 pub fn notify_fork() {
     db::note_fork();
+}
+
+/// Sets a function that calls of this process ask while they wait for a lock: `true` ends the wait.
+///
+/// The call then fails as it does when [`Config::busy_timeout`] is over, and changes nothing. A
+/// program can so react to a signal, or to a cancelled task, during a long wait. The function is
+/// called in the waiting thread, about every 40 milliseconds, and when a signal handler has
+/// interrupted the wait for the answer of a server. It should keep returning `true` until the call
+/// has returned, and must not use a store. If it panics, the wait ends. Calls that do not wait never
+/// ask it.
+///
+/// It applies to stores that are opened afterwards. There is one function for the whole process; a
+/// new one replaces it.
+pub fn set_wait_hook(ends: impl Fn() -> bool + Send + Sync + 'static) {
+    wait::set_hook(Some(std::sync::Arc::new(ends)));
+}
+
+/// Removes the function of [`set_wait_hook`].
+pub fn clear_wait_hook() {
+    wait::set_hook(None);
 }
 
 /// Interfaces for the command and the tests of this project. They may change in any release.

@@ -7,15 +7,18 @@
 /** How often an interrupted call is repeated. */
 enum { BLOCKS_TRIES = 100 };
 
-/* Calls a function until it returns without an exception. NULL: every call raised; the last exception is set. */
-static PyObject *blocks_call(PyObject *function, PyObject *args)
+/* Calls a function until it returns without an exception. NULL: every call raised; the last exception is set.
+ * After an interrupt, `interrupted` or during a call, the following calls wait for no lock. */
+static PyObject *blocks_call(PyObject *function, PyObject *args, int interrupted)
 {
     PyObject *result = NULL;
-    int tries;
+    int refused = waits_refused, tries;
     for (tries = 0; result == NULL && tries < BLOCKS_TRIES; tries++) {
         PyErr_Clear();
+        waits_refused = refused || interrupted || tries > 0;
         result = PyObject_CallObject(function, args);
     }
+    waits_refused = refused;
     return result;
 }
 
@@ -31,7 +34,7 @@ static PyObject *blocks_surely(PyObject *module, PyObject *args)
     }
     rest = PyTuple_GetSlice(args, 1, PyTuple_Size(args));
     if (rest == NULL) return NULL;
-    result = blocks_call(PyTuple_GetItem(args, 0), rest);
+    result = blocks_call(PyTuple_GetItem(args, 0), rest, 0);
     Py_DECREF(rest);
     return result;
 }
@@ -40,9 +43,10 @@ static PyObject *blocks_surely(PyObject *module, PyObject *args)
 static PyObject *blocks_surely_method(PyObject *self, const char *name, PyObject *args)
 {
     PyObject *type, *value, *traceback, *method, *result = NULL;
+    int interrupted = !PyErr_ExceptionMatches(PyExc_Exception);
     PyErr_Fetch(&type, &value, &traceback);
     method = PyObject_GetAttrString(self, name);
-    if (method != NULL) result = blocks_call(method, args);
+    if (method != NULL) result = blocks_call(method, args, interrupted);
     Py_XDECREF(method);
     PyErr_Restore(type, value, traceback);
     return result;

@@ -11,6 +11,10 @@
  * even if other threads fail on the handle meanwhile. */
 int kvpy_failure(KVStore *kv, char *buf, int cap);
 
+/** Ends the waits for locks of this thread while *flag is not 0, which any thread may set. NULL: no longer. The flag
+ * must remain valid until then, or until the thread ends. */
+void kvpy_watch_flag(int *flag);
+
 /** kvstore_cf_get_into, but returns the full length of the value, or the negated result code. */
 int kvpy_get(KVColumnFamily *cf, const void *key, int n_key, char *buf, int cap);
 

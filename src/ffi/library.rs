@@ -69,6 +69,44 @@ pub extern "C" fn kvstore_now_ms() -> i64 {
     crate::now_ms()
 }
 
+/// Sets a function that calls of this process ask while they wait for a lock, or removes it.
+///
+/// @param ends Function that returns non-zero to end the wait; NULL removes the function that was
+///   set before.
+/// @param context Passed to `ends`. It must remain valid for the rest of the process.
+///
+/// A call whose wait is ended returns KVSTORE_BUSY, as it does when KVStoreConfig.busyTimeout is
+/// over, and changes nothing. On a server it can also return KVSTORE_IOERR. A program can so react to
+/// a signal, or to a cancelled task, during a long wait.
+///
+/// `ends` is called in the waiting thread, about every 40 milliseconds, and when a signal handler has
+/// interrupted the wait for the answer of a server. It should keep returning non-zero until the call
+/// has returned, and must not use a store. Calls that do not wait never ask it.
+///
+/// It applies to stores that are opened afterwards. There is one function for the whole process.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_set_wait_hook(
+    ends: Option<unsafe extern "C" fn(context: *mut c_void) -> c_int>,
+    context: *mut c_void,
+) {
+    struct Context(*mut c_void);
+    // SAFETY: the caller promises that the function may be called from any thread.
+    unsafe impl Send for Context {}
+    // SAFETY: likewise.
+    unsafe impl Sync for Context {}
+    impl Context {
+        fn pointer(&self) -> *mut c_void {
+            self.0
+        }
+    }
+    let context = Context(context);
+    match ends {
+        // SAFETY: the caller's function, with the caller's context.
+        Some(ends) => crate::set_wait_hook(move || unsafe { ends(context.pointer()) } != 0),
+        None => crate::clear_wait_hook(),
+    }
+}
+
 /// Allocates `n` bytes of zeroed memory.
 ///
 /// Returns NULL if `n` is negative or memory is exhausted. Free the memory with kvstore_free.

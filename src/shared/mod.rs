@@ -20,6 +20,7 @@ use crate::db::{Db, FileIdentity, Removed, Tables, TransactionState, View, is_at
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
 use crate::hint::Hint;
+use crate::wait;
 use stats::Counters;
 pub use stats::Stats;
 use worker::Running;
@@ -441,7 +442,9 @@ impl Shared {
                 match db.checkpoint_within(mode, left.min(CHECKPOINT_SLICE)) {
                     Err(e) if e.kind() == ErrorKind::Busy && left > CHECKPOINT_SLICE => {
                         // For some locks SQLite does not wait.
-                        std::thread::sleep(CHECKPOINT_SLICE.saturating_sub(tried.elapsed()));
+                        if !wait::pause(CHECKPOINT_SLICE.saturating_sub(tried.elapsed())) {
+                            return Err(e);
+                        }
                     }
                     done => break done?,
                 }

@@ -11,6 +11,7 @@ use {
     crate::hint::Hint,
     crate::secret::Secret,
     crate::shared::{neighbours, read_only},
+    crate::wait,
     std::path::Path,
     std::time::{Duration, Instant},
 };
@@ -58,16 +59,16 @@ impl Store {
             match Store::open_with(path, &config.clone().without_secret()) {
                 Ok(plain) => match plain.encrypt(&secret) {
                     // Another process may be encrypting the store at the same time.
-                    Err(e) if has_time(&e) => {}
+                    Err(e) if has_time(&e) && !wait::is_ended() => {}
                     done => return done.map(|()| plain),
                 },
-                Err(e) if has_time(&e) => {}
+                Err(e) if has_time(&e) && !wait::is_ended() => {}
                 // Another process may have encrypted it just now.
                 Err(e) if e.kind() == ErrorKind::AuthFailed && !tried => tried = true,
                 Err(e) if e.kind() == ErrorKind::AuthFailed => return Err(error),
                 Err(e) => return Err(e),
             }
-            std::thread::sleep(PAUSE);
+            wait::pause(PAUSE);
         }
     }
 

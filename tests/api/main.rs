@@ -20,3 +20,4 @@ mod store;
 mod threads;
 mod transactions;
 mod vacuum;
+mod waits;

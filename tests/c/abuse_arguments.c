@@ -92,6 +92,7 @@ static void null_pointers(void)
     OK(kvstore_open_v2(NULL, &no_store, NULL));
     OK(kvstore_close(no_store));
     CHECK(kvstore_version() != NULL && kvstore_now_ms() > 0);
+    kvstore_set_wait_hook(NULL, NULL);
     CHECK(kvstore_strerror(INT_MIN) != NULL && kvstore_strerror(INT_MAX) != NULL);
     CHECK(strcmp(kvstore_strhint(INT_MIN), "") == 0 && strcmp(kvstore_strhint(INT_MAX), "") == 0);
     CHECK(strcmp(kvstore_strhint(KVSTORE_HINT_NONE), "") == 0 && *kvstore_strhint(KVSTORE_HINT_RETRY) != '\0');

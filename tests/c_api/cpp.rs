@@ -111,6 +111,7 @@ scenarios! {
     failed_batch_keeps_its_writes
     batch_rejects_bad_keys_and_foreign_families
     backup_cancelled_by_exception_of_progress_rethrows_it
+    wait_hook_ends_the_wait_for_a_lock
     clock_that_throws_keeps_its_last_time
     clock_that_throws_when_set_is_rejected
     clock_is_kept_while_a_thread_may_call_it

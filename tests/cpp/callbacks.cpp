@@ -20,6 +20,21 @@ SCENARIO(backup_cancelled_by_exception_of_progress_rethrows_it) {
     db.backup("whole.db");
 }
 
+SCENARIO(wait_hook_ends_the_wait_for_a_lock) {
+    static int calls;
+    kvstore::set_wait_hook([]() noexcept { return ++calls >= 2; });
+    kvstore::config patient;
+    patient.busy_timeout = 20s;
+    kvstore::store db("waits.db", patient), other("waits.db");
+    kvstore::transaction holder = other.begin();
+    other.put("key", "other");
+    CHECK(db.try_put("key", "value").error().code() == kvstore::errc::busy && calls == 2);
+    holder.commit();
+    db.put("key", "value");
+    CHECK(calls == 2);
+    kvstore::set_wait_hook(nullptr);
+}
+
 SCENARIO(clock_that_throws_keeps_its_last_time) {
     kvstore::store db(":memory:");
     auto broken = std::make_shared<bool>(false);

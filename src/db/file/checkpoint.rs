@@ -4,7 +4,6 @@
 //! for finds little left to do. It waits for both syncs, and the WAL begins anew.
 
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::connection::Db;
@@ -15,6 +14,7 @@ use crate::config::{CheckpointMode, FileConfig, JournalMode, MIN_WAL_PAGES};
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
+use crate::wait;
 
 /// Time for which an automatic checkpoint waits for other connections.
 pub(super) const MIN_WAIT: Duration = Duration::from_millis(10);
@@ -367,7 +367,11 @@ impl Db {
                 Err(e) if e.kind() == ErrorKind::Io => return Err(e),
                 // Somebody else is at it, which nothing else keeps a passive one from. SQLite waits for no other
                 // checkpoint; without a wait the WAL would grow as fast as is written while theirs lasts.
-                Err(e) if e.is_retryable() && started.elapsed() < self.busy_timeout => thread::sleep(PAUSE),
+                Err(e) if e.is_retryable() && started.elapsed() < self.busy_timeout => {
+                    if !wait::pause(PAUSE) {
+                        return Err(e);
+                    }
+                }
                 passive => {
                     let restart = self.checkpoint_within(CheckpointMode::Restart, wait);
                     if restart.is_err() && passive.is_ok_and(|(log, done)| done < log) {

@@ -530,7 +530,7 @@ impl Db {
     // ---- helpers -----------------------------------------------------------------------------
 
     pub(super) fn set_busy_timeout(&self, wait: Duration) -> Result<()> {
-        self.conn.busy_timeout(wait).map_err(translate)
+        os::set_busy_timeout(&self.conn, wait).map_err(translate)
     }
 
     pub(super) fn execute(&self, sql: &str) -> Result<()> {

@@ -36,6 +36,7 @@ use crate::config::{Config, JournalMode, SyncLevel};
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::hint::Hint;
+use crate::wait;
 
 /// How SQLite opens every file, and one by a URI.
 const BASE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -557,7 +558,9 @@ fn until_free<R>(config: &Config, mut f: impl FnMut() -> Result<R>) -> Result<R>
     loop {
         match f() {
             Err(e) if e.is_retryable() && started.elapsed() < config.busy_timeout.max(OPEN_WAIT) => {
-                std::thread::sleep(Duration::from_millis(2));
+                if !wait::pause(Duration::from_millis(2)) {
+                    return Err(e);
+                }
             }
             done => return done,
         }

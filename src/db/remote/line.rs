@@ -234,7 +234,7 @@ impl Line {
         drop(client);
         if !has_ended && !socket.has_news() {
             // Sends the message; there is no answer to wait for.
-            let _ = socket.set_timeout(Some(Duration::from_secs(1)));
+            socket.limit(Instant::now() + Duration::from_secs(1));
             let _ = driver.run(|context| Poll::Ready(traffic.poll(context)));
             let _ = driver.run(|context| Poll::Ready(traffic.poll(context)));
         } else if has_ended {

@@ -3,6 +3,8 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
+use crate::wait;
+
 /// The first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -18,7 +20,7 @@ impl Pauses {
         Pauses { end: Instant::now() + time, next: FIRST_PAUSE }
     }
 
-    /// Waits. Returns `false` if the time is over.
+    /// Waits. Returns `false` if the time is over, or the wait hook requests the end.
     pub(super) fn pause(&mut self) -> bool {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -26,9 +28,8 @@ impl Pauses {
         }
         // Half of it is by chance, so that two who were in each other's way do not meet again.
         let chance = RandomState::new().build_hasher().finish() % 1024;
-        let wait = self.next / 2 + self.next * u32::try_from(chance).unwrap_or_default() / 2048;
-        std::thread::sleep(wait.min(left));
+        let pause = self.next / 2 + self.next * u32::try_from(chance).unwrap_or_default() / 2048;
         self.next = (self.next * 2).min(LONGEST_PAUSE);
-        true
+        wait::pause(pause.min(left))
     }
 }

@@ -16,6 +16,7 @@ use super::url::Settings;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
+use crate::wait;
 
 /// Policy for a retry when the connection breaks after a statement was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -346,6 +347,10 @@ impl Session {
                 self.drop_link();
                 return Err(told(failure));
             }
+            if had_link && wait::is_ended() {
+                self.lose_link(); // the server may still be waiting for a lock
+                return Err(told(failure));
+            }
             match failure.sort {
                 Sort::Refused => return Err(told(failure)),
                 Sort::Conflict
@@ -405,6 +410,10 @@ impl Session {
     /// The connection, made if there is none.
     pub(super) fn link(&mut self) -> Result<&mut Link, Failure> {
         if self.link.is_none() {
+            // A new connection would wait for the same lock.
+            if wait::is_ended() {
+                return Err(super::failure::broken("the program ended the wait for it"));
+            }
             let link = self.connect()?;
             return Ok(self.link.insert(link));
         }

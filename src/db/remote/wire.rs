@@ -22,6 +22,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::db::Mortal;
+use crate::wait;
 
 /// The most that a server may send while a [`Limit`] counts. An honest one sends a few kilobytes to log in.
 const MOST_BYTES: usize = 1 << 20;
@@ -69,6 +70,7 @@ impl Socket {
         };
         #[cfg(target_vendor = "apple")]
         socket.as_ref().set_nosigpipe(true)?;
+        socket.set_no_timeout()?;
         Ok(socket)
     }
 
@@ -92,7 +94,12 @@ impl Socket {
 
     pub(super) fn lift_limit(&self) -> io::Result<()> {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.set_timeout(None)
+        self.set_no_timeout()
+    }
+
+    /// Lets reads and writes last for ever. With a wait hook they time out at intervals, to ask it.
+    fn set_no_timeout(&self) -> io::Result<()> {
+        self.set_timeout(Some(wait::INTERVAL).filter(|_| wait::has_hook()))
     }
 
     /// From now on something may be sent after an answer, or a part of one, so often; `None`: as often as one likes. However
@@ -124,14 +131,15 @@ impl Socket {
                 if left.is_zero() {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                self.set_timeout(Some(left.max(SHORTEST_WAIT)))?;
+                let slice = if wait::has_hook() { wait::INTERVAL } else { left };
+                self.set_timeout(Some(left.min(slice).max(SHORTEST_WAIT)))?;
                 Ok(*bytes)
             }
         }
     }
 
     /// How long a read or write may take; `None`: for ever.
-    pub(super) fn set_timeout(&self, wait: Option<Duration>) -> io::Result<()> {
+    fn set_timeout(&self, wait: Option<Duration>) -> io::Result<()> {
         self.as_ref().set_read_timeout(wait)?;
         self.as_ref().set_write_timeout(wait)
     }
@@ -154,9 +162,8 @@ impl Socket {
                 Stream::Unix(stream) => (&*stream).read(into),
             };
             match done {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // What a timeout is called here.
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
+                Err(e) if is_pause(&e) && !wait::is_ended() => {}
+                Err(e) if is_pause(&e) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(read) => {
                     self.has_read.store(true, Ordering::Relaxed);
                     if let Some(limit) = &mut *self.limit.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -179,17 +186,23 @@ impl Socket {
         loop {
             self.within_limit()?;
             match self.as_ref().send_with_flags(bytes, QUIETLY) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if is_pause(&e) && !wait::is_ended() => {}
+                Err(e) if is_pause(&e) => return Err(io::ErrorKind::TimedOut.into()),
                 // The server has closed the connection, and may have said why before: that is there to be read, and the end
                 // after it.
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     return Ok(bytes.len());
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
                 done => return done,
             }
         }
     }
+}
+
+/// Returns `true` after a signal, and when the timeout of the socket is over: `within_limit` then
+/// checks whether there is time left.
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
 /// Leave for one read to block.

@@ -24,6 +24,7 @@ use crate::family::{Cursor, Direction, Family, KeyRange};
 use crate::hint::Hint;
 use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
+use crate::wait;
 
 /// Number of rows, number of bytes and time after which a batch is committed. This much work is
 /// lost by an interruption.
@@ -552,7 +553,9 @@ impl Run<'_> {
     /// Waits after a failure, or returns it if it is permanent or the pauses are used up.
     fn pause(&mut self, why: Error) -> Result<()> {
         let may_pass = matches!(why.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Locked);
-        let Some(pause) = PAUSES.get(self.failures).filter(|_| may_pass) else { return Err(why) };
+        let Some(pause) = PAUSES.get(self.failures).filter(|_| may_pass && !wait::is_ended()) else {
+            return Err(why);
+        };
         self.failures += 1;
         let end = Instant::now() + *pause;
         loop {

@@ -41,6 +41,18 @@ inline std::string_view engine() noexcept { return kvstore_engine(); }
 ///
 /// A store can have another clock: store::now returns its time.
 inline time_point now() noexcept { return detail::from_ms(kvstore_now_ms()); }
+/// Sets a function that calls of this process ask while they wait for a lock; nullptr removes it.
+///
+/// If it returns true, the wait ends, and the call fails with errc::busy (on a server possibly
+/// errc::ioerr). It is called in the waiting thread, about every 40 milliseconds, should keep
+/// returning true until the call has returned, and must not use a store. It applies to stores that
+/// are opened afterwards.
+inline void set_wait_hook(bool (*ends)() noexcept) noexcept {
+    if (ends == nullptr) return kvstore_set_wait_hook(nullptr, nullptr);
+    kvstore_set_wait_hook(
+        [](void *context) { return static_cast<int>(reinterpret_cast<bool (*)() noexcept>(context)()); },
+        reinterpret_cast<void *>(ends));
+}
 
 /// @cond
 namespace detail {

@@ -9,3 +9,4 @@ Handles: Any
 complete: Any
 leave: Any
 surely: Any
+watch_signals: Any

@@ -308,15 +308,15 @@ def _memoized(
             self.lease_key = lease_key
             self.token = token
             self.mine = _mine.__dict__.setdefault("leases", set())
-            #: Whether this object may hold the lease.
-            self.taken = False
+            #: Whether this object holds the lease; None: unknown, because taking it was interrupted.
+            self.taken: Optional[bool] = False
 
         def __enter__(self) -> Leased:
             return self
 
         def take(self) -> bool:
             """Try to take the lease, and return whether it was free."""
-            self.taken = True  # set before add(): an interrupt may follow it
+            self.taken = None  # set before add(): an interrupt may follow it
             try:
                 self.taken = store.add(self.lease_key, self.token, lease)
             except Error:
@@ -324,7 +324,7 @@ def _memoized(
                 raise
             if self.taken:
                 self.mine.add((id(store), self.lease_key))
-            return self.taken
+            return bool(self.taken)
 
         if TYPE_CHECKING:
 
@@ -337,15 +337,19 @@ def _memoized(
             """Return None: nothing must be known in advance to leave the block."""
 
         def _leave(self, ending: None, kind: Any, error: Any, traceback: Any) -> None:
-            if not self.taken:
+            if self.taken is False:
                 return
             self.mine.discard((id(store), self.lease_key))
             try:
-                store.compare_and_delete(self.lease_key, self.token)
+                # Read first if it is unknown: reading does not wait for the lock that add() waited for.
+                if self.taken or store.get(self.lease_key) == self.token:
+                    store.compare_and_delete(self.lease_key, self.token)
                 self.taken = False
             except Error:
                 self.taken = False  # not retried: the lease ends by its TTL
-                raise
+                if kind is None:
+                    raise
+                # The exception of the block is more important.
             finally:
                 _ended.wake()
 

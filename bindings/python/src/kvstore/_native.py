@@ -9,6 +9,9 @@ closes the handle, because the library eventually reuses the memory of closed ha
 
 from __future__ import annotations
 
+import atexit
+import os
+import threading
 from typing import TYPE_CHECKING, Any, Union
 
 import kvstore._kvstore as _kvstore
@@ -30,7 +33,7 @@ else:  # types that exist in every supported Python, for tools that read annotat
     K, V = TypeVar("K"), TypeVar("V")
 
 __all__ = [
-    "ENCRYPTION_AVAILABLE", "MAX_LENGTH", "NULL", "REMOTE_AVAILABLE", "Data", "Handles", "K", "Rows", "V",
+    "ENCRYPTION_AVAILABLE", "MAX_LENGTH", "NULL", "REMOTE_AVAILABLE", "Data", "Handles", "K", "Rows", "V", "WaitFlag",
     "check", "check_lengths", "copy_and_free", "ffi", "leave", "lib", "surely", "to_bytes",
 ]  # fmt: skip
 
@@ -41,6 +44,18 @@ ENCRYPTION_AVAILABLE: bool = b"sqlcipher" in ffi.string(lib.kvstore_engine())
 REMOTE_AVAILABLE: bool = ffi.string(lib.kvstore_version()).endswith(b"+remote")
 
 _kvstore.complete(_kvstore)  # in each interpreter
+
+
+def _watch_signals_after_fork() -> None:
+    _kvstore.watch_signals(threading.get_ident())
+
+
+# Signal handlers run while a call waits for a lock in the main thread.
+_kvstore.watch_signals(threading.main_thread().ident)
+atexit.register(_kvstore.watch_signals, 0)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_watch_signals_after_fork)
+
 #: The iterator type of rows.c.
 Rows: Any = _kvstore.Rows
 #: The handle lookup of handles.c.
@@ -51,6 +66,28 @@ leave: Any = _kvstore.leave
 #: completes. It must be the first statement of an ``except`` block: no interrupt can be raised
 #: before it.
 surely: Any = _kvstore.surely
+
+
+class WaitFlag:
+    """A flag that any thread can set to end the waits for locks of one thread. Their calls then
+    raise BusyError.
+    """
+
+    __slots__ = ("_flag",)
+
+    def __init__(self) -> None:
+        self._flag = ffi.new("int *")
+
+    def watch(self) -> None:
+        """Make the calling thread watch the flag until it ends. The caller keeps the object."""
+        lib.kvpy_watch_flag(self._flag)
+
+    def is_set(self) -> bool:
+        return bool(self._flag[0])
+
+    def set(self, value: bool) -> None:
+        self._flag[0] = value
+
 
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
 MAX_LENGTH = 0x7FFFFFFF  # lengths are C ints

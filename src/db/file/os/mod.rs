@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
 
+mod busy;
 mod frames;
 mod handed_over;
 #[cfg(feature = "encryption")]
@@ -34,6 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
 
+pub(super) use busy::set_busy_timeout;
 pub(super) use frames::{FRAME_HEADER, WAL_HEADER};
 pub(super) use handed_over::HandedOver;
 #[cfg(feature = "encryption")]

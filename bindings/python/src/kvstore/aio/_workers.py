@@ -20,6 +20,7 @@ from typing import Any, Callable, Optional, TypeVar
 
 import kvstore
 from kvstore import BusyError, Error, MisuseError, StoreIOError
+from kvstore._native import WaitFlag
 from kvstore._path import absolute, file_id, is_in_memory
 
 R = TypeVar("R")
@@ -44,11 +45,12 @@ class WorkerSettings:
         #: When the last failed open gave up on a locked file, and its message.
         self._last_busy: tuple[float, str, Optional[kvstore.Hint]] = (0.0, "", None)
 
-    def open_store(self, submitted: float) -> kvstore.Store[Any, Any]:
+    def open_store(self, submitted: float, cancelled: WaitFlag) -> kvstore.Store[Any, Any]:
         """Open a store in the calling thread. All calls open the same file.
 
         ``submitted`` is the monotonic time since which the caller waits. A call that waited through
-        another open that found the file locked does not wait again.
+        another open that found the file locked does not wait again, unless that wait was
+        ``cancelled``.
         """
         if self.file_id is not None and self.file_id != file_id(self.path):
             raise StoreIOError(
@@ -61,7 +63,8 @@ class WorkerSettings:
         try:
             store: kvstore.Store[Any, Any] = kvstore.open(self.path, **self.options)
         except BusyError as error:
-            self._last_busy = time.monotonic(), str(error), error.hint
+            if not cancelled.is_set():
+                self._last_busy = time.monotonic(), str(error), error.hint
             raise
         if self.file_id is None and not self.in_memory:
             self.file_id = file_id(self.path)
@@ -79,19 +82,37 @@ class Job:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.submitted = time.monotonic()
-        self.future: Future[Any] = Future()
+        self.future = JobFuture()
 
     def run(self, worker: Worker) -> None:
         if not self.future.set_running_or_notify_cancel():
             return
         worker.submitted = self.submitted
+        worker.begins(self.future)
         try:
             result = self.call(worker)
         except BaseException as error:
+            worker.ends(self.future)
             self.future.set_exception(error)
             self = None  # type: ignore[assignment] # avoid a reference cycle through the traceback
         else:
+            worker.ends(self.future)
             self.future.set_result(result)
+
+
+class JobFuture(Future[Any]):
+    """The future of a job. Cancelling it ends the wait for a lock in a job that is running."""
+
+    #: The worker that runs the job.
+    worker: Optional[Worker] = None
+
+    def cancel(self) -> bool:
+        if super().cancel():
+            return True
+        worker = self.worker
+        if worker is not None:
+            worker.end_wait(self)
+        return False
 
 
 class TransactionJob(Job):
@@ -206,6 +227,10 @@ class Worker(threading.Thread):
         self._clock_version = self._drop_count = 0
         #: When the current job was submitted.
         self.submitted = 0.0
+        #: The future of the current job, and the flag that ends its wait for a lock.
+        self._running: Optional[JobFuture] = None
+        self._wait_flag = WaitFlag()
+        self._wait_lock = threading.Lock()
         #: Jobs for this worker, and whether they come from the queue of the pool: those arrive one
         #: at a time, those of call_all at any time.
         self.inbox: queue.SimpleQueue[Optional[tuple[Job, bool]]] = queue.SimpleQueue()
@@ -223,12 +248,33 @@ class Worker(threading.Thread):
         if self._store is None:
             if self._pool.gate is not None:
                 self._pool.gate.wait()
-            self._store = settings.open_store(self.submitted)
+            self._store = settings.open_store(self.submitted, self._wait_flag)
         if self._clock_version != settings.clock_version:
             clock_version = settings.clock_version
             self._store.set_clock(settings.clock)
             self._clock_version = clock_version
         return self._store
+
+    def begins(self, future: JobFuture) -> None:
+        """Record that this worker runs the job of ``future``."""
+        with self._wait_lock:
+            self._running = future
+        future.worker = self
+
+    def ends(self, future: JobFuture) -> None:
+        """Record that the job of ``future`` has ended."""
+        future.worker = None
+        with self._wait_lock:
+            self._running = None
+            self._wait_flag.set(False)
+
+    def end_wait(self, future: JobFuture) -> None:
+        """End the wait for a lock of the job of ``future``, if it is running. It fails with
+        BusyError.
+        """
+        with self._wait_lock:
+            if self._running is future:
+                self._wait_flag.set(True)
 
     def runs_cleaner(self) -> bool:
         """Return whether the cleaner was started through this worker's store object."""
@@ -276,6 +322,7 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         pool, error = self._pool, None
+        self._wait_flag.watch()
         try:
             while True:
                 item = self.inbox.get()

@@ -1,0 +1,60 @@
+//! Waits of calls, which a function of the program can end early.
+//!
+//! Every wait for a lock of another connection pauses here, so that a program can react to a signal
+//! while a call waits. There is one function for the whole process, because opening a store waits,
+//! too.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
+
+static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
+
+/// Longest pause without a question to the hook, and shortest time between two questions.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(40);
+
+thread_local! {
+    /// When this thread last called the hook.
+    static ASKED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Sets or removes the hook.
+pub(crate) fn set_hook(hook: Option<Hook>) {
+    *HOOK.write().unwrap_or_else(PoisonError::into_inner) = hook;
+}
+
+/// Returns `true` if a hook is set.
+pub(crate) fn has_hook() -> bool {
+    HOOK.read().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
+/// Calls the hook. Returns `true` if it requests the end of the wait. A panic counts as a request.
+pub(crate) fn is_ended() -> bool {
+    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(hook) = hook else { return false };
+    let ends = catch_unwind(AssertUnwindSafe(|| hook())).unwrap_or(true);
+    // A hook that has ended a wait also ends the waits that follow in the same call.
+    let _ = ASKED.try_with(|asked| asked.set(Some(Instant::now()).filter(|_| !ends)));
+    ends
+}
+
+/// Sleeps for `time`. Returns `false`, possibly earlier, if the hook requests the end of the wait.
+pub(crate) fn pause(time: Duration) -> bool {
+    let started = Instant::now();
+    loop {
+        let left = time.saturating_sub(started.elapsed());
+        if !left.is_zero() {
+            std::thread::sleep(left.min(INTERVAL));
+        }
+        let asked = ASKED.try_with(Cell::get).ok().flatten();
+        if asked.is_none_or(|asked| asked.elapsed() >= INTERVAL) && is_ended() {
+            return false;
+        }
+        if left <= INTERVAL {
+            return true;
+        }
+    }
+}
