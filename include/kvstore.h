@@ -9,8 +9,10 @@
  *   Families   A store consists of families. A family is a separate ordered set of keys with its
  *              own settings. In C its type is KVColumnFamily and its functions begin with
  *              kvstore_cf_, because other stores call it a column family. Every store has a
- *              family named "default". A function on keys without "cf" in its name works on the
- *              default family; the function of the same name with "cf" works on any family.
+ *              family named "default". Each function on keys exists in two forms: without "cf" in
+ *              its name it takes the store and works on the default family; with "cf" it takes the
+ *              handle of any family. A batch takes family handles. kvstore_next_expiry,
+ *              kvstore_purge_step and the cleaner work on all families.
  *   Results    Functions that can fail return int: KVSTORE_OK (0) or another KVSTORE_* code. The
  *              comments list the codes under "Errors". kvstore_errmsg returns the text,
  *              kvstore_errhint the advice. A failed call changes nothing, unless its comment says
@@ -244,24 +246,22 @@
 #define KVSTORE_PUT_TTL 16
 
 /**
- * Condition of kvstore_cf_expire: change only a key without an expiry time.
+ * Condition of kvstore_expire: change only a key without an expiry time.
  */
 #define KVSTORE_EXPIRE_NX 1
 
 /**
- * Condition of kvstore_cf_expire: change only a key with an expiry time.
+ * Condition of kvstore_expire: change only a key with an expiry time.
  */
 #define KVSTORE_EXPIRE_XX 2
 
 /**
- * Condition of kvstore_cf_expire: change only if the new expiry time is later than the current
- * one.
+ * Condition of kvstore_expire: change only if the new expiry time is later than the current one.
  */
 #define KVSTORE_EXPIRE_GT 4
 
 /**
- * Condition of kvstore_cf_expire: change only if the new expiry time is earlier than the current
- * one.
+ * Condition of kvstore_expire: change only if the new expiry time is earlier than the current one.
  */
 #define KVSTORE_EXPIRE_LT 8
 
@@ -470,7 +470,7 @@
 #define KVSTORE_HINT_CLEAR_FAMILY 28
 
 /**
- * Advice: turn on write tracking with kvstore_cf_set_write_tracking.
+ * Advice: turn on write tracking with kvstore_set_write_tracking or kvstore_cf_set_write_tracking.
  */
 #define KVSTORE_HINT_TRACK_WRITES 29
 
@@ -691,7 +691,7 @@ typedef struct {
 } KVEntry;
 
 /**
- * Options of kvstore_cf_put_with. All zeros means an unconditional write without an expiry time.
+ * Options of kvstore_put_with. All zeros means an unconditional write without an expiry time.
  */
 typedef struct {
     /**
@@ -753,7 +753,7 @@ typedef struct {
     uint64_t nCheckpoints;
     /**
      * Number of lookups that found an expired row. After the first one, the handle treats the row
-     * as missing, except in kvstore_cf_get_many.
+     * as missing, except in kvstore_get_many.
      */
     uint64_t nTtlExpired;
     /**
@@ -770,8 +770,7 @@ typedef struct {
      */
     uint64_t nWalFrames;
     /**
-     * Number of lookups that found no live key: gets, each key of a kvstore_cf_get_many, and
-     * exists.
+     * Number of lookups that found no live key: gets, each key of a kvstore_get_many, and exists.
      */
     uint64_t nMisses;
     /**
@@ -1278,7 +1277,7 @@ int kvstore_cf_clear(KVColumnFamily *cf);
  *   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
  *
  * `expire_ms` is a moment, not a duration. A value from 1 to 10^10 lies before 27 April 1970, and
- * is nearly always a duration passed by mistake. kvstore_cf_put_for takes a duration.
+ * is nearly always a duration passed by mistake. kvstore_put_for takes a duration.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
  * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
@@ -1305,18 +1304,30 @@ int kvstore_cf_put_ttl(KVColumnFamily *cf,
                        int64_t expire_ms);
 
 /**
- * Writes a value with a TTL, counted from now, into the family `cf`.
+ * Writes a value with a TTL, counted from now, into the default family.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
  * @param ttl_ms TTL, in milliseconds from now by the clock of the store, at least 1. The expiry
  *   time is limited to the last one that can be represented.
  *
- * Use kvstore_cf_put_ttl for an expiry time, or with 0 for a key that never expires.
+ * Use kvstore_put_ttl for an expiry time, or with 0 for a key that never expires.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `ttl_ms` is less than
  * 1), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+ */
+int kvstore_put_for(KVStore *kv,
+                    const void *pKey,
+                    int nKey,
+                    const void *pValue,
+                    int nValue,
+                    int64_t ttl_ms);
+
+/**
+ * Writes a value with a TTL, counted from now, into the family `cf`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_put_for.
  */
 int kvstore_cf_put_for(KVColumnFamily *cf,
                        const void *pKey,
@@ -1583,8 +1594,8 @@ int kvstore_iterator_seek(KVIterator *it, const void *pKey, int nKey);
  * entries.
  *
  * All entries are live when the call reads the clock, except in an iterator of
- * kvstore_cf_expiring_iterator_create; for a store on a server see kvstore_iterator_create. If
- * this store handle has written since the current entry was read, the entry is read again. It is
+ * kvstore_expiring_iterator_create; for a store on a server see kvstore_iterator_create. If this
+ * store handle has written since the current entry was read, the entry is read again. It is
  * returned in its current state, or skipped if it no longer exists; in order of expiry it is
  * returned at its new position, if that is ahead.
  *
@@ -1652,8 +1663,8 @@ int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
  */
 
 /**
- * Writes a value with options, such as a condition on the existing key. Check and write are atomic
- * for every handle and process.
+ * Writes a value with options into the default family, such as a condition on the existing key.
+ * Check and write are atomic for every handle and process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
@@ -1667,6 +1678,19 @@ int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
  * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
  * KVSTORE_FULL).
  */
+int kvstore_put_with(KVStore *kv,
+                     const void *pKey,
+                     int nKey,
+                     const void *pValue,
+                     int nValue,
+                     const KVWriteOptions *opt,
+                     int *pWritten);
+
+/**
+ * Writes a value with options into the family `cf`, such as a condition on the existing key.
+ *
+ * Parameters, behaviour and errors are those of kvstore_put_with.
+ */
 int kvstore_cf_put_with(KVColumnFamily *cf,
                         const void *pKey,
                         int nKey,
@@ -1676,8 +1700,8 @@ int kvstore_cf_put_with(KVColumnFamily *cf,
                         int *pWritten);
 
 /**
- * Writes a value only if the key is live and its current value equals `pExpected`, byte by byte.
- * Check and write are atomic for every handle and process.
+ * Writes a value into the default family only if the key is live and its current value equals
+ * `pExpected`, byte by byte. Check and write are atomic for every handle and process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pExpected,nExpected Expected value and its length.
@@ -1691,6 +1715,22 @@ int kvstore_cf_put_with(KVColumnFamily *cf,
  * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
+int kvstore_compare_and_swap(KVStore *kv,
+                             const void *pKey,
+                             int nKey,
+                             const void *pExpected,
+                             int nExpected,
+                             const void *pValue,
+                             int nValue,
+                             int64_t expire_ms,
+                             int *pSwapped);
+
+/**
+ * Writes a value into the family `cf` only if the key is live and its current value equals
+ * `pExpected`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_compare_and_swap.
+ */
 int kvstore_cf_compare_and_swap(KVColumnFamily *cf,
                                 const void *pKey,
                                 int nKey,
@@ -1702,8 +1742,8 @@ int kvstore_cf_compare_and_swap(KVColumnFamily *cf,
                                 int *pSwapped);
 
 /**
- * Deletes a key only if it is live and its value equals `pExpected`, byte by byte. Check and
- * deletion are atomic for every handle and process.
+ * Deletes a key of the default family only if it is live and its value equals `pExpected`, byte by
+ * byte. Check and deletion are atomic for every handle and process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pExpected,nExpected Expected value and its length.
@@ -1714,6 +1754,18 @@ int kvstore_cf_compare_and_swap(KVColumnFamily *cf,
  * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
+int kvstore_compare_and_delete(KVStore *kv,
+                               const void *pKey,
+                               int nKey,
+                               const void *pExpected,
+                               int nExpected,
+                               int *pDeleted);
+
+/**
+ * Deletes a key of the family `cf` only if it is live and its value equals `pExpected`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_compare_and_delete.
+ */
 int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
                                   const void *pKey,
                                   int nKey,
@@ -1722,8 +1774,9 @@ int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
                                   int *pDeleted);
 
 /**
- * Adds `delta` to the value of a key, which is a decimal integer in text form, and stores the sum
- * in the same form.
+ * Adds `delta` to the value of a key of the default family, which is a decimal integer in text
+ * form, and stores the sum in the same form. Read and write are atomic for every handle and
+ * process.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param delta Number to add; may be negative.
@@ -1738,6 +1791,18 @@ int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
  */
+int kvstore_increment(KVStore *kv,
+                      const void *pKey,
+                      int nKey,
+                      int64_t delta,
+                      int64_t expire_ms,
+                      int64_t *pValue);
+
+/**
+ * Adds `delta` to the value of a key of the family `cf`, which is a decimal integer in text form.
+ *
+ * Parameters, behaviour and errors are those of kvstore_increment.
+ */
 int kvstore_cf_increment(KVColumnFamily *cf,
                          const void *pKey,
                          int nKey,
@@ -1750,7 +1815,7 @@ int kvstore_cf_increment(KVColumnFamily *cf,
  */
 
 /**
- * Changes the expiry time of a live key. The value stays unchanged.
+ * Changes the expiry time of a live key of the default family. The value stays unchanged.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
@@ -1765,6 +1830,18 @@ int kvstore_cf_increment(KVColumnFamily *cf,
  * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
+int kvstore_expire(KVStore *kv,
+                   const void *pKey,
+                   int nKey,
+                   int64_t expire_ms,
+                   int flags,
+                   int *pChanged);
+
+/**
+ * Changes the expiry time of a live key of the family `cf`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_expire.
+ */
 int kvstore_cf_expire(KVColumnFamily *cf,
                       const void *pKey,
                       int nKey,
@@ -1773,7 +1850,7 @@ int kvstore_cf_expire(KVColumnFamily *cf,
                       int *pChanged);
 
 /**
- * Removes the expiry time of a live key, so that the key never expires.
+ * Removes the expiry time of a live key of the default family, so that the key never expires.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pChanged Receives 1 if the key had an expiry time, otherwise 0. May be NULL.
@@ -1783,10 +1860,18 @@ int kvstore_cf_expire(KVColumnFamily *cf,
  * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
  * KVSTORE_MISUSE, KVSTORE_FULL).
  */
+int kvstore_persist(KVStore *kv, const void *pKey, int nKey, int *pChanged);
+
+/**
+ * Removes the expiry time of a live key of the family `cf`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_persist.
+ */
 int kvstore_cf_persist(KVColumnFamily *cf, const void *pKey, int nKey, int *pChanged);
 
 /**
- * Returns the expiry time of a live key, in milliseconds since the Unix epoch.
+ * Returns the expiry time of a live key of the default family, in milliseconds since the Unix
+ * epoch.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
@@ -1796,10 +1881,17 @@ int kvstore_cf_persist(KVColumnFamily *cf, const void *pKey, int nKey, int *pCha
  * NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
+int kvstore_expire_time(KVStore *kv, const void *pKey, int nKey, int64_t *pExpireMs);
+
+/**
+ * Returns the expiry time of a live key of the family `cf`, in milliseconds since the Unix epoch.
+ *
+ * Parameters, behaviour and errors are those of kvstore_expire_time.
+ */
 int kvstore_cf_expire_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pExpireMs);
 
 /**
- * Reads the value of a key and changes its expiry time, atomically.
+ * Reads the value of a key of the default family and changes its expiry time, atomically.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. With a time in
@@ -1812,6 +1904,18 @@ int kvstore_cf_expire_time(KVColumnFamily *cf, const void *pKey, int nKey, int64
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
+int kvstore_get_and_expire(KVStore *kv,
+                           const void *pKey,
+                           int nKey,
+                           int64_t expire_ms,
+                           void **ppValue,
+                           int *pnValue);
+
+/**
+ * Reads the value of a key of the family `cf` and changes its expiry time, atomically.
+ *
+ * Parameters, behaviour and errors are those of kvstore_get_and_expire.
+ */
 int kvstore_cf_get_and_expire(KVColumnFamily *cf,
                               const void *pKey,
                               int nKey,
@@ -1820,27 +1924,41 @@ int kvstore_cf_get_and_expire(KVColumnFamily *cf,
                               int *pnValue);
 
 /**
- * Sets the default TTL of a family, which kvstore_put and kvstore_cf_put give to the keys they
- * write.
+ * Sets the default TTL of the default family, which kvstore_put gives to the keys it writes. Other
+ * families keep theirs.
  *
  * @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.
  *
  * The setting is stored in the file and applies to every handle and process, including those
  * already open. Existing keys keep their expiry times.
  *
- * Errors: KVSTORE_ERROR (`cf` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
+ * Errors: KVSTORE_ERROR (`kv` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
  * code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
  * KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+ */
+int kvstore_set_default_ttl(KVStore *kv, int64_t ttl_ms);
+
+/**
+ * Sets the default TTL of the family `cf`, which kvstore_cf_put gives to the keys it writes.
+ *
+ * Parameters, behaviour and errors are those of kvstore_set_default_ttl.
  */
 int kvstore_cf_set_default_ttl(KVColumnFamily *cf, int64_t ttl_ms);
 
 /**
- * Returns the default TTL of a family, in milliseconds; 0 if it has none.
+ * Returns the default TTL of the default family, in milliseconds; 0 if it has none.
  *
  * @param pTtlMs Receives the TTL in milliseconds; 0: none.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+ */
+int kvstore_get_default_ttl(KVStore *kv, int64_t *pTtlMs);
+
+/**
+ * Returns the default TTL of the family `cf`, in milliseconds; 0 if it has none.
+ *
+ * Parameters, behaviour and errors are those of kvstore_get_default_ttl.
  */
 int kvstore_cf_get_default_ttl(KVColumnFamily *cf, int64_t *pTtlMs);
 
@@ -1866,12 +1984,19 @@ int kvstore_next_expiry(KVStore *kv, int64_t *pMs);
 int kvstore_cf_next_expiry(KVColumnFamily *cf, int64_t *pMs);
 
 /**
- * Counts the live keys of a family, with the help of its indexes.
+ * Counts the live keys of the default family, with the help of its indexes.
  *
  * @param pnCount Receives the number of live keys.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+ */
+int kvstore_count_live(KVStore *kv, int64_t *pnCount);
+
+/**
+ * Counts the live keys of the family `cf`, with the help of its indexes.
+ *
+ * Parameters, behaviour and errors are those of kvstore_count_live.
  */
 int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
 
@@ -1900,17 +2025,24 @@ int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
 int kvstore_purge_step(KVStore *kv, int64_t max_keys, int64_t max_ms, int64_t *pDeleted, int *pMore);
 
 /**
- * Removes the expired keys of a family whose expiry time is before `cutoff_ms`. Live keys stay,
- * also if the cutoff is in the future.
+ * Removes the expired keys of the default family whose expiry time is before `cutoff_ms`. Live
+ * keys stay, also if the cutoff is in the future.
  *
  * @param cutoff_ms Cutoff, in milliseconds since the Unix epoch.
  * @param pnDeleted Receives the number of keys removed. May be NULL.
  *
  * Transactions and failures: as kvstore_purge_expired.
  *
- * Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
  * KVSTORE_MISUSE, KVSTORE_FULL).
+ */
+int kvstore_purge_before(KVStore *kv, int64_t cutoff_ms, int64_t *pnDeleted);
+
+/**
+ * Removes the expired keys of the family `cf` whose expiry time is before `cutoff_ms`.
+ *
+ * Parameters, behaviour and errors are those of kvstore_purge_before.
  */
 int kvstore_cf_purge_before(KVColumnFamily *cf, int64_t cutoff_ms, int64_t *pnDeleted);
 
@@ -1941,8 +2073,8 @@ int kvstore_cleaner_start(KVStore *kv, int64_t interval_ms, int64_t max_keys);
 int kvstore_cleaner_stop(KVStore *kv);
 
 /**
- * Turns write tracking of a family on or off, for every handle and process. With write tracking,
- * the store records when each value was written.
+ * Turns write tracking of the default family on or off, for every handle and process. With write
+ * tracking, the store records when each value was written. Other families are not affected.
  *
  * @param on Non-zero: on. Existing keys count as written now. 0: off. All write times are
  *   discarded.
@@ -1951,25 +2083,39 @@ int kvstore_cleaner_stop(KVStore *kv);
  *
  * The setting is stored in the file.
  *
- * Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+ * Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
  * KVSTORE_MISUSE, KVSTORE_FULL).
+ */
+int kvstore_set_write_tracking(KVStore *kv, int on);
+
+/**
+ * Turns write tracking of the family `cf` on or off, for every handle and process.
+ *
+ * Parameters, behaviour and errors are those of kvstore_set_write_tracking.
  */
 int kvstore_cf_set_write_tracking(KVColumnFamily *cf, int on);
 
 /**
- * Tests whether write tracking of a family is on.
+ * Tests whether write tracking of the default family is on.
  *
  * @param pOn Receives 1 or 0.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
  */
+int kvstore_get_write_tracking(KVStore *kv, int *pOn);
+
+/**
+ * Tests whether write tracking of the family `cf` is on.
+ *
+ * Parameters, behaviour and errors are those of kvstore_get_write_tracking.
+ */
 int kvstore_cf_get_write_tracking(KVColumnFamily *cf, int *pOn);
 
 /**
- * Returns the time at which the value of a live key was written, in milliseconds since the Unix
- * epoch. A change of the expiry time is not a write.
+ * Returns the time at which the value of a live key of the default family was written, in
+ * milliseconds since the Unix epoch. A change of the expiry time is not a write.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pMs Receives the time, in milliseconds since the Unix epoch.
@@ -1979,11 +2125,19 @@ int kvstore_cf_get_write_tracking(KVColumnFamily *cf, int *pOn);
  * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
  * KVSTORE_MISUSE).
  */
+int kvstore_write_time(KVStore *kv, const void *pKey, int nKey, int64_t *pMs);
+
+/**
+ * Returns the time at which the value of a live key of the family `cf` was written, in
+ * milliseconds since the Unix epoch.
+ *
+ * Parameters, behaviour and errors are those of kvstore_write_time.
+ */
 int kvstore_cf_write_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_t *pMs);
 
 /**
- * Removes every key of a family, live or expired, whose value was written more than `max_age_ms`
- * milliseconds ago.
+ * Removes every key of the default family, live or expired, whose value was written more than
+ * `max_age_ms` milliseconds ago. Other families are not affected.
  *
  * @param max_age_ms Maximum age in milliseconds, at least 0.
  * @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.
@@ -1992,9 +2146,17 @@ int kvstore_cf_write_time(KVColumnFamily *cf, const void *pKey, int nKey, int64_
  * entries together; inside a transaction, all in that one. After a failure, keys that earlier
  * transactions removed stay removed.
  *
- * Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `cf`
+ * Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `kv`
  * is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+ */
+int kvstore_sweep(KVStore *kv, int64_t max_age_ms, int64_t *pnDeleted);
+
+/**
+ * Removes every key of the family `cf`, live or expired, whose value was written more than
+ * `max_age_ms` milliseconds ago.
+ *
+ * Parameters, behaviour and errors are those of kvstore_sweep.
  */
 int kvstore_cf_sweep(KVColumnFamily *cf, int64_t max_age_ms, int64_t *pnDeleted);
 
@@ -2003,8 +2165,9 @@ int kvstore_cf_sweep(KVColumnFamily *cf, int64_t max_age_ms, int64_t *pnDeleted)
  */
 
 /**
- * Creates an iterator over the live entries whose keys are at or after a lower bound and before an
- * upper bound. The new iterator is at the first entry, or at the end if there is none.
+ * Creates an iterator over the live entries of the default family whose keys are at or after a
+ * lower bound and before an upper bound. The new iterator is at the first entry, or at the end if
+ * there is none.
  *
  * @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
  * @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
@@ -2016,9 +2179,23 @@ int kvstore_cf_sweep(KVColumnFamily *cf, int64_t max_age_ms, int64_t *pnDeleted)
  * A range whose lower bound is not below its upper bound is empty. A seek outside the range leaves
  * the iterator at the end. Visibility of writes: as for kvstore_iterator_create.
  *
- * Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a bound is NULL with
+ * Errors: KVSTORE_ERROR (`kv` or `ppIter` is NULL, a length is out of bounds, a bound is NULL with
  * a length, or a flag is unknown), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+ */
+int kvstore_range_iterator_create(KVStore *kv,
+                                  const void *pLower,
+                                  int nLower,
+                                  const void *pUpper,
+                                  int nUpper,
+                                  int flags,
+                                  KVIterator **ppIter);
+
+/**
+ * Creates an iterator over the live entries of the family `cf` whose keys are at or after a lower
+ * bound and before an upper bound.
+ *
+ * Parameters, behaviour and errors are those of kvstore_range_iterator_create.
  */
 int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
                                      const void *pLower,
@@ -2029,22 +2206,38 @@ int kvstore_cf_range_iterator_create(KVColumnFamily *cf,
                                      KVIterator **ppIter);
 
 /**
- * Creates an iterator over the rows of one partition, whose keys were built by kvstore_row_key.
- * The new iterator is at the first row, or at the end if there is none.
+ * Creates an iterator over the rows of one partition of the default family, whose keys were built
+ * by kvstore_row_key. The new iterator is at the first row, or at the end if there is none.
  *
  * @param pPKey,nPKey Partition key.
  * @param pStart,nStart First clustering part, included; NULL with length 0: from the first row.
  * @param pFinish,nFinish Last clustering part, excluded; NULL with length 0: to the last row.
- * @param flags As for kvstore_cf_range_iterator_create.
+ * @param flags As for kvstore_range_iterator_create.
  * @param ppIter Receives the iterator, or NULL after a failure. Close it with
  *   kvstore_iterator_close.
  *
  * The keys that the iterator returns, and those it seeks, are clustering parts.
  *
- * Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
+ * Errors: KVSTORE_ERROR (`kv` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
  * a length, the row key would exceed 65536 bytes, or a flag is unknown), or a read code
  * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
  * KVSTORE_MISUSE).
+ */
+int kvstore_row_iterator_create(KVStore *kv,
+                                const void *pPKey,
+                                int nPKey,
+                                const void *pStart,
+                                int nStart,
+                                const void *pFinish,
+                                int nFinish,
+                                int flags,
+                                KVIterator **ppIter);
+
+/**
+ * Creates an iterator over the rows of one partition of the family `cf`, whose keys were built by
+ * kvstore_row_key.
+ *
+ * Parameters, behaviour and errors are those of kvstore_row_iterator_create.
  */
 int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
                                    const void *pPKey,
@@ -2057,8 +2250,9 @@ int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
                                    KVIterator **ppIter);
 
 /**
- * Creates an iterator over the keys whose expiry time is from `from_ms` to before `to_ms`, in
- * order of expiry time. Expired rows that have not been removed yet are included.
+ * Creates an iterator over the keys of the default family whose expiry time is from `from_ms` to
+ * before `to_ms`, in order of expiry time. Expired rows that have not been removed yet are
+ * included.
  *
  * @param from_ms Lower bound, included, in milliseconds since the Unix epoch.
  * @param to_ms Upper bound, excluded, in milliseconds since the Unix epoch. INT64_MAX means no
@@ -2071,6 +2265,14 @@ int kvstore_cf_row_iterator_create(KVColumnFamily *cf,
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
  * KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+ */
+int kvstore_expiring_iterator_create(KVStore *kv, int64_t from_ms, int64_t to_ms, KVIterator **ppIter);
+
+/**
+ * Creates an iterator over the keys of the family `cf` whose expiry time is from `from_ms` to
+ * before `to_ms`, in order of expiry time.
+ *
+ * Parameters, behaviour and errors are those of kvstore_expiring_iterator_create.
  */
 int kvstore_cf_expiring_iterator_create(KVColumnFamily *cf,
                                         int64_t from_ms,
@@ -2105,7 +2307,8 @@ int kvstore_row_key(const void *pPKey,
  */
 
 /**
- * Reads a value into a buffer of the caller, without allocating memory for it.
+ * Reads the value of a key of the default family into a buffer of the caller, without allocating
+ * memory for it.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param buf Receives the first `cap` bytes of the value. May be NULL if `cap` is 0. Its content
@@ -2119,10 +2322,17 @@ int kvstore_row_key(const void *pPKey,
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
  * KVSTORE_MISUSE).
  */
+int kvstore_get_into(KVStore *kv, const void *pKey, int nKey, void *buf, int cap, int *pn);
+
+/**
+ * Reads the value of a key of the family `cf` into a buffer of the caller.
+ *
+ * Parameters, behaviour and errors are those of kvstore_get_into.
+ */
 int kvstore_cf_get_into(KVColumnFamily *cf, const void *pKey, int nKey, void *buf, int cap, int *pn);
 
 /**
- * Reads the values of several keys, all from one snapshot.
+ * Reads the values of several keys of the default family, all from one snapshot.
  *
  * @param count Number of keys; 0 is allowed.
  * @param keys Array of `count` keys.
@@ -2135,6 +2345,18 @@ int kvstore_cf_get_into(KVColumnFamily *cf, const void *pKey, int nKey, void *bu
  * a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE). All results are NULL and -1 then.
  */
+int kvstore_get_many(KVStore *kv,
+                     int count,
+                     const void *const *keys,
+                     const int *lens,
+                     void **values,
+                     int *valueLens);
+
+/**
+ * Reads the values of several keys of the family `cf`, all from one snapshot.
+ *
+ * Parameters, behaviour and errors are those of kvstore_get_many.
+ */
 int kvstore_cf_get_many(KVColumnFamily *cf,
                         int count,
                         const void *const *keys,
@@ -2143,7 +2365,8 @@ int kvstore_cf_get_many(KVColumnFamily *cf,
                         int *valueLens);
 
 /**
- * Deletes several keys in one transaction. For a store on a server this takes one round trip.
+ * Deletes several keys of the default family in one transaction. For a store on a server this
+ * takes one round trip.
  *
  * @param count Number of keys; 0 is allowed.
  * @param keys Array of `count` keys.
@@ -2155,6 +2378,17 @@ int kvstore_cf_get_many(KVColumnFamily *cf,
  * a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
  * KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is deleted then.
  */
+int kvstore_delete_many(KVStore *kv,
+                        int count,
+                        const void *const *keys,
+                        const int *lens,
+                        int64_t *pnDeleted);
+
+/**
+ * Deletes several keys of the family `cf` in one transaction.
+ *
+ * Parameters, behaviour and errors are those of kvstore_delete_many.
+ */
 int kvstore_cf_delete_many(KVColumnFamily *cf,
                            int count,
                            const void *const *keys,
@@ -2162,16 +2396,29 @@ int kvstore_cf_delete_many(KVColumnFamily *cf,
                            int64_t *pnDeleted);
 
 /**
- * Deletes all keys that are at or after a lower bound and before an upper bound, in one
- * transaction.
+ * Deletes all keys of the default family that are at or after a lower bound and before an upper
+ * bound, in one transaction.
  *
  * @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
  * @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
  * @param pnDeleted Receives the number of live keys deleted. May be NULL.
  *
- * Errors: KVSTORE_ERROR (`cf` is NULL, a length is out of bounds, or a bound is NULL with a
+ * Errors: KVSTORE_ERROR (`kv` is NULL, a length is out of bounds, or a bound is NULL with a
  * length), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+ */
+int kvstore_delete_range(KVStore *kv,
+                         const void *pLower,
+                         int nLower,
+                         const void *pUpper,
+                         int nUpper,
+                         int64_t *pnDeleted);
+
+/**
+ * Deletes all keys of the family `cf` that are at or after a lower bound and before an upper
+ * bound, in one transaction.
+ *
+ * Parameters, behaviour and errors are those of kvstore_delete_range.
  */
 int kvstore_cf_delete_range(KVColumnFamily *cf,
                             const void *pLower,
@@ -2624,14 +2871,14 @@ int kvstore_remove_encryption(KVStore *kv);
  *
  * If no key may be removed, a write that needs more pages fails with KVSTORE_FULL and changes
  * nothing; an open transaction continues. Calls that only remove data, such as deletes, purges and
- * kvstore_cf_persist, are never refused.
+ * kvstore_persist, are never refused.
  *
  * The order is that of the clock of the store. Keys written while the clock is wrong, such as on a
  * board that starts in 1970, are evicted in that order.
  *
  * KVSTORE_EVICT_OLDEST switches write tracking on, for all existing families, whose keys count as
- * written now, and for each new family. kvstore_cf_set_write_tracking cannot switch it off
- * meanwhile. Another policy leaves it on.
+ * written now, and for each new family. kvstore_set_write_tracking and
+ * kvstore_cf_set_write_tracking cannot switch it off meanwhile. Another policy leaves it on.
  *
  * The call is itself a write. If the data exceeds the new limit, it removes keys at once. Outside
  * a transaction it also runs a checkpoint that truncates the file and the WAL, unless other

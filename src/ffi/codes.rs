@@ -92,15 +92,13 @@ pub const KVSTORE_PUT_DEFAULT_TTL: u32 = 8;
 /// counted from now by the clock of the store; for a store on a server, by the server's clock.
 pub const KVSTORE_PUT_TTL: u32 = 16;
 
-/// Condition of kvstore_cf_expire: change only a key without an expiry time.
+/// Condition of kvstore_expire: change only a key without an expiry time.
 pub const KVSTORE_EXPIRE_NX: c_int = 1;
-/// Condition of kvstore_cf_expire: change only a key with an expiry time.
+/// Condition of kvstore_expire: change only a key with an expiry time.
 pub const KVSTORE_EXPIRE_XX: c_int = 2;
-/// Condition of kvstore_cf_expire: change only if the new expiry time is later than the current
-/// one.
+/// Condition of kvstore_expire: change only if the new expiry time is later than the current one.
 pub const KVSTORE_EXPIRE_GT: c_int = 4;
-/// Condition of kvstore_cf_expire: change only if the new expiry time is earlier than the current
-/// one.
+/// Condition of kvstore_expire: change only if the new expiry time is earlier than the current one.
 pub const KVSTORE_EXPIRE_LT: c_int = 8;
 
 /// Flag of range and row iterators: iterate from the greatest key to the least.

@@ -3,17 +3,17 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use super::args::{bad_argument, expiry, key, optional_output, value};
+use super::args::{Outcome, bad_argument, expiry, key, optional_output, value};
 use super::codes::{
     KVSTORE_OK, KVSTORE_PUT_DEFAULT_TTL, KVSTORE_PUT_IF_ABSENT, KVSTORE_PUT_IF_PRESENT, KVSTORE_PUT_KEEP_TTL,
     KVSTORE_PUT_TTL,
 };
 use super::data::on_family;
-use super::types::{KVColumnFamily, KVWriteOptions};
+use super::types::{KVColumnFamily, KVStore, KVWriteOptions};
 use crate::{Family, PutOptions};
 
 impl KVWriteOptions {
-    fn to_options(self, family: &Family) -> super::args::Outcome<PutOptions> {
+    fn to_options(self, family: &Family) -> Outcome<PutOptions> {
         let KVWriteOptions { expireMs, flags, reserved } = self;
         let has = |flag: u32| flags & flag != 0;
         let known = KVSTORE_PUT_IF_ABSENT
@@ -62,8 +62,8 @@ impl KVWriteOptions {
     }
 }
 
-/// Writes a value with options, such as a condition on the existing key. Check and write are atomic
-/// for every handle and process.
+/// Writes a value with options into the default family, such as a condition on the existing key.
+/// Check and write are atomic for every handle and process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
@@ -77,6 +77,23 @@ impl KVWriteOptions {
 /// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
 /// KVSTORE_FULL).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_put_with(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    pValue: *const c_void,
+    nValue: c_int,
+    opt: *const KVWriteOptions,
+    pWritten: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| put_with(family, (pKey, nKey), (pValue, nValue), opt, pWritten)) }
+}
+
+/// Writes a value with options into the family `cf`, such as a condition on the existing key.
+///
+/// Parameters, behaviour and errors are those of kvstore_put_with.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_with(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -87,21 +104,30 @@ pub unsafe extern "C" fn kvstore_cf_put_with(
     pWritten: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| put_with(family, (pKey, nKey), (pValue, nValue), opt, pWritten)) }
+}
+
+unsafe fn put_with(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    (p_value, n_value): (*const c_void, c_int),
+    opt: *const KVWriteOptions,
+    p_written: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let options = match opt.as_ref() {
-                Some(options) => options.to_options(family)?,
-                None => PutOptions::new(),
-            };
-            let written = family.put_with_options(key(pKey, nKey)?, value(pValue, nValue)?, &options)?;
-            give_flag(pWritten, written);
-            Ok(KVSTORE_OK)
-        })
+        let options = match opt.as_ref() {
+            Some(options) => options.to_options(family)?,
+            None => PutOptions::new(),
+        };
+        let written = family.put_with_options(key(p_key, n_key)?, value(p_value, n_value)?, &options)?;
+        give_flag(p_written, written);
+        Ok(KVSTORE_OK)
     }
 }
 
-/// Writes a value only if the key is live and its current value equals `pExpected`, byte by byte.
-/// Check and write are atomic for every handle and process.
+/// Writes a value into the default family only if the key is live and its current value equals
+/// `pExpected`, byte by byte. Check and write are atomic for every handle and process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExpected,nExpected Expected value and its length.
@@ -114,6 +140,37 @@ pub unsafe extern "C" fn kvstore_cf_put_with(
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
 /// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
 /// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_compare_and_swap(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    pExpected: *const c_void,
+    nExpected: c_int,
+    pValue: *const c_void,
+    nValue: c_int,
+    expire_ms: i64,
+    pSwapped: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        on_family(kv, |family| {
+            compare_and_swap(
+                family,
+                (pKey, nKey),
+                (pExpected, nExpected),
+                (pValue, nValue),
+                expire_ms,
+                pSwapped,
+            )
+        })
+    }
+}
+
+/// Writes a value into the family `cf` only if the key is live and its current value equals
+/// `pExpected`.
+///
+/// Parameters, behaviour and errors are those of kvstore_compare_and_swap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_compare_and_swap(
     cf: *mut KVColumnFamily,
@@ -129,17 +186,38 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_swap(
     // SAFETY: as documented.
     unsafe {
         on_family(cf, |family| {
-            let (key, expected) = (key(pKey, nKey)?, value(pExpected, nExpected)?);
-            let swapped =
-                family.compare_and_swap(key, expected, value(pValue, nValue)?, expiry(family, expire_ms)?)?;
-            give_flag(pSwapped, swapped);
-            Ok(KVSTORE_OK)
+            compare_and_swap(
+                family,
+                (pKey, nKey),
+                (pExpected, nExpected),
+                (pValue, nValue),
+                expire_ms,
+                pSwapped,
+            )
         })
     }
 }
 
-/// Deletes a key only if it is live and its value equals `pExpected`, byte by byte. Check and
-/// deletion are atomic for every handle and process.
+unsafe fn compare_and_swap(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    (p_expected, n_expected): (*const c_void, c_int),
+    (p_value, n_value): (*const c_void, c_int),
+    expire_ms: i64,
+    p_swapped: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
+    unsafe {
+        let (key, expected) = (key(p_key, n_key)?, value(p_expected, n_expected)?);
+        let swapped =
+            family.compare_and_swap(key, expected, value(p_value, n_value)?, expiry(family, expire_ms)?)?;
+        give_flag(p_swapped, swapped);
+        Ok(KVSTORE_OK)
+    }
+}
+
+/// Deletes a key of the default family only if it is live and its value equals `pExpected`, byte by
+/// byte. Check and deletion are atomic for every handle and process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExpected,nExpected Expected value and its length.
@@ -149,6 +227,24 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_swap(
 /// Errors: KVSTORE_ERROR (a pointer is NULL, or a length is out of bounds), or a write code
 /// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_compare_and_delete(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    pExpected: *const c_void,
+    nExpected: c_int,
+    pDeleted: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        on_family(kv, |family| compare_and_delete(family, (pKey, nKey), (pExpected, nExpected), pDeleted))
+    }
+}
+
+/// Deletes a key of the family `cf` only if it is live and its value equals `pExpected`.
+///
+/// Parameters, behaviour and errors are those of kvstore_compare_and_delete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_compare_and_delete(
     cf: *mut KVColumnFamily,
@@ -160,16 +256,27 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_delete(
 ) -> c_int {
     // SAFETY: as documented.
     unsafe {
-        on_family(cf, |family| {
-            let deleted = family.compare_and_delete(key(pKey, nKey)?, value(pExpected, nExpected)?)?;
-            give_flag(pDeleted, deleted);
-            Ok(KVSTORE_OK)
-        })
+        on_family(cf, |family| compare_and_delete(family, (pKey, nKey), (pExpected, nExpected), pDeleted))
     }
 }
 
-/// Adds `delta` to the value of a key, which is a decimal integer in text form, and stores the sum
-/// in the same form.
+unsafe fn compare_and_delete(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    (p_expected, n_expected): (*const c_void, c_int),
+    p_deleted: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
+    unsafe {
+        let deleted = family.compare_and_delete(key(p_key, n_key)?, value(p_expected, n_expected)?)?;
+        give_flag(p_deleted, deleted);
+        Ok(KVSTORE_OK)
+    }
+}
+
+/// Adds `delta` to the value of a key of the default family, which is a decimal integer in text
+/// form, and stores the sum in the same form. Read and write are atomic for every handle and
+/// process.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param delta Number to add; may be negative.
@@ -184,6 +291,22 @@ pub unsafe extern "C" fn kvstore_cf_compare_and_delete(
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_increment(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    delta: i64,
+    expire_ms: i64,
+    pValue: *mut i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| increment(family, (pKey, nKey), delta, expire_ms, pValue)) }
+}
+
+/// Adds `delta` to the value of a key of the family `cf`, which is a decimal integer in text form.
+///
+/// Parameters, behaviour and errors are those of kvstore_increment.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_increment(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -193,14 +316,23 @@ pub unsafe extern "C" fn kvstore_cf_increment(
     pValue: *mut i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| increment(family, (pKey, nKey), delta, expire_ms, pValue)) }
+}
+
+unsafe fn increment(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    delta: i64,
+    expire_ms: i64,
+    p_value: *mut i64,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let sum = family.increment(key(pKey, nKey)?, delta, expiry(family, expire_ms)?)?;
-            if let Some(value) = optional_output(pValue) {
-                value.set(sum);
-            }
-            Ok(KVSTORE_OK)
-        })
+        let sum = family.increment(key(p_key, n_key)?, delta, expiry(family, expire_ms)?)?;
+        if let Some(value) = optional_output(p_value) {
+            value.set(sum);
+        }
+        Ok(KVSTORE_OK)
     }
 }
 

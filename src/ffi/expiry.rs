@@ -14,9 +14,9 @@ use super::conditional::{give_count, give_flag};
 use super::data::on_family;
 use super::errmsg::NO_TTLS;
 use super::types::{KVColumnFamily, KVStore};
-use crate::{Error, ExpiryCondition};
+use crate::{Error, ExpiryCondition, Family};
 
-/// Changes the expiry time of a live key. The value stays unchanged.
+/// Changes the expiry time of a live key of the default family. The value stays unchanged.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
@@ -31,6 +31,22 @@ use crate::{Error, ExpiryCondition};
 /// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_expire(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    expire_ms: i64,
+    flags: c_int,
+    pChanged: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| expire(family, (pKey, nKey), expire_ms, flags, pChanged)) }
+}
+
+/// Changes the expiry time of a live key of the family `cf`.
+///
+/// Parameters, behaviour and errors are those of kvstore_expire.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_expire(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -40,22 +56,31 @@ pub unsafe extern "C" fn kvstore_cf_expire(
     pChanged: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| expire(family, (pKey, nKey), expire_ms, flags, pChanged)) }
+}
+
+unsafe fn expire(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    expire_ms: i64,
+    flags: c_int,
+    p_changed: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let condition = match flags {
-                0 => ExpiryCondition::Always,
-                KVSTORE_EXPIRE_NX => ExpiryCondition::NoTtl,
-                KVSTORE_EXPIRE_XX => ExpiryCondition::HasTtl,
-                KVSTORE_EXPIRE_GT => ExpiryCondition::Later,
-                KVSTORE_EXPIRE_LT => ExpiryCondition::Earlier,
-                other => return bad_argument(&format!("flags {other}: pass 0 or one of KVSTORE_EXPIRE_*")),
-            };
-            changed(family.set_expiry(key(pKey, nKey)?, expiry(family, expire_ms)?, condition)?, pChanged)
-        })
+        let condition = match flags {
+            0 => ExpiryCondition::Always,
+            KVSTORE_EXPIRE_NX => ExpiryCondition::NoTtl,
+            KVSTORE_EXPIRE_XX => ExpiryCondition::HasTtl,
+            KVSTORE_EXPIRE_GT => ExpiryCondition::Later,
+            KVSTORE_EXPIRE_LT => ExpiryCondition::Earlier,
+            other => return bad_argument(&format!("flags {other}: pass 0 or one of KVSTORE_EXPIRE_*")),
+        };
+        changed(family.set_expiry(key(p_key, n_key)?, expiry(family, expire_ms)?, condition)?, p_changed)
     }
 }
 
-/// Removes the expiry time of a live key, so that the key never expires.
+/// Removes the expiry time of a live key of the default family, so that the key never expires.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pChanged Receives 1 if the key had an expiry time, otherwise 0. May be NULL.
@@ -65,6 +90,20 @@ pub unsafe extern "C" fn kvstore_cf_expire(
 /// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
 /// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_persist(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    pChanged: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| persist(family, (pKey, nKey), pChanged)) }
+}
+
+/// Removes the expiry time of a live key of the family `cf`.
+///
+/// Parameters, behaviour and errors are those of kvstore_persist.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_persist(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -72,7 +111,16 @@ pub unsafe extern "C" fn kvstore_cf_persist(
     pChanged: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
-    unsafe { on_family(cf, |family| changed(family.persist(key(pKey, nKey)?)?, pChanged)) }
+    unsafe { on_family(cf, |family| persist(family, (pKey, nKey), pChanged)) }
+}
+
+unsafe fn persist(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    p_changed: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
+    unsafe { changed(family.persist(key(p_key, n_key)?)?, p_changed) }
 }
 
 unsafe fn changed(done: Option<bool>, p_changed: *mut c_int) -> Outcome<c_int> {
@@ -82,7 +130,8 @@ unsafe fn changed(done: Option<bool>, p_changed: *mut c_int) -> Outcome<c_int> {
     Ok(KVSTORE_OK)
 }
 
-/// Returns the expiry time of a live key, in milliseconds since the Unix epoch.
+/// Returns the expiry time of a live key of the default family, in milliseconds since the Unix
+/// epoch.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExpireMs Receives the expiry time, in milliseconds since the Unix epoch; KVSTORE_NO_TTL
@@ -92,6 +141,20 @@ unsafe fn changed(done: Option<bool>, p_changed: *mut c_int) -> Outcome<c_int> {
 /// NULL, or the length is out of bounds), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_expire_time(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    pExpireMs: *mut i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| expire_time(family, (pKey, nKey), pExpireMs)) }
+}
+
+/// Returns the expiry time of a live key of the family `cf`, in milliseconds since the Unix epoch.
+///
+/// Parameters, behaviour and errors are those of kvstore_expire_time.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_expire_time(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -99,16 +162,23 @@ pub unsafe extern "C" fn kvstore_cf_expire_time(
     pExpireMs: *mut i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| expire_time(family, (pKey, nKey), pExpireMs)) }
+}
+
+unsafe fn expire_time(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    p_expire_ms: *mut i64,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let (key, time) = (key(pKey, nKey)?, output(pExpireMs, "pExpireMs")?);
-            time.set(present(family.expiry(key)?)?.millis().unwrap_or(NO_TTL));
-            Ok(KVSTORE_OK)
-        })
+        let (key, time) = (key(p_key, n_key)?, output(p_expire_ms, "pExpireMs")?);
+        time.set(present(family.expiry(key)?)?.millis().unwrap_or(NO_TTL));
+        Ok(KVSTORE_OK)
     }
 }
 
-/// Reads the value of a key and changes its expiry time, atomically.
+/// Reads the value of a key of the default family and changes its expiry time, atomically.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. With a time in
@@ -121,6 +191,22 @@ pub unsafe extern "C" fn kvstore_cf_expire_time(
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_get_and_expire(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    expire_ms: i64,
+    ppValue: *mut *mut c_void,
+    pnValue: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| get_and_expire(family, (pKey, nKey), expire_ms, ppValue, pnValue)) }
+}
+
+/// Reads the value of a key of the family `cf` and changes its expiry time, atomically.
+///
+/// Parameters, behaviour and errors are those of kvstore_get_and_expire.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_and_expire(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -130,61 +216,91 @@ pub unsafe extern "C" fn kvstore_cf_get_and_expire(
     pnValue: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| get_and_expire(family, (pKey, nKey), expire_ms, ppValue, pnValue)) }
+}
+
+unsafe fn get_and_expire(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    expire_ms: i64,
+    pp_value: *mut *mut c_void,
+    pn_value: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let (key, value) = (key(pKey, nKey)?, output(ppValue, "ppValue")?);
-            let length = output(pnValue, "pnValue")?;
-            let mut copy = Copied::none();
-            let found = family.get_and_set_expiry_with(key, expiry(family, expire_ms)?, |bytes| {
-                if copy.take(bytes) { Ok(bytes.len()) } else { Err(no_memory()) }
-            })?;
-            value.set(copy.release()); // NULL if nothing was found
-            length.set(c_length(found.unwrap_or(0)));
-            present(found)?;
-            Ok(KVSTORE_OK)
-        })
+        let (key, value) = (key(p_key, n_key)?, output(pp_value, "ppValue")?);
+        let length = output(pn_value, "pnValue")?;
+        let mut copy = Copied::none();
+        let found = family.get_and_set_expiry_with(key, expiry(family, expire_ms)?, |bytes| {
+            if copy.take(bytes) { Ok(bytes.len()) } else { Err(no_memory()) }
+        })?;
+        value.set(copy.release()); // NULL if nothing was found
+        length.set(c_length(found.unwrap_or(0)));
+        present(found)?;
+        Ok(KVSTORE_OK)
     }
 }
 
-/// Sets the default TTL of a family, which kvstore_put and kvstore_cf_put give to the keys they
-/// write.
+/// Sets the default TTL of the default family, which kvstore_put gives to the keys it writes. Other
+/// families keep theirs.
 ///
 /// @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.
 ///
 /// The setting is stored in the file and applies to every handle and process, including those
 /// already open. Existing keys keep their expiry times.
 ///
-/// Errors: KVSTORE_ERROR (`cf` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
+/// Errors: KVSTORE_ERROR (`kv` is NULL, or `ttl_ms` is negative or more than 20 years), or a write
 /// code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
 /// KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvstore_cf_set_default_ttl(cf: *mut KVColumnFamily, ttl_ms: i64) -> c_int {
+pub unsafe extern "C" fn kvstore_set_default_ttl(kv: *mut KVStore, ttl_ms: i64) -> c_int {
     // SAFETY: as documented.
-    unsafe {
-        on_family(cf, |family| {
-            let ttl = duration(ttl_ms, "a default TTL")?;
-            family.set_default_ttl((!ttl.is_zero()).then_some(ttl))?;
-            Ok(KVSTORE_OK)
-        })
-    }
+    unsafe { on_family(kv, |family| set_default_ttl(family, ttl_ms)) }
 }
 
-/// Returns the default TTL of a family, in milliseconds; 0 if it has none.
+/// Sets the default TTL of the family `cf`, which kvstore_cf_put gives to the keys it writes.
+///
+/// Parameters, behaviour and errors are those of kvstore_set_default_ttl.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_set_default_ttl(cf: *mut KVColumnFamily, ttl_ms: i64) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(cf, |family| set_default_ttl(family, ttl_ms)) }
+}
+
+fn set_default_ttl(family: &Family, ttl_ms: i64) -> Outcome<c_int> {
+    let ttl = duration(ttl_ms, "a default TTL")?;
+    family.set_default_ttl((!ttl.is_zero()).then_some(ttl))?;
+    Ok(KVSTORE_OK)
+}
+
+/// Returns the default TTL of the default family, in milliseconds; 0 if it has none.
 ///
 /// @param pTtlMs Receives the TTL in milliseconds; 0: none.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_get_default_ttl(kv: *mut KVStore, pTtlMs: *mut i64) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| get_default_ttl(family, pTtlMs)) }
+}
+
+/// Returns the default TTL of the family `cf`, in milliseconds; 0 if it has none.
+///
+/// Parameters, behaviour and errors are those of kvstore_get_default_ttl.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_default_ttl(cf: *mut KVColumnFamily, pTtlMs: *mut i64) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| get_default_ttl(family, pTtlMs)) }
+}
+
+unsafe fn get_default_ttl(family: &Family, p_ttl_ms: *mut i64) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let ttl_ms = output(pTtlMs, "pTtlMs")?;
-            let ttl = family.default_ttl()?.unwrap_or_default();
-            ttl_ms.set(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
-            Ok(KVSTORE_OK)
-        })
+        let ttl_ms = output(p_ttl_ms, "pTtlMs")?;
+        let ttl = family.default_ttl()?.unwrap_or_default();
+        ttl_ms.set(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
+        Ok(KVSTORE_OK)
     }
 }
 
@@ -225,21 +341,33 @@ pub unsafe extern "C" fn kvstore_cf_next_expiry(cf: *mut KVColumnFamily, pMs: *m
     }
 }
 
-/// Counts the live keys of a family, with the help of its indexes.
+/// Counts the live keys of the default family, with the help of its indexes.
 ///
 /// @param pnCount Receives the number of live keys.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_count_live(kv: *mut KVStore, pnCount: *mut i64) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| count_live(family, pnCount)) }
+}
+
+/// Counts the live keys of the family `cf`, with the help of its indexes.
+///
+/// Parameters, behaviour and errors are those of kvstore_count_live.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_count_live(cf: *mut KVColumnFamily, pnCount: *mut i64) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| count_live(family, pnCount)) }
+}
+
+unsafe fn count_live(family: &Family, pn_count: *mut i64) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let count = output(pnCount, "pnCount")?;
-            count.set(i64::try_from(family.count_live()?).unwrap_or(i64::MAX));
-            Ok(KVSTORE_OK)
-        })
+        let count = output(pn_count, "pnCount")?;
+        count.set(i64::try_from(family.count_live()?).unwrap_or(i64::MAX));
+        Ok(KVSTORE_OK)
     }
 }
 
@@ -283,17 +411,30 @@ pub unsafe extern "C" fn kvstore_purge_step(
     }
 }
 
-/// Removes the expired keys of a family whose expiry time is before `cutoff_ms`. Live keys stay,
-/// also if the cutoff is in the future.
+/// Removes the expired keys of the default family whose expiry time is before `cutoff_ms`. Live
+/// keys stay, also if the cutoff is in the future.
 ///
 /// @param cutoff_ms Cutoff, in milliseconds since the Unix epoch.
 /// @param pnDeleted Receives the number of keys removed. May be NULL.
 ///
 /// Transactions and failures: as kvstore_purge_expired.
 ///
-/// Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
 /// KVSTORE_MISUSE, KVSTORE_FULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_purge_before(
+    kv: *mut KVStore,
+    cutoff_ms: i64,
+    pnDeleted: *mut i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| purge_before(family, cutoff_ms, pnDeleted)) }
+}
+
+/// Removes the expired keys of the family `cf` whose expiry time is before `cutoff_ms`.
+///
+/// Parameters, behaviour and errors are those of kvstore_purge_before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_purge_before(
     cf: *mut KVColumnFamily,
@@ -301,11 +442,14 @@ pub unsafe extern "C" fn kvstore_cf_purge_before(
     pnDeleted: *mut i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| purge_before(family, cutoff_ms, pnDeleted)) }
+}
+
+unsafe fn purge_before(family: &Family, cutoff_ms: i64, pn_deleted: *mut i64) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            give_count(pnDeleted, family.purge_before(cutoff_ms)?);
-            Ok(KVSTORE_OK)
-        })
+        give_count(pn_deleted, family.purge_before(cutoff_ms)?);
+        Ok(KVSTORE_OK)
     }
 }
 
@@ -349,8 +493,8 @@ pub unsafe extern "C" fn kvstore_cleaner_stop(kv: *mut KVStore) -> c_int {
     }
 }
 
-/// Turns write tracking of a family on or off, for every handle and process. With write tracking,
-/// the store records when each value was written.
+/// Turns write tracking of the default family on or off, for every handle and process. With write
+/// tracking, the store records when each value was written. Other families are not affected.
 ///
 /// @param on Non-zero: on. Existing keys count as written now. 0: off. All write times are
 ///   discarded.
@@ -359,40 +503,61 @@ pub unsafe extern "C" fn kvstore_cleaner_stop(kv: *mut KVStore) -> c_int {
 ///
 /// The setting is stored in the file.
 ///
-/// Errors: KVSTORE_ERROR (`cf` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
+/// Errors: KVSTORE_ERROR (`kv` is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
 /// KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvstore_cf_set_write_tracking(cf: *mut KVColumnFamily, on: c_int) -> c_int {
+pub unsafe extern "C" fn kvstore_set_write_tracking(kv: *mut KVStore, on: c_int) -> c_int {
     // SAFETY: as documented.
-    unsafe {
-        on_family(cf, |family| {
-            family.set_write_tracking(on != 0)?;
-            Ok(KVSTORE_OK)
-        })
-    }
+    unsafe { on_family(kv, |family| set_write_tracking(family, on)) }
 }
 
-/// Tests whether write tracking of a family is on.
+/// Turns write tracking of the family `cf` on or off, for every handle and process.
+///
+/// Parameters, behaviour and errors are those of kvstore_set_write_tracking.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_cf_set_write_tracking(cf: *mut KVColumnFamily, on: c_int) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(cf, |family| set_write_tracking(family, on)) }
+}
+
+fn set_write_tracking(family: &Family, on: c_int) -> Outcome<c_int> {
+    family.set_write_tracking(on != 0)?;
+    Ok(KVSTORE_OK)
+}
+
+/// Tests whether write tracking of the default family is on.
 ///
 /// @param pOn Receives 1 or 0.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_get_write_tracking(kv: *mut KVStore, pOn: *mut c_int) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| get_write_tracking(family, pOn)) }
+}
+
+/// Tests whether write tracking of the family `cf` is on.
+///
+/// Parameters, behaviour and errors are those of kvstore_get_write_tracking.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_write_tracking(cf: *mut KVColumnFamily, pOn: *mut c_int) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| get_write_tracking(family, pOn)) }
+}
+
+unsafe fn get_write_tracking(family: &Family, p_on: *mut c_int) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let on = output(pOn, "pOn")?;
-            on.set(c_int::from(family.tracks_writes()?));
-            Ok(KVSTORE_OK)
-        })
+        let on = output(p_on, "pOn")?;
+        on.set(c_int::from(family.tracks_writes()?));
+        Ok(KVSTORE_OK)
     }
 }
 
-/// Returns the time at which the value of a live key was written, in milliseconds since the Unix
-/// epoch. A change of the expiry time is not a write.
+/// Returns the time at which the value of a live key of the default family was written, in
+/// milliseconds since the Unix epoch. A change of the expiry time is not a write.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pMs Receives the time, in milliseconds since the Unix epoch.
@@ -402,6 +567,21 @@ pub unsafe extern "C" fn kvstore_cf_get_write_tracking(cf: *mut KVColumnFamily, 
 /// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
 /// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_write_time(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    pMs: *mut i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| write_time(family, (pKey, nKey), pMs)) }
+}
+
+/// Returns the time at which the value of a live key of the family `cf` was written, in
+/// milliseconds since the Unix epoch.
+///
+/// Parameters, behaviour and errors are those of kvstore_write_time.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_write_time(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -409,17 +589,24 @@ pub unsafe extern "C" fn kvstore_cf_write_time(
     pMs: *mut i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| write_time(family, (pKey, nKey), pMs)) }
+}
+
+unsafe fn write_time(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    p_ms: *mut i64,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let (key, time) = (key(pKey, nKey)?, output(pMs, "pMs")?);
-            time.set(present(family.write_time(key)?)?);
-            Ok(KVSTORE_OK)
-        })
+        let (key, time) = (key(p_key, n_key)?, output(p_ms, "pMs")?);
+        time.set(present(family.write_time(key)?)?);
+        Ok(KVSTORE_OK)
     }
 }
 
-/// Removes every key of a family, live or expired, whose value was written more than `max_age_ms`
-/// milliseconds ago.
+/// Removes every key of the default family, live or expired, whose value was written more than
+/// `max_age_ms` milliseconds ago. Other families are not affected.
 ///
 /// @param max_age_ms Maximum age in milliseconds, at least 0.
 /// @param pnDeleted Receives the number of live keys among the removed ones. May be NULL.
@@ -428,9 +615,19 @@ pub unsafe extern "C" fn kvstore_cf_write_time(
 /// entries together; inside a transaction, all in that one. After a failure, keys that earlier
 /// transactions removed stay removed.
 ///
-/// Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `cf`
+/// Errors: KVSTORE_ERROR (the family does not record write times, `max_age_ms` is negative, or `kv`
 /// is NULL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
 /// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_sweep(kv: *mut KVStore, max_age_ms: i64, pnDeleted: *mut i64) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| sweep(family, max_age_ms, pnDeleted)) }
+}
+
+/// Removes every key of the family `cf`, live or expired, whose value was written more than
+/// `max_age_ms` milliseconds ago.
+///
+/// Parameters, behaviour and errors are those of kvstore_sweep.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_sweep(
     cf: *mut KVColumnFamily,
@@ -438,11 +635,14 @@ pub unsafe extern "C" fn kvstore_cf_sweep(
     pnDeleted: *mut i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| sweep(family, max_age_ms, pnDeleted)) }
+}
+
+unsafe fn sweep(family: &Family, max_age_ms: i64, pn_deleted: *mut i64) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            give_count(pnDeleted, family.sweep(duration(max_age_ms, "the age")?)?);
-            Ok(KVSTORE_OK)
-        })
+        give_count(pn_deleted, family.sweep(duration(max_age_ms, "the age")?)?);
+        Ok(KVSTORE_OK)
     }
 }
 

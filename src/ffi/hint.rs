@@ -64,7 +64,7 @@ pub const KVSTORE_HINT_OPEN_FAMILY: c_int = 26;
 pub const KVSTORE_HINT_CLOSE_FAMILY: c_int = 27;
 /// Advice: clear the default family with kvstore_clear, because it cannot be dropped.
 pub const KVSTORE_HINT_CLEAR_FAMILY: c_int = 28;
-/// Advice: turn on write tracking with kvstore_cf_set_write_tracking.
+/// Advice: turn on write tracking with kvstore_set_write_tracking or kvstore_cf_set_write_tracking.
 pub const KVSTORE_HINT_TRACK_WRITES: c_int = 29;
 /// Advice: set another eviction policy with kvstore_set_limit.
 pub const KVSTORE_HINT_CHANGE_EVICTION: c_int = 30;
@@ -178,7 +178,7 @@ pub(super) fn text_of(hint: Hint) -> &'static CStr {
         Hint::OpenFamily => c"open it with kvstore_cf_open",
         Hint::CloseFamily => c"call kvstore_cf_close for its handles on this store first",
         Hint::ClearFamily => c"remove its keys with kvstore_clear",
-        Hint::TrackWrites => c"turn it on with kvstore_cf_set_write_tracking",
+        Hint::TrackWrites => c"turn it on with kvstore_set_write_tracking or kvstore_cf_set_write_tracking",
         Hint::ChangeEviction => c"choose another policy with kvstore_set_limit first",
         Hint::PurgeYourself => c"call kvstore_purge_step instead",
         Hint::StopCleaner => c"stop it with kvstore_cleaner_stop first",
@@ -188,7 +188,7 @@ pub(super) fn text_of(hint: Hint) -> &'static CStr {
                 target with kvstore_cf_drop"
         }
         Hint::UseShorterKey => c"use a shorter key, such as a hash of it",
-        Hint::GiveTtl => c"for a duration call kvstore_cf_put_for, or add it to kvstore_now_ms()",
+        Hint::GiveTtl => c"for a duration call kvstore_put_for or kvstore_cf_put_for, or add it to kvstore_now_ms()",
         Hint::RepairFile => {
             c"run the command \"kvstore repair\" on the file; if it fails, restore a backup, or save what can be read with \
               kvstore_recover"

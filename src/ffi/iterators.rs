@@ -306,8 +306,8 @@ pub unsafe extern "C" fn kvstore_iterator_seek(
 /// entries.
 ///
 /// All entries are live when the call reads the clock, except in an iterator of
-/// kvstore_cf_expiring_iterator_create; for a store on a server see kvstore_iterator_create. If
-/// this store handle has written since the current entry was read, the entry is read again. It is
+/// kvstore_expiring_iterator_create; for a store on a server see kvstore_iterator_create. If this
+/// store handle has written since the current entry was read, the entry is read again. It is
 /// returned in its current state, or skipped if it no longer exists; in order of expiry it is
 /// returned at its new position, if that is ahead.
 ///

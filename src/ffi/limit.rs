@@ -32,14 +32,14 @@ use crate::{Eviction, SizeLimit};
 ///
 /// If no key may be removed, a write that needs more pages fails with KVSTORE_FULL and changes
 /// nothing; an open transaction continues. Calls that only remove data, such as deletes, purges and
-/// kvstore_cf_persist, are never refused.
+/// kvstore_persist, are never refused.
 ///
 /// The order is that of the clock of the store. Keys written while the clock is wrong, such as on a
 /// board that starts in 1970, are evicted in that order.
 ///
 /// KVSTORE_EVICT_OLDEST switches write tracking on, for all existing families, whose keys count as
-/// written now, and for each new family. kvstore_cf_set_write_tracking cannot switch it off
-/// meanwhile. Another policy leaves it on.
+/// written now, and for each new family. kvstore_set_write_tracking and
+/// kvstore_cf_set_write_tracking cannot switch it off meanwhile. Another policy leaves it on.
 ///
 /// The call is itself a write. If the data exceeds the new limit, it removes keys at once. Outside
 /// a transaction it also runs a checkpoint that truncates the file and the WAL, unless other

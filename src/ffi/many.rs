@@ -13,9 +13,10 @@ use super::data::on_family;
 use super::handle::{self, Single};
 use super::ranges::key_range;
 use super::types::{KVBatch, KVColumnFamily, KVStore};
-use crate::{Error, WriteBatch};
+use crate::{Error, Family, WriteBatch};
 
-/// Reads a value into a buffer of the caller, without allocating memory for it.
+/// Reads the value of a key of the default family into a buffer of the caller, without allocating
+/// memory for it.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param buf Receives the first `cap` bytes of the value. May be NULL if `cap` is 0. Its content
@@ -29,6 +30,22 @@ use crate::{Error, WriteBatch};
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
 /// KVSTORE_MISUSE).
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_get_into(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    buf: *mut c_void,
+    cap: c_int,
+    pn: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| get_into(family, (pKey, nKey), buf, cap, pn)) }
+}
+
+/// Reads the value of a key of the family `cf` into a buffer of the caller.
+///
+/// Parameters, behaviour and errors are those of kvstore_get_into.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_into(
     cf: *mut KVColumnFamily,
     pKey: *const c_void,
@@ -38,21 +55,30 @@ pub unsafe extern "C" fn kvstore_cf_get_into(
     pn: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| get_into(family, (pKey, nKey), buf, cap, pn)) }
+}
+
+unsafe fn get_into(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    buf: *mut c_void,
+    cap: c_int,
+    pn: *mut c_int,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let (key, length) = (key(pKey, nKey)?, output(pn, "pn")?);
-            let mut buffer = Buffer::new(buf, cap)?;
-            let found = family.get_with(key, |value, _| {
-                buffer.fill(value);
-                value.len()
-            })?;
-            length.set(c_length(found.unwrap_or(0)));
-            present(found.map(|_| KVSTORE_OK))
-        })
+        let (key, length) = (key(p_key, n_key)?, output(pn, "pn")?);
+        let mut buffer = Buffer::new(buf, cap)?;
+        let found = family.get_with(key, |value, _| {
+            buffer.fill(value);
+            value.len()
+        })?;
+        length.set(c_length(found.unwrap_or(0)));
+        present(found.map(|_| KVSTORE_OK))
     }
 }
 
-/// Reads the values of several keys, all from one snapshot.
+/// Reads the values of several keys of the default family, all from one snapshot.
 ///
 /// @param count Number of keys; 0 is allowed.
 /// @param keys Array of `count` keys.
@@ -65,6 +91,22 @@ pub unsafe extern "C" fn kvstore_cf_get_into(
 /// a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE). All results are NULL and -1 then.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_get_many(
+    kv: *mut KVStore,
+    count: c_int,
+    keys: *const *const c_void,
+    lens: *const c_int,
+    values: *mut *mut c_void,
+    valueLens: *mut c_int,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| get_many(family, count, (keys, lens), (values, valueLens))) }
+}
+
+/// Reads the values of several keys of the family `cf`, all from one snapshot.
+///
+/// Parameters, behaviour and errors are those of kvstore_get_many.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_get_many(
     cf: *mut KVColumnFamily,
     count: c_int,
@@ -74,52 +116,61 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
     valueLens: *mut c_int,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| get_many(family, count, (keys, lens), (values, valueLens))) }
+}
+
+unsafe fn get_many(
+    family: &Family,
+    count: c_int,
+    (keys, lens): (*const *const c_void, *const c_int),
+    (values, value_lens): (*mut *mut c_void, *mut c_int),
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let Ok(count) = usize::try_from(count) else {
-                return bad_argument(&format!("a count of {count}: it cannot be negative"));
-            };
-            if count == 0 {
-                return Ok(KVSTORE_OK);
+        let Ok(count) = usize::try_from(count) else {
+            return bad_argument(&format!("a count of {count}: it cannot be negative"));
+        };
+        if count == 0 {
+            return Ok(KVSTORE_OK);
+        }
+        if keys.is_null() || lens.is_null() || values.is_null() || value_lens.is_null() {
+            return bad_argument("keys, lens, values or valueLens is NULL");
+        }
+        let give = |n: usize, copy: *mut c_void, length: c_int| {
+            values.add(n).write(copy);
+            value_lens.add(n).write(length);
+        };
+        let give_nothing = || (0..count).for_each(|n| give(n, std::ptr::null_mut(), -1));
+        give_nothing();
+        let wanted: Vec<&[u8]> =
+            (0..count).map(|n| key(*keys.add(n), *lens.add(n))).collect::<Outcome<_>>()?;
+        let (mut complete, mut fits) = (true, true);
+        let done = family.get_many_with(wanted, |n, value| {
+            if n >= count {
+                fits = false; // the arrays of the caller end here
+            } else if let Some(value) = value {
+                let copy = malloc_copy(value);
+                complete &= !copy.is_null();
+                give(n, copy, if copy.is_null() { -1 } else { c_length(value.len()) });
             }
-            if keys.is_null() || lens.is_null() || values.is_null() || valueLens.is_null() {
-                return bad_argument("keys, lens, values or valueLens is NULL");
-            }
-            let give = |n: usize, copy: *mut c_void, length: c_int| {
-                values.add(n).write(copy);
-                valueLens.add(n).write(length);
-            };
-            let give_nothing = || (0..count).for_each(|n| give(n, std::ptr::null_mut(), -1));
+        });
+        if done.is_err() || !complete || !fits {
+            (0..count).for_each(|n| libc::free(*values.add(n)));
             give_nothing();
-            let wanted: Vec<&[u8]> =
-                (0..count).map(|n| key(*keys.add(n), *lens.add(n))).collect::<Outcome<_>>()?;
-            let (mut complete, mut fits) = (true, true);
-            let done = family.get_many_with(wanted, |n, value| {
-                if n >= count {
-                    fits = false; // the arrays of the caller end here
-                } else if let Some(value) = value {
-                    let copy = malloc_copy(value);
-                    complete &= !copy.is_null();
-                    give(n, copy, if copy.is_null() { -1 } else { c_length(value.len()) });
-                }
-            });
-            if done.is_err() || !complete || !fits {
-                (0..count).for_each(|n| libc::free(*values.add(n)));
-                give_nothing();
-                done?;
-                if !fits {
-                    return Err(
-                        Error::failed("the store returned more values than keys; no value was read").into()
-                    );
-                }
-                return Err(no_memory().into());
+            done?;
+            if !fits {
+                return Err(
+                    Error::failed("the store returned more values than keys; no value was read").into()
+                );
             }
-            Ok(KVSTORE_OK)
-        })
+            return Err(no_memory().into());
+        }
+        Ok(KVSTORE_OK)
     }
 }
 
-/// Deletes several keys in one transaction. For a store on a server this takes one round trip.
+/// Deletes several keys of the default family in one transaction. For a store on a server this
+/// takes one round trip.
 ///
 /// @param count Number of keys; 0 is allowed.
 /// @param keys Array of `count` keys.
@@ -131,6 +182,21 @@ pub unsafe extern "C" fn kvstore_cf_get_many(
 /// a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR,
 /// KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is deleted then.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_delete_many(
+    kv: *mut KVStore,
+    count: c_int,
+    keys: *const *const c_void,
+    lens: *const c_int,
+    pnDeleted: *mut i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| delete_many(family, count, (keys, lens), pnDeleted)) }
+}
+
+/// Deletes several keys of the family `cf` in one transaction.
+///
+/// Parameters, behaviour and errors are those of kvstore_delete_many.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_delete_many(
     cf: *mut KVColumnFamily,
     count: c_int,
@@ -139,32 +205,57 @@ pub unsafe extern "C" fn kvstore_cf_delete_many(
     pnDeleted: *mut i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| delete_many(family, count, (keys, lens), pnDeleted)) }
+}
+
+unsafe fn delete_many(
+    family: &Family,
+    count: c_int,
+    (keys, lens): (*const *const c_void, *const c_int),
+    pn_deleted: *mut i64,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let Ok(count) = usize::try_from(count) else {
-                return bad_argument(&format!("a count of {count}: it cannot be negative"));
-            };
-            if count > 0 && (keys.is_null() || lens.is_null()) {
-                return bad_argument("keys or lens is NULL");
-            }
-            let doomed: Vec<&[u8]> =
-                (0..count).map(|n| key(*keys.add(n), *lens.add(n))).collect::<Outcome<_>>()?;
-            give_count(pnDeleted, family.delete_many(doomed)?);
-            Ok(KVSTORE_OK)
-        })
+        let Ok(count) = usize::try_from(count) else {
+            return bad_argument(&format!("a count of {count}: it cannot be negative"));
+        };
+        if count > 0 && (keys.is_null() || lens.is_null()) {
+            return bad_argument("keys or lens is NULL");
+        }
+        let doomed: Vec<&[u8]> =
+            (0..count).map(|n| key(*keys.add(n), *lens.add(n))).collect::<Outcome<_>>()?;
+        give_count(pn_deleted, family.delete_many(doomed)?);
+        Ok(KVSTORE_OK)
     }
 }
 
-/// Deletes all keys that are at or after a lower bound and before an upper bound, in one
-/// transaction.
+/// Deletes all keys of the default family that are at or after a lower bound and before an upper
+/// bound, in one transaction.
 ///
 /// @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
 /// @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
 /// @param pnDeleted Receives the number of live keys deleted. May be NULL.
 ///
-/// Errors: KVSTORE_ERROR (`cf` is NULL, a length is out of bounds, or a bound is NULL with a
+/// Errors: KVSTORE_ERROR (`kv` is NULL, a length is out of bounds, or a bound is NULL with a
 /// length), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
 /// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_delete_range(
+    kv: *mut KVStore,
+    pLower: *const c_void,
+    nLower: c_int,
+    pUpper: *const c_void,
+    nUpper: c_int,
+    pnDeleted: *mut i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| delete_range(family, (pLower, nLower), (pUpper, nUpper), pnDeleted)) }
+}
+
+/// Deletes all keys of the family `cf` that are at or after a lower bound and before an upper
+/// bound, in one transaction.
+///
+/// Parameters, behaviour and errors are those of kvstore_delete_range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_delete_range(
     cf: *mut KVColumnFamily,
@@ -175,13 +266,21 @@ pub unsafe extern "C" fn kvstore_cf_delete_range(
     pnDeleted: *mut i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| delete_range(family, (pLower, nLower), (pUpper, nUpper), pnDeleted)) }
+}
+
+unsafe fn delete_range(
+    family: &Family,
+    (p_lower, n_lower): (*const c_void, c_int),
+    (p_upper, n_upper): (*const c_void, c_int),
+    pn_deleted: *mut i64,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let range =
-                key_range(bound(pLower, nLower, "lower bound")?, bound(pUpper, nUpper, "upper bound")?, 0);
-            give_count(pnDeleted, family.delete_range(&range)?);
-            Ok(KVSTORE_OK)
-        })
+        let lower = bound(p_lower, n_lower, "lower bound")?;
+        let range = key_range(lower, bound(p_upper, n_upper, "upper bound")?, 0);
+        give_count(pn_deleted, family.delete_range(&range)?);
+        Ok(KVSTORE_OK)
     }
 }
 

@@ -9,8 +9,8 @@ use super::codes::{
     KVSTORE_OK, KVSTORE_RANGE_CLOSED, KVSTORE_RANGE_KEYS_ONLY, KVSTORE_RANGE_OPEN, KVSTORE_RANGE_REVERSE,
 };
 use super::iterators::new_iterator;
-use super::types::{KVColumnFamily, KVIterator};
-use crate::{Cursor, Direction, KeyRange};
+use super::types::{KVColumnFamily, KVIterator, KVStore};
+use crate::{Cursor, Direction, Family, KeyRange};
 
 /// Returns the range `[lower, upper)`, modified by the flags; `None` is unbounded.
 pub(super) fn key_range(lower: Option<&[u8]>, upper: Option<&[u8]>, flags: c_int) -> KeyRange {
@@ -44,8 +44,9 @@ fn at_first(cursor: Cursor, flags: c_int) -> Outcome<Cursor> {
     Ok(cursor)
 }
 
-/// Creates an iterator over the live entries whose keys are at or after a lower bound and before an
-/// upper bound. The new iterator is at the first entry, or at the end if there is none.
+/// Creates an iterator over the live entries of the default family whose keys are at or after a
+/// lower bound and before an upper bound. The new iterator is at the first entry, or at the end if
+/// there is none.
 ///
 /// @param pLower,nLower Lower bound, included; NULL with length 0: from the first key.
 /// @param pUpper,nUpper Upper bound, excluded; NULL with length 0: to the last key.
@@ -57,9 +58,29 @@ fn at_first(cursor: Cursor, flags: c_int) -> Outcome<Cursor> {
 /// A range whose lower bound is not below its upper bound is empty. A seek outside the range leaves
 /// the iterator at the end. Visibility of writes: as for kvstore_iterator_create.
 ///
-/// Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a bound is NULL with
+/// Errors: KVSTORE_ERROR (`kv` or `ppIter` is NULL, a length is out of bounds, a bound is NULL with
 /// a length, or a flag is unknown), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
 /// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_range_iterator_create(
+    kv: *mut KVStore,
+    pLower: *const c_void,
+    nLower: c_int,
+    pUpper: *const c_void,
+    nUpper: c_int,
+    flags: c_int,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        new_iterator(kv, ppIter, |family| range_cursor(family, (pLower, nLower), (pUpper, nUpper), flags))
+    }
+}
+
+/// Creates an iterator over the live entries of the family `cf` whose keys are at or after a lower
+/// bound and before an upper bound.
+///
+/// Parameters, behaviour and errors are those of kvstore_range_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
     cf: *mut KVColumnFamily,
@@ -72,34 +93,63 @@ pub unsafe extern "C" fn kvstore_cf_range_iterator_create(
 ) -> c_int {
     // SAFETY: as documented.
     unsafe {
-        new_iterator(cf, ppIter, |family| {
-            check_flags(flags)?;
-            let range = key_range(
-                bound(pLower, nLower, "lower bound")?,
-                bound(pUpper, nUpper, "upper bound")?,
-                flags,
-            );
-            at_first(family.cursor(range, direction(flags)), flags)
-        })
+        new_iterator(cf, ppIter, |family| range_cursor(family, (pLower, nLower), (pUpper, nUpper), flags))
     }
 }
 
-/// Creates an iterator over the rows of one partition, whose keys were built by kvstore_row_key.
-/// The new iterator is at the first row, or at the end if there is none.
+unsafe fn range_cursor(
+    family: &Family,
+    (p_lower, n_lower): (*const c_void, c_int),
+    (p_upper, n_upper): (*const c_void, c_int),
+    flags: c_int,
+) -> Outcome<Cursor> {
+    check_flags(flags)?;
+    // SAFETY: passed on.
+    let (lower, upper) =
+        unsafe { (bound(p_lower, n_lower, "lower bound")?, bound(p_upper, n_upper, "upper bound")?) };
+    at_first(family.cursor(key_range(lower, upper, flags), direction(flags)), flags)
+}
+
+/// Creates an iterator over the rows of one partition of the default family, whose keys were built
+/// by kvstore_row_key. The new iterator is at the first row, or at the end if there is none.
 ///
 /// @param pPKey,nPKey Partition key.
 /// @param pStart,nStart First clustering part, included; NULL with length 0: from the first row.
 /// @param pFinish,nFinish Last clustering part, excluded; NULL with length 0: to the last row.
-/// @param flags As for kvstore_cf_range_iterator_create.
+/// @param flags As for kvstore_range_iterator_create.
 /// @param ppIter Receives the iterator, or NULL after a failure. Close it with
 ///   kvstore_iterator_close.
 ///
 /// The keys that the iterator returns, and those it seeks, are clustering parts.
 ///
-/// Errors: KVSTORE_ERROR (`cf` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
+/// Errors: KVSTORE_ERROR (`kv` or `ppIter` is NULL, a length is out of bounds, a part is NULL with
 /// a length, the row key would exceed 65536 bytes, or a flag is unknown), or a read code
 /// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL,
 /// KVSTORE_MISUSE).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_row_iterator_create(
+    kv: *mut KVStore,
+    pPKey: *const c_void,
+    nPKey: c_int,
+    pStart: *const c_void,
+    nStart: c_int,
+    pFinish: *const c_void,
+    nFinish: c_int,
+    flags: c_int,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe {
+        new_iterator(kv, ppIter, |family| {
+            row_cursor(family, (pPKey, nPKey), (pStart, nStart), (pFinish, nFinish), flags)
+        })
+    }
+}
+
+/// Creates an iterator over the rows of one partition of the family `cf`, whose keys were built by
+/// kvstore_row_key.
+///
+/// Parameters, behaviour and errors are those of kvstore_row_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
     cf: *mut KVColumnFamily,
@@ -115,16 +165,33 @@ pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
     // SAFETY: as documented.
     unsafe {
         new_iterator(cf, ppIter, |family| {
-            check_flags(flags)?;
-            let partition = part(pPKey, nPKey, "partition key")?;
-            let range = key_range(bound(pStart, nStart, "start")?, bound(pFinish, nFinish, "finish")?, flags);
-            at_first(family.row_cursor(partition, &range, direction(flags))?, flags)
+            row_cursor(family, (pPKey, nPKey), (pStart, nStart), (pFinish, nFinish), flags)
         })
     }
 }
 
-/// Creates an iterator over the keys whose expiry time is from `from_ms` to before `to_ms`, in
-/// order of expiry time. Expired rows that have not been removed yet are included.
+unsafe fn row_cursor(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    (p_start, n_start): (*const c_void, c_int),
+    (p_finish, n_finish): (*const c_void, c_int),
+    flags: c_int,
+) -> Outcome<Cursor> {
+    check_flags(flags)?;
+    // SAFETY: passed on.
+    let (partition, start, finish) = unsafe {
+        (
+            part(p_key, n_key, "partition key")?,
+            bound(p_start, n_start, "start")?,
+            bound(p_finish, n_finish, "finish")?,
+        )
+    };
+    at_first(family.row_cursor(partition, &key_range(start, finish, flags), direction(flags))?, flags)
+}
+
+/// Creates an iterator over the keys of the default family whose expiry time is from `from_ms` to
+/// before `to_ms`, in order of expiry time. Expired rows that have not been removed yet are
+/// included.
 ///
 /// @param from_ms Lower bound, included, in milliseconds since the Unix epoch.
 /// @param to_ms Upper bound, excluded, in milliseconds since the Unix epoch. INT64_MAX means no
@@ -137,6 +204,21 @@ pub unsafe extern "C" fn kvstore_cf_row_iterator_create(
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_expiring_iterator_create(
+    kv: *mut KVStore,
+    from_ms: i64,
+    to_ms: i64,
+    ppIter: *mut *mut KVIterator,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { new_iterator(kv, ppIter, |family| at_first(family.expiry_cursor(from_ms, to_ms), 0)) }
+}
+
+/// Creates an iterator over the keys of the family `cf` whose expiry time is from `from_ms` to
+/// before `to_ms`, in order of expiry time.
+///
+/// Parameters, behaviour and errors are those of kvstore_expiring_iterator_create.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_expiring_iterator_create(
     cf: *mut KVColumnFamily,

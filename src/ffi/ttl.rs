@@ -19,7 +19,7 @@ use crate::{Family, Ttl};
 /// @param expire_ms Expiry time, in milliseconds since the Unix epoch, such as kvstore_now_ms() +
 ///   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
 ///
-/// `expire_ms` is a moment, not a duration, for which there is kvstore_cf_put_for. While the clock of
+/// `expire_ms` is a moment, not a duration, for which there is kvstore_put_for. While the clock of
 /// the store is past 2001, a value from 1 to 94694399999 (1972) is refused with KVSTORE_ERROR.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
@@ -67,18 +67,34 @@ unsafe fn put_ttl(
     Ok(KVSTORE_OK)
 }
 
-/// Writes a value with a TTL, counted from now, into the family `cf`.
+/// Writes a value with a TTL, counted from now, into the default family.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
 /// @param ttl_ms TTL, in milliseconds from now by the clock of the store, at least 1. The expiry
 ///   time is limited to the last one that can be represented.
 ///
-/// Use kvstore_cf_put_ttl for an expiry time, or with 0 for a key that never expires.
+/// Use kvstore_put_ttl for an expiry time, or with 0 for a key that never expires.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `ttl_ms` is less than
 /// 1), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
 /// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvstore_put_for(
+    kv: *mut KVStore,
+    pKey: *const c_void,
+    nKey: c_int,
+    pValue: *const c_void,
+    nValue: c_int,
+    ttl_ms: i64,
+) -> c_int {
+    // SAFETY: as documented.
+    unsafe { on_family(kv, |family| put_for(family, (pKey, nKey), (pValue, nValue), ttl_ms)) }
+}
+
+/// Writes a value with a TTL, counted from now, into the family `cf`.
+///
+/// Parameters, behaviour and errors are those of kvstore_put_for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_cf_put_for(
     cf: *mut KVColumnFamily,
@@ -89,18 +105,26 @@ pub unsafe extern "C" fn kvstore_cf_put_for(
     ttl_ms: i64,
 ) -> c_int {
     // SAFETY: as documented.
+    unsafe { on_family(cf, |family| put_for(family, (pKey, nKey), (pValue, nValue), ttl_ms)) }
+}
+
+unsafe fn put_for(
+    family: &Family,
+    (p_key, n_key): (*const c_void, c_int),
+    (p_value, n_value): (*const c_void, c_int),
+    ttl_ms: i64,
+) -> Outcome<c_int> {
+    // SAFETY: passed on.
     unsafe {
-        on_family(cf, |family| {
-            let (key, value) = (key(pKey, nKey)?, value(pValue, nValue)?);
-            let Ok(ttl @ 1..) = u64::try_from(ttl_ms) else {
-                return bad_argument(&format!(
-                    "a TTL of {ttl_ms} ms: pass how long the key is to live, at least 1 ms; for one that never \
-                     expires use kvstore_cf_put_ttl with 0"
-                ));
-            };
-            family.put_with_ttl(key, value, Duration::from_millis(ttl))?;
-            Ok(KVSTORE_OK)
-        })
+        let (key, value) = (key(p_key, n_key)?, value(p_value, n_value)?);
+        let Ok(ttl @ 1..) = u64::try_from(ttl_ms) else {
+            return bad_argument(&format!(
+                "a TTL of {ttl_ms} ms: pass how long the key is to live, at least 1 ms; for one that never \
+                 expires use kvstore_put_ttl or kvstore_cf_put_ttl with 0"
+            ));
+        };
+        family.put_with_ttl(key, value, Duration::from_millis(ttl))?;
+        Ok(KVSTORE_OK)
     }
 }
 

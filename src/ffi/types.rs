@@ -53,7 +53,7 @@ pub struct KVBatch {
     _opaque: [u8; 0],
 }
 
-/// Options of kvstore_cf_put_with. All zeros means an unconditional write without an expiry time.
+/// Options of kvstore_put_with. All zeros means an unconditional write without an expiry time.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVWriteOptions {
@@ -183,7 +183,7 @@ pub struct KVStoreStats {
     /// Number of checkpoints run, including automatic ones.
     pub nCheckpoints: u64,
     /// Number of lookups that found an expired row. After the first one, the handle treats the row
-    /// as missing, except in kvstore_cf_get_many.
+    /// as missing, except in kvstore_get_many.
     pub nTtlExpired: u64,
     /// Number of expired keys removed by purges, or to enforce the size limit.
     pub nTtlPurged: u64,
@@ -192,8 +192,7 @@ pub struct KVStoreStats {
     /// Current number of frames (page versions) in the WAL, as of the last commit or checkpoint of
     /// this handle.
     pub nWalFrames: u64,
-    /// Number of lookups that found no live key: gets, each key of a kvstore_cf_get_many, and
-    /// exists.
+    /// Number of lookups that found no live key: gets, each key of a kvstore_get_many, and exists.
     pub nMisses: u64,
     /// Number of live keys removed to enforce the size limit (kvstore_set_limit).
     pub nEvicted: u64,

@@ -50,10 +50,11 @@ static int never_copied(void *context, int64_t done, int64_t total)
     return 0;
 }
 
-/* One handle of every kind, for calls that must be refused. */
+/* One handle of every kind, for calls that must be refused. The default family has the same rows as
+ * the family. */
 struct handles {
     KVStore *kv;
-    KVColumnFamily *cf;
+    KVColumnFamily *cf, *standard;
     KVIterator *range, *row, *expiring, *keys;
     KVBatch *b;
 };
@@ -65,12 +66,16 @@ static struct handles open_all(const char *path)
     int n;
     h.kv = open_at(path, NULL);
     h.cf = family(h.kv, "family");
-    OK(kvstore_cf_set_write_tracking(h.cf, 1));
-    OK(kvstore_cf_put(h.cf, K("plain"), K("17")));
-    OK(kvstore_cf_put_ttl(h.cf, K("mortal"), K("value"), 5000));
-    OK(kvstore_cf_put_ttl(h.cf, K("dead"), K("value"), 500));
+    h.standard = family(h.kv, "default");
     OK(kvstore_row_key(K("p"), K("c"), key, sizeof key, &n));
-    OK(kvstore_cf_put(h.cf, key, n, K("row")));
+    for (int i = 0; i < 2; i++) {
+        KVColumnFamily *cf = i == 0 ? h.cf : h.standard;
+        OK(kvstore_cf_set_write_tracking(cf, 1));
+        OK(kvstore_cf_put(cf, K("plain"), K("17")));
+        OK(kvstore_cf_put_ttl(cf, K("mortal"), K("value"), 5000));
+        OK(kvstore_cf_put_ttl(cf, K("dead"), K("value"), 500));
+        OK(kvstore_cf_put(cf, key, n, K("row")));
+    }
     OK(kvstore_cf_range_iterator_create(h.cf, NULL, 0, NULL, 0, 0, &h.range));
     OK(kvstore_cf_range_iterator_create(h.cf, NULL, 0, NULL, 0, KVSTORE_RANGE_KEYS_ONLY, &h.keys));
     OK(kvstore_cf_row_iterator_create(h.cf, K("p"), NULL, 0, NULL, 0, 0, &h.row));
@@ -88,6 +93,7 @@ static void close_children(struct handles *h)
     kvstore_iterator_close(h->keys);
     kvstore_batch_free(h->b);
     kvstore_cf_close(h->cf);
+    kvstore_cf_close(h->standard);
 }
 
 /* Fingerprint of everything in the family, including expired rows. */
@@ -119,9 +125,47 @@ static uint64_t fingerprint(KVColumnFamily *cf)
     return hash;
 }
 
+/* Calls every function that takes a store and a key with this key. */
+static void default_keys_give(int code, KVStore *kv, const void *key, int n)
+{
+    KVWriteOptions opt = {0};
+    const void *keys[2] = {"plain", key};
+    int lens[2] = {5, n}, value_lens[2];
+    void *values[2] = {NULL, NULL};
+    REFUSED(code, kvstore_put_with(kv, key, n, K("new"), &opt, &out.n));
+    REFUSED(code, kvstore_put_with(kv, key, n, K("new"), NULL, NULL));
+    REFUSED(code, kvstore_put_for(kv, key, n, K("new"), 500));
+    REFUSED(code, kvstore_compare_and_swap(kv, key, n, K("17"), K("new"), 0, &out.n));
+    REFUSED(code, kvstore_compare_and_delete(kv, key, n, K("17"), &out.n));
+    REFUSED(code, kvstore_increment(kv, key, n, 1, 0, &out.big));
+    REFUSED(code, kvstore_expire(kv, key, n, 9000, 0, &out.n));
+    REFUSED(code, kvstore_persist(kv, key, n, &out.n));
+    REFUSED(code, kvstore_expire_time(kv, key, n, &out.big));
+    REFUSED(code, kvstore_get_and_expire(kv, key, n, 9000, &out.pointer, &out.n));
+    REFUSED(code, kvstore_write_time(kv, key, n, &out.big));
+    REFUSED(code, kvstore_get_into(kv, key, n, out.bytes, sizeof out.bytes, &out.n));
+    REFUSED(code, kvstore_delete_many(kv, 2, keys, lens, &out.big));
+    GIVES(code, kvstore_get_many(kv, 2, keys, lens, values, value_lens));
+    CHECK(values[0] == NULL && values[1] == NULL);
+}
+
 static void store_functions_give(int code, KVStore *kv)
 {
     KVBatch *b;
+    KVIterator *it;
+    default_keys_give(code, kv, "plain", 5);
+    REFUSED(code, kvstore_set_default_ttl(kv, 100));
+    REFUSED(code, kvstore_get_default_ttl(kv, &out.big));
+    REFUSED(code, kvstore_count_live(kv, &out.big));
+    REFUSED(code, kvstore_purge_before(kv, INT64_MAX, &out.big));
+    REFUSED(code, kvstore_set_write_tracking(kv, 0));
+    REFUSED(code, kvstore_get_write_tracking(kv, &out.n));
+    REFUSED(code, kvstore_sweep(kv, 0, &out.big));
+    REFUSED(code, kvstore_delete_range(kv, NULL, 0, NULL, 0, &out.big));
+    REFUSED(code, kvstore_delete_many(kv, 0, NULL, NULL, &out.big));
+    REFUSED_HANDLE(code, it, kvstore_range_iterator_create(kv, NULL, 0, NULL, 0, 0, &it));
+    REFUSED_HANDLE(code, it, kvstore_row_iterator_create(kv, K("p"), NULL, 0, NULL, 0, 0, &it));
+    REFUSED_HANDLE(code, it, kvstore_expiring_iterator_create(kv, 0, INT64_MAX, &it));
     REFUSED(code, kvstore_next_expiry(kv, &out.big));
     REFUSED(code, kvstore_time_ms(kv, &out.big));
     REFUSED(code, kvstore_purge_step(kv, 1, 0, &out.big, &out.n));
@@ -134,7 +178,7 @@ static void store_functions_give(int code, KVStore *kv)
     REFUSED(code, kvstore_set_clock(kv, read_clock, &clock_ms));
 }
 
-/* Calls every function that takes a family with this key. `other` is for their other arguments. */
+/* Calls every function that takes a family and a key with this key, and adds it to the batch, if any. */
 static void keys_give(int code, KVColumnFamily *cf, KVBatch *b, const void *key, int n)
 {
     KVWriteOptions opt = {0};
@@ -224,6 +268,8 @@ static void null_pointers(void)
     /* Keys. */
     keys_give(KVSTORE_ERROR, h.cf, h.b, NULL, 5);
     keys_give(KVSTORE_ERROR, h.cf, h.b, NULL, 0);
+    default_keys_give(KVSTORE_ERROR, h.kv, NULL, 5);
+    default_keys_give(KVSTORE_ERROR, h.kv, NULL, 0);
 
     /* Values that are NULL and have a length. */
     ERROR_(kvstore_cf_put_with(h.cf, K("plain"), NULL, 1, &opt, &out.n));
@@ -231,8 +277,33 @@ static void null_pointers(void)
     ERROR_(kvstore_cf_compare_and_swap(h.cf, K("plain"), K("17"), NULL, 1, 0, &out.n));
     ERROR_(kvstore_cf_compare_and_delete(h.cf, K("plain"), NULL, 2, &out.n));
     ERROR_(kvstore_batch_put(h.b, h.cf, K("plain"), NULL, 1, 0));
+    ERROR_(kvstore_put_with(h.kv, K("plain"), NULL, 1, &opt, &out.n));
+    ERROR_(kvstore_put_for(h.kv, K("plain"), NULL, 1, 500));
+    ERROR_(kvstore_compare_and_swap(h.kv, K("plain"), NULL, 1, K("new"), 0, &out.n));
+    ERROR_(kvstore_compare_and_swap(h.kv, K("plain"), K("17"), NULL, 1, 0, &out.n));
+    ERROR_(kvstore_compare_and_delete(h.kv, K("plain"), NULL, 2, &out.n));
 
     /* Outputs that are needed. */
+    ERROR_(kvstore_expire_time(h.kv, K("plain"), NULL));
+    ERROR_(kvstore_get_and_expire(h.kv, K("plain"), 9000, NULL, &out.n));
+    ERROR_(kvstore_get_and_expire(h.kv, K("plain"), 9000, &out.pointer, NULL));
+    ERROR_(kvstore_get_default_ttl(h.kv, NULL));
+    ERROR_(kvstore_get_write_tracking(h.kv, NULL));
+    ERROR_(kvstore_count_live(h.kv, NULL));
+    ERROR_(kvstore_write_time(h.kv, K("plain"), NULL));
+    ERROR_(kvstore_get_into(h.kv, K("plain"), out.bytes, sizeof out.bytes, NULL));
+    ERROR_(kvstore_get_into(h.kv, K("plain"), NULL, 0, NULL));
+    ERROR_(kvstore_get_into(h.kv, K("plain"), NULL, 1, &out.n));
+    ERROR_(kvstore_delete_many(h.kv, 1, NULL, lens, &out.big));
+    ERROR_(kvstore_delete_many(h.kv, 1, keys, NULL, &out.big));
+    ERROR_(kvstore_get_many(h.kv, 1, NULL, lens, &out.pointer, &out.n));
+    ERROR_(kvstore_get_many(h.kv, 1, keys, NULL, &out.pointer, &out.n));
+    ERROR_(kvstore_get_many(h.kv, 1, keys, lens, NULL, &out.n));
+    ERROR_(kvstore_get_many(h.kv, 1, keys, lens, &out.pointer, NULL));
+    ERROR_(kvstore_range_iterator_create(h.kv, NULL, 0, NULL, 0, 0, NULL));
+    ERROR_(kvstore_row_iterator_create(h.kv, K("p"), NULL, 0, NULL, 0, 0, NULL));
+    ERROR_(kvstore_expiring_iterator_create(h.kv, 0, INT64_MAX, NULL));
+    REFUSED_HANDLE(KVSTORE_ERROR, it, kvstore_row_iterator_create(h.kv, NULL, 1, NULL, 0, NULL, 0, 0, &it));
     ERROR_(kvstore_cf_expire_time(h.cf, K("plain"), NULL));
     ERROR_(kvstore_cf_get_and_expire(h.cf, K("plain"), 9000, NULL, &out.n));
     ERROR_(kvstore_cf_get_and_expire(h.cf, K("plain"), 9000, &out.pointer, NULL));
@@ -290,9 +361,20 @@ static void null_pointers(void)
     ERROR_(kvstore_row_key(K("p"), K("c"), NULL, 1, &out.n));
     ERROR_(kvstore_row_key(K("p"), K("c"), out.bytes, sizeof out.bytes, NULL));
     ERROR_(kvstore_row_key(K("p"), K("c"), NULL, 0, NULL));
-    CHECK(fingerprint(h.cf) == before);
+    CHECK(fingerprint(h.cf) == before && fingerprint(h.standard) == before);
 
     /* Outputs that may be NULL. */
+    OK(kvstore_put_with(h.kv, K("plain"), K("17"), NULL, NULL));
+    OK(kvstore_compare_and_swap(h.kv, K("plain"), K("17"), K("17"), 0, NULL));
+    OK(kvstore_compare_and_delete(h.kv, K("plain"), K("no"), NULL));
+    OK(kvstore_increment(h.kv, K("plain"), 0, 0, NULL));
+    OK(kvstore_expire(h.kv, K("mortal"), 5000, 0, NULL));
+    OK(kvstore_persist(h.kv, K("plain"), NULL));
+    OK(kvstore_purge_before(h.kv, 0, NULL));
+    OK(kvstore_sweep(h.kv, INT64_MAX, NULL));
+    OK(kvstore_delete_range(h.kv, K("x"), K("y"), NULL));
+    OK(kvstore_delete_many(h.kv, 0, NULL, NULL, NULL));
+    CHECK(fingerprint(h.standard) == before);
     OK(kvstore_cf_put_with(h.cf, K("plain"), K("17"), NULL, NULL));
     OK(kvstore_cf_compare_and_swap(h.cf, K("plain"), K("17"), K("17"), 0, NULL));
     OK(kvstore_cf_compare_and_delete(h.cf, K("plain"), K("no"), NULL));
@@ -321,12 +403,25 @@ static void lengths(void)
     uint64_t before = fingerprint(h.cf);
     memcpy(small, "abc", 3);
     keys_give(KVSTORE_ERROR, h.cf, h.b, small, 0);
+    default_keys_give(KVSTORE_ERROR, h.kv, small, 0);
     for (size_t i = 0; i < sizeof bad_lengths / sizeof *bad_lengths; i++) {
         int n = bad_lengths[i];
         keys_give(KVSTORE_ERROR, h.cf, h.b, small, n);
         keys_give(KVSTORE_ERROR, h.cf, h.b, NULL, n);
+        default_keys_give(KVSTORE_ERROR, h.kv, small, n);
+        default_keys_give(KVSTORE_ERROR, h.kv, NULL, n);
 
         /* Bounds, partitions and clustering parts. */
+        ERROR_(kvstore_delete_range(h.kv, small, n, NULL, 0, &out.big));
+        ERROR_(kvstore_delete_range(h.kv, NULL, 0, small, n, &out.big));
+        REFUSED_HANDLE(KVSTORE_ERROR, it, kvstore_range_iterator_create(h.kv, small, n, NULL, 0, 0, &it));
+        REFUSED_HANDLE(KVSTORE_ERROR, it, kvstore_range_iterator_create(h.kv, NULL, 0, small, n, 0, &it));
+        REFUSED_HANDLE(KVSTORE_ERROR, it,
+                       kvstore_row_iterator_create(h.kv, small, n, NULL, 0, NULL, 0, 0, &it));
+        REFUSED_HANDLE(KVSTORE_ERROR, it,
+                       kvstore_row_iterator_create(h.kv, K("p"), small, n, NULL, 0, 0, &it));
+        REFUSED_HANDLE(KVSTORE_ERROR, it,
+                       kvstore_row_iterator_create(h.kv, K("p"), NULL, 0, small, n, 0, &it));
         ERROR_(kvstore_cf_delete_range(h.cf, small, n, NULL, 0, &out.big));
         ERROR_(kvstore_cf_delete_range(h.cf, NULL, 0, small, n, &out.big));
         REFUSED_HANDLE(KVSTORE_ERROR, it,
@@ -352,19 +447,40 @@ static void lengths(void)
         ERROR_(kvstore_cf_put_with(h.cf, K("plain"), small, n, &opt, &out.n));
         ERROR_(kvstore_cf_compare_and_swap(h.cf, K("plain"), K("17"), small, n, 0, &out.n));
         ERROR_(kvstore_batch_put(h.b, h.cf, K("plain"), small, n, 0));
+        ERROR_(kvstore_put_with(h.kv, K("plain"), small, n, &opt, &out.n));
+        ERROR_(kvstore_put_for(h.kv, K("plain"), small, n, 500));
+        ERROR_(kvstore_compare_and_swap(h.kv, K("plain"), K("17"), small, n, 0, &out.n));
     }
     static const int bad_expected[] = {-1, INT_MIN, 536870913, INT_MAX};
     for (size_t i = 0; i < sizeof bad_expected / sizeof *bad_expected; i++) {
         int n = bad_expected[i];
         ERROR_(kvstore_cf_compare_and_swap(h.cf, K("plain"), small, n, K("new"), 0, &out.n));
         ERROR_(kvstore_cf_compare_and_delete(h.cf, K("plain"), small, n, &out.n));
+        ERROR_(kvstore_compare_and_swap(h.kv, K("plain"), small, n, K("new"), 0, &out.n));
+        ERROR_(kvstore_compare_and_delete(h.kv, K("plain"), small, n, &out.n));
+    }
+    static const int negative[] = {-1, INT_MIN};
+    for (size_t i = 0; i < sizeof negative / sizeof *negative; i++) {
+        const void *keys[1] = {small};
+        int n = negative[i], lens[1] = {3};
+        ERROR_(kvstore_get_into(h.kv, K("plain"), out.bytes, n, &out.n));
+        ERROR_(kvstore_get_many(h.kv, n, keys, lens, &out.pointer, &out.n));
+        ERROR_(kvstore_cf_get_many(h.cf, n, keys, lens, &out.pointer, &out.n));
+        ERROR_(kvstore_delete_many(h.kv, n, keys, lens, &out.big));
+        ERROR_(kvstore_cf_delete_many(h.cf, n, keys, lens, &out.big));
+        ERROR_(kvstore_sweep(h.kv, n, &out.big));
+        ERROR_(kvstore_set_default_ttl(h.kv, n));
+        ERROR_(kvstore_put_for(h.kv, K("plain"), K("new"), n));
+        ERROR_(kvstore_expire(h.kv, K("plain"), n, 0, &out.n));
+        ERROR_(kvstore_increment(h.kv, K("plain"), 1, n, &out.big));
+        ERROR_(kvstore_get_and_expire(h.kv, K("plain"), n, &out.pointer, &out.n));
     }
     ERROR_(kvstore_cf_get_into(h.cf, K("plain"), out.bytes, -1, &out.n));
     ERROR_(kvstore_cf_get_into(h.cf, K("plain"), out.bytes, INT_MIN, &out.n));
     ERROR_(kvstore_row_key(K("p"), K("c"), out.bytes, -1, &out.n));
     ERROR_(kvstore_row_key(K("p"), K("c"), out.bytes, INT_MIN, &out.n));
     ERROR_(kvstore_row_key(K("p"), K("c"), NULL, -1, &out.n));
-    CHECK(fingerprint(h.cf) == before);
+    CHECK(fingerprint(h.cf) == before && fingerprint(h.standard) == before);
     CHECK(kvstore_batch_count(h.b, &out.big) == KVSTORE_OK && out.big == 1);
     OK(kvstore_integrity_check(h.kv, NULL));
     free(small);
@@ -412,12 +528,19 @@ static void flags(void)
         ERROR_(kvstore_cf_put_with(h.cf, K("plain"), K("new"), &opt, &out.n));
         ERROR_(kvstore_cf_put_with(h.cf, K("plain"), K("new"), &reserved, &out.n));
         ERROR_(kvstore_cf_expire(h.cf, K("plain"), 9000, bad[i], &out.n));
+        ERROR_(kvstore_put_with(h.kv, K("plain"), K("new"), &opt, &out.n));
+        ERROR_(kvstore_put_with(h.kv, K("plain"), K("new"), &reserved, &out.n));
+        ERROR_(kvstore_expire(h.kv, K("plain"), 9000, bad[i], &out.n));
+        REFUSED_HANDLE(KVSTORE_ERROR, it, kvstore_range_iterator_create(h.kv, NULL, 0, NULL, 0, bad[i], &it));
+        REFUSED_HANDLE(KVSTORE_ERROR, it,
+                       kvstore_row_iterator_create(h.kv, K("p"), NULL, 0, NULL, 0, bad[i], &it));
         REFUSED_HANDLE(KVSTORE_ERROR, it,
                        kvstore_cf_range_iterator_create(h.cf, NULL, 0, NULL, 0, bad[i], &it));
         REFUSED_HANDLE(KVSTORE_ERROR, it,
                        kvstore_cf_row_iterator_create(h.cf, K("p"), NULL, 0, NULL, 0, bad[i], &it));
     }
-    CHECK(fingerprint(h.cf) == before && strcmp(kvstore_errmsg(h.kv), "no error") != 0);
+    CHECK(fingerprint(h.cf) == before && fingerprint(h.standard) == before);
+    CHECK(strcmp(kvstore_errmsg(h.kv), "no error") != 0);
     close_children(&h);
     OK(kvstore_close(h.kv));
 }

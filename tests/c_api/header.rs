@@ -84,11 +84,17 @@ const BASIC_FUNCTIONS: &[&str] = &[
 /// Functions whose `int` is not a result code.
 const ANSWERS: [&str; 2] = ["kvstore_iterator_eof", "kvstore_errhint"];
 
+/// Functions on the handle of a family. All other functions of a family have a form for the default
+/// family, which takes the store.
+const ON_FAMILY_HANDLES: [&str; 2] = ["kvstore_cf_name", "kvstore_cf_close"];
+
 /// Function declared by the header.
 struct Function {
     name: String,
     /// Return type, such as `int`.
     returns: String,
+    /// Parameters, such as `KVStore *kv, int on`.
+    parameters: String,
     /// Its comment as one line, without the asterisks.
     doc: String,
 }
@@ -114,12 +120,15 @@ fn functions(header: &str) -> Vec<Function> {
             && let Some(at) = before.rfind("kvstore_")
             && !line.starts_with(['#', ' '])
         {
+            let end = rest.find(");").expect("the end of a declaration");
+            let parameters: Vec<_> = rest[before.len() + 1..end].split_whitespace().collect();
             functions.push(Function {
                 name: before[at..].to_owned(),
                 returns: before[..at].trim().to_owned(),
+                parameters: parameters.join(" "),
                 doc: std::mem::take(&mut doc),
             });
-            taken = rest.find(';').expect("the end of a declaration") + 2;
+            taken = end + 3;
         }
         rest = rest.get(taken..).unwrap_or("");
     }
@@ -214,11 +223,29 @@ fn every_basic_function_is_declared_once() {
 fn every_function_documents_purpose_and_errors() {
     let functions = functions(&header());
     for function in &functions {
-        let Function { name, returns, doc } = function;
+        let Function { name, returns, doc, .. } = function;
         assert!(doc.split(' ').count() >= 4 && doc.contains('.'), "{name} has no description: {doc:?}");
         if returns == "int" && !ANSWERS.contains(&name.as_str()) {
             assert!(documents_errors(function, &functions), "{name} does not list its errors: {doc:?}");
         }
+    }
+}
+
+#[test]
+fn family_functions_have_form_for_default_family() {
+    let functions = functions(&header());
+    let on_families: Vec<_> = functions
+        .iter()
+        .filter(|f| f.parameters.starts_with("KVColumnFamily *cf"))
+        .filter(|f| !ON_FAMILY_HANDLES.contains(&f.name.as_str()))
+        .collect();
+    assert!(on_families.len() > 35, "{}", on_families.len());
+    for Function { name, returns, parameters, .. } in on_families {
+        let twin = name.replacen("kvstore_cf_", "kvstore_", 1);
+        let wanted = parameters.replacen("KVColumnFamily *cf", "KVStore *kv", 1);
+        let is_declared =
+            functions.iter().any(|f| f.name == twin && f.returns == *returns && f.parameters == wanted);
+        assert!(is_declared, "{name} needs {returns} {twin}({wanted})");
     }
 }
 
