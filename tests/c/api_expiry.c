@@ -2,42 +2,42 @@
  * iterators in expiry order, count_live, purge_step, purge_before. */
 #include "api_places.h"
 
-static int expire(KVColumnFamily *cf, const char *key, int64_t expire_ms, int flags)
+static int expire(const struct place *p, const char *key, int64_t expire_ms, int flags)
 {
     int changed = 7;
-    OK(kvstore_cf_expire(cf, key, (int)strlen(key), expire_ms, flags, &changed));
+    OK(AT(p, expire, key, (int)strlen(key), expire_ms, flags, &changed));
     CHECK(changed == 0 || changed == 1);
     return changed;
 }
 
 static void put_for_at(const struct place *p)
 {
-    OK(kvstore_cf_put_for(p->cf, K("key"), K("value"), 500)); /* at 1000 */
+    OK(AT(p, put_for, K("key"), K("value"), 500)); /* at 1000 */
     ENDS(p->cf, "key", 1500);
     HAS(p->cf, "key", "value");
-    OK(kvstore_cf_put_for(p->cf, K("key"), NULL, 0, 1)); /* a different TTL and value */
+    OK(AT(p, put_for, K("key"), NULL, 0, 1)); /* a different TTL and value */
     ENDS(p->cf, "key", 1001);
     HAS(p->cf, "key", "");
     clock_ms = 1001;
     GONE(p->cf, "key");
-    OK(kvstore_cf_set_default_ttl(p->cf, 7));
-    OK(kvstore_cf_put_for(p->cf, K("key"), K("value"), 10000000000)); /* no moment of 1970 */
+    OK(AT(p, set_default_ttl, 7));
+    OK(AT(p, put_for, K("key"), K("value"), 10000000000)); /* no moment of 1970 */
     ENDS(p->cf, "key", 10000001001);
     HAS(p->cf, "key", "value");
-    OK(kvstore_cf_put_for(p->cf, K("key"), K("long"), INT64_MAX));
+    OK(AT(p, put_for, K("key"), K("long"), INT64_MAX));
     ENDS(p->cf, "key", INT64_MAX);
     HAS(p->cf, "key", "long");
 
     static const int64_t bad[] = {0, -1, KVSTORE_NO_TTL, INT64_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        GIVES(KVSTORE_ERROR, kvstore_cf_put_for(p->cf, K("key"), K("other"), bad[i]));
+        GIVES(KVSTORE_ERROR, AT(p, put_for, K("key"), K("other"), bad[i]));
         CHECK(strstr(kvstore_errmsg(p->kv), "at least 1 ms") != NULL);
     }
     GIVES(KVSTORE_ERROR, kvstore_cf_put_for(NULL, K("key"), K("other"), 5));
-    GIVES(KVSTORE_ERROR, kvstore_cf_put_for(p->cf, NULL, 3, K("other"), 5));
-    GIVES(KVSTORE_ERROR, kvstore_cf_put_for(p->cf, K(""), K("other"), 5));
-    GIVES(KVSTORE_ERROR, kvstore_cf_put_for(p->cf, K("key"), NULL, 5, 5));
-    GIVES(KVSTORE_ERROR, kvstore_cf_put_for(p->cf, K("key"), "other", -5, 5));
+    GIVES(KVSTORE_ERROR, AT(p, put_for, NULL, 3, K("other"), 5));
+    GIVES(KVSTORE_ERROR, AT(p, put_for, K(""), K("other"), 5));
+    GIVES(KVSTORE_ERROR, AT(p, put_for, K("key"), NULL, 5, 5));
+    GIVES(KVSTORE_ERROR, AT(p, put_for, K("key"), "other", -5, 5));
     HAS(p->cf, "key", "long");
     ENDS(p->cf, "key", INT64_MAX);
 }
@@ -71,10 +71,10 @@ static void expire_conditions_at(const struct place *p)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t end = cases[i].expire_ms ? cases[i].expire_ms : KVSTORE_NO_TTL;
-        OK(kvstore_cf_put_ttl(p->cf, K("mortal"), K("value"), 2000));
-        OK(kvstore_cf_put(p->cf, K("forever"), K("value")));
-        CHECK(expire(p->cf, "mortal", cases[i].expire_ms, cases[i].flags) == cases[i].mortal);
-        CHECK(expire(p->cf, "forever", cases[i].expire_ms, cases[i].flags) == cases[i].forever);
+        OK(AT(p, put_ttl, K("mortal"), K("value"), 2000));
+        OK(AT(p, put, K("forever"), K("value")));
+        CHECK(expire(p, "mortal", cases[i].expire_ms, cases[i].flags) == cases[i].mortal);
+        CHECK(expire(p, "forever", cases[i].expire_ms, cases[i].flags) == cases[i].forever);
         ENDS(p->cf, "mortal", cases[i].mortal ? end : 2000);
         ENDS(p->cf, "forever", cases[i].forever ? end : KVSTORE_NO_TTL);
         HAS(p->cf, "mortal", "value");
@@ -88,12 +88,12 @@ static void expire_missing_at(const struct place *p)
     static const int conditions[] = {0, KVSTORE_EXPIRE_NX, KVSTORE_EXPIRE_XX, KVSTORE_EXPIRE_GT,
                                      KVSTORE_EXPIRE_LT};
     int changed = 7;
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 2000));
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
     clock_ms = 2000;
     for (size_t i = 0; i < sizeof conditions / sizeof *conditions; i++) {
-        GIVES(KVSTORE_NOTFOUND, kvstore_cf_expire(p->cf, K("none"), 9000, conditions[i], &changed));
-        GIVES(KVSTORE_NOTFOUND, kvstore_cf_expire(p->cf, K("key"), 9000, conditions[i], &changed));
-        GIVES(KVSTORE_NOTFOUND, kvstore_cf_expire(p->cf, K("key"), 9000, conditions[i], NULL));
+        GIVES(KVSTORE_NOTFOUND, AT(p, expire, K("none"), 9000, conditions[i], &changed));
+        GIVES(KVSTORE_NOTFOUND, AT(p, expire, K("key"), 9000, conditions[i], &changed));
+        GIVES(KVSTORE_NOTFOUND, AT(p, expire, K("key"), 9000, conditions[i], NULL));
     }
     GONE(p->cf, "key"); /* an expired key is not restored */
     CHECK(changed == 7);
@@ -102,18 +102,18 @@ IN_BOTH_PLACES(expire_missing)
 
 static void expire_in_the_past_at(const struct place *p)
 {
-    OK(kvstore_cf_put(p->cf, K("past"), K("value")));
-    OK(kvstore_cf_put(p->cf, K("now"), K("value")));
-    OK(kvstore_cf_put_ttl(p->cf, K("mortal"), K("value"), 2000));
-    CHECK(expire(p->cf, "past", 1, 0) == 1);
-    CHECK(expire(p->cf, "now", 1000, KVSTORE_EXPIRE_NX) == 1);
-    CHECK(expire(p->cf, "mortal", 999, KVSTORE_EXPIRE_LT) == 1);
+    OK(AT(p, put, K("past"), K("value")));
+    OK(AT(p, put, K("now"), K("value")));
+    OK(AT(p, put_ttl, K("mortal"), K("value"), 2000));
+    CHECK(expire(p, "past", 1, 0) == 1);
+    CHECK(expire(p, "now", 1000, KVSTORE_EXPIRE_NX) == 1);
+    CHECK(expire(p, "mortal", 999, KVSTORE_EXPIRE_LT) == 1);
     GONE(p->cf, "past");
     GONE(p->cf, "now");
     GONE(p->cf, "mortal");
-    CHECK(live_of(p->cf) == 0);
-    OK(kvstore_cf_put(p->cf, K("next"), K("value")));
-    CHECK(expire(p->cf, "next", 1001, 0) == 1);
+    CHECK(live_at(p) == 0);
+    OK(AT(p, put, K("next"), K("value")));
+    CHECK(expire(p, "next", 1001, 0) == 1);
     HAS(p->cf, "next", "value");
     clock_ms = 1001;
     GONE(p->cf, "next");
@@ -124,13 +124,13 @@ static void expire_refuses_at(const struct place *p)
 {
     static const int bad[] = {3, 5, 9, 12, 15, 16, -1, INT_MIN, INT_MAX};
     int changed = 7;
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 2000));
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        GIVES(KVSTORE_ERROR, kvstore_cf_expire(p->cf, K("key"), 3000, bad[i], &changed));
+        GIVES(KVSTORE_ERROR, AT(p, expire, K("key"), 3000, bad[i], &changed));
     }
-    GIVES(KVSTORE_ERROR, kvstore_cf_expire(p->cf, K("key"), -1, 0, &changed));
-    GIVES(KVSTORE_ERROR, kvstore_cf_expire(p->cf, K("key"), INT64_MIN, KVSTORE_EXPIRE_LT, &changed));
-    GIVES(KVSTORE_ERROR, kvstore_cf_expire(p->cf, K("none"), KVSTORE_NO_TTL, 0, &changed));
+    GIVES(KVSTORE_ERROR, AT(p, expire, K("key"), -1, 0, &changed));
+    GIVES(KVSTORE_ERROR, AT(p, expire, K("key"), INT64_MIN, KVSTORE_EXPIRE_LT, &changed));
+    GIVES(KVSTORE_ERROR, AT(p, expire, K("none"), KVSTORE_NO_TTL, 0, &changed));
     CHECK(changed == 7);
     ENDS(p->cf, "key", 2000);
 }
@@ -144,14 +144,14 @@ static void expire_large_at(const struct place *p)
     for (int i = 0; i < N; i++) {
         value[i] = (char)(i * 7);
     }
-    OK(kvstore_cf_put(p->cf, K("key"), value, N));
-    CHECK(expire(p->cf, "key", 2000, 0) == 1);
+    OK(AT(p, put, K("key"), value, N));
+    CHECK(expire(p, "key", 2000, 0) == 1);
     CHECK(is_value(p->cf, K("key"), value, N));
     int changed = 7;
-    OK(kvstore_cf_persist(p->cf, K("key"), &changed));
+    OK(AT(p, persist, K("key"), &changed));
     CHECK(changed == 1 && is_value(p->cf, K("key"), value, N));
-    CHECK(expire(p->cf, "key", 1, 0) == 1);
-    OK(kvstore_cf_purge_expired(p->cf, NULL));
+    CHECK(expire(p, "key", 1, 0) == 1);
+    OK(AT(p, purge_expired, NULL));
     CHECK(rows_of(p->cf) == 0);
     free(value);
 }
@@ -160,22 +160,22 @@ IN_BOTH_PLACES(expire_large)
 static void persist_at(const struct place *p)
 {
     int changed = 7;
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_persist(p->cf, K("key"), &changed));
+    GIVES(KVSTORE_NOTFOUND, AT(p, persist, K("key"), &changed));
     CHECK(changed == 7);
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 2000));
-    OK(kvstore_cf_persist(p->cf, K("key"), &changed));
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    OK(AT(p, persist, K("key"), &changed));
     CHECK(changed == 1);
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
-    OK(kvstore_cf_persist(p->cf, K("key"), &changed));
+    OK(AT(p, persist, K("key"), &changed));
     CHECK(changed == 0);
     clock_ms = 9000;
     HAS(p->cf, "key", "value");
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 9001));
-    OK(kvstore_cf_persist(p->cf, K("key"), NULL));
-    OK(kvstore_cf_put_ttl(p->cf, K("dead"), K("value"), 9001));
+    OK(AT(p, put_ttl, K("key"), K("value"), 9001));
+    OK(AT(p, persist, K("key"), NULL));
+    OK(AT(p, put_ttl, K("dead"), K("value"), 9001));
     clock_ms = 9001;
     HAS(p->cf, "key", "value");
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_persist(p->cf, K("dead"), &changed));
+    GIVES(KVSTORE_NOTFOUND, AT(p, persist, K("dead"), &changed));
     GONE(p->cf, "dead");
     CHECK(changed == 0);
 }
@@ -184,19 +184,19 @@ IN_BOTH_PLACES(persist)
 static void expire_time_at(const struct place *p)
 {
     int64_t at = 7;
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_expire_time(p->cf, K("key"), &at));
+    GIVES(KVSTORE_NOTFOUND, AT(p, expire_time, K("key"), &at));
     CHECK(at == 7);
-    OK(kvstore_cf_put(p->cf, K("key"), K("value")));
-    OK(kvstore_cf_expire_time(p->cf, K("key"), &at));
+    OK(AT(p, put, K("key"), K("value")));
+    OK(AT(p, expire_time, K("key"), &at));
     CHECK(at == KVSTORE_NO_TTL && at == -1);
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), INT64_MAX));
-    OK(kvstore_cf_expire_time(p->cf, K("key"), &at));
+    OK(AT(p, put_ttl, K("key"), K("value"), INT64_MAX));
+    OK(AT(p, expire_time, K("key"), &at));
     CHECK(at == INT64_MAX);
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 1001));
-    OK(kvstore_cf_expire_time(p->cf, K("key"), &at));
+    OK(AT(p, put_ttl, K("key"), K("value"), 1001));
+    OK(AT(p, expire_time, K("key"), &at));
     CHECK(at == 1001);
     clock_ms = 1001;
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_expire_time(p->cf, K("key"), &at));
+    GIVES(KVSTORE_NOTFOUND, AT(p, expire_time, K("key"), &at));
     CHECK(at == 1001);
 }
 IN_BOTH_PLACES(expire_time)
@@ -205,32 +205,32 @@ static void get_and_expire_at(const struct place *p)
 {
     void *value = &clock_ms;
     int n = 7;
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_get_and_expire(p->cf, K("key"), 2000, &value, &n));
+    GIVES(KVSTORE_NOTFOUND, AT(p, get_and_expire, K("key"), 2000, &value, &n));
     CHECK(value == NULL && n == 0);
     CHECK(rows_of(p->cf) == 0);
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 2000));
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
     for (int64_t at = 1999; at < 9000; at += 999) { /* always used just in time: it slides */
         clock_ms = at;
-        OK(kvstore_cf_get_and_expire(p->cf, K("key"), at + 1000, &value, &n));
+        OK(AT(p, get_and_expire, K("key"), at + 1000, &value, &n));
         CHECK(n == 5 && memcmp(value, "value", 6) == 0); /* with the NUL after it */
         kvstore_free(value);
         ENDS(p->cf, "key", at + 1000);
     }
-    OK(kvstore_cf_get_and_expire(p->cf, K("key"), 0, &value, &n));
+    OK(AT(p, get_and_expire, K("key"), 0, &value, &n));
     kvstore_free(value);
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
     value = &clock_ms;
     n = 7;
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_and_expire(p->cf, K("key"), -1, &value, &n));
+    GIVES(KVSTORE_ERROR, AT(p, get_and_expire, K("key"), -1, &value, &n));
     CHECK(value == &clock_ms && n == 7);
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
-    OK(kvstore_cf_get_and_expire(p->cf, K("key"), 1, &value, &n)); /* its last read */
+    OK(AT(p, get_and_expire, K("key"), 1, &value, &n)); /* its last read */
     CHECK(n == 5 && strcmp(value, "value") == 0);
     kvstore_free(value);
-    GIVES(KVSTORE_NOTFOUND, kvstore_cf_get_and_expire(p->cf, K("key"), 99999, &value, &n));
+    GIVES(KVSTORE_NOTFOUND, AT(p, get_and_expire, K("key"), 99999, &value, &n));
     CHECK(value == NULL && n == 0);
-    OK(kvstore_cf_put(p->cf, K("empty"), NULL, 0));
-    OK(kvstore_cf_get_and_expire(p->cf, K("empty"), 99999, &value, &n));
+    OK(AT(p, put, K("empty"), NULL, 0));
+    OK(AT(p, get_and_expire, K("empty"), 99999, &value, &n));
     CHECK(value != NULL && n == 0 && *(char *)value == '\0');
     kvstore_free(value);
 }
@@ -240,39 +240,39 @@ static void default_ttl_at(const struct place *p)
 {
     static const int64_t bad[] = {-1, INT64_MIN, 630720000001, INT64_MAX};
     int64_t ttl = 7;
-    OK(kvstore_cf_get_default_ttl(p->cf, &ttl));
+    OK(AT(p, get_default_ttl, &ttl));
     CHECK(ttl == 0);
-    OK(kvstore_cf_put(p->cf, K("before"), K("value")));
-    OK(kvstore_cf_set_default_ttl(p->cf, 500));
-    OK(kvstore_cf_get_default_ttl(p->cf, &ttl));
+    OK(AT(p, put, K("before"), K("value")));
+    OK(AT(p, set_default_ttl, 500));
+    OK(AT(p, get_default_ttl, &ttl));
     CHECK(ttl == 500);
     ENDS(p->cf, "before", KVSTORE_NO_TTL); /* keys that are there keep what they have */
-    OK(kvstore_cf_put(p->cf, K("key"), K("value")));
+    OK(AT(p, put, K("key"), K("value")));
     ENDS(p->cf, "key", 1500);
-    OK(kvstore_cf_put_ttl(p->cf, K("own"), K("value"), 9000));
+    OK(AT(p, put_ttl, K("own"), K("value"), 9000));
     ENDS(p->cf, "own", 9000);
-    OK(kvstore_cf_put_ttl(p->cf, K("own"), K("value"), 0)); /* permanent, also against it */
+    OK(AT(p, put_ttl, K("own"), K("value"), 0)); /* permanent, also against it */
     ENDS(p->cf, "own", KVSTORE_NO_TTL);
     int inserted = 7;
-    OK(kvstore_cf_put_if_absent(p->cf, K("absent"), K("value"), 0, &inserted));
+    OK(AT(p, put_if_absent, K("absent"), K("value"), 0, &inserted));
     CHECK(inserted == 1);
     ENDS(p->cf, "absent", KVSTORE_NO_TTL);
     clock_ms = 1400;
-    OK(kvstore_cf_put(p->cf, K("key"), K("other")));
+    OK(AT(p, put, K("key"), K("other")));
     ENDS(p->cf, "key", 1900);
     clock_ms = 1900;
     GONE(p->cf, "key");
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        GIVES(KVSTORE_ERROR, kvstore_cf_set_default_ttl(p->cf, bad[i]));
-        OK(kvstore_cf_get_default_ttl(p->cf, &ttl));
+        GIVES(KVSTORE_ERROR, AT(p, set_default_ttl, bad[i]));
+        OK(AT(p, get_default_ttl, &ttl));
         CHECK(ttl == 500);
     }
-    OK(kvstore_cf_set_default_ttl(p->cf, 630720000000)); /* 20 years are allowed */
-    OK(kvstore_cf_put(p->cf, K("key"), K("value")));
+    OK(AT(p, set_default_ttl, 630720000000)); /* 20 years are allowed */
+    OK(AT(p, put, K("key"), K("value")));
     ENDS(p->cf, "key", 630720001900);
-    OK(kvstore_cf_set_default_ttl(p->cf, 0));
-    OK(kvstore_cf_put(p->cf, K("key"), K("value")));
+    OK(AT(p, set_default_ttl, 0));
+    OK(AT(p, put, K("key"), K("value")));
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
 }
 IN_BOTH_PLACES(default_ttl)
@@ -368,40 +368,40 @@ static void next_expiry(void)
     OK(kvstore_close(kv));
 }
 
-static const char *expiring(KVColumnFamily *cf, int64_t from_ms, int64_t to_ms)
+static const char *expiring(const struct place *p, int64_t from_ms, int64_t to_ms)
 {
     KVIterator *it;
-    OK(kvstore_cf_expiring_iterator_create(cf, from_ms, to_ms, &it));
+    OK(AT(p, expiring_iterator_create, from_ms, to_ms, &it));
     return keys_of(it);
 }
 
 static void expiring_iterator_at(const struct place *p)
 {
-    OK(kvstore_cf_put_ttl(p->cf, K("d"), K("4"), 2000));
-    OK(kvstore_cf_put_ttl(p->cf, K("a"), K("1"), 3000));
-    OK(kvstore_cf_put_ttl(p->cf, K("c"), K("3"), 2000));
-    OK(kvstore_cf_put_ttl(p->cf, K("b"), K("2"), 500)); /* expired, and included */
-    OK(kvstore_cf_put_ttl(p->cf, K("e"), K("5"), INT64_MAX));
-    OK(kvstore_cf_put(p->cf, K("forever"), K("value")));
+    OK(AT(p, put_ttl, K("d"), K("4"), 2000));
+    OK(AT(p, put_ttl, K("a"), K("1"), 3000));
+    OK(AT(p, put_ttl, K("c"), K("3"), 2000));
+    OK(AT(p, put_ttl, K("b"), K("2"), 500)); /* expired, and included */
+    OK(AT(p, put_ttl, K("e"), K("5"), INT64_MAX));
+    OK(AT(p, put, K("forever"), K("value")));
     /* INT64_MAX is no upper bound: a key that expires at that time is included. */
-    CHECK(strcmp(expiring(p->cf, INT64_MIN, INT64_MAX), "b c d a e ") == 0);
-    CHECK(strcmp(expiring(p->cf, 0, INT64_MAX), "b c d a e ") == 0);
-    CHECK(strcmp(expiring(p->cf, INT64_MAX, INT64_MAX), "e ") == 0);
-    CHECK(strcmp(expiring(p->cf, 0, INT64_MAX - 1), "b c d a ") == 0);
-    CHECK(strcmp(expiring(p->cf, 2000, 3000), "c d ") == 0); /* from is in, to is not */
-    CHECK(strcmp(expiring(p->cf, 2000, 3001), "c d a ") == 0);
-    CHECK(strcmp(expiring(p->cf, 2001, 3001), "a ") == 0);
-    CHECK(strcmp(expiring(p->cf, 3001, INT64_MAX), "e ") == 0);
-    CHECK(strcmp(expiring(p->cf, 3000, 3000), "") == 0);
-    CHECK(strcmp(expiring(p->cf, 3000, 2000), "") == 0);
-    CHECK(strcmp(expiring(p->cf, INT64_MAX, INT64_MIN), "") == 0);
-    CHECK(strcmp(expiring(p->cf, 500, 501), "b ") == 0);
+    CHECK(strcmp(expiring(p, INT64_MIN, INT64_MAX), "b c d a e ") == 0);
+    CHECK(strcmp(expiring(p, 0, INT64_MAX), "b c d a e ") == 0);
+    CHECK(strcmp(expiring(p, INT64_MAX, INT64_MAX), "e ") == 0);
+    CHECK(strcmp(expiring(p, 0, INT64_MAX - 1), "b c d a ") == 0);
+    CHECK(strcmp(expiring(p, 2000, 3000), "c d ") == 0); /* from is in, to is not */
+    CHECK(strcmp(expiring(p, 2000, 3001), "c d a ") == 0);
+    CHECK(strcmp(expiring(p, 2001, 3001), "a ") == 0);
+    CHECK(strcmp(expiring(p, 3001, INT64_MAX), "e ") == 0);
+    CHECK(strcmp(expiring(p, 3000, 3000), "") == 0);
+    CHECK(strcmp(expiring(p, 3000, 2000), "") == 0);
+    CHECK(strcmp(expiring(p, INT64_MAX, INT64_MIN), "") == 0);
+    CHECK(strcmp(expiring(p, 500, 501), "b ") == 0);
     clock_ms = 2500;
-    CHECK(strcmp(expiring(p->cf, 0, 9000), "b c d a ") == 0);
+    CHECK(strcmp(expiring(p, 0, 9000), "b c d a ") == 0);
     CHECK(rows_of(p->cf) == 6); /* shown, never deleted */
 
     KVIterator *it;
-    OK(kvstore_cf_expiring_iterator_create(p->cf, 0, 9000, &it));
+    OK(AT(p, expiring_iterator_create, 0, 9000, &it));
     void *value;
     int n;
     int64_t at = 7;
@@ -433,10 +433,10 @@ static void expiring_iterator_is_in_order_at(const struct place *p)
     for (int i = 0; i < N; i++) {
         char key[16];
         int n = snprintf(key, sizeof key, "%d", i * 7919 % N);
-        OK(kvstore_cf_put_ttl(p->cf, key, n, key, n, 2000 + i % 500));
+        OK(AT(p, put_ttl, key, n, key, n, 2000 + i % 500));
     }
     OK(kvstore_commit(p->kv));
-    OK(kvstore_cf_expiring_iterator_create(p->cf, 2100, 2400, &it));
+    OK(AT(p, expiring_iterator_create, 2100, 2400, &it));
     for (; !kvstore_iterator_eof(it); seen++) {
         int64_t at;
         OK(kvstore_iterator_expire_ms(it, &at));
@@ -473,33 +473,33 @@ static void expire_ms_on_every_iterator_at(const struct place *p)
     int n;
     int64_t at = 7;
     OK(kvstore_row_key(K("part"), K("row"), key, sizeof key, &n));
-    OK(kvstore_cf_put_ttl(p->cf, key, n, K("value"), 4000));
-    OK(kvstore_cf_row_iterator_create(p->cf, K("part"), NULL, 0, NULL, 0, 0, &it));
+    OK(AT(p, put_ttl, key, n, K("value"), 4000));
+    OK(AT(p, row_iterator_create, K("part"), NULL, 0, NULL, 0, 0, &it));
     shows_expire_ms(it, row, 1);
-    OK(kvstore_cf_delete(p->cf, key, n));
+    OK(AT(p, delete, key, n));
 
-    OK(kvstore_cf_put_ttl(p->cf, K("ka"), K("value"), 2000));
-    OK(kvstore_cf_put(p->cf, K("kb"), K("value")));
-    OK(kvstore_cf_put_ttl(p->cf, K("kc"), K("value"), 3000));
-    OK(kvstore_cf_put_ttl(p->cf, K("kd"), K("dead"), 1000));
-    OK(kvstore_cf_iterator_create(p->cf, &it));
+    OK(AT(p, put_ttl, K("ka"), K("value"), 2000));
+    OK(AT(p, put, K("kb"), K("value")));
+    OK(AT(p, put_ttl, K("kc"), K("value"), 3000));
+    OK(AT(p, put_ttl, K("kd"), K("dead"), 1000));
+    OK(AT(p, iterator_create, &it));
     GIVES(KVSTORE_ERROR, kvstore_iterator_expire_ms(it, &at)); /* at eof until it is moved */
     CHECK(at == 7);
     OK(kvstore_iterator_first(it));
     shows_expire_ms(it, forth, 3);
-    OK(kvstore_cf_reverse_iterator_create(p->cf, &it));
+    OK(AT(p, reverse_iterator_create, &it));
     OK(kvstore_iterator_last(it));
     shows_expire_ms(it, back, 3);
-    OK(kvstore_cf_prefix_iterator_create(p->cf, K("k"), &it));
+    OK(AT(p, prefix_iterator_create, K("k"), &it));
     shows_expire_ms(it, forth, 3);
-    OK(kvstore_cf_reverse_prefix_iterator_create(p->cf, K("k"), &it));
+    OK(AT(p, reverse_prefix_iterator_create, K("k"), &it));
     shows_expire_ms(it, back, 3);
-    OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, 0, &it));
+    OK(AT(p, range_iterator_create, NULL, 0, NULL, 0, 0, &it));
     shows_expire_ms(it, forth, 3);
-    OK(kvstore_cf_range_iterator_create(p->cf, K("ka"), K("kz"), KVSTORE_RANGE_KEYS_ONLY, &it));
+    OK(AT(p, range_iterator_create, K("ka"), K("kz"), KVSTORE_RANGE_KEYS_ONLY, &it));
     shows_expire_ms(it, forth, 3);
-    OK(kvstore_cf_range_iterator_create(p->cf, K("ka"), K("kz"),
-                                        KVSTORE_RANGE_KEYS_ONLY | KVSTORE_RANGE_REVERSE, &it));
+    OK(AT(p, range_iterator_create, K("ka"), K("kz"),
+          KVSTORE_RANGE_KEYS_ONLY | KVSTORE_RANGE_REVERSE, &it));
     shows_expire_ms(it, back, 3);
     OK(kvstore_iterator_create(p->kv, &it));
     kvstore_iterator_close(it);
@@ -508,28 +508,28 @@ IN_BOTH_PLACES(expire_ms_on_every_iterator)
 
 static void count_live_at(const struct place *p)
 {
-    CHECK(live_of(p->cf) == 0);
-    OK(kvstore_cf_put(p->cf, K("forever"), K("value")));
+    CHECK(live_at(p) == 0);
+    OK(AT(p, put, K("forever"), K("value")));
     for (int i = 0; i < 300; i++) {
         char key[16];
         int n = snprintf(key, sizeof key, "key %d", i);
-        OK(kvstore_cf_put_ttl(p->cf, key, n, key, n, 2000 + i));
+        OK(AT(p, put_ttl, key, n, key, n, 2000 + i));
     }
-    CHECK(live_of(p->cf) == 301 && rows_of(p->cf) == 301);
+    CHECK(live_at(p) == 301 && rows_of(p->cf) == 301);
     clock_ms = 1999;
-    CHECK(live_of(p->cf) == 301);
+    CHECK(live_at(p) == 301);
     clock_ms = 2000; /* exactly */
-    CHECK(live_of(p->cf) == 300 && rows_of(p->cf) == 301);
+    CHECK(live_at(p) == 300 && rows_of(p->cf) == 301);
     clock_ms = 2299;
-    CHECK(live_of(p->cf) == 1 && rows_of(p->cf) == 301);
-    OK(kvstore_cf_purge_expired(p->cf, NULL));
-    CHECK(live_of(p->cf) == 1 && rows_of(p->cf) == 1);
+    CHECK(live_at(p) == 1 && rows_of(p->cf) == 301);
+    OK(AT(p, purge_expired, NULL));
+    CHECK(live_at(p) == 1 && rows_of(p->cf) == 1);
     OK(kvstore_begin(p->kv, 1));
-    OK(kvstore_cf_put_ttl(p->cf, K("dead"), K("value"), 1));
-    OK(kvstore_cf_put(p->cf, K("alive"), K("value")));
-    CHECK(live_of(p->cf) == 2 && rows_of(p->cf) == 3);
+    OK(AT(p, put_ttl, K("dead"), K("value"), 1));
+    OK(AT(p, put, K("alive"), K("value")));
+    CHECK(live_at(p) == 2 && rows_of(p->cf) == 3);
     OK(kvstore_rollback(p->kv));
-    CHECK(live_of(p->cf) == 1);
+    CHECK(live_at(p) == 1);
 }
 IN_BOTH_PLACES(count_live)
 
@@ -579,7 +579,7 @@ static void fill_expiring(const struct place *p, int count)
     for (int i = 0; i < count; i++) {
         char key[16];
         int n = snprintf(key, sizeof key, "key %d", i);
-        OK(kvstore_cf_put_ttl(p->cf, key, n, key, n, 2000 + i % 10));
+        OK(AT(p, put_ttl, key, n, key, n, 2000 + i % 10));
     }
     OK(kvstore_commit(p->kv));
 }
@@ -617,7 +617,7 @@ IN_BOTH_PLACES(purge_step_budgets)
  * on which finding the first key takes longer than the budget. */
 static void purge_step_makes_progress(void)
 {
-    struct place p = {open_at("store.db", NULL), NULL};
+    struct place p = {open_at("store.db", NULL), NULL, 0};
     int64_t deleted = 7, total = 0;
     int more = 7, looked = 0;
     for (int i = 0; i < 50; i++) { /* many families: the look at all of them takes its time */
@@ -647,14 +647,14 @@ static void purge_step_in_transactions_at(const struct place *p)
     OK(kvstore_begin(p->kv, 1));
     OK(kvstore_purge_step(p->kv, 500, 0, &deleted, &more));
     CHECK(deleted == 500 && more == 1);
-    OK(kvstore_cf_purge_before(p->cf, 9000, &deleted));
+    OK(AT(p, purge_before, 9000, &deleted));
     CHECK(deleted == 100 && rows_of(p->cf) == 0);
     OK(kvstore_rollback(p->kv)); /* all of it was the caller's transaction */
     CHECK(rows_of(p->cf) == 600);
     OK(kvstore_begin(p->kv, 0));
     deleted = 7;
     GIVES(KVSTORE_READONLY, kvstore_purge_step(p->kv, 0, 0, &deleted, &more));
-    GIVES(KVSTORE_READONLY, kvstore_cf_purge_before(p->cf, 9000, &deleted));
+    GIVES(KVSTORE_READONLY, AT(p, purge_before, 9000, &deleted));
     CHECK(deleted == 7 && more == 1);
     OK(kvstore_commit(p->kv));
     CHECK(rows_of(p->cf) == 600);
@@ -664,29 +664,29 @@ IN_BOTH_PLACES(purge_step_in_transactions)
 static void purge_before_at(const struct place *p)
 {
     int64_t deleted = 7;
-    OK(kvstore_cf_purge_before(p->cf, 9000, &deleted));
+    OK(AT(p, purge_before, 9000, &deleted));
     CHECK(deleted == 0);
     fill_expiring(p, 600); /* 60 keys at each of 2000 to 2009 */
-    OK(kvstore_cf_put(p->cf, K("forever"), K("value")));
-    OK(kvstore_cf_purge_before(p->cf, INT64_MAX, &deleted)); /* live keys stay, whatever the cutoff */
+    OK(AT(p, put, K("forever"), K("value")));
+    OK(AT(p, purge_before, INT64_MAX, &deleted)); /* live keys stay, whatever the cutoff */
     CHECK(deleted == 0);
     clock_ms = 2004;
-    OK(kvstore_cf_purge_before(p->cf, 2000, &deleted));
+    OK(AT(p, purge_before, 2000, &deleted));
     CHECK(deleted == 0);
-    OK(kvstore_cf_purge_before(p->cf, 2002, &deleted)); /* expired before it, not at it */
+    OK(AT(p, purge_before, 2002, &deleted)); /* expired before it, not at it */
     CHECK(deleted == 120 && rows_of(p->cf) == 481);
-    OK(kvstore_cf_purge_before(p->cf, -1, &deleted));
+    OK(AT(p, purge_before, -1, &deleted));
     CHECK(deleted == 0);
-    OK(kvstore_cf_purge_before(p->cf, INT64_MIN, &deleted));
+    OK(AT(p, purge_before, INT64_MIN, &deleted));
     CHECK(deleted == 0);
-    OK(kvstore_cf_purge_before(p->cf, INT64_MAX, &deleted));
-    CHECK(deleted == 180 && rows_of(p->cf) == 301 && live_of(p->cf) == 301);
+    OK(AT(p, purge_before, INT64_MAX, &deleted));
+    CHECK(deleted == 180 && rows_of(p->cf) == 301 && live_at(p) == 301);
     clock_ms = 9000;
     KVColumnFamily *other = family(p->kv, "other");
     OK(kvstore_cf_purge_before(other, 9000, &deleted)); /* that family only */
     CHECK(deleted == 0);
     kvstore_cf_close(other);
-    OK(kvstore_cf_purge_before(p->cf, 9000, NULL));
+    OK(AT(p, purge_before, 9000, NULL));
     CHECK(rows_of(p->cf) == 1);
 }
 IN_BOTH_PLACES(purge_before)
@@ -695,12 +695,12 @@ static void in_transactions_at(const struct place *p)
 {
     void *value = &clock_ms;
     int changed = 7;
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), K("value"), 2000));
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
     OK(kvstore_begin(p->kv, 1));
-    CHECK(expire(p->cf, "key", 3000, 0) == 1);
+    CHECK(expire(p, "key", 3000, 0) == 1);
     ENDS(p->cf, "key", 3000);
-    OK(kvstore_cf_persist(p->cf, K("key"), NULL));
-    OK(kvstore_cf_get_and_expire(p->cf, K("key"), 4000, &value, &changed));
+    OK(AT(p, persist, K("key"), NULL));
+    OK(AT(p, get_and_expire, K("key"), 4000, &value, &changed));
     kvstore_free(value);
     ENDS(p->cf, "key", 4000);
     OK(kvstore_rollback(p->kv));
@@ -708,10 +708,10 @@ static void in_transactions_at(const struct place *p)
     OK(kvstore_begin(p->kv, 0));
     changed = 7;
     value = &clock_ms;
-    GIVES(KVSTORE_READONLY, kvstore_cf_expire(p->cf, K("key"), 3000, 0, &changed));
-    GIVES(KVSTORE_READONLY, kvstore_cf_persist(p->cf, K("key"), &changed));
-    GIVES(KVSTORE_READONLY, kvstore_cf_get_and_expire(p->cf, K("key"), 3000, &value, &changed));
-    GIVES(KVSTORE_READONLY, kvstore_cf_set_default_ttl(p->cf, 100));
+    GIVES(KVSTORE_READONLY, AT(p, expire, K("key"), 3000, 0, &changed));
+    GIVES(KVSTORE_READONLY, AT(p, persist, K("key"), &changed));
+    GIVES(KVSTORE_READONLY, AT(p, get_and_expire, K("key"), 3000, &value, &changed));
+    GIVES(KVSTORE_READONLY, AT(p, set_default_ttl, 100));
     CHECK(changed == 7 && value == &clock_ms);
     ENDS(p->cf, "key", 2000);
     OK(kvstore_rollback(p->kv));

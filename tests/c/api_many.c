@@ -5,39 +5,39 @@ static void get_into_at(const struct place *p)
 {
     char buffer[9];
     int n = 7;
-    OK(kvstore_cf_put(p->cf, K("key"), K("value")));
-    OK(kvstore_cf_get_into(p->cf, K("key"), NULL, 0, &n)); /* how long is it? */
+    OK(AT(p, put, K("key"), K("value")));
+    OK(AT(p, get_into, K("key"), NULL, 0, &n)); /* how long is it? */
     CHECK(n == 5);
     memset(buffer, 'x', sizeof buffer);
     n = 7;
-    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 0, &n));
+    OK(AT(p, get_into, K("key"), buffer, 0, &n));
     CHECK(n == 5 && buffer[0] == 'x');
-    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 2, &n)); /* its first bytes, and its full length */
+    OK(AT(p, get_into, K("key"), buffer, 2, &n)); /* its first bytes, and its full length */
     CHECK(n == 5 && memcmp(buffer, "vaxxxxxxx", 9) == 0);
-    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 4, &n));
+    OK(AT(p, get_into, K("key"), buffer, 4, &n));
     CHECK(n == 5 && memcmp(buffer, "valuxxxxx", 9) == 0);
-    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, 5, &n));
+    OK(AT(p, get_into, K("key"), buffer, 5, &n));
     CHECK(n == 5 && memcmp(buffer, "valuexxxx", 9) == 0); /* no NUL after it */
     memset(buffer, 'x', sizeof buffer);
-    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, &n));
+    OK(AT(p, get_into, K("key"), buffer, sizeof buffer, &n));
     CHECK(n == 5 && memcmp(buffer, "valuexxxx", 9) == 0);
 
-    OK(kvstore_cf_put_ttl(p->cf, K("key"), NULL, 0, 2000));
+    OK(AT(p, put_ttl, K("key"), NULL, 0, 2000));
     n = 7;
-    OK(kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, &n));
+    OK(AT(p, get_into, K("key"), buffer, sizeof buffer, &n));
     CHECK(n == 0 && memcmp(buffer, "valuexxxx", 9) == 0);
     clock_ms = 2000;
     for (int i = 0; i < 2; i++) {
         n = 7;
-        GIVES(KVSTORE_NOTFOUND, kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, &n));
+        GIVES(KVSTORE_NOTFOUND, AT(p, get_into, K("key"), buffer, sizeof buffer, &n));
         CHECK(n == 0 && memcmp(buffer, "valuexxxx", 9) == 0);
     }
     n = 7;
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), NULL, 1, &n));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), buffer, -1, &n));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), buffer, INT_MIN, &n));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), NULL, INT_MIN, &n));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_into(p->cf, K("key"), buffer, sizeof buffer, NULL));
+    GIVES(KVSTORE_ERROR, AT(p, get_into, K("key"), NULL, 1, &n));
+    GIVES(KVSTORE_ERROR, AT(p, get_into, K("key"), buffer, -1, &n));
+    GIVES(KVSTORE_ERROR, AT(p, get_into, K("key"), buffer, INT_MIN, &n));
+    GIVES(KVSTORE_ERROR, AT(p, get_into, K("key"), NULL, INT_MIN, &n));
+    GIVES(KVSTORE_ERROR, AT(p, get_into, K("key"), buffer, sizeof buffer, NULL));
     CHECK(n == 7);
 }
 IN_BOTH_PLACES(get_into)
@@ -52,10 +52,10 @@ static void get_into_large_at(const struct place *p)
     for (int i = 0; i < N; i++) {
         value[i] = (char)(i * 31 + i / 257);
     }
-    OK(kvstore_cf_put(p->cf, K("key"), value, N));
+    OK(AT(p, put, K("key"), value, N));
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++) {
         char *buffer = malloc((size_t)caps[i]);
-        OK(kvstore_cf_get_into(p->cf, K("key"), buffer, caps[i], &n));
+        OK(AT(p, get_into, K("key"), buffer, caps[i], &n));
         CHECK(n == N && memcmp(buffer, value, (size_t)caps[i]) == 0);
         free(buffer);
     }
@@ -70,16 +70,16 @@ static void get_many_at(const struct place *p)
     int lens[N] = {1, 4, 5, 4, 1, 5, 2}, value_lens[N];
     void *values[N];
     char *large = calloc(1, LARGE);
-    OK(kvstore_cf_put(p->cf, K("a"), K("value")));
-    OK(kvstore_cf_put(p->cf, K("empty"), NULL, 0));
-    OK(kvstore_cf_put_ttl(p->cf, K("dead"), K("value"), 1000));
-    OK(kvstore_cf_put(p->cf, K("large"), large, LARGE));
-    OK(kvstore_cf_put(p->cf, K("\0b"), K("bytes\0")));
+    OK(AT(p, put, K("a"), K("value")));
+    OK(AT(p, put, K("empty"), NULL, 0));
+    OK(AT(p, put_ttl, K("dead"), K("value"), 1000));
+    OK(AT(p, put, K("large"), large, LARGE));
+    OK(AT(p, put, K("\0b"), K("bytes\0")));
     for (int i = 0; i < N; i++) {
         values[i] = &clock_ms;
         value_lens[i] = 7;
     }
-    OK(kvstore_cf_get_many(p->cf, N, keys, lens, values, value_lens));
+    OK(AT(p, get_many, N, keys, lens, values, value_lens));
     CHECK(value_lens[0] == 5 && memcmp(values[0], "value", 6) == 0); /* with the NUL after it */
     CHECK(value_lens[1] == -1 && values[1] == NULL);
     CHECK(value_lens[2] == 0 && values[2] != NULL && *(char *)values[2] == '\0');
@@ -103,15 +103,15 @@ static void get_many_refuses_at(const struct place *p)
     int lens[3] = {1, 1, 1}, value_lens[3] = {7, 7, 7};
     static const int bad[] = {0, -1, INT_MIN, 65537, INT_MAX};
     void *values[3] = {&clock_ms, &clock_ms, &clock_ms};
-    OK(kvstore_cf_put(p->cf, K("a"), K("value")));
-    OK(kvstore_cf_get_many(p->cf, 0, keys, lens, values, value_lens)); /* nothing to do */
-    OK(kvstore_cf_get_many(p->cf, 0, NULL, NULL, NULL, NULL));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, -1, keys, lens, values, value_lens));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, INT_MIN, keys, lens, values, value_lens));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, NULL, lens, values, value_lens));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, NULL, values, value_lens));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, NULL, value_lens));
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, values, NULL));
+    OK(AT(p, put, K("a"), K("value")));
+    OK(AT(p, get_many, 0, keys, lens, values, value_lens)); /* nothing to do */
+    OK(AT(p, get_many, 0, NULL, NULL, NULL, NULL));
+    GIVES(KVSTORE_ERROR, AT(p, get_many, -1, keys, lens, values, value_lens));
+    GIVES(KVSTORE_ERROR, AT(p, get_many, INT_MIN, keys, lens, values, value_lens));
+    GIVES(KVSTORE_ERROR, AT(p, get_many, 3, NULL, lens, values, value_lens));
+    GIVES(KVSTORE_ERROR, AT(p, get_many, 3, keys, NULL, values, value_lens));
+    GIVES(KVSTORE_ERROR, AT(p, get_many, 3, keys, lens, NULL, value_lens));
+    GIVES(KVSTORE_ERROR, AT(p, get_many, 3, keys, lens, values, NULL));
     CHECK(values[0] == &clock_ms && value_lens[0] == 7);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) { /* one bad key: nothing is handed out */
         lens[1] = bad[i];
@@ -119,14 +119,14 @@ static void get_many_refuses_at(const struct place *p)
             values[j] = &clock_ms;
             value_lens[j] = 7;
         }
-        GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, values, value_lens));
+        GIVES(KVSTORE_ERROR, AT(p, get_many, 3, keys, lens, values, value_lens));
         for (int j = 0; j < 3; j++) {
             CHECK(values[j] == NULL && value_lens[j] == -1);
         }
     }
     lens[1] = 1;
     keys[2] = NULL;
-    GIVES(KVSTORE_ERROR, kvstore_cf_get_many(p->cf, 3, keys, lens, values, value_lens));
+    GIVES(KVSTORE_ERROR, AT(p, get_many, 3, keys, lens, values, value_lens));
     CHECK(values[0] == NULL && value_lens[0] == -1);
 }
 IN_BOTH_PLACES(get_many_refuses)
@@ -137,37 +137,37 @@ static void delete_many_at(const struct place *p)
     const void *keys[N] = {"b", "none", "a", "dead", "b", "\0b"};
     int lens[N] = {1, 4, 1, 4, 1, 2}, there = 1;
     int64_t deleted = -7;
-    OK(kvstore_cf_put(p->cf, K("a"), K("value")));
-    OK(kvstore_cf_put(p->cf, K("b"), K("value")));
-    OK(kvstore_cf_put(p->cf, K("\0b"), K("value")));
-    OK(kvstore_cf_put(p->cf, K("stays"), K("value")));
-    OK(kvstore_cf_put_ttl(p->cf, K("dead"), K("value"), 1000));
-    OK(kvstore_cf_delete_many(p->cf, 0, NULL, NULL, &deleted)); /* nothing to do */
+    OK(AT(p, put, K("a"), K("value")));
+    OK(AT(p, put, K("b"), K("value")));
+    OK(AT(p, put, K("\0b"), K("value")));
+    OK(AT(p, put, K("stays"), K("value")));
+    OK(AT(p, put_ttl, K("dead"), K("value"), 1000));
+    OK(AT(p, delete_many, 0, NULL, NULL, &deleted)); /* nothing to do */
     CHECK(deleted == 0);
     OK(kvstore_begin(p->kv, 1));
-    OK(kvstore_cf_delete_many(p->cf, N, keys, lens, NULL));
+    OK(AT(p, delete_many, N, keys, lens, NULL));
     OK(kvstore_rollback(p->kv));
     static const int bad[] = {0, -1, INT_MIN, 65537, INT_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) { /* one bad key: nothing is deleted */
         lens[4] = bad[i];
         deleted = -7;
-        GIVES(KVSTORE_ERROR, kvstore_cf_delete_many(p->cf, N, keys, lens, &deleted));
+        GIVES(KVSTORE_ERROR, AT(p, delete_many, N, keys, lens, &deleted));
         CHECK(deleted == -7);
     }
     lens[4] = 1;
-    GIVES(KVSTORE_ERROR, kvstore_cf_delete_many(p->cf, -1, keys, lens, &deleted));
-    GIVES(KVSTORE_ERROR, kvstore_cf_delete_many(p->cf, INT_MIN, keys, lens, &deleted));
+    GIVES(KVSTORE_ERROR, AT(p, delete_many, -1, keys, lens, &deleted));
+    GIVES(KVSTORE_ERROR, AT(p, delete_many, INT_MIN, keys, lens, &deleted));
     KVStoreStats stats;
     OK(kvstore_stats_reset(p->kv));
-    OK(kvstore_cf_delete_many(p->cf, N, keys, lens, &deleted));
+    OK(AT(p, delete_many, N, keys, lens, &deleted));
     CHECK(deleted == 3); /* the same key twice: once */
     OK(kvstore_stats(p->kv, &stats));
     CHECK(stats.nDeletes == 3);
-    OK(kvstore_cf_exists(p->cf, K("a"), &there));
+    OK(AT(p, exists, K("a"), &there));
     CHECK(there == 0);
-    OK(kvstore_cf_exists(p->cf, K("stays"), &there));
+    OK(AT(p, exists, K("stays"), &there));
     CHECK(there == 1);
-    OK(kvstore_cf_delete_many(p->cf, N, keys, lens, &deleted));
+    OK(AT(p, delete_many, N, keys, lens, &deleted));
     CHECK(deleted == 0);
 }
 IN_BOTH_PLACES(delete_many)
@@ -185,11 +185,11 @@ static void get_many_many_at(const struct place *p)
         lens[i] = snprintf(names[i], sizeof names[i], "%d", i);
         keys[i] = names[i];
         if (i % 2 == 0) {
-            OK(kvstore_cf_put(p->cf, keys[i], lens[i], keys[i], lens[i]));
+            OK(AT(p, put, keys[i], lens[i], keys[i], lens[i]));
         }
     }
     for (int committed = 0; committed < 2; committed++) {
-        OK(kvstore_cf_get_many(p->cf, N, keys, lens, values, value_lens));
+        OK(AT(p, get_many, N, keys, lens, values, value_lens));
         for (int i = 0; i < N; i++) {
             CHECK(value_lens[i] == (i % 2 == 0 ? lens[i] : -1));
             CHECK(value_lens[i] < 0 || memcmp(values[i], names[i], (size_t)lens[i]) == 0);
@@ -218,7 +218,7 @@ static void batch_at(const struct place *p)
     OK(kvstore_batch_new(p->kv, &b));
     CHECK(b != NULL && size_of(b) == 0);
     OK(kvstore_batch_commit(b)); /* an empty one is nothing to do */
-    OK(kvstore_cf_put_ttl(p->cf, K("old"), K("value"), 9000));
+    OK(AT(p, put_ttl, K("old"), K("value"), 9000));
     char key[] = "key", value[] = "value";
     OK(kvstore_batch_put(b, p->cf, key, 3, value, 5, 2000));
     memset(key, 'x', 3); /* key and value were copied */
@@ -328,7 +328,7 @@ static void batch_in_transactions_at(const struct place *p)
     KVBatch *b;
     OK(kvstore_batch_new(p->kv, &b));
     OK(kvstore_begin(p->kv, 1));
-    OK(kvstore_cf_put(p->cf, K("own"), K("value")));
+    OK(AT(p, put, K("own"), K("value")));
     OK(kvstore_batch_put(b, p->cf, K("key"), K("value"), 0));
     OK(kvstore_batch_commit(b)); /* a part of the caller's transaction */
     HAS(p->cf, "key", "value");
@@ -427,12 +427,12 @@ static void fetch_at(const struct place *p)
     KVIterator *it;
     KVEntry entries[4];
     int n = 7;
-    OK(kvstore_cf_put(p->cf, K("a"), K("1")));
-    OK(kvstore_cf_put_ttl(p->cf, K("b"), K(""), 3000));
-    OK(kvstore_cf_put_ttl(p->cf, K("c"), K("dies"), 2000));
-    OK(kvstore_cf_put(p->cf, K("d"), K("4")));
-    OK(kvstore_cf_put(p->cf, K("e"), K("5")));
-    OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, 0, &it));
+    OK(AT(p, put, K("a"), K("1")));
+    OK(AT(p, put_ttl, K("b"), K(""), 3000));
+    OK(AT(p, put_ttl, K("c"), K("dies"), 2000));
+    OK(AT(p, put, K("d"), K("4")));
+    OK(AT(p, put, K("e"), K("5")));
+    OK(AT(p, range_iterator_create, NULL, 0, NULL, 0, 0, &it));
 
     OK(kvstore_iterator_fetch(it, NULL, 0, &n));
     CHECK(n == 0 && !kvstore_iterator_eof(it));
@@ -444,7 +444,7 @@ static void fetch_at(const struct place *p)
     hear_the_time(p->kv);
     OK(kvstore_iterator_fetch(it, entries, 1, &n));
     CHECK(n == 1 && shows(&entries[0], "d", "4", KVSTORE_NO_TTL));
-    OK(kvstore_cf_put(p->cf, K("e"), K("new"))); /* and what was read ahead is out of date */
+    OK(AT(p, put, K("e"), K("new"))); /* and what was read ahead is out of date */
     OK(kvstore_iterator_fetch(it, entries, 4, &n));
     CHECK(n == 1 && shows(&entries[0], "e", "new", KVSTORE_NO_TTL));
     for (int i = 0; i < 2; i++) {
@@ -460,8 +460,8 @@ static void fetch_at(const struct place *p)
     CHECK(n == 1 && *(char *)key == 'e');
     kvstore_iterator_close(it);
 
-    OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, KVSTORE_RANGE_KEYS_ONLY | KVSTORE_RANGE_REVERSE,
-                                        &it));
+    OK(AT(p, range_iterator_create, NULL, 0, NULL, 0, KVSTORE_RANGE_KEYS_ONLY | KVSTORE_RANGE_REVERSE,
+          &it));
     OK(kvstore_iterator_fetch(it, entries, 4, &n));
     CHECK(n == 4 && *(const char *)entries[0].pKey == 'e' && *(const char *)entries[3].pKey == 'a');
     for (int i = 0; i < 4; i++) {
@@ -470,7 +470,7 @@ static void fetch_at(const struct place *p)
     CHECK(entries[2].expireMs == 3000);
     kvstore_iterator_close(it);
 
-    OK(kvstore_cf_expiring_iterator_create(p->cf, 0, INT64_MAX, &it));
+    OK(AT(p, expiring_iterator_create, 0, INT64_MAX, &it));
     OK(kvstore_iterator_first(it));
     OK(kvstore_iterator_fetch(it, entries, 4, &n));
     CHECK(n == 2 && shows(&entries[0], "c", "dies", 2000) && shows(&entries[1], "b", "", 3000));
@@ -501,7 +501,7 @@ static void fetch_many_at(const struct place *p)
     for (int max = 1; max < 4 * N; max = max * 3 + 1) {
         KVIterator *it;
         int n, i = 0;
-        OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, 0, &it));
+        OK(AT(p, range_iterator_create, NULL, 0, NULL, 0, 0, &it));
         for (;;) {
             OK(kvstore_iterator_fetch(it, entries, max < N ? max : N, &n));
             if (n == 0) break;

@@ -25,18 +25,23 @@ static inline int is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Where a scenario keeps its keys. */
+/* Where a scenario keeps its keys: in the default family, or in a family with a handle. */
 struct place {
     KVStore *kv;
     KVColumnFamily *cf;
+    int is_default;
 };
+
+/* AT(p, put, ...) calls kvstore_put(...) or kvstore_cf_put(...), depending on the place. */
+#define AT(p, function, ...)                                                                             \
+    ((p)->is_default ? kvstore_##function((p)->kv, __VA_ARGS__) : kvstore_cf_##function((p)->cf, __VA_ARGS__))
 
 /* Runs a scenario on the default family of a store in memory, and on another family of one in a file. */
 static inline void in_both_places(void (*run)(const struct place *))
 {
     for (int in_file = 0; in_file < 2; in_file++) {
         clock_ms = 1000;
-        struct place p = {open_at(in_file ? "store.db" : NULL, NULL), NULL};
+        struct place p = {open_at(in_file ? "store.db" : NULL, NULL), NULL, !in_file};
         if (in_file) {
             p.cf = family(p.kv, "family");
         } else {
@@ -103,6 +108,13 @@ static inline int64_t live_of(KVColumnFamily *cf)
 {
     int64_t count = -1;
     OK(kvstore_cf_count_live(cf, &count));
+    return count;
+}
+
+static inline int64_t live_at(const struct place *p)
+{
+    int64_t count = -1;
+    OK(AT(p, count_live, &count));
     return count;
 }
 

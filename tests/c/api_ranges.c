@@ -1,15 +1,15 @@
 /* Ranges, delete_range, row keys, and iterators over a partition. */
 #include "api_places.h"
 
-static const char *range(KVColumnFamily *cf, const char *lower, const char *upper, int flags)
+static const char *range(const struct place *p, const char *lower, const char *upper, int flags)
 {
     KVIterator *it = NULL;
-    OK(kvstore_cf_range_iterator_create(cf, lower, lower ? (int)strlen(lower) : 0, upper,
-                                        upper ? (int)strlen(upper) : 0, flags, &it));
+    OK(AT(p, range_iterator_create, lower, lower ? (int)strlen(lower) : 0, upper,
+          upper ? (int)strlen(upper) : 0, flags, &it));
     return keys_of(it);
 }
 
-#define RANGE(lower, upper, flags, keys) CHECK(strcmp(range(p->cf, lower, upper, flags), keys) == 0)
+#define RANGE(lower, upper, flags, keys) CHECK(strcmp(range(p, lower, upper, flags), keys) == 0)
 
 enum {
     BACK = KVSTORE_RANGE_REVERSE,
@@ -71,13 +71,13 @@ IN_BOTH_PLACES(bounds)
 static void bounds_are_bytes_at(const struct place *p)
 {
     KVIterator *it;
-    OK(kvstore_cf_put(p->cf, K("\0"), K("1")));
-    OK(kvstore_cf_put(p->cf, K("\0\0"), K("2")));
-    OK(kvstore_cf_put(p->cf, K("\x7f"), K("3")));
-    OK(kvstore_cf_put(p->cf, K("\x80"), K("4"))); /* bytes are unsigned */
-    OK(kvstore_cf_put(p->cf, K("\xff"), K("5")));
-    OK(kvstore_cf_put(p->cf, K("\xff\xff"), K("6")));
-    OK(kvstore_cf_range_iterator_create(p->cf, K("\0\0"), K("\xff"), CLOSED, &it));
+    OK(AT(p, put, K("\0"), K("1")));
+    OK(AT(p, put, K("\0\0"), K("2")));
+    OK(AT(p, put, K("\x7f"), K("3")));
+    OK(AT(p, put, K("\x80"), K("4"))); /* bytes are unsigned */
+    OK(AT(p, put, K("\xff"), K("5")));
+    OK(AT(p, put, K("\xff\xff"), K("6")));
+    OK(AT(p, range_iterator_create, K("\0\0"), K("\xff"), CLOSED, &it));
     const char *expected = "2345";
     for (; *expected; expected++) {
         void *value;
@@ -105,7 +105,7 @@ static void moves_at(const struct place *p)
 {
     KVIterator *it;
     put_letters(p->cf);
-    OK(kvstore_cf_range_iterator_create(p->cf, K("b"), K("d"), 0, &it));
+    OK(AT(p, range_iterator_create, K("b"), K("d"), 0, &it));
     CHECK(at_key(it, "b"));
     OK(kvstore_iterator_next(it));
     CHECK(at_key(it, "bb"));
@@ -125,15 +125,15 @@ static void moves_at(const struct place *p)
     CHECK(kvstore_iterator_eof(it));
     OK(kvstore_iterator_seek(it, K("b")));
     CHECK(at_key(it, "b"));
-    OK(kvstore_cf_delete(p->cf, K("bb"))); /* its own handle's writes are seen ahead */
-    OK(kvstore_cf_put(p->cf, K("ba"), K("new")));
+    OK(AT(p, delete, K("bb"))); /* its own handle's writes are seen ahead */
+    OK(AT(p, put, K("ba"), K("new")));
     OK(kvstore_iterator_next(it));
     CHECK(at_key(it, "ba"));
     OK(kvstore_iterator_next(it));
     CHECK(at_key(it, "c"));
     kvstore_iterator_close(it);
 
-    OK(kvstore_cf_range_iterator_create(p->cf, K("b"), K("d"), BACK, &it));
+    OK(AT(p, range_iterator_create, K("b"), K("d"), BACK, &it));
     CHECK(at_key(it, "c"));
     OK(kvstore_iterator_prev(it));
     CHECK(at_key(it, "ba"));
@@ -154,10 +154,10 @@ static void keys_only_at(const struct place *p)
     KVIterator *it;
     void *value = &clock_ms;
     int n = 7;
-    OK(kvstore_cf_put(p->cf, K("large"), large, N));
-    OK(kvstore_cf_put_ttl(p->cf, K("small"), K("value"), 2000));
+    OK(AT(p, put, K("large"), large, N));
+    OK(AT(p, put_ttl, K("small"), K("value"), 2000));
     for (int back = 0; back < 2; back++) {
-        OK(kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, 0, KEYS | (back ? BACK : 0), &it));
+        OK(AT(p, range_iterator_create, NULL, 0, NULL, 0, KEYS | (back ? BACK : 0), &it));
         for (int i = 0; i < 2; i++) {
             int64_t at = 7;
             CHECK(at_key(it, i == back ? "large" : "small"));
@@ -177,37 +177,37 @@ static void keys_only_at(const struct place *p)
 }
 IN_BOTH_PLACES(keys_only)
 
-static int64_t deleted(KVColumnFamily *cf, const char *lower, const char *upper)
+static int64_t deleted(const struct place *p, const char *lower, const char *upper)
 {
     int64_t n = -1;
-    OK(kvstore_cf_delete_range(cf, lower, lower ? (int)strlen(lower) : 0, upper,
-                               upper ? (int)strlen(upper) : 0, &n));
+    OK(AT(p, delete_range, lower, lower ? (int)strlen(lower) : 0, upper,
+          upper ? (int)strlen(upper) : 0, &n));
     return n;
 }
 
 static void delete_range_at(const struct place *p)
 {
-    CHECK(deleted(p->cf, NULL, NULL) == 0);
+    CHECK(deleted(p, NULL, NULL) == 0);
     put_letters(p->cf);
-    CHECK(deleted(p->cf, "c", "c") == 0);
-    CHECK(deleted(p->cf, "d", "b") == 0);
-    CHECK(deleted(p->cf, NULL, "") == 0);
+    CHECK(deleted(p, "c", "c") == 0);
+    CHECK(deleted(p, "d", "b") == 0);
+    CHECK(deleted(p, NULL, "") == 0);
     CHECK(rows_of(p->cf) == 7);
-    CHECK(deleted(p->cf, "b", "d") == 3); /* b, bb, c; the expired cc is removed but not counted */
+    CHECK(deleted(p, "b", "d") == 3); /* b, bb, c; the expired cc is removed but not counted */
     RANGE(NULL, NULL, 0, "a d e ");
     CHECK(rows_of(p->cf) == 3);
-    CHECK(deleted(p->cf, "e", NULL) == 1);
-    CHECK(deleted(p->cf, NULL, "b") == 1);
+    CHECK(deleted(p, "e", NULL) == 1);
+    CHECK(deleted(p, NULL, "b") == 1);
     RANGE(NULL, NULL, 0, "d ");
-    OK(kvstore_cf_put_ttl(p->cf, K("ttl"), K("value"), 9000));
-    OK(kvstore_cf_delete_range(p->cf, NULL, 0, NULL, 0, NULL));
+    OK(AT(p, put_ttl, K("ttl"), K("value"), 9000));
+    OK(AT(p, delete_range, NULL, 0, NULL, 0, NULL));
     CHECK(rows_of(p->cf) == 0);
     int64_t next = 7;
     GIVES(KVSTORE_NOTFOUND, kvstore_cf_next_expiry(p->cf, &next)); /* the index entries are removed too */
 
     KVColumnFamily *other = family(p->kv, "other"); /* that family only */
     put_letters(other);
-    CHECK(deleted(p->cf, NULL, NULL) == 0 && rows_of(other) == 7);
+    CHECK(deleted(p, NULL, NULL) == 0 && rows_of(other) == 7);
     kvstore_cf_close(other);
 }
 IN_BOTH_PLACES(delete_range)
@@ -215,26 +215,26 @@ IN_BOTH_PLACES(delete_range)
 static void delete_range_large_at(const struct place *p)
 {
     enum { N = 5000 };
-    OK(kvstore_cf_set_write_tracking(p->cf, 1));
+    OK(AT(p, set_write_tracking, 1));
     OK(kvstore_begin(p->kv, 1));
     for (int i = 0; i < N; i++) {
         char key[16];
         int n = snprintf(key, sizeof key, "%05d", i);
-        OK(kvstore_cf_put_ttl(p->cf, key, n, key, n, i % 2 ? 2000 + i : 0));
+        OK(AT(p, put_ttl, key, n, key, n, i % 2 ? 2000 + i : 0));
     }
     OK(kvstore_commit(p->kv));
     OK(kvstore_begin(p->kv, 1));
-    CHECK(deleted(p->cf, "00010", "04990") == N - 20);
+    CHECK(deleted(p, "00010", "04990") == N - 20);
     CHECK(rows_of(p->cf) == 20);
     OK(kvstore_rollback(p->kv));
     CHECK(rows_of(p->cf) == N);
-    CHECK(deleted(p->cf, "00010", "04990") == N - 20);
+    CHECK(deleted(p, "00010", "04990") == N - 20);
     CHECK(rows_of(p->cf) == 20);
     HAS(p->cf, "00009", "00009");
     HAS(p->cf, "04990", "04990");
     OK(kvstore_begin(p->kv, 0));
     int64_t n = 7;
-    GIVES(KVSTORE_READONLY, kvstore_cf_delete_range(p->cf, NULL, 0, NULL, 0, &n));
+    GIVES(KVSTORE_READONLY, AT(p, delete_range, NULL, 0, NULL, 0, &n));
     CHECK(n == 7);
     OK(kvstore_commit(p->kv));
 }
@@ -366,17 +366,17 @@ static void put_row(KVColumnFamily *cf, const char *partition, int n_partition, 
     OK(kvstore_cf_put_ttl(cf, key, n, clustering, (int)strlen(clustering), expire_ms));
 }
 
-static const char *rows(KVColumnFamily *cf, const char *partition, int n_partition, const char *start,
+static const char *rows(const struct place *p, const char *partition, int n_partition, const char *start,
                         const char *finish, int flags)
 {
     KVIterator *it;
-    OK(kvstore_cf_row_iterator_create(cf, partition, n_partition, start, start ? (int)strlen(start) : 0,
-                                      finish, finish ? (int)strlen(finish) : 0, flags, &it));
+    OK(AT(p, row_iterator_create, partition, n_partition, start, start ? (int)strlen(start) : 0,
+          finish, finish ? (int)strlen(finish) : 0, flags, &it));
     return keys_of(it);
 }
 
 #define ROWS(partition, start, finish, flags, keys)                                                      \
-    CHECK(strcmp(rows(p->cf, K(partition), start, finish, flags), keys) == 0)
+    CHECK(strcmp(rows(p, K(partition), start, finish, flags), keys) == 0)
 
 static void fill_rows(KVColumnFamily *cf)
 {
@@ -424,7 +424,7 @@ static void row_iterator_at(const struct place *p)
     ROWS("p", "b", "b", 0, "");
     ROWS("p", "b", "b", OPEN | CLOSED, "");
     ROWS("p", "ba", "bz", 0, "bb ");
-    CHECK(strcmp(rows(p->cf, NULL, 0, NULL, NULL, 0), " a b bb c \xff ") == 0); /* (NULL, 0) is empty */
+    CHECK(strcmp(rows(p, NULL, 0, NULL, NULL, 0), " a b bb c \xff ") == 0); /* (NULL, 0) is empty */
 }
 IN_BOTH_PLACES(row_iterator)
 
@@ -443,7 +443,7 @@ static void row_iterator_moves_at(const struct place *p)
     void *value;
     int n;
     fill_rows(p->cf);
-    OK(kvstore_cf_row_iterator_create(p->cf, K("p"), K("a"), K("c"), 0, &it));
+    OK(AT(p, row_iterator_create, K("p"), K("a"), K("c"), 0, &it));
     CHECK(at_key(it, "a"));
     OK(kvstore_iterator_seek(it, K("ba"))); /* seeks are clustering parts, too */
     CHECK(at_key(it, "bb"));
@@ -457,7 +457,7 @@ static void row_iterator_moves_at(const struct place *p)
     CHECK(at_key(it, "a"));
     GIVES(KVSTORE_ERROR, kvstore_iterator_prev(it));
     kvstore_iterator_close(it);
-    OK(kvstore_cf_row_iterator_create(p->cf, K("p"), NULL, 0, NULL, 0, BACK, &it));
+    OK(AT(p, row_iterator_create, K("p"), NULL, 0, NULL, 0, BACK, &it));
     CHECK(at_key(it, "\xff"));
     OK(kvstore_iterator_seek(it, K("bz")));
     CHECK(at_key(it, "bb"));
@@ -474,9 +474,9 @@ static void row_iterator_moves_at(const struct place *p)
     char *large = calloc(1, 65536);
     memset(large, 'x', 65536);
     GIVES(KVSTORE_ERROR,
-          kvstore_cf_row_iterator_create(p->cf, large, 65535, NULL, 0, NULL, 0, 0, &it));
+          AT(p, row_iterator_create, large, 65535, NULL, 0, NULL, 0, 0, &it));
     CHECK(it == NULL);
-    OK(kvstore_cf_row_iterator_create(p->cf, large, 65534, NULL, 0, NULL, 0, 0, &it));
+    OK(AT(p, row_iterator_create, large, 65534, NULL, 0, NULL, 0, 0, &it));
     CHECK(kvstore_iterator_eof(it));
     GIVES(KVSTORE_ERROR, kvstore_iterator_seek(it, K("a")));
     kvstore_iterator_close(it);
@@ -509,7 +509,7 @@ static void row_lifetimes_at(const struct place *p)
     OK(kvstore_row_key(K("row"), NULL, 0, to, sizeof to, &n_to));
     to[n_to - 1]++; /* the first bound after all keys with that terminator */
     int64_t gone = 7;
-    OK(kvstore_cf_delete_range(p->cf, from, n_from, to, n_to, &gone));
+    OK(AT(p, delete_range, from, n_from, to, n_to, &gone));
     CHECK(gone == 2);
     ROWS("row", NULL, NULL, 0, "");
     ROWS("other", NULL, NULL, 0, "a ");
@@ -528,27 +528,27 @@ static void null_with_a_length_at(const struct place *p)
         char lower[80], upper[80];
         snprintf(lower, sizeof lower, "the lower bound is NULL, but its length is %d", n);
         snprintf(upper, sizeof upper, "the upper bound is NULL, but its length is %d", n);
-        GIVES(KVSTORE_ERROR, kvstore_cf_delete_range(p->cf, NULL, n, K("c"), &gone));
+        GIVES(KVSTORE_ERROR, AT(p, delete_range, NULL, n, K("c"), &gone));
         CHECK(strcmp(kvstore_errmsg(p->kv), lower) == 0 || strcmp(kvstore_errmsg(NULL), lower) == 0);
-        GIVES(KVSTORE_ERROR, kvstore_cf_delete_range(p->cf, K("a"), NULL, n, &gone));
+        GIVES(KVSTORE_ERROR, AT(p, delete_range, K("a"), NULL, n, &gone));
         CHECK(strcmp(kvstore_errmsg(p->kv), upper) == 0 || strcmp(kvstore_errmsg(NULL), upper) == 0);
-        GIVES(KVSTORE_ERROR, kvstore_cf_delete_range(p->cf, NULL, n, NULL, n, &gone));
+        GIVES(KVSTORE_ERROR, AT(p, delete_range, NULL, n, NULL, n, &gone));
         if (n < 0 || n > 65536) { /* nor is a bound of such a length */
             snprintf(upper, sizeof upper, "the upper bound has %d bytes: it can have 0 to 65536", n);
-            GIVES(KVSTORE_ERROR, kvstore_cf_delete_range(p->cf, K("a"), "b", n, &gone));
+            GIVES(KVSTORE_ERROR, AT(p, delete_range, K("a"), "b", n, &gone));
             CHECK(strcmp(kvstore_errmsg(p->kv), upper) == 0 || strcmp(kvstore_errmsg(NULL), upper) == 0);
         }
         CHECK(gone == 7 && rows_of(p->cf) == 7);
-        GIVES(KVSTORE_ERROR, kvstore_cf_range_iterator_create(p->cf, NULL, n, NULL, 0, 0, &it));
-        GIVES(KVSTORE_ERROR, kvstore_cf_range_iterator_create(p->cf, NULL, 0, NULL, n, 0, &it));
-        GIVES(KVSTORE_ERROR, kvstore_cf_row_iterator_create(p->cf, NULL, n, NULL, 0, NULL, 0, 0, &it));
-        GIVES(KVSTORE_ERROR, kvstore_cf_row_iterator_create(p->cf, K("p"), NULL, n, NULL, 0, 0, &it));
-        GIVES(KVSTORE_ERROR, kvstore_cf_row_iterator_create(p->cf, K("p"), NULL, 0, NULL, n, 0, &it));
-        GIVES(KVSTORE_ERROR, kvstore_cf_prefix_iterator_create(p->cf, NULL, n, &it));
-        GIVES(KVSTORE_ERROR, kvstore_cf_reverse_prefix_iterator_create(p->cf, NULL, n, &it));
+        GIVES(KVSTORE_ERROR, AT(p, range_iterator_create, NULL, n, NULL, 0, 0, &it));
+        GIVES(KVSTORE_ERROR, AT(p, range_iterator_create, NULL, 0, NULL, n, 0, &it));
+        GIVES(KVSTORE_ERROR, AT(p, row_iterator_create, NULL, n, NULL, 0, NULL, 0, 0, &it));
+        GIVES(KVSTORE_ERROR, AT(p, row_iterator_create, K("p"), NULL, n, NULL, 0, 0, &it));
+        GIVES(KVSTORE_ERROR, AT(p, row_iterator_create, K("p"), NULL, 0, NULL, n, 0, &it));
+        GIVES(KVSTORE_ERROR, AT(p, prefix_iterator_create, NULL, n, &it));
+        GIVES(KVSTORE_ERROR, AT(p, reverse_prefix_iterator_create, NULL, n, &it));
         CHECK(it == NULL);
     }
-    CHECK(deleted(p->cf, NULL, NULL) == 6);
+    CHECK(deleted(p, NULL, NULL) == 6);
 }
 IN_BOTH_PLACES(null_with_a_length)
 
