@@ -10,7 +10,7 @@ int main(void)
 
     rc = kvstore_open("quickstart.db", &kv, KVSTORE_JOURNAL_WAL);
     if (rc == KVSTORE_OK) rc = kvstore_put(kv, "user:1", 6, "Ada", 3);
-    if (rc == KVSTORE_OK) rc = kvstore_put_ttl(kv, "user:2", 6, "Bob", 3, kvstore_now_ms() + 60000);
+    if (rc == KVSTORE_OK) rc = kvstore_put_for(kv, "user:2", 6, "Bob", 3, 60000); /* for a minute */
     if (rc == KVSTORE_OK) rc = kvstore_get(kv, "user:1", 6, &value, &nValue);
     if (rc == KVSTORE_OK) {
         printf("user:1 is %s\n", (char *)value); /* a copy, with a NUL after it */

@@ -1,7 +1,7 @@
 /* Secrets with a maximum age: a secret that has not been rotated in time is removed.
  *
- * The family records the time of each write (kvstore_cf_set_write_tracking). kvstore_cf_sweep removes old
- * secrets together with their index entries, in one transaction.
+ * The store records the time of each write (kvstore_set_write_tracking). kvstore_sweep removes old secrets
+ * together with their index entries, in one transaction.
  *
  * With a store that lacks this, such as BoltDB, the program keeps an index from write time to key itself. If an
  * overwrite leaves its old index entry, a new secret is deleted. If a crash separates the two writes, an old
@@ -24,7 +24,6 @@
 enum { MAX_AGE_MS = 1000 };
 
 static KVStore *kv;
-static KVColumnFamily *secrets;
 
 /* Exits with a message if a call failed. */
 static void must(int rc)
@@ -36,7 +35,7 @@ static void must(int rc)
 
 static void keep(const char *name, const char *secret)
 {
-    must(kvstore_cf_put(secrets, name, (int)strlen(name), secret, (int)strlen(secret)));
+    must(kvstore_put(kv, name, (int)strlen(name), secret, (int)strlen(secret)));
 }
 
 /* Prints the names of all secrets and whether they are old. Reads no values. */
@@ -45,13 +44,13 @@ static void list(const char *when)
     KVIterator *it;
     int rc;
     printf("%s:", when);
-    must(kvstore_cf_range_iterator_create(secrets, NULL, 0, NULL, 0, KVSTORE_RANGE_KEYS_ONLY, &it));
+    must(kvstore_range_iterator_create(kv, NULL, 0, NULL, 0, KVSTORE_RANGE_KEYS_ONLY, &it));
     while (!kvstore_iterator_eof(it)) {
         void *name;
         int n;
         int64_t written;
         must(kvstore_iterator_key(it, &name, &n));
-        rc = kvstore_cf_write_time(secrets, name, n, &written);
+        rc = kvstore_write_time(kv, name, n, &written);
         if (rc != KVSTORE_NOTFOUND) { /* it may have been removed meanwhile */
             must(rc);
             printf(" %.*s (%s)", n, (char *)name, kvstore_now_ms() - written > MAX_AGE_MS ? "old" : "fresh");
@@ -73,9 +72,7 @@ int main(int argc, char **argv)
     int rotated;
 
     must(kvstore_open(argc > 1 ? argv[1] : NULL, &kv, KVSTORE_JOURNAL_WAL)); /* NULL: in memory */
-    int rc = kvstore_cf_open(kv, "secrets", &secrets);
-    must(rc == KVSTORE_NOTFOUND ? kvstore_cf_create(kv, "secrets", &secrets) : rc);
-    must(kvstore_cf_set_write_tracking(secrets, 1)); /* stored in the file */
+    must(kvstore_set_write_tracking(kv, 1)); /* stored in the file */
 
     keep("api-key", "first");
     keep("db-password", "hunter2");
@@ -85,24 +82,23 @@ int main(int argc, char **argv)
     list("some time later  ");
 
     /* Rotation is a new write. The swap fails if another process has rotated the secret. */
-    must(kvstore_cf_compare_and_swap(secrets, "api-key", 7, "first", 5, "second", 6, 0, &rotated));
+    must(kvstore_compare_and_swap(kv, "api-key", 7, "first", 5, "second", 6, 0, &rotated));
     keep("db-password", "correct horse");
     /* A change of the expiry time is not a write: the age of the secret stays the same. */
-    must(kvstore_cf_expire(secrets, "forgotten", 9, kvstore_now_ms() + 3600000, 0, NULL));
+    must(kvstore_expire(kv, "forgotten", 9, kvstore_now_ms() + 3600000, 0, NULL));
     list("two are rotated  ");
 
-    must(kvstore_cf_sweep(secrets, MAX_AGE_MS, &swept));
+    must(kvstore_sweep(kv, MAX_AGE_MS, &swept));
     printf("swept            : %lld\n", (long long)swept);
     list("left             ");
-    must(kvstore_cf_sweep(secrets, MAX_AGE_MS, &swept)); /* no stale index entry: nothing to remove */
+    must(kvstore_sweep(kv, MAX_AGE_MS, &swept)); /* no stale index entry: nothing to remove */
     printf("swept again      : %lld\n", (long long)swept);
 
     sleep_ms(MAX_AGE_MS + 20);
-    must(kvstore_cf_sweep(secrets, MAX_AGE_MS, &swept));
+    must(kvstore_sweep(kv, MAX_AGE_MS, &swept));
     printf("swept, much later: %lld\n", (long long)swept);
     must(kvstore_integrity_check(kv, NULL)); /* data, expiry index and write times are consistent */
     printf("integrity check  : ok\n");
-    kvstore_cf_close(secrets);
     must(kvstore_close(kv));
     return rotated ? 0 : 1;
 }

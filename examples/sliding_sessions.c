@@ -1,6 +1,6 @@
 /* Sessions with sliding expiry: each use of a session extends it, and an idle session expires.
  *
- * kvstore_cf_get_and_expire reads a session and extends it atomically. The loop that purges expired sessions
+ * kvstore_get_and_expire reads a session and extends it atomically. The loop that purges expired sessions
  * sleeps until the next one expires (kvstore_next_expiry), instead of polling.
  *
  * Compile in the source tree, after "cargo build --release", and run:
@@ -20,7 +20,6 @@
 enum { IDLE_MS = 1000 };
 
 static KVStore *kv;
-static KVColumnFamily *sessions;
 static int64_t started;
 
 /* Exits with a message if a call failed. */
@@ -33,7 +32,7 @@ static void must(int rc)
 
 static void log_in(const char *id, const char *user)
 {
-    must(kvstore_cf_put(sessions, id, (int)strlen(id), user, (int)strlen(user))); /* with the default TTL */
+    must(kvstore_put(kv, id, (int)strlen(id), user, (int)strlen(user))); /* with the default TTL */
     printf("%4lld ms  %s logs in as %s\n", (long long)(kvstore_now_ms() - started), id, user);
 }
 
@@ -42,7 +41,7 @@ static void request(const char *id)
 {
     void *user;
     int64_t now = kvstore_now_ms();
-    int n, rc = kvstore_cf_get_and_expire(sessions, id, (int)strlen(id), now + IDLE_MS, &user, &n);
+    int n, rc = kvstore_get_and_expire(kv, id, (int)strlen(id), now + IDLE_MS, &user, &n);
     if (rc != KVSTORE_NOTFOUND) must(rc);
     printf("%4lld ms  %s: %s\n", (long long)(now - started), id,
            rc == KVSTORE_OK ? (const char *)user : "please log in");
@@ -77,9 +76,7 @@ int main(int argc, char **argv)
     int64_t rows;
 
     must(kvstore_open(argc > 1 ? argv[1] : NULL, &kv, KVSTORE_JOURNAL_WAL)); /* NULL: in memory */
-    int rc = kvstore_cf_open(kv, "sessions", &sessions);
-    must(rc == KVSTORE_NOTFOUND ? kvstore_cf_create(kv, "sessions", &sessions) : rc);
-    must(kvstore_cf_set_default_ttl(sessions, IDLE_MS)); /* stored in the file */
+    must(kvstore_set_default_ttl(kv, IDLE_MS)); /* stored in the file */
 
     started = kvstore_now_ms();
     log_in("s1", "ada");
@@ -89,14 +86,13 @@ int main(int argc, char **argv)
         request("s1");
     }
     request("s2");
-    must(kvstore_cf_count(sessions, &rows));
+    must(kvstore_count(kv, &rows));
     printf("          %lld sessions are kept\n", (long long)rows);
     printf("          woke up %d time(s) to purge\n", purge_until_empty());
     request("s1");
-    must(kvstore_cf_count(sessions, &rows));
+    must(kvstore_count(kv, &rows));
     printf("          %lld sessions are kept\n", (long long)rows);
 
-    kvstore_cf_close(sessions);
     must(kvstore_close(kv));
     return 0;
 }
