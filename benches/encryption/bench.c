@@ -76,8 +76,6 @@ int main(int argc, char **argv)
     must(kvstore_commit(kv), "commit");
     must(kvstore_checkpoint(kv, KVSTORE_CHECKPOINT_TRUNCATE, NULL, NULL), "checkpoint");
 
-    KVColumnFamily *cf;
-    must(kvstore_cf_get_default(kv, &cf), "family");
     const char *names[2] = {"get_hot", "get_anywhere"};
     for (int anywhere = 0; anywhere <= 1; anywhere++) {
         for (int timed = anywhere; timed <= 1; timed++) { /* the first round of the hot keys brings them in */
@@ -86,13 +84,12 @@ int main(int argc, char **argv)
                 char got[128];
                 int length;
                 uint64_t number = next_random() % (anywhere ? KEYS : HOT);
-                must(kvstore_cf_get_into(cf, key, name_of(key, number), got, sizeof got, &length), "get");
+                must(kvstore_get_into(kv, key, name_of(key, number), got, sizeof got, &length), "get");
             }
             if (timed)
                 printf("%s %.1f\n", names[anywhere], (now_ns() - begun) / GETS);
         }
     }
-    kvstore_cf_close(cf);
     double *each = malloc(PUTS * sizeof *each), all = now_ns();
     for (int n = 0; n < PUTS; n++) {
         double begun = now_ns();

@@ -647,7 +647,7 @@ impl World {
             }
             return assert!(code != KVSTORE_CORRUPT, "the store is damaged");
         }
-        if name == "kvstore_cf_get_many" {
+        if matches!(name, "kvstore_get_many" | "kvstore_cf_get_many") {
             let lengths = frame.numbers.last();
             for values in frame.arrays.iter().skip(1) {
                 for (n, value) in values.iter().enumerate() {
