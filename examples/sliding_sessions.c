@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     log_in("s1", "ada");
     log_in("s2", "bob");
     for (int i = 1; i <= 3; i++) { /* ada uses her session, bob is idle */
-        sleep_until(started + i * 400);
+        sleep_until(kvstore_now_ms() + 400);
         request("s1");
     }
     request("s2");
