@@ -512,6 +512,11 @@
 #define KVSTORE_HINT_REPAIR_FILE 36
 
 /**
+ * Advice: pass a duration to a function that takes one, such as kvstore_cf_put_for.
+ */
+#define KVSTORE_HINT_GIVE_TTL 37
+
+/**
  * List of writes and deletions that are committed together. It is used by one thread at a time.
  */
 typedef struct KVBatch KVBatch;
@@ -566,8 +571,8 @@ typedef struct {
      */
     int readOnly;
     /**
-     * Maximum time that a call waits for a lock of another handle, in milliseconds. With 0, the
-     * call fails at once with KVSTORE_BUSY.
+     * Maximum time that a call waits for a lock of another handle, in milliseconds. 0 means 5000.
+     * With a negative value the call does not wait, and fails at once with KVSTORE_BUSY.
      *
      * Opening a store waits for at least 2 seconds, because other processes hold the locks of an
      * open for moments only.
@@ -1276,8 +1281,8 @@ int kvstore_cf_clear(KVColumnFamily *cf);
  * @param expire_ms Expiry time, in milliseconds since the Unix epoch, such as kvstore_now_ms() +
  *   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
  *
- * `expire_ms` is a moment, not a duration. A value from 1 to 10^10 lies before 27 April 1970, and
- * is nearly always a duration passed by mistake. kvstore_put_for takes a duration.
+ * `expire_ms` is a moment, not a duration, for which there is kvstore_put_for. While the clock of
+ * the store is past 2001, a value from 1 to 94694399999 (1972) is refused with KVSTORE_ERROR.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
  * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,

@@ -825,6 +825,7 @@ impl OsFile {
 
     /// Gives back the blocks that are reserved beyond the end of the file. Meanwhile nobody may make
     /// the file longer.
+    #[allow(clippy::useless_conversion, reason = "the type of a length differs between systems")]
     pub(in crate::db::file) fn give_reserved_back(&self) {
         if let Ok(found) = Status::of(self.fd)
             && let Ok(length) = found.length.try_into()
