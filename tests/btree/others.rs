@@ -21,6 +21,7 @@ use crate::common::{Scratch, keys, kind, numbered};
 fn concurrent_write_without_timeout_is_busy_and_reads_work() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
+        let config = config.busy_timeout(Duration::ZERO);
         let (store, other) = (scratch.open_with(&config), scratch.open());
         store.put("a", "1").unwrap();
         for round in 0..20 {

@@ -893,11 +893,13 @@ fn unknown_scheme_is_usage_error_of_every_command() {
     let place = Place::new();
     let store = place.word("a.db");
     ok(&["put", &store, "key", "value"]);
+    let dump = place.word("dump.jsonl");
+    ok(&["dump", &store, "-o", &dump]);
     for path in ["redis://h/0", "postgresql+psycopg://u:secret@h/d", "file:x.db?mode=ro"] {
         for arguments in [
             &["put", path, "key", "value"][..],
             &["get", path, "key"],
-            &["load", path, "dump.jsonl"],
+            &["load", path, &dump],
             &["backup", &store, path],
             &["copy", &store, path],
             &["dump", &store, "-o", path],

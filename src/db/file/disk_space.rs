@@ -5,15 +5,17 @@
 //!   database.
 //! - A write on a full disk is tried again after a checkpoint: the WAL starts over, in the space that it has. A WAL has
 //!   space for some frames from the beginning.
+//! - A close on a full disk leaves the -wal and -shm files, which the next open needs.
 //! - In DELETE mode the rollback journal needs space. Some blocks beyond the end of the database are kept, and given back
 //!   for a write on a full disk.
 //!
 //! A file system that cannot reserve blocks (`fallocate`) has none of this, nor have systems other than Linux.
 
 use std::cell::Cell;
+use std::path::Path;
 
 use super::connection::{Db, beside};
-use super::os::{FRAME_HEADER, OsFile, WAL_HEADER};
+use super::os::{self, FRAME_HEADER, OsFile, WAL_HEADER};
 use crate::config::{CheckpointMode, JournalMode};
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
@@ -43,6 +45,15 @@ pub(super) struct DiskSpace {
     gives_back: Cell<bool>,
     /// The open write transaction makes the database longer.
     grows: Cell<bool>,
+}
+
+/// Size of the first part of the shared memory, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c).
+const SHARED_MEMORY: u64 = 32_768;
+
+/// Returns `true` if the disk of a store may lack the space for the files of a WAL.
+pub(super) fn is_nearly_full(path: &Path, page_size: u64) -> bool {
+    let needed = 2 * SHARED_MEMORY + FIRST_FRAMES[0] * (u64::from(FRAME_HEADER) + page_size);
+    os::free_space(path).is_some_and(|free| free < needed)
 }
 
 impl DiskSpace {
@@ -185,6 +196,18 @@ impl Db {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Lets the close of the connection leave the files of the WAL if the disk is nearly full: the next
+    /// open may have no space for new ones. The WAL is empty then.
+    pub(super) fn keep_wal_if_nearly_full(&self) {
+        if let Some(path) = &self.path
+            && self.frozen.is_none()
+            && matches!(self.journal_mode(), Ok(Some(JournalMode::Wal)))
+            && self.page_size().is_ok_and(|page_size| is_nearly_full(path, page_size))
+        {
+            os::keep_wal(&self.conn);
         }
     }
 

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use super::connection::beside;
+use super::disk_space::is_nearly_full;
 use super::os::{FileIdentity, OsFile, Place};
+use crate::config::DEFAULT_PAGE_SIZE;
 
 /// Removes them when it is dropped, which must be after the connection is closed.
 pub(super) struct Leftovers {
@@ -20,6 +22,9 @@ impl Leftovers {
 
     /// Does nothing where this process may not write the database, or its locks belong to the process.
     fn remove(&self) {
+        if is_nearly_full(&self.path, u64::from(DEFAULT_PAGE_SIZE)) {
+            return; // the next open may have no space for new ones
+        }
         let is_there = |suffix| std::fs::symlink_metadata(beside(&self.path, suffix)).is_ok();
         if !is_there("-wal") && !is_there("-shm") {
             return;

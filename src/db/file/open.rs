@@ -219,6 +219,11 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             let seen = closed(&place)?;
             frozen(Found { path: real, place, file: None }, seen)
         }
+        // A closed store can be read without the files that the disk has no space for.
+        (Err(e), Ok(place)) if looked.has_wal && e.kind() == Kind::Full => match closed(&place) {
+            Ok(seen) => frozen(Found { path: real, place, file: None }, seen),
+            Err(_) => Err(e),
+        },
         (opened, _) => opened.map(Some),
     }
 }

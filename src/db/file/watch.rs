@@ -90,6 +90,7 @@ impl Db {
     /// To be called before the connection is closed. SQLite leaves a WAL alone when its file has another name by now:
     /// what is committed is to be in the file before that, wherever it is.
     pub(crate) fn before_close(&mut self) {
+        self.keep_wal_if_nearly_full();
         if self.read_only || self.watched.as_ref().is_none_or(|watched| watched.place.is_kept()) {
             return;
         }

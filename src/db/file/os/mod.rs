@@ -40,7 +40,7 @@ pub(super) use frames::{FRAME_HEADER, WAL_HEADER};
 pub(super) use handed_over::HandedOver;
 #[cfg(feature = "encryption")]
 pub(super) use journal::Journal;
-pub(super) use opened::{Opened, has_moved, read, sync, write};
+pub(super) use opened::{Opened, has_moved, keep_wal, read, sync, write};
 #[cfg(feature = "encryption")]
 pub(super) use opened::{length, truncate};
 pub(crate) use presence::Presence;

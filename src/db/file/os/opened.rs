@@ -163,6 +163,12 @@ pub(in crate::db::file) fn has_moved(conn: &Connection) -> bool {
     control(conn, ffi::SQLITE_FCNTL_HAS_MOVED, (&raw mut moved).cast()) == ffi::SQLITE_OK && moved != 0
 }
 
+/// Lets the close of a connection leave the -wal and -shm files (SQLITE_FCNTL_PERSIST_WAL).
+pub(in crate::db::file) fn keep_wal(conn: &Connection) {
+    let mut yes: c_int = 1;
+    control(conn, ffi::SQLITE_FCNTL_PERSIST_WAL, (&raw mut yes).cast());
+}
+
 fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
     // SAFETY: the connection is open and used by this thread only; the answer has room for what the operation gives.
     unsafe { ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), operation, answer) }

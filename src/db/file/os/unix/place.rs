@@ -223,7 +223,8 @@ fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
     Ok(State { file, size: length, modified, changed })
 }
 
-/// Returns the number of bytes that this user may still write on the disk of a file.
+/// Returns the number of bytes that this user may still write on the disk of a file; `None` if its
+/// file system does not say.
 pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: a C string, and room for the answer, which consists of integers.
@@ -232,7 +233,8 @@ pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
         (libc::statvfs(path.as_ptr(), &raw mut found) == 0).then_some(found)?
     };
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
-    Some((found.f_bavail as u64).saturating_mul(found.f_frsize as u64))
+    let free = (found.f_bavail as u64).saturating_mul(found.f_frsize as u64);
+    (found.f_blocks > 0).then_some(free)
 }
 
 /// Reads bytes of a file; fails unless all of them can be read.
