@@ -28,7 +28,7 @@ pub fn filled(path: &Path, config: &Config) -> Store {
 }
 
 fn plain() -> Config {
-    Config::new()
+    crate::common::without_wait()
 }
 
 /// The secret of `with_key`.

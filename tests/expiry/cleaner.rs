@@ -210,8 +210,8 @@ fn cleaner_pauses_during_open_transaction_and_resumes() {
 
 #[test]
 fn transaction_is_never_busy_because_of_own_cleaner() {
-    // Busy at once is the default: a cleaner that held the file's lock outside the handle's would make
-    // these writes fail.
+    // The handle does not wait for locks: a cleaner that held the file's lock outside the handle's would
+    // make these writes fail.
     let scratch = Scratch::new();
     let clock = TestClock::at(5_000);
     let store = scratch.open_at(&clock);

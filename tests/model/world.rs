@@ -61,7 +61,7 @@ pub fn answer<T>(result: kvstore::Result<T>) -> Answer<T> {
 impl World {
     pub fn new(opener: Opener, path: Option<PathBuf>, page_size: u32, sides: usize) -> World {
         // Crashes are not this test's matter: nothing needs syncing.
-        let config = Config::new().page_size(page_size).sync(SyncLevel::Off);
+        let config = crate::common::without_wait().page_size(page_size).sync(SyncLevel::Off);
         let mut world = World {
             opener,
             path,

@@ -293,6 +293,10 @@ impl<'a> Loading<'a> {
         interrupt: &Interrupt,
     ) -> Result<()> {
         let now_ms = self.store.now_ms();
+        if self.way.expired {
+            // At this time no key has expired: a write of an expired key would store nothing, and a read would remove it.
+            self.store.set_clock(|| 0);
+        }
         let mut of_batch = 0;
         loop {
             let number = lines.number + 1;
@@ -314,20 +318,13 @@ impl<'a> Loading<'a> {
             };
             match line {
                 Line::Row { key, value, expire_ms, written_ms } => {
-                    match expire_ms.filter(|end| *end <= now_ms && *end > 0) {
-                        Some(end) if self.way.expired => {
-                            self.open_waiting(number)?;
-                            // A write of a key that has expired stores nothing. So it is written as it was: before its end.
-                            self.store.set_clock(move || end - 1);
-                            let written = self.row(&key, &value, expire_ms, written_ms, number);
-                            self.store.use_system_clock();
-                            written?;
-                        }
-                        Some(_) => {
-                            self.open_waiting(number)?;
-                            self.counts.expired += 1;
-                        }
-                        None => self.row(&key, &value, expire_ms, written_ms, number)?,
+                    let is_expired = expire_ms.is_some_and(|end| end <= now_ms && end > 0);
+                    if is_expired && !self.way.expired {
+                        self.open_waiting(number)?;
+                        self.counts.expired += 1;
+                    } else {
+                        let written_ms = written_ms.or(self.way.expired.then_some(now_ms));
+                        self.row(&key, &value, expire_ms, written_ms, number)?;
                     }
                     of_batch += 1;
                 }

@@ -72,7 +72,7 @@ fn name_the_refusal() {
 
 /// Runs a write with SIGXFSZ blocked, and takes the signal back if the write has raised it. `errno` is the write's.
 #[cold]
-pub(super) fn without_signal<R>(write: impl FnOnce() -> R) -> R {
+pub(in crate::db::file) fn without_signal<R>(write: impl FnOnce() -> R) -> R {
     // SAFETY: sets of this thread's own, which the C library fills before they are read.
     unsafe {
         let mut signal: libc::sigset_t = std::mem::zeroed();
