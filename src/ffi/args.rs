@@ -141,7 +141,11 @@ const CLOCK_IS_SET_MS: i64 = 978_307_200_000;
 
 /// Converts an `expire_ms` of the C API to an expiry time for a key of the family; 0 means never.
 pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
-    if (1..FIRST_MOMENT_MS).contains(&expire_ms) && family.shared().now_ms() > CLOCK_IS_SET_MS {
+    // A closed store has no clock any more; the call fails for that reason.
+    if (1..FIRST_MOMENT_MS).contains(&expire_ms)
+        && !family.shared().is_closed()
+        && family.shared().now_ms() > CLOCK_IS_SET_MS
+    {
         let message = format!(
             "the expiry time {expire_ms} lies before 1973: it is a time in milliseconds since 1970, not a \
             duration"

@@ -509,7 +509,6 @@ static void numbers(void)
     BAD_CONFIG(syncLevel, -1);
     BAD_CONFIG(syncLevel, 4);
     BAD_CONFIG(cacheSize, -1);
-    BAD_CONFIG(busyTimeout, -1);
     BAD_CONFIG(walSizeLimit, INT_MIN);
     BAD_CONFIG(walPages, -1);
     BAD_CONFIG(walPages, 15);

@@ -107,7 +107,7 @@ static void not_found(void)
     CHECK(kvstore_errhint(kv) == KVSTORE_HINT_NONE && strcmp(kvstore_errreason(kv), "no such key") == 0);
 
     /* An expired key is missing. */
-    OK(kvstore_put_ttl(kv, KEY, VALUE, 1));
+    OK(kvstore_put_ttl(kv, KEY, VALUE, INT64_C(94694400000)));
     MISSES("no such key", kvstore_get(kv, KEY, &value, &n));
 
     /* In the statistics a missing key is no failure. Two calls of each round are failures. */

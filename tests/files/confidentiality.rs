@@ -413,7 +413,7 @@ impl Heard {
 
 fn errors(dir: &Path) {
     let mut heard = Heard::default();
-    let config = Config::new().max_value_size(LONGEST);
+    let config = Config::new().max_value_size(LONGEST).busy_timeout(Duration::ZERO);
     let open = |path: &Path| Store::open_with(path, &config);
     let fill = |store: &Store| {
         for n in 0..40 {

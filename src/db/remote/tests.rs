@@ -317,7 +317,7 @@ fn store_is_created_in_own_schema_under_any_search_path() {
 #[test]
 fn stopped_server_is_io_error_and_calls_resume_after_restart() {
     let server = Server::start(&[]);
-    let short = Config::new();
+    let short = Config::new().busy_timeout(Duration::ZERO);
     let db = Db::open(&server.url("s"), &short, Arc::default()).unwrap();
     let patient = open(&server.url("s"));
     for how in ["fast", "immediate"] {
@@ -393,7 +393,7 @@ fn transaction_beyond_lock_memory_is_locked_and_retryable() {
 fn full_server_is_busy_until_connection_closes() {
     let server = &Server::start(&["max_connections=3", "superuser_reserved_connections=0"]);
     let mut opened = vec![open(&server.url("s"))];
-    let short = Config::new();
+    let short = Config::new().busy_timeout(Duration::ZERO);
     let e = loop {
         match Db::open(&server.url("s"), &short, Arc::default()) {
             Ok(db) => opened.push(db),
@@ -438,7 +438,8 @@ fn failed_savepoint_is_undone_and_transaction_continues() {
 fn busy_timeout_limits_wait_for_other_transaction() {
     let server = Server::shared();
     let mut holder = open(&server.url("busy"));
-    let db = Db::open(&server.url("busy"), &Config::new(), Arc::default()).unwrap();
+    let impatient = Config::new().busy_timeout(Duration::ZERO);
+    let db = Db::open(&server.url("busy"), &impatient, Arc::default()).unwrap();
     holder.begin_write().unwrap();
     put(&holder, "k").unwrap();
     assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::Busy);

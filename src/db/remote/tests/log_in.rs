@@ -74,7 +74,8 @@ fn unreachable_server_error_says_what_to_check() {
         format!("postgresql://u@127.0.0.1:{}/d", free_port()),
         "postgresql://u@/d?host=/not/there".to_owned(),
     ] {
-        let e = Db::open(&url, &Config::new(), Arc::default()).map(drop).unwrap_err();
+        let impatient = Config::new().busy_timeout(std::time::Duration::ZERO);
+        let e = Db::open(&url, &impatient, Arc::default()).map(drop).unwrap_err();
         let text = e.to_string();
         assert!(
             e.kind() == ErrorKind::CantOpen && text.contains("check that the server is running"),

@@ -810,7 +810,7 @@ impl OsFile {
             }
             match io::Error::last_os_error() {
                 e if e.kind() == io::ErrorKind::Interrupted => {}
-                e if crate::db::file::is_without_space(&e) => return Err(e),
+                e if crate::db::file::os::refusal::is_without_space(&e) => return Err(e),
                 _ => return Ok(false),
             }
         }
