@@ -835,7 +835,7 @@ const char *kvstore_strhint(int hint);
 
 /**
  * Returns the current time of the system clock, in milliseconds since the Unix epoch. The result
- * never decreases within a process.
+ * stands still if the system clock is set back by at most a second, until that has caught up.
  */
 int64_t kvstore_now_ms(void);
 

@@ -163,8 +163,8 @@ pub use store::{CheckEvent, CheckReport, CopyReport, RepairEvent, Store, Transac
 
 /// Returns the current time of the system clock, in milliseconds since the Unix epoch.
 ///
-/// The result never decreases within a process. [`Store::now_ms`] returns the time of one store,
-/// whose clock may be another.
+/// If the system clock is set back by at most a second, the result stays the same until the system
+/// clock has caught up. [`Store::now_ms`] returns the time of one store, whose clock may be another.
 #[must_use]
 pub fn now_ms() -> i64 {
     clock::system_now_ms()

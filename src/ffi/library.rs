@@ -63,7 +63,7 @@ pub extern "C" fn kvstore_strhint(hint: c_int) -> *const c_char {
 }
 
 /// Returns the current time of the system clock, in milliseconds since the Unix epoch. The result
-/// never decreases within a process.
+/// stands still if the system clock is set back by at most a second, until that has caught up.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_now_ms() -> i64 {
     crate::now_ms()

@@ -372,7 +372,7 @@ fn fetch_skips_deleted_current_entry_even_if_last() {
 
 #[test]
 fn failed_fetch_returns_nothing_and_keeps_position() {
-    let small_cache = Config::new().cache_pages(10);
+    let small_cache = common::without_wait().cache_pages(10);
     let Some((_scratch, store, other)) = pair_in_delete_mode(&small_cache) else { return };
     store
         .transaction(|tx| {

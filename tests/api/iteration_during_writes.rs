@@ -4,7 +4,7 @@ use crate::common::{
     self, Scratch, fill, forward, keys, kind, memory, memory_at, numbered, pair_in_delete_mode, rest,
     reverse, shut_out,
 };
-use kvstore::{CheckpointMode, Config, Cursor, Direction, ErrorKind, Expiry, KeyRange, row_key};
+use kvstore::{CheckpointMode, Cursor, Direction, ErrorKind, Expiry, KeyRange, row_key};
 
 /// Far in the future, for the wall clock, too.
 const LATER: i64 = 4_000_000_000_000;
@@ -166,7 +166,7 @@ fn idle_iterator_holds_no_lock_or_snapshot() {
 
 #[test]
 fn cursor_continues_after_last_entry_when_move_failed() {
-    let small_cache = Config::new().cache_pages(10);
+    let small_cache = common::without_wait().cache_pages(10);
     let Some((_scratch, store, other)) = pair_in_delete_mode(&small_cache) else { return };
     fill(&store, 400);
     let (mut up, mut down, mut fresh) = (forward(&store), reverse(&store), forward(&store));
@@ -196,7 +196,7 @@ fn cursor_continues_after_last_entry_when_move_failed() {
 
 #[test]
 fn cursor_continues_after_last_entry_when_seek_failed() {
-    let small_cache = Config::new().cache_pages(10);
+    let small_cache = common::without_wait().cache_pages(10);
     let Some((_scratch, store, other)) = pair_in_delete_mode(&small_cache) else { return };
     store
         .transaction(|tx| {

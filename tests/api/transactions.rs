@@ -349,7 +349,7 @@ fn busy_timeout_waits_for_other_writer() {
 
 /// Returns a store in DELETE mode, and another handle of it whose read transaction blocks commits.
 fn with_blocking_reader() -> Option<(Scratch, Store, Store)> {
-    let (scratch, store, reader) = pair_in_delete_mode(&Config::new())?;
+    let (scratch, store, reader) = pair_in_delete_mode(&common::without_wait())?;
     store.put("a", "1").unwrap();
     reader.begin_read().unwrap();
     Some((scratch, store, reader))

@@ -112,14 +112,12 @@ pub fn delete_mode() -> Config {
     without_wait().journal_mode(JournalMode::Delete)
 }
 
-/// Returns two handles of a store in DELETE mode, which do not wait for locks; `None` on a server,
-/// which has no such mode.
+/// Returns two handles of a store in DELETE mode; `None` on a server, which has no such mode.
 pub fn pair_in_delete_mode(config: &Config) -> Option<(Scratch, Store, Store)> {
     if is_of_a_file("it is about the DELETE mode") {
         return None;
     }
-    let (scratch, config) =
-        (Scratch::new(), config.clone().journal_mode(JournalMode::Delete).busy_timeout(Duration::ZERO));
+    let (scratch, config) = (Scratch::new(), config.clone().journal_mode(JournalMode::Delete));
     let (one, other) = (scratch.open_with(&config), scratch.open_with(&config));
     Some((scratch, one, other))
 }

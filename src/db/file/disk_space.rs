@@ -124,8 +124,12 @@ impl Db {
     fn reserve_more(&self, pages: u32) -> Result<()> {
         let space = &self.disk_space;
         let spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, MAX_SPARE);
+        // Not beyond the size limit of the store.
+        let most = self.limit_in_pages().map_or(u32::MAX, |limit| limit.max(pages));
+        let wanted = (pages + spare).min(most);
         // In WAL mode what is in the WAL file is kept for removals.
-        let least = if self.journal_mode()? == Some(JournalMode::Wal) { pages } else { pages + spare / 2 };
+        let is_wal = self.journal_mode()? == Some(JournalMode::Wal);
+        let least = if is_wal { pages } else { (pages + spare / 2).min(most) };
         if space.reserved.get() >= least {
             return Ok(());
         }
@@ -136,7 +140,7 @@ impl Db {
         }
         let page_size = self.page_size()?;
         let mut last = Ok(false);
-        for wanted in [pages + spare, least] {
+        for wanted in [wanted, least] {
             last = file.reserve(u64::from(wanted) * page_size);
             if let Ok(true) = last {
                 space.reserved.set(wanted);

@@ -37,7 +37,8 @@ inline std::string_view sqlite_version() noexcept { return kvstore_sqlite_versio
 /// Returns the storage engine of the library: "sql" or "btree", with the suffix "+sqlcipher" in a
 /// build with encryption.
 inline std::string_view engine() noexcept { return kvstore_engine(); }
-/// Returns the current time of the system clock, which never decreases within a process.
+/// Returns the current time of the system clock. It stands still if that clock is set back by at most
+/// a second.
 ///
 /// A store can have another clock: store::now returns its time.
 inline time_point now() noexcept { return detail::from_ms(kvstore_now_ms()); }
