@@ -516,7 +516,9 @@ static void numbers(void)
     BAD_CONFIG(maxValueSize, -1);
     BAD_CONFIG(maxValueSize, 512 * 1024 * 1024 + 1);
     BAD_CONFIG(maxValueSize, INT_MAX);
-    for (int i = 0; i < 5; i++) {
+    BAD_CONFIG(mode, -1);
+    BAD_CONFIG(mode, 01777);
+    for (int i = 0; i < 4; i++) { /* api_store.c counts them */
         BAD_CONFIG(reserved[i], 1);
     }
     REFUSED_HANDLE(KVSTORE_ERROR, none, kvstore_open("config.db", &none, -1));

@@ -249,7 +249,7 @@ static void wrong_opens(void)
     cfg.reserved[3] = 1;
     WRONG_WITHOUT(KVSTORE_ERROR, kvstore_open_v2("a.db", &kv, &cfg));
     memset(&cfg, 0, sizeof cfg);
-    cfg.busyTimeout = -1;
+    cfg.walPages = -1;
     WRONG_WITHOUT(KVSTORE_ERROR, kvstore_open_v2("a.db", &kv, &cfg));
     CHECK(kv == NULL);
 }
