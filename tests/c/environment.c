@@ -579,7 +579,7 @@ static int mode_of(const char *path)
 /* The permissions of new files are those that were asked for, whatever the umask is. */
 static void file_mode(void)
 {
-    static const int umasks[] = {0, 007, 022, 077};
+    static const int umasks[] = {0, 007, 022, 077, 0277};
     for (size_t i = 0; i < sizeof umasks / sizeof *umasks; i++) {
         static const char *files[] = {"wal.db", "wal.db-wal", "wal.db-shm", "delete.db", "delete.db-journal",
                                       "backup.db", "plain.db", "plain.db-wal", "copy.db"};

@@ -32,7 +32,7 @@ _MAX_MS: Final[int] = 1 << 61
 #: 2001-01-01. A clock that is later is set; devices without a battery start in 1970.
 _CLOCK_IS_SET_MS: Final[int] = 978_307_200_000
 #: 1973-01-01. An expiry time between 1970 and this one is a duration given by mistake.
-_DURATIONS_END_MS: Final[int] = 94_694_400_000
+FIRST_MOMENT_MS: Final[int] = 94_694_400_000
 #: Numbers of seconds in this range are milliseconds given by mistake: those of 1973 to 2286. As
 #: seconds they are the years 5138 to 318857.
 _MILLISECONDS: Final[range] = range(100_000_000_000, 10_000_000_000_000)
@@ -121,13 +121,13 @@ def given_expiry_ms(moment: Moment, now_ms: Callable[[], int]) -> int:
         ValueError: For such a moment.
     """
     ms = expires_at_ms(moment)
-    if ms == 0 or _DURATIONS_END_MS <= ms < _MILLISECONDS.start * 1000:
+    if ms == 0 or FIRST_MOMENT_MS <= ms < _MILLISECONDS.start * 1000:
         return ms
     if now_ms() < _CLOCK_IS_SET_MS:
         return ms
-    if ms < _DURATIONS_END_MS:
+    if ms < FIRST_MOMENT_MS:
         if moment_ms(moment) <= 0:
-            return _DURATIONS_END_MS  # expired at once, as the caller wants
+            return FIRST_MOMENT_MS  # expired at once, as the caller wants
         raise ValueError(f"expires_at is a moment, and {moment!r} is before 1973: for a duration, use ttl=")
     if not isinstance(moment, datetime) and ms // 1000 in _MILLISECONDS:
         raise ValueError(

@@ -474,7 +474,7 @@ class WorkerPool:
 
     def call_all(self, call: Call) -> list[Future[Any]]:
         """Run a call once in each existing worker, between its jobs or inside its transaction."""
-        jobs = []
+        jobs: list[Future[Any]] = []
         with self._lock:
             self._must_be_open()
             for worker in self._workers:

@@ -138,7 +138,7 @@ class Storage:
         max_bytes, policy = options.pop("max_bytes", None), options.pop("policy", None)
         if self.path != MEMORY and not has_scheme(os.fsencode(self.path)) and not options.get("read_only"):
             _make_private_directories(os.path.dirname(self.path))
-            _make_private_file(self.path)
+            options.setdefault("mode", 0o600)
         store = kvstore.open(None if self.path == MEMORY else self.path, **options)
         if max_bytes is not None:
             try:
@@ -182,19 +182,3 @@ def _make_private_directories(path: str) -> None:
                 raise
         else:
             os.chmod(directory, 0o700)  # the umask may have removed more
-
-
-def _make_private_file(path: str) -> None:
-    """Create an empty file for this user only, unless there is a file.
-
-    The files that SQLite creates beside a database get its mode.
-    """
-    try:
-        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o600)
-    except FileExistsError:
-        return
-    try:
-        if hasattr(os, "fchmod"):
-            os.fchmod(file, 0o600)  # the umask may have removed more
-    finally:
-        os.close(file)

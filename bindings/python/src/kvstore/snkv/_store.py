@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from kvstore._errors import last_failure
 from kvstore._native import NULL, check_lengths, ffi, lib
+from kvstore._time import FIRST_MOMENT_MS
 from kvstore.snkv._constants import (
     CHECKPOINT_PASSIVE, JOURNAL_DELETE, JOURNAL_WAL, NO_TTL, SYNC_FULL, SYNC_NORMAL, SYNC_OFF,
 )  # fmt: skip
@@ -92,8 +93,8 @@ class _Entries:
                 code = _kvstore_cf_put(self._family, key, len(key), value, len(value))
             elif ms:
                 code = _kvstore_cf_put_for(self._family, key, len(key), value, len(value), ms)
-            else:  # expires at once: an expiry time long past
-                code = lib.kvstore_cf_put_ttl(self._family, key, len(key), value, len(value), 1)
+            else:  # expires at once
+                code = lib.kvstore_cf_put_ttl(self._family, key, len(key), value, len(value), FIRST_MOMENT_MS)
             if code:
                 raise self._failure(code)
         except OverflowError:
@@ -329,10 +330,13 @@ class _LowLevel:
     def put_ttl(self, key: bytes, value: bytes, expire_ms: int) -> None:
         """Write a value that expires ``expire_ms`` milliseconds after the Unix epoch; 0: never."""
         raw_key, raw_value, store = encoded(key), encoded(value, "value"), self._store
+        expire_ms = operator.index(expire_ms)
+        if 0 < expire_ms < FIRST_MOMENT_MS:
+            expire_ms = FIRST_MOMENT_MS  # also in the past; the library takes less for a mistake
         with store._session.lock:
             store._session.changes += 1
             code = lib.kvstore_cf_put_ttl(
-                store._family, raw_key, len(raw_key), raw_value, len(raw_value), operator.index(expire_ms)
+                store._family, raw_key, len(raw_key), raw_value, len(raw_value), expire_ms
             )
             if code:
                 raise store._failure(code)
