@@ -791,17 +791,15 @@ fn expired_keys_are_dumped_and_loaded_on_request() {
 
     assert_eq!(json(&["load", &to, &dump])[0]["expired"], 2);
     fs::remove_file(&to).unwrap();
-    for (arguments, loaded, rows) in [
-        (&["--expired"][..], 4, 2),
-        (&["--replace"], 2, 1),
-        (&["--expired", "--replace", "--batch", "1"], 4, 2),
-    ] {
+    for (arguments, loaded) in
+        [(&["--expired"][..], 4), (&["--replace"], 2), (&["--expired", "--replace", "--batch", "1"], 4)]
+    {
         let arguments = [&["load", &to, &dump], arguments].concat();
         assert_eq!(json(&arguments)[0]["loaded"], loaded);
         let store = Store::open(&to).unwrap();
         for name in ["default", "tracked"] {
             let family = store.family(name).unwrap();
-            assert_eq!((family.count().unwrap(), family.count_live().unwrap()), (rows, 1), "{name}");
+            assert_eq!((family.count().unwrap(), family.count_live().unwrap()), (2, 1), "{name}");
         }
         store.close().unwrap();
     }

@@ -38,6 +38,7 @@ impl Refusal {
                 ffi::SQLITE_FULL
                     | ffi::SQLITE_IOERR_WRITE
                     | ffi::SQLITE_IOERR_SHMSIZE
+                    | ffi::SQLITE_IOERR_SHMOPEN
                     | ffi::SQLITE_IOERR_TRUNCATE
                     | ffi::SQLITE_CANTOPEN
             ),

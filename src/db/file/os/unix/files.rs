@@ -298,14 +298,6 @@ unsafe fn open_noted(
             let errno = calls::errno();
             let carries = if carries_locks { CARRIES_LOCKS } else { 0 };
             let shared = if name.to_bytes().ends_with(b"-shm") { SHARED_MEMORY } else { 0 };
-            if shared != 0
-                && flags & libc::O_CREAT != 0
-                && Status::of(fd).is_ok_and(|found| found.length == 0)
-            {
-                // As SQLite does, whatever the umask is; but it finds that this file is no longer empty.
-                // SAFETY: a descriptor that was just opened.
-                unsafe { libc::fchmod(fd, mode as libc::mode_t) };
-            }
             note(before, fd, flags, carries | shared);
             set_errno(errno);
         }

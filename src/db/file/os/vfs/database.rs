@@ -120,8 +120,7 @@ unsafe extern "C" fn shm_map(
     extend: c_int,
     out: *mut *mut c_void,
 ) -> c_int {
-    // SQLite always makes it at least 3 bytes long (`unixLockSharedMemory` in os_unix.c).
-    let length = if extend == 0 { 3 } else { (i64::from(region) + 1) * i64::from(size) };
+    let length = if extend == 0 { 0 } else { (i64::from(region) + 1) * i64::from(size) };
     system::making_longer(length, || system!(xShmMap(file, region, size, extend, out)))
 }
 
