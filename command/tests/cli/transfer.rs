@@ -808,7 +808,7 @@ fn expired_keys_are_dumped_and_loaded_on_request() {
         2
     );
     assert!(json(&["check", &to])[0]["ok"].as_bool().unwrap_or(true));
-    assert_eq!(Store::open(&to).unwrap().purge_expired().unwrap(), 2);
+    assert_eq!(Store::open(&to).unwrap().purge_step(None, None).unwrap().deleted, 2);
     fails(&["dump", "postgresql://h/d", "--expired"], 2, "");
 }
 
