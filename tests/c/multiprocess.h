@@ -472,12 +472,13 @@ static inline int is_wal(const char *mode)
     return strcmp(mode, "wal") == 0;
 }
 
-/* Not synced: these tests kill processes, they cut no power. */
+/* Not synced: these tests kill processes, they cut no power. Calls do not wait for locks; PATIENTLY does. */
 static inline KVStoreConfig ours_config(const char *mode)
 {
     KVStoreConfig config = {0};
     config.journalMode = is_wal(mode) ? KVSTORE_JOURNAL_WAL : KVSTORE_JOURNAL_DELETE;
     config.syncLevel = KVSTORE_SYNC_OFF;
+    config.busyTimeout = -1;
     return config;
 }
 
