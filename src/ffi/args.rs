@@ -144,7 +144,7 @@ pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
     // A closed store has no clock any more; the call fails for that reason.
     if (1..FIRST_MOMENT_MS).contains(&expire_ms)
         && !family.shared().is_closed()
-        && family.shared().now_ms() > CLOCK_IS_SET_MS
+        && family.shared().told_now_ms() > CLOCK_IS_SET_MS
     {
         let message = format!(
             "the expiry time {expire_ms} lies before 1973: it is a time in milliseconds since 1970, not a \

@@ -233,6 +233,15 @@ impl Shared {
         self.clock.now_ms()
     }
 
+    /// Like `now_ms`, but also asks a server that has not sent its time yet.
+    #[cold]
+    pub(crate) fn told_now_ms(&self) -> i64 {
+        if self.clock.is_the_systems() {
+            let _ = self.with_uncounted(|db| db.note_time());
+        }
+        self.now_ms()
+    }
+
     /// Updates the clock from a server that has not sent its time lately. Call this before entries
     /// that were read ahead are compared with the clock.
     ///

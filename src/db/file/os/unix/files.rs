@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
 use super::calls::{self, Before, Device, set_errno};
 use super::status::Status;
-use super::{limits, lock};
+use super::{limits, lock, maps};
 use crate::atomic::AtomicU64;
 use crate::db::file::os::refusal::{self, Refusal};
 use crate::db::file::os::vfs;
@@ -865,11 +865,13 @@ impl OsFile {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a mapping of its own, of which nothing is read or written, and which ends here.
         unsafe {
-            let mapped = libc::mmap(ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, self.fd, 0);
+            let mapped = maps::mapped(LENGTH, || {
+                libc::mmap(ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, self.fd, 0)
+            });
             if mapped == libc::MAP_FAILED {
                 return matches!(calls::errno(), libc::ENOMEM | libc::EAGAIN);
             }
-            libc::munmap(mapped, LENGTH);
+            maps::unmapped(mapped, LENGTH, || libc::munmap(mapped, LENGTH));
         }
         true
     }
