@@ -233,13 +233,13 @@ impl Shared {
         self.clock.now_ms()
     }
 
-    /// Like `now_ms`, but also asks a server that has not sent its time yet.
+    /// Like `now_ms`, but always asks a server.
     #[cold]
     pub(crate) fn told_now_ms(&self) -> i64 {
-        if self.clock.is_the_systems() {
+        if !self.clock.is_injected() {
             let _ = self.with_uncounted(|db| db.note_time());
         }
-        self.now_ms()
+        self.clock.now_ms()
     }
 
     /// Updates the clock from a server that has not sent its time lately. Call this before entries
