@@ -169,6 +169,7 @@ fn draw(function: &Function, at: usize) -> String {
         "const char *" if name == "newPath" => "w.path(true)".into(),
         "const char *" => "w.name()".into(),
         "callback" if name == "now_ms" => "w.clock()".into(),
+        "callback" if name == "ends" => "w.wait_hook()".into(),
         "callback" if name == "progress" && function.name == "kvstore_copy" => "w.copied()".into(),
         "callback" if name == "progress" => "w.progress()".into(),
         "callback" if name == "report" => "w.report()".into(),
@@ -228,6 +229,7 @@ fn main() {
                     "Option<unsafe extern \"C\" fn(*mut c_void, i64, i64) -> c_int>".into()
                 }
                 ("callback", "now_ms") => "Option<unsafe extern \"C\" fn(*mut c_void) -> i64>".into(),
+                ("callback", "ends") => "Option<unsafe extern \"C\" fn(*mut c_void) -> c_int>".into(),
                 ("callback", "progress") => {
                     "Option<unsafe extern \"C\" fn(*mut c_void, c_int, c_int) -> c_int>".into()
                 }

@@ -389,7 +389,7 @@ impl World {
             cacheSize: 0,
             pageSize: self.of(&[0, 512, 1024]),
             readOnly: c_int::from(self.byte() > 240),
-            busyTimeout: 0,
+            busyTimeout: -1,
             walSizeLimit: self.of(&[0, 0, 0, 1, 3]),
             allowEncrypted: 1,
             fullMutex: -1,
@@ -539,6 +539,12 @@ impl World {
             20..140 => Some(calm_clock),
             _ => Some(calling_clock),
         }
+    }
+
+    /// Always the same, because it outlives the world.
+    #[allow(clippy::unused_self, reason = "it is called like the others")]
+    fn wait_hook(&self) -> Option<unsafe extern "C" fn(*mut c_void) -> c_int> {
+        Some(no_wait)
     }
 
     fn progress(&self) -> Option<unsafe extern "C" fn(*mut c_void, c_int, c_int) -> c_int> {
@@ -739,6 +745,8 @@ impl World {
     /// Opens two handles on one file, each with a family, so that the first call has valid
     /// arguments.
     fn begin(&self) {
+        // SAFETY: a function that uses no context. By default, calls wait for locks for 5 seconds.
+        unsafe { kvstore_set_wait_hook(self.wait_hook(), null_mut()) };
         for _ in 0..2 {
             let store = self.open("wal.db", KVSTORE_JOURNAL_WAL);
             let mut family = null_mut();
@@ -791,6 +799,10 @@ unsafe fn read(memory: *mut c_void, length: c_int, free: bool) {
             kvstore_free(memory);
         }
     }
+}
+
+unsafe extern "C" fn no_wait(_: *mut c_void) -> c_int {
+    1
 }
 
 unsafe extern "C" fn calm_clock(_: *mut c_void) -> i64 {
