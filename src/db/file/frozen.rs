@@ -198,10 +198,8 @@ impl Db {
         if self.file_identity().is_some_and(|file| !os::is_at(&frozen.path, file)) {
             return Err(gone());
         }
-        // After a conversion this handle has no connection. The open must not take it for one of another user.
-        drop(self.presence.take());
         #[cfg_attr(not(kvstore_btree), allow(unused_mut))]
-        let mut db = open::open(Some(&frozen.path), &frozen.config, 0)?;
+        let mut db = open::open_again(&frozen.path, &frozen.config)?;
         if db.file_identity() != self.file_identity() {
             return Err(gone());
         }

@@ -52,6 +52,16 @@ const OPEN_WAIT: Duration = Duration::from_secs(2);
 const TURN: Duration = Duration::from_millis(8);
 
 pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
+    open_as(path, config, now_ms, false)
+}
+
+/// Opens a store for a handle that has it open, as other processes see it, but has no connection: after
+/// a change of the file, or after its conversion.
+pub(super) fn open_again(path: &Path, config: &Config) -> Result<Db> {
+    open_as(Some(path), config, 0, true)
+}
+
+fn open_as(path: Option<&Path>, config: &Config, now_ms: i64, is_again: bool) -> Result<Db> {
     config.check()?;
     os::set_up()?;
     let Some(path) = path else {
@@ -72,7 +82,7 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
     let path = std::path::absolute(path)
         .map_err(|e| Error::cant_open(format!("cannot determine the current directory: {e}")))?;
     for _ in 0..ATTEMPTS {
-        if let Some(db) = open_file(&path, config, now_ms)?
+        if let Some(db) = open_file(&path, config, now_ms, is_again)?
             && !os::has_moved(&db.conn)
             && db.check_place().is_ok()
         {
@@ -85,7 +95,7 @@ pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<
 }
 
 /// `None`: it has changed meanwhile, and is to be opened again.
-fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
+fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Result<Option<Db>> {
     let is_there = check_kind(path, config.read_only)?;
     // SQLite follows symbolic links, and looks for its other files where they lead.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -107,7 +117,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     // of its name is removed.)
     let may_write = looked.may_be_written && (!looked.has_wal || beside.may_be_written(&real, config));
     // A file with several names is refused below.
-    if !config.file.exclusive && looked.has_wal && looked.names == 1 {
+    if !is_again && !config.file.exclusive && looked.has_wal && looked.names == 1 {
         until_free(config, || check_wal_is_there(&real, config))?;
     }
     let opened = if config.read_only || may_write {
