@@ -191,11 +191,6 @@ static void wal_deleted(void)
     deleted_while_open("store.db-wal", NULL);
 }
 
-static void wal_and_shm_deleted(void)
-{
-    deleted_while_open("store.db-wal", "store.db-shm");
-}
-
 /* Sets the limit on the size of a file, and waits until the library asks for it again. */
 static void limit_file_size(rlim_t bytes)
 {
@@ -616,7 +611,7 @@ static void file_mode(void)
 SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cleaner", signal_with_cleaner},
           {"setuid_after_open", setuid_after_open}, {"faccessat2_refused", faccessat2_refused},
           {"shm_deleted", shm_deleted}, {"wal_deleted", wal_deleted},
-          {"wal_and_shm_deleted", wal_and_shm_deleted}, {"file_size_limit", file_size_limit},
+          {"file_size_limit", file_size_limit},
           {"descriptors_closed", descriptors_closed}, {"shared_maps_refused", shared_maps_refused},
           {"o_creat_refused", o_creat_refused}, {"quota_used_up", quota_used_up},
           {"removal_refused", removal_refused}, {"file_mode", file_mode})

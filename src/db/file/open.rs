@@ -243,8 +243,8 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
 fn check_wal_is_there(path: &Path, config: &Config) -> Result<()> {
     let is_there = |suffix| os::length_of_file(&beside(path, suffix)).is_ok();
     let (wal, shared_memory) = (is_there("-wal"), is_there("-shm"));
-    // The journal mode of an encrypted file is not known yet.
-    let may_be_right = if config.file.is_encrypted() { !wal || shared_memory } else { wal && shared_memory };
+    // Neither of them is there after a close: a forked child may still have what shows this process.
+    let may_be_right = wal == shared_memory;
     if may_be_right || !Presence::is_on(path) {
         return Ok(());
     }
