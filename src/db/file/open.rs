@@ -118,7 +118,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Resul
     let may_write = looked.may_be_written && (!looked.has_wal || beside.may_be_written(&real, config));
     // A file with several names is refused below.
     if !is_again && !config.file.exclusive && looked.has_wal && looked.names == 1 {
-        until_free(config, || check_wal_is_there(&real, config))?;
+        until_free(config, || check_wal_is_there(&real))?;
     }
     let opened = if config.read_only || may_write {
         open_there(&real, looked, config, now_ms)
@@ -240,7 +240,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
 
 /// Fails if a process has the store open in WAL mode, and the files of the WAL were deleted meanwhile. New ones would not
 /// be shared with that process. A process that opens or closes the store lacks them for a moment.
-fn check_wal_is_there(path: &Path, config: &Config) -> Result<()> {
+fn check_wal_is_there(path: &Path) -> Result<()> {
     let is_there = |suffix| os::length_of_file(&beside(path, suffix)).is_ok();
     let (wal, shared_memory) = (is_there("-wal"), is_there("-shm"));
     // Neither of them is there after a close: a forked child may still have what shows this process.
