@@ -34,6 +34,11 @@ fn deleted_wal_stops_both_processes() {
 }
 
 #[test]
+fn open_handle_stops_if_wal_and_shm_are_deleted() {
+    run_scenario("tests/c/environment.c", "wal_and_shm_deleted");
+}
+
+#[test]
 fn clock_ahead_by_ten_years_is_corrected() {
     run_scenario("tests/c/system_clock.c", "clock_ahead_by_ten_years_is_corrected");
 }
