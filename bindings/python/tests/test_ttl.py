@@ -13,6 +13,8 @@ import pytest
 from helpers import START_S, Clock
 
 import kvstore
+from kvstore import _time
+from kvstore._native import NULL, ffi, lib
 
 UTC = datetime.timezone.utc
 
@@ -568,3 +570,19 @@ def test_clock_that_is_not_set_accepts_small_moments(db: kvstore.Store) -> None:
     assert db.ttl("k") == 10
     db.put("k", b"v", expires_at=0)
     assert "k" not in db
+
+
+def test_bounds_of_moments_are_those_of_the_library() -> None:
+    out = ffi.new("KVStore **")
+    assert lib.kvstore_open_v2(NULL, out, NULL) == 0
+    now_ms = [_time._CLOCK_IS_SET_MS + 1]
+    clock = ffi.callback("int64_t(void *)", lambda _context: now_ms[0])
+    assert lib.kvstore_set_clock(out[0], clock, NULL) == 0
+    first = _time.FIRST_MOMENT_MS
+    codes = [lib.kvstore_put_ttl(out[0], b"k", 1, b"v", 1, ms) for ms in (first - 1, first)]
+    assert codes == [lib.KVSTORE_ERROR, 0]
+    assert lib.kvstore_set_clock(out[0], NULL, NULL) == 0  # another clock may be behind the one before it
+    now_ms[0] -= 1
+    assert lib.kvstore_set_clock(out[0], clock, NULL) == 0
+    assert lib.kvstore_put_ttl(out[0], b"k", 1, b"v", 1, first - 1) == 0
+    assert lib.kvstore_close(out[0]) == 0
