@@ -134,8 +134,8 @@ pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     }
 }
 
-/// An expiry time before 1 January 1973 is a duration that was passed by mistake, if the clock of the
-/// store is past 1 January 2001. (1973 is three years in milliseconds.)
+/// 1 January 1973 and 1 January 2001, in milliseconds. While the clock of a store is past 2001, an
+/// expiry time before 1973 is nearly always a duration, of up to three years, passed by mistake.
 const FIRST_MOMENT_MS: i64 = 94_694_400_000;
 const CLOCK_IS_SET_MS: i64 = 978_307_200_000;
 

@@ -295,9 +295,9 @@ impl Shared {
         in_haste: bool,
         f: impl Fn(View<'_>, usize) -> Result<R>,
     ) -> Result<R> {
+        let way = if in_haste { Way::InHaste } else { Way::WithDead };
         let mut max = most;
         loop {
-            let way = if in_haste { Way::InHaste } else { Way::WithDead };
             match self.write_as(way, |db| f(db, max)) {
                 Err(e) if e.hint() == Some(Hint::FreeDiskSpace) && max > 1 => max = (max / 16).max(1),
                 done => return done,

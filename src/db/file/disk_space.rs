@@ -14,6 +14,7 @@
 use std::cell::Cell;
 use std::path::Path;
 
+use super::checkpoint::MIN_WAIT;
 use super::connection::{Db, beside};
 use super::os::{self, FRAME_HEADER, OsFile, WAL_HEADER};
 use crate::config::{CheckpointMode, JournalMode};
@@ -192,9 +193,7 @@ impl Db {
             return false;
         }
         match self.journal_mode() {
-            Ok(Some(JournalMode::Wal)) => {
-                self.checkpoint_within(CheckpointMode::Restart, super::checkpoint::MIN_WAIT).is_ok()
-            }
+            Ok(Some(JournalMode::Wal)) => self.checkpoint_within(CheckpointMode::Restart, MIN_WAIT).is_ok(),
             Ok(Some(JournalMode::Delete)) => {
                 self.disk_space.gives_back.set(true);
                 true

@@ -54,9 +54,6 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         ErrorCode::SystemIoFailure if code.extended_code == ffi::SQLITE_IOERR_NOMEM => {
             Error::no_memory("out of memory")
         }
-        ErrorCode::SystemIoFailure if code.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
-            Error::full("the disk has no space for the -shm file").with_hint(Hint::FreeDiskSpace)
-        }
         ErrorCode::SystemIoFailure => Error::io(format!(
             "the operating system failed to read, write or sync ({text}): check the disk, its free space and its limits"
         )),

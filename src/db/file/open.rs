@@ -238,14 +238,14 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
     }
 }
 
-/// Fails if a process has the store open in WAL mode, and the files of the WAL were deleted meanwhile. New ones would not
-/// be shared with that process. A process that opens or closes the store lacks them for a moment.
+/// Fails if a process has the store open in WAL mode, and its -wal or its -shm was deleted meanwhile. A new one would not be
+/// shared with that process. While a process opens or closes the store, one of the two can be missing for a moment.
+///
+/// If both are missing, the store is taken for a closed one. A forked child that has inherited a descriptor of a closed
+/// store keeps the lock that shows it as open.
 fn check_wal_is_there(path: &Path) -> Result<()> {
     let is_there = |suffix| os::length_of_file(&beside(path, suffix)).is_ok();
-    let (wal, shared_memory) = (is_there("-wal"), is_there("-shm"));
-    // Neither of them is there after a close: a forked child may still have what shows this process.
-    let may_be_right = wal == shared_memory;
-    if may_be_right || !Presence::is_on(path) {
+    if is_there("-wal") == is_there("-shm") || !Presence::is_on(path) {
         return Ok(());
     }
     Err(Error::busy(

@@ -4,8 +4,8 @@
 //!
 //! The check of the database is one system call. It is made when a transaction of the caller begins or commits, and when
 //! a snapshot is taken to be kept. Other calls make it at most every few milliseconds, because there are hundreds of
-//! thousands of them in a second. So is the check of the -wal and -shm files, with every kind of call: an open finds them
-//! missing, too (`open.rs`). After a failed check each call checks, until the files are back.
+//! thousands of them in a second. The -wal and -shm files are checked as seldom with every kind of call. After a failed
+//! check each call checks, until the files are back. An open also notices if one of the two is missing (`open.rs`).
 
 use std::cell::Cell;
 
@@ -73,10 +73,7 @@ impl Db {
     pub(super) fn check_place(&self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
         let now = os::coarse_ms();
-        if !watched.is_valid(now) {
-            return watched.check_all(now);
-        }
-        if watched.place.is_kept() { Ok(()) } else { watched.check_all(now) }
+        if watched.is_valid(now) && watched.place.is_kept() { Ok(()) } else { watched.check_all(now) }
     }
 
     /// Like `check_place`, but does nothing if the last check was only some milliseconds ago.

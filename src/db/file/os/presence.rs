@@ -58,15 +58,7 @@ impl Presence {
     /// Returns `true` if this process or another one has the file at a path open through this library,
     /// as far as can be seen.
     pub(crate) fn is_on(path: &Path) -> bool {
-        let Ok(file) = OsFile::open(path, false, false) else { return false };
-        let Ok(identity) = file.identity() else { return false };
-        let generation = fork::generation();
-        let is_here = with_list(&PRESENCES, |presences| {
-            let mut here =
-                presences.iter().filter(|entry| (entry.file, entry.generation) == (identity, generation));
-            here.any(|entry| entry.presence.strong_count() > 0)
-        });
-        is_here || Mark::on(&file).is_some_and(|mark| !mark.is_alone(&file))
+        Presence::on(path).is_some_and(|presence| Arc::strong_count(&presence) > 1 || !presence.is_alone())
     }
 
     /// Returns the database file, which this process has opened in addition to SQLite.
