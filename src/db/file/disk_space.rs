@@ -161,7 +161,7 @@ impl Db {
     fn pages_in_transaction(&self) -> Result<u32> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
-            return direct.size(self).map(|(pages, _)| pages);
+            return Ok(direct.pages());
         }
         Ok(u32::try_from(self.page_count()?).unwrap_or(u32::MAX))
     }

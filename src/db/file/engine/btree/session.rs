@@ -149,6 +149,12 @@ impl Direct {
         Ok(self.tree.size())
     }
 
+    /// Returns the number of pages of the file, in the open write transaction, which may be one of SQL.
+    #[inline]
+    pub(in crate::db) fn pages(&self) -> u32 {
+        self.tree.pages().count()
+    }
+
     /// Returns the number of pages of each table, by its root page; `None` if the file has no page
     /// map.
     pub(in crate::db) fn pages_of_tables(&self, db: &Db) -> Result<Option<HashMap<u32, u64>>> {
