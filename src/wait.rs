@@ -6,12 +6,20 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use crate::fork::with_list;
 
 type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
 
-static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
+/// Read and changed inside the gate of the process-wide lists: a lock that a thread of the parent
+/// held during a fork would stay locked in the child.
+static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
+
+/// Whether `HOOK` is set. Calls that have no hook to ask do not enter the gate.
+static HAS_HOOK: AtomicBool = AtomicBool::new(false);
 
 /// Longest pause without a question to the hook, and shortest time between two questions.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(40);
@@ -23,18 +31,23 @@ thread_local! {
 
 /// Sets or removes the hook.
 pub(crate) fn set_hook(hook: Option<Hook>) {
-    *HOOK.write().unwrap_or_else(PoisonError::into_inner) = hook;
+    let has_hook = hook.is_some();
+    let before = with_list(&HOOK, |set| std::mem::replace(set, hook));
+    HAS_HOOK.store(has_hook, Ordering::Release);
+    drop(before); // outside the gate: it runs code of the caller
 }
 
 /// Returns `true` if a hook is set.
 pub(crate) fn has_hook() -> bool {
-    HOOK.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    HAS_HOOK.load(Ordering::Acquire)
 }
 
 /// Calls the hook. Returns `true` if it requests the end of the wait. A panic counts as a request.
 pub(crate) fn is_ended() -> bool {
-    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
-    let Some(hook) = hook else { return false };
+    if !has_hook() {
+        return false;
+    }
+    let Some(hook) = with_list(&HOOK, |set| set.clone()) else { return false };
     let ends = catch_unwind(AssertUnwindSafe(|| hook())).unwrap_or(true);
     // A hook that has ended a wait also ends the waits that follow in the same call.
     let _ = ASKED.try_with(|asked| asked.set(Some(Instant::now()).filter(|_| !ends)));

@@ -5,6 +5,7 @@
  *     rounds STATE MODE ROUNDS SECONDS SEED   forks, in a state of the parent
  *     killed MODE ROUNDS SECONDS SEED         the parent is killed in a write transaction while its child runs
  *     exec MODE                               fork + exec, vfork, posix_spawn, system
+ *     waiting MODE FORKS                      forks while threads wait for a lock and call the wait hook
  *
  * MODE is wal or delete. The rounds end after SECONDS, or after ROUNDS if SECONDS is 0. Without open file description
  * locks, a child may also be refused with KVSTORE_MISUSE.
@@ -842,6 +843,48 @@ static void exec_in_children(void)
     must_end_well(start("unlocked", NULL, NULL, NULL), LIMIT_S, "unlocked");
 }
 
+/* ---- wait hook ---------------------------------------------------------------------------------------- */
+
+static int ends_at_once(void *unused)
+{
+    (void)unused;
+    return 1;
+}
+
+static void *waits_again_and_again(void *unused)
+{
+    KVStoreConfig config = ours_config(mode);
+    KVStore *mine = NULL;
+    config.busyTimeout = 1000;
+    WORKS(NULL, kvstore_open_v2(STORE, &mine, &config));
+    while (!atomic_load(&stop)) MUST(KVSTORE_BUSY, mine, kvstore_put(mine, "k", 1, "v", 1));
+    close_ours(mine);
+    return unused;
+}
+
+/* A child sets a wait hook of its own, whatever the parent's threads did with theirs at the fork. */
+static void forks_while_waiting(int forks)
+{
+    open_handles(0);
+    kvstore_set_wait_hook(ends_at_once, NULL);
+    WORKS(kv, kvstore_begin(kv, 1));
+    for (int i = 0; i < 6; i++) run_thread(waits_again_and_again, i);
+    for (int i = 0; i < forks; i++) {
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            kvstore_set_wait_hook(NULL, NULL);
+            _exit(0);
+        }
+        must_end_well(pid, LIMIT_S, "a child that sets a wait hook");
+    }
+    atomic_store(&stop, 1);
+    while (running > 0) CHECK(pthread_join(threads[--running], NULL) == 0);
+    kvstore_set_wait_hook(NULL, NULL);
+    WORKS(kv, kvstore_rollback(kv));
+    close_handles();
+}
+
 int main(int argc, char **argv)
 {
     const char *role = argc > 1 ? argv[1] : "";
@@ -859,6 +902,8 @@ int main(int argc, char **argv)
         killed(atoi(argv[3]), atoi(argv[4]), strtoull(argv[5], NULL, 10));
     } else if (!strcmp(role, "exec")) {
         exec_in_children();
+    } else if (!strcmp(role, "waiting") && argc == 4) {
+        forks_while_waiting(atoi(argv[3]));
     } else if (!strcmp(role, "doomed") && argc == 4) {
         doomed(strtoull(argv[3], NULL, 10));
     } else if (!strcmp(role, "at-once") && argc == 4) {

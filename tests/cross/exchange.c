@@ -119,7 +119,7 @@ static void write_all(void)
     MUST(kvstore_commit(kv));
     put(cf, "\xff\xff", 2, 3000000, 1, 0); /* large values */
     put(cf, "\0", 1, 70000, 2, INT64_C(9223372036854775)); /* and a late end */
-    put(cf, "dead", 4, 100, 3, 1);
+    put(cf, "dead", 4, 100, 3, INT64_C(94694400000)); /* the first moment that a put takes: 1973 */
     kvstore_cf_close(cf);
 
     cf = family("Gr\xc3\xb6\xc3\x9f""e, UPPER 'quoted' \"too\"", 1);

@@ -99,3 +99,8 @@ fn exec_vfork_and_spawn_leak_nothing_and_keep_parent_locks() {
         forks().run_without_ofd(&["exec", mode]);
     }
 }
+
+#[test]
+fn child_sets_wait_hook_while_threads_of_parent_wait() {
+    forks().run(&["waiting", "wal", "300"]);
+}
