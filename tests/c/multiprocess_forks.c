@@ -865,7 +865,7 @@ static void *waits_again_and_again(void *unused)
 /* A child sets a wait hook of its own, whatever the parent's threads did with theirs at the fork. */
 static void forks_while_waiting(int forks)
 {
-    open_handles(0);
+    open_handles(1);
     kvstore_set_wait_hook(ends_at_once, NULL);
     WORKS(kv, kvstore_begin(kv, 1));
     for (int i = 0; i < 6; i++) run_thread(waits_again_and_again, i);
