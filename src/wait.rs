@@ -31,9 +31,10 @@ thread_local! {
 
 /// Sets or removes the hook.
 pub(crate) fn set_hook(hook: Option<Hook>) {
-    let has_hook = hook.is_some();
-    let before = with_list(&HOOK, |set| std::mem::replace(set, hook));
-    HAS_HOOK.store(has_hook, Ordering::Release);
+    let before = with_list(&HOOK, |set| {
+        HAS_HOOK.store(hook.is_some(), Ordering::Release);
+        std::mem::replace(set, hook)
+    });
     drop(before); // outside the gate: it runs code of the caller
 }
 
