@@ -29,7 +29,7 @@ pub(crate) fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Gate of the process-wide lists (open files, open handles).
+/// Gate of the process-wide lists (open files, open handles) and of the wait hook.
 ///
 /// A thread that locks one of these lists is inside the gate while it holds the lock. A fork shuts
 /// the gate and waits until no thread is inside. So a child never inherits such a lock in the

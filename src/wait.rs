@@ -35,7 +35,7 @@ pub(crate) fn set_hook(hook: Option<Hook>) {
         HAS_HOOK.store(hook.is_some(), Ordering::Release);
         std::mem::replace(set, hook)
     });
-    drop(before); // outside the gate: it runs code of the caller
+    drop(before); // outside the gate, because dropping the caller's closure can run any code
 }
 
 /// Returns `true` if a hook is set.

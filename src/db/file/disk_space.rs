@@ -25,7 +25,7 @@ use crate::hint::Hint;
 /// Bounds of the number of pages that are reserved in addition to those of the database.
 const MIN_SPARE: u32 = 12;
 const MAX_SPARE: u32 = 64;
-/// Of a database with so many pages, one page is reserved in addition.
+/// For each group of this number of pages of the database, one more page is reserved.
 const PAGES_PER_SPARE: u32 = 4;
 /// Numbers of frames for which a WAL has space from the beginning: the first of them for which there
 /// is space. Removing a key writes about ten.
@@ -116,7 +116,7 @@ impl Db {
         let space = &self.disk_space;
         if space.is_used.get() && matches!(self.journal_mode(), Ok(Some(JournalMode::Delete))) {
             space.reserved.set(0);
-            // What fails now fails before the next commit that makes the database longer.
+            // An error is ignored, because a commit that makes the database longer would fail with it, too.
             let _ = self.reserve_more(space.pages.get());
         }
     }

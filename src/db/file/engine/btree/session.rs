@@ -3,11 +3,11 @@
 //!
 //! - Inside a transaction that SQL has begun, direct operations are simply part of it.
 //! - Outside, a read begins a read transaction of its own. It is kept ("held") for the next read, as long
-//!   as `hold.rs` can tell that nobody has committed since.
+//!   as `hold.rs` can tell that no other connection has committed since.
 //! - A write outside a transaction may begin and commit one directly. If something in it needs SQL, the
 //!   transaction becomes one of SQL's.
 //! - An SQL statement outside a transaction ends a transaction that was begun directly; and none may run
-//!   while a cursor is open, because it could change what the cursor refers to. So whoever runs SQL calls
+//!   while a cursor is open, because it could change what the cursor refers to. So code that runs SQL calls
 //!   [`Direct::make_way`] first, which `Db::switch_to_sql` does.
 //! - Root pages move when a table is dropped or the file vacuumed. Both change the schema cookie, which
 //!   every transaction gives: with another cookie, the list of tables is read again. A rollback can take a
@@ -37,7 +37,7 @@ use crate::hint::Hint;
 
 /// Open cursors that are kept for the next operation.
 const MAX_CURSORS: usize = 16;
-/// Times a read looks up root pages before it gives up, because others change the schema all the time.
+/// Times a read looks up root pages before it gives up, because other connections keep changing the schema.
 const ATTEMPTS: usize = 100;
 
 /// State that a connection needs to use its B-trees without SQL.
@@ -50,8 +50,8 @@ pub(in crate::db) struct Direct {
     /// When snapshots are kept.
     keep: Keep,
     held: Cell<bool>,
-    /// The snapshot also outlives the commits of this connection: the lock that keeps it need not be taken
-    /// anew for each write transaction, which is two thirds of its system calls.
+    /// The snapshot also outlives the commits of this connection: its lock is not taken again for each
+    /// write transaction, which saves two thirds of the system calls of one.
     pinned: Cell<bool>,
     /// A write transaction is open that was begun directly, and that no SQL has joined.
     writing: Cell<bool>,
@@ -122,9 +122,9 @@ impl Direct {
         Ok(self.tree.marks())
     }
 
-    /// Knows from now on, without a transaction, whether others have committed, which for a file needs an open
-    /// WAL; and keeps read snapshots when `keep` says so, while the WAL has fewer than `long` frames. `alone`: nobody
-    /// else can write.
+    /// Begins to detect commits of other connections without a transaction. For a file this needs an open WAL.
+    /// Keeps read snapshots as `keep` specifies, while the WAL has fewer than `long` frames. `alone` means that no
+    /// other connection can write.
     pub(in crate::db) fn watch(&mut self, conn: &Connection, alone: bool, keep: Keep, long: u32) {
         self.hold = if alone { Hold::Always } else { Hold::by_header(conn, long) };
         self.keep = if let Hold::Never = self.hold { Keep::Never } else { keep };
@@ -211,7 +211,7 @@ impl Direct {
                 let _ = self.tree.rollback();
                 return Err(translate(e));
             }
-            // SQL learns here of tables that others have made meanwhile. A write that learns of them is undone first,
+            // Here SQL reads of tables that other connections have created since. A write that learns of them is undone first,
             // and without memory for that SQLite rolls back the whole transaction, and does the write outside of it.
             conn.prepare_cached("SELECT 0 FROM sqlite_schema LIMIT 0")
                 .and_then(|mut read| read.query([])?.next().map(drop))
@@ -242,7 +242,7 @@ impl Direct {
         let kept = self.held.get() || self.pinned.get();
         let mut begun = if kept { self.tree.begin(true) } else { anew() };
         if begun.is_err() && kept {
-            // Somebody has committed since the snapshot that was held, or is writing.
+            // Another connection has committed since the held snapshot, or is writing.
             self.let_go();
             begun = anew();
         }
@@ -308,7 +308,7 @@ impl Direct {
             self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
         }
         if self.made_tables.get() {
-            // SQLite may have read of tables that are gone now, whose cookie may come again with others. Of a savepoint, it may
+            // SQLite may know tables that no longer exist, and their cookie may be used again for other tables. Of a savepoint, it may
             // do so once more before the transaction ends.
             self.tree.forget_schema();
         }
@@ -373,7 +373,7 @@ impl Direct {
         Ok(())
     }
 
-    /// To be called when something is learnt of tables as the open transaction sees them.
+    /// Must be called after the list of tables was read as the open transaction sees it.
     fn note_cookie(&self, cookie: u32) {
         if self.tree.is_writing() && cookie != self.began_with.get() {
             self.knows_changed.set(true);
@@ -569,7 +569,7 @@ impl Visit<'_> {
         PageWalk::new(self.direct.tree.pages(), root, scan)
     }
 
-    /// Runs `f` with memory for a record whose keys and values have so many bytes.
+    /// Runs `f` with a buffer that has memory for a record with `bytes` bytes of keys and values.
     pub(super) fn with_record<R>(
         &self,
         bytes: usize,
