@@ -8,8 +8,8 @@ use crate::expiry::{self, Expiry};
 /// Options of [`Family::put_with_options`](crate::Family::put_with_options): expiry, condition and
 /// write time.
 ///
-/// The default writes unconditionally, and the key never expires. The last of
-/// [`expiry`](PutOptions::expiry), [`ttl`](PutOptions::ttl) and
+/// The default writes unconditionally, and the key gets the [default TTL](crate::Family::default_ttl)
+/// of the family. The last of [`expiry`](PutOptions::expiry), [`ttl`](PutOptions::ttl) and
 /// [`use_default_ttl`](PutOptions::use_default_ttl) decides.
 ///
 /// ```
@@ -43,7 +43,7 @@ impl Default for PutOptions {
         PutOptions {
             only: None,
             keep_ttl: false,
-            default_ttl: false,
+            default_ttl: true,
             ttl_ms: None,
             expiry: Expiry::Never,
             written_ms: None,
@@ -52,19 +52,26 @@ impl Default for PutOptions {
 }
 
 impl PutOptions {
-    /// Returns the default options: write unconditionally, and the key never expires.
+    /// Returns the default options: write unconditionally, with the [default
+    /// TTL](crate::Family::default_ttl) of the family.
     #[must_use]
     pub fn new() -> PutOptions {
         PutOptions::default()
     }
 
-    /// Sets the expiry time that the write gives to the key.
+    /// Sets the expiry time that the write gives to the key. [`Expiry::Never`] writes a key without
+    /// TTL, also in a family with a default TTL.
     #[must_use]
     pub fn expiry(mut self, expiry: Expiry) -> PutOptions {
         self.expiry = expiry;
         self.default_ttl = false;
         self.ttl_ms = None;
         self
+    }
+
+    /// Like [`expiry`](PutOptions::expiry), but `None` stands for the default TTL of the family.
+    pub(crate) fn expiry_or_default(self, expiry: Option<Expiry>) -> PutOptions {
+        expiry.map_or(self.use_default_ttl(), |expiry| self.expiry(expiry))
     }
 
     /// Sets the TTL that the write gives to the key, counted from the write by the clock of the

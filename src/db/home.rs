@@ -701,7 +701,7 @@ impl Contents<'_> {
         key: &[u8],
         expected: &[u8],
         value: &[u8],
-        expiry: Expiry,
+        expiry: Option<Expiry>,
     ) -> Result<bool> {
         wherever!(Contents, self, compare_and_swap(key, expected, value, expiry))
     }
@@ -715,9 +715,9 @@ impl Contents<'_> {
     /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
     /// text.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`, or for `Never` the default
-    /// TTL of the family.
-    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
+    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL of
+    /// the family.
+    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         wherever!(Contents, self, increment(key, delta, expiry))
     }
 

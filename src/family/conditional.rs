@@ -31,7 +31,8 @@ impl Family {
     /// Writes `value` only if the key is live and its value is equal to `expected`, byte by byte.
     /// Returns `true` if the value was written.
     ///
-    /// The key gets the expiry time `expiry`.
+    /// The key gets the expiry time `expiry`; with `None` the [default TTL](Family::default_ttl) of
+    /// the family.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -40,9 +41,9 @@ impl Family {
         key: impl AsRef<[u8]>,
         expected: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-        expiry: Expiry,
+        expiry: impl Into<Option<Expiry>>,
     ) -> Result<bool> {
-        let (key, value) = (key.as_ref(), value.as_ref());
+        let (key, value, expiry) = (key.as_ref(), value.as_ref(), expiry.into());
         self.check_entry(key, value, expiry)?;
         let expected = expected.as_ref();
         let swapped = self.shared().write(|db| self.on(db).compare_and_swap(key, expected, value, expiry))?;
@@ -72,14 +73,19 @@ impl Family {
     /// sum.
     ///
     /// The number is a 64-bit integer in decimal text. A live key keeps its TTL. A missing or
-    /// expired key counts as 0 and gets the expiry time `expiry`; with [`Expiry::Never`] it gets
-    /// the default TTL of the family.
+    /// expired key counts as 0 and gets the expiry time `expiry`; with `None` the [default
+    /// TTL](Family::default_ttl) of the family.
     ///
     /// # Errors
     /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the value is not
     /// such a number, or the sum overflows. Nothing is changed then.
-    pub fn increment(&self, key: impl AsRef<[u8]>, delta: i64, expiry: Expiry) -> Result<i64> {
-        let key = key.as_ref();
+    pub fn increment(
+        &self,
+        key: impl AsRef<[u8]>,
+        delta: i64,
+        expiry: impl Into<Option<Expiry>>,
+    ) -> Result<i64> {
+        let (key, expiry) = (key.as_ref(), expiry.into());
         self.check_entry(key, &[], expiry)?;
         let (sum, written) = self.shared().write(|db| self.on(db).increment(key, delta, expiry))?;
         self.shared().counters.puts.add(1);

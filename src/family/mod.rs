@@ -125,7 +125,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_with_options(key, value, &PutOptions::new().use_default_ttl()).map(drop)
+        self.put_with_options(key, value, &PutOptions::new()).map(drop)
     }
 
     /// Writes a value with a TTL that is counted from the write.
@@ -157,8 +157,8 @@ impl Family {
     /// Writes a value only if the key is missing or expired. Returns `true` if the value was
     /// written.
     ///
-    /// A live key keeps its value and its TTL. The default TTL of the family is not used; see
-    /// [`PutOptions::use_default_ttl`].
+    /// A live key keeps its value and its TTL. A new key gets the expiry time `expiry`; with `None`
+    /// the [default TTL](Family::default_ttl) of the family.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -166,9 +166,9 @@ impl Family {
         &self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-        expiry: Expiry,
+        expiry: impl Into<Option<Expiry>>,
     ) -> Result<bool> {
-        self.put_with_options(key, value, &PutOptions::new().expiry(expiry).if_absent())
+        self.put_with_options(key, value, &PutOptions::new().expiry_or_default(expiry.into()).if_absent())
     }
 
     /// Returns the expiry time of a key whose TTL starts now, by the clock of the store.
@@ -417,7 +417,12 @@ impl Family {
     }
 
     /// Fails with `Error` if a key, value or expiry time is out of bounds, and counts the failure.
-    pub(crate) fn check_entry(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
+    pub(crate) fn check_entry(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        expiry: impl Into<Option<Expiry>>,
+    ) -> Result<()> {
         let checked = check_key(key).and_then(|()| {
             let max = self.shared().config.max_value_size;
             if value.len() > max {
@@ -427,7 +432,7 @@ impl Family {
                 ))
                 .with_hint(Hint::RaiseMaxValueSize));
             }
-            expiry.check()
+            expiry.into().map_or(Ok(()), Expiry::check)
         });
         self.shared().count_failure(checked)
     }

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use super::codes::NO_TTL;
 use super::errmsg::NO_SUCH_KEY;
 use crate::{Error, Expiry, Family, Hint, MAX_KEY_SIZE, MAX_VALUE_SIZE};
 
@@ -139,8 +140,12 @@ pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
 const FIRST_MOMENT_MS: i64 = 94_694_400_000;
 const CLOCK_IS_SET_MS: i64 = 978_307_200_000;
 
-/// Converts an `expire_ms` of the C API to an expiry time for a key of the family; 0 means never.
+/// Converts an `expire_ms` of the C API to an expiry time for a key of the family; 0 and
+/// KVSTORE_NO_TTL mean never.
 pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
+    if expire_ms == NO_TTL {
+        return Ok(Expiry::Never);
+    }
     // A closed store has no clock any more; the call fails for that reason.
     if (1..FIRST_MOMENT_MS).contains(&expire_ms)
         && !family.shared().is_closed()
@@ -153,6 +158,12 @@ pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
         return Err(Failure::Argument(Error::invalid(message).with_hint(Hint::GiveTtl)));
     }
     Expiry::from_millis(expire_ms).map_err(Failure::Argument)
+}
+
+/// Converts the `expire_ms` of a write to an expiry time. `None`, for 0, stands for the default TTL of
+/// the family; KVSTORE_NO_TTL means never.
+pub(super) fn write_expiry(family: &Family, expire_ms: i64) -> Outcome<Option<Expiry>> {
+    if expire_ms == 0 { Ok(None) } else { expiry(family, expire_ms).map(Some) }
 }
 
 /// Returns an output argument, which must not be NULL.

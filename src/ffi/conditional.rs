@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use super::args::{Outcome, bad_argument, expiry, key, optional_output, value};
+use super::args::{Outcome, bad_argument, key, optional_output, value, write_expiry};
 use super::codes::{
     KVSTORE_OK, KVSTORE_PUT_DEFAULT_TTL, KVSTORE_PUT_IF_ABSENT, KVSTORE_PUT_IF_PRESENT, KVSTORE_PUT_KEEP_TTL,
     KVSTORE_PUT_TTL,
@@ -44,7 +44,7 @@ impl KVWriteOptions {
             }
             options = options.ttl(Duration::from_millis(ttl_ms));
         } else {
-            options = options.expiry(expiry(family, expireMs)?);
+            options = options.expiry_or_default(write_expiry(family, expireMs)?);
         }
         if has(KVSTORE_PUT_DEFAULT_TTL) {
             options = options.use_default_ttl();
@@ -67,7 +67,8 @@ impl KVWriteOptions {
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
-/// @param opt Options; NULL: write unconditionally, without an expiry time.
+/// @param opt Options; NULL: write unconditionally, with the default TTL of
+///   the family.
 /// @param pWritten Receives 1 if the value was written, 0 if the condition did not hold. May be
 ///   NULL.
 ///
@@ -132,8 +133,8 @@ unsafe fn put_with(
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExpected,nExpected Expected value and its length.
 /// @param pValue,nValue New value and its length, as for kvstore_put.
-/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: the key never
-///   expires. It replaces the current one.
+/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: by the
+///   default TTL of the family; KVSTORE_NO_TTL: never. It replaces the current one.
 /// @param pSwapped Receives 1 if the value was written; 0 if the values differ or the key is not
 ///   live. May be NULL.
 ///
@@ -210,7 +211,7 @@ unsafe fn compare_and_swap(
     unsafe {
         let (key, expected) = (key(p_key, n_key)?, value(p_expected, n_expected)?);
         let swapped =
-            family.compare_and_swap(key, expected, value(p_value, n_value)?, expiry(family, expire_ms)?)?;
+            family.compare_and_swap(key, expected, value(p_value, n_value)?, write_expiry(family, expire_ms)?)?;
         give_flag(p_swapped, swapped);
         Ok(KVSTORE_OK)
     }
@@ -281,7 +282,7 @@ unsafe fn compare_and_delete(
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param delta Number to add; may be negative.
 /// @param expire_ms Expiry time of a new key, in milliseconds since the Unix epoch; 0: by the
-///   default TTL of the family, or never if the family has none.
+///   default TTL of the family, or never if the family has none; KVSTORE_NO_TTL: never.
 /// @param pValue Receives the sum. May be NULL.
 ///
 /// A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
@@ -328,7 +329,7 @@ unsafe fn increment(
 ) -> Outcome<c_int> {
     // SAFETY: passed on.
     unsafe {
-        let sum = family.increment(key(p_key, n_key)?, delta, expiry(family, expire_ms)?)?;
+        let sum = family.increment(key(p_key, n_key)?, delta, write_expiry(family, expire_ms)?)?;
         if let Some(value) = optional_output(p_value) {
             value.set(sum);
         }

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::args::{
-    Copied, Outcome, c_length, expiry, key, no_memory, optional_output, output, present, value,
+    Copied, Outcome, c_length, key, no_memory, optional_output, output, present, value, write_expiry,
 };
 use super::call::{HasSession, call};
 use super::codes::KVSTORE_OK;
@@ -259,8 +259,8 @@ where
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
-/// @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: it never
-///   expires.
+/// @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: by the
+///   default TTL of the family, or never if the family has none; KVSTORE_NO_TTL: never.
 /// @param pInserted Receives 1 if the value was written, otherwise 0. May be NULL.
 ///
 /// A live key keeps its value and expiry time.
@@ -313,7 +313,7 @@ unsafe fn put_if_absent(
     // SAFETY: passed on.
     let (key, value, inserted) =
         unsafe { (key(p_key, n_key)?, value(p_value, n_value)?, optional_output(p_inserted)) };
-    let written = family.put_if_absent(key, value, expiry(family, expire_ms)?)?;
+    let written = family.put_if_absent(key, value, write_expiry(family, expire_ms)?)?;
     if let Some(inserted) = inserted {
         inserted.set(c_int::from(written));
     }

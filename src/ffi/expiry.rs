@@ -19,7 +19,8 @@ use crate::{Error, ExpiryCondition, Family};
 /// Changes the expiry time of a live key of the default family. The value stays unchanged.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
-/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
+/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0 or KVSTORE_NO_TTL:
+///   never. A time in the
 ///   past makes the key expire at once.
 /// @param flags 0, or one KVSTORE_EXPIRE_* condition. A key without an expiry time counts as
 ///   expiring later than any time.
@@ -241,7 +242,8 @@ unsafe fn get_and_expire(
     }
 }
 
-/// Sets the default TTL of the default family, which kvstore_put gives to the keys it writes. Other
+/// Sets the default TTL of the default family: the TTL of keys that are written without an expiry
+/// time, by kvstore_put, or with 0 as expiry time by another function that writes values. Other
 /// families keep theirs.
 ///
 /// @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.

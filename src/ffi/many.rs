@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use super::args::{
-    Buffer, Outcome, bad_argument, bound, c_length, expiry, key, malloc_copy, no_memory, optional_output,
-    output, present, value,
+    Buffer, Outcome, bad_argument, bound, c_length, key, malloc_copy, no_memory, optional_output, output,
+    present, value, write_expiry,
 };
 use super::call::{argument, call, call_single, close_single};
 use super::codes::KVSTORE_OK;
@@ -311,8 +311,8 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
 /// @param cf Family, opened from the store handle of the batch.
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
-/// @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: the key never expires.
-///   The default TTL of the family is not used.
+/// @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: by the default TTL
+///   of the family, counted from the commit; KVSTORE_NO_TTL: the key never expires.
 ///
 /// The handle of the family may be closed before the commit.
 ///
@@ -333,12 +333,8 @@ pub unsafe extern "C" fn kvstore_batch_put(
     unsafe {
         call_single(b, |batch: &mut WriteBatch| {
             let cf = argument(cf)?;
-            batch.put(
-                &cf.family,
-                key(pKey, nKey)?,
-                value(pValue, nValue)?,
-                expiry(&cf.family, expire_ms)?,
-            )?;
+            let expiry = write_expiry(&cf.family, expire_ms)?;
+            batch.put(&cf.family, key(pKey, nKey)?, value(pValue, nValue)?, expiry)?;
             Ok(KVSTORE_OK)
         })
     }

@@ -4,20 +4,20 @@ use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use super::args::{
-    Failure, Outcome, bad_argument, c_length, expiry, key, optional_output, output, present, value,
+    Failure, Outcome, bad_argument, c_length, key, optional_output, output, present, value, write_expiry,
 };
 use super::codes::{KVSTORE_OK, NO_TTL};
 use super::data::{get, on_family};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Family, Ttl};
 
-/// Writes a value with an expiry time into the default family. The default TTL of the family is not
-/// used.
+/// Writes a value with an expiry time into the default family.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
 /// @param expire_ms Expiry time, in milliseconds since the Unix epoch, such as kvstore_now_ms() +
-///   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
+///   60000; KVSTORE_NO_TTL: the key never expires; 0: as kvstore_put, by the default TTL of the
+///   family. A time in the past is allowed: the key is expired at once.
 ///
 /// `expire_ms` is a moment, not a duration, for which there is kvstore_put_for. While the clock of
 /// the store is past 2001, a value from 1 to 94694399999 (1972) is refused with KVSTORE_ERROR.
@@ -38,8 +38,7 @@ pub unsafe extern "C" fn kvstore_put_ttl(
     unsafe { on_family(kv, |family| put_ttl(family, (pKey, nKey), (pValue, nValue), expire_ms)) }
 }
 
-/// Writes a value with an expiry time into the family `cf`. The default TTL of the family is not
-/// used.
+/// Writes a value with an expiry time into the family `cf`.
 ///
 /// Parameters, behaviour and errors are those of kvstore_put_ttl.
 #[unsafe(no_mangle)]
@@ -63,7 +62,10 @@ unsafe fn put_ttl(
 ) -> Outcome<c_int> {
     // SAFETY: passed on.
     let (key, value) = unsafe { (key(p_key, n_key)?, value(p_value, n_value)?) };
-    family.put_with_expiry(key, value, expiry(family, expire_ms)?)?;
+    match write_expiry(family, expire_ms)? {
+        Some(expiry) => family.put_with_expiry(key, value, expiry)?,
+        None => family.put(key, value)?,
+    }
     Ok(KVSTORE_OK)
 }
 
@@ -74,7 +76,7 @@ unsafe fn put_ttl(
 /// @param ttl_ms TTL, in milliseconds from now by the clock of the store, at least 1. The expiry
 ///   time is limited to the last one that can be represented.
 ///
-/// Use kvstore_put_ttl for an expiry time, or with 0 for a key that never expires.
+/// Use kvstore_put_ttl for an expiry time, or with KVSTORE_NO_TTL for a key that never expires.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `ttl_ms` is less than
 /// 1), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,

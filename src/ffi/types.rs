@@ -53,12 +53,13 @@ pub struct KVBatch {
     _opaque: [u8; 0],
 }
 
-/// Options of kvstore_put_with. All zeros means an unconditional write without an expiry time.
+/// Options of kvstore_put_with. All zeros means an unconditional write with the default TTL of the
+/// family.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct KVWriteOptions {
-    /// Expiry time, in milliseconds since the Unix epoch; 0 if the key never expires. With the flag
-    /// KVSTORE_PUT_TTL it is a TTL instead, in milliseconds, at least 1.
+    /// Expiry time, in milliseconds since the Unix epoch; 0 for the default TTL of the family;
+    /// KVSTORE_NO_TTL if the key never expires. With the flag KVSTORE_PUT_TTL it is a TTL instead, in milliseconds, at least 1.
     pub expireMs: i64,
     /// Bitwise OR of KVSTORE_PUT_* flags; 0 for none.
     pub flags: u32,

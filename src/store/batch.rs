@@ -38,8 +38,8 @@ enum Action {
 }
 
 impl WriteBatch {
-    /// Adds a write of a value, with an expiry time, to the batch. The default TTL of the family is
-    /// not used.
+    /// Adds a write of a value to the batch. The key gets the expiry time `expiry`; with `None` the
+    /// [default TTL](crate::Family::default_ttl) of the family, counted from the commit.
     ///
     /// # Errors
     /// Nothing is added then.
@@ -52,13 +52,13 @@ impl WriteBatch {
         family: &Family,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
-        expiry: Expiry,
+        expiry: impl Into<Option<Expiry>>,
     ) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
+        let (key, value, expiry) = (key.as_ref(), value.as_ref(), expiry.into());
         family.check_entry(key, value, expiry)?;
         let family = self.family(family)?;
         let (key, value) = self.keep(key, value)?;
-        let options = PutOptions::new().expiry(expiry);
+        let options = PutOptions::new().expiry_or_default(expiry);
         self.writes.push(Write { family, key, action: Action::Put(value, options) });
         Ok(())
     }

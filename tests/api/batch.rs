@@ -99,12 +99,14 @@ fn batch_expiry_overrides_default_ttl_and_past_one_hides_key() {
     store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
     let mut batch = store.batch();
     batch.put(&store, "never", "1", Expiry::Never).unwrap();
+    batch.put(&store, "default", "1", None).unwrap();
     batch.put(&store, "given", "1", Expiry::At(9_000)).unwrap();
     batch.put(&store, "past", "1", Expiry::At(999)).unwrap();
     batch.commit().unwrap();
     assert_eq!(store.expiry("never").unwrap(), Some(Expiry::Never));
     assert_eq!(store.expiry("given").unwrap(), Some(Expiry::At(9_000)));
-    assert_eq!(keys(store.iter()), [&b"given"[..], b"never"]);
+    assert_eq!(store.expiry("default").unwrap(), Some(Expiry::At(1_500)));
+    assert_eq!(keys(store.iter()), [&b"default"[..], b"given", b"never"]);
     store.integrity_check().unwrap();
 }
 

@@ -104,7 +104,7 @@ fn later_option_wins_between_expiry_and_default_ttl() {
     store.put_with_options("b", "1", &PutOptions::new().use_default_ttl().expiry(Expiry::At(9_000))).unwrap();
     assert_eq!(store.expiry("b").unwrap(), Some(Expiry::At(9_000)));
     store.put_with_options("c", "1", &PutOptions::new()).unwrap();
-    assert_eq!(store.expiry("c").unwrap(), Some(Expiry::Never));
+    assert_eq!(store.expiry("c").unwrap(), Some(Expiry::At(1_500)));
 }
 
 #[test]
@@ -301,14 +301,16 @@ fn increment_uses_default_ttl_for_new_keys_only() {
         store.put("old", "1").unwrap();
         store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
         let now = clock.now();
-        assert_eq!(store.increment("new", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.increment("new", 1, None).unwrap(), 1);
         assert_eq!(store.expiry("new").unwrap(), Some(Expiry::At(now + 500)));
+        assert_eq!(store.increment("never", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.expiry("never").unwrap(), Some(Expiry::Never));
         assert_eq!(store.increment("given", 1, Expiry::At(now + 9)).unwrap(), 1);
         assert_eq!(store.expiry("given").unwrap(), Some(Expiry::At(now + 9)));
-        assert_eq!(store.increment("old", 1, Expiry::Never).unwrap(), 2);
+        assert_eq!(store.increment("old", 1, None).unwrap(), 2);
         assert_eq!(store.expiry("old").unwrap(), Some(Expiry::Never));
         clock.set(now + 500);
-        assert_eq!(store.increment("new", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.increment("new", 1, None).unwrap(), 1);
         assert_eq!(store.expiry("new").unwrap(), Some(Expiry::At(now + 1_000)));
     });
 }

@@ -90,10 +90,13 @@ static void put_with_default_ttl_at(const struct place *p)
     OK(AT(p, set_default_ttl, 500));
     PUTS(1, "key", "value", 0, KVSTORE_PUT_DEFAULT_TTL);
     ENDS(p->cf, "key", 1500);
-    PUTS(1, "key", "value", 0, 0); /* without the flag 0 is permanent */
+    PUTS(1, "key", "value", KVSTORE_NO_TTL, 0);
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
+    PUTS(1, "key", "value", 0, 0); /* without the flag, too */
+    ENDS(p->cf, "key", 1500);
+    PUTS(1, "key", "value", KVSTORE_NO_TTL, 0);
     OK(AT(p, put_with, K("key"), K("value"), NULL, NULL));
-    ENDS(p->cf, "key", KVSTORE_NO_TTL);
+    ENDS(p->cf, "key", 1500);
     PUTS(1, "key", "value", 7000, 0);
     ENDS(p->cf, "key", 7000);
     clock_ms = 1200;
@@ -352,18 +355,24 @@ static void increment_default_ttl_at(const struct place *p)
 }
 IN_BOTH_PLACES(increment_default_ttl)
 
-/* Compare-and-swap and put_with without the flag do not take the default TTL. */
-static void default_ttl_is_for_plain_puts_at(const struct place *p)
+/* 0 as expiry time stands for the default TTL, and KVSTORE_NO_TTL for none. */
+static void default_ttl_is_for_writes_without_expiry_at(const struct place *p)
 {
     OK(AT(p, set_default_ttl, 500));
-    OK(AT(p, put, K("key"), K("value")));
-    ENDS(p->cf, "key", 1500);
+    OK(AT(p, put_ttl, K("key"), K("value"), KVSTORE_NO_TTL));
+    ENDS(p->cf, "key", KVSTORE_NO_TTL);
     CHECK(swap(p, "key", K("value"), "other", 0));
+    ENDS(p->cf, "key", 1500);
+    CHECK(swap(p, "key", K("other"), "value", KVSTORE_NO_TTL));
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
     OK(AT(p, put_ttl, K("key"), K("value"), 0));
+    ENDS(p->cf, "key", 1500);
+    CHECK(added(p, "sum", 1, KVSTORE_NO_TTL) == 1);
+    ENDS(p->cf, "sum", KVSTORE_NO_TTL);
+    OK(AT(p, expire, K("key"), KVSTORE_NO_TTL, 0, NULL));
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
 }
-IN_BOTH_PLACES(default_ttl_is_for_plain_puts)
+IN_BOTH_PLACES(default_ttl_is_for_writes_without_expiry)
 
 static void in_transactions_at(const struct place *p)
 {
@@ -456,5 +465,5 @@ SCENARIOS({"put_with_always", put_with_always}, {"put_with_if_absent", put_with_
           {"compare_large", compare_large}, {"increment", increment}, {"increment_limits", increment_limits},
           {"increment_not_a_number", increment_not_a_number},
           {"increment_default_ttl", increment_default_ttl},
-          {"default_ttl_is_for_plain_puts", default_ttl_is_for_plain_puts},
+          {"default_ttl_is_for_writes_without_expiry", default_ttl_is_for_writes_without_expiry},
           {"in_transactions", in_transactions}, {"busy", busy}, {"statistics", statistics})

@@ -251,12 +251,15 @@ static void default_ttl_at(const struct place *p)
     ENDS(p->cf, "key", 1500);
     OK(AT(p, put_ttl, K("own"), K("value"), 9000));
     ENDS(p->cf, "own", 9000);
-    OK(AT(p, put_ttl, K("own"), K("value"), 0)); /* permanent, also against it */
+    OK(AT(p, put_ttl, K("own"), K("value"), KVSTORE_NO_TTL)); /* permanent, also against it */
     ENDS(p->cf, "own", KVSTORE_NO_TTL);
     int inserted = 7;
     OK(AT(p, put_if_absent, K("absent"), K("value"), 0, &inserted));
     CHECK(inserted == 1);
-    ENDS(p->cf, "absent", KVSTORE_NO_TTL);
+    ENDS(p->cf, "absent", 1500);
+    OK(kvstore_cf_put_if_absent(p->cf, K("permanent"), K("value"), KVSTORE_NO_TTL, &inserted));
+    CHECK(inserted == 1);
+    ENDS(p->cf, "permanent", KVSTORE_NO_TTL);
     clock_ms = 1400;
     OK(AT(p, put, K("key"), K("other")));
     ENDS(p->cf, "key", 1900);

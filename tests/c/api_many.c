@@ -403,7 +403,8 @@ static void batch_large(void)
     OK(kvstore_batch_commit(b));
     OK(kvstore_stats(kv, &after));
     CHECK(after.nWalCommits == before.nWalCommits + 1 && after.nPuts == before.nPuts + N);
-    ENDS(cfs[1], "4", KVSTORE_NO_TTL);
+    ENDS(cfs[1], "4", 1500); /* 0: the default TTL */
+    ENDS(cfs[0], "0", KVSTORE_NO_TTL);
     ENDS(cfs[1], "1", 2000);
     CHECK(rows_of(cfs[0]) + rows_of(cfs[1]) + rows_of(cfs[2]) == N);
     kvstore_batch_free(b);

@@ -74,8 +74,8 @@ fn increment_of_missing_key_uses_default_ttl() {
 }
 
 #[test]
-fn default_ttl_applies_to_plain_puts_only() {
-    run_scenario("tests/c/api_conditional.c", "default_ttl_is_for_plain_puts");
+fn default_ttl_applies_to_writes_without_expiry() {
+    run_scenario("tests/c/api_conditional.c", "default_ttl_is_for_writes_without_expiry");
 }
 
 #[test]

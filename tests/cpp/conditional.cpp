@@ -28,6 +28,14 @@ SCENARIO(put_with_obeys_each_option) {
     CHECK(s.db.put_with("key", "3", put_options()));
     CHECK(s.db.ttl("key")->never_expires());
     s.db.set_default_ttl(1h);
+    CHECK(s.db.put_with("key", "4", put_options()));
+    CHECK(s.db.ttl("key")->duration() == 1h);
+    CHECK(s.db.put_with("key", "4", put_options().expires(kvstore::never)));
+    CHECK(s.db.ttl("key")->never_expires());
+    CHECK(s.db.compare_and_swap("key", "4", "4") && s.db.ttl("key")->duration() == 1h);
+    CHECK(s.db.put_if_absent("absent", "1") && s.db.ttl("absent")->duration() == 1h);
+    CHECK(s.db.put_if_absent("never", "1", kvstore::never) && s.db.ttl("never")->never_expires());
+    CHECK(s.db.increment("sum", 1, kvstore::never) == 1 && s.db.ttl("sum")->never_expires());
     CHECK(s.db.put_with("key", "4", put_options().default_ttl()));
     CHECK(s.db.ttl("key")->duration() == 1h);
     THROWS(error, s.db.put_with("key", "5", put_options().if_absent().if_present()));

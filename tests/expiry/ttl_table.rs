@@ -157,10 +157,10 @@ fn get_and_expire(case: &Case<'_>, expiry: Expiry) -> Result<bool> {
     Ok(found.is_some())
 }
 
-fn batch(case: &Case<'_>, expiry: Expiry) -> (Result<bool>, i64) {
+fn batch(case: &Case<'_>, expiry: Option<Expiry>) -> (Result<bool>, i64) {
     let mut batch = case.store.batch();
     batch.put(case.store, "k", case.new, expiry).unwrap();
-    (batch.commit().map(|()| true), expiry.millis().unwrap_or_default())
+    (batch.commit().map(|()| true), expiry.and_then(Expiry::millis).unwrap_or_default())
 }
 
 const SECOND_OF_LIFE: Duration = Duration::from_millis(1_000);
@@ -201,12 +201,16 @@ fn writes() -> BTreeMap<&'static str, Write> {
     });
     add("put_if_absent", |c| (c.store.put_if_absent("k", c.new, Expiry::At(LATER)), LATER));
     add("put_if_absent, never", |c| (c.store.put_if_absent("k", c.new, Expiry::Never), 0));
+    add("put_if_absent, none", |c| (c.store.put_if_absent("k", c.new, None), 0));
+    add("put_with_options, none", |c| (put_with(c, PutOptions::new()), 0));
+    add("put_with_options, never", |c| (put_with(c, PutOptions::new().expiry(Expiry::Never)), 0));
     add("compare_and_swap, equal", |c| {
         (c.store.compare_and_swap("k", c.old, c.new, Expiry::At(LATER)), LATER)
     });
     add("compare_and_swap, equal, never", |c| {
         (c.store.compare_and_swap("k", c.old, c.new, Expiry::Never), 0)
     });
+    add("compare_and_swap, equal, none", |c| (c.store.compare_and_swap("k", c.old, c.new, None), 0));
     add("compare_and_swap, not equal", |c| {
         let other = [c.old, b"."].concat();
         (c.store.compare_and_swap("k", other, c.new, Expiry::At(LATER)), LATER)
@@ -215,6 +219,7 @@ fn writes() -> BTreeMap<&'static str, Write> {
     add("compare_and_delete, not equal", |c| (c.store.compare_and_delete("k", &c.old[..c.old.len() - 1]), 0));
     add("increment", |c| (c.store.increment("k", 5, Expiry::At(LATER)).map(|_| true), LATER));
     add("increment, never", |c| (c.store.increment("k", 5, Expiry::Never).map(|_| true), 0));
+    add("increment, none", |c| (c.store.increment("k", 5, None).map(|_| true), 0));
     add("increment, not a number", |c| (c.store.increment("k", 5, Expiry::At(LATER)).map(|_| true), LATER));
     add("set_expiry", |c| expire(c, EARLIER, ExpiryCondition::Always));
     add("set_expiry, never", |c| expire(c, 0, ExpiryCondition::Always));
@@ -233,8 +238,9 @@ fn writes() -> BTreeMap<&'static str, Write> {
     add("get_and_set_expiry", |c| (get_and_expire(c, Expiry::At(EARLIER)), EARLIER));
     add("get_and_set_expiry, never", |c| (get_and_expire(c, Expiry::Never), 0));
     add("get_and_set_expiry, past", |c| (get_and_expire(c, Expiry::At(PAST)), PAST));
-    add("batch put", |c| batch(c, Expiry::At(LATER)));
-    add("batch put, never", |c| batch(c, Expiry::Never));
+    add("batch put", |c| batch(c, Some(Expiry::At(LATER))));
+    add("batch put, never", |c| batch(c, Some(Expiry::Never)));
+    add("batch put, none", |c| batch(c, None));
     add("batch delete", |c| {
         // A batch returns no result for each key: it deletes a key that is live before.
         let was_there = c.store.expiry("k").unwrap().is_some();
@@ -255,7 +261,7 @@ fn writes() -> BTreeMap<&'static str, Write> {
 /// numbers.
 fn values(write: &str, large: bool) -> (Vec<u8>, Vec<u8>) {
     match write {
-        "increment" | "increment, never" => (b"37".to_vec(), b"42".to_vec()),
+        "increment" | "increment, never" | "increment, none" => (b"37".to_vec(), b"42".to_vec()),
         _ if large => (vec![7; 5_000], vec![8; 6_000]),
         _ => (b"old".to_vec(), b"new".to_vec()),
     }
@@ -311,7 +317,7 @@ fn check_line(line: Line<'_>, write: Write, large: bool, in_transaction: bool) -
     // A missing or expired value counts as 0, whatever it was.
     let new = match line.write {
         "increment, not a number" => b"5".to_vec(),
-        "increment" | "increment, never" if gone => b"5".to_vec(),
+        "increment" | "increment, never" | "increment, none" if gone => b"5".to_vec(),
         _ => new,
     };
     let (store, _clock) = prepare(line, &old);

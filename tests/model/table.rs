@@ -104,7 +104,7 @@ impl Table {
     pub fn increment(&mut self, key: &[u8], delta: i64, expiry: Expiry, now_ms: i64) -> Answer<i64> {
         let (before, end) = match self.get(key, now_ms) {
             Some(entry) => (number(&entry.value).ok_or(ErrorKind::Error)?, entry.expire_ms),
-            None => (0, expiry.millis().or_else(|| self.default_end(now_ms))),
+            None => (0, expiry.millis()),
         };
         let sum = i64::try_from(i128::from(before) + i128::from(delta)).map_err(|_| ErrorKind::Error)?;
         self.write(key, sum.to_string().into_bytes(), end, now_ms);

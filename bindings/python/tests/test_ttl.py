@@ -448,6 +448,9 @@ def test_incr_uses_the_default_ttl_for_a_new_key(db: kvstore.Store) -> None:
     cache = db.family("cache", create=True, default_ttl=60)
     cache.incr("n")
     assert cache.ttl("n") == 60.0
+    cache.incr("ttl", ttl=kvstore.FOREVER)
+    cache.incr("moment", expires_at=kvstore.FOREVER)
+    assert cache.ttl("ttl") is None and cache.ttl("moment") is None
 
 
 def test_purge_expired_removes_only_expired_keys(db: kvstore.Store, clock: Clock) -> None:

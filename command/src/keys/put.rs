@@ -167,7 +167,7 @@ impl IncrArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
         let (_store, family) = self.family.open(&self.store, &context.secrets)?;
-        let expiry = self.ttl.map_or(Expiry::Never, |ttl| family.expiry_after(ttl));
+        let expiry = self.ttl.map(|ttl| family.expiry_after(ttl)); // without one: the default TTL
         let sum = family.increment(&key, self.by, expiry)?;
         let out = &mut context.out;
         match out.json {

@@ -142,10 +142,10 @@ impl Contents<'_> {
         key: &[u8],
         expected: &[u8],
         value: &[u8],
-        expiry: Expiry,
+        expiry: Option<Expiry>,
     ) -> Result<bool> {
         match self.head_if_equal(key, expected)? {
-            Some(head) => self.write_row(key, value, expiry.millis(), Some(head)).map(|()| true),
+            Some(head) => self.write_row(key, value, self.new_end(expiry)?, Some(head)).map(|()| true),
             None => Ok(false),
         }
     }
@@ -173,9 +173,9 @@ impl Contents<'_> {
     /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
     /// text.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`, or for `Never` the default
-    /// TTL of the family.
-    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
+    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL of
+    /// the family.
+    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         let found = self.rows().get(self.tables, key, |row| {
             let head = row.head();
             if self.is_expired(head) {
@@ -196,11 +196,11 @@ impl Contents<'_> {
         Ok((sum, text.len()))
     }
 
-    /// The end of life of a new key for which `Never` means the default TTL.
-    fn new_end(self, expiry: Expiry) -> Result<Option<i64>> {
+    /// Returns the expiry time of a written key in milliseconds; with `None` the default TTL counts.
+    fn new_end(self, expiry: Option<Expiry>) -> Result<Option<i64>> {
         match expiry {
-            Expiry::At(expire_ms) => Ok(Some(expire_ms)),
-            Expiry::Never => Ok(self.default_end(self.db.settings(self.tables)?.default_ttl_ms)),
+            Some(expiry) => Ok(expiry.millis()),
+            None => Ok(self.default_end(self.db.settings(self.tables)?.default_ttl_ms)),
         }
     }
 

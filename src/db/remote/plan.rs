@@ -77,6 +77,11 @@ impl Db {
     }
 }
 
+/// Returns the parameter for an expiry time: NULL for never, [`BY_DEFAULT`] for the default TTL.
+fn end_or_default(expiry: Option<Expiry>) -> Option<i64> {
+    expiry.map_or(Some(BY_DEFAULT), Expiry::millis)
+}
+
 type Params<'p> = &'p [&'p (dyn ToSql + Sync)];
 
 impl Contents<'_> {
@@ -136,11 +141,11 @@ impl Contents<'_> {
         key: &[u8],
         expected: &[u8],
         value: &[u8],
-        expiry: Expiry,
+        expiry: Option<Expiry>,
     ) -> Result<bool> {
         check_key(key)?;
         check_size([key.len(), expected.len(), value.len()])?;
-        self.decide(Again::No, SWAP, &[&self.name(), &key, &expected, &value, &expiry.millis()])
+        self.decide(Again::No, SWAP, &[&self.name(), &key, &expected, &value, &end_or_default(expiry)])
     }
 
     /// Deletes a key if it is live and its value equals `expected`. Returns `true` if it was
@@ -154,12 +159,15 @@ impl Contents<'_> {
     /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
     /// text.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`, or for `Never` the default
-    /// TTL of the family.
-    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Expiry) -> Result<(i64, usize)> {
+    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL of
+    /// the family.
+    pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         check_key(key)?;
-        let row =
-            self.settle_on_time(key, INCREMENT.on(self.db), &[&self.name(), &key, &delta, &expiry.millis()])?;
+        let row = self.settle_on_time(
+            key,
+            INCREMENT.on(self.db),
+            &[&self.name(), &key, &delta, &end_or_default(expiry)],
+        )?;
         match column::<i32>(&row, 0)? {
             NO_NUMBER => {
                 Err(Error::invalid("the value is not a decimal integer of 64 bits; it was not changed"))

@@ -27,17 +27,17 @@ public:
     /// Adds a write to the batch: key and value for the default family. Both are copied.
     /// @param key 1 to 65536 bytes.
     /// @param value Up to config::max_value_size bytes.
-    /// @param expires TTL or expiry time. A TTL counts from this call, not from the commit. The
-    ///   default TTL of the family is not used.
+    /// @param expires TTL or expiry time. A TTL counts from this call, not from the commit. Without
+    ///   it, the default TTL of the family counts from the commit.
     /// @throws error errc::error (a length is out of bounds), errc::misuse. Nothing is added then.
-    void put(bytes_view key, bytes_view value, const expiry& expires = never) { try_put(key, value, expires).value(); }
+    void put(bytes_view key, bytes_view value, const expiry& expires = family_ttl) { try_put(key, value, expires).value(); }
 
     /// Adds a write to the batch: key and value for the family `to`. Both are copied.
     ///
     /// The family object may be destroyed before the commit. Expiry and errors are those of
     /// put(key, value, expires).
     /// @throws error Also errc::error if the family belongs to another store object.
-    void put(const family& to, bytes_view key, bytes_view value, const expiry& expires = never) {
+    void put(const family& to, bytes_view key, bytes_view value, const expiry& expires = family_ttl) {
         try_put(to, key, value, expires).value();
     }
 
@@ -68,12 +68,12 @@ public:
 #endif
 
     /// Like put(), but returns the failure instead of throwing it.
-    result<void> try_put(bytes_view key, bytes_view value, const expiry& expires = never) {
+    result<void> try_put(bytes_view key, bytes_view value, const expiry& expires = family_ttl) {
         return put_into(session_ ? session_->cf : nullptr, key, value, expires);
     }
 
     /// Like put(), but returns the failure instead of throwing it.
-    result<void> try_put(const family& to, bytes_view key, bytes_view value, const expiry& expires = never) {
+    result<void> try_put(const family& to, bytes_view key, bytes_view value, const expiry& expires = family_ttl) {
         return put_into(to.native_handle(), key, value, expires);
     }
 

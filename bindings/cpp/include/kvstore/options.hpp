@@ -40,8 +40,8 @@ enum class expire_if : int {
     earlier = KVSTORE_EXPIRE_LT ///< The new expiry time is earlier than the current one.
 };
 
-/// Options of keyspace::put_with. A default-constructed object writes unconditionally, without an
-/// expiry time.
+/// Options of keyspace::put_with. A default-constructed object writes unconditionally, with the
+/// default TTL of the family.
 /// @code
 /// db.put_with("job", "done", kvstore::put_options().if_present().keep_ttl());
 /// @endcode
@@ -71,7 +71,7 @@ private:
         return *this;
     }
 
-    expiry expiry_ = never;
+    expiry expiry_ = family_ttl;
     std::uint32_t flags_ = 0;
 };
 

@@ -30,6 +30,15 @@ struct never_t {
 /// Constant to pass instead of an expiry time: the key never expires.
 inline constexpr never_t never{};
 
+/// Type of the constant kvstore::family_ttl, which stands for the default TTL of a family.
+struct family_ttl_t {
+    /// Default constructor. It is explicit, as that of never_t.
+    explicit constexpr family_ttl_t() = default;
+};
+/// Constant to pass instead of an expiry time to a write: the key gets the default TTL of the
+/// family, or never expires if the family has none. It is the default argument of writes.
+inline constexpr family_ttl_t family_ttl{};
+
 /// @cond
 namespace detail {
 
@@ -182,7 +191,8 @@ constexpr remaining_ttl remaining_ttl_of(std::int64_t ms) noexcept {
 /// @endcond
 
 /// Function argument that sets when a key expires: a TTL (`30s`), an expiry time
-/// (`system_clock::now() + 1h`, or the expiry_time of another key), or kvstore::never.
+/// (`system_clock::now() + 1h`, or the expiry_time of another key), kvstore::never, or
+/// kvstore::family_ttl.
 ///
 /// A TTL counts from the call. Both are rounded up to a millisecond. With a TTL of zero or less, or
 /// a time in the past, the key is expired at once; this is not an error. A TTL that is too large
@@ -191,6 +201,9 @@ class expiry {
 public:
     /// Creates the value for a key that never expires.
     constexpr expiry(never_t) noexcept : kind_(kind::no_expiry), ms_(0) {}
+
+    /// Creates the value for a key that gets the default TTL of its family.
+    constexpr expiry(family_ttl_t) noexcept : kind_(kind::family_ttl), ms_(0) {}
 
     /// Creates a value from a TTL. It counts from the call, by the clock of the store.
     template <class Rep, class Period>
@@ -210,15 +223,18 @@ public:
 private:
     friend class detail::c_call;
 
-    enum class kind { no_expiry, ttl, time };
+    enum class kind { no_expiry, family_ttl, ttl, time };
 
     constexpr bool is_ttl() const noexcept { return kind_ == kind::ttl; }
 
     /// Returns the expiry time as the C API takes it: milliseconds since the Unix epoch, greater
-    /// than 0; or 0 if the key never expires. `now` is used for a TTL and never negative.
+    /// than 0; KVSTORE_NO_TTL if the key never expires; or 0 for the default TTL of the family. `now`
+    /// is used for a TTL and never negative.
     constexpr std::int64_t expire_ms(std::int64_t now) const noexcept {
         switch (kind_) {
         case kind::no_expiry:
+            return KVSTORE_NO_TTL;
+        case kind::family_ttl:
             return 0;
         case kind::time:
             return at_least_1(ms_);
@@ -230,7 +246,7 @@ private:
 
     /// Returns `ms`, but at least 1.
     ///
-    /// The C API takes 0 as never and rejects negative times. A key with an expiry time of 1 is
+    /// The C API takes 0 as the default TTL and rejects negative times. A key with an expiry time of 1 is
     /// expired.
     static constexpr std::int64_t at_least_1(std::int64_t ms) noexcept { return ms < 1 ? 1 : ms; }
 

@@ -43,9 +43,9 @@ public:
     /// Writes a value only if the key does not exist or has expired. A live key keeps its value and
     /// expiry time.
     ///
-    /// The default TTL of the family is not used.
+    /// Without `expires`, a new key gets the default TTL of the family.
     /// @return Whether the value was written.
-    bool put_if_absent(bytes_view key, bytes_view value, const expiry& expires = never) {
+    bool put_if_absent(bytes_view key, bytes_view value, const expiry& expires = family_ttl) {
         return try_put_if_absent(key, value, expires).value();
     }
 
@@ -58,20 +58,20 @@ public:
 
     /// Writes a value only if the key is live and its current value equals `expected`.
     ///
-    /// `expires` replaces the current expiry time.
+    /// `expires`, or without it the default TTL of the family, replaces the current expiry time.
     /// @return Whether the value was written.
-    bool compare_and_swap(bytes_view key, bytes_view expected, bytes_view value, const expiry& expires = never) {
+    bool compare_and_swap(bytes_view key, bytes_view expected, bytes_view value, const expiry& expires = family_ttl) {
         return try_compare_and_swap(key, expected, value, expires).value();
     }
 
     /// Adds `delta` to the value of a key, a decimal integer stored as text, and returns the sum.
     ///
-    /// A live key keeps its expiry time. A key that is not live counts as 0 and gets `expires`. If
-    /// that is never, the key gets the default TTL of the family, if there is one.
+    /// A live key keeps its expiry time. A key that is not live counts as 0 and gets `expires`, or
+    /// without it the default TTL of the family.
     /// @return The sum.
     /// @throws error errc::error (the value is not a 64-bit integer, or the sum overflows), and the
     ///   write errors.
-    std::int64_t increment(bytes_view key, std::int64_t delta = 1, const expiry& expires = never) {
+    std::int64_t increment(bytes_view key, std::int64_t delta = 1, const expiry& expires = family_ttl) {
         return try_increment(key, delta, expires).value();
     }
 
@@ -128,7 +128,7 @@ public:
     }
 
     /// Like put_if_absent(), but returns the failure instead of throwing it.
-    result<bool> try_put_if_absent(bytes_view key, bytes_view value, const expiry& expires = never) {
+    result<bool> try_put_if_absent(bytes_view key, bytes_view value, const expiry& expires = family_ttl) {
         detail::c_call c = this->start();
         const auto k = c.key(key);
         const auto v = c.value(value);
@@ -155,7 +155,7 @@ public:
 
     /// Like compare_and_swap(), but returns the failure instead of throwing it.
     result<bool> try_compare_and_swap(bytes_view key, bytes_view expected, bytes_view value,
-                                      const expiry& expires = never) {
+                                      const expiry& expires = family_ttl) {
         detail::c_call c = this->start();
         const auto k = c.key(key);
         const auto e = c.value(expected);
@@ -170,7 +170,7 @@ public:
     }
 
     /// Like increment(), but returns the failure instead of throwing it.
-    result<std::int64_t> try_increment(bytes_view key, std::int64_t delta = 1, const expiry& expires = never) {
+    result<std::int64_t> try_increment(bytes_view key, std::int64_t delta = 1, const expiry& expires = family_ttl) {
         detail::c_call c = this->start();
         const auto k = c.key(key);
         const std::int64_t expire_ms = c.expire_ms(expires);

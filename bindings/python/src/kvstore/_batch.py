@@ -27,12 +27,11 @@ class Batch:
     nothing: the batch belongs to the parent process.
     """
 
-    __slots__ = ("_batch", "_default_ttls", "_elsewhere", "_family", "_lock", "_pin")
+    __slots__ = ("_batch", "_elsewhere", "_family", "_lock", "_pin")
 
     def __init__(self, family: FamilyHandle) -> None:
         self._batch = NULL
         self._family = family
-        self._default_ttls: dict[Any, int] = {}
         #: Family handles on the connection of the thread that began the batch, used by other
         #: threads.
         self._elsewhere: dict[FamilyHandle, Any] = {}
@@ -73,8 +72,7 @@ class Batch:
             key: str or bytes-like, 1 to 65,536 bytes.
             value: The value, as the family takes it.
             ttl: Seconds or a ``timedelta``, counted from this call and not from the commit. None:
-                the default TTL of the family, as it was at the first write of the batch to that
-                family.
+                the default TTL of the family, counted from the commit.
             expires_at: The expiry time, instead of ``ttl``.
             family: Another family of the same store; by default the one the batch was made from.
 
@@ -83,13 +81,8 @@ class Batch:
             ValueError, TypeError: For an invalid key, value or time.
         """
         where = family if family is not None else self._family
-        if ttl is None and expires_at is None:
-            known = self._default_ttls.get(where)
-            if known is None:
-                known = self._default_ttls[where] = where._default_ttl_ms()
-            expire_ms = known and where._state.now_ms() + known
-        else:
-            expire_ms = where._expire_ms(ttl, expires_at)
+        named = ttl is not None or expires_at is not None
+        expire_ms = where._expire_ms(ttl, expires_at) if named else 0  # 0: the default TTL
         self._put(where, to_bytes(key), where._encode(value), expire_ms)
 
     def _put(self, family: FamilyHandle, key: bytes, value: bytes, expire_ms: int) -> None:

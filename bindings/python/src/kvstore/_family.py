@@ -313,8 +313,8 @@ class Family(
         if ttl is None and expires_at is None:
             options.flags = lib.KVSTORE_PUT_DEFAULT_TTL
         elif ttl is not None and expires_at is None and self._state.pool.clock is None:
-            options.expireMs = ttl_ms(ttl)
-            options.flags = lib.KVSTORE_PUT_TTL if options.expireMs else 0
+            options.expireMs = ttl_ms(ttl) or lib.KVSTORE_NO_TTL
+            options.flags = lib.KVSTORE_PUT_TTL if options.expireMs > 0 else 0
         else:
             options.expireMs = self._expire_ms(ttl, expires_at)
         options.flags |= (
@@ -504,12 +504,11 @@ class Family(
         Args:
             key: str or bytes-like.
             delta: A 64-bit signed int.
-            ttl: The TTL of a new key; None: the default TTL of the family. ``FOREVER`` is not
-                possible.
+            ttl: The TTL of a new key; None: the default TTL of the family.
             expires_at: The expiry time of a new key, instead of ``ttl``.
 
         Raises:
-            ValueError: If the value or the sum is not a 64-bit signed integer, or for ``FOREVER``.
+            ValueError: If the value or the sum is not a 64-bit signed integer.
             TypeError: If the codec of the family cannot read decimal text.
 
         >>> db = kvstore.open(":memory:")
@@ -525,11 +524,6 @@ class Family(
         expire_ms = 0  # the library applies the default TTL
         if ttl is not None or expires_at is not None:
             expire_ms = self._expire_ms(ttl, expires_at)
-            if expire_ms == 0:
-                raise ValueError(
-                    "incr() does not take FOREVER: omit ttl= and expires_at= for the default TTL, or call "
-                    "persist() afterwards"
-                )
         total = ffi.new("int64_t *")
         rc = lib.kvstore_cf_increment(self._cf, key, len(key), delta, expire_ms, total)
         if rc:

@@ -20,6 +20,7 @@ from kvstore._time import Duration, Moment, given_expiry_ms, ttl_ms
 
 _ERROR: int = lib.KVSTORE_ERROR
 _NOTFOUND: int = lib.KVSTORE_NOTFOUND
+_NO_TTL: int = lib.KVSTORE_NO_TTL
 
 
 class _ThreadHandle:
@@ -203,17 +204,19 @@ class FamilyHandle:
         return int(out[0])
 
     def _expire_ms(self, ttl: Optional[Duration], expires_at: Optional[Moment]) -> int:
-        """Convert ``ttl`` or ``expires_at`` to an expiry time in milliseconds since the Unix epoch.
-        0 means never.
+        """Convert ``ttl`` or ``expires_at`` to an expiry time in milliseconds since the Unix epoch,
+        as the library takes it. KVSTORE_NO_TTL means never.
 
-        For calls that do not apply the default TTL.
+        With neither, the default TTL counts; 0 means that there is none.
         """
         if ttl is not None:
             if expires_at is not None:
                 raise ValueError("ttl= and expires_at= cannot both be set: give one of them")
             ms = ttl_ms(ttl)
+            if not ms:
+                return _NO_TTL
         elif expires_at is not None:
-            return given_expiry_ms(expires_at, self._state.now_ms)
+            return given_expiry_ms(expires_at, self._state.now_ms) or _NO_TTL
         else:
             ms = self._default_ttl_ms()
         return ms and self._state.now_ms() + ms

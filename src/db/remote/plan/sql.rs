@@ -274,9 +274,13 @@ pub(super) const DELETE_FROM: &str = concat!(
     " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
 );
 
+/// `$5`: the end; NULL: never; [`BY_DEFAULT`]: by the family's default TTL.
 pub(super) const SWAP: &str = concat!(
     with_family!(),
-    ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = $5::bigint, ",
+    ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = CASE WHEN $5::bigint IS DISTINCT FROM -1 THEN $5 ",
+    "WHEN f.default_ttl_ms > 0 THEN ",
+    clock!(),
+    " + f.default_ttl_ms END, ",
     "written_ms = CASE WHEN f.track_writes THEN ",
     clock!(),
     " END FROM f WHERE ",
@@ -312,7 +316,7 @@ macro_rules! increment {
     ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
     ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
-    "SELECT f.id, $2::bytea, convert_to($3::bigint::text, 'UTF8'), CASE WHEN $4::bigint IS NOT NULL THEN $4 ",
+    "SELECT f.id, $2::bytea, convert_to($3::bigint::text, 'UTF8'), CASE WHEN $4::bigint IS DISTINCT FROM -1 THEN $4 ",
     "WHEN f.default_ttl_ms > 0 THEN ",
     clock!(),
     " + f.default_ttl_ms END, CASE WHEN f.track_writes THEN ",

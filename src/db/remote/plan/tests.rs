@@ -83,9 +83,9 @@ fn dropped_family_fails_and_is_not_unmet_condition() {
         gone.delete(b"a").map(drop),
         gone.clear(),
         gone.delete_range(scan).map(drop),
-        gone.compare_and_swap(b"a", b"1", b"2", Expiry::Never).map(drop),
+        gone.compare_and_swap(b"a", b"1", b"2", Some(Expiry::Never)).map(drop),
         gone.compare_and_delete(b"a", b"1").map(drop),
-        gone.increment(b"a", 1, Expiry::Never).map(drop),
+        gone.increment(b"a", 1, None).map(drop),
         gone.expire(b"a", Expiry::Never, ExpiryCondition::Always).map(drop),
         gone.get_and_expire(b"a", Expiry::Never, |_| Ok(())).map(drop),
         gone.purge(i64::MAX, 256).map(drop),
@@ -137,7 +137,7 @@ fn default_ttl_counts_from_server_time_for_new_and_old_keys() {
     let writes: [Write<'_>; 4] = [
         &|key| assert!(family.put(key, b"1", &options).unwrap()),
         &|key| assert!(family.put(key, b"1", &options.if_absent()).unwrap()),
-        &|key| assert!(family.increment(key, 1, Expiry::Never).is_ok()),
+        &|key| assert!(family.increment(key, 1, None).is_ok()),
         &|key| assert!(family.put(key, b"1", &options.if_present()).unwrap()),
     ];
     for (number, write) in writes.into_iter().enumerate() {
@@ -375,11 +375,11 @@ fn concurrent_increments_and_swaps_are_not_lost() {
     together("increments", 4, |_, db| {
         let family = db.contents("f");
         for _ in 0..50 {
-            family.increment(b"sum", 1, Expiry::Never).unwrap();
+            family.increment(b"sum", 1, None).unwrap();
             loop {
                 let old = value(family, b"swapped").unwrap();
                 let new = (String::from_utf8(old.clone()).unwrap().parse::<u64>().unwrap() + 1).to_string();
-                if family.compare_and_swap(b"swapped", &old, new.as_bytes(), Expiry::Never).unwrap() {
+                if family.compare_and_swap(b"swapped", &old, new.as_bytes(), Some(Expiry::Never)).unwrap() {
                     break;
                 }
             }
@@ -416,7 +416,7 @@ fn key_replaced_concurrently_is_never_missing() {
         let (_ended, family) = (Ended(&done), db.contents("f"));
         for _ in 0..300 {
             assert!(family.put(b"key", b"1", &until(FAR).if_present()).unwrap());
-            assert!(family.compare_and_swap(b"key", b"1", b"1", Expiry::At(FAR)).unwrap());
+            assert!(family.compare_and_swap(b"key", b"1", b"1", Some(Expiry::At(FAR))).unwrap());
             assert_eq!(family.expire(b"key", Expiry::At(FAR), ExpiryCondition::HasTtl).unwrap(), Some(true));
             assert_eq!(family.get_and_expire(b"key", Expiry::At(FAR), |_| Ok(())).unwrap(), Some(()));
             assert!(!family.put(b"key", b"2", &PutOptions::new().if_absent()).unwrap());
@@ -472,7 +472,7 @@ fn transaction_writes_are_visible_outside_only_after_commit() {
     db.begin_write().unwrap();
     let family = db.contents("f");
     family.put(b"a", b"1", &until(FAR)).unwrap();
-    assert!(family.compare_and_swap(b"a", b"1", b"2", Expiry::Never).unwrap());
+    assert!(family.compare_and_swap(b"a", b"1", b"2", Some(Expiry::Never)).unwrap());
     assert!(family.put(b"dead", b"1", &until(PAST)).unwrap());
     assert_eq!(value(family, b"a").unwrap(), b"2");
     assert!(matches!(family.get(b"dead", |_, _| ()).unwrap(), Found::Expired(PAST)));
@@ -480,7 +480,7 @@ fn transaction_writes_are_visible_outside_only_after_commit() {
     assert_eq!(other.contents("f").count().unwrap(), 0);
     // What is refused does not end the transaction.
     assert!(db.contents("gone").put(b"a", b"1", &PutOptions::new()).is_err());
-    assert!(db.contents("f").increment(b"a", i64::MAX, Expiry::Never).is_err());
+    assert!(db.contents("f").increment(b"a", i64::MAX, None).is_err());
     db.commit().unwrap();
     assert_eq!(other.contents("f").count().unwrap(), 2);
 }
@@ -508,7 +508,7 @@ fn write_after_concurrent_delete_prevents_commit() {
         ("put by default", Box::new(|db| put(db, &PutOptions::new().use_default_ttl()))),
         ("put that keeps the end", Box::new(|db| put(db, &PutOptions::new().keep_ttl()))),
         ("put if absent", Box::new(|db| put(db, &PutOptions::new().if_absent()))),
-        ("increment", Box::new(|db| db.contents("f").increment(b"k", 1, Expiry::Never).map(|_| true))),
+        ("increment", Box::new(|db| db.contents("f").increment(b"k", 1, None).map(|_| true))),
         ("batch", Box::new(|db| batch(db, &PutOptions::new(), false))),
         ("batch of lives", Box::new(|db| batch(db, &ttl, false))),
         ("batch with a deletion", Box::new(|db| batch(db, &PutOptions::new(), true))),

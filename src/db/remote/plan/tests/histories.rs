@@ -210,6 +210,7 @@ fn write_once(both: &Both, random: &mut Random) {
         3 => assert_eq!(family.delete(key).unwrap(), both.write(number, |file| file.delete(key)).unwrap()),
         4 => {
             let old = random.of(&VALUES);
+            let end = Some(end).filter(|_| random.below(5) > 0); // None: the default TTL
             let done = family.compare_and_swap(key, old, value, end).unwrap();
             let expected = both.write(number, |file| file.compare_and_swap(key, old, value, end));
             assert_eq!(done, expected.unwrap());
@@ -220,6 +221,7 @@ fn write_once(both: &Both, random: &mut Random) {
         }
         6 => {
             let delta = random.of(&[1, -1, 5, i64::MAX, i64::MIN]);
+            let end = Some(end).filter(|_| random.below(5) > 0);
             let done = family.increment(key, delta, end);
             assert_eq!(done, both.write(number, |file| file.increment(key, delta, end)), "{delta}");
         }

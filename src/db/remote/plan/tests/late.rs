@@ -37,7 +37,7 @@ const WRITES: [Write; 7] = [
     ("put that keeps the end", |db| put(db, &ttl().keep_ttl())),
     ("put if absent", |db| put(db, &ttl().if_absent())),
     ("put if present", |db| put(db, &ttl().if_present())),
-    ("increment", |db| db.contents("f").increment(b"k", 1, Expiry::Never).map(|_| true)),
+    ("increment", |db| db.contents("f").increment(b"k", 1, None).map(|_| true)),
     ("batch", |db| {
         let (family, options) = (Tables::of("f"), ttl());
         let put = Some((b"1".as_slice(), &options));
@@ -152,7 +152,7 @@ fn busy_timeout_limits_wait_for_table_lock() {
     let mut db = store(schema, &["f"]);
     let calls: [Write; 5] = [
         ("delete", |db| db.contents("f").delete(b"k")),
-        ("swap", |db| db.contents("f").compare_and_swap(b"k", b"1", b"2", Expiry::Never)),
+        ("swap", |db| db.contents("f").compare_and_swap(b"k", b"1", b"2", Some(Expiry::Never))),
         ("delete if equal", |db| db.contents("f").compare_and_delete(b"k", b"1")),
         ("expire", |db| {
             db.contents("f").expire(b"k", Expiry::At(FAR), ExpiryCondition::Always).map(|done| done.is_some())
@@ -191,7 +191,7 @@ fn no_op_write_after_lock_wait_changes_no_row() {
     assert_eq!(rows(&db), 0);
     db.contents("f").put(b"k", b"a", &PutOptions::new()).unwrap();
     let increment: Write = ("increment of no number", |db| {
-        let refused = db.contents("f").increment(b"k", 1, Expiry::Never);
+        let refused = db.contents("f").increment(b"k", 1, None);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Error);
         Ok(false)
     });
@@ -238,7 +238,7 @@ fn only_writing_calls_wait_for_concurrent_ttl_extension() {
     db.query(Again::No, PROLONG, &[]).unwrap();
     assert!(value(other, b"k").is_none());
     assert!(!other.put(b"k", b"2", &PutOptions::new().if_present()).unwrap());
-    assert!(!other.compare_and_swap(b"k", b"1", b"2", Expiry::Never).unwrap());
+    assert!(!other.compare_and_swap(b"k", b"1", b"2", Some(Expiry::Never)).unwrap());
     assert!(!other.compare_and_delete(b"k", b"1").unwrap());
     assert!(other.expire(b"k", Expiry::Never, ExpiryCondition::Always).unwrap().is_none());
     assert!(other.get_and_expire(b"k", Expiry::Never, |_| Ok(())).unwrap().is_none());
@@ -247,10 +247,7 @@ fn only_writing_calls_wait_for_concurrent_ttl_extension() {
 
     let writes: [(Write, &[u8]); 3] = [
         (("put if absent", |db| put(db, &PutOptions::new().if_absent()).map(|is_done| !is_done)), b"1"),
-        (
-            ("increment", |db| db.contents("f").increment(b"k", 1, Expiry::Never).map(|(sum, _)| sum == 2)),
-            b"2",
-        ),
+        (("increment", |db| db.contents("f").increment(b"k", 1, None).map(|(sum, _)| sum == 2)), b"2"),
         (("delete", |db| db.contents("f").delete(b"k")), b""),
     ];
     for (write, left) in writes {
