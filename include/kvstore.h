@@ -235,15 +235,10 @@
 #define KVSTORE_PUT_KEEP_TTL 4
 
 /**
- * Flag of KVWriteOptions.flags: use the default TTL of the family. expireMs must be 0.
- */
-#define KVSTORE_PUT_DEFAULT_TTL 8
-
-/**
  * Flag of KVWriteOptions.flags: expireMs is a TTL in milliseconds instead of an expiry time. It is
  * counted from now by the clock of the store; for a store on a server, by the server's clock.
  */
-#define KVSTORE_PUT_TTL 16
+#define KVSTORE_PUT_TTL 8
 
 /**
  * Condition of kvstore_expire: change only a key without an expiry time.
@@ -696,12 +691,14 @@ typedef struct {
 } KVEntry;
 
 /**
- * Options of kvstore_put_with. All zeros means an unconditional write without an expiry time.
+ * Options of kvstore_put_with. All zeros means an unconditional write with the default TTL of the
+ * family.
  */
 typedef struct {
     /**
-     * Expiry time, in milliseconds since the Unix epoch; 0 if the key never expires. With the flag
-     * KVSTORE_PUT_TTL it is a TTL instead, in milliseconds, at least 1.
+     * Expiry time, in milliseconds since the Unix epoch; 0 for the default TTL of the family;
+     * KVSTORE_NO_TTL if the key never expires. With the flag KVSTORE_PUT_TTL it is a TTL instead, in
+     * milliseconds, at least 1.
      */
     int64_t expireMs;
     /**
@@ -1201,8 +1198,8 @@ int kvstore_cf_exists(KVColumnFamily *cf, const void *pKey, int nKey, int *pExis
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
- * @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: it never
- *   expires.
+ * @param expire_ms Expiry time of the new key, in milliseconds since the Unix epoch; 0: by the
+ *   default TTL of the family, or never if the family has none; KVSTORE_NO_TTL: never.
  * @param pInserted Receives 1 if the value was written, otherwise 0. May be NULL.
  *
  * A live key keeps its value and expiry time.
@@ -1273,13 +1270,13 @@ int kvstore_cf_clear(KVColumnFamily *cf);
  */
 
 /**
- * Writes a value with an expiry time into the default family. The default TTL of the family is not
- * used.
+ * Writes a value with an expiry time into the default family.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
  * @param expire_ms Expiry time, in milliseconds since the Unix epoch, such as kvstore_now_ms() +
- *   60000; 0: the key never expires. A time in the past is allowed: the key is expired at once.
+ *   60000; KVSTORE_NO_TTL: the key never expires; 0: as kvstore_put, by the default TTL of the
+ *   family. A time in the past is allowed: the key is expired at once.
  *
  * `expire_ms` is a moment, not a duration, for which there is kvstore_put_for. While the clock of
  * the store is past 2001, a value from 1 to 94694399999 (1972) is refused with KVSTORE_ERROR.
@@ -1296,8 +1293,7 @@ int kvstore_put_ttl(KVStore *kv,
                     int64_t expire_ms);
 
 /**
- * Writes a value with an expiry time into the family `cf`. The default TTL of the family is not
- * used.
+ * Writes a value with an expiry time into the family `cf`.
  *
  * Parameters, behaviour and errors are those of kvstore_put_ttl.
  */
@@ -1316,7 +1312,7 @@ int kvstore_cf_put_ttl(KVColumnFamily *cf,
  * @param ttl_ms TTL, in milliseconds from now by the clock of the store, at least 1. The expiry
  *   time is limited to the last one that can be represented.
  *
- * Use kvstore_put_ttl for an expiry time, or with 0 for a key that never expires.
+ * Use kvstore_put_ttl for an expiry time, or with KVSTORE_NO_TTL for a key that never expires.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `ttl_ms` is less than
  * 1), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
@@ -1673,7 +1669,7 @@ int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
- * @param opt Options; NULL: write unconditionally, without an expiry time.
+ * @param opt Options; NULL: write unconditionally, with the default TTL of the family.
  * @param pWritten Receives 1 if the value was written, 0 if the condition did not hold. May be
  *   NULL.
  *
@@ -1711,8 +1707,8 @@ int kvstore_cf_put_with(KVColumnFamily *cf,
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pExpected,nExpected Expected value and its length.
  * @param pValue,nValue New value and its length, as for kvstore_put.
- * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: the key never
- *   expires. It replaces the current one.
+ * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: by the default TTL
+ *   of the family; KVSTORE_NO_TTL: never. It replaces the current one.
  * @param pSwapped Receives 1 if the value was written; 0 if the values differ or the key is not
  *   live. May be NULL.
  *
@@ -1786,7 +1782,7 @@ int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param delta Number to add; may be negative.
  * @param expire_ms Expiry time of a new key, in milliseconds since the Unix epoch; 0: by the
- *   default TTL of the family, or never if the family has none.
+ *   default TTL of the family, or never if the family has none; KVSTORE_NO_TTL: never.
  * @param pValue Receives the sum. May be NULL.
  *
  * A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
@@ -1823,8 +1819,8 @@ int kvstore_cf_increment(KVColumnFamily *cf,
  * Changes the expiry time of a live key of the default family. The value stays unchanged.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
- * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. A time in the
- *   past makes the key expire at once.
+ * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0 or KVSTORE_NO_TTL:
+ *   never. A time in the past makes the key expire at once.
  * @param flags 0, or one KVSTORE_EXPIRE_* condition. A key without an expiry time counts as
  *   expiring later than any time.
  * @param pChanged Receives 1 if the expiry time was set, 0 if the condition did not hold. May be
@@ -1929,7 +1925,8 @@ int kvstore_cf_get_and_expire(KVColumnFamily *cf,
                               int *pnValue);
 
 /**
- * Sets the default TTL of the default family, which kvstore_put gives to the keys it writes. Other
+ * Sets the default TTL of the default family: the TTL of keys that are written without an expiry
+ * time, by kvstore_put, or with 0 as expiry time by another function that writes values. Other
  * families keep theirs.
  *
  * @param ttl_ms TTL in milliseconds, up to 20 years; 0: none.
@@ -2448,8 +2445,8 @@ int kvstore_batch_new(KVStore *kv, KVBatch **ppBatch);
  * @param cf Family, opened from the store handle of the batch.
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
  * @param pValue,nValue Value and its length, as for kvstore_put.
- * @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: the key never expires.
- *   The default TTL of the family is not used.
+ * @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: by the default TTL of
+ *   the family, counted from the commit; KVSTORE_NO_TTL: the key never expires.
  *
  * The handle of the family may be closed before the commit.
  *

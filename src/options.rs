@@ -9,8 +9,7 @@ use crate::expiry::{self, Expiry};
 /// write time.
 ///
 /// The default writes unconditionally, and the key gets the [default TTL](crate::Family::default_ttl)
-/// of the family. The last of [`expiry`](PutOptions::expiry), [`ttl`](PutOptions::ttl) and
-/// [`use_default_ttl`](PutOptions::use_default_ttl) decides.
+/// of the family. The last of [`expiry`](PutOptions::expiry) and [`ttl`](PutOptions::ttl) decides.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,13 +20,13 @@ use crate::expiry::{self, Expiry};
 /// assert!(!store.put_with_options("lock", "worker 2", &lease)?);
 /// # Ok::<(), kvstore::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PutOptions {
     pub(crate) only: Option<Presence>,
     pub(crate) keep_ttl: bool,
-    pub(crate) default_ttl: bool,
     pub(crate) ttl_ms: Option<i64>,
-    pub(crate) expiry: Expiry,
+    /// `None`: the default TTL of the family, unless `ttl_ms` is set.
+    pub(crate) expiry: Option<Expiry>,
     pub(crate) written_ms: Option<i64>,
 }
 
@@ -36,19 +35,6 @@ pub struct PutOptions {
 pub(crate) enum Presence {
     Absent,
     Present,
-}
-
-impl Default for PutOptions {
-    fn default() -> PutOptions {
-        PutOptions {
-            only: None,
-            keep_ttl: false,
-            default_ttl: true,
-            ttl_ms: None,
-            expiry: Expiry::Never,
-            written_ms: None,
-        }
-    }
 }
 
 impl PutOptions {
@@ -60,18 +46,12 @@ impl PutOptions {
     }
 
     /// Sets the expiry time that the write gives to the key. [`Expiry::Never`] writes a key without
-    /// TTL, also in a family with a default TTL.
+    /// TTL; `None` stands for the [default TTL](crate::Family::default_ttl) of the family.
     #[must_use]
-    pub fn expiry(mut self, expiry: Expiry) -> PutOptions {
-        self.expiry = expiry;
-        self.default_ttl = false;
+    pub fn expiry(mut self, expiry: impl Into<Option<Expiry>>) -> PutOptions {
+        self.expiry = expiry.into();
         self.ttl_ms = None;
         self
-    }
-
-    /// Like [`expiry`](PutOptions::expiry), but `None` stands for the default TTL of the family.
-    pub(crate) fn expiry_or_default(self, expiry: Option<Expiry>) -> PutOptions {
-        expiry.map_or(self.use_default_ttl(), |expiry| self.expiry(expiry))
     }
 
     /// Sets the TTL that the write gives to the key, counted from the write by the clock of the
@@ -81,16 +61,7 @@ impl PutOptions {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> PutOptions {
         self.ttl_ms = Some(expiry::millis_rounded_up(ttl));
-        self.default_ttl = false;
-        self
-    }
-
-    /// Makes the write use the [default TTL](crate::Family::default_ttl) of the family. If the
-    /// family has none, the key never expires.
-    #[must_use]
-    pub fn use_default_ttl(mut self) -> PutOptions {
-        self.default_ttl = true;
-        self.ttl_ms = None;
+        self.expiry = None;
         self
     }
 
@@ -137,7 +108,7 @@ impl PutOptions {
                 "the write time {written_ms} is negative: give milliseconds since 1970"
             )));
         }
-        self.expiry.check()
+        self.expiry.map_or(Ok(()), Expiry::check)
     }
 }
 

@@ -168,7 +168,7 @@ impl Family {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Option<Expiry>>,
     ) -> Result<bool> {
-        self.put_with_options(key, value, &PutOptions::new().expiry_or_default(expiry.into()).if_absent())
+        self.put_with_options(key, value, &PutOptions::new().expiry(expiry).if_absent())
     }
 
     /// Returns the expiry time of a key whose TTL starts now, by the clock of the store.

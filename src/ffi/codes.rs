@@ -86,12 +86,9 @@ pub const KVSTORE_PUT_IF_PRESENT: u32 = 2;
 /// Flag of KVWriteOptions.flags: keep the expiry time of a live key, including the absence of one.
 /// A new key gets expireMs.
 pub const KVSTORE_PUT_KEEP_TTL: u32 = 4;
-/// Flag of KVWriteOptions.flags: use the default TTL of the family, as a write with
-/// expireMs 0 does without it. expireMs must be 0.
-pub const KVSTORE_PUT_DEFAULT_TTL: u32 = 8;
 /// Flag of KVWriteOptions.flags: expireMs is a TTL in milliseconds instead of an expiry time. It is
 /// counted from now by the clock of the store; for a store on a server, by the server's clock.
-pub const KVSTORE_PUT_TTL: u32 = 16;
+pub const KVSTORE_PUT_TTL: u32 = 8;
 
 /// Condition of kvstore_expire: change only a key without an expiry time.
 pub const KVSTORE_EXPIRE_NX: c_int = 1;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::args::{Outcome, bad_argument, key, optional_output, value, write_expiry};
 use super::codes::{
-    KVSTORE_OK, KVSTORE_PUT_DEFAULT_TTL, KVSTORE_PUT_IF_ABSENT, KVSTORE_PUT_IF_PRESENT, KVSTORE_PUT_KEEP_TTL,
-    KVSTORE_PUT_TTL,
+    KVSTORE_OK, KVSTORE_PUT_IF_ABSENT, KVSTORE_PUT_IF_PRESENT, KVSTORE_PUT_KEEP_TTL, KVSTORE_PUT_TTL,
 };
 use super::data::on_family;
 use super::types::{KVColumnFamily, KVStore, KVWriteOptions};
@@ -16,11 +15,7 @@ impl KVWriteOptions {
     fn to_options(self, family: &Family) -> Outcome<PutOptions> {
         let KVWriteOptions { expireMs, flags, reserved } = self;
         let has = |flag: u32| flags & flag != 0;
-        let known = KVSTORE_PUT_IF_ABSENT
-            | KVSTORE_PUT_IF_PRESENT
-            | KVSTORE_PUT_KEEP_TTL
-            | KVSTORE_PUT_DEFAULT_TTL
-            | KVSTORE_PUT_TTL;
+        let known = KVSTORE_PUT_IF_ABSENT | KVSTORE_PUT_IF_PRESENT | KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_TTL;
         if flags & !known != 0 || reserved != 0 {
             return bad_argument("KVWriteOptions has unknown flags or a reserved field that is not 0");
         }
@@ -29,25 +24,15 @@ impl KVWriteOptions {
                 "KVSTORE_PUT_IF_ABSENT and KVSTORE_PUT_IF_PRESENT exclude each other: pass one",
             );
         }
-        if has(KVSTORE_PUT_DEFAULT_TTL) && expireMs != 0 {
-            return bad_argument(
-                "KVSTORE_PUT_DEFAULT_TTL with an expireMs: leave expireMs 0, or the flag away",
-            );
-        }
         let mut options = PutOptions::new();
         if has(KVSTORE_PUT_TTL) {
             let ttl_ms = u64::try_from(expireMs).unwrap_or(0);
-            if ttl_ms == 0 || has(KVSTORE_PUT_DEFAULT_TTL) {
-                return bad_argument(
-                    "KVSTORE_PUT_TTL needs an expireMs above 0, which is the TTL, and no KVSTORE_PUT_DEFAULT_TTL",
-                );
+            if ttl_ms == 0 {
+                return bad_argument("KVSTORE_PUT_TTL needs an expireMs above 0, which is the TTL");
             }
             options = options.ttl(Duration::from_millis(ttl_ms));
         } else {
-            options = options.expiry_or_default(write_expiry(family, expireMs)?);
-        }
-        if has(KVSTORE_PUT_DEFAULT_TTL) {
-            options = options.use_default_ttl();
+            options = options.expiry(write_expiry(family, expireMs)?);
         }
         if has(KVSTORE_PUT_KEEP_TTL) {
             options = options.keep_ttl();
@@ -67,8 +52,7 @@ impl KVWriteOptions {
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
-/// @param opt Options; NULL: write unconditionally, with the default TTL of
-///   the family.
+/// @param opt Options; NULL: write unconditionally, with the default TTL of the family.
 /// @param pWritten Receives 1 if the value was written, 0 if the condition did not hold. May be
 ///   NULL.
 ///
@@ -133,8 +117,8 @@ unsafe fn put_with(
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pExpected,nExpected Expected value and its length.
 /// @param pValue,nValue New value and its length, as for kvstore_put.
-/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: by the
-///   default TTL of the family; KVSTORE_NO_TTL: never. It replaces the current one.
+/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: by the default TTL
+///   of the family; KVSTORE_NO_TTL: never. It replaces the current one.
 /// @param pSwapped Receives 1 if the value was written; 0 if the values differ or the key is not
 ///   live. May be NULL.
 ///
@@ -210,8 +194,12 @@ unsafe fn compare_and_swap(
     // SAFETY: passed on.
     unsafe {
         let (key, expected) = (key(p_key, n_key)?, value(p_expected, n_expected)?);
-        let swapped =
-            family.compare_and_swap(key, expected, value(p_value, n_value)?, write_expiry(family, expire_ms)?)?;
+        let swapped = family.compare_and_swap(
+            key,
+            expected,
+            value(p_value, n_value)?,
+            write_expiry(family, expire_ms)?,
+        )?;
         give_flag(p_swapped, swapped);
         Ok(KVSTORE_OK)
     }

@@ -20,8 +20,7 @@ use crate::{Error, ExpiryCondition, Family};
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0 or KVSTORE_NO_TTL:
-///   never. A time in the
-///   past makes the key expire at once.
+///   never. A time in the past makes the key expire at once.
 /// @param flags 0, or one KVSTORE_EXPIRE_* condition. A key without an expiry time counts as
 ///   expiring later than any time.
 /// @param pChanged Receives 1 if the expiry time was set, 0 if the condition did not hold. May be

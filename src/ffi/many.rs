@@ -311,8 +311,8 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
 /// @param cf Family, opened from the store handle of the batch.
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
 /// @param pValue,nValue Value and its length, as for kvstore_put.
-/// @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: by the default TTL
-///   of the family, counted from the commit; KVSTORE_NO_TTL: the key never expires.
+/// @param expire_ms Expiry time, in milliseconds since the Unix epoch; 0: by the default TTL of
+///   the family, counted from the commit; KVSTORE_NO_TTL: the key never expires.
 ///
 /// The handle of the family may be closed before the commit.
 ///

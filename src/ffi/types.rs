@@ -59,7 +59,8 @@ pub struct KVBatch {
 #[derive(Debug, Clone, Copy)]
 pub struct KVWriteOptions {
     /// Expiry time, in milliseconds since the Unix epoch; 0 for the default TTL of the family;
-    /// KVSTORE_NO_TTL if the key never expires. With the flag KVSTORE_PUT_TTL it is a TTL instead, in milliseconds, at least 1.
+    /// KVSTORE_NO_TTL if the key never expires. With the flag KVSTORE_PUT_TTL it is a TTL instead, in
+    /// milliseconds, at least 1.
     pub expireMs: i64,
     /// Bitwise OR of KVSTORE_PUT_* flags; 0 for none.
     pub flags: u32,

@@ -58,7 +58,7 @@ impl WriteBatch {
         family.check_entry(key, value, expiry)?;
         let family = self.family(family)?;
         let (key, value) = self.keep(key, value)?;
-        let options = PutOptions::new().expiry_or_default(expiry);
+        let options = PutOptions::new().expiry(expiry);
         self.writes.push(Write { family, key, action: Action::Put(value, options) });
         Ok(())
     }

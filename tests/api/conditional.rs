@@ -96,15 +96,22 @@ fn keep_ttl_keeps_expiry_of_live_key_for_all_value_sizes() {
 }
 
 #[test]
-fn later_option_wins_between_expiry_and_default_ttl() {
+fn last_of_expiry_and_ttl_decides() {
     let (store, _clock) = memory_at(1_000);
     store.set_default_ttl(Some(Duration::from_millis(500))).unwrap();
-    store.put_with_options("a", "1", &PutOptions::new().expiry(Expiry::At(9_000)).use_default_ttl()).unwrap();
-    assert_eq!(store.expiry("a").unwrap(), Some(Expiry::At(1_500)));
-    store.put_with_options("b", "1", &PutOptions::new().use_default_ttl().expiry(Expiry::At(9_000))).unwrap();
-    assert_eq!(store.expiry("b").unwrap(), Some(Expiry::At(9_000)));
-    store.put_with_options("c", "1", &PutOptions::new()).unwrap();
-    assert_eq!(store.expiry("c").unwrap(), Some(Expiry::At(1_500)));
+    let (at, ttl) = (Expiry::At(9_000), Duration::from_millis(200));
+    for (options, expiry) in [
+        (PutOptions::new(), Expiry::At(1_500)),
+        (PutOptions::new().expiry(at).expiry(None), Expiry::At(1_500)),
+        (PutOptions::new().ttl(ttl).expiry(None), Expiry::At(1_500)),
+        (PutOptions::new().expiry(at).ttl(ttl), Expiry::At(1_200)),
+        (PutOptions::new().expiry(Expiry::Never).ttl(ttl), Expiry::At(1_200)),
+        (PutOptions::new().ttl(ttl).expiry(at), at),
+        (PutOptions::new().ttl(ttl).expiry(Expiry::Never), Expiry::Never),
+    ] {
+        store.put_with_options("k", "1", &options).unwrap();
+        assert_eq!(store.expiry("k").unwrap(), Some(expiry), "{options:?}");
+    }
 }
 
 #[test]

@@ -696,7 +696,7 @@ static void library(void)
 static void constants(void)
 {
     CHECK(KVSTORE_PUT_IF_ABSENT == 1 && KVSTORE_PUT_IF_PRESENT == 2);
-    CHECK(KVSTORE_PUT_KEEP_TTL == 4 && KVSTORE_PUT_DEFAULT_TTL == 8);
+    CHECK(KVSTORE_PUT_KEEP_TTL == 4 && KVSTORE_PUT_TTL == 8);
     CHECK(KVSTORE_RANGE_REVERSE == 1 && KVSTORE_RANGE_CLOSED == 2);
     CHECK(KVSTORE_RANGE_OPEN == 4 && KVSTORE_RANGE_KEYS_ONLY == 8);
     CHECK(sizeof(KVWriteOptions) == 16 && offsetof(KVWriteOptions, expireMs) == 0);

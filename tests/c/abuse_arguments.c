@@ -389,10 +389,10 @@ static void value_lengths(void)
     }
     values_give(KVSTORE_ERROR, NULL, 1);
     values_give(KVSTORE_ERROR, NULL, 5);
-    REFUSED(KVSTORE_ERROR, kvstore_put_ttl(kv, "plain", 5, "v", 1, -1));
+    REFUSED(KVSTORE_ERROR, kvstore_put_ttl(kv, "plain", 5, "v", 1, -2));
     REFUSED(KVSTORE_ERROR, kvstore_put_ttl(kv, "plain", 5, "v", 1, INT64_MIN));
-    REFUSED(KVSTORE_ERROR, kvstore_cf_put_ttl(other, "plain", 5, "v", 1, -1));
-    REFUSED(KVSTORE_ERROR, kvstore_put_if_absent(kv, "new", 3, "v", 1, -1, &out.n));
+    REFUSED(KVSTORE_ERROR, kvstore_cf_put_ttl(other, "plain", 5, "v", 1, -2));
+    REFUSED(KVSTORE_ERROR, kvstore_put_if_absent(kv, "new", 3, "v", 1, -2, &out.n));
     REFUSED(KVSTORE_ERROR, kvstore_cf_put_if_absent(other, "new", 3, "v", 1, INT64_MIN, &out.n));
     CHECK(fingerprint(kv) == before);
 

@@ -85,28 +85,25 @@ IN_BOTH_PLACES(put_with_keep_ttl)
 
 static void put_with_default_ttl_at(const struct place *p)
 {
-    PUTS(1, "key", "value", 0, KVSTORE_PUT_DEFAULT_TTL); /* the family has none */
+    PUTS(1, "key", "value", 0, 0); /* the family has none */
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
     OK(AT(p, set_default_ttl, 500));
-    PUTS(1, "key", "value", 0, KVSTORE_PUT_DEFAULT_TTL);
+    PUTS(1, "key", "value", 0, 0);
     ENDS(p->cf, "key", 1500);
     PUTS(1, "key", "value", KVSTORE_NO_TTL, 0);
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
-    PUTS(1, "key", "value", 0, 0); /* without the flag, too */
-    ENDS(p->cf, "key", 1500);
-    PUTS(1, "key", "value", KVSTORE_NO_TTL, 0);
     OK(AT(p, put_with, K("key"), K("value"), NULL, NULL));
     ENDS(p->cf, "key", 1500);
     PUTS(1, "key", "value", 7000, 0);
     ENDS(p->cf, "key", 7000);
     clock_ms = 1200;
-    PUTS(1, "key", "value", 0, KVSTORE_PUT_DEFAULT_TTL | KVSTORE_PUT_IF_PRESENT);
+    PUTS(1, "key", "value", 0, KVSTORE_PUT_IF_PRESENT);
     ENDS(p->cf, "key", 1700);
-    PUTS(1, "key", "value", 0, KVSTORE_PUT_DEFAULT_TTL | KVSTORE_PUT_KEEP_TTL);
+    PUTS(1, "key", "value", 0, KVSTORE_PUT_KEEP_TTL);
     ENDS(p->cf, "key", 1700);
-    PUTS(1, "new", "value", 0, KVSTORE_PUT_DEFAULT_TTL | KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_IF_ABSENT);
+    PUTS(1, "new", "value", 0, KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_IF_ABSENT);
     ENDS(p->cf, "new", 1700);
-    PUTS(0, "none", "value", 0, KVSTORE_PUT_DEFAULT_TTL | KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_IF_PRESENT);
+    PUTS(0, "none", "value", 0, KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_IF_PRESENT);
     PUTS(1, "new", "other", 9000, KVSTORE_PUT_KEEP_TTL | KVSTORE_PUT_IF_PRESENT);
     HAS(p->cf, "new", "other");
     ENDS(p->cf, "new", 1700);
@@ -135,18 +132,16 @@ static void put_with_refuses_at(const struct place *p)
 {
     static const KVWriteOptions bad[] = {
         {0, KVSTORE_PUT_IF_ABSENT | KVSTORE_PUT_IF_PRESENT, 0},
-        {5000, KVSTORE_PUT_DEFAULT_TTL, 0},
         {0, KVSTORE_PUT_TTL, 0},
         {-5, KVSTORE_PUT_TTL, 0},
-        {5000, KVSTORE_PUT_TTL | KVSTORE_PUT_DEFAULT_TTL, 0},
-        {0, 32, 0},
+        {0, 16, 0},
         {0, KVSTORE_PUT_IF_PRESENT | 0x80000000u, 0},
         {0, UINT32_MAX, 0},
         {0, 0, 1},
         {0, 0, UINT32_MAX},
-        {-1, 0, 0},
+        {-2, 0, 0},
         {INT64_MIN, 0, 0},
-        {-1, KVSTORE_PUT_KEEP_TTL, 0},
+        {-2, KVSTORE_PUT_KEEP_TTL, 0},
     };
     OK(AT(p, put_ttl, K("key"), K("value"), 2000));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -206,7 +201,7 @@ static void compare_and_swap_at(const struct place *p)
     int swapped = 7;
     OK(AT(p, put, K("key"), K("value")));
     GIVES(KVSTORE_ERROR,
-          AT(p, compare_and_swap, K("key"), K("value"), K("other"), -1, &swapped));
+          AT(p, compare_and_swap, K("key"), K("value"), K("other"), -2, &swapped));
     CHECK(swapped == 7);
     HAS(p->cf, "key", "value");
 }
@@ -312,7 +307,7 @@ static void increment_limits_at(const struct place *p)
     CHECK(added(p, "key", INT64_MIN + 1, 0) == INT64_MIN);
     GIVES(KVSTORE_ERROR, AT(p, increment, K("key"), -1, 0, &sum));
     HAS(p->cf, "key", "-9223372036854775808");
-    GIVES(KVSTORE_ERROR, AT(p, increment, K("new"), 1, -1, &sum));
+    GIVES(KVSTORE_ERROR, AT(p, increment, K("new"), 1, -2, &sum));
     GIVES(KVSTORE_ERROR, AT(p, increment, K("key"), 1, INT64_MIN, &sum));
     CHECK(sum == 7 && rows_of(p->cf) == 1);
 }

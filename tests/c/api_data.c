@@ -225,7 +225,7 @@ static void put_if_absent_at(const struct place *p)
     CHECK(inserted == 1);
     GONE(p, "past");
     inserted = 7;
-    GIVES(KVSTORE_ERROR, AT(p, put_if_absent, K("negative"), K("value"), -1, &inserted));
+    GIVES(KVSTORE_ERROR, AT(p, put_if_absent, K("negative"), K("value"), -2, &inserted));
     GIVES(KVSTORE_ERROR, AT(p, put_if_absent, K("negative"), K("value"), INT64_MIN, &inserted));
     CHECK(inserted == 7);
     GONE(p, "negative");

@@ -128,9 +128,8 @@ static void expire_refuses_at(const struct place *p)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GIVES(KVSTORE_ERROR, AT(p, expire, K("key"), 3000, bad[i], &changed));
     }
-    GIVES(KVSTORE_ERROR, AT(p, expire, K("key"), -1, 0, &changed));
+    GIVES(KVSTORE_ERROR, AT(p, expire, K("key"), -2, 0, &changed));
     GIVES(KVSTORE_ERROR, AT(p, expire, K("key"), INT64_MIN, KVSTORE_EXPIRE_LT, &changed));
-    GIVES(KVSTORE_ERROR, AT(p, expire, K("none"), KVSTORE_NO_TTL, 0, &changed));
     CHECK(changed == 7);
     ENDS(p->cf, "key", 2000);
 }
@@ -221,7 +220,7 @@ static void get_and_expire_at(const struct place *p)
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
     value = &clock_ms;
     n = 7;
-    GIVES(KVSTORE_ERROR, AT(p, get_and_expire, K("key"), -1, &value, &n));
+    GIVES(KVSTORE_ERROR, AT(p, get_and_expire, K("key"), -2, &value, &n));
     CHECK(value == &clock_ms && n == 7);
     ENDS(p->cf, "key", KVSTORE_NO_TTL);
     OK(AT(p, get_and_expire, K("key"), 1, &value, &n)); /* its last read */

@@ -283,7 +283,7 @@ static void batch_refuses_at(const struct place *p)
     GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), "value", -1, 0));
     GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), "value", 10485761, 0));
     GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), "value", INT_MAX, 0));
-    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), K("value"), -1));
+    GIVES(KVSTORE_ERROR, kvstore_batch_put(b, p->cf, K("key"), K("value"), -2));
     GIVES(KVSTORE_ERROR, kvstore_batch_put(b, foreign, K("key"), K("value"), 0));
     GIVES(KVSTORE_ERROR, kvstore_batch_delete(b, foreign, K("key")));
     CHECK(strcmp(kvstore_errmsg(p->kv), "no error") != 0);

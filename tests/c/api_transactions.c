@@ -129,7 +129,7 @@ static void errors_inside_at(const struct place *p)
     OK(AT(p, put, K("a"), K("1")));
     GIVES(KVSTORE_ERROR, AT(p, put, NULL, 1, K("1")));
     GIVES(KVSTORE_ERROR, AT(p, put, K(""), K("1")));
-    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("c"), K("1"), -1));
+    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("c"), K("1"), -2));
     GIVES(KVSTORE_NOTFOUND, AT(p, delete, K("missing")));
     OK(AT(p, put, K("b"), K("2")));
     OK(kvstore_commit(p->kv));

@@ -52,16 +52,25 @@ BOTH_FORMS(put_ttl_in_the_past)
 static void put_ttl_negative_at(const struct place *p)
 {
     OK(AT(p, put_ttl, K("key"), K("value"), 2000));
-    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("key"), K("other"), -1));
+    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("key"), K("other"), -2));
     GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("key"), K("other"), INT64_MIN));
-    GIVES(KVSTORE_ERROR, AT(p, put_ttl, K("new"), K("other"), KVSTORE_NO_TTL));
     HAS(p, "key", "value");
     int64_t remaining = 7;
     OK(AT(p, ttl_remaining, K("key"), &remaining));
     CHECK(remaining == 1000);
-    GONE(p, "new");
 }
 BOTH_FORMS(put_ttl_negative)
+
+/* As kvstore_ttl_remaining and iterators return it. */
+static void put_ttl_never_at(const struct place *p)
+{
+    OK(AT(p, put_ttl, K("key"), K("value"), 2000));
+    OK(AT(p, put_ttl, K("key"), K("value"), KVSTORE_NO_TTL));
+    int64_t remaining = 7;
+    OK(AT(p, ttl_remaining, K("key"), &remaining));
+    CHECK(remaining == KVSTORE_NO_TTL);
+}
+BOTH_FORMS(put_ttl_never)
 
 static void put_clears_a_ttl_at(const struct place *p)
 {
@@ -403,9 +412,10 @@ static void duration_as_moment_is_refused(void)
 }
 
 SCENARIOS({"put_ttl", put_ttl}, {"put_ttl_in_the_past", put_ttl_in_the_past},
-          {"put_ttl_negative", put_ttl_negative}, {"put_clears_a_ttl", put_clears_a_ttl}, {"get_ttl", get_ttl},
-          {"ttl_remaining", ttl_remaining},
+          {"put_ttl_negative", put_ttl_negative}, {"put_ttl_never", put_ttl_never},
+          {"put_clears_a_ttl", put_clears_a_ttl}, {"get_ttl", get_ttl}, {"ttl_remaining", ttl_remaining},
           {"ttl_remaining_while_the_row_stays", ttl_remaining_while_the_row_stays},
-          {"rows_pending_removal", rows_pending_removal}, {"purge_expired", purge_expired}, {"purge_in_a_transaction", purge_in_a_transaction},
+          {"rows_pending_removal", rows_pending_removal}, {"purge_expired", purge_expired},
+          {"purge_in_a_transaction", purge_in_a_transaction},
           {"two_handles", two_handles}, {"clocks", clocks},
           {"duration_as_moment_is_refused", duration_as_moment_is_refused})

@@ -84,6 +84,11 @@ fn negative_expiry_time_is_refused_without_effect() {
 }
 
 #[test]
+fn put_ttl_with_no_ttl_removes_ttl() {
+    run_scenario("tests/c/api_ttl.c", "put_ttl_never");
+}
+
+#[test]
 fn put_clears_the_ttl() {
     run_scenario("tests/c/api_ttl.c", "put_clears_a_ttl");
 }

@@ -36,10 +36,7 @@ SCENARIO(put_with_obeys_each_option) {
     CHECK(s.db.put_if_absent("absent", "1") && s.db.ttl("absent")->duration() == 1h);
     CHECK(s.db.put_if_absent("never", "1", kvstore::never) && s.db.ttl("never")->never_expires());
     CHECK(s.db.increment("sum", 1, kvstore::never) == 1 && s.db.ttl("sum")->never_expires());
-    CHECK(s.db.put_with("key", "4", put_options().default_ttl()));
-    CHECK(s.db.ttl("key")->duration() == 1h);
     THROWS(error, s.db.put_with("key", "5", put_options().if_absent().if_present()));
-    THROWS(error, s.db.put_with("key", "5", put_options().default_ttl().expires(1s)));
     CHECK(s.db.get("key") == "4");
 }
 

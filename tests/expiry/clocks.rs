@@ -75,7 +75,7 @@ fn expired_keys_stay_expired_if_clock_goes_back_one_hour() {
         clock.set(NOW - HOUR);
         assert_seen(&store, "dead", false);
         assert_seen(&store, "alive", true);
-        assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.increment("counter", 1, None).unwrap(), 1);
         assert!(!store.compare_and_swap("swap", "7", "8", Expiry::Never).unwrap());
         assert!(store.put_if_absent("lease", "8", Expiry::Never).unwrap());
         assert_eq!(store.set_expiry("swap", Expiry::Never, ExpiryCondition::Always).unwrap(), None);
@@ -258,8 +258,8 @@ fn c_functions_accept_any_64_bit_time() {
             time.store(now, Ordering::Relaxed);
             for edge in EDGES {
                 let put = c::kvstore_put_ttl(kv, key, 1, key, 1, edge);
-                // While the clock is past 2001, a time in 1970 is a mistake.
-                let is_accepted = edge >= 0 && !(edge == 1 && now >= NOW);
+                // -1 is KVSTORE_NO_TTL. While the clock is past 2001, a time in 1970 is a mistake.
+                let is_accepted = edge >= -1 && !(edge == 1 && now >= NOW);
                 assert_eq!(put == 0, is_accepted, "put until {edge} at {now}");
                 if is_accepted {
                     let found = c::kvstore_ttl_remaining(kv, key, 1, &raw mut number);
@@ -529,7 +529,7 @@ fn all_calls_work_under_stopped_clock() {
         store.set_write_tracking(true).unwrap();
         store.set_default_ttl(Some(MS)).unwrap();
         for n in 1..=1_000 {
-            assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), n);
+            assert_eq!(store.increment("counter", 1, None).unwrap(), n);
             store.put(numbered(n as usize), "v").unwrap();
         }
         assert_eq!(store.count_live().unwrap(), 1_001);
@@ -539,7 +539,7 @@ fn all_calls_work_under_stopped_clock() {
         clock.set(NOW + 1);
         assert_eq!(store.count_live().unwrap(), 0);
         // All keys expire at the same moment; the counter starts again.
-        assert_eq!(store.increment("counter", 1, Expiry::Never).unwrap(), 1);
+        assert_eq!(store.increment("counter", 1, None).unwrap(), 1);
         assert_eq!(store.purge_expired().unwrap(), 1_000);
         assert_eq!(store.sweep(Duration::ZERO).unwrap(), 0);
         clock.set(NOW + 2);

@@ -185,16 +185,9 @@ fn writes() -> BTreeMap<&'static str, Write> {
     add("put_with_options IF_ABSENT", |c| (put_with(c, given(LATER).if_absent()), LATER));
     add("put_with_options IF_PRESENT", |c| (put_with(c, given(LATER).if_present()), LATER));
     add("put_with_options KEEP_TTL", |c| (put_with(c, given(LATER).keep_ttl()), LATER));
-    add("put_with_options DEFAULT_TTL", |c| (put_with(c, PutOptions::new().use_default_ttl()), 0));
-    add("put_with_options IF_ABSENT DEFAULT_TTL", |c| {
-        (put_with(c, PutOptions::new().use_default_ttl().if_absent()), 0)
-    });
-    add("put_with_options IF_PRESENT DEFAULT_TTL", |c| {
-        (put_with(c, PutOptions::new().use_default_ttl().if_present()), 0)
-    });
-    add("put_with_options KEEP_TTL DEFAULT_TTL", |c| {
-        (put_with(c, PutOptions::new().use_default_ttl().keep_ttl()), 0)
-    });
+    add("put_with_options IF_ABSENT, none", |c| (put_with(c, PutOptions::new().if_absent()), 0));
+    add("put_with_options IF_PRESENT, none", |c| (put_with(c, PutOptions::new().if_present()), 0));
+    add("put_with_options KEEP_TTL, none", |c| (put_with(c, PutOptions::new().keep_ttl()), 0));
     add("put_with_options IF_ABSENT KEEP_TTL", |c| (put_with(c, given(LATER).if_absent().keep_ttl()), LATER));
     add("put_with_options IF_PRESENT KEEP_TTL", |c| {
         (put_with(c, given(LATER).if_present().keep_ttl()), LATER)
@@ -425,7 +418,6 @@ fn ttl_table_has_every_writing_method() {
         "get_with_ttl",
         "exists",
         "ttl",
-        "use_default_ttl",
         "count",
         "iter",
         "prefix",

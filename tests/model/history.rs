@@ -189,7 +189,7 @@ impl How {
             options = options.written_at(written_ms);
         }
         match self.end {
-            End::Default => options.use_default_ttl(),
+            End::Default => options,
             End::Given(moment) => options.expiry(expiry(moment, clock)),
         }
     }

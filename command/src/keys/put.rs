@@ -113,10 +113,7 @@ impl PutArgs {
         let key = context.form.parse(&self.key, "key")?;
         let value = value(context, &self.value)?;
         let (store, family) = self.family.open(&self.store, &context.secrets)?;
-        let mut options = match self.life.expiry(&store) {
-            Some(expiry) => PutOptions::new().expiry(expiry),
-            None => PutOptions::new().use_default_ttl(),
-        };
+        let mut options = PutOptions::new().expiry(self.life.expiry(&store));
         if self.keep_ttl {
             options = options.keep_ttl();
         }
@@ -238,10 +235,7 @@ impl CasArgs {
             }
             None => self.family.open(&self.store, &context.secrets)?,
         };
-        let mut options = match self.life.expiry(&store) {
-            Some(expiry) => PutOptions::new().expiry(expiry),
-            None => PutOptions::new().use_default_ttl(),
-        };
+        let mut options = PutOptions::new().expiry(self.life.expiry(&store));
         if self.keep_ttl {
             options = options.keep_ttl();
         }

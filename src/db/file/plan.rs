@@ -65,10 +65,10 @@ impl Contents<'_> {
     /// Writes a value with options. Returns `true` if the value was written.
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         let settings = self.db.settings(self.tables)?;
-        let expire_ms = match options.ttl_ms {
-            Some(ttl_ms) => Some(expiry::after_ms(self.clock.now_ms(), ttl_ms)),
-            None if options.default_ttl => self.default_end(settings.default_ttl_ms),
-            None => options.expiry.millis(),
+        let expire_ms = match (options.ttl_ms, options.expiry) {
+            (Some(ttl_ms), _) => Some(expiry::after_ms(self.clock.now_ms(), ttl_ms)),
+            (None, Some(expiry)) => expiry.millis(),
+            (None, None) => self.default_end(settings.default_ttl_ms),
         };
         let rows = self.rows();
         let plain =

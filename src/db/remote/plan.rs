@@ -77,6 +77,12 @@ impl Db {
     }
 }
 
+/// Returns the TTL from which the server computes the expiry time of a key: [`BY_DEFAULT`] for the
+/// default TTL of its family; `None` if the expiry time is given.
+fn life(options: &PutOptions) -> Option<i64> {
+    options.ttl_ms.or(options.expiry.is_none().then_some(BY_DEFAULT))
+}
+
 /// Returns the parameter for an expiry time: NULL for never, [`BY_DEFAULT`] for the default TTL.
 fn end_or_default(expiry: Option<Expiry>) -> Option<i64> {
     expiry.map_or(Some(BY_DEFAULT), Expiry::millis)
@@ -89,8 +95,8 @@ impl Contents<'_> {
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         check_key(key)?;
         check_size([key.len(), value.len()])?;
-        let (name, expire_ms, written_ms) = (self.name(), options.expiry.millis(), options.written_ms);
-        let life_ms = options.ttl_ms.or(options.default_ttl.then_some(BY_DEFAULT));
+        let expire_ms = options.expiry.and_then(Expiry::millis);
+        let (name, life_ms, written_ms) = (self.name(), life(options), options.written_ms);
         let params: [&(dyn ToSql + Sync); 7] =
             [&name, &key, &value, &expire_ms, &life_ms, &written_ms, &options.keep_ttl];
         match options.only {

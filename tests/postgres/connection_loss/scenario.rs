@@ -118,7 +118,7 @@ pub const STEPS: &[Step] = &[
     step!(Fail, "set_write_tracking", |s, _| f(s)?.set_write_tracking(true).map(text)),
     step!(Repeat, "tracks_writes", |s, _| f(s)?.tracks_writes().map(text)),
     step!(Repeat, "put of a default TTL", |s, _| f(s)?
-        .put_with_options("t", "t", &PutOptions::new().use_default_ttl())
+        .put_with_options("t", "t", &PutOptions::new())
         .map(text)),
     step!(Repeat, "write_time", |s, _| f(s)?.write_time("t").map(text)),
     step!(Repeat, "batch", |s, _| {

@@ -47,15 +47,13 @@ enum class expire_if : int {
 /// @endcode
 class put_options {
 public:
-    /// Sets the TTL or expiry time that the key gets. Cannot be combined with default_ttl().
+    /// Sets the TTL or expiry time that the key gets.
     put_options& expires(const expiry& when) {
         expiry_ = when;
         return *this;
     }
-    /// Gives the key the default TTL of the family, if the family has one.
-    put_options& default_ttl() noexcept { return add(KVSTORE_PUT_DEFAULT_TTL); }
-    /// Keeps the expiry time of a live key, or its lack of one. A new key gets what expires() or
-    /// default_ttl() set.
+    /// Keeps the expiry time of a live key, or its lack of one. A new key gets what expires() set,
+    /// or the default TTL of the family.
     put_options& keep_ttl() noexcept { return add(KVSTORE_PUT_KEEP_TTL); }
     /// Writes only if the key does not exist or has expired.
     put_options& if_absent() noexcept { return add(KVSTORE_PUT_IF_ABSENT); }

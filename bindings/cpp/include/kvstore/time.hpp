@@ -203,7 +203,7 @@ public:
     constexpr expiry(never_t) noexcept : kind_(kind::no_expiry), ms_(0) {}
 
     /// Creates the value for a key that gets the default TTL of its family.
-    constexpr expiry(family_ttl_t) noexcept : kind_(kind::family_ttl), ms_(0) {}
+    constexpr expiry(family_ttl_t) noexcept : kind_(kind::by_family), ms_(0) {}
 
     /// Creates a value from a TTL. It counts from the call, by the clock of the store.
     template <class Rep, class Period>
@@ -223,7 +223,7 @@ public:
 private:
     friend class detail::c_call;
 
-    enum class kind { no_expiry, family_ttl, ttl, time };
+    enum class kind { no_expiry, by_family, ttl, time };
 
     constexpr bool is_ttl() const noexcept { return kind_ == kind::ttl; }
 
@@ -234,7 +234,7 @@ private:
         switch (kind_) {
         case kind::no_expiry:
             return KVSTORE_NO_TTL;
-        case kind::family_ttl:
+        case kind::by_family:
             return 0;
         case kind::time:
             return at_least_1(ms_);
@@ -246,8 +246,8 @@ private:
 
     /// Returns `ms`, but at least 1.
     ///
-    /// The C API takes 0 as the default TTL and rejects negative times. A key with an expiry time of 1 is
-    /// expired.
+    /// The C API takes 0 as the default TTL and rejects negative times. A key with an expiry time of 1
+    /// is expired.
     static constexpr std::int64_t at_least_1(std::int64_t ms) noexcept { return ms < 1 ? 1 : ms; }
 
     kind kind_;

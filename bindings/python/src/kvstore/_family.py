@@ -310,12 +310,10 @@ class Family(
         if if_absent and if_present:
             raise ValueError("if_absent= and if_present= cannot both be set: give one of them")
         options = ffi.new("KVWriteOptions *")
-        if ttl is None and expires_at is None:
-            options.flags = lib.KVSTORE_PUT_DEFAULT_TTL
-        elif ttl is not None and expires_at is None and self._state.pool.clock is None:
+        if ttl is not None and expires_at is None and self._state.pool.clock is None:
             options.expireMs = ttl_ms(ttl) or lib.KVSTORE_NO_TTL
             options.flags = lib.KVSTORE_PUT_TTL if options.expireMs > 0 else 0
-        else:
+        elif ttl is not None or expires_at is not None:
             options.expireMs = self._expire_ms(ttl, expires_at)
         options.flags |= (
             (lib.KVSTORE_PUT_KEEP_TTL if keep_ttl else 0)

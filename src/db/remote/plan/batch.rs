@@ -7,8 +7,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::size::{BESIDE_KEY, check_size};
-use super::sql::{BY_DEFAULT, Text, after, and_locked, came, clock, live};
-use super::{Db, check_key, column, count, strange};
+use super::sql::{Text, after, and_locked, came, clock, live};
+use super::{Db, check_key, column, count, life, strange};
 use crate::db::BatchWrite;
 use crate::db::remote::catalogue::no_longer_exists;
 use crate::db::remote::session::Again;
@@ -197,14 +197,9 @@ impl Db {
         let Some((_, options)) = put else { return false };
         match life(options) {
             Some(life_ms) => life_ms != 0,
-            None => options.expiry.is_live(self.clock.now_ms()),
+            None => options.expiry.is_none_or(|expiry| expiry.is_live(self.clock.now_ms())),
         }
     }
-}
-
-/// How long what is put lives, if the server is to find its end.
-fn life(options: &PutOptions) -> Option<i64> {
-    options.ttl_ms.or(options.default_ttl.then_some(BY_DEFAULT))
 }
 
 /// The parameters of the statements: of each key the number of its family, and the rest.
@@ -236,7 +231,7 @@ impl<'a> Lists<'a> {
             lists.counts.push(write.deletes_first);
             let options = write.last.map(|(_, options)| options);
             lists.values.push(write.last.map(|(value, _)| value));
-            lists.ends.push(options.and_then(|options| options.expiry.millis()));
+            lists.ends.push(options.and_then(|options| options.expiry?.millis()));
             lists.lives.push(options.and_then(life));
             lists.written.push(options.and_then(|options| options.written_ms));
         }

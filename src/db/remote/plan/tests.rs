@@ -132,7 +132,7 @@ fn default_ttl_counts_from_server_time_for_new_and_old_keys() {
     let db = store("default_ttl", &["f"]);
     let family = db.contents("f");
     set(&db, "f", "default_ttl_ms = 60000");
-    let options = PutOptions::new().use_default_ttl();
+    let options = PutOptions::new();
     type Write<'w> = &'w dyn Fn(&[u8]);
     let writes: [Write<'_>; 4] = [
         &|key| assert!(family.put(key, b"1", &options).unwrap()),
@@ -166,7 +166,7 @@ fn batch_ttl_counts_from_server_time_after_row_lock() {
     let plain = PutOptions::new();
     let (ttl, long, none) =
         (plain.ttl(Duration::from_secs(30)), plain.ttl(Duration::MAX), plain.ttl(Duration::ZERO));
-    let (by_default, moment) = (plain.use_default_ttl(), until(FAR));
+    let (by_default, moment, never) = (plain, until(FAR), plain.expiry(Expiry::Never));
     let puts: [(&Tables, &[u8], &PutOptions); 7] = [
         (&f, b"ttl", &ttl),
         (&f, b"long", &long),
@@ -174,7 +174,7 @@ fn batch_ttl_counts_from_server_time_after_row_lock() {
         (&f, b"default", &by_default),
         (&g, b"default", &by_default),
         (&g, b"moment", &moment),
-        (&g, b"never", &plain),
+        (&g, b"never", &never),
     ];
     let put =
         |(family, key, options): (_, _, _)| BatchWrite { family, key, put: Some((b"1".as_slice(), options)) };
@@ -505,7 +505,7 @@ fn write_after_concurrent_delete_prevents_commit() {
         ("put", Box::new(|db| put(db, &PutOptions::new()))),
         ("put with an end", Box::new(|db| put(db, &until(FAR)))),
         ("put for", Box::new(|db| put(db, &ttl))),
-        ("put by default", Box::new(|db| put(db, &PutOptions::new().use_default_ttl()))),
+        ("put by default", Box::new(|db| put(db, &PutOptions::new()))),
         ("put that keeps the end", Box::new(|db| put(db, &PutOptions::new().keep_ttl()))),
         ("put if absent", Box::new(|db| put(db, &PutOptions::new().if_absent()))),
         ("increment", Box::new(|db| db.contents("f").increment(b"k", 1, None).map(|_| true))),

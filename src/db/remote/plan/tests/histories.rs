@@ -195,9 +195,8 @@ fn write_once(both: &Both, random: &mut Random) {
             let options = PutOptions {
                 only: random.of(&[None, Some(Presence::Absent), Some(Presence::Present)]),
                 keep_ttl: random.is(),
-                default_ttl: false,
                 ttl_ms: None,
-                expiry: end,
+                expiry: Some(end),
                 written_ms: written(random),
             };
             let done = family.put(key, value, &options).unwrap();
@@ -276,7 +275,7 @@ fn write_batch(both: &Both, random: &mut Random) {
     let kinds: Vec<_> = (0..random.below(10))
         .map(|_| {
             let options =
-                PutOptions { expiry: expiry(random), written_ms: written(random), ..PutOptions::new() };
+                PutOptions { expiry: Some(expiry(random)), written_ms: written(random), ..PutOptions::new() };
             let put = (random.below(3) > 0).then(|| (random.of(&VALUES), options));
             (&both.tables[random.below(2) as usize], random.of(&KEYS), put)
         })

@@ -33,7 +33,7 @@ fn ttl() -> PutOptions {
 /// Each gives the key a life of [`LIFE`], if it does anything.
 const WRITES: [Write; 7] = [
     ("put", |db| put(db, &ttl())),
-    ("put by default", |db| put(db, &PutOptions::new().use_default_ttl())),
+    ("put by default", |db| put(db, &PutOptions::new())),
     ("put that keeps the end", |db| put(db, &ttl().keep_ttl())),
     ("put if absent", |db| put(db, &ttl().if_absent())),
     ("put if present", |db| put(db, &ttl().if_present())),
