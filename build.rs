@@ -1,29 +1,6 @@
-//! Writes the C header to OUT_DIR; tests/c_api/header.rs keeps `include/kvstore.h` identical to it. Must not
-//! write anywhere else. Switches the `btree` engine on where SQLite is the one it was written for.
+//! Switches the `btree` engine on where SQLite is the one it was written for.
 
 use std::path::Path;
-
-/// The sources of the header, in its order.
-const SOURCES: [&str; 18] = [
-    "codes.rs",
-    "hint.rs",
-    "types.rs",
-    "library.rs",
-    "store.rs",
-    "families.rs",
-    "data.rs",
-    "ttl.rs",
-    "iterators.rs",
-    "conditional.rs",
-    "expiry.rs",
-    "ranges.rs",
-    "many.rs",
-    "transactions.rs",
-    "maintenance.rs",
-    "recover.rs",
-    "encryption.rs",
-    "limit.rs",
-];
 
 /// The SQLites whose internal declarations are in src/db/file/engine/btree/raw.rs: that of libsqlite3-sys, and that of
 /// SQLCipher, which it has with the feature `encryption`.
@@ -74,7 +51,7 @@ enum Reason {
     Version,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() {
     println!("cargo::rustc-check-cfg=cfg(kvstore_btree, kvstore_openssl)");
     let has = |variable: &str| std::env::var_os(variable).is_some();
     // Apple's own library encrypts there, if OpenSSL is not compiled in.
@@ -86,6 +63,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match without_btree_engine() {
         None => println!("cargo::rustc-cfg=kvstore_btree"),
         Some(Reason::Asked) => {}
+        // A program that depends on this crate, and that is built without its .cargo/config.toml.
+        Some(Reason::Flags(_)) if !has("LIBSQLITE3_FLAGS") => {}
         Some(Reason::System) => println!(
             "cargo::warning={without}: {SYSTEMS_SQLITE} is set, by which the SQLite of the system is linked; unset it, or \
              set it to 0"
@@ -99,36 +78,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             SQLITE_VERSIONS.join(" or SQLCipher's ")
         ),
     }
-    let root = std::env::var("CARGO_MANIFEST_DIR")?;
-    let root = Path::new(&root);
-    let config = root.join("cbindgen.toml");
-    println!("cargo::rerun-if-changed={}", config.display());
-    let mut builder = cbindgen::Builder::new().with_config(cbindgen::Config::from_file(&config)?);
-    for source in SOURCES {
-        let path = root.join("src/ffi").join(source);
-        println!("cargo::rerun-if-changed={}", path.display());
-        builder = builder.with_src(path);
-    }
-    let mut header = Vec::new();
-    builder.generate()?.write(&mut header);
-    let header = with_section_titles(&String::from_utf8(header)?, &root.join("src/ffi"))?;
-    std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join("kvstore.h"), header)?;
-    Ok(())
-}
-
-/// Inserts a title before the first function of each source file: the first line of that file.
-fn with_section_titles(header: &str, sources: &Path) -> std::io::Result<String> {
-    let mut header = header.to_owned();
-    for source in SOURCES {
-        let text = std::fs::read_to_string(sources.join(source))?;
-        let title =
-            text.lines().next().unwrap_or_default().trim_start_matches("//!").trim().trim_end_matches('.');
-        let Some((_, after)) = text.split_once("extern \"C\" fn ") else { continue };
-        let name = after.split('(').next().unwrap_or_default();
-        let declared = header.find(&format!(" {name}(")).or_else(|| header.find(&format!("*{name}(")));
-        if let Some(comment) = declared.and_then(|at| header[..at].rfind("/**")) {
-            header.insert_str(comment, &format!("/*\n * ---- {title} ----\n */\n\n"));
-        }
-    }
-    Ok(header)
 }

@@ -5,7 +5,7 @@
  * - kvstore_cf_compare_and_delete checks and consumes a code atomically: of two requests with the same code,
  *   also in different processes, one succeeds.
  *
- * Compile in the source tree, after "cargo build --release", and run:
+ * Compile in the source tree, after "cargo rustc --release --lib --crate-type cdylib", and run:
  *
  *     cc -std=c11 examples/otp_service.c -Iinclude -Ltarget/release -lkvstore -Wl,-rpath,target/release -o otp_service
  *     ./otp_service [otp.db]

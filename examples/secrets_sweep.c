@@ -7,7 +7,7 @@
  * overwrite leaves its old index entry, a new secret is deleted. If a crash separates the two writes, an old
  * secret is never deleted.
  *
- * Compile in the source tree, after "cargo build --release", and run:
+ * Compile in the source tree, after "cargo rustc --release --lib --crate-type cdylib", and run:
  *
  *     cc -std=c11 examples/secrets_sweep.c -Iinclude -Ltarget/release -lkvstore -Wl,-rpath,target/release -o secrets_sweep
  *     ./secrets_sweep [secrets.db]

@@ -3,7 +3,7 @@
  * kvstore_get_and_expire reads a session and extends it atomically. The loop that purges expired sessions
  * sleeps until the next one expires (kvstore_next_expiry), instead of polling.
  *
- * Compile in the source tree, after "cargo build --release", and run:
+ * Compile in the source tree, after "cargo rustc --release --lib --crate-type cdylib", and run:
  *
  *     cc -std=c11 examples/sliding_sessions.c -Iinclude -Ltarget/release -lkvstore -Wl,-rpath,target/release -o sliding_sessions
  *     ./sliding_sessions [sessions.db]

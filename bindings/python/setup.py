@@ -40,7 +40,7 @@ import build_windows  # noqa: E402
 
 #: The files of the crate that its build needs. Cargo requires the file of each [[bench]], even if it builds none.
 CRATE_FILES = [
-    "Cargo.toml", "Cargo.lock", "build.rs", "cbindgen.toml", ".cargo/config.toml", "README.md", "LICENSE*",
+    "Cargo.toml", "Cargo.lock", "build.rs", ".cargo/config.toml", "README.md", "LICENSE*",
     "src/**/*.rs", "src/**/*.sql", "src/**/*.c", "src/**/*.h", "include/*", "benches/*.rs",
     "command/Cargo.toml", "command/src/**/*.rs", "xtask/Cargo.toml", "xtask/src/*.rs",
 ]  # fmt: skip
@@ -87,10 +87,10 @@ def static_library(crate: Path) -> Path:
     path = given("KVSTORE_STATIC_LIB")
     if path:
         return path
-    for artifact in built(crate, "--package", "kvstore-ttl", "--lib"):
+    for artifact in built(crate, "rustc", "--package", "kvstore-ttl", "--lib", "--crate-type", "staticlib"):
         if artifact.suffix in (".a", ".lib") and ".dll" not in artifact.suffixes:  # not an import library
             return artifact
-    raise SystemExit("kvstore: cargo built no static library: check crate-type in Cargo.toml")
+    raise SystemExit("kvstore: cargo built no static library")
 
 
 #: Whether the wheel contains the command: not if the library was built elsewhere and no command is given.
@@ -102,7 +102,7 @@ def command(crate: Path) -> Path:
     path = given("KVSTORE_COMMAND")
     if path:
         return path
-    for artifact in built(crate, "--package", "kvstore-cli", "--bin", "kvstore"):
+    for artifact in built(crate, "build", "--package", "kvstore-cli", "--bin", "kvstore"):
         if artifact.stem == "kvstore" and artifact.suffix in ("", ".exe"):
             return artifact
     raise SystemExit("kvstore: cargo built no program named kvstore: check the package kvstore-cli")
@@ -128,7 +128,7 @@ def without_lto(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: f"{text} -fno-lto" for name, text in flags.items() if "-flto" in text}
 
 
-def built(crate: Path, *what: str) -> list[Path]:
+def built(crate: Path, command: str, *what: str) -> list[Path]:
     """Run cargo, and return the files it built."""
     cargo = os.environ.get("CARGO") or shutil.which("cargo")
     if not cargo:
@@ -150,7 +150,7 @@ def built(crate: Path, *what: str) -> list[Path]:
         )
     target = build_windows.cargo_target()
     what = (*what, *FEATURES[ENCRYPTION], *REMOTE_FEATURES[REMOTE], *(["--target", target] if target else []))
-    build = [cargo, "build", "--release", "--locked", *what, "--message-format=json-render-diagnostics"]
+    build = [cargo, command, "--release", "--locked", *what, "--message-format=json-render-diagnostics"]
     environment = {**os.environ, **build_windows.cargo_environment(), **without_lto(os.environ)}
     done = subprocess.run(build, cwd=crate, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

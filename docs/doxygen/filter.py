@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def sections():
     """Yield the sources of the header in its order, with their titles and functions."""
-    order = re.search(r"const SOURCES.*?\[(.*?)\];", (ROOT / "build.rs").read_text(), re.S)
+    order = re.search(r"const SOURCES.*?\[(.*?)\];", (ROOT / "tests/c_api/header_generator.rs").read_text(), re.S)
     for name in re.findall(r'"(\w+)\.rs"', order.group(1)):
         text = (ROOT / "src/ffi" / f"{name}.rs").read_text()
         title = text.partition("\n")[0].removeprefix("//!").strip()

@@ -9,7 +9,8 @@
 //! - the other files: the exported functions. Each file is a section of the header; its first line is the title.
 //!
 //! The safety condition of each `extern "C"` function is its C documentation: pointers are NULL, or valid as
-//! documented. cbindgen generates the header from these files, in the order given in build.rs.
+//! documented. cbindgen generates the header from these files, in the order given in
+//! tests/c_api/header_generator.rs.
 
 #![allow(unsafe_code)] // raw pointers are confined to this module
 #![allow(non_snake_case, unreachable_pub)] // names and visibility are the header's

@@ -17,6 +17,7 @@ mod expiry;
 mod expiry_examples;
 mod handle_reuse;
 mod header;
+mod header_generator;
 mod many_keys;
 mod misuse;
 mod quickstarts;

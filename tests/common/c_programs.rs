@@ -6,22 +6,49 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 /// The root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the directory of this build's `libkvstore.so`, which cargo writes next to the test binaries.
+/// Returns the directory of the shared library `libkvstore.so`. The first call in a process builds it
+/// with the profile, target and features of the test binary.
 pub fn library_dir() -> PathBuf {
+    static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(build_library);
+    DIRECTORY.clone()
+}
+
+fn build_library() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the test binary");
-    let deps = test.parent().expect("the folder of the test binary");
-    [Some(deps), deps.parent()]
-        .into_iter()
-        .flatten()
-        .find(|dir| dir.join("libkvstore.so").exists())
-        .expect("libkvstore.so next to the test binary or above it")
-        .to_owned()
+    // TARGET_DIR/[TARGET/]PROFILE/deps/TEST
+    let mut folders = test.ancestors().skip(1);
+    let (deps, profile, above) = (folders.next().unwrap(), folders.next().unwrap(), folders.next().unwrap());
+    let profile = match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") => "dev",
+        Some(name) => name,
+        None => panic!("the profile of {test:?}"),
+    };
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["rustc", "--quiet", "--locked", "--lib", "--crate-type", "cdylib", "--profile", profile]);
+    if above.join(".rustc_info.json").exists() {
+        cargo.arg("--target-dir").arg(above);
+    } else {
+        let target = above.file_name().expect("the name of the target");
+        cargo.arg("--target-dir").arg(folders.next().unwrap()).arg("--target").arg(target);
+    }
+    for (feature, is_on) in [
+        ("encryption", cfg!(feature = "encryption")),
+        ("encryption-vendored-openssl", cfg!(feature = "encryption-vendored-openssl")),
+        ("remote", cfg!(feature = "remote")),
+    ] {
+        if is_on {
+            cargo.args(["--features", feature]);
+        }
+    }
+    run(cargo.current_dir(root()));
+    deps.to_owned()
 }
 
 /// Runs a command; its output is part of the message when it fails.

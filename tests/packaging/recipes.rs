@@ -140,6 +140,19 @@ fn yocto_recipe_has_version_licences_and_valid_functions() {
     assert!(rest.contains("CARGO_DISABLE_BITBAKE_VENDORING = \"1\""));
 }
 
+/// C libraries are built by `cargo rustc --crate-type`, and the header by a test.
+#[test]
+fn crate_builds_no_c_library_and_no_header_for_its_users() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version", "1"]);
+    let metadata = output(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+    let package = &metadata[metadata.find(r#""name":"kvstore-ttl""#).unwrap()..];
+    assert!(package.contains(r#""kind":["lib"],"crate_types":["lib"],"name":"kvstore""#), "{package}");
+    let cbindgen = &package[package.find(r#""name":"cbindgen""#).unwrap()..];
+    let kind = &cbindgen[..cbindgen.find(r#""optional""#).unwrap()];
+    assert!(kind.contains(r#""kind":"dev""#), "{kind}");
+}
+
 #[test]
 fn recipes_and_docs_name_minimum_rust_version() {
     let rust = env!("CARGO_PKG_RUST_VERSION");

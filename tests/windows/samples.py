@@ -73,7 +73,8 @@ class Here:
         """Uses cargo's library, built quickly."""
         target = WORK / "cargo"
         run([
-            "cargo", "build", "--release", "--locked", "--lib", "--config", "tests/cross/quick.toml", "--target-dir", target,
+            "cargo", "rustc", "--release", "--locked", "--lib", "--crate-type", "staticlib",
+            "--config", "tests/cross/quick.toml", "--target-dir", target,
         ], cwd=ROOT)  # fmt: skip
         program = WORK / "programs" / pathlib.Path(source).stem
         run([

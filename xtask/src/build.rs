@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::{Result, apple, run, static_library, words};
 
 /// Sources of the libraries, next to those in src/.
-const SOURCES: [&str; 5] = ["build.rs", "Cargo.toml", "Cargo.lock", "cbindgen.toml", ".cargo/config.toml"];
+const SOURCES: [&str; 4] = ["build.rs", "Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
 
 pub fn all(settings: &Settings) -> Result<()> {
     libraries(settings)?;

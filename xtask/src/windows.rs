@@ -59,7 +59,7 @@ impl Build<'_> {
     }
 
     pub fn install_command(&self) -> Result<()> {
-        self.run_cargo(&["--package", "kvstore-cli", "--bin", "kvstore"])?;
+        self.run_cargo("build", &["--package", "kvstore-cli", "--bin", "kvstore"])?;
         let bin = self.settings.staged(&format!("{}/bin", self.settings.folders.prefix));
         self.settings.make_folder(&bin)?;
         self.settings.install_program(&self.out.join("kvstore.exe"), &bin.join("kvstore.exe"))
@@ -74,13 +74,13 @@ impl Build<'_> {
         Ok(names)
     }
 
-    fn run_cargo(&self, what: &[&str]) -> Result<()> {
-        run::run_with(&mut self.cargo(what)?, &["CFLAGS"])
+    fn run_cargo(&self, subcommand: &str, what: &[&str]) -> Result<()> {
+        run::run_with(&mut self.cargo(subcommand, what)?, &["CFLAGS"])
     }
 
     /// (`LDFLAGS` are for this machine's linker.)
-    fn cargo(&self, what: &[&str]) -> Result<Command> {
-        let mut command = self.settings.cargo("build")?;
+    fn cargo(&self, subcommand: &str, what: &[&str]) -> Result<Command> {
+        let mut command = self.settings.cargo(subcommand)?;
         self.settings.add_features(&mut command);
         command.args(["--target", TARGET, "--target-dir"]).arg(&self.settings.cargo_dir).args(what);
         let default = format!("{}gcc", self.tools());
@@ -109,7 +109,7 @@ impl Build<'_> {
     /// - `_tls_used`, of the C library, must be defined for `ld -r`. It has another name meanwhile.
     /// - A COMDAT section of one symbol keeps its flag.
     pub fn libraries(&self) -> Result<()> {
-        self.run_cargo(&["--lib"])?;
+        self.run_cargo("rustc", &["--lib", "--crate-type", "cdylib,staticlib"])?;
         let _ = fs::remove_dir_all(&self.work);
         let in_work = |name: &str| self.work.join(name);
         let [symbols, roots, undefined] = ["symbols", "roots", "undefined"].map(in_work);
@@ -195,11 +195,11 @@ mod tests {
     fn flags_for_this_machine_are_not_given_to_mingw() {
         let settings =
             settings([("LDFLAGS", "-L/opt/lib"), ("CPPFLAGS", "-DB"), ("WINDOWS_CC", "my-gcc")]).unwrap();
-        let command = Build::new(&settings).unwrap().cargo(&["--lib"]).unwrap();
+        let command = Build::new(&settings).unwrap().cargo("rustc", &["--lib"]).unwrap();
         let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         assert_eq!(
             arguments.join(" "),
-            format!("build --release --locked --target {TARGET} --target-dir target/install --lib")
+            format!("rustc --release --locked --target {TARGET} --target-dir target/install --lib")
         );
         let variable =
             |name: &str| command.get_envs().find(|(found, _)| *found == name).unwrap().1.unwrap().to_owned();
