@@ -385,6 +385,15 @@ fn advice_about_files_is_not_given_for_a_server() {
 }
 
 #[test]
+fn user_that_url_and_environment_do_not_name_is_that_of_the_process() {
+    // No server listens on this port: the connection is refused, not the URL.
+    let mut get = command(&["get", "postgresql://127.0.0.1:1/app", "k", "--timeout", "1ms"]);
+    let done = get.env_remove("PGUSER").env_remove("USER").env_remove("LOGNAME").output().unwrap();
+    let text = err(&done);
+    assert!(code(&done) == 3 && !text.contains("names no user") && text.contains("refused"), "{text}");
+}
+
+#[test]
 fn watch_shows_table_sizes_of_a_server() {
     let server = Server::shared();
     let url = server.url("watched");

@@ -124,7 +124,7 @@ impl Environment {
         let bytes = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let default_file = || std::env::home_dir().map(|home| home.join(".pgpass"));
         Environment {
-            user: ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(text),
+            user: ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(text).or_else(|| whoami::username().ok()),
             password: bytes("PGPASSWORD").map(|value| Password::new(OsString::into_encoded_bytes(value))),
             password_file: bytes("PGPASSFILE").map(PathBuf::from).or_else(default_file),
             has_socket: Some(|folder, port| PathBuf::from(folder).join(format!(".s.PGSQL.{port}")).exists()),
@@ -293,7 +293,8 @@ impl Given {
         let user = self.user.or_else(|| environment.user.clone());
         let user = user.ok_or_else(|| {
             Error::invalid(
-                "the URL names no user, and neither PGUSER nor USER is set: write postgresql://USER@HOST/…",
+                "the URL names no user, PGUSER is not set, and the system has no name for this user: write \
+                postgresql://USER@HOST/…",
             )
         })?;
         let schema = self.schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned());
