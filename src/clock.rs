@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::atomic::AtomicI64;
@@ -116,12 +116,6 @@ const SYSTEM: u8 = 0;
 const INJECTED: u8 = 1;
 const SERVER: u8 = 2;
 
-/// Returns the microseconds of the monotonic clock since its first reading in this process.
-fn elapsed_us() -> i64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    i64::try_from(START.get_or_init(Instant::now).elapsed().as_micros()).unwrap_or(i64::MAX)
-}
-
 /// Returns the microseconds of the wall clock of this machine, which may be wrong. It runs while
 /// the machine is suspended.
 fn wall_us() -> i64 {
@@ -138,23 +132,38 @@ const SUSPENDED_US: i64 = 500_000;
 
 /// Clock of one store: the system clock, an injected clock (for tests and for devices without a
 /// clock), or the clock of the server of the store.
-#[derive(Default)]
 pub(crate) struct Clock {
     kind: AtomicU8,
     source: RwLock<Option<Source>>,
-    /// Time of the server when [`elapsed_us`] was 0, in microseconds.
+    /// Moment at which this clock was created.
+    created: Instant,
+    /// Time of the server when this clock was created, in microseconds.
     server_start_us: AtomicI64,
-    /// Readings of [`elapsed_us`] and [`wall_us`] when the server last sent its time.
+    /// Readings of [`Clock::elapsed_us`] and [`wall_us`] when the server last sent its time.
     told_us: AtomicI64,
     told_wall_us: AtomicI64,
     latest: AtomicI64,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock {
+            kind: AtomicU8::new(SYSTEM),
+            source: RwLock::default(),
+            created: Instant::now(),
+            server_start_us: AtomicI64::new(0),
+            told_us: AtomicI64::new(0),
+            told_wall_us: AtomicI64::new(0),
+            latest: AtomicI64::new(0),
+        }
+    }
 }
 
 impl Clock {
     pub(crate) fn now_ms(&self) -> i64 {
         match self.kind.load(Ordering::Acquire) {
             INJECTED => {}
-            SERVER => return self.server_at(elapsed_us),
+            SERVER => return self.server_at(|| self.elapsed_us()),
             _ => return system_now_ms(),
         }
         // Locked while the source runs: when `inject` returns, no thread is inside the replaced
@@ -167,6 +176,11 @@ impl Clock {
             }
             None => system_now_ms(),
         }
+    }
+
+    /// Returns the microseconds of the monotonic clock since this clock was created.
+    fn elapsed_us(&self) -> i64 {
+        i64::try_from(self.created.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
     /// Returns the latest time that this clock returned, without running an injected clock.
@@ -194,7 +208,7 @@ impl Clock {
     /// effect on an injected clock.
     #[cfg(feature = "remote")]
     pub(crate) fn note_server(&self, now_ms: i64) {
-        self.note_server_at(now_ms, elapsed_us(), wall_us());
+        self.note_server_at(now_ms, self.elapsed_us(), wall_us());
     }
 
     /// Returns `true` if the server must be asked for its time before this clock is used.
@@ -203,7 +217,7 @@ impl Clock {
     /// monotonic clock. A change of the wall clock counts as a suspension.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
-        self.is_a_servers() && self.is_stale_at(elapsed_us(), wall_us())
+        self.is_a_servers() && self.is_stale_at(self.elapsed_us(), wall_us())
     }
 
     fn is_stale_at(&self, elapsed_us: i64, wall_us: i64) -> bool {
