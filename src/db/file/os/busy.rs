@@ -21,8 +21,8 @@ pub(in crate::db::file) fn set_busy_timeout(conn: &Connection, time: Duration) -
     }
     let milliseconds = usize::try_from(time.as_millis()).unwrap_or(usize::MAX);
     let time = std::ptr::without_provenance_mut::<c_void>(milliseconds);
-    // SAFETY: the connection is open and used by this thread only; the handler reads no memory through
-    // its argument.
+    // SAFETY: the connection is open and used by this thread only. The handler reads no memory
+    // through its argument.
     match unsafe { ffi::sqlite3_busy_handler(conn.handle(), Some(wait_for_lock), time) } {
         ffi::SQLITE_OK => Ok(()),
         code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),

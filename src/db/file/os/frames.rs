@@ -1,13 +1,16 @@
-//! The frames of a WAL that SQLite has handed over and that are not in the file yet.
+//! Buffer for the frames of a WAL that SQLite has written but that are not in the file yet
+//! (ADR 12).
 //!
-//! SQLite writes each frame as a header of 24 bytes and a page: two system calls, and several frames to a commit. Here
-//! they are kept until the page of the *commit* frame comes, and go into the file with one call. That is early enough:
-//! nobody looks for frames beyond those that the wal-index counts, and SQLite counts them only after the last of its
-//! writes came back; so an error (a full disk) is still answered where SQLite expects one.
+//! SQLite writes each frame as a header of 24 bytes and a page. That takes two system calls per
+//! frame, and a commit has several frames. This buffer collects them until the page of the *commit*
+//! frame arrives, and writes them into the file with one call. That is early enough: no connection
+//! reads frames beyond those that the wal-index counts, and SQLite counts them only after its last
+//! write has returned. So an error (a full disk) is still returned where SQLite expects one.
 //!
-//! Only frames at the end are kept: of what SQLite writes into frames that it has written before (a transaction too
-//! large for the cache), or of anything that is not a frame, nothing is. Whatever else is done with the file, what is
-//! kept is written before. (WAL format: SQLite's fileformat2.html, chapter 4; the writes: `walFrames` in wal.c.)
+//! Only frames at the end of the WAL are buffered. Two kinds of writes go to the file at once:
+//! writes into frames that SQLite has written before (by a transaction too large for the cache),
+//! and bytes that are not a frame. Every other operation on the file first writes the buffered
+//! frames. (WAL format: SQLite's fileformat2.html, chapter 4; the writes: `walFrames` in wal.c.)
 
 use std::ffi::c_int;
 
@@ -17,8 +20,8 @@ use rusqlite::ffi::SQLITE_OK;
 pub(in crate::db::file) const WAL_HEADER: u32 = 32;
 pub(in crate::db::file) const FRAME_HEADER: u32 = 24;
 
-/// Place in the header of a frame of the number of pages of the database after the commit; 0 if the
-/// frame ends no commit.
+/// Byte range, in the header of a frame, of the size of the database in pages after the commit. It
+/// is 0 if the frame does not end a commit.
 const COMMIT: std::ops::Range<usize> = 4..8;
 /// Maximum number of buffered bytes, unless one frame is larger.
 const MOST: usize = 64 * 1024;
@@ -33,24 +36,24 @@ pub(super) struct Frames {
     kept: Vec<u8>,
     /// Offset in the file of the first buffered byte.
     start: i64,
-    /// A header has come, and its page has not.
+    /// Whether the last buffered bytes are a header whose page has not been written yet.
     wants_page: bool,
-    /// That header is a commit's.
+    /// Whether that header belongs to a commit frame.
     is_commit: bool,
-    /// The end of all that was written since the writer's lock was taken.
+    /// End offset of all bytes that were written since the writer's lock was taken.
     end: i64,
     /// Offset of the last commit frame that was written and must be synced before it is valid.
     unsynced_commit: Option<i64>,
 }
 
 impl Frames {
-    /// The end of what is kept.
+    /// Returns the end offset of the buffered bytes.
     fn end_of_kept(&self) -> i64 {
         self.start + i64::try_from(self.kept.len()).unwrap_or(i64::MAX)
     }
 
-    /// Accepts bytes that SQLite writes into the file. Returns SQLite's result code, and whether a
-    /// whole commit has gone into the file.
+    /// Accepts bytes that SQLite writes into the file. Returns SQLite's result code, and `true` if
+    /// a whole commit was written into the file.
     pub(super) fn write(&mut self, bytes: &[u8], at: i64, write: &mut impl Write) -> (c_int, bool) {
         if self.kept.is_empty() {
             self.start = at;
@@ -74,7 +77,8 @@ impl Frames {
     fn page(&mut self, bytes: &[u8], write: &mut impl Write) -> (c_int, bool) {
         let at = self.end_of_kept();
         if !self.keep(bytes) {
-            // No memory for it: what is kept goes first.
+            // Without memory to buffer the page, the buffered bytes are written first, then the
+            // page.
             let code = match self.flush(write) {
                 SQLITE_OK => self.put(bytes, at, write),
                 code => code,
@@ -88,14 +92,15 @@ impl Frames {
         match self.flush(write) {
             SQLITE_OK => (SQLITE_OK, self.is_commit),
             code => {
-                // As if this frame had not come; those before it SQLite may take for written.
+                // Drops this frame, whose write fails. The frames before it stay buffered, because
+                // SQLite may assume that they are written.
                 self.kept.truncate(self.kept.len().saturating_sub(FRAME_HEADER as usize + bytes.len()));
                 (code, false)
             }
         }
     }
 
-    /// Adds to what is kept; says whether there was memory.
+    /// Adds bytes to the buffer. Returns `false` if there is no memory.
     #[inline]
     fn keep(&mut self, bytes: &[u8]) -> bool {
         let has_room = self.kept.try_reserve(bytes.len()).is_ok();
@@ -105,8 +110,8 @@ impl Frames {
         has_room
     }
 
-    /// Writes the buffered bytes. After a failure they stay buffered, because SQLite takes them for
-    /// written.
+    /// Writes the buffered bytes. After a failure they stay buffered, because SQLite assumes that
+    /// they are written.
     #[inline]
     pub(super) fn flush(&mut self, write: &mut impl Write) -> c_int {
         if self.kept.is_empty() {
@@ -124,14 +129,14 @@ impl Frames {
     fn put(&mut self, bytes: &[u8], at: i64, write: &mut impl Write) -> c_int {
         let code = write(bytes, at);
         if at == 0 {
-            self.end = 0; // the WAL begins anew
+            self.end = 0; // the WAL restarts
         }
         self.end = self.end.max(at.saturating_add(i64::try_from(bytes.len()).unwrap_or(i64::MAX)));
         code
     }
 
-    /// Discards the buffered bytes when the writer lock is released: they belong to no commit, and
-    /// other writers may use that place.
+    /// Discards the buffered bytes when the writer's lock is released. They belong to no commit,
+    /// and other writers may use their place in the file.
     pub(super) fn discard(&mut self) {
         self.kept.clear();
         self.wants_page = false;
@@ -149,8 +154,11 @@ impl Frames {
         self.unsynced_commit = Some(self.end - i64::try_from(frame).unwrap_or(0));
     }
 
-    /// To be told that the file was synced, or not. A commit that was not is answered with the error, and rolled back
-    /// in memory; so its frame must be no commit in the file either, for whoever reads that after a crash.
+    /// Ends the wait for the sync of a commit. `well` is `false` if the sync failed.
+    ///
+    /// The call of a commit whose sync failed returns the error, and SQLite rolls the commit back
+    /// in memory. So the header of its commit frame is overwritten with zeros. Otherwise a
+    /// connection that reads the file after a crash would find the commit.
     pub(super) fn synced(&mut self, well: bool, write: &mut impl Write) {
         if let Some(at) = self.unsynced_commit.take()
             && !well

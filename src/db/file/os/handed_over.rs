@@ -1,10 +1,15 @@
-//! Syncs that are handed over to the kernel, while the caller goes on: asynchronous I/O of Linux (io_submit(2), with
-//! `IOCB_CMD_FDSYNC`, which is `fdatasync` in a thread of the kernel's). It needs no thread here, and no set-up but
-//! one call a process.
+//! Syncs that the kernel performs in the background, while the caller continues.
 //!
-//! Where that is not to be had (other systems, a sandbox that forbids it, too many at once) the sync is made at once,
-//! by the caller. And where the database is not a file of the system's VFS, by that VFS and somewhat later, so that
-//! our tests' disks see what happens in between.
+//! This is asynchronous I/O of Linux: io_submit(2) with `IOCB_CMD_FDSYNC`, which is `fdatasync` in
+//! a thread of the kernel. It needs no thread of this library, and one call per process to set it
+//! up.
+//!
+//! Where it is not available (on other systems, in a sandbox that forbids it), no sync is begun,
+//! and only checkpoints sync (`write_back.rs`). If too many syncs are in progress, a further one
+//! fails.
+//!
+//! If the database is not a file of the system's VFS, that VFS performs the sync, somewhat later.
+//! So the test disks of this library see what happens in between.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +23,7 @@ use super::vfs;
 use crate::atomic::AtomicI64;
 use crate::fork;
 
-/// How often a sync is asked after before it is made, where it is somebody else's VFS that makes it.
+/// Number of checks after which a sync is performed by a VFS that is not the system's.
 const LOOKS: u8 = 2;
 
 /// Pause between two checks of a sync.
@@ -26,25 +31,26 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// Sync of a file that the kernel performs in the background.
 pub(in crate::db::file) enum HandedOver {
-    /// It has ended; whether it succeeded.
+    /// The sync has ended. The value tells whether it succeeded.
     Ended(bool),
-    /// The kernel does it.
+    /// The kernel performs the sync.
     Kernel(Arc<Outcome>),
-    /// It is made when it has been asked after so many times.
+    /// The sync of this file is performed after this number of checks.
     Later(Opened, u8),
 }
 
 /// Result of a background sync, or [`NONE_YET`].
 pub(in crate::db::file) struct Outcome {
     code: AtomicI64,
-    /// A forked child gets no answers for its parent.
+    /// Fork generation of the process that began the sync. A forked child gets no results of its
+    /// parent's syncs.
     generation: u32,
 }
 
 const NONE_YET: i64 = i64::MIN;
 
 impl Outcome {
-    /// Whether it succeeded, if it has ended.
+    /// Returns whether the sync succeeded; `None` while it is in progress.
     fn get(&self) -> Option<bool> {
         match self.code.load(Ordering::Acquire) {
             NONE_YET if self.generation == fork::generation() => None,
@@ -95,7 +101,7 @@ impl HandedOver {
     }
 }
 
-/// As if the kernel did not answer for the queue any more.
+/// Makes the kernel's queue invalid, as if the kernel no longer answered for it.
 #[cfg(all(test, unix))]
 pub(super) fn forget_the_queue() {
     kernel::forget_the_queue();
@@ -120,7 +126,8 @@ mod kernel {
     /// `IOCB_CMD_FDSYNC` (linux/aio_abi.h).
     const FDATASYNC: u16 = 3;
 
-    /// `struct iocb` (linux/aio_abi.h); what is zero in it may stand in another order.
+    /// `struct iocb` (linux/aio_abi.h). The order of fields that are always zero here may differ
+    /// from the kernel's.
     #[repr(C)]
     #[derive(Default)]
     struct Request {
@@ -147,32 +154,33 @@ mod kernel {
         result2: i64,
     }
 
-    /// The kernel's queue of this process. It lives as long as the process: to give one back takes the kernel
-    /// milliseconds.
+    /// The kernel's queue of this process. It lives as long as the process, because the kernel
+    /// takes milliseconds to free a queue.
     struct Queue {
         id: c_ulong,
-        /// A forked child has none of its parent's.
+        /// Fork generation of the process that created the queue. A forked child cannot use its
+        /// parent's.
         generation: u32,
-        /// By the number they were begun under.
+        /// Syncs in progress, with the numbers of their requests.
         under_way: Vec<(u64, Arc<Outcome>)>,
         next: u64,
     }
 
     static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
 
-    /// The queue of this process, made if it is not there.
+    /// Returns the queue of this process. Creates it if there is none.
     fn queue(known: &mut Option<Queue>) -> Option<&mut Queue> {
         let generation = fork::generation();
         if known.as_ref().is_none_or(|queue| queue.generation != generation) {
             let mut id: c_ulong = 0;
-            // SAFETY: io_setup(2) writes the queue's number, which has to be 0 before.
+            // SAFETY: io_setup(2) writes the queue's number, which must be 0 before.
             let made = unsafe { libc::syscall(libc::SYS_io_setup, MOST, &raw mut id) } == 0;
             *known = made.then(|| Queue { id, generation, under_way: Vec::new(), next: 0 });
         }
         known.as_mut()
     }
 
-    /// Set when the kernel does not answer any more, in a sandbox that was entered late.
+    /// Whether the kernel no longer answers, because the process has entered a sandbox since.
     static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn begin(file: &OsFile) -> Option<Arc<Outcome>> {
@@ -196,14 +204,14 @@ mod kernel {
             let mut requests = [ptr::from_mut(&mut request)];
             let id = queue.id;
             let mut submit = || {
-                // SAFETY: io_submit(2) reads one request, and keeps neither it nor the list; the kernel keeps the
-                // file open meanwhile.
+                // SAFETY: io_submit(2) reads one request, and keeps neither the request nor the
+                // list. The kernel keeps the file open meanwhile.
                 unsafe { libc::syscall(libc::SYS_io_submit, id, 1 as c_long, requests.as_mut_ptr()) == 1 }
             };
             let is_full = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
             let mut is_begun = submit();
             if !is_begun && is_full() {
-                // What ended for handles that are closed is still in it.
+                // Results of handles that were closed since may still fill the queue.
                 collect_from(queue);
                 is_begun = submit();
             }
@@ -225,7 +233,7 @@ mod kernel {
         });
     }
 
-    /// Tells those who have begun syncs which of them have ended.
+    /// Collects the results of all syncs of this process that have ended.
     pub(super) fn collect() {
         with_list(&QUEUE, |known| {
             let generation = fork::generation();
@@ -238,8 +246,8 @@ mod kernel {
     fn collect_from(queue: &mut Queue) {
         loop {
             let mut events = [Event::default(); 8];
-            // SAFETY: io_getevents(2) writes at most as many events as there is room for. Asked for at least none, it
-            // waits for none.
+            // SAFETY: io_getevents(2) writes at most as many events as the buffer holds. With a
+            // minimum of 0 events, it does not wait.
             let ended = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
@@ -251,7 +259,8 @@ mod kernel {
                 )
             };
             if ended < 0 && std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
-                // Forbidden meanwhile: nobody will learn what becomes of them.
+                // The calls have been forbidden meanwhile, so the results of these syncs will never
+                // be known.
                 for (_, outcome) in queue.under_way.drain(..) {
                     outcome.code.store(-i64::from(libc::EPERM), Ordering::Release);
                 }

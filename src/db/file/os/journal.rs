@@ -1,5 +1,7 @@
-//! A rollback journal that is written here and not by SQLite: opened through the VFS, so that it gets the owner and the
-//! mode of its database, and its name becomes durable with its first sync.
+//! Rollback journal that this library writes instead of SQLite.
+//!
+//! It is opened through the VFS. So it gets the owner and the mode of its database, and its first
+//! sync makes its name durable.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -13,10 +15,10 @@ use crate::error::{Error, Result};
 
 /// Rollback journal of a database that this process has locked exclusively.
 pub(in crate::db::file) struct Journal {
-    /// SQLite's object of the file, as large as the VFS wants it, and aligned.
+    /// SQLite's object of the file: aligned, and of the size that the VFS requires.
     object: Vec<u64>,
     vfs: *mut ffi::sqlite3_vfs,
-    /// The names of the database's files, made by SQLite.
+    /// Names of the database's files, allocated by SQLite.
     name: ffi::sqlite3_filename,
 }
 
@@ -25,7 +27,7 @@ impl Journal {
     /// links.
     ///
     /// # Errors
-    /// What the VFS says.
+    /// The error of the VFS.
     pub(in crate::db::file) fn make(path: &Path) -> Result<Journal> {
         let named =
             |suffix: &str| CString::new([path.as_os_str().as_encoded_bytes(), suffix.as_bytes()].concat());
@@ -33,7 +35,8 @@ impl Journal {
             return Err(Error::cant_open("the path contains a NUL"));
         };
         let vfs = vfs::name()?;
-        // SAFETY: C strings, which SQLite copies, and no parameters. A VFS stays as long as the process.
+        // SAFETY: the arguments are C strings, which SQLite copies, and there are no parameters. A
+        // VFS lives as long as the process.
         let (name, vfs) = unsafe {
             let files = (database.as_ptr(), journal.as_ptr(), wal.as_ptr());
             (
@@ -44,11 +47,12 @@ impl Journal {
         if name.is_null() || vfs.is_null() {
             return Err(Error::no_memory("out of memory for the name of a journal"));
         }
-        // SAFETY: found just now.
+        // SAFETY: the VFS was found just above and is not NULL.
         let size = usize::try_from(unsafe { (*vfs).szOsFile }).unwrap_or(0);
         let mut made = Journal { object: vec![0; size.div_ceil(size_of::<u64>())], vfs, name };
         let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE | ffi::SQLITE_OPEN_MAIN_JOURNAL;
-        // SAFETY: room for the file's object, of zeros; a name of SQLite's, which lives as long as the file is open.
+        // SAFETY: `object` is zeroed memory of the size of the file's object. SQLite allocated the
+        // name, which lives as long as the file is open.
         let code = unsafe {
             (*vfs).xOpen.map_or(ffi::SQLITE_CANTOPEN, |open| {
                 let journal = ffi::sqlite3_filename_journal(name);
@@ -58,7 +62,7 @@ impl Journal {
         if code != ffi::SQLITE_OK {
             return Err(failed("make the journal of", code));
         }
-        // SAFETY: opened just now.
+        // SAFETY: the file was opened just above.
         unsafe { truncate_object(made.file(), 0)? };
         Ok(made)
     }
@@ -72,16 +76,16 @@ impl Journal {
     /// # Errors
     /// `Io`, `Full`.
     pub(in crate::db::file) fn write(&mut self, bytes: &[u8], at: u64) -> Result<()> {
-        // SAFETY: open, and used by this thread alone.
+        // SAFETY: the file is open and used by this thread only.
         unsafe { write_object(self.file(), bytes, at) }
     }
 
-    /// Makes the written bytes durable; the first time, also the name of the file.
+    /// Makes the written bytes durable. The first call also makes the name of the file durable.
     ///
     /// # Errors
     /// `Io`.
     pub(in crate::db::file) fn sync(&mut self) -> Result<()> {
-        // SAFETY: open, and used by this thread alone.
+        // SAFETY: the file is open and used by this thread only.
         unsafe { sync_object(self.file(), ffi::SQLITE_SYNC_FULL) }
     }
 
@@ -91,7 +95,7 @@ impl Journal {
     /// `Io`.
     pub(in crate::db::file) fn remove(mut self) -> Result<()> {
         self.close();
-        // SAFETY: the VFS and the name it was opened with.
+        // SAFETY: these are the VFS and the name with which the file was opened.
         let code = unsafe {
             (*self.vfs).xDelete.map_or(ffi::SQLITE_IOERR_DELETE, |delete| {
                 delete(self.vfs, ffi::sqlite3_filename_journal(self.name), 1)
@@ -102,7 +106,8 @@ impl Journal {
 
     fn close(&mut self) {
         let file = self.file();
-        // SAFETY: as large as the VFS asked for; without methods it is not open, or not any more.
+        // SAFETY: the object has the size that the VFS requires. Without methods it is not open, or
+        // was already closed.
         unsafe {
             if let Some(close) = methods(file).and_then(|methods| methods.xClose) {
                 close(file);
@@ -115,7 +120,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.close();
-        // SAFETY: made by SQLite, and used by nobody now.
+        // SAFETY: SQLite allocated the name, and the closed file no longer uses it.
         unsafe { ffi::sqlite3_free_filename(self.name) };
     }
 }

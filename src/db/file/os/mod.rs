@@ -1,14 +1,29 @@
-//! How SQLite meets the operating system here. The only room that knows descriptors and handles.
+//! System layer: SQLite's interface to the operating system. Only this module knows descriptors and
+//! handles.
 //!
-//! What differs from system to system is in one of two rooms that offer the same: `unix/` (each open file with a lock
-//! owner and an identity of its own, ADR 10) and `windows/` (ADR 24). Here they are called `system`: files beside SQLite's
-//! (`OsFile`), which file it is (`FileIdentity`), where it is (`Place`), that a process has it open (`Mark`), new files and
-//! their names, forks.
+//! The parts that differ between systems are in two modules with the same interface. `unix/` gives
+//! each open file a lock owner and an identity of its own (ADR 10); `windows/` is described in ADR
+//! 24. This module imports one of them as `system`. They contain:
 //!
-//! The rest is the same everywhere: `presence.rs` how processes that share a file know of each other, `opened.rs` the files
-//! a connection has open, `vfs.rs` the VFS that they are opened by, `vfs/` its methods, `frames.rs` what it keeps of a WAL
-//! until a commit is whole, `wal_index.rs` what SQLite keeps in shared memory, `journal.rs` a journal that we write,
-//! `wipe.rs` what of a page is unused, `refusal.rs` why the system has refused a call, `handed_over.rs` the syncs that the kernel makes meanwhile.
+//! - files that are opened in addition to SQLite's (`OsFile`), their identity (`FileIdentity`) and
+//!   location (`Place`);
+//! - the mark of a process that has a file open (`Mark`);
+//! - creation and renaming of files;
+//! - forks.
+//!
+//! The other modules are the same on all systems:
+//!
+//! - `presence.rs`: how processes that share a file detect each other;
+//! - `opened.rs`: the files that a connection has open;
+//! - `vfs.rs`: the VFS that opens them; `vfs/`: its methods;
+//! - `frames.rs`: the buffer for the frames of a WAL until a commit is complete;
+//! - `wal_index.rs`: the shared memory of SQLite's WAL mode;
+//! - `journal.rs`: a rollback journal that this library writes;
+//! - `wipe.rs`: the unused bytes of a page;
+//! - `refusal.rs`: the cause of a failed system call;
+//! - `handed_over.rs`: syncs that the kernel performs in the background;
+//! - `busy.rs`: the wait for locks of other connections;
+//! - `openssl.rs`: OpenSSL at the end of the process.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
 
@@ -68,13 +83,16 @@ use windows as system;
 use crate::error::{Error, Result};
 use crate::fork::Gate;
 
-/// Inside are those who set the library up. A fork waits until nobody is. (Not the gate of the lists: setting
-/// SQLite up takes locks of SQLite's, for which a thread inside that gate must not wait.)
+/// Gate of the threads that set up the library. A fork waits until no thread is inside. This is not
+/// the gate of the lists: setting up SQLite takes SQLite's locks, and a thread inside that gate
+/// must not wait for them.
 static SETTING_UP: Gate = Gate::new();
 static IS_SET_UP: AtomicBool = AtomicBool::new(false);
 
-/// To be called before a connection is opened: SQLite sets itself up when it is used first, and looks without a
-/// lock whether that is done; and its system calls are replaced before it opens its first file.
+/// Sets up SQLite and replaces its system calls. Call this before a connection is opened.
+///
+/// SQLite initialises itself when it is first used, and checks without a lock whether that is done.
+/// Its system calls must be replaced before it opens its first file.
 ///
 /// # Errors
 /// `NoMemory`; the next call tries again.
@@ -103,7 +121,7 @@ pub(in crate::db) fn set_up() -> Result<()> {
     Ok(())
 }
 
-/// Whether SQLite has been set up by this library.
+/// Returns `true` if this library has set up SQLite.
 #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
 fn is_set_up() -> bool {
     IS_SET_UP.load(Ordering::Acquire)

@@ -1,5 +1,5 @@
-//! The files that SQLite has open for a connection, through SQLite's own objects: no path is looked up, so it does not
-//! matter what became of the names.
+//! Files that SQLite has open for a connection, accessed through SQLite's own file objects. No path
+//! is looked up, so it does not matter whether a file was renamed or removed.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 /// Maximum number of bytes that are passed to SQLite's VFS in one write.
 ///
-/// The VFS takes a greater length for the rest of it after 128 KiB (`seekAndWriteFd` in os_unix.c).
+/// The VFS truncates a length to its remainder modulo 128 KiB (`seekAndWriteFd` in os_unix.c).
 const MOST: usize = 64 * 1024;
 
 /// File of a connection, such as the database or its WAL.
@@ -23,8 +23,10 @@ pub(in crate::db::file) enum Opened {
     Journal,
 }
 
-/// SQLite's object for a file of a connection; NULL if SQLite does not say. It lives as long as the connection; its
-/// methods are NULL while the file is not open, and live as long as the process otherwise.
+/// Returns SQLite's object for a file of a connection; NULL if SQLite returns none.
+///
+/// The object lives as long as the connection. Its methods are NULL while the file is not open;
+/// otherwise they live as long as the process.
 pub(in crate::db::file) fn object(conn: &Connection, which: Opened) -> Result<*mut ffi::sqlite3_file> {
     let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
     let operation = match which {
@@ -44,14 +46,15 @@ pub(in crate::db::file) fn sync(conn: &Connection, which: Opened) -> Result<()> 
     unsafe { if methods(file).is_some() { sync_object(file, ffi::SQLITE_SYNC_NORMAL) } else { Ok(()) } }
 }
 
-/// Reads bytes of a file of a connection; fails unless all of them can be read.
+/// Reads bytes of a file of a connection. Fails unless all of them can be read.
 ///
 /// # Errors
-/// `Io` if there are fewer.
+/// `Io`, also if the file has fewer bytes.
 pub(in crate::db::file) fn read(conn: &Connection, which: Opened, to: &mut [u8], at: u64) -> Result<()> {
     let file = object(conn, which)?;
     let code = match (c_int::try_from(to.len()), i64::try_from(at)) {
-        // SAFETY: see `object`; the room is as long as it says. xRead is public (sqlite3_io_methods).
+        // SAFETY: see `object`. The buffer has the given length. xRead is public
+        // (sqlite3_io_methods).
         (Ok(length), Ok(at)) => unsafe {
             methods(file)
                 .and_then(|methods| methods.xRead)
@@ -99,12 +102,13 @@ pub(in crate::db::file) fn truncate(conn: &Connection, which: Opened, length: u6
 /// Writes bytes into a file.
 ///
 /// # Safety
-/// The file is NULL or SQLite's object of one that this thread uses alone.
+/// `file` is NULL, or SQLite's object of a file that only this thread uses.
 pub(super) unsafe fn write_object(file: *mut ffi::sqlite3_file, bytes: &[u8], at: u64) -> Result<()> {
     let mut at = at;
     for part in bytes.chunks(MOST) {
         let code = match (c_int::try_from(part.len()), i64::try_from(at)) {
-            // SAFETY: the caller's promise; there are as many bytes as it says. xWrite is public (sqlite3_io_methods).
+            // SAFETY: the caller guarantees the file, and the buffer has the given length. xWrite
+            // is public (sqlite3_io_methods).
             (Ok(length), Ok(at)) => unsafe {
                 methods(file)
                     .and_then(|methods| methods.xWrite)
@@ -121,11 +125,11 @@ pub(super) unsafe fn write_object(file: *mut ffi::sqlite3_file, bytes: &[u8], at
 /// Truncates a file to `length` bytes.
 ///
 /// # Safety
-/// As `write_object`.
+/// The requirements of [`write_object`] apply.
 #[cfg(feature = "encryption")]
 pub(super) unsafe fn truncate_object(file: *mut ffi::sqlite3_file, length: u64) -> Result<()> {
     let length = i64::try_from(length).map_err(|_| Error::io("the offset is larger than a file can be"))?;
-    // SAFETY: the caller's promise. xTruncate is public (sqlite3_io_methods).
+    // SAFETY: the caller guarantees the file. xTruncate is public (sqlite3_io_methods).
     let code =
         unsafe { methods(file).and_then(|methods| methods.xTruncate).map(|truncate| truncate(file, length)) };
     done("cut", code)
@@ -134,19 +138,19 @@ pub(super) unsafe fn truncate_object(file: *mut ffi::sqlite3_file, length: u64) 
 /// Syncs a file.
 ///
 /// # Safety
-/// As `write_object`.
+/// The requirements of [`write_object`] apply.
 pub(super) unsafe fn sync_object(file: *mut ffi::sqlite3_file, flags: c_int) -> Result<()> {
-    // SAFETY: the caller's promise. xSync is public (sqlite3_io_methods).
+    // SAFETY: the caller guarantees the file. xSync is public (sqlite3_io_methods).
     let code = unsafe { methods(file).and_then(|methods| methods.xSync).map(|sync| sync(file, flags)) };
     done("sync", code)
 }
 
-/// Returns the methods of a file, if it is open.
+/// Returns the methods of a file; `None` if it is not open.
 ///
 /// # Safety
-/// The file is NULL or SQLite's object of one.
+/// `file` is NULL or SQLite's object of a file.
 pub(super) unsafe fn methods<'m>(file: *mut ffi::sqlite3_file) -> Option<&'m ffi::sqlite3_io_methods> {
-    // SAFETY: methods live as long as the process.
+    // SAFETY: the caller guarantees the file. Methods live as long as the process.
     unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) }
 }
 
@@ -163,14 +167,15 @@ pub(in crate::db::file) fn has_moved(conn: &Connection) -> bool {
     control(conn, ffi::SQLITE_FCNTL_HAS_MOVED, (&raw mut moved).cast()) == ffi::SQLITE_OK && moved != 0
 }
 
-/// Lets the close of a connection leave the -wal and -shm files (SQLITE_FCNTL_PERSIST_WAL).
+/// Makes the close of a connection leave the -wal and -shm files (SQLITE_FCNTL_PERSIST_WAL).
 pub(in crate::db::file) fn keep_wal(conn: &Connection) {
     let mut yes: c_int = 1;
     control(conn, ffi::SQLITE_FCNTL_PERSIST_WAL, (&raw mut yes).cast());
 }
 
 fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
-    // SAFETY: the connection is open and used by this thread only; the answer has room for what the operation gives.
+    // SAFETY: the connection is open and used by this thread only. `answer` points to memory of the
+    // size that the operation writes.
     unsafe { ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), operation, answer) }
 }
 

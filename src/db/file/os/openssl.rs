@@ -39,8 +39,8 @@ type Hmac = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, In, c
 type Kdf = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, c_int, c_int, *mut u8) -> c_int;
 type Cipher = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, In, c_int, *mut u8) -> c_int;
 
-/// `sqlcipher_provider` (sqlcipher.h): the functions that SQLCipher calls, as far as they are used here.
-/// Pointers that are not used have the type `usize`.
+/// `sqlcipher_provider` (sqlcipher.h): the functions that SQLCipher calls, as far as they are used
+/// here. Pointers that are not used have the type `usize`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Provider {
@@ -56,8 +56,8 @@ struct Provider {
 
 /// OpenSSL's functions, once they are wrapped.
 static OPENSSL: OnceLock<Provider> = OnceLock::new();
-/// Number of running calls in the lower half, and the fork generation in the upper one: a forked child
-/// has none of its parent's calls.
+/// Number of running calls in the lower half, and the fork generation in the upper one. A forked
+/// child has none of its parent's calls.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 static IS_FREED: AtomicBool = AtomicBool::new(false);
 
@@ -77,8 +77,9 @@ pub(super) fn wrap(conn: &Connection) {
     if !version.is_ok_and(|version| version.starts_with(SQLCIPHER)) || OPENSSL.get().is_some() {
         return;
     }
-    // SAFETY: a provider is declared as in the release of SQLCipher that was checked above; it lives as
-    // long as the process. Nothing calls its functions yet: the caller initialises SQLite alone.
+    // SAFETY: a provider is declared as in the release of SQLCipher that was checked above, and
+    // lives as long as the process. Nothing calls its functions yet, because only one thread
+    // initialises SQLite.
     unsafe {
         let provider = sqlcipher_get_provider();
         if provider.is_null() || CStr::from_ptr(((*provider).name)(ptr::null_mut())) != c"openssl" {
@@ -119,7 +120,8 @@ fn count(running: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
     new(old) & 0xffff
 }
 
-/// OpenSSL calls this before it frees its state.
+/// Waits for running calls, and makes later ones fail. OpenSSL calls this before it frees its
+/// state.
 extern "C" fn wait_for_running_calls() {
     IS_FREED.store(true, Ordering::SeqCst);
     let begin = Instant::now();

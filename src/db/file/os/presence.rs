@@ -1,7 +1,8 @@
-//! How the processes that have a store open know of each other.
+//! Detection of other processes that have a store open.
 //!
-//! Each has the database open once more, with a mark on it that the others see (`system::Mark`), made of locks on bytes
-//! that SQLite never locks. Other programs' SQLite knows nothing of it, and is not seen.
+//! Each process opens the database once more and sets a mark on it (`system::Mark`). The mark is
+//! made of locks on bytes that SQLite never locks, so the other processes see it. Programs that use
+//! SQLite without this library set no mark and are not detected.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,7 +14,8 @@ static PRESENCES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 struct Entry {
     file: FileIdentity,
-    /// Of before a fork: the parent's.
+    /// Fork generation of the process that added the entry. Entries of an older generation belong
+    /// to the parent.
     generation: u32,
     presence: Weak<Presence>,
 }
@@ -25,8 +27,8 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Returns the lock of this process on the file at a path; `None` where locks belong to the
-    /// process, or if the file cannot be opened.
+    /// Returns the lock of this process on the file at a path. Returns `None` where locks belong to
+    /// the process, or if the file cannot be opened.
     pub(crate) fn on(path: &Path) -> Option<Arc<Presence>> {
         Presence::with(OsFile::open(path, false, false).ok()?)
     }
@@ -35,7 +37,8 @@ impl Presence {
     pub(crate) fn with(file: OsFile) -> Option<Arc<Presence>> {
         let identity = file.identity().ok()?;
         let generation = fork::generation();
-        // Only what is asked for is upgraded: dropping the last of another would enter the gate a second time.
+        // Only the wanted entry is upgraded. Dropping the last reference to another one would enter
+        // the gate a second time.
         let known = |presences: &mut Vec<Entry>| {
             let entry =
                 presences.iter().find(|entry| (entry.file, entry.generation) == (identity, generation))?;
@@ -45,7 +48,8 @@ impl Presence {
             return Some(presence);
         }
         let made = Arc::new(Presence { mark: Mark::on(&file)?, file });
-        // One for the process: a second one would look like another process.
+        // The process has a single lock for each file: a second one would look like another
+        // process.
         with_list(&PRESENCES, |presences| {
             presences.retain(|entry| entry.presence.strong_count() > 0);
             Some(known(presences).unwrap_or_else(|| {
@@ -55,8 +59,8 @@ impl Presence {
         })
     }
 
-    /// Returns `true` if this process or another one has the file at a path open through this library,
-    /// as far as can be seen.
+    /// Returns `true` if this process or another one has the file at a path open through this
+    /// library, as far as that can be detected.
     pub(crate) fn is_on(path: &Path) -> bool {
         Presence::on(path).is_some_and(|presence| Arc::strong_count(&presence) > 1 || !presence.is_alone())
     }

@@ -1,7 +1,7 @@
-//! Reason for which the system has refused a write, a new file or a removal, where SQLite's code does not name it.
+//! Cause of a failed system call, where SQLite's result code does not name it.
 //!
-//! SQLite answers one code for many causes. The replaced system calls (`unix/calls.rs`) record the cause for the thread;
-//! `failure.rs` takes it when it converts the error of the same call.
+//! SQLite returns one code for many causes. The replaced system calls (`unix/calls.rs`) record the
+//! cause for the thread. `failure.rs` takes it when it converts the error of the same call.
 
 #![cfg_attr(not(unix), allow(dead_code, reason = "only SQLite's unix VFS has system calls to replace"))]
 
@@ -21,16 +21,17 @@ pub(in crate::db::file) enum Refusal {
     Space,
     /// The disk quota of the user, the group or the project is used up.
     Quota,
-    /// The process has reached its limit on the size of a file (`RLIMIT_FSIZE`), or the file system its own.
+    /// The process has reached its limit on the size of a file (`RLIMIT_FSIZE`), or the file system
+    /// its own limit.
     FileSize,
     /// The file system cannot map files into memory that processes share.
     SharedMap,
-    /// A file may not be removed.
+    /// The process may not remove a file.
     Removal,
 }
 
 impl Refusal {
-    /// Returns `true` if SQLite answers the refusal with this extended code.
+    /// Returns `true` if SQLite reports this cause with the extended code `code`.
     pub(in crate::db::file) fn is_of(self, code: c_int) -> bool {
         match self {
             Refusal::Space | Refusal::Quota | Refusal::FileSize => matches!(
@@ -47,7 +48,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the error; `text` is what SQLite says of it.
+    /// Returns the error. `text` is SQLite's description of it.
     pub(in crate::db::file) fn error(self, text: &str) -> Error {
         match self {
             Refusal::Space => Error::full(text).with_hint(Hint::FreeDiskSpace),
@@ -78,7 +79,7 @@ pub(in crate::db::file) fn no_shared_maps() -> Error {
     )
 }
 
-/// Returns `true` if an error of the system says that the disk or a quota has no space.
+/// Returns `true` if the system's error means that the disk or a quota has no space.
 pub(crate) fn is_without_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -87,13 +88,13 @@ thread_local!(
     static LAST: Cell<Option<Refusal>> = const { Cell::new(None) }
 );
 
-/// Records why a call of this thread has failed.
+/// Records the cause of a failed system call of this thread.
 #[cold]
 pub(super) fn note(refusal: Refusal) {
     LAST.set(Some(refusal));
 }
 
-/// Returns why the last failed call of this thread has failed, and forgets it.
+/// Returns the recorded cause of this thread's last failed call, and clears it.
 pub(in crate::db::file) fn take() -> Option<Refusal> {
     LAST.take()
 }

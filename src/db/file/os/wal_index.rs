@@ -1,5 +1,7 @@
-//! The wal-index: memory that all connections to a file share in WAL mode, and what SQLite keeps at its start.
-//! (SQLite's walformat.html, chapter 2: two copies of a header of 48 bytes, then the state of checkpoints.)
+//! The wal-index: memory that all connections to a file share in WAL mode.
+//!
+//! It begins with two copies of a header of 48 bytes, followed by the state of checkpoints
+//! (SQLite's walformat.html, chapter 2).
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -12,51 +14,58 @@ use rusqlite::{Connection, ffi};
 use super::opened::{Opened, object};
 use crate::error::Result;
 
-/// Frames of which a part has the pages: the first, and any other (`HASHTABLE_NPAGE_ONE`, `HASHTABLE_NPAGE`).
+/// Number of frames whose pages the first region of the wal-index contains (`HASHTABLE_NPAGE_ONE`).
 const FRAMES_OF_THE_FIRST: u32 = FRAMES_OF_A_REGION - PAGES as u32;
+/// Number of frames whose pages any other region contains (`HASHTABLE_NPAGE`).
 const FRAMES_OF_A_REGION: u32 = 4096;
 
-/// Where things are, in words of 32 bits.
+/// Length of the header. It and all positions below are in words of 32 bits.
 const HEADER: usize = 12;
-/// `isInit`, the first byte: 1 when the header has been written.
+/// Position of `isInit`, the first byte of the word: 1 once the header has been written.
 const IS_INIT: usize = 3;
-/// `aCksum`: of the words before it.
+/// Position of `aCksum`, the checksum of the words before it.
 const CHECKSUM: usize = 10;
-/// `iChange`: advances with each commit.
+/// Position of `iChange`, which each commit increments.
 const COMMITS: usize = 2;
-/// `mxFrame`: how many frames the WAL has.
+/// Position of `mxFrame`, the number of frames of the WAL.
 const FRAMES: usize = 4;
-/// `nPage`: how many pages the database has.
+/// Position of `nPage`, the number of pages of the database.
 const SIZE: usize = 5;
-/// The salts, which are others each time the WAL begins anew.
+/// Position of `aSalt`, the two salts, which change each time the WAL restarts.
 const SALTS: usize = 8;
-/// `nBackfill`: how many frames the database has, too. Who writes it holds both locks below.
+/// Position of `nBackfill`, the number of frames that are also in the database. A writer of this
+/// word holds both locks below: `CHECKPOINT_LOCK` and `READ_LOCK_0`.
 const WRITTEN_BACK: usize = 24;
-/// `aReadMark`: readers with the lock of the same number read no frames after this one.
+/// Position of `aReadMark`: a reader with the lock of the same number reads no frames after this
+/// one.
 const READ_MARKS: usize = 25;
 const READERS: usize = 5;
 /// Value of a read mark that no reader uses (`READMARK_NOT_USED`).
 const NOT_USED: u32 = u32::MAX;
-/// A part of the space for locks, which SQLite leaves as it is: how often somebody has begun to write frames back. (The
-/// numbers of frames alone can come again.) Who writes it holds the lock of a checkpoint.
+/// Position of the number of times that a connection has begun to write frames back. The numbers of
+/// frames alone may repeat.
+///
+/// The word is in the space for locks, which SQLite does not write. A writer of this word holds the
+/// checkpoint lock.
 const TURN: usize = 30;
-/// `nBackfillAttempted`: how many it may have.
+/// Position of `nBackfillAttempted`, the number of frames that may be in the database.
 const BEGUN: usize = 32;
-/// The pages of the frames.
+/// Position of the page numbers of the frames, in the first region.
 const PAGES: usize = 34;
 
-/// How long a header may be torn before a crash, or something that lasts, is taken for the cause.
+/// Time for which a header is expected to stay torn at most. A header that is torn for longer shows
+/// a crash or another lasting condition.
 const TORN: Duration = Duration::from_millis(10);
 
-/// The locks of a checkpoint, and of readers: the first is of those that read nothing of the WAL.
+/// Number of the lock of a checkpoint.
 const CHECKPOINT_LOCK: c_int = 1;
+/// Number of the lock of readers that read nothing from the WAL.
 const READ_LOCK_0: c_int = 3;
 
-/// Header of the wal-index at one moment. It changes with each commit, and when the WAL starts
-/// over.
+/// Header of the wal-index at one moment. It changes with each commit, and when the WAL restarts.
 pub(in crate::db::file) type Header = [u32; HEADER];
 
-/// Salts of a WAL, which identify it among those that follow each other in one file.
+/// Salts of a WAL. They identify it among the WALs that follow each other in one file.
 pub(in crate::db::file) type Salts = [u32; 2];
 
 /// Returns the number of frames of a WAL, from the header of its wal-index.
@@ -64,11 +73,11 @@ pub(in crate::db::file) fn frames(header: &Header) -> u32 {
     header.get(FRAMES).copied().unwrap_or(0)
 }
 
-/// Whether SQLite takes this header for one (`walIndexTryHdr`).
+/// Returns `true` if SQLite accepts this header (`walIndexTryHdr`).
 fn is_sound(header: &Header) -> bool {
     let (words, sum) = header.split_at(CHECKSUM);
     let is_init = words.get(IS_INIT).is_some_and(|word| matches!(word.to_ne_bytes(), [1..=u8::MAX, ..]));
-    // Its checksum (fileformat2.html, chapter 4.2), in the byte order of the machine.
+    // The checksum (fileformat2.html, chapter 4.2), in the byte order of the machine.
     let (mut s0, mut s1) = (0_u32, 0_u32);
     for pair in words.chunks_exact(2) {
         let &[first, second] = pair else { return false };
@@ -82,34 +91,37 @@ fn is_sound(header: &Header) -> bool {
 #[derive(Clone, Copy)]
 pub(in crate::db::file) struct WalIndex(NonNull<AtomicU32>);
 
-// SAFETY: memory all processes share; it is read and written atomically.
+// SAFETY: all processes share this memory. It is read and written atomically.
 unsafe impl Send for WalIndex {}
 
 impl WalIndex {
-    /// Size of a part, in bytes: SQLite maps each as a whole. The page of each frame stands in the first half of one; in
-    /// the first part, behind the words above.
+    /// Size of a region, in bytes. SQLite maps each region as a whole.
+    ///
+    /// The page numbers of frames are in the first half of a region; in the first region, they
+    /// follow the words above.
     pub(super) const REGION: c_int = 32_768;
 
-    /// The one whose first part is mapped here; `None`: at NULL.
+    /// Returns the wal-index whose first region is mapped at `region`; `None` if `region` is NULL.
     ///
     /// # Safety
-    /// It is mapped there, as a whole, as long as this is used.
+    /// The whole region stays mapped there as long as the result is used.
     pub(super) unsafe fn at(region: *mut c_void) -> Option<WalIndex> {
         NonNull::new(region.cast()).map(WalIndex)
     }
 
-    /// Where the connection's VFS has mapped it; `None`: not in WAL mode, or not in shared memory.
+    /// Returns the wal-index that the connection's VFS has mapped; `None` if the connection is not
+    /// in WAL mode, or if its wal-index is not in shared memory.
     pub(in crate::db::file) fn of(conn: &Connection) -> Option<WalIndex> {
         WalIndex::part(conn, 0)
     }
 
-    /// A part of it.
+    /// Returns the region with the given number.
     fn part(conn: &Connection, number: c_int) -> Option<WalIndex> {
         let file = object(conn, Opened::Main).ok()?;
         let mut region: *mut c_void = ptr::null_mut();
-        // SAFETY: the connection is open, and the methods of its file are valid as long as it. xShmMap is public
-        // (sqlite3_io_methods) and is called as SQLite's WAL does, for a part that is there already: the memory is not
-        // extended.
+        // SAFETY: the connection is open, and the methods of its file are valid as long as it is.
+        // xShmMap is public (sqlite3_io_methods). It is called as by SQLite's WAL, for a region
+        // that already exists, so the memory is not extended.
         unsafe {
             let methods = file.as_ref()?.pMethods.as_ref()?;
             if methods.iVersion < 2 {
@@ -119,21 +131,22 @@ impl WalIndex {
                 return None;
             }
         }
-        // SAFETY: so the VFS says; it is mapped until the connection is closed or leaves WAL mode, which this library does
-        // only while it opens a store, or when it has let go of this.
+        // SAFETY: the VFS has mapped the region. It stays mapped until the connection is closed or
+        // leaves WAL mode. This library leaves WAL mode only while it opens a store, or when it no
+        // longer uses this value.
         unsafe { WalIndex::at(region) }
     }
 
     #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at < WalIndex::REGION as usize / 4);
-        // SAFETY: the region is mapped, as `at` demands; it is 32 KiB long, and aligned to a page. Other processes write
-        // it, hence atomics.
+        // SAFETY: the region is mapped, as `WalIndex::at` requires. It is 32 KiB long, and aligned
+        // to a page. Other processes write it, hence the atomics.
         unsafe { self.0.add(at).as_ref() }
     }
 
-    /// Returns the current header. A header that is being written differs from the ones before and
-    /// after.
+    /// Returns the current header. A header that a commit is writing differs from the ones before
+    /// and after.
     #[inline]
     pub(in crate::db::file) fn header(&self) -> Header {
         let header = std::array::from_fn(|at| self.word(at).load(Ordering::Relaxed));
@@ -141,7 +154,9 @@ impl WalIndex {
         header
     }
 
-    /// The header; `None` while somebody commits. Of its two copies the second is written first, and read last.
+    /// Returns the header; `None` while a commit is writing it.
+    ///
+    /// A writer writes the second of the two copies first. Here the second copy is read last.
     fn untorn(&self) -> Option<Header> {
         let first = self.header();
         let second: Header = std::array::from_fn(|at| self.word(HEADER + at).load(Ordering::Relaxed));
@@ -155,7 +170,8 @@ impl WalIndex {
         Some(([salt, other_salt], frames(&header)))
     }
 
-    /// Whether the header is one that SQLite takes, now or when the commit that writes it is over.
+    /// Returns `true` if SQLite accepts the header. Waits for a commit that is writing it, but not
+    /// longer than [`TORN`]; then returns `false`.
     pub(super) fn becomes_whole(&self) -> bool {
         let started = Instant::now();
         loop {
@@ -173,13 +189,13 @@ impl WalIndex {
         [self.word(SALTS).load(Ordering::Acquire), self.word(SALTS + 1).load(Ordering::Acquire)]
     }
 
-    /// Returns a number that increases by one with each commit. It starts over when the WAL is
-    /// recovered after a crash.
+    /// Returns a number that each commit increments. It starts over when the WAL is recovered after
+    /// a crash.
     pub(in crate::db::file) fn commits(&self) -> u32 {
         self.word(COMMITS).load(Ordering::Relaxed)
     }
 
-    /// Returns the number of frames that the database already has.
+    /// Returns the number of frames that are already in the database.
     pub(in crate::db::file) fn written_back(&self) -> u32 {
         self.word(WRITTEN_BACK).load(Ordering::Relaxed)
     }
@@ -189,21 +205,26 @@ impl WalIndex {
         self.word(BEGUN).load(Ordering::Relaxed)
     }
 
-    /// Returns the number of times that a copy into the database has begun.
+    /// Returns the number of times that a connection has begun to write frames back.
     fn turn(&self) -> u32 {
         self.word(TURN).load(Ordering::Acquire)
     }
 
-    /// Whether nobody else has begun to write back since this has begun.
+    /// Returns `true` if no other connection has begun to write frames back since `begun`, and the
+    /// WAL is the same.
     pub(in crate::db::file) fn is_at(&self, begun: &Begun) -> bool {
         (self.salts(), self.turn(), self.begun()) == (begun.salts, begun.turn, begun.frames)
     }
 
-    /// Begins to write frames back, up to a commit whose last frame this is: from now on nobody reads the database as
-    /// it was before that. Fewer frames if somebody does; `None`: nothing is to be done, or others are at it.
+    /// Begins to write back the first `frames` frames, of which the last one ends a commit. From
+    /// now on no connection begins to read the database as it was before that commit.
+    ///
+    /// If a reader still uses an older snapshot, the write-back covers fewer frames. Returns `None`
+    /// if there is nothing to do, if the WAL is not the one with these salts, or if another
+    /// connection is writing back.
     ///
     /// # Errors
-    /// What SQLite says if it does not give the file.
+    /// The error of SQLite if it does not return the file.
     pub(in crate::db::file) fn begin(
         &self,
         conn: &Connection,
@@ -230,7 +251,8 @@ impl WalIndex {
                 }
             }
             let before = self.written_back();
-            // Not less than others have begun: SQLite's `sqlite3_snapshot_open` relies on that.
+            // Never begins with fewer frames than another connection has begun with, because
+            // SQLite's `sqlite3_snapshot_open` relies on that.
             (before < frames && self.begun() <= frames).then(|| {
                 let turn = self.turn().wrapping_add(1);
                 self.word(TURN).store(turn, Ordering::Release);
@@ -241,7 +263,9 @@ impl WalIndex {
         Ok(begun.flatten())
     }
 
-    /// Which frames to write back, each the last of its page, as pairs of page and frame, in the order of the pages.
+    /// Returns the frames to write back, as pairs of page and frame in the order of the pages. Each
+    /// frame is the last one of its page. Returns `None` if there is no memory, or if the wal-index
+    /// cannot be read.
     pub(in crate::db::file) fn last_frames(
         &self,
         conn: &Connection,
@@ -260,7 +284,7 @@ impl WalIndex {
                 (part, mapped) = (number, WalIndex::part(conn, c_int::try_from(number).ok()?)?);
             }
             let page = mapped.word(at).load(Ordering::Relaxed);
-            // What was cut off is in no later snapshot.
+            // No later snapshot contains pages beyond the end of the database.
             if (1..=size).contains(&page) {
                 pages.push((page, frame + 1));
             }
@@ -270,11 +294,14 @@ impl WalIndex {
         Some(pages)
     }
 
-    /// Runs `f`, which writes frames of what has begun into the database, while nobody else writes any back and the WAL
-    /// does not begin anew. `None`: a lock for that is not free; `Some(None)`: others have written back meanwhile.
+    /// Runs `f`, which writes frames of `begun` into the database. Meanwhile no other connection
+    /// writes frames back, and the WAL does not restart.
+    ///
+    /// Returns `None` if one of the two locks for that is taken, and `Some(None)` if another
+    /// connection has written frames back since.
     ///
     /// # Errors
-    /// What SQLite says if it does not give the file.
+    /// The error of SQLite if it does not return the file.
     pub(in crate::db::file) fn while_writing_back<R>(
         &self,
         conn: &Connection,
@@ -287,12 +314,15 @@ impl WalIndex {
         Ok(done.flatten())
     }
 
-    /// Says to all that the frames of what has begun are in the database, and on the disk. That must be so. Under the
-    /// locks under which SQLite does it: nobody else writes frames back, and the WAL does not begin anew. `None`: one of
-    /// them is not free; `Some(None)`: others have written back.
+    /// Publishes to all connections that the frames of `begun` are in the database, and on the
+    /// disk. The caller guarantees that they are.
+    ///
+    /// This takes the locks under which SQLite does it: no other connection writes frames back, and
+    /// the WAL does not restart. Returns `None` if one of them is taken, and `Some(None)` if
+    /// another connection has written frames back.
     ///
     /// # Errors
-    /// What SQLite says if it does not give the file.
+    /// The error of SQLite if it does not return the file.
     pub(in crate::db::file) fn set_written_back(
         &self,
         conn: &Connection,
@@ -304,18 +334,18 @@ impl WalIndex {
     }
 }
 
-/// Frames that are being copied into the database.
+/// Frames that are being written back: from `before` to `frames`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::db::file) struct Begun {
     pub(in crate::db::file) salts: Salts,
-    /// Number of frames that the database already has.
+    /// Number of frames that were in the database before.
     pub(in crate::db::file) before: u32,
-    /// The last of them.
+    /// Number of frames that are in the database afterwards.
     pub(in crate::db::file) frames: u32,
     pub(in crate::db::file) turn: u32,
 }
 
-/// The locks of the wal-index.
+/// Locks of the wal-index.
 struct Locks(*mut ffi::sqlite3_file);
 
 impl Locks {
@@ -323,11 +353,12 @@ impl Locks {
         object(conn, Opened::Main).map(Locks)
     }
 
-    /// Runs `f` with a lock held for itself alone; `None`: it is not free. Nothing waits.
+    /// Runs `f` while a lock is held exclusively. Returns `None` if the lock is taken. Never waits.
     fn under<R>(&self, number: c_int, f: impl FnOnce(&Locks) -> R) -> Option<R> {
         let call = |flags| {
-            // SAFETY: SQLite's object of the open database, which this thread uses alone; xShmLock is public
-            // (sqlite3_io_methods). What the connection reads itself is in the way as what others read.
+            // SAFETY: this is SQLite's object of the open database, which only this thread uses.
+            // xShmLock is public (sqlite3_io_methods). Read locks of this connection itself
+            // conflict as well, like those of other connections.
             unsafe {
                 let methods = self.0.as_ref().and_then(|file| file.pMethods.as_ref());
                 methods.and_then(|methods| methods.xShmLock).is_some_and(|lock| {

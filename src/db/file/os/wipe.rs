@@ -1,19 +1,22 @@
-//! What of a page is used by nothing, for stores in which deleted data is overwritten.
+//! Unused bytes of pages, for stores in which deleted data is overwritten.
 //!
-//! SQLite's `secure_delete` zeroes what it deletes. But when it deals the rows of some pages out anew, and a page has
-//! to be built from scratch for that (`rebuildPage` in btree.c), the bytes of rows that are on another page now stay
-//! where they were, in the part of the page that nothing uses. Deleted later, such a row is zeroed where it is, and
-//! not there. So that part is zeroed on its way into the file. (Pages: SQLite's fileformat2.html, chapters 1.6 and 1.8.)
+//! SQLite's `secure_delete` zeroes what it deletes. But when it redistributes the rows of some
+//! pages, it may have to build a page from scratch (`rebuildPage` in btree.c). Then the bytes of
+//! rows that are now on another page stay in the unused part of the old page. When such a row is
+//! deleted later, it is zeroed in its new place, but not in the old one. So the VFS zeroes the
+//! unused part of a page when the page is written into the file. (Pages: SQLite's fileformat2.html,
+//! chapters 1.6 and 1.8.)
 
 use std::ops::Range;
 
-/// Page numbers and lengths of files that are looked at: in a file so short no page of another kind begins like one of a
-/// table. Such a one begins with the number of a page, and that with a zero or a one. (Half of what would do: a
-/// transaction may make the file longer.)
+/// Limit of page numbers and file lengths for which unused bytes are found. In a file below it, no
+/// page of another kind begins like a page of a table. Overflow and free-list pages begin with a
+/// page number, whose first byte is 0 or 1; pointer maps are recognised by their number. (Twice
+/// this limit would be enough, but a transaction may make the file longer.)
 const MOST_PAGES: i64 = 1 << 24;
-/// The byte at which SQLite locks: its page is never used.
+/// Offset of the first byte that SQLite locks. The page that contains it is never used.
 const PENDING_BYTE: i64 = 1 << 30;
-/// The header of the file, on the first page.
+/// Length of the file's header, at the start of the first page.
 const FILE_HEADER: usize = 100;
 
 /// Layout of the pages of a file.
@@ -24,8 +27,8 @@ pub(in crate::db::file) struct Pages {
     pub(in crate::db::file) reserved: u8,
 }
 
-/// What is unused of a page of a table that is written at an offset, between the list of its rows and the rows. `None`:
-/// nothing, or it may be something else than a page of a table.
+/// Returns the unused bytes of a B-tree page that is written at the offset `at`: those between the
+/// list of its rows and the rows. Returns `None` if the page may be of another kind, or is damaged.
 pub(super) fn unused(page: &[u8], at: i64, pages: Pages) -> Option<Range<usize>> {
     let Pages { size, reserved } = pages;
     if page.len() as u64 != size {
@@ -63,13 +66,13 @@ pub(super) fn unused(page: &[u8], at: i64, pages: Pages) -> Option<Range<usize>>
     is_sound.then_some(from..to)
 }
 
-/// Whether a file of so many bytes is one whose pages `unused` tells apart.
+/// Returns `true` if [`unused`] can tell the kinds of pages apart in a file of this length.
 pub(super) fn tells_pages_apart(length: i64, page_size: usize) -> bool {
     i64::try_from(page_size).is_ok_and(|size| size > 0 && length / size < MOST_PAGES)
 }
 
-/// Whether that page has the pointers of an auto-vacuum store, five bytes for each of the pages after it
-/// (fileformat2.html, chapter 1.8).
+/// Returns `true` if a page is a pointer map of an auto-vacuum store, which has five bytes for each
+/// of the pages after it (fileformat2.html, chapter 1.8).
 fn is_of_pointers(number: i64, size: i64, reserved: u8) -> bool {
     let group = (size - i64::from(reserved)) / 5 + 1;
     let first = (number - 2) / group * group + 2;
@@ -86,12 +89,12 @@ fn two(page: &[u8], at: usize) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// The same for pages of the length of this one.
+    /// Like `super::unused`, for pages of the length of `page`.
     fn unused(page: &[u8], at: i64, reserved: u8) -> Option<Range<usize>> {
         super::unused(page, at, Pages { size: page.len() as u64, reserved })
     }
 
-    /// A page of a table with rows at these offsets.
+    /// Returns a page of a table with rows at these offsets.
     fn page(size: usize, start: usize, kind: u8, rows: &[u16], first: usize) -> Vec<u8> {
         let mut page = vec![0xaa; size];
         let header = if kind < 8 { 12 } else { 8 };
@@ -141,11 +144,12 @@ mod tests {
 
     #[test]
     fn pointer_map_page_moves_past_lock_page() {
-        // With 65 536 bytes a page, 13 108 pages are a group; the locks are on page 16 385.
+        // With pages of 65 536 bytes, a group has 13 108 pages, and the locks are on page 16 385.
         let size = 65_536;
         assert!(is_of_pointers(2, size, 0) && is_of_pointers(2 + 13_108, size, 0));
         assert!(!is_of_pointers(1, size, 0) && !is_of_pointers(3, size, 0));
-        // Where the locks are on the page that would have pointers: with 503 usable bytes of 512 a group has 101 pages.
+        // Where the lock page would be a pointer map, the next page is one. With 503 usable bytes
+        // of 512 a group has 101 pages.
         let (size, pending) = (512, PENDING_BYTE / 512 + 1);
         for reserved in 0..=32 {
             let group = (size - i64::from(reserved)) / 5 + 1;
