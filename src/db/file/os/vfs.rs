@@ -1,9 +1,13 @@
-//! Our VFS: that of the system, but for the files of databases and WALs, of which a few methods are ours.
+//! The library's VFS. It is layered over the system's VFS and replaces a few methods of databases
+//! and WALs (ADR 12).
 //!
-//! A file is opened by the system's VFS, in memory of our size. Then its table of methods is exchanged for a copy of
-//! that table in which some functions are ours, so all others cost what they always cost; what we note of the file
-//! stands after the system's part. `database.rs` has the methods of a database, `wal.rs` those of a WAL; here a VFS is
-//! registered, files are opened, and the rooms above say what is to be noted of the files of a connection. (SQLite's
+//! The system's VFS opens a file, in memory of the size that the library's VFS requires. Then the
+//! file's method table is exchanged for a copy in which some functions are replaced. So all other
+//! methods cost the same as before. The library's data about a file follows the part of the
+//! system's VFS in that memory.
+//!
+//! `database.rs` has the methods of a database, `wal.rs` those of a WAL. This module registers the
+//! VFS and opens files. Its functions for connections set what the methods need to know. (SQLite's
 //! vfs.html; `sqlite3_io_methods`.)
 
 use std::cell::UnsafeCell;
@@ -21,25 +25,25 @@ use super::wipe::Pages;
 use crate::atomic::AtomicU64;
 use crate::error::{Error, Result};
 
-/// Zeros to write. In a cell, or they would be in the library's file.
+/// Zeros to write. They are in a cell, because otherwise the library's binary would contain them.
 struct Zeros(UnsafeCell<[u8; 16 * 1024]>);
 static ZEROS: Zeros = Zeros(UnsafeCell::new([0; 16 * 1024]));
 
-// SAFETY: nobody writes to them.
+// SAFETY: no code writes to the zeros.
 unsafe impl Sync for Zeros {}
 
 /// Returns a slice of zeros, of the wanted length or of the maximum length.
 pub(super) fn zeros(wanted: i64) -> &'static [u8] {
-    // SAFETY: nobody writes to them.
+    // SAFETY: no code writes to the zeros.
     let zeros = unsafe { &*ZEROS.0.get() };
     let length = usize::try_from(wanted).unwrap_or(0).min(zeros.len());
     zeros.get(..length).unwrap_or_default()
 }
 
-/// A method of the system's for a file of ours.
+/// Calls a method of the system's VFS for a file that has the library's methods.
 macro_rules! system {
     ($method:ident($file:expr $(, $argument:expr)*)) => {{
-        // SAFETY: the file's methods are ours, and the arguments SQLite's.
+        // SAFETY: the file has the library's methods, and the arguments come from SQLite.
         unsafe {
             match (*table($file).system).$method {
                 Some(method) => method($file $(, $argument)*),
@@ -58,28 +62,30 @@ use wal::Wal;
 type Methods = ffi::sqlite3_io_methods;
 type File = ffi::sqlite3_file;
 
-/// A VFS of ours over one of the system's: SQLite's unix VFS, or what somebody has made the default.
+/// VFS of the library, layered over another one: SQLite's unix VFS, or a VFS that the program has
+/// made the default.
 #[repr(C)]
 struct Vfs {
-    /// What SQLite knows of it: first, so that one is a pointer to the other.
+    /// SQLite's part. It is the first field, so that a pointer to it is also a pointer to the
+    /// `Vfs`.
     vfs: ffi::sqlite3_vfs,
     system: *mut ffi::sqlite3_vfs,
     name: CString,
-    /// Where our part of a file begins.
+    /// Offset of the library's data in the memory of a file.
     at: usize,
     databases: AtomicPtr<Table>,
     wals: AtomicPtr<Table>,
-    /// The one registered before it.
+    /// The VFS that was registered before this one.
     next: *const Vfs,
 }
 
-/// All there are; none is ever freed. Mostly one.
+/// List of all VFSs of the library, mostly of one. They are never freed.
 static ALL: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
 
-/// A table of methods in which some are ours, and that of the system's.
+/// Method table in which some methods are replaced, with the system's original table.
 #[repr(C)]
 struct Table {
-    /// First, so that a file's pointer to its methods is one to this.
+    /// The first field, so that a file's pointer to its methods is also a pointer to the `Table`.
     ours: Methods,
     system: *const Methods,
     at: usize,
@@ -91,8 +97,9 @@ struct Table {
 /// `NoMemory`.
 pub(in crate::db::file) fn name() -> Result<&'static CStr> {
     let none = || Error::no_memory("out of memory while registering the VFS");
-    // SAFETY: SQLite is set up. It gives a VFS that lives as long as the process; ours is a copy of it, which is never
-    // freed, with an xOpen of the same type. What is in the list is never freed either.
+    // SAFETY: SQLite is set up. It returns a VFS that lives as long as the process. The library's
+    // VFS is a copy of it with an xOpen of the same type, and is never freed. Nor is anything in
+    // the list.
     unsafe {
         let system = ffi::sqlite3_vfs_find(ptr::null());
         let Some(methods) = system.as_ref() else { return Err(none()) };
@@ -128,7 +135,8 @@ pub(in crate::db::file) fn name() -> Result<&'static CStr> {
             wals: AtomicPtr::default(),
             next: first,
         }));
-        // Two threads may do so at once. Then one of two equal ones is not in the list, and just as good.
+        // Two threads may do this at the same time. Then one of two equal VFSs is not in the list,
+        // but works as well.
         let _ = ALL.compare_exchange(first, made, Ordering::AcqRel, Ordering::Relaxed);
         if ffi::sqlite3_vfs_register(made.cast(), 0) != ffi::SQLITE_OK {
             return Err(none());
@@ -137,8 +145,8 @@ pub(in crate::db::file) fn name() -> Result<&'static CStr> {
     }
 }
 
-/// Sleeps for the whole time. SQLite's unix VFS returns early when a signal handler has run, and its
-/// busy timeout counts the times that it asked for.
+/// Sleeps for the whole time. The sleep of SQLite's unix VFS returns early after a signal handler
+/// has run, and SQLite's busy timeout counts the times that it requested.
 unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     std::thread::sleep(Duration::from_micros(microseconds.max(0).unsigned_abs().into()));
     microseconds
@@ -147,7 +155,7 @@ unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_i
 /// Records that each commit of a connection is synced.
 ///
 /// # Errors
-/// What SQLite says if it does not give the file.
+/// The error of SQLite if it does not return the file.
 pub(in crate::db::file) fn syncs_commits(conn: &Connection) -> Result<()> {
     let file = object(conn, Opened::Main)?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
@@ -159,12 +167,12 @@ pub(in crate::db::file) fn syncs_commits(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Forgets what is kept of the frames of a transaction that is over, and was not committed. To be called by who has no
-/// write transaction open.
+/// Discards the buffered frames of a transaction that has ended without a commit. Call this only
+/// while the connection has no write transaction open.
 pub(in crate::db::file) fn forget_frames(conn: &Connection) {
     let Ok(file) = object(conn, Opened::Main) else { return };
-    // SAFETY: SQLite's object of the file, or NULL, which notes its WAL while that is open; the connection is used by this
-    // thread only.
+    // SAFETY: this is SQLite's object of the file, or NULL. Its data refers to its WAL while that
+    // is open. The connection is used by this thread only.
     unsafe {
         if is_database(file)
             && let wal = (*note::<Database>(file)).wal
@@ -179,8 +187,8 @@ pub(in crate::db::file) fn forget_frames(conn: &Connection) {
 /// VFS.
 pub(in crate::db::file) fn is_over_the_systems(conn: &Connection) -> bool {
     let Ok(file) = object(conn, Opened::Main) else { return false };
-    // SAFETY: SQLite's object of the file, or NULL. A VFS of ours and the one below it live as long as the process,
-    // and a VFS has a name, which is a C string.
+    // SAFETY: this is SQLite's object of the file, or NULL. A VFS of the library and the one below
+    // it live as long as the process, and a VFS has a name, which is a C string.
     unsafe {
         let mut vfs: *mut Vfs = ptr::null_mut();
         let asked = is_database(file)
@@ -194,42 +202,46 @@ pub(in crate::db::file) fn is_over_the_systems(conn: &Connection) -> bool {
     }
 }
 
-/// The table that a file of ours has its methods from.
+/// Returns the method table of a file.
 ///
 /// # Safety
-/// The file's methods are ours.
+/// The file has the library's methods.
 unsafe fn table<'t>(file: *mut File) -> &'t Table {
-    // SAFETY: `exchange` gave it the first part of one, which is never freed.
+    // SAFETY: `exchange` has set the methods to the first field of a `Table`, which is never freed.
     unsafe { &*(*file).pMethods.cast::<Table>() }
 }
 
-/// Our part of a file.
+/// Returns the library's data about a file.
 ///
 /// # Safety
-/// The file's methods are ours, and we note a `T` of it.
+/// The file has the library's methods, and its data is a `T`.
 unsafe fn note<T>(file: *mut File) -> *mut T {
-    // SAFETY: `name` asked for room for it there, aligned if the file is, and SQLite aligns by 8.
+    // SAFETY: `name` reserved memory for the data at this offset. It is aligned if the file is, and
+    // SQLite aligns to 8.
     unsafe { file.cast::<u8>().add(table(file).at).cast() }
 }
 
-/// Whether a file is a database with methods of ours.
+/// Returns `true` if a file is a database with the library's methods.
 ///
 /// # Safety
-/// The file is NULL or SQLite's object of one.
+/// `file` is NULL or SQLite's object of a file.
 unsafe fn is_database(file: *mut File) -> bool {
-    // SAFETY: an open file has methods as long as it is.
+    // SAFETY: the caller guarantees the file, and an open file has methods as long as it is open.
     unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) }
         .and_then(|methods| methods.xShmLock)
         .is_some_and(|method| method as usize == database::shm_lock as *const () as usize)
 }
 
-/// Exchanges the methods of a file that the system's VFS has opened; says whether it did. The first file decides of
-/// which methods there is a table with ours: files with others stay the system's.
+/// Exchanges the methods of a file that the system's VFS has opened. Returns `true` on success.
+///
+/// The first file determines the system's methods for which the table is made. A file with other
+/// methods keeps them.
 ///
 /// # Safety
 /// The file is open.
 unsafe fn exchange(file: *mut File, at: usize, table: &AtomicPtr<Table>, change: fn(&mut Methods)) -> bool {
-    // SAFETY: an open file has methods, as long as the process; a table is never freed once it is in its place.
+    // SAFETY: an open file has methods, which live as long as the process. A table is never freed
+    // once `table` points to it.
     unsafe {
         let system = (*file).pMethods;
         let mut found = table.load(Ordering::Acquire);
@@ -253,11 +265,12 @@ unsafe fn exchange(file: *mut File, at: usize, table: &AtomicPtr<Table>, change:
     }
 }
 
-/// Says that what is cut off the files of a connection, or removed, is to be overwritten; `syncs`: and on the disk before
-/// the place is given back. `false`: the files are not under our VFS.
+/// Makes the VFS overwrite what is cut off the files of a connection, and what is removed. With
+/// `syncs`, the overwritten bytes are synced before their space is released. Returns `false` if the
+/// files do not use the library's VFS.
 ///
 /// # Errors
-/// What SQLite says if it does not give the file.
+/// The error of SQLite if it does not return the file.
 pub(in crate::db::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -> Result<bool> {
     let file = object(conn, Opened::Main)?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
@@ -270,11 +283,12 @@ pub(in crate::db::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -> Res
     }
 }
 
-/// Says in addition that what is unused of pages is to be overwritten; `None`: not any more. To be said only of pages
-/// that go into the file as SQLite has them in memory, and not encrypted.
+/// Makes the VFS also overwrite the unused bytes of pages; with `None`, no longer. Has no effect
+/// unless `wipe_what_goes` was called before. Use this only for pages that are written into the
+/// file as SQLite has them in memory, not encrypted.
 ///
 /// # Errors
-/// What SQLite says if it does not give the file.
+/// The error of SQLite if it does not return the file.
 pub(in crate::db::file) fn wipe_pages(conn: &Connection, pages: Option<Pages>) -> Result<()> {
     let file = object(conn, Opened::Main)?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
@@ -288,8 +302,8 @@ pub(in crate::db::file) fn wipe_pages(conn: &Connection, pages: Option<Pages>) -
     Ok(())
 }
 
-// This function, and the methods, are called by SQLite, with files that `open` has opened and nobody else uses meanwhile.
-// No panic may leave them; nothing in them panics.
+// SQLite calls this function and the methods, with files that `open` has opened and that only the
+// calling thread uses meanwhile. No panic may leave them, and nothing in them panics.
 
 unsafe extern "C" fn open(
     vfs: *mut ffi::sqlite3_vfs,
@@ -298,9 +312,10 @@ unsafe extern "C" fn open(
     flags: c_int,
     out: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite gives the VFS that `name` has registered, which is the first part of a `Vfs`. The arguments are
-    // passed on, with the VFS they are for now; the memory is larger than it asks for, and what is noted is written
-    // where `name` made room for it, before the methods that look for it there. A WAL's name leads to its database.
+    // SAFETY: SQLite passes the VFS that `name` has registered, which is the first field of a
+    // `Vfs`. The arguments are passed on with the VFS that they are now for. The memory is larger
+    // than that VFS requires. The data is written at the offset that `name` reserved, before the
+    // methods that read it are set. The name of a WAL leads to its database.
     unsafe {
         let vfs = &*vfs.cast::<Vfs>();
         let Some(open) = (*vfs.system).xOpen else { return ffi::SQLITE_CANTOPEN };
@@ -325,7 +340,7 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Overwrites a file of ours from an offset to its end with zeros.
+/// Overwrites a file with zeros, from an offset to its end. The file has the library's methods.
 fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
     let mut length = 0;
     let code = system!(xFileSize(file, &raw mut length));
@@ -344,7 +359,7 @@ fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
     if syncs { system!(xSync(file, ffi::SQLITE_SYNC_NORMAL)) } else { ffi::SQLITE_OK }
 }
 
-/// Writes into a file of ours.
+/// Returns a function that writes bytes at an offset of a file. The file has the library's methods.
 fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
     move |bytes, at| match c_int::try_from(bytes.len()) {
         Ok(length) => system!(xWrite(file, bytes.as_ptr().cast::<c_void>(), length, at)),
@@ -352,8 +367,10 @@ fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
     }
 }
 
-/// Of a disk that cannot read (EIO), SQLite's VFS says that its file system is damaged, and SQLite then that the database is.
-/// What was not read says nothing about the database.
+/// Reads bytes of a file, and corrects the error of a disk that cannot read (EIO).
+///
+/// For EIO, SQLite's VFS reports a damaged file system, and SQLite then reports a damaged database.
+/// But bytes that could not be read show nothing about the database.
 fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
     match system!(xRead(file, to, length, at)) {
         ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
@@ -361,7 +378,7 @@ fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c
     }
 }
 
-/// Reads of databases and their WALs by this process.
+/// Number of reads of databases and their WALs by this process.
 #[cfg(feature = "encryption")]
 static READS: AtomicU64 = AtomicU64::new(0);
 

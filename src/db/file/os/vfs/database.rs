@@ -1,7 +1,11 @@
-//! The file of a database, and its methods: it tells its WAL when the writer's lock is given back, keeps its mapping while
-//! the file is not shorter, without a WAL is not made longer ahead of its writes, and keeps a reader that meets a commit
-//! from taking the writer's lock. Where deleted data is overwritten, so is what is cut off it, and what is unused of a page
-//! (`wipe.rs`).
+//! Methods of the file of a database. They differ from the system's in these points:
+//!
+//! - When the writer's lock is released, they discard the buffered frames of the WAL.
+//! - They keep the mapping of the file while the file has not become shorter.
+//! - Without a WAL, the file is not extended ahead of its writes.
+//! - A reader that begins during a commit does not take the writer's lock.
+//! - Where deleted data is overwritten, so are the bytes that are cut off the file, and the unused
+//!   bytes of a page (`wipe.rs`).
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -20,26 +24,27 @@ use crate::db::file::os::system;
 use crate::db::file::os::wal_index::WalIndex;
 use crate::db::file::os::wipe::{self, Pages};
 
-/// The number of the writer's lock (`WAL_WRITE_LOCK` in wal.c; fileformat2.html, chapter 4.3).
+/// Number of the writer's lock (`WAL_WRITE_LOCK` in wal.c; fileformat2.html, chapter 4.3).
 const WRITER: c_int = 0;
 
 /// State of the file of a database.
 #[derive(Clone, Copy)]
 pub(super) struct Database {
-    /// WAL of the database while it is open.
+    /// WAL of the database; NULL while it is not open.
     pub(super) wal: *mut File,
     /// Whether each commit is synced.
     pub(super) syncs: bool,
-    /// What is mapped of it is not longer than this, in bytes; 0: nothing is known of that.
+    /// Maximum length of the part of the file that is mapped, in bytes; 0 if it is not known.
     mapped: i64,
-    /// The locks of the wal-index it holds, a bit each.
+    /// Locks of the wal-index that the file holds, one bit each.
     locks: u8,
-    /// Unless deleted data may stay.
+    /// How deleted data is overwritten; `None` if it may stay.
     pub(super) wipes: Option<Wipes>,
-    /// What the last read has failed with that has failed, of it or its WAL; SQLite's code. (SQLCipher takes what could not
-    /// be read for what cannot be decrypted, and SQLite's integrity check for what is damaged.)
+    /// SQLite's code of the last failed read of the database or its WAL. (SQLCipher reports
+    /// unreadable bytes as bytes that cannot be decrypted, and SQLite's integrity check reports
+    /// them as damage.)
     pub(super) failed: c_int,
-    /// Whether it or its WAL was read since somebody asked.
+    /// Whether the database or its WAL was read since the last `take_reads`.
     #[cfg(feature = "encryption")]
     pub(super) was_read: bool,
 }
@@ -47,9 +52,9 @@ pub(super) struct Database {
 /// Settings for overwriting deleted data.
 #[derive(Clone, Copy)]
 pub(super) struct Wipes {
-    /// What pages are like of which what is unused is overwritten.
+    /// Layout of the pages whose unused bytes are overwritten; `None` if they are not overwritten.
     pub(super) pages: Option<Pages>,
-    /// Whether it waits until what goes is overwritten on the disk.
+    /// Whether the overwritten bytes are synced before their space is released.
     pub(super) syncs: bool,
 }
 
@@ -68,7 +73,7 @@ impl Default for Database {
     }
 }
 
-/// Puts ours in the place of the system's methods.
+/// Replaces some of the system's methods in a copy of its table.
 pub(super) fn change(methods: &mut Methods) {
     methods.xWrite = Some(write_page);
     methods.xTruncate = Some(cut_database);
@@ -81,26 +86,33 @@ pub(super) fn change(methods: &mut Methods) {
     }
 }
 
-/// A reader that meets a commit finds the header of the wal-index torn. SQLite's then takes the writer's lock, to look
-/// once more or to mend what a crash has left (`walIndexReadHdr`), and if the commit is over by then, the next writer
-/// finds the file locked by somebody who only reads. That is not rare where both are threads of one process: while
-/// commit and open wait for each other, the header stays torn. So who holds no lock waits until the header is whole, and
-/// is told that somebody writes: then it reads the header again. (A writer holds a reader's lock before it asks for
-/// this one, a checkpoint its own.)
+/// Takes or releases locks of the wal-index. A connection that holds no lock and requests the
+/// writer's lock first waits until the header of the wal-index is whole.
+///
+/// The reason: a reader that begins during a commit finds that header torn. SQLite's reader then
+/// takes the writer's lock, to read the header again or to repair it after a crash
+/// (`walIndexReadHdr`). If the commit has ended by then, the next writer finds the lock taken by a
+/// connection that only reads. This is not rare when both are threads of one process: while a
+/// commit and an open wait for each other, the header stays torn.
+///
+/// Once the header is whole, the request returns `SQLITE_BUSY`, as if another connection were
+/// writing. Then SQLite reads the header again. (A writer holds a reader's lock before it requests
+/// the writer's lock, and a checkpoint holds its own lock.)
 pub(super) unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags: c_int) -> c_int {
-    // SAFETY: a database's file.
+    // SAFETY: SQLite passes a database with the library's methods.
     let note = unsafe { &mut *note::<Database>(file) };
     let which = u8::try_from(((1_u32 << count) - 1) << first).unwrap_or(0);
     if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
         if first == WRITER && !note.wal.is_null() {
-            // SAFETY: a database's file notes its WAL while that is open.
+            // SAFETY: the data of a database refers to its WAL while that is open.
             unsafe { frames(note.wal).discard() };
         }
         note.locks &= !which;
     } else if first == WRITER && note.locks == 0 {
         let mut region = ptr::null_mut();
         let code = system!(xShmMap(file, 0, WalIndex::REGION, 0, &raw mut region));
-        // SAFETY: the VFS has mapped the first part, or says that there is none; it stays as long as the file is open.
+        // SAFETY: the VFS has mapped the first region, or returns NULL. The region stays mapped
+        // while the file is open.
         let index = unsafe { WalIndex::at(region) };
         if code == ffi::SQLITE_OK && index.is_some_and(|index| index.becomes_whole()) {
             return ffi::SQLITE_BUSY;
@@ -124,28 +136,33 @@ unsafe extern "C" fn shm_map(
     system::making_longer(length, || system!(xShmMap(file, region, size, extend, out)))
 }
 
-/// SQLite says how long the file is going to be, and a file that is mapped is made so long at once, and mapped. In a
-/// transaction with a rollback journal it may end shorter, as in a store that makes room, and what nobody has written is
-/// not cut off then. So what is mapped there is the file as long as it is.
+/// Handles SQLite's controls of a database.
+///
+/// With a size hint, SQLite announces the future length of the file. The system's VFS then extends
+/// a mapped file to that length at once, and maps it. A transaction with a rollback journal may end
+/// with a shorter file, for example when the store evicts entries, and the part that was never
+/// written is not cut off then. So without a WAL, the hint is limited to the current length of the
+/// file.
 unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: a database's file.
+    // SAFETY: SQLite passes a database with the library's methods.
     if op == ffi::SQLITE_FCNTL_SIZE_HINT && unsafe { (*note::<Database>(file)).wal.is_null() } {
         let mut length = 0;
         if system!(xFileSize(file, &raw mut length)) != ffi::SQLITE_OK {
             return ffi::SQLITE_OK; // it is only a hint
         }
-        // SAFETY: SQLite gives a length with it.
+        // SAFETY: the argument of this control is a length.
         length = length.min(unsafe { *argument.cast::<i64>() });
         return size_hint(file, &raw mut length);
     }
     if op == ffi::SQLITE_FCNTL_PERSIST_WAL {
-        // SAFETY: a database's file, which notes its WAL while that is open.
+        // SAFETY: SQLite passes a database with the library's methods. Its data refers to its WAL
+        // while that is open.
         let Database { wal, wipes, .. } = unsafe { *note::<Database>(file) };
-        // SAFETY: SQLite gives a number with it; one below zero asks.
+        // SAFETY: the argument of this control is a number. A negative one queries the setting.
         let asks = unsafe { argument.cast::<c_int>().as_ref() }.is_some_and(|number| *number < 0);
         if let (false, Some(Wipes { syncs, .. }), true) = (wal.is_null(), wipes, asks) {
             // The last connection is about to remove the WAL, whose frames are all in the database
-            // (`sqlite3WalClose`). It does so whatever comes of this.
+            // (`sqlite3WalClose`). It does so whatever this returns.
             let _ = wipe_wal(wal, syncs);
         }
     }
@@ -155,7 +172,8 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_v
     system!(xFileControl(file, op, argument))
 }
 
-/// SQLite ignores whether the file could be made that long: the write that needs it fails, and says why.
+/// Passes a size hint to the system's VFS. SQLite ignores an error of this call, so its cause is
+/// discarded. The write that needs the space fails, and reports the cause.
 fn size_hint(file: *mut File, length: *mut i64) -> c_int {
     let code = system!(xFileControl(file, ffi::SQLITE_FCNTL_SIZE_HINT, length.cast::<c_void>()));
     if code != ffi::SQLITE_OK {
@@ -164,12 +182,13 @@ fn size_hint(file: *mut File, length: *mut i64) -> c_int {
     code
 }
 
-/// What is unused of a page may have been part of rows that are deleted by now.
+/// Writes a page. Its unused bytes may have been part of rows that are deleted by now, so they are
+/// zeroed first if the store overwrites deleted data.
 unsafe extern "C" fn write_page(file: *mut File, from: *const c_void, length: c_int, at: i64) -> c_int {
-    // SAFETY: a database's file.
+    // SAFETY: SQLite passes a database with the library's methods.
     let wipes = unsafe { (*note::<Database>(file)).wipes };
     if let Some(Wipes { pages: Some(pages), .. }) = wipes {
-        // SAFETY: SQLite gives that many bytes.
+        // SAFETY: SQLite passes a buffer of this length.
         let page = unsafe { slice::from_raw_parts(from.cast::<u8>(), usize::try_from(length).unwrap_or(0)) };
         let unused = wipe::unused(page, at, pages).filter(|unused| {
             page.get(unused.clone()).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
@@ -193,9 +212,10 @@ unsafe extern "C" fn write_page(file: *mut File, from: *const c_void, length: c_
     system!(xWrite(file, from, length, at))
 }
 
-/// Cuts a database. What is cut off goes back to the file system, and may be on the disk for long.
+/// Truncates a database. The bytes that are cut off return to the file system and may stay on the
+/// disk for long, so they are overwritten first if the store overwrites deleted data.
 unsafe extern "C" fn cut_database(file: *mut File, length: i64) -> c_int {
-    // SAFETY: a database's file.
+    // SAFETY: SQLite passes a database with the library's methods.
     if let Some(Wipes { syncs, .. }) = unsafe { (*note::<Database>(file)).wipes } {
         let code = wipe_from(file, length, syncs);
         if code != ffi::SQLITE_OK {
@@ -210,17 +230,22 @@ unsafe extern "C" fn cut_database(file: *mut File, length: i64) -> c_int {
     system!(xTruncate(file, length))
 }
 
-/// When others have written, SQLite asks for the mapping of the whole file to be dropped: the file may have been cut
-/// shorter meanwhile, and what is mapped behind its end cannot be read. To map it anew at each commit of others takes
-/// longer than the read it is done for, page faults included; so it stays if the file is not shorter than it was when
-/// it was mapped, nor much longer. SQLite asks with a lock under which nobody cuts off what it will read. (On Linux a
-/// mapping shows what is in the file, also when that was cut and has grown again; POSIX does not promise it.)
+/// Releases a mapped page. With NULL, drops the mapping of the whole file, unless it can stay.
+///
+/// SQLite requests that after a commit of another connection: the file may have been cut off
+/// meanwhile, and mapped memory beyond its end cannot be read. But mapping the file again at each
+/// such commit, page faults included, takes longer than the read. So the mapping stays if the file
+/// is not shorter than it was when it was mapped, nor much longer.
+///
+/// SQLite makes this request while it holds a lock under which no connection cuts off what it will
+/// read. (On Linux a mapping shows the content of the file, also after the file was cut off and has
+/// grown again. POSIX does not promise that.)
 unsafe extern "C" fn unfetch(file: *mut File, at: i64, page: *mut c_void) -> c_int {
     if !page.is_null() {
         return system!(xUnfetch(file, at, page));
     }
     let mut length = 0;
-    // SAFETY: a database's file.
+    // SAFETY: SQLite passes a database with the library's methods.
     let database = unsafe { &mut *note::<Database>(file) };
     let known = system!(xFileSize(file, &raw mut length)) == ffi::SQLITE_OK;
     if known && keeps_mapping(database.mapped, length) {
@@ -228,7 +253,7 @@ unsafe extern "C" fn unfetch(file: *mut File, at: i64, page: *mut c_void) -> c_i
     }
     database.mapped = 0;
     let code = system!(xUnfetch(file, at, page));
-    // Mapped now, it cannot be longer than the file is afterwards.
+    // The new mapping cannot be longer than the file is afterwards.
     let mut first = ptr::null_mut();
     if code == ffi::SQLITE_OK
         && system!(xFetch(file, 0, 1, &raw mut first)) == ffi::SQLITE_OK
@@ -242,26 +267,26 @@ unsafe extern "C" fn unfetch(file: *mut File, at: i64, page: *mut c_void) -> c_i
     code
 }
 
-/// Whether a mapping of at most so many bytes does for a file of this length.
+/// Returns `true` if a mapping of at most `mapped` bytes can stay for a file of this length.
 fn keeps_mapping(mapped: i64, length: i64) -> bool {
     mapped > 0 && (mapped..=mapped.saturating_add(mapped / 8)).contains(&length)
 }
 
 unsafe extern "C" fn read_database(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
     let code = read_by_system(file, to, length, at);
-    // SAFETY: a database's file.
+    // SAFETY: SQLite passes a database with the library's methods.
     unsafe {
         noted(file, code);
     }
     code
 }
 
-/// Notes what a read has answered.
+/// Records the result of a read.
 ///
 /// # Safety
-/// A database's file.
+/// The file is a database with the library's methods.
 pub(super) unsafe fn noted(database: *mut File, code: c_int) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the file.
     let database = unsafe { &mut *note::<Database>(database) };
     #[cfg(feature = "encryption")]
     {

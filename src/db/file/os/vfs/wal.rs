@@ -1,6 +1,9 @@
-//! The file of a WAL, and its methods: it keeps frames until a commit is whole (`frames.rs`), and where commits are synced is
-//! filled with zeros ahead of them, for a sync that must also write a new length of the file costs twice as much. Where
-//! deleted data is overwritten, so is the WAL before it is removed or begins anew.
+//! Methods of the file of a WAL. They differ from the system's in these points:
+//!
+//! - Frames are buffered until a commit is complete (`frames.rs`).
+//! - Where commits are synced, the file is extended with zeros ahead of them. A sync that must also
+//!   write a new length of the file costs twice as much.
+//! - Where deleted data is overwritten, so is the WAL, before it is removed or restarts.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -13,12 +16,13 @@ use super::{File, Methods, note, put, read_by_system, table, wipe_from, zeros};
 use crate::db::file::os::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 use crate::db::file::os::refusal;
 
-/// How far a WAL is filled with zeros, at most; and at most to twice its length.
+/// Maximum number of zeros, in bytes, by which a WAL is extended at once. A WAL is also extended at
+/// most to twice its length.
 const AHEAD: i64 = 256 * 1024;
 
 /// State of a WAL file.
 pub(super) struct Wal {
-    /// The database's file; it is open as long as the WAL.
+    /// File of the database. It is open while the WAL is.
     database: *mut File,
     frames: Frames,
 }
@@ -29,7 +33,7 @@ impl Wal {
     }
 }
 
-/// Puts ours in the place of the system's methods.
+/// Replaces some of the system's methods in a copy of its table.
 pub(super) fn change(methods: &mut Methods) {
     methods.xClose = Some(close);
     methods.xRead = Some(read);
@@ -39,17 +43,18 @@ pub(super) fn change(methods: &mut Methods) {
     methods.xFileSize = Some(file_size);
 }
 
-/// The frames that a WAL keeps.
+/// Returns the buffered frames of a WAL.
 ///
 /// # Safety
-/// The file is an open WAL with methods of ours.
+/// The file is an open WAL with the library's methods.
 pub(super) unsafe fn frames<'f>(file: *mut File) -> &'f mut Frames {
-    // SAFETY: noted when it was opened; SQLite uses a file in one thread at a time.
+    // SAFETY: the data was written when the file was opened. SQLite uses a file in one thread at a
+    // time.
     unsafe { &mut (*note::<Wal>(file)).frames }
 }
 
 unsafe extern "C" fn write(file: *mut File, from: *const c_void, length: c_int, at: i64) -> c_int {
-    // SAFETY: SQLite gives that many bytes, and a WAL of ours.
+    // SAFETY: SQLite passes a buffer of this length, and a WAL with the library's methods.
     let (bytes, frames) = unsafe {
         (slice::from_raw_parts(from.cast::<u8>(), usize::try_from(length).unwrap_or(0)), frames(file))
     };
@@ -65,8 +70,8 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, length: c_int, 
     code
 }
 
-/// Writes zeros after the last frame if the file ends there. Nobody takes them for frames, and it does not matter
-/// whether it succeeds.
+/// Writes zeros after the last frame if the file ends there. Zeros are no valid frame, and a
+/// failure does not matter.
 fn fill_ahead(file: *mut File, end: i64) {
     let mut length = 0;
     if system!(xFileSize(file, &raw mut length)) != ffi::SQLITE_OK || length > end {
@@ -85,7 +90,7 @@ fn fill_ahead(file: *mut File, end: i64) {
 }
 
 unsafe extern "C" fn read(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
-    // SAFETY: a WAL of ours.
+    // SAFETY: SQLite passes a WAL with the library's methods.
     let code = match unsafe { frames(file) }.flush(&mut put(file)) {
         ffi::SQLITE_OK => read_by_system(file, to, length, at),
         code => code,
@@ -98,7 +103,7 @@ unsafe extern "C" fn read(file: *mut File, to: *mut c_void, length: c_int, at: i
 }
 
 unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
-    // SAFETY: a WAL of ours.
+    // SAFETY: SQLite passes a WAL with the library's methods.
     let frames = unsafe { frames(file) };
     match frames.flush(&mut put(file)) {
         ffi::SQLITE_OK => {
@@ -108,7 +113,7 @@ unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
             let code = match wipes {
                 None => ffi::SQLITE_OK,
                 Some(Wipes { syncs, .. }) if length == 0 => wipe_wal(file, syncs),
-                // A WAL that has begun anew: what is cut off are frames of before.
+                // The WAL has restarted: the bytes that are cut off are older frames.
                 Some(Wipes { syncs, .. }) => wipe_from(file, length, syncs),
             };
             if code == ffi::SQLITE_OK { system!(xTruncate(file, length)) } else { code }
@@ -118,7 +123,7 @@ unsafe extern "C" fn truncate(file: *mut File, length: i64) -> c_int {
 }
 
 unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
-    // SAFETY: a WAL of ours.
+    // SAFETY: SQLite passes a WAL with the library's methods.
     let frames = unsafe { frames(file) };
     let code = match frames.flush(&mut put(file)) {
         ffi::SQLITE_OK => system!(xSync(file, flags)),
@@ -129,7 +134,7 @@ unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
 }
 
 unsafe extern "C" fn file_size(file: *mut File, length: *mut i64) -> c_int {
-    // SAFETY: a WAL of ours.
+    // SAFETY: SQLite passes a WAL with the library's methods.
     match unsafe { frames(file) }.flush(&mut put(file)) {
         ffi::SQLITE_OK => system!(xFileSize(file, length)),
         code => code,
@@ -137,8 +142,8 @@ unsafe extern "C" fn file_size(file: *mut File, length: *mut i64) -> c_int {
 }
 
 unsafe extern "C" fn close(file: *mut File) -> c_int {
-    // SAFETY: a WAL of ours, which is not used after this; what is noted of it is dropped once. What it keeps belongs to
-    // no commit.
+    // SAFETY: SQLite passes a WAL with the library's methods, and does not use it after this. Its
+    // data is dropped once. The buffered frames belong to no commit.
     unsafe {
         let Wal { database, frames } = note::<Wal>(file).read();
         (*note::<Database>(database)).wal = ptr::null_mut();
@@ -147,8 +152,11 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
     system!(xClose(file))
 }
 
-/// Overwrites a WAL of ours, all of whose frames are in the database, with zeros. The header first: if a power cut left
-/// some of the first frames, and not those after them, who opens the store would take them for the newest ones.
+/// Overwrites a WAL with zeros. The WAL has the library's methods, and all its frames are in the
+/// database.
+///
+/// The header is overwritten first. If a power cut left some of the first frames but not those
+/// after them, the next connection to open the store would take them for the newest ones.
 pub(super) fn wipe_wal(file: *mut File, syncs: bool) -> c_int {
     let mut length = 0;
     let code = system!(xFileSize(file, &raw mut length));
