@@ -1,13 +1,16 @@
-//! The system calls that SQLite's unix VFS makes through us, and how they are put in their place.
+//! Replaced system calls of SQLite's unix VFS, and their installation.
 //!
-//! Each ends in the call that was there before: the C library's, or that of whoever replaced it first. So the widths
-//! of `off_t` and `struct stat` are SQLite's own. Of a `struct stat` only the device is touched, with which it begins on Linux:
-//! on 32 bits what comes after it depends on how SQLite was compiled (`_TIME_BITS`, which some compilers set by themselves).
+//! Each replacement ends in the call that was there before: that of the C library, or that of a
+//! program that replaced it earlier. So the widths of `off_t` and `struct stat` are SQLite's own.
+//! Of a `struct stat` only the device is accessed, which is the first field on Linux. On 32 bits
+//! the fields after it depend on how SQLite was compiled (`_TIME_BITS`, which some compilers set by
+//! themselves).
 //!
-//! SQLite calls `fcntl` and `mremap` as variadic functions, which Rust cannot define. Fixed ones are sound on Linux:
-//! its C calling conventions (x86-64, i386, arm, aarch64, riscv, s390x, powerpc, mips, loongarch) pass an integer
-//! or pointer after the `...` where a fixed parameter of that place would be. Apple's for arm64 does not, and
-//! there neither is replaced.
+//! SQLite calls `fcntl` and `mremap` as variadic functions, which Rust cannot define. Functions
+//! with fixed parameters are sound on Linux: its C calling conventions (x86-64, i386, arm, aarch64,
+//! riscv, s390x, powerpc, mips, loongarch) pass an integer or pointer after the `...` where a fixed
+//! parameter in that position would be. Apple's convention for arm64 does not, and there neither is
+//! replaced.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -19,7 +22,7 @@ use super::lock::Flock;
 use super::{files, limits, lock, maps};
 use crate::db::file::os::refusal::{self, Refusal};
 
-/// How a `struct stat` of SQLite's begins. What comes after that is not the same in all.
+/// Beginning of SQLite's `struct stat`. The fields after it are not the same on all systems.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[repr(C)]
 pub(super) struct Stat {
@@ -27,7 +30,7 @@ pub(super) struct Stat {
 }
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 type Stat = libc::stat;
-/// Its `st_dev`.
+/// Type of `st_dev` in SQLite's `struct stat`.
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "mips", target_arch = "mips32r6")))]
 pub(super) type Device = std::ffi::c_ulong;
 #[cfg(all(target_os = "android", target_pointer_width = "32"))]
@@ -53,7 +56,7 @@ type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, Offset
 type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
 type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, ...) -> *mut c_void;
 
-/// The calls that were there before.
+/// System calls that were installed before the replacement.
 pub(super) struct Before {
     pub(super) open: Open,
     pub(super) close: Close,
@@ -61,7 +64,8 @@ pub(super) struct Before {
     pub(super) fstat: StatFile,
     pub(super) fcntl: Fcntl,
     write: Write,
-    /// `pwrite`, or `pwrite64`, and its name. Without it, SQLite moves the offset of the file and writes there.
+    /// `pwrite` or `pwrite64`, with its name. Without it, SQLite moves the offset of the file and
+    /// writes there.
     write_at: Option<(WriteAt, &'static CStr)>,
     truncate: Truncate,
     unlink: Unlink,
@@ -72,7 +76,7 @@ pub(super) struct Before {
 
 static BEFORE: OnceLock<Before> = OnceLock::new();
 
-/// The calls that were there before; `None` before [`install`].
+/// Returns the system calls that were installed before; `None` before [`install`].
 pub(super) fn before() -> Option<&'static Before> {
     BEFORE.get()
 }
@@ -82,15 +86,16 @@ pub(super) fn keeps_offsets() -> bool {
     BEFORE.get().is_some_and(|before| before.write_at.is_some())
 }
 
-/// Puts our calls in their places; says whether it could. To be called once, before SQLite opens a file.
+/// Replaces SQLite's system calls. Returns `false` if that failed. Call this once, before SQLite
+/// opens a file.
 pub(in crate::db::file::os) fn install() -> bool {
     if BEFORE.get().is_some() {
         return true;
     }
-    // SAFETY: the name is a C string; SQLite gives a VFS that lives as long as the process, or NULL. SQLite is set
-    // up, and nobody else is setting it up. What xGetSystemCall gives for a name is a pointer to a function of the
-    // type that os_unix.c calls that name with, which is the type it is given here; ours have those types, but for
-    // `fcntl` and `mremap`, for which see above.
+    // SAFETY: the name is a C string. SQLite returns a VFS that lives as long as the process, or
+    // NULL. SQLite is set up, and no other thread sets it up. xGetSystemCall returns for a name a
+    // pointer to a function of the type with which os_unix.c calls it, which is the type used here.
+    // The replacements have those types, except for `fcntl` and `mremap`, for which see above.
     unsafe {
         let vfs = ffi::sqlite3_vfs_find(c"unix".as_ptr());
         let Some(methods) = vfs.as_ref() else { return false };
@@ -152,7 +157,8 @@ pub(in crate::db::file::os) fn install() -> bool {
     }
 }
 
-/// What a call answers that comes before `install`, which does not happen: SQLite calls us only after it.
+/// Returns the result of a call before `install`, with the error ENOSYS. This does not happen,
+/// because SQLite makes these calls only after it.
 #[cold]
 fn not_installed() -> c_int {
     set_errno(libc::ENOSYS);
@@ -164,7 +170,7 @@ pub(super) fn errno() -> c_int {
 }
 
 pub(super) fn set_errno(value: c_int) {
-    // SAFETY: the address of this thread's errno.
+    // SAFETY: the pointer is the address of this thread's errno.
     unsafe {
         #[cfg(any(target_os = "linux", target_os = "emscripten"))]
         let errno = libc::__errno_location();
@@ -176,11 +182,12 @@ pub(super) fn set_errno(value: c_int) {
     }
 }
 
-// The functions below are called by SQLite with what it would give the C library: valid C strings, and pointers to
-// structs that may be written. No panic may leave them; nothing in them panics.
+// SQLite calls the functions below with the arguments that it would pass to the C library: valid C
+// strings, and pointers to structs that may be written. No panic may leave these functions, and
+// nothing in them panics.
 
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
-    // SAFETY: SQLite's promise is passed on.
+    // SAFETY: SQLite guarantees the arguments.
     unsafe { files::open(path, flags, mode) }
 }
 
@@ -190,7 +197,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
 
 unsafe extern "C" fn stat(path: *const c_char, to: *mut Stat) -> c_int {
     let Some(before) = before() else { return not_installed() };
-    // SAFETY: SQLite's promise is passed on; what is written to is valid after success.
+    // SAFETY: SQLite guarantees the arguments. The struct is valid after success.
     unsafe {
         let code = (before.stat)(path, to);
         if code == 0 {
@@ -216,7 +223,7 @@ unsafe extern "C" fn fstat(fd: c_int, to: *mut Stat) -> c_int {
 unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     let Some(before) = before() else { return not_installed() };
     match lock::own_command(command) {
-        // SAFETY: with this command, SQLite's argument is a lock it may write to.
+        // SAFETY: with this command, SQLite's argument is a lock that may be written.
         Some(own) if files::owns_its_locks(fd) => unsafe {
             lock::fcntl(before, fd, own, &mut *argument.cast::<Flock>())
         },
@@ -224,14 +231,14 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> 
             set_errno(libc::EINVAL);
             -1
         }
-        // SAFETY: passed on as it came.
+        // SAFETY: the arguments are passed on unchanged.
         _ => unsafe { (before.fcntl)(fd, command, argument) },
     }
 }
 
 unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: usize) -> isize {
     let Some(before) = before() else { return not_installed() as isize };
-    // SAFETY: passed on as it came.
+    // SAFETY: the arguments are passed on unchanged.
     limits::written_somewhere(|| unsafe { (before.write)(fd, from, length) })
 }
 
@@ -240,23 +247,23 @@ unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: usize, at: O
         return not_installed() as isize;
     };
     let end = (at as u64).saturating_add(length as u64);
-    // SAFETY: passed on as it came.
+    // SAFETY: the arguments are passed on unchanged.
     limits::written(end, || unsafe { write_at(fd, from, length, at) })
 }
 
 unsafe extern "C" fn ftruncate(fd: c_int, length: Offset) -> c_int {
     let Some(before) = before() else { return not_installed() };
-    // SAFETY: passed on as it came.
+    // SAFETY: the arguments are passed on unchanged.
     limits::written(length as u64, || unsafe { (before.truncate)(fd, length) })
 }
 
 unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     let Some(before) = before() else { return not_installed() };
-    // SAFETY: passed on as it came.
+    // SAFETY: the arguments are passed on unchanged.
     let code = unsafe { (before.unlink)(path) };
     if code != 0 && matches!(errno(), libc::EACCES | libc::EPERM | libc::EROFS) {
         let errno = errno();
-        // SAFETY: SQLite gives a C string.
+        // SAFETY: SQLite passes a C string.
         if unsafe { CStr::from_ptr(path) }.to_bytes().ends_with(b"-journal") && is_emptied(before, path) {
             return 0;
         }
@@ -266,12 +273,13 @@ unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     code
 }
 
-/// Empties a journal that this process may not remove (a sticky directory, a sandbox): an empty journal is none. Returns
-/// `false` if that failed.
+/// Empties a journal that this process may not remove (a sticky directory, a sandbox). SQLite
+/// ignores an empty journal. Returns `false` if that failed.
 #[cold]
 fn is_emptied(before: &Before, path: *const c_char) -> bool {
     let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: a C string of SQLite's, and a descriptor that is used here only. No locks are taken on a journal.
+    // SAFETY: SQLite passes a C string, and the descriptor is used only here. Journals carry no
+    // locks.
     unsafe {
         let fd = (before.open)(path, flags, 0);
         if fd < 0 {
@@ -295,7 +303,7 @@ unsafe extern "C" fn mmap(
         not_installed();
         return libc::MAP_FAILED;
     };
-    // SAFETY: passed on as it came.
+    // SAFETY: the arguments are passed on unchanged.
     let mapped =
         maps::mapped(length, || unsafe { (before.mmap)(address, length, protection, flags, fd, offset) });
     if mapped == libc::MAP_FAILED && !matches!(errno(), libc::ENOMEM | libc::EAGAIN | libc::EBADF) {
@@ -306,7 +314,7 @@ unsafe extern "C" fn mmap(
 
 unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     let Some(before) = before() else { return not_installed() };
-    // SAFETY: passed on as it came.
+    // SAFETY: the arguments are passed on unchanged.
     maps::unmapped(address, length, || unsafe { (before.munmap)(address, length) })
 }
 
@@ -315,6 +323,6 @@ unsafe extern "C" fn mremap(address: *mut c_void, old: usize, new: usize, flags:
         not_installed();
         return libc::MAP_FAILED;
     };
-    // SAFETY: passed on as it came: SQLite gives no fifth argument.
+    // SAFETY: the arguments are passed on unchanged. SQLite passes no fifth argument.
     maps::remapped(address, old, new, || unsafe { mremap(address, old, new, flags) })
 }

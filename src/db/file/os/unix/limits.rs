@@ -1,13 +1,13 @@
-//! Writes beyond the limits of the process and of its user: they fail, and the process lives.
+//! Writes beyond the limits of the process and of its user. They fail, and the process continues.
 //!
-//! The kernel answers a write that begins at or beyond the process's limit on the size of a file (`RLIMIT_FSIZE`,
-//! `ulimit -f`) with `EFBIG` and the signal SIGXFSZ, which ends a program that does not ignore it. So such a write is made
-//! with the signal blocked in this thread, and the signal is taken back. What the program does with the signal stays as it
-//! is.
+//! If a write begins at or beyond the process's limit on the size of a file (`RLIMIT_FSIZE`,
+//! `ulimit -f`), the kernel returns `EFBIG` and sends the signal SIGXFSZ. The signal ends a program
+//! that does not ignore it. So such a write is made with the signal blocked in this thread, and the
+//! pending signal is then removed. The program's own handling of the signal stays as it is.
 //!
-//! To ask for the limit takes a system call, which is a tenth of a write. So it is asked once a tick of the coarse clock
-//! (at most 10 ms). A program that lowers its own limit below the length of an open file gets the signal if it writes
-//! before the next tick.
+//! A query of the limit is a system call, which costs a tenth of a write. So the limit is queried
+//! once per tick of the coarse clock (at most 10 ms). A program that lowers its own limit below the
+//! length of an open file gets the signal if it writes before the next tick.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::db::file::os::refusal::{self, Refusal};
 
 /// Length beyond which a write may raise the signal.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
-/// Tick in which `LIMIT` was asked for, plus one.
+/// Tick in which `LIMIT` was queried, plus one.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 #[inline]
@@ -34,15 +34,15 @@ fn limit() -> u64 {
 #[cold]
 fn ask(tick: u64) {
     let mut found = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: room for the answer.
+    // SAFETY: the struct may be written.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut found) } == 0;
     let limit = if known && found.rlim_cur != libc::RLIM_INFINITY { found.rlim_cur as u64 } else { u64::MAX };
     LIMIT.store(limit, Ordering::Relaxed);
     ASKED.store(tick, Ordering::Release);
 }
 
-/// Runs a write into a file that ends at `end`, or makes the file that long. A refusal for want of space is recorded, and
-/// answered as a full disk.
+/// Runs a write that ends at the offset `end`, or makes the file that long. If it fails because of
+/// the disk's space or a limit, the cause is recorded, and the error becomes that of a full disk.
 #[inline]
 pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOnce() -> R) -> R {
     let done = if end > limit() { without_signal(write) } else { write() };
@@ -66,14 +66,15 @@ fn name_the_refusal() {
         _ => return,
     };
     refusal::note(refused);
-    // SQLite knows no other error of a disk without space.
+    // SQLite recognises no other error for a disk without space.
     set_errno(libc::ENOSPC);
 }
 
-/// Runs a write with SIGXFSZ blocked, and takes the signal back if the write has raised it. `errno` is the write's.
+/// Runs a write with SIGXFSZ blocked, and removes the signal if the write has raised it. `errno` is
+/// that of the write.
 #[cold]
 pub(in crate::db::file) fn without_signal<R>(write: impl FnOnce() -> R) -> R {
-    // SAFETY: sets of this thread's own, which the C library fills before they are read.
+    // SAFETY: the sets belong to this thread, and the C library fills them before they are read.
     unsafe {
         let mut signal: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -95,9 +96,9 @@ pub(in crate::db::file) fn without_signal<R>(write: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Returns `true` if SIGXFSZ waits until this thread, or any other, no longer blocks it.
+/// Returns `true` if SIGXFSZ is pending for this thread or for the process.
 fn is_pending() -> bool {
-    // SAFETY: a set of this thread's own, which the C library fills before it is read.
+    // SAFETY: the set belongs to this thread, and the C library fills it before it is read.
     unsafe {
         let mut pending: libc::sigset_t = std::mem::zeroed();
         libc::sigpending(&raw mut pending) == 0

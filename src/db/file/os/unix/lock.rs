@@ -1,14 +1,18 @@
-//! Locks of an open file description in place of the process's.
+//! Locks of an open file description, in place of locks of the process.
 //!
-//! Linux: fcntl(2), "Open file description locks". They conflict with POSIX locks as POSIX locks of another process
-//! would, in both directions, so other programs' SQLite sees ours and we see theirs.
+//! Linux: fcntl(2), "Open file description locks". They conflict with POSIX locks as POSIX locks of
+//! another process would, in both directions. So the SQLite of other programs sees these locks, and
+//! this library sees theirs.
 
 use std::ffi::c_int;
 
 use super::calls::{Before, errno, set_errno};
 
-/// On Linux of 32 bits SQLite's is the `struct flock64` of the kernel (asm-generic/fcntl.h), since it is compiled for large
-/// files: that has no other name in Android's C library, and the crate libc does not have it for all processors.
+/// Lock as SQLite passes it to `fcntl`.
+///
+/// On 32-bit Linux, SQLite is compiled for large files and uses the kernel's `struct flock64`
+/// (asm-generic/fcntl.h). Android's C library has no other name for it, and the crate libc does not
+/// declare it for all processors.
 #[cfg(not(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32")))]
 pub(super) type Flock = libc::flock;
 #[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]
@@ -26,23 +30,24 @@ pub(super) struct Flock {
 mod system {
     use std::ffi::c_int;
 
-    /// SQLite's commands: on 32-bit processors those for large files, whatever the C library (fcntl.h of the processor's
-    /// folder asm, or of asm-generic). Where a processor of 64 bits runs with pointers of 32 there is one sort only.
+    /// Whether SQLite uses the commands for large files. On 32-bit processors it does, with every C
+    /// library (fcntl.h in the processor's folder asm, or in asm-generic). A 64-bit processor with
+    /// 32-bit pointers has only one kind of commands.
     const LARGE: bool = cfg!(all(target_pointer_width = "32", not(target_arch = "x86_64")));
     const FIRST_LARGE: c_int =
         if cfg!(any(target_arch = "mips", target_arch = "mips32r6")) { 33 } else { 12 };
     const GETLK: c_int = if LARGE { FIRST_LARGE } else { libc::F_GETLK };
     const SETLK: c_int = if LARGE { FIRST_LARGE + 1 } else { libc::F_SETLK };
     const SETLKW: c_int = if LARGE { FIRST_LARGE + 2 } else { libc::F_SETLKW };
-    /// musl has no others, and these names for them.
+    /// musl only has the commands for large files, under the plain names.
     const _: () =
         assert!(!LARGE || !cfg!(target_env = "musl") || GETLK == libc::F_GETLK && SETLK == libc::F_SETLK);
 
-    /// Whether SQLite's call of `fcntl` may be taken by a function of three parameters (see `calls.rs`).
+    /// Whether a function with three parameters may replace `fcntl` (see `calls.rs`).
     pub(crate) const CAN_REPLACE_FCNTL: bool = true;
 
-    /// The command on locks of the open file description in place of one on the process's; `None`: another
-    /// command.
+    /// Returns the command for locks of the open file description that replaces a command for locks
+    /// of the process; `None` for other commands.
     #[inline]
     pub(crate) fn own_command(command: c_int) -> Option<c_int> {
         match command {
@@ -53,8 +58,9 @@ mod system {
         }
     }
 
-    /// Whether SQLite asks this of files: of those with locks of their own nothing else may be answered, for it would be a
-    /// lock that this does not know, and so one of the process, which keeps nobody out here.
+    /// Returns `true` for the commands without locks that SQLite uses. On a descriptor with locks
+    /// of its own, all other commands fail: an unknown one could take a lock of the process, which
+    /// does not exclude other connections of this process.
     #[inline]
     pub(crate) fn is_no_lock(command: c_int) -> bool {
         matches!(command, libc::F_GETFD | libc::F_SETFD | libc::F_GETFL | libc::F_SETFL)
@@ -67,7 +73,8 @@ mod own {
 
     pub(super) const OWN_GETLK: c_int = libc::F_OFD_GETLK;
     pub(super) const OWN_SETLK: c_int = libc::F_OFD_SETLK;
-    /// Whether there are such locks: the device number must also have room for an identity.
+    /// Whether this system has such locks. The device number must also have enough bits for an
+    /// identity.
     pub(super) const EXIST: bool = size_of::<super::super::calls::Device>() == 8;
 }
 
@@ -98,14 +105,16 @@ mod own {
 use own::{EXIST, OWN_GETLK, OWN_SETLK};
 pub(super) use system::{CAN_REPLACE_FCNTL, is_no_lock, own_command};
 
-/// Where SQLite locks a database (os.h, "PENDING_BYTE"): a byte each for PENDING and RESERVED, and 510 for SHARED.
+/// Byte range of SQLite's locks of a database (os.h, "PENDING_BYTE"): one byte each for PENDING and
+/// RESERVED, and 510 for SHARED.
 pub(super) const DATABASE: (i64, i64) = (1 << 30, 512);
 /// Byte range that every reader of a database locks.
 pub(super) const SHARED: (i64, i64) = (DATABASE.0 + 2, 510);
 /// Byte range of the shared memory that every user locks (os_unix.c, "UNIX_SHM_DMS").
 pub(super) const SHARED_MEMORY: (i64, i64) = (128, 1);
 
-/// A lock on `length` bytes from `start`; 0: on all that come after it.
+/// Returns a lock on `length` bytes from `start`. With `length` 0 it is a lock on all bytes from
+/// `start`.
 pub(super) fn of(kind: c_int, start: i64, length: i64) -> Flock {
     // SAFETY: a struct of integers.
     let mut lock: Flock = unsafe { std::mem::zeroed() };
@@ -116,11 +125,12 @@ pub(super) fn of(kind: c_int, start: i64, length: i64) -> Flock {
     lock
 }
 
-/// Runs one of the `F_OFD_*` commands. SQLite leaves `l_pid` as it is, and the kernel wants 0.
+/// Runs one of the `F_OFD_*` commands. SQLite does not set `l_pid`, and the kernel requires it to
+/// be 0.
 pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock) -> c_int {
     let mut own = *lock;
     own.l_pid = 0;
-    // SAFETY: the command reads, and perhaps writes, the lock it is given.
+    // SAFETY: the command reads, and perhaps writes, the lock that it is given.
     let code = unsafe { (before.fcntl)(fd, command, &raw mut own) };
     if code == 0 && command == OWN_GETLK {
         *lock = own;
@@ -131,13 +141,14 @@ pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock
 #[cfg(test)]
 thread_local!(static REFUSES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
 
-/// From now on, what this thread opens has locks of the process.
+/// Gives descriptors that this thread opens from now on locks of the process.
 #[cfg(test)]
 pub(super) fn refuse_in_this_thread(yes: bool) {
     REFUSES.set(yes);
 }
 
-/// Whether the kernel and the file system give this descriptor locks of its own.
+/// Returns `true` if the kernel and the file system support locks of the open file description for
+/// this descriptor.
 pub(super) fn has_own(before: &Before, fd: c_int) -> bool {
     #[cfg(test)]
     if REFUSES.get() {

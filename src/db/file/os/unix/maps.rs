@@ -1,17 +1,18 @@
-//! The parts of memory that SQLite has mapped files to.
+//! List of the memory ranges to which SQLite has mapped files.
 //!
-//! A mapping keeps the open file description alive it was made with, and with it the locks; in a forked child, also
-//! after the parent has been killed. So a child puts memory of its own in the place of each.
+//! A mapping keeps the open file description from which it was made open, and with it the locks. In
+//! a forked child it does so even after the parent was killed. So a child replaces each mapping
+//! with memory of its own.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 
 use crate::fork::with_list;
 
-/// Start and length of each, in bytes.
+/// Start and length of each range, in bytes.
 static MAPS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
-/// Runs a call that maps, and notes what it has mapped.
+/// Runs a call that maps a file, and adds the mapping to the list.
 pub(super) fn mapped(length: usize, map: impl FnOnce() -> *mut c_void) -> *mut c_void {
     with_list(&MAPS, |maps| {
         let address = map();
@@ -22,7 +23,7 @@ pub(super) fn mapped(length: usize, map: impl FnOnce() -> *mut c_void) -> *mut c
     })
 }
 
-/// Runs a call that ends mappings.
+/// Runs a call that ends mappings, and removes them from the list.
 pub(super) fn unmapped(address: *mut c_void, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
     with_list(&MAPS, |maps| {
         let code = unmap();
@@ -33,7 +34,7 @@ pub(super) fn unmapped(address: *mut c_void, length: usize, unmap: impl FnOnce()
     })
 }
 
-/// Runs a call that moves a mapping or changes its length.
+/// Runs a call that moves a mapping or changes its length, and updates the list.
 pub(super) fn remapped(
     address: *mut c_void,
     old: usize,
@@ -50,7 +51,7 @@ pub(super) fn remapped(
     })
 }
 
-/// Takes a part of memory out of the list.
+/// Removes a range from the list. Parts of mappings outside the range stay in it.
 fn remove(maps: &mut Vec<(usize, usize)>, start: usize, length: usize) {
     let end = start.saturating_add(length);
     let mut left = Vec::new();
@@ -65,12 +66,13 @@ fn remove(maps: &mut Vec<(usize, usize)>, start: usize, length: usize) {
     maps.extend(left.into_iter().filter(|(_, length)| *length > 0));
 }
 
-/// In a forked child, in which nobody is inside the gate of the lists: memory without a file, readable and writable, takes the place of each.
+/// Replaces each mapping with readable and writable memory that belongs to no file. Call this only
+/// in a forked child, in which no thread is inside the gate of the lists.
 pub(super) fn let_go_after_fork() {
     let maps = MAPS.try_lock().map(|mut maps| std::mem::take(&mut *maps)).unwrap_or_default();
     for (start, length) in maps {
-        // SAFETY: SQLite has mapped a file here, and its copy of this process uses it no more: the handles are
-        // refused. Who still reads there finds zeros.
+        // SAFETY: SQLite has mapped a file here. The copy of SQLite in this process no longer uses
+        // it, because inherited handles are refused. Code that still reads there finds zeros.
         unsafe {
             libc::mmap(
                 std::ptr::without_provenance_mut(start),

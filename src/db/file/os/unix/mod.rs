@@ -1,21 +1,38 @@
-//! The systems with SQLite's unix VFS: each open file with a lock owner and an identity of its own (ADR 10).
+//! Systems with SQLite's unix VFS. Each open file has a lock owner and an identity of its own
+//! (ADR 10).
 //!
-//! SQLite's unix VFS locks with POSIX locks. These belong to the process: closing *any* descriptor of a file drops
-//! all of them, also those of another copy of SQLite in the process (Python's `sqlite3`, a debugger); and a forked
-//! child has none, while SQLite's memory says that it has. SQLite lets each of its system calls be replaced
-//! (`xSetSystemCall`), and with some of them replaced both traps are gone:
+//! SQLite's unix VFS uses POSIX locks, which belong to the process. This has two dangers:
 //!
-//! - Locks are locks of the open file description (`F_OFD_*`), which exclude POSIX locks and each other, and which no
-//!   close of another descriptor drops. Where they are refused (an old kernel, some file systems, other systems
-//!   than Linux), a descriptor keeps POSIX locks; that is found out when it is opened, and never changes.
-//! - SQLite shares one record of locks between all descriptors with the same device and inode. `fstat` answers
-//!   another device each time, so each connection has a record, and the kernel alone tells two of them apart.
-//! - Descriptors that may carry locks are not closed but parked for the next open of that file: closing one would
-//!   drop the POSIX locks of another copy of SQLite.
-//! - A forked child finds every inherited descriptor dead and every inherited mapping empty, and opens anew.
+//! - Closing *any* descriptor of a file drops all locks of the process on it. This includes the
+//!   locks of another copy of SQLite in the process (Python's `sqlite3`, a debugger).
+//! - A forked child has no locks, while SQLite's memory records them as held.
 //!
-//! `calls.rs` has the system calls, `files.rs` the list of open files, `lock.rs` the locks, `maps.rs` the mappings,
-//! `forks.rs` what happens around a fork, `limits.rs` writes beyond the limit on the size of a file, `place.rs` directories and names, `status.rs` what the system says of a file.
+//! SQLite allows each of its system calls to be replaced (`xSetSystemCall`). Some replaced calls
+//! remove both dangers:
+//!
+//! - Locks become locks of the open file description (`F_OFD_*`). They exclude POSIX locks and each
+//!   other, and no close of another descriptor drops them. Where they are refused (an old kernel,
+//!   some file systems, other systems than Linux), a descriptor keeps POSIX locks. This is
+//!   determined when it is opened, and never changes.
+//! - SQLite shares one lock record between all descriptors with the same device and inode. The
+//!   replaced `fstat` returns a different device each time, so each connection has a record of its
+//!   own, and only the kernel decides whether the locks of two connections conflict.
+//! - Descriptors that may carry locks are not closed but parked for the next open of that file.
+//!   Closing one would drop the POSIX locks of another copy of SQLite.
+//! - A forked child finds every inherited descriptor unusable and every inherited mapping empty,
+//!   and opens the files again.
+//!
+//! Modules:
+//!
+//! - `calls.rs`: the replaced system calls;
+//! - `files.rs`: the list of open files;
+//! - `lock.rs`: locks;
+//! - `maps.rs`: mappings;
+//! - `forks.rs`: fork handlers;
+//! - `limits.rs`: writes beyond the limit on the size of a file;
+//! - `place.rs`: directories and names;
+//! - `status.rs`: metadata of files;
+//! - `signals.rs`: signals of the library's threads.
 
 mod calls;
 mod files;
@@ -62,12 +79,12 @@ pub(in crate::db::file) const MAX_PATH: usize = 512 - 8;
 /// The first byte after SQLite's locks (os.h, "SHARED_SIZE"), on the page that no database uses.
 const PRESENCE: i64 = lock::DATABASE.0 + lock::DATABASE.1;
 
-/// That a process says on a file that it has it open: a shared lock on a byte that SQLite never locks. Whoever finds it
-/// locked by somebody else is not alone.
+/// Mark of a process on a file that it has open: a shared lock on a byte that SQLite never locks. A
+/// process that finds the byte locked by another open file is not alone.
 pub(super) struct Mark;
 
 impl Mark {
-    /// `None` where locks belong to the process.
+    /// Sets the mark. Returns `None` where locks belong to the process.
     pub(super) fn on(file: &OsFile) -> Option<Mark> {
         let before = calls::before()?;
         let is_set =

@@ -1,4 +1,4 @@
-//! Signals, which the threads of the library leave to those of the program.
+//! Blocks signals in the library's threads, so that the program's threads receive them.
 
 use std::ptr;
 
@@ -7,10 +7,11 @@ use std::ptr;
 const SYNCHRONOUS: [libc::c_int; 7] =
     [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
 
-/// Calls `start`, which starts a thread, with all signals blocked: the thread inherits that.
+/// Calls `start`, which starts a thread, with all signals blocked except [`SYNCHRONOUS`]. The
+/// thread inherits that.
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut before = None;
-    // SAFETY: sets of this thread's own, which the C library fills before they are read.
+    // SAFETY: the sets belong to this thread, and the C library fills them before they are read.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut old: libc::sigset_t = std::mem::zeroed();
@@ -24,7 +25,7 @@ pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     }
     let result = start();
     if let Some(before) = before {
-        // SAFETY: the set that this thread had.
+        // SAFETY: this is the set that the thread had before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
     }
     result

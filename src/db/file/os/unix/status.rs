@@ -1,10 +1,13 @@
-//! What the system says of a file: which it is, how long, how many names it has, when it changed.
+//! Metadata of files: identity, length, number of names, and time stamps.
 //!
-//! Asked in 64 bits also on Linux of 32 bits, where `fstat` has no room for a time after January 2038 and, in the C
-//! library's old form, for a length of 2 GiB or a long inode number: it fails with EOVERFLOW then, whatever was asked
-//! for. There `statx` is asked (statx(2); Linux 4.11), and where the kernel does not have it or a filter refuses it, the
-//! form for large files. (Not on Android: before Android 11 an application that asks for `statx` is ended, and its `fstat`
-//! is for large files.)
+//! It is queried with 64 bits, also on 32-bit Linux. There `fstat` cannot represent a time after
+//! January
+//! 2038. In the C library's old form it cannot represent a length of 2 GiB or a long inode number
+//! either. It then fails with EOVERFLOW, whatever the caller needs.
+//!
+//! So on 32-bit Linux `statx` is used (statx(2); Linux 4.11), and if the kernel lacks it or a
+//! filter refuses it, the form for large files. Android is an exception: before Android 11 an
+//! application that calls `statx` is terminated, and Android's `fstat` is for large files.
 
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -15,7 +18,7 @@ use super::files::FileIdentity;
 #[derive(Clone, Copy)]
 pub(super) struct Status {
     pub(super) file: FileIdentity,
-    /// Its kind and permissions, as `st_mode`.
+    /// Kind and permissions of the file, as in `st_mode`.
     mode: u32,
     pub(super) names: u64,
     /// Length of the file, in bytes.
@@ -51,7 +54,7 @@ use large::look;
 #[cfg(not(all(target_os = "linux", target_pointer_width = "32")))]
 use plain::look;
 
-/// Makes a [`Status`] of a C library's struct.
+/// Converts a struct of the C library to a [`Status`].
 macro_rules! status {
     ($found:expr) => {
         Status {
@@ -65,11 +68,12 @@ macro_rules! status {
     };
 }
 
-/// Asks one of two functions of the C library.
+/// Queries the metadata by one of two functions of the C library.
 macro_rules! ask {
     ($of_file:path, $at_name:path, $fd:expr, $name:expr) => {{
         let mut found = std::mem::MaybeUninit::uninit();
-        // SAFETY: an open file, or an open directory and a C string, and room for the answer, which is whole after success.
+        // SAFETY: `fd` is an open file, or an open directory with a C string. The struct may be
+        // written, and is whole after success.
         unsafe {
             let code = match $name {
                 None => $of_file($fd, found.as_mut_ptr()),
@@ -132,7 +136,7 @@ mod large {
     const BASIC: u32 = 0x7ff;
     const EMPTY_PATH: c_int = 0x1000;
 
-    /// Whether `statx` is not to be had.
+    /// Whether `statx` is not available.
     static MISSING: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn look(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
@@ -151,7 +155,8 @@ mod large {
     pub(super) fn statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         let mut found = std::mem::MaybeUninit::<Statx>::uninit();
         let (name, flags) = name.map_or((c"", EMPTY_PATH), |name| (name, libc::AT_SYMLINK_NOFOLLOW));
-        // SAFETY: an open file or directory, a C string, and room for the answer, which is whole after success.
+        // SAFETY: `fd` is an open file or directory, and `name` a C string. The struct may be
+        // written, and is whole after success.
         let found = unsafe {
             match libc::syscall(libc::SYS_statx, fd, name.as_ptr(), flags, BASIC, found.as_mut_ptr()) {
                 0 => found.assume_init(),
@@ -175,7 +180,7 @@ mod large {
         ask!(libc::fstat64, libc::fstatat64, fd, name)
     }
 
-    /// musl has large files only.
+    /// musl only supports large files.
     #[cfg(not(target_env = "gnu"))]
     pub(super) fn before_statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         ask!(libc::fstat, libc::fstatat, fd, name)
@@ -193,7 +198,7 @@ mod tests {
 
     const AFTER_2038: u64 = 2_211_840_000;
 
-    /// What is seen of a file, by its descriptor and by its name, in each way there is.
+    /// Returns the metadata of a file by its descriptor and by its name, from each available call.
     fn seen(directory: &File, name: &CStr, file: &File) -> Vec<Status> {
         let (by_name, by_fd) = ((directory.as_raw_fd(), Some(name)), (file.as_raw_fd(), None));
         let ways = [by_name, by_fd];
