@@ -1,5 +1,5 @@
-//! The files that SQLite has open in this process, by descriptor: what locks each has, and which are parked. And the
-//! sockets to servers, for the children of forks.
+//! Files that SQLite has open in this process, by descriptor: what kind of locks each has, and
+//! which of them are parked. Also the sockets to servers, for the children of forks.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -21,7 +21,8 @@ use crate::db::file::os::refusal::{self, Refusal};
 use crate::db::file::os::vfs;
 use crate::fork::{self, with_list};
 
-/// For `faccessat`: by the user that opens would be made as. Android's C library refuses it; there the two are one.
+/// Flag of `faccessat` to check as the effective user, who also opens files. Android's C library
+/// refuses the flag; there the effective user is the real one.
 #[cfg(not(target_os = "android"))]
 const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
 #[cfg(target_os = "android")]
@@ -30,66 +31,70 @@ const AS_EFFECTIVE: c_int = 0;
 /// Identity of a file: device and inode.
 pub(crate) type FileIdentity = (u64, u64);
 
-/// Descriptors in a part of the table, and parts: a million descriptors in all. What is above keeps POSIX locks.
+/// Number of descriptors in a part of the table, and number of parts: a million descriptors in all.
+/// Descriptors above keep POSIX locks.
 const PART: usize = 256;
 const PARTS: usize = 4096;
 
-/// Files that stay open although nobody uses them, before one is closed that nobody has locked: at most so many, and
-/// at most this part of the descriptors the process may have.
+/// Maximum number of parked files. Above it, the oldest parked files that no process has locked are
+/// closed. The maximum is also limited to a sixteenth of the descriptors that the process may have.
 const MAX_PARKED: usize = 64;
 const PARKED_PART: u64 = 16;
-/// Parked files that are looked at each time.
+/// Number of parked files that one call checks for deletion.
 const LOOKS: usize = 8;
 
-/// How often a file is created that another process removes meanwhile.
+/// Maximum number of attempts to create a file that another process removes meanwhile.
 const CREATIONS: usize = 20;
 
-/// How often in a row shared memory must look as if it were another file's.
+/// Number of consecutive checks in which shared memory must look like that of another file.
 const LOOKS_AT_A_GHOST: usize = 5;
 
-/// Knowledge about one descriptor.
+/// State of one descriptor.
 struct Slot {
     kind: AtomicU8,
     /// `O_ACCMODE` bits, [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
     flags: AtomicU8,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Offset in the file to which the descriptor was set, and which nothing moves; 0: it has no such mark.
+    /// Offset to which the descriptor was set, and which nothing moves; 0 if the descriptor has no
+    /// such mark.
     mark: AtomicU32,
 }
 
-/// Not a file of SQLite's.
+/// State of a descriptor that is not a file of SQLite.
 const UNKNOWN: u8 = 0;
 /// State of a descriptor whose locks belong to its open file description.
 const OWN: u8 = 1;
 /// State of a descriptor whose locks belong to the process.
 const POSIX: u8 = 2;
-/// A connection to a server.
+/// State of a socket to a server.
 #[cfg(feature = "remote")]
 const SOCKET: u8 = 3;
 
-/// In `Slot::flags`: a database or its shared memory. (A WAL and a journal carry no locks.)
+/// Flag in `Slot::flags` of a database or its shared memory. (WALs and journals carry no locks.)
 const CARRIES_LOCKS: u8 = 0x80;
-/// In `Slot::flags`: shared memory.
+/// Flag in `Slot::flags` of shared memory.
 const SHARED_MEMORY: u8 = 0x40;
 
-/// The table, in parts that are made when needed and stay for ever.
+/// Table of descriptors, in parts that are allocated when needed and never freed.
 static TABLE: [AtomicPtr<Slot>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
 
-/// The descriptors that are open although SQLite has closed them, the longest parked first.
+/// Parked descriptors: they are open although SQLite has closed them. The longest parked come
+/// first.
 static PARKED: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
 
-/// Gives each look at a file with locks of its own another device.
+/// Number for the next device that `device_of` returns for a file with locks of its own.
 static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 
 fn slot(fd: c_int) -> Option<&'static Slot> {
     let at = usize::try_from(fd).ok()?;
     let part = TABLE.get(at / PART)?.load(Ordering::Acquire);
-    // SAFETY: a part is PART slots, made by `slot_to_fill`, and is never freed.
+    // SAFETY: a part consists of PART slots, is allocated by `slot_to_fill`, and is never freed.
     if part.is_null() { None } else { unsafe { part.add(at % PART).as_ref() } }
 }
 
-/// The same, making it if it is not there; `None` if it cannot be made.
+/// Like `slot`, but allocates the part of the table if it does not exist. Returns `None` if there
+/// is no memory.
 fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
     let at = usize::try_from(fd).ok()?;
     let part = TABLE.get(at / PART)?;
@@ -105,7 +110,8 @@ fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
         });
         let made = Box::leak(slots.into_boxed_slice()).as_mut_ptr();
         if part.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: made just now, of PART slots, and nobody else has seen it.
+            // SAFETY: the part was allocated above with PART slots, and no other thread has seen
+            // it.
             drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(made, PART)) });
         }
     }
@@ -141,11 +147,11 @@ pub(super) fn owns_its_locks(fd: c_int) -> bool {
 }
 
 thread_local!(
-    /// How long shared memory is to be that this thread makes longer now; 0: it does not.
+    /// Length to which this thread is extending shared memory; 0 if it is not extending any.
     static LENGTH: Cell<i64> = const { Cell::new(0) }
 );
 
-/// Runs what makes shared memory so long (0: not longer than it is).
+/// Runs `f`, which extends shared memory to a length. With 0 it is not extended.
 pub(in crate::db::file::os) fn making_longer<R>(length: i64, f: impl FnOnce() -> R) -> R {
     LENGTH.set(length);
     let done = f();
@@ -153,9 +159,12 @@ pub(in crate::db::file::os) fn making_longer<R>(length: i64, f: impl FnOnce() ->
     done
 }
 
-/// Makes shared memory as long as `making_longer` says, where SQLite is about to ask how long it is. SQLite itself writes a
-/// byte into each page, a call for each, so that the disk has room for it; this takes a third of the time. What cannot be
-/// written is left to SQLite, which answers the error.
+/// Extends shared memory to the length given to `making_longer`. SQLite calls `fstat`, and so this,
+/// when it is about to extend it.
+///
+/// SQLite itself writes a byte into each page, with one call for each, to reserve space on the
+/// disk. This takes a third of that time. If a write fails, SQLite tries it again and reports the
+/// error.
 pub(super) fn make_longer(fd: c_int) {
     let wanted = LENGTH.get();
     let is_shared_memory =
@@ -166,7 +175,7 @@ pub(super) fn make_longer(fd: c_int) {
     let Ok(Status { length: mut at, .. }) = Status::of(fd) else { return };
     while at < wanted {
         let part = vfs::zeros(wanted - at);
-        // SAFETY: an open file and so many bytes.
+        // SAFETY: the file is open, and the buffer has the given length.
         let written = limits::written(at as u64 + part.len() as u64, || unsafe {
             libc::pwrite(fd, part.as_ptr().cast(), part.len(), at as _)
         });
@@ -177,27 +186,30 @@ pub(super) fn make_longer(fd: c_int) {
     }
 }
 
-/// The device SQLite is shown of an open file: with locks of its own, one that nobody else has.
+/// Returns the device of an open file as SQLite sees it. A file with locks of its own gets a device
+/// that no other file has.
 pub(super) fn device_of(fd: c_int, device: Device) -> Device {
     if owns_its_locks(fd) {
-        // The highest bit is in no device number. (A file has such locks only where this type has 64 bits.)
+        // No device number uses the highest bit. (A file has such locks only where this type has 64
+        // bits.)
         (1 << 63 | IDENTITIES.fetch_add(1, Ordering::Relaxed)) as Device
     } else {
         device_of_this_process(device)
     }
 }
 
-/// The device SQLite is shown of a file that shares its record of locks: in a forked child another than in its
-/// parent, so that nothing of what the parent knew of the file is taken for the child's.
+/// Returns the device of a file that shares its lock record, as SQLite sees it. In a forked child
+/// it differs from that in its parent, so that SQLite does not use the parent's record of the file
+/// for the child.
 pub(super) fn device_of_this_process(device: Device) -> Device {
     // Above the bits that device numbers use: 32 of 64, or 24 of 32.
     let shift = if size_of::<Device>() == 8 { 40 } else { 24 };
     device ^ ((u64::from(fork::generation())) << shift) as Device
 }
 
-/// Whether a file may carry SQLite's locks: a database or its shared memory.
+/// Returns `true` if a file may carry SQLite's locks: a database or its shared memory.
 fn may_carry_locks(path: &[u8], flags: c_int) -> bool {
-    // New and temporary files, logs and journals are never locked.
+    // New and temporary files, WALs and journals are never locked.
     flags & libc::O_EXCL == 0 && ![&b"-wal"[..], b"-journal"].iter().any(|suffix| path.ends_with(suffix))
 }
 
@@ -206,38 +218,41 @@ pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }
 
-/// Returns `true` if a descriptor is still the one that was opened here. The program may have closed it, as a daemon
-/// closes all descriptors, and opened another one of the same number, even of the same file.
+/// Returns `true` if a descriptor is still the one that was opened here. The program may have
+/// closed it, as a daemon closes all descriptors, and opened another one with the same number, even
+/// of the same file.
 fn is_still(fd: c_int, slot: &Slot) -> bool {
     has_mark(fd, slot.identity(), slot.mark.load(Ordering::Relaxed))
 }
 
 fn has_mark(fd: c_int, identity: FileIdentity, mark: u32) -> bool {
-    // SAFETY: asks for the offset of whatever has the number.
+    // SAFETY: this reads the offset of any file that has the number.
     let is_marked = || mark == 0 || unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } == mark as libc::off_t;
     Status::of(fd).is_ok_and(|found| found.file == identity) && is_marked()
 }
 
-/// Sets the offset of a descriptor to a number by which it is recognised; 0 if it cannot be set. The offset belongs to the
-/// open file, so a copy of the descriptor in a forked child has it, too.
+/// Sets the offset of a descriptor to a number by which it is recognised. Returns 0 if it cannot be
+/// set. The offset belongs to the open file description, so a copy of the descriptor in a forked
+/// child has it, too.
 fn mark(fd: c_int) -> u32 {
-    /// Below 2 GiB, so that every file system and every `off_t` has it; no multiple of a page.
+    /// First mark. It is below 2 GiB, so that every file system and every `off_t` supports it, and
+    /// no multiple of a page.
     const FIRST: u32 = 0x4b56_0001;
     static MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = FIRST + (MARKS.fetch_add(1, Ordering::Relaxed) & 0xffff) * 2;
-    // SAFETY: an open file, opened just now.
+    // SAFETY: the file was opened just before.
     let is_set = unsafe { libc::lseek(fd, mark as libc::off_t, libc::SEEK_SET) } == mark as libc::off_t;
     if is_set { mark } else { 0 }
 }
 
-/// What a descriptor is recognised by that is not in the table.
+/// Identity by which a descriptor that is not in the table is recognised.
 pub(super) struct Mark {
     identity: FileIdentity,
     offset: u32,
 }
 
 impl Mark {
-    /// Marks a descriptor that was opened just now, and through which nothing is read or written.
+    /// Marks a descriptor that was just opened, and whose offset no read or write uses.
     pub(super) fn set(fd: c_int) -> io::Result<Mark> {
         Ok(Mark { identity: Status::of(fd)?.file, offset: mark(fd) })
     }
@@ -248,7 +263,7 @@ impl Mark {
     }
 }
 
-/// Opens a file for SQLite: one that is parked, or anew.
+/// Opens a file for SQLite. Reuses a parked descriptor of the file if there is one.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -257,14 +272,14 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
         set_errno(libc::ENOSYS);
         return -1;
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the path.
     let name = unsafe { CStr::from_ptr(path) };
     let carries_locks = may_carry_locks(name.to_bytes(), flags);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the path.
     unsafe { open_noted(before, path, flags, mode, carries_locks) }
 }
 
-/// Like `open`, for a file that carries SQLite's locks, or not.
+/// Like `open`, but the caller tells whether the file carries SQLite's locks.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -275,7 +290,7 @@ unsafe fn open_noted(
     mode: c_int,
     carries_locks: bool,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the path.
     let name = unsafe { CStr::from_ptr(path) };
     with_list(&PARKED, |parked| {
         if carries_locks && !parked.is_empty() {
@@ -286,13 +301,13 @@ unsafe fn open_noted(
                 return fd;
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the path.
         let mut fd = unsafe { open_by_system(before, path, flags, mode) };
         if fd < 0 && calls::errno() == libc::EMFILE && close_all_that_can_be(before, parked) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the path.
             fd = unsafe { open_by_system(before, path, flags, mode) };
         }
-        // A descriptor of that number is parked, and the program has closed it.
+        // If a descriptor with this number is parked, the program has closed it.
         parked.retain(|other| *other != fd);
         if fd >= 3 {
             let errno = calls::errno();
@@ -305,13 +320,16 @@ unsafe fn open_noted(
     })
 }
 
-/// Opens a file; one that is there already also where the system refuses `O_CREAT` for it: for the file of another user in
-/// a directory that all may write (`fs.protected_regular` in proc_sys_fs(5)).
+/// Opens a file with the original system call.
+///
+/// If the system refuses `O_CREAT` for an existing file, the file is opened without it. The system
+/// does so for the file of another user in a directory that all users may write
+/// (`fs.protected_regular` in proc_sys_fs(5)).
 ///
 /// # Safety
 /// `path` is a C string.
 unsafe fn open_by_system(before: &Before, path: *const c_char, flags: c_int, mode: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the path.
     unsafe {
         let fd = (before.open)(path, flags, mode);
         if fd >= 0 || flags & libc::O_CREAT == 0 {
@@ -333,14 +351,14 @@ unsafe fn open_by_system(before: &Before, path: *const c_char, flags: c_int, mod
     }
 }
 
-/// Enters a descriptor that was opened just now in the table, if it is a regular file.
+/// Enters a descriptor that was just opened in the table, if it is a regular file.
 fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     let Some(found) = Status::of(fd).ok().filter(Status::is_regular) else { return };
     let Some(slot) = slot_to_fill(fd) else { return };
     let (device, inode) = found.file;
     slot.device.store(device, Ordering::Relaxed);
     slot.inode.store(inode, Ordering::Relaxed);
-    // All reads and writes name their offset, unless SQLite was compiled without such calls.
+    // All reads and writes specify their offset, unless SQLite was compiled without such calls.
     let mark = if calls::keeps_offsets() { mark(fd) } else { 0 };
     slot.mark.store(mark, Ordering::Relaxed);
     let access = u8::try_from(flags & libc::O_ACCMODE).unwrap_or(0);
@@ -349,7 +367,8 @@ fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     slot.kind.store(if own { OWN } else { POSIX }, Ordering::Relaxed);
 }
 
-/// A parked descriptor of the file at `name`, if this process may open it like this today.
+/// Removes a parked descriptor of the file at `name` from the list and returns it, if this process
+/// may open the file with this access now.
 fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_int> {
     let found = std::fs::symlink_metadata(OsStr::from_bytes(name.to_bytes())).ok()?;
     let identity = (found.dev(), found.ino());
@@ -361,9 +380,9 @@ fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_
     may_access(libc::AT_FDCWD, name, wanted).is_ok().then(|| parked.remove(at))
 }
 
-/// Fails like an open of the file `name` in a directory that wants this access would.
+/// Fails like an open of the file `name` in a directory would, with the access `wanted`.
 pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
-    // SAFETY: an open directory, or AT_FDCWD, and a C string.
+    // SAFETY: `directory` is open or AT_FDCWD, and the name is a C string.
     match unsafe { libc::faccessat(directory, name.as_ptr(), wanted, AS_EFFECTIVE) } {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
@@ -374,15 +393,15 @@ pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Re
     }
 }
 
-/// Like `may_access`, by the system call without flags. Containers with an old libseccomp refuse
-/// faccessat2(2), which the C library makes, with `EPERM`.
+/// Like `may_access`, but uses the system call without flags. Containers with an old libseccomp
+/// refuse faccessat2(2), which the C library makes, with `EPERM`.
 #[cfg(target_os = "linux")]
 #[allow(clippy::disallowed_methods, reason = "not on Android")]
 fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
-    // SAFETY: these calls have no arguments; the last one gets an open directory and a C string.
+    // SAFETY: these calls have no arguments. The last one gets an open directory and a C string.
     unsafe {
         if libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() {
-            return Ok(()); // the open itself answers
+            return Ok(()); // the open itself reports the error
         }
         match libc::syscall(libc::SYS_faccessat, directory, name.as_ptr(), wanted) {
             0 => Ok(()),
@@ -391,12 +410,13 @@ fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::
     }
 }
 
-/// Closes a file for SQLite, or keeps it open if closing it could drop POSIX locks of this process.
+/// Closes a file for SQLite, or parks it if closing it could drop POSIX locks of this process.
 pub(super) fn close(fd: c_int) -> c_int {
     put_away(fd, false)
 }
 
-/// `keep`: also one with the process's locks is parked, which SQLite is to take over.
+/// Closes or parks a descriptor. With `keep`, a descriptor with locks of the process is also
+/// parked, so that SQLite's next open takes it over.
 fn put_away(fd: c_int, keep: bool) -> c_int {
     let Some(before) = calls::before() else {
         set_errno(libc::ENOSYS);
@@ -408,11 +428,11 @@ fn put_away(fd: c_int, keep: bool) -> c_int {
                 return 0;
             }
             let carries = slot.carries_locks() && can_be_opened_again(fd, slot);
-            // With the process's locks, a close drops those of the other connections on the file. SQLite looks for
-            // them, but leaves its mutex before it closes.
+            // With locks of the process, a close drops those of the other connections on the file.
+            // SQLite checks for such connections, but leaves its mutex before it closes.
             if carries && (slot.kind() == OWN || keep || is_open_elsewhere(fd, slot, parked)) {
                 if slot.kind() == OWN {
-                    // SQLite leaves it to the close to drop some locks.
+                    // SQLite relies on the close to drop some locks.
                     lock::set(before, fd, libc::F_UNLCK as c_int, 0, 0);
                 }
                 close_what_is_gone(before, parked);
@@ -427,12 +447,12 @@ fn put_away(fd: c_int, keep: bool) -> c_int {
             }
             slot.forget();
         }
-        // SAFETY: the caller's descriptor, which it does not use any more.
+        // SAFETY: the descriptor belongs to the caller, which no longer uses it.
         unsafe { (before.close)(fd) }
     })
 }
 
-/// Whether this process uses another descriptor, with the process's locks, of the file.
+/// Returns `true` if this process uses another descriptor of the file, with locks of the process.
 fn is_open_elsewhere(fd: c_int, of: &Slot, parked: &[c_int]) -> bool {
     let mut others = slots().filter(|(other, slot)| {
         *other != fd && slot.kind() == POSIX && slot.identity() == of.identity() && slot.carries_locks()
@@ -440,7 +460,8 @@ fn is_open_elsewhere(fd: c_int, of: &Slot, parked: &[c_int]) -> bool {
     others.any(|(other, _)| !parked.contains(&other))
 }
 
-/// Closes what is parked of a file whose last descriptor is closed, with the process's locks.
+/// Closes the parked descriptors of a file whose last descriptor in use, with locks of the process,
+/// is being closed.
 fn close_others_of(before: &Before, of: &Slot, parked: &mut Vec<c_int>) {
     parked.retain(|fd| {
         let is_other = slot(*fd).is_some_and(|slot| slot.kind() == POSIX && slot.identity() == of.identity());
@@ -451,7 +472,7 @@ fn close_others_of(before: &Before, of: &Slot, parked: &mut Vec<c_int>) {
     });
 }
 
-/// Every descriptor that is in the table.
+/// Returns every descriptor that is in the table.
 fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
     let parts =
         TABLE.iter().zip((0..).step_by(PART)).filter(|(part, _)| !part.load(Ordering::Acquire).is_null());
@@ -459,8 +480,8 @@ fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
     all.filter_map(|fd| slot(fd).map(|slot| (fd, slot))).filter(|(_, slot)| slot.kind() != UNKNOWN)
 }
 
-/// Returns `true` if a descriptor is still the one that was opened here, and its file has a name: without one, it cannot
-/// be opened again.
+/// Returns `true` if a descriptor is still the one that was opened here, and its file has a name. A
+/// file without a name cannot be opened again.
 fn can_be_opened_again(fd: c_int, slot: &Slot) -> bool {
     is_still(fd, slot) && Status::of(fd).is_ok_and(|found| found.names > 0)
 }
@@ -469,17 +490,18 @@ fn close_parked(before: &Before, fd: c_int) {
     let Some(slot) = slot(fd) else { return };
     if !is_anothers(fd, slot) {
         slot.forget();
-        // SAFETY: ours alone: it is parked, and it still is the file that was parked.
+        // SAFETY: only the list uses this descriptor: it is parked, and still is the file that was
+        // parked.
         unsafe { (before.close)(fd) };
     }
 }
 
-/// Returns `true` if the program has closed a descriptor, whose number may be in use for something else. Then the table
-/// forgets the file.
+/// Returns `true` if the program has closed a descriptor, whose number may be in use for another
+/// file. Then the table forgets the file.
 fn is_anothers(fd: c_int, slot: &Slot) -> bool {
     #[cfg(feature = "remote")]
     if slot.kind() == SOCKET {
-        return true; // of a connection
+        return true; // it belongs to a connection to a server
     }
     let is_anothers = !is_still(fd, slot);
     if is_anothers {
@@ -488,8 +510,8 @@ fn is_anothers(fd: c_int, slot: &Slot) -> bool {
     is_anothers
 }
 
-/// Closes parked files that have been deleted: nobody can open them again, and their space is wanted. Looks at some
-/// each time.
+/// Closes parked files that have been deleted. They cannot be opened again, and closing them frees
+/// their space. Each call checks [`LOOKS`] of them.
 fn close_what_is_gone(before: &Before, parked: &mut Vec<c_int>) {
     for _ in 0..LOOKS.min(parked.len()) {
         let fd = parked.remove(0);
@@ -501,14 +523,14 @@ fn close_what_is_gone(before: &Before, parked: &mut Vec<c_int>) {
     }
 }
 
-/// Where too many are parked: closes the longest parked of those that nobody at all has locked, so that closing drops
-/// nothing.
+/// If too many files are parked, closes the longest parked of those that no process has locked, so
+/// that closing drops no lock.
 fn close_the_oldest(before: &Before, parked: &mut Vec<c_int>) {
     let mut left = parked.len().saturating_sub(max_parked());
     if left == 0 {
         return;
     }
-    // Each file is asked for once, however many descriptors it has.
+    // Each file is checked once, even if it has several descriptors.
     let mut locked: Vec<FileIdentity> = Vec::new();
     parked.retain(|fd| {
         let Some(slot) = slot(*fd).filter(|_| left > 0) else { return true };
@@ -525,8 +547,8 @@ fn close_the_oldest(before: &Before, parked: &mut Vec<c_int>) {
     });
 }
 
-/// Where the process has no descriptor left: closes all parked files that nobody at all has locked. Says whether that
-/// was any.
+/// Closes all parked files that no process has locked, for a process that has no descriptor left.
+/// Returns `true` if any was closed.
 #[cold]
 fn close_all_that_can_be(before: &Before, parked: &mut Vec<c_int>) -> bool {
     let there = parked.len();
@@ -546,14 +568,15 @@ fn close_all_that_can_be(before: &Before, parked: &mut Vec<c_int>) -> bool {
 
 fn max_parked() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: room for the answer.
+    // SAFETY: the struct may be written.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return MAX_PARKED;
     }
     usize::try_from(limit.rlim_cur as u64 / PARKED_PART).map_or(MAX_PARKED, |part| part.min(MAX_PARKED))
 }
 
-/// What takes the place of inherited descriptors in a forked child: no call can read, write or lock it.
+/// Descriptor that replaces inherited descriptors in a forked child: no call can read, write or
+/// lock it.
 static DEAD: AtomicI32 = AtomicI32::new(-1);
 
 fn open_dead() -> c_int {
@@ -561,13 +584,14 @@ fn open_dead() -> c_int {
     let (path, flags) = (c"/", libc::O_PATH | libc::O_CLOEXEC);
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let (path, flags) = (c"/dev/null", libc::O_WRONLY | libc::O_CLOEXEC);
-    // SAFETY: a C string.
+    // SAFETY: the name is a C string.
     unsafe { libc::open(path.as_ptr(), flags) }
 }
 
-/// Whether `DEAD` is what was opened there: a program may have closed it, and the number be another file's by now.
+/// Returns `true` if `fd` is still the file that `open_dead` has opened. The program may have
+/// closed it, and its number may belong to another file by now.
 fn is_dead(fd: c_int) -> bool {
-    // SAFETY: asks for the flags of whatever has the number.
+    // SAFETY: this reads the flags of any file that has the number.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return flags >= 0 && flags & libc::O_PATH != 0;
@@ -583,16 +607,18 @@ pub(super) fn prepare_for_forks() {
     }
 }
 
-/// In a forked child, in which nobody is inside the gate of the lists: what is open is the parent's. The numbers stay
-/// taken, so that a stale handle does not meet another file under one; what is parked is closed.
+/// Replaces the descriptors that a forked child inherited, and closes the parked ones. The numbers
+/// of the replaced ones stay in use, so that a stale handle does not access another file under such
+/// a number.
 ///
-/// Calls only what the child of a process with several threads may call.
+/// Call this only in a forked child, in which no thread is inside the gate of the lists. It calls
+/// only functions that the child of a process with several threads may call.
 pub(super) fn let_go_after_fork() {
     if let Ok(mut parked) = PARKED.try_lock() {
         for fd in parked.drain(..) {
             if let Some(slot) = slot(fd) {
                 if is_still(fd, slot) {
-                    // SAFETY: ours alone, see `close_parked`.
+                    // SAFETY: only the list uses this descriptor, see `close_parked`.
                     unsafe { libc::close(fd) };
                 }
                 slot.forget();
@@ -611,7 +637,7 @@ pub(super) fn let_go_after_fork() {
 }
 
 fn make_dead(fd: c_int, dead: c_int) {
-    // SAFETY: `fd` is this process's copy of what is in the table, which it uses no more.
+    // SAFETY: `fd` is this process's copy of a descriptor in the table, which it no longer uses.
     unsafe {
         #[cfg(target_os = "linux")]
         let done = libc::dup3(dead, fd, libc::O_CLOEXEC);
@@ -622,13 +648,13 @@ fn make_dead(fd: c_int, dead: c_int) {
             done
         };
         if done < 0 {
-            libc::close(fd); // there was no descriptor left for `DEAD`
+            libc::close(fd); // no descriptor was left for `DEAD`
         }
     }
 }
 
-/// That a forked child finds a socket dead, as it does files: with a copy of it, it would keep the connection of a parent
-/// that was killed. To be dropped after the socket.
+/// Guard that makes a socket unusable in a forked child, like files. If a child had a usable copy,
+/// the connection of a killed parent would stay open. Drop this after the socket.
 #[cfg(feature = "remote")]
 pub(crate) struct Mortal {
     fd: c_int,
@@ -640,8 +666,9 @@ impl Mortal {
     pub(crate) fn new(socket: &impl AsFd) -> io::Result<Mortal> {
         let fd = socket.as_fd().as_raw_fd();
         let identity = Status::of(fd)?.file;
-        // Not inside the gate of the lists, at which a call on a server would wait for a fork, and the fork perhaps for a lock
-        // of the program's that its caller holds. A child finds an entry that is whole, or none.
+        // This does not enter the gate of the lists. Otherwise a call on a server would wait for a
+        // fork there, and the fork perhaps for a lock of the program that the caller holds. A child
+        // finds either a complete entry or none.
         if let Some(slot) = slot_to_fill(fd) {
             slot.forget();
             slot.device.store(identity.0, Ordering::Release);
@@ -657,7 +684,8 @@ impl Mortal {
 #[cfg(feature = "remote")]
 impl Drop for Mortal {
     fn drop(&mut self) {
-        // The number may be another's by now, also that of a file which is opened at this moment.
+        // The number may belong to another file by now, even to one that is being opened at this
+        // moment.
         if let Some(slot) = slot(self.fd).filter(|slot| slot.identity() == self.identity) {
             let _ = slot.kind.compare_exchange(SOCKET, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -670,14 +698,15 @@ pub(crate) struct OsFile {
 }
 
 impl OsFile {
-    /// Opens a file for reading, or for reading and writing. `create`: creates it if it does not
-    /// exist, with the permissions that SQLite gives its files (0644, less the umask).
+    /// Opens a file for reading, or with `write` for reading and writing. With `create`, creates
+    /// the file if it does not exist, with the permissions that SQLite gives its files (0644, less
+    /// the umask).
     pub(crate) fn open(path: &Path, write: bool, create: bool) -> io::Result<OsFile> {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let access = if write { libc::O_RDWR } else { libc::O_RDONLY };
         let flags = access | libc::O_CLOEXEC | if create { libc::O_CREAT } else { 0 };
         loop {
-            // SAFETY: a C string.
+            // SAFETY: the name is a C string.
             let fd = unsafe { open(name.as_ptr(), flags, 0o644) };
             if fd >= 0 {
                 return Ok(OsFile { fd });
@@ -689,7 +718,8 @@ impl OsFile {
         }
     }
 
-    /// Opens a file for reading and writing. Creates it with exactly these permissions if it does not exist.
+    /// Opens a file for reading and writing. If it does not exist, creates it with exactly the
+    /// permissions `mode`.
     pub(in crate::db::file) fn open_or_create(path: &Path, mode: u32) -> io::Result<OsFile> {
         for _ in 0..CREATIONS {
             match OsFile::open(path, true, false) {
@@ -708,16 +738,16 @@ impl OsFile {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let before = calls::before().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
         let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_CREAT | libc::O_EXCL;
-        // SAFETY: a C string. The file will carry SQLite's locks.
+        // SAFETY: the name is a C string. The file will carry SQLite's locks.
         let fd = unsafe { open_noted(before, name.as_ptr(), flags, mode as c_int, true) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         let file = OsFile { fd };
-        // SAFETY: an open file. The umask has taken bits away when it was created.
+        // SAFETY: the file is open. (When it was created, the umask removed permissions.)
         if unsafe { libc::fchmod(fd, mode as libc::mode_t) } != 0 {
             let e = io::Error::last_os_error();
-            // SAFETY: a C string.
+            // SAFETY: the name is a C string.
             unsafe { libc::unlink(name.as_ptr()) };
             return Err(e);
         }
@@ -734,7 +764,7 @@ impl OsFile {
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            // SAFETY: room for the answer.
+            // SAFETY: the buffer has the given length.
             let read = unsafe { libc::pread(self.fd, rest.as_mut_ptr().cast(), rest.len(), filled as _) };
             match usize::try_from(read) {
                 Ok(0) => break,
@@ -767,7 +797,7 @@ impl OsFile {
     }
 
     /// Returns `true` if the file is empty and no other process uses it through SQLite. Then no
-    /// process can begin to until this is dropped.
+    /// process can begin to use it until this is dropped.
     pub(in crate::db::file) fn is_empty_and_mine(&self) -> bool {
         let alone = !owns_its_locks(self.fd) || self.keeps_others_out();
         alone && Status::of(self.fd).is_ok_and(|found| found.length == 0)
@@ -804,7 +834,7 @@ impl OsFile {
         }
         let (Ok(start), Ok(length)) = (start.try_into(), (to - start).try_into()) else { return Ok(false) };
         loop {
-            // SAFETY: an open file; no memory is involved.
+            // SAFETY: the file is open, and no memory is involved.
             if unsafe { libc::fallocate(self.fd, libc::FALLOC_FL_KEEP_SIZE, start, length) } == 0 {
                 return Ok(true);
             }
@@ -823,14 +853,15 @@ impl OsFile {
         Ok(false)
     }
 
-    /// Gives back the blocks that are reserved beyond the end of the file. Meanwhile nobody may make
-    /// the file longer.
+    /// Releases the blocks that are reserved beyond the end of the file. No process may extend the
+    /// file meanwhile.
     #[allow(clippy::useless_conversion, reason = "the type of a length differs between systems")]
     pub(in crate::db::file) fn give_reserved_back(&self) {
         if let Ok(found) = Status::of(self.fd)
             && let Ok(length) = found.length.try_into()
         {
-            // SAFETY: an open file, which keeps its length. If it fails, the blocks stay reserved.
+            // SAFETY: the file is open and keeps its length. If the call fails, the blocks stay
+            // reserved.
             unsafe { libc::ftruncate(self.fd, length) };
         }
     }
@@ -841,29 +872,32 @@ impl OsFile {
         calls::before().is_none_or(|before| lock::is_locked(before, self.fd, start, length))
     }
 
-    /// Whether the shared memory beside this database, which is `shared_memory`, is in use by somebody who does not
-    /// use this database: then both it and the WAL belong to another file that had the name before.
+    /// Returns `true` if the shared memory next to this database is in use by a process that does
+    /// not use this database. Then both it and the WAL belong to another file that had the name
+    /// before.
     ///
-    /// Who uses shared memory in WAL mode holds a lock on the database, from before to after that.
+    /// Every user of shared memory in WAL mode holds a lock on its database, from before that use
+    /// to after it.
     pub(in crate::db::file) fn is_not_of(&self, shared_memory: &OsFile) -> bool {
         let Some(before) = calls::before() else { return false };
         if !owns_its_locks(self.fd) || !owns_its_locks(shared_memory.fd) {
-            return false; // nobody can be asked
+            return false; // this cannot be determined
         }
         let is_locked = |file: &OsFile, (start, length)| lock::is_locked(before, file.fd, start, length);
         (0..LOOKS_AT_A_GHOST).all(|look| {
             if look > 0 {
-                std::thread::sleep(std::time::Duration::from_millis(1)); // one closes, another opens
+                std::thread::sleep(std::time::Duration::from_millis(1)); // one process may be closing while another opens
             }
             is_locked(shared_memory, lock::SHARED_MEMORY) && !is_locked(self, lock::DATABASE)
         })
     }
 
-    /// Returns `false` if the file system cannot map the file, which is open for writing, into memory that processes share.
+    /// Returns `false` if the file system cannot map the file into memory that processes share. The
+    /// file is open for writing.
     pub(in crate::db::file) fn can_be_shared_memory(&self) -> bool {
         const LENGTH: usize = 4096;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a mapping of its own, of which nothing is read or written, and which ends here.
+        // SAFETY: the mapping is new, nothing of it is read or written, and it ends here.
         unsafe {
             let mapped = maps::mapped(LENGTH, || {
                 libc::mmap(ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, self.fd, 0)
@@ -879,7 +913,8 @@ impl OsFile {
     /// Invalidates the header of the shared memory, so that the next user rebuilds it from the WAL
     /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
     pub(in crate::db::file) fn clear_start(&self) {
-        // SAFETY: an open file and 96 bytes. If it fails, the header stays valid.
+        // SAFETY: the file is open, and the buffer has 96 bytes. If the call fails, the header
+        // stays valid.
         limits::written(96, || unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) });
     }
 
@@ -890,7 +925,8 @@ impl OsFile {
 
 impl Drop for OsFile {
     fn drop(&mut self) {
-        // With POSIX locks, closing it would drop those of the connections of this process: SQLite takes it over.
+        // With POSIX locks, closing the descriptor would drop the locks of this process's
+        // connections. So it is parked, and SQLite takes it over.
         put_away(self.fd, true);
     }
 }

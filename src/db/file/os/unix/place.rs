@@ -1,5 +1,7 @@
-//! Where the file of a store is: its directory, which stays open, and its name in there. So a directory that is
-//! renamed takes its store along, and a file that was deleted, moved or replaced is told from one that was not.
+//! Location of the file of a store: its directory, which stays open, and its name in there.
+//!
+//! So a renamed directory takes its store along. A file that was deleted, moved or replaced is
+//! distinguished from one that was not.
 
 use std::ffi::{CStr, CString, c_int};
 use std::fs::{File, Permissions};
@@ -23,8 +25,8 @@ pub(in crate::db::file) struct Place {
     companions: Vec<(CString, FileIdentity)>,
 }
 
-/// Directory that stays open. Its descriptor is closed unless the program has closed it and uses the number for something
-/// else.
+/// Directory that stays open. Its descriptor is closed when this is dropped, unless the program has
+/// closed it and uses its number for another file.
 struct Directory {
     file: ManuallyDrop<File>,
     mark: Mark,
@@ -47,7 +49,7 @@ impl AsRawFd for Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if self.mark.is_on(self.as_raw_fd()) {
-            // SAFETY: dropped once, and not used after this.
+            // SAFETY: the file is dropped once, and not used after this.
             unsafe { ManuallyDrop::drop(&mut self.file) };
         }
     }
@@ -82,7 +84,7 @@ impl Place {
     /// Returns the location of a file, by its path without symbolic links.
     ///
     /// # Errors
-    /// What opening the directory answers; `NotFound` also if the file is not there.
+    /// The error of opening the directory; `NotFound` also if the file does not exist.
     pub(in crate::db::file) fn of(path: &Path) -> io::Result<Place> {
         let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
         let (parent, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
@@ -96,14 +98,16 @@ impl Place {
         self.file
     }
 
-    /// Returns `true` if the file still has its name, as far as this process may see: it may have given
-    /// up the right to search the directory. This takes one system call.
+    /// Returns `true` if the file still has its name, as far as this process can see. If the
+    /// process has given up the right to search the directory, this is `true`. It takes one system
+    /// call.
     #[inline]
     pub(in crate::db::file) fn is_kept(&self) -> bool {
         self.is_at(&self.name, self.file)
     }
 
-    /// Lets `are_companions_kept` check the files whose names are that of this file with a suffix.
+    /// Makes `are_companions_kept` check the files whose names are the name of this file plus a
+    /// suffix.
     pub(in crate::db::file) fn watch_companions(&mut self, suffixes: &[&str]) {
         let found = suffixes.iter().filter_map(|suffix| {
             let name = self.beside(suffix).ok()?;
@@ -113,8 +117,8 @@ impl Place {
         self.companions = found.collect();
     }
 
-    /// Like `is_kept`, for the files that are open together with this one. This takes one system call
-    /// for each of them.
+    /// Like `is_kept`, but for the files that are open together with this one. This takes one
+    /// system call for each of them.
     pub(in crate::db::file) fn are_companions_kept(&self) -> bool {
         self.companions.iter().all(|(name, file)| self.is_at(name, *file))
     }
@@ -127,11 +131,11 @@ impl Place {
         }
     }
 
-    /// Returns the current metadata of the file whose name is that of this file with a suffix;
+    /// Returns the current metadata of the file whose name is the name of this file plus a suffix;
     /// `None` if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be looked at.
+    /// The metadata cannot be read.
     pub(in crate::db::file) fn state(&self, suffix: &str) -> io::Result<Option<State>> {
         match look(&self.directory, &self.beside(suffix)?) {
             Ok(state) => Ok(Some(state)),
@@ -140,13 +144,13 @@ impl Place {
         }
     }
 
-    /// Removes the file whose name is that of this file with a suffix, if it exists.
+    /// Removes the file whose name is the name of this file plus a suffix, if it exists.
     ///
     /// # Errors
-    /// If it is still there.
+    /// The file still exists.
     pub(in crate::db::file) fn remove(&self, suffix: &str) -> io::Result<()> {
         let name = self.beside(suffix)?;
-        // SAFETY: an open directory and a C string.
+        // SAFETY: the directory is open, and the name is a C string.
         if unsafe { libc::unlinkat(self.directory.as_raw_fd(), name.as_ptr(), 0) } == 0 {
             return Ok(());
         }
@@ -183,17 +187,17 @@ fn to_write(path: &Path) -> io::Result<()> {
     to_write_at(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// What opening it for writing would answer.
+/// Fails like an open of the file for writing would.
 fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
     super::files::may_access(directory, name, libc::W_OK)
 }
 
-/// Returns the length of the file at a path, in bytes; `None` if it is no regular file.
+/// Returns the length of the file at a path, in bytes; `None` if it is not a regular file.
 pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
     std::fs::metadata(path).map(|found| found.is_file().then_some(found.len()))
 }
 
-/// A directory that may not be listed can still be looked into; it cannot be synced then.
+/// Opens a directory. One that may not be listed can still be searched, but not synced.
 fn open_directory(path: &Path) -> io::Result<File> {
     let opened = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path);
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -212,12 +216,12 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer; a system without this clock leaves it as it is.
+    // SAFETY: the struct may be written. A system without this clock leaves it as it is.
     unsafe { libc::clock_gettime(CLOCK, &raw mut now) };
     (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000)
 }
 
-/// What has a name in a directory; a symbolic link is looked at itself.
+/// Returns the metadata of a name in a directory. A symbolic link is not followed.
 fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
     let Status { file, length, modified, changed, .. } = Status::at(directory.as_raw_fd(), name)?;
     Ok(State { file, size: length, modified, changed })
@@ -227,7 +231,7 @@ fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
 /// file system does not say.
 pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: a C string, and room for the answer, which consists of integers.
+    // SAFETY: the path is a C string. The struct consists of integers and may be written.
     let found = unsafe {
         let mut found: libc::statvfs = std::mem::zeroed();
         (libc::statvfs(path.as_ptr(), &raw mut found) == 0).then_some(found)?
@@ -237,14 +241,13 @@ pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
     (found.f_blocks > 0).then_some(free)
 }
 
-/// Reads bytes of a file; fails unless all of them can be read.
+/// Reads bytes of a file. Fails unless all of them can be read.
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     file.read_exact_at(to, at)
 }
 
-/// Makes an empty file with the permissions `mode`, or else with those of `original`. There must be no file of that name.
-///
-/// If the new file has another group than `original`, the umask restricts what that group may do.
+/// Creates an empty file with the permissions `mode`, or else with those of `original`. Fails if
+/// the name is taken.
 pub(crate) fn make_like(original: Option<&Path>, mode: Option<u32>, path: &Path) -> io::Result<()> {
     let original = original.map(std::fs::metadata).transpose()?;
     let wanted = mode.or_else(|| original.as_ref().map(|found| found.permissions().mode() & 0o777));
@@ -274,7 +277,8 @@ pub(in crate::db::file) fn make_private(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Opens what has a name, to overwrite it. Somebody may have put a link in its place, or a FIFO, whose opening waits.
+/// Opens the file at a path for overwriting. A link is not followed, and a FIFO does not make the
+/// open wait, in case another program has put one there.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn open_what_is_there(path: &Path) -> io::Result<File> {
     File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
@@ -298,7 +302,7 @@ pub(in crate::db::file) fn names_of(file: &File) -> io::Result<u64> {
     file.metadata().map(|found| found.nlink())
 }
 
-/// Makes a file durable that is open nowhere. (Who may not write it, may.)
+/// Syncs a file that is not open. The process need not be able to write it.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -308,8 +312,11 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path).map_or(Ok(()), |directory| directory.sync_all())
 }
 
-/// Gives a file another name, which must be free: `AlreadyExists` if it is not. `Unsupported` where the system or the
-/// file system has no way to do both at once.
+/// Renames a file to a name that must be free.
+///
+/// # Errors
+/// `AlreadyExists` if the name is taken. `Unsupported` if the system or the file system cannot
+/// check and rename in one step.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (CString::new(from.as_os_str().as_bytes())?, CString::new(to.as_os_str().as_bytes())?);
     let code = rename(&from, &to);
@@ -324,16 +331,18 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// `None`: there is no such call.
+/// Renames a file unless the new name is taken. Returns the code of the system call; `None` if the
+/// system has none.
 fn rename(from: &CString, to: &CString) -> Option<c_int> {
-    // SAFETY: C strings. (Of the kernel: glibc has the function since 2.28 only.)
+    // SAFETY: the names are C strings. (This calls the kernel, because glibc has the function only
+    // since 2.28.)
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[allow(clippy::disallowed_methods, reason = "not on Android")]
     return Some(unsafe {
         let (from, to, here) = (from.as_ptr(), to.as_ptr(), libc::AT_FDCWD);
         libc::syscall(libc::SYS_renameat2, here, from, here, to, libc::RENAME_NOREPLACE) as c_int
     });
-    // SAFETY: C strings.
+    // SAFETY: the names are C strings.
     #[cfg(target_vendor = "apple")]
     return Some(unsafe { libc::renamex_np(from.as_ptr(), to.as_ptr(), libc::RENAME_EXCL) });
     #[cfg(not(any(all(target_os = "linux", target_env = "gnu"), target_vendor = "apple")))]
