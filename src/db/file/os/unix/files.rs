@@ -252,7 +252,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Marks a descriptor that was just opened, and whose offset no read or write uses.
+    /// Marks a descriptor that was just opened, and through which nothing is read or written.
     pub(super) fn set(fd: c_int) -> io::Result<Mark> {
         Ok(Mark { identity: Status::of(fd)?.file, offset: mark(fd) })
     }

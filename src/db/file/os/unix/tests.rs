@@ -1,5 +1,5 @@
-//! The parts of this layer by themselves. `two_sqlites.rs` and `forks.rs` of `tests/multiprocess` test
-//! what they are for.
+//! Tests of the parts of this layer. `two_sqlites.rs` and `forks.rs` of `tests/multiprocess` test
+//! their purpose.
 
 use std::ffi::c_int;
 use std::fs;
@@ -18,7 +18,8 @@ use crate::atomic::halves::AtomicU64;
 use crate::db::file::os::frames::Frames;
 use crate::db::file::os::*;
 
-/// A file of four bytes in a folder of its own, as `open` is ready to see it.
+/// Creates a file of four bytes in a folder of its own, and sets the library up, so that `open`
+/// handles the file.
 fn scratch() -> (tempfile::TempDir, PathBuf) {
     set_up().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -31,7 +32,7 @@ fn file(path: &Path) -> OsFile {
     OsFile::open(path, true, false).unwrap()
 }
 
-/// How many descriptors of this process are open on a file.
+/// Returns the number of descriptors of this process that are open on a file.
 fn descriptors_on(path: &Path) -> usize {
     let wanted = fs::metadata(path).map(|found| (found.dev(), found.ino())).unwrap();
     let all = fs::read_dir("/proc/self/fd").unwrap();
@@ -40,10 +41,10 @@ fn descriptors_on(path: &Path) -> usize {
         .count()
 }
 
-/// What another copy of SQLite does: locks the process's, on a descriptor of its own.
+/// Takes a lock of the process on a separate descriptor, like another copy of SQLite.
 fn posix_lock(file: &fs::File) -> bool {
-    // SAFETY: a struct of integers; an open file and a lock, as this `fcntl` has it, which is not the one SQLite calls on
-    // 32-bit systems.
+    // SAFETY: the struct consists of integers, and the file is open. The lock has the layout of
+    // this `fcntl`, which is not the one that SQLite calls on 32-bit systems.
     unsafe {
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_type = libc::F_RDLCK as _;
@@ -69,7 +70,7 @@ fn locks_of_two_files_in_one_process_conflict() {
     assert!(set(&first, libc::F_WRLCK as c_int, 7));
     assert!(is_locked(&second, 7) && !is_locked(&first, 7));
     assert!(!set(&second, libc::F_RDLCK as c_int, 7));
-    drop(first); // which lets its locks go
+    drop(first); // which releases its locks
     assert!(set(&second, libc::F_WRLCK as c_int, 7));
 }
 
@@ -81,7 +82,7 @@ fn closed_file_is_parked_and_descriptor_reused_by_next_open() {
     drop(first);
     assert_eq!(descriptors_on(&path), 1);
     assert_eq!(file(&path).fd(), number);
-    // Not for reading alone: what it may do is another thing.
+    // The descriptor is not reused for an open for reading only, because its access differs.
     let reading = OsFile::open(&path, false, false).unwrap();
     assert_ne!(reading.fd(), number);
 }
@@ -96,7 +97,8 @@ fn close_keeps_locks_of_other_sqlite_in_same_process() {
     drop(first);
     drop(file(&path));
     assert!(is_locked(&witness, 100));
-    // And the other way round: its close, which drops all locks of the process, leaves ours.
+    // The reverse also holds: the close of the other copy, which drops all locks of the process,
+    // leaves the library's locks.
     assert!(set(&witness, libc::F_WRLCK as c_int, 7));
     drop(stock);
     assert!(!is_locked(&witness, 100));
@@ -168,13 +170,15 @@ fn file_falls_back_to_process_locks_without_ofd_locks() {
     let first = file(&path);
     lock::refuse_in_this_thread(false);
     assert!(!files::owns_its_locks(first.fd()));
-    // A look at the file by a descriptor of its own is not closed: that would drop the process's locks.
+    // A descriptor that is opened in addition to SQLite's is not closed, because that would drop
+    // the locks of the process.
     let number = first.fd();
     drop(first);
     let again = file(&path);
     assert_eq!(again.fd(), number, "taken over by the next open, and still with such locks");
     assert!(!files::owns_its_locks(number));
-    // SQLite's own close is one, unless that would drop the locks of another connection.
+    // SQLite's own close closes the descriptor, unless that would drop the locks of another
+    // connection.
     lock::refuse_in_this_thread(true);
     let other = OsFile::open(&path, false, false).unwrap();
     lock::refuse_in_this_thread(false);
@@ -217,9 +221,9 @@ fn process_lock_is_shared_in_process_and_seen_outside() {
     assert!(first.is_alone());
 }
 
-/// Runs `f` in a forked child; says whether it returned `true`.
+/// Runs `f` in a forked child. Returns `true` if `f` did.
 fn in_child(f: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child runs `f`, which must need nothing of other threads, and ends.
+    // SAFETY: the child runs `f`, which must not depend on other threads, and ends.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -241,12 +245,12 @@ fn forked_child_cannot_use_inherited_files_or_descriptors() {
     assert!(set(&open, libc::F_WRLCK as c_int, 7));
     assert!(in_child(|| {
         let mut byte = [0; 1];
-        // SAFETY: looks at descriptors by their numbers.
+        // SAFETY: this reads flags of descriptors by their numbers.
         let (is_parked_open, is_taken) =
             unsafe { (libc::fcntl(number, libc::F_GETFD) >= 0, libc::fcntl(open.fd(), libc::F_GETFD) >= 0) };
         open.read_start(&mut byte).is_err() && is_taken && !is_parked_open
     }));
-    // The child's end has let nothing of this process's go.
+    // The exit of the child has released no lock of this process.
     assert!(is_locked(&file(&path), 7));
 }
 
@@ -261,7 +265,7 @@ fn forked_child_cannot_use_sockets_and_parent_still_can() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let mortal = Mortal::new(&near).unwrap();
     assert!(in_child(|| {
-        // SAFETY: looks at a descriptor by its number.
+        // SAFETY: this reads flags of a descriptor by its number.
         let is_taken = unsafe { libc::fcntl(near.as_raw_fd(), libc::F_GETFD) >= 0 };
         (&near).write(b"x").is_err() && is_taken
     }));
@@ -269,7 +273,7 @@ fn forked_child_cannot_use_sockets_and_parent_still_can() {
     let mut byte = [0; 1];
     far.read_exact(&mut byte).unwrap();
     assert_eq!(&byte, b"y");
-    // What has its number later is not taken for it.
+    // A later file with the same number is not mistaken for the socket.
     let number = near.as_raw_fd();
     drop(near);
     let (next, _other) = UnixStream::pair().unwrap();
@@ -318,7 +322,8 @@ fn fork_ignores_lock_of_64_bit_atomic_and_child_can_use_it() {
             let mut released = false;
             number.stay_inside(|| {
                 inside.send(()).unwrap();
-                // As one that waits for a lock which a handler of the program's takes around the fork.
+                // Stays inside, like a thread that waits for a lock which a fork handler of the
+                // program holds.
                 released = has_forked.recv_timeout(Duration::from_secs(10)).is_ok();
             });
             released
@@ -332,8 +337,8 @@ fn fork_ignores_lock_of_64_bit_atomic_and_child_can_use_it() {
     assert_eq!(number.load(Ordering::Relaxed), 7);
 }
 
-/// A WAL as SQLite would have written it itself, and one through [`Frames`]: each byte of the file, the calls, and
-/// whether writing fails just now.
+/// Two copies of a WAL: as SQLite would have written it itself, and as written through [`Frames`].
+/// Also the number of writes, and whether writes currently fail.
 #[derive(Default)]
 struct TwoLogs {
     plain: Vec<u8>,
@@ -442,7 +447,7 @@ fn rewritten_headers_and_partial_frames_bypass_buffer() {
         assert_eq!(logs.write(&mut frames, &[2; 24], 32 + number * (24 + PAGE)), (ffi::SQLITE_OK, false));
         assert_eq!(logs.kept, logs.plain);
     }
-    // A page in two parts, with a sync between them.
+    // The page comes in two parts, with a sync between them.
     let at = 32 + 4 * (24 + PAGE);
     logs.write(&mut frames, &[0, 0, 0, 0, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3], at);
     logs.write(&mut frames, &[3; 100], at + 24);
@@ -498,7 +503,7 @@ fn buffered_wal_equals_plain_wal_after_each_random_commit() {
     }
 }
 
-/// A new database in WAL mode, through our VFS, that has `commits` commits.
+/// Creates a database in WAL mode with `commits` commits, through the library's VFS.
 fn database_with_wal(path: &Path, commits: u32) -> rusqlite::Connection {
     set_up().unwrap();
     let flags = rusqlite::OpenFlags::default();
@@ -520,7 +525,7 @@ fn async_sync_completes_and_reports_completion() {
     let mut several: Vec<_> =
         (0..100).filter_map(|_| HandedOver::begin(&conn, Opened::Main, &file(&path))).collect();
     assert!(several.iter_mut().all(|sync| sync.wait(&conn)));
-    // A child knows nothing of those of its parent: it neither waits for them nor takes them for done.
+    // A child neither waits for the syncs of its parent nor regards them as successful.
     if let Some(mut sync) = HandedOver::begin(&conn, Opened::Main, &file(&path)) {
         assert!(in_child(|| {
             crate::fork::begin_generation();
@@ -535,7 +540,7 @@ fn passive(conn: &Connection) -> (u32, u32) {
     (log.unsigned_abs(), done.unsigned_abs())
 }
 
-/// The page and the salts of each frame of a WAL, as they stand in the file.
+/// Returns the page and the salts of each frame of a WAL, as they are in the file.
 fn frames_in(path: &Path, count: u32) -> Vec<(u32, Salts)> {
     let wal = std::fs::read(path).unwrap();
     let word = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap());
@@ -552,7 +557,7 @@ fn backfill_counts_after_publication_and_only_for_same_wal() {
     let (salts, frames) = index.state().unwrap();
     assert!(frames > 0);
     assert_eq!((salts, index.written_back()), (index.salts(), 0));
-    // Of another WAL, or of frames that are not there: nothing begins.
+    // Nothing begins for another WAL, or for frames that do not exist.
     assert_eq!(index.begin(&conn, [salts[0].wrapping_add(1), salts[1]], frames).unwrap(), None);
     assert_eq!(index.begin(&conn, salts, frames + 1).unwrap(), None);
     assert_eq!(index.begun(), 0);
@@ -562,10 +567,11 @@ fn backfill_counts_after_publication_and_only_for_same_wal() {
     assert_eq!(index.written_back(), 0);
     assert_eq!(index.set_written_back(&conn, &begun).unwrap(), Some(Some(())));
     assert_eq!(index.written_back(), frames);
-    // A second time, it is what somebody else has done.
+    // A second time, another connection counts as having written the frames back.
     assert_eq!(index.while_writing_back(&conn, &begun, || 7).unwrap(), Some(None));
     assert_eq!(index.begin(&conn, salts, frames).unwrap(), None);
-    // SQLite takes it as its own: there is nothing left, and the next write begins the WAL anew.
+    // SQLite accepts the result as its own: nothing is left to write back, and the next write
+    // restarts the WAL.
     assert_eq!(passive(&conn), (frames, frames));
     conn.execute("INSERT INTO t VALUES (4)", []).unwrap();
     assert_ne!(index.salts(), salts);
@@ -596,12 +602,12 @@ fn reader_takes_write_lock_only_for_torn_wal_index_header() {
         shared.read_exact_at(&mut commits, copy * 48 + 8).unwrap();
         shared.write_all_at(&[!commits[0]], copy * 48 + 8).unwrap();
     };
-    assert_eq!(take(), ffi::SQLITE_BUSY); // it has only to look once more
+    assert_eq!(take(), ffi::SQLITE_BUSY); // the reader only has to read the header again
     tear(0);
     assert_eq!(take(), ffi::SQLITE_OK);
-    tear(1); // equal, but nobody has written that
+    tear(1); // both copies are equal, but their checksum is wrong
     assert_eq!(take(), ffi::SQLITE_OK);
-    // The commit goes on, where the thread comes in time.
+    // The commit continues, if the thread runs in time.
     let goes_on = || {
         tear(0);
         std::thread::scope(|scope| {
@@ -610,7 +616,7 @@ fn reader_takes_write_lock_only_for_torn_wal_index_header() {
         })
     };
     assert!((0..50).any(|_| goes_on()));
-    // Who holds a reader's lock, or a checkpoint's, wants to write.
+    // A connection that holds a reader's lock, or that of a checkpoint, wants to write.
     for other in [3, 1] {
         let flags = if other == 1 { ffi::SQLITE_SHM_EXCLUSIVE } else { ffi::SQLITE_SHM_SHARED };
         assert_eq!(lock(other, ffi::SQLITE_SHM_LOCK | flags), ffi::SQLITE_OK);
@@ -637,11 +643,11 @@ fn backfill_stops_at_reader_snapshot_and_other_checkpoint() {
     let frames = index.state().unwrap().1;
     let begun = index.begin(&conn, salts, frames).unwrap().unwrap();
     assert_eq!((begun.frames, index.begun()), (seen, seen));
-    // Somebody else goes further.
+    // Another connection writes more frames back.
     reader.execute_batch("COMMIT").unwrap();
     assert_eq!(passive(&conn), (frames, frames));
     assert_eq!(index.while_writing_back(&conn, &begun, || ()).unwrap(), Some(None));
-    // Who reads the database alone is in the way as long as that.
+    // A reader that reads only the database prevents the write-back while it reads.
     reader.execute_batch("BEGIN").unwrap();
     assert_eq!(count(&reader), 4);
     conn.execute("INSERT INTO t VALUES (5)", []).unwrap();
@@ -651,13 +657,14 @@ fn backfill_stops_at_reader_snapshot_and_other_checkpoint() {
     assert_eq!(index.set_written_back(&conn, &begun).unwrap(), None);
     reader.execute_batch("COMMIT").unwrap();
     assert_eq!(index.while_writing_back(&conn, &begun, || ()).unwrap(), Some(Some(())));
-    // So is this for others.
+    // This write-back also prevents those of other connections.
     let other = || reader.wal_checkpoint_v2(Some(c"main"), rusqlite::wal::CheckpointMode::PASSIVE);
     let busy = index.while_writing_back(&conn, &begun, || other().is_err()).unwrap();
     assert_eq!((busy, other().is_ok()), (Some(Some(true)), true));
 }
 
-/// The number of frames says nothing of who has begun: others may have written older pages meanwhile.
+/// The number of frames does not identify the connection that has begun: another one may have
+/// written older pages meanwhile.
 #[test]
 fn overtaken_backfill_is_void_even_with_equal_frame_count() {
     let folder = tempfile::tempdir().unwrap();
@@ -736,7 +743,8 @@ fn abandoned_syncs_do_not_fill_queue() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 1);
-    // In a child, which has a queue of its own: a full one would fail the syncs of other tests.
+    // This runs in a child, which has a queue of its own: a full queue would make syncs of other
+    // tests fail.
     assert!(in_child(|| {
         crate::fork::begin_generation();
         let database = file(&path);
@@ -745,7 +753,7 @@ fn abandoned_syncs_do_not_fill_queue() {
                 return n == 0; // not available here
             }
         }
-        // The queue may be full at that moment, but soon is not.
+        // The queue may be full at that moment, but not for long.
         let begun = || HandedOver::begin(&conn, Opened::Main, &database).unwrap().wait(&conn);
         (0..1_000).any(|_| {
             begun() || {

@@ -1,4 +1,4 @@
-//! Files that are opened beside SQLite, which they are, and their locks.
+//! Files that are opened in addition to SQLite's, with their identity and their locks.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -19,21 +19,23 @@ use windows_sys::Win32::System::IO::OVERLAPPED;
 /// Identity of a file: serial number of the volume and number of the file on it.
 pub(crate) type FileIdentity = (u64, u128);
 
-/// A part of a file: where it begins, and how many bytes it has.
+/// Byte range of a file: its start and its length.
 type Part = (u64, u64);
 
-/// Where SQLite locks a database (os.h, "PENDING_BYTE"): a byte each for PENDING and RESERVED, and 510 for SHARED.
+/// Byte range of SQLite's locks of a database (os.h, "PENDING_BYTE"): one byte each for PENDING and
+/// RESERVED, and 510 for SHARED.
 const DATABASE: Part = (1 << 30, 512);
-/// Of these, the ones that everybody locks who reads.
+/// Byte range that every reader of a database locks.
 const SHARED: Part = (DATABASE.0 + 2, 510);
-/// Where processes say that they have a database open: each has a byte of its own there. No file is so long.
+/// Byte range for the marks of processes that have a database open: each locks one byte of it. No
+/// file is that long.
 const PRESENCES: Part = (1 << 62, 1 << 48);
 
 /// Returns the metadata of an open file.
 pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
-    // SAFETY: a struct of integers.
+    // SAFETY: the struct consists of integers.
     let mut found: BY_HANDLE_FILE_INFORMATION = unsafe { zeroed() };
-    // SAFETY: an open file, and room for the answer.
+    // SAFETY: the file is open, and the struct may be written.
     match unsafe { GetFileInformationByHandle(file.as_raw_handle(), &raw mut found) } {
         0 => Err(io::Error::last_os_error()),
         _ => Ok(found),
@@ -43,7 +45,7 @@ pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
 /// Returns the identity of an open file.
 ///
 /// # Errors
-/// If the file system does not tell.
+/// The file system does not return an identity.
 pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
     told_apart(long_number(file), || {
         let found = look(file)?;
@@ -52,8 +54,10 @@ pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
     })
 }
 
-/// Which file it is by its number of 128 bits, or of 64 if it has no such. A number that is no file's (MS-FSCC, chapters
-/// 2.1.9 and 2.1.10) is none: 0 is answered by file systems without numbers, and ones only for files without one.
+/// Returns the identity of a file by its number of 128 bits, or of 64 if it has none of 128.
+///
+/// Some numbers are not valid (MS-FSCC, chapters 2.1.9 and 2.1.10): file systems without numbers
+/// return 0, and a number in which all bits are 1 means that the file has none.
 pub(super) fn told_apart(
     long: Option<FileIdentity>,
     short: impl FnOnce() -> io::Result<(u64, u64)>,
@@ -70,19 +74,19 @@ pub(super) fn told_apart(
     }
 }
 
-/// What is answered by file systems that know numbers of 128 bits.
+/// Returns the number of 128 bits of a file, if its file system has such numbers.
 fn long_number(file: &File) -> Option<FileIdentity> {
-    // SAFETY: a struct of integers.
+    // SAFETY: the struct consists of integers.
     let mut found: FILE_ID_INFO = unsafe { zeroed() };
     let size = size_of::<FILE_ID_INFO>() as u32;
-    // SAFETY: an open file, and room for the answer, of the size that is said.
+    // SAFETY: the file is open, and the struct has the given size and may be written.
     let known = unsafe {
         GetFileInformationByHandleEx(file.as_raw_handle(), FileIdInfo, (&raw mut found).cast(), size)
     };
     (known != 0).then(|| (found.VolumeSerialNumber, u128::from_le_bytes(found.FileId.Identifier)))
 }
 
-/// Opens a file, or what has its name, to look at it from outside: nobody is in the way of that.
+/// Opens whatever has a name, to read its metadata only. No other open of the file prevents that.
 pub(super) fn open_to_look(path: &Path) -> io::Result<File> {
     File::options().access_mode(FILE_READ_ATTRIBUTES).open(path)
 }
@@ -92,12 +96,12 @@ pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     open_to_look(path).and_then(|found| identity_of(&found)).is_ok_and(|found| found == file)
 }
 
-/// Reads bytes of a file; fails unless all of them can be read.
+/// Reads bytes of a file. Fails unless all of them can be read.
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     if read_at(file, to, at)? == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Reads bytes of a file; fewer than there is room for only at its end.
+/// Reads bytes of a file. Returns fewer bytes than the buffer holds only at the end of the file.
 pub(super) fn read_at(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -109,38 +113,44 @@ pub(super) fn read_at(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> 
     Ok(filled)
 }
 
-/// How the system is told of a part of a file: where it begins, and the two halves of its length.
+/// Converts a byte range to the arguments of the system: its start, and the two halves of its
+/// length.
 fn part(part: Part) -> (OVERLAPPED, u32, u32) {
-    // SAFETY: a struct of integers and a handle that may be NULL.
+    // SAFETY: the struct consists of integers and a handle that may be NULL.
     let mut begin: OVERLAPPED = unsafe { zeroed() };
     begin.Anonymous.Anonymous.Offset = part.0 as u32;
     begin.Anonymous.Anonymous.OffsetHigh = (part.0 >> 32) as u32;
     (begin, part.1 as u32, (part.1 >> 32) as u32)
 }
 
-/// Locks bytes for this handle, which must not have locked any of them; says whether it could. Never waits.
+/// Locks bytes for this handle, which must not have locked any of them. Returns `true` on success.
+/// Never waits.
 fn lock(file: &File, which: Part, flags: u32) -> bool {
     let (mut begin, low, high) = part(which);
     let flags = flags | LOCKFILE_FAIL_IMMEDIATELY;
-    // SAFETY: an open file that is not asynchronous, so that the call has ended when it comes back.
+    // SAFETY: the file is open and not asynchronous, so the operation has ended when the call
+    // returns.
     unsafe { LockFileEx(file.as_raw_handle(), flags, 0, low, high, &raw mut begin) != 0 }
 }
 
-/// Unlocks what was locked by one call.
+/// Unlocks bytes that one call has locked.
 fn unlock(file: &File, which: Part) {
     let (mut begin, low, high) = part(which);
-    // SAFETY: as in `lock`.
+    // SAFETY: the file is open and not asynchronous, so the operation has ended when the call
+    // returns.
     unsafe { UnlockFileEx(file.as_raw_handle(), 0, low, high, &raw mut begin) };
 }
 
 /// File that is opened in addition to SQLite. It does not prevent the deletion of the file.
 pub(crate) struct OsFile {
     pub(super) file: File,
-    /// What is locked until this is dropped, as often as it is locked.
+    /// Byte ranges that stay locked until this is dropped, once for each time that they were
+    /// locked.
     kept: Mutex<Vec<Part>>,
 }
 
-/// Unlocks: what a handle still has locked when it is closed, the system unlocks when it comes to it (`LockFileEx`).
+/// Unlocks the file before it is closed. Otherwise the system unlocks it at some time after the
+/// close (`LockFileEx`).
 impl Drop for OsFile {
     fn drop(&mut self) {
         for which in mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)) {
@@ -150,20 +160,24 @@ impl Drop for OsFile {
 }
 
 impl OsFile {
-    /// Opens a file for reading or for both; `create`: makes it if it is not there, with the rights of its directory.
+    /// Opens a file for reading, or with `write` for reading and writing. With `create`, creates
+    /// the file if it does not exist, with the permissions of its directory.
     pub(crate) fn open(path: &Path, write: bool, create: bool) -> io::Result<OsFile> {
         let file = File::options().read(true).write(write).create(create).truncate(false).open(path)?;
         Ok(OsFile { file, kept: Mutex::default() })
     }
 
-    /// Opens a file for reading and writing, and creates it if it does not exist, with the rights of its directory.
+    /// Opens a file for reading and writing. Creates it if it does not exist, with the permissions
+    /// of its directory.
     pub(in crate::db::file) fn open_or_create(path: &Path, _mode: u32) -> io::Result<OsFile> {
         OsFile::open(path, true, true)
     }
 
-    /// Opens a journal to look into it. Who wants to remove it meanwhile cannot, and tries again, as SQLite does: else it
-    /// would keep its name until this is dropped, where the system removes names so late
-    /// ([`length_of_file`](super::place::length_of_file)).
+    /// Opens a journal for reading. No process can remove it meanwhile; SQLite then retries the
+    /// removal.
+    ///
+    /// If it could be removed, it would keep its name until this is dropped, on systems that remove
+    /// names so late ([`length_of_file`](super::place::length_of_file)).
     pub(in crate::db::file) fn open_journal(path: &Path) -> io::Result<OsFile> {
         let file = File::options().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_WRITE).open(path)?;
         Ok(OsFile { file, kept: Mutex::default() })
@@ -185,7 +199,7 @@ impl OsFile {
         read_at(&self.file, buffer, 0)
     }
 
-    /// Locks bytes until this is dropped; says whether it could.
+    /// Locks bytes until this is dropped. Returns `true` on success.
     fn keep(&self, which: Part, flags: u32) -> bool {
         let is_kept = lock(&self.file, which, flags);
         if is_kept {
@@ -210,31 +224,33 @@ impl OsFile {
         Ok((self.identity()?, look(&self.file)?.nNumberOfLinks.into()))
     }
 
-    /// Whether it is empty, and nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
+    /// Returns `true` if the file is empty and no other connection uses it through SQLite. Then no
+    /// connection can begin to use it until this is dropped.
     pub(in crate::db::file) fn is_empty_and_mine(&self) -> bool {
         self.keeps_others_out() && self.file.metadata().is_ok_and(|found| found.len() == 0)
     }
 
-    /// Whether nobody else is inside SQLite with it; if so nobody comes in before this is dropped.
+    /// Locks the file until this is dropped, if no other connection uses it through SQLite.
+    /// Meanwhile no connection can begin to use it. Returns `false` if it is in use.
     pub(in crate::db::file) fn keeps_others_out(&self) -> bool {
         self.keep(DATABASE, LOCKFILE_EXCLUSIVE_LOCK)
     }
 
-    /// Is inside SQLite with it as a reader is, until this is dropped: meanwhile nobody who closes it removes its WAL
-    /// and its shared memory. `false` if somebody keeps others out.
+    /// Locks the file as a reader does until this is dropped, so that no closing connection removes
+    /// its WAL and its shared memory. Returns `false` if the file is locked exclusively.
     pub(in crate::db::file) fn keeps_files_beside(&self) -> bool {
         self.keep(SHARED, 0)
     }
 
-    /// Whether somebody is inside SQLite with it, or that cannot be found out: to ask would be to lock it, and in the way
-    /// of others.
+    /// Returns `true`, as if the file were in use, because that cannot be determined. A check would
+    /// have to lock the file, which would disturb other connections.
     #[allow(clippy::unused_self, reason = "elsewhere one can ask")]
     pub(in crate::db::file) fn is_in_use(&self) -> bool {
         true
     }
 
-    /// Whether the shared memory beside this database is in use by somebody who does not use this database: a file that is
-    /// in use keeps its name.
+    /// Returns `false`: the shared memory next to this database cannot be that of another file,
+    /// because a file that is in use keeps its name.
     #[allow(clippy::unused_self, reason = "elsewhere it need not keep it")]
     pub(in crate::db::file) fn is_not_of(&self, _shared_memory: &OsFile) -> bool {
         false
@@ -253,17 +269,20 @@ impl OsFile {
     }
 }
 
-/// That a process says on a file that it has it open: an exclusive lock on a byte of its own, among those of all processes.
-/// Whoever can lock all the others is alone. (A lock that all share could not be asked about by those who have it.)
+/// Mark of a process on a file that it has open: an exclusive lock on one byte out of a range, in
+/// which each process has a byte of its own. A process that can lock all other bytes of the range
+/// is alone. (If all processes shared a lock, a holder could not find out whether there are
+/// others.)
 pub(in crate::db::file::os) struct Mark {
     byte: u64,
 }
 
 impl Mark {
-    /// Bytes that are tried: others may have some, or ask at this moment.
+    /// Number of bytes that are tried. Other processes may have locked some, or may be checking for
+    /// marks at this moment.
     const ATTEMPTS: usize = 64;
 
-    /// `None`: somebody else has a lock there all the time.
+    /// Sets the mark. Returns `None` if all tried bytes were locked by other processes.
     pub(in crate::db::file::os) fn on(file: &OsFile) -> Option<Mark> {
         let (first, length) = PRESENCES;
         let bytes = RandomState::new();
@@ -277,7 +296,8 @@ impl Mark {
         Some(Mark { byte })
     }
 
-    /// Whether no other open file has such a mark. Who is asking at the same moment may be taken for one.
+    /// Returns `true` if no other open file has such a mark. A process that calls this at the same
+    /// moment may be mistaken for a mark.
     pub(in crate::db::file::os) fn is_alone(&self, file: &OsFile) -> bool {
         let (first, length) = PRESENCES;
         let after = self.byte + 1;

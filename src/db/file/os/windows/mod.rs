@@ -1,11 +1,14 @@
-//! Windows (ADR 24). Locks belong to a handle and to nobody else, and a file that is open without `FILE_SHARE_DELETE`, as
-//! SQLite opens all of its files, keeps its name, and so do the directories on the way to it. So nothing of SQLite is
-//! replaced, there is no fork, and a file that is open is where it was.
+//! System module for Windows (ADR 24).
 //!
-//! Locks are mandatory: what is locked, others cannot read or write. SQLite's are on a page that is never used, and ours
-//! where no file has a byte.
+//! Locks belong to one handle only. SQLite opens its files without `FILE_SHARE_DELETE`. Such a file
+//! keeps its name while it is open, and so do the directories on its path. So no system call of
+//! SQLite is replaced, there is no fork, and an open file does not move.
 //!
-//! `files.rs` has the files beside SQLite's and their locks, `place.rs` directories and names.
+//! Locks are mandatory: other handles cannot read or write locked bytes. SQLite locks a page that
+//! is never used, and this library locks bytes where no file has content.
+//!
+//! `files.rs` has the files that are opened in addition to SQLite's, with their locks. `place.rs`
+//! has directories and names.
 
 mod files;
 mod place;
@@ -32,7 +35,7 @@ pub(in crate::db::file) use place::{
 
 use crate::error::Result;
 
-/// Runs a write. No signal answers one beyond a limit.
+/// Runs a write. On this system a write beyond a limit raises no signal.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R {
     write()
@@ -40,16 +43,18 @@ pub(in crate::db::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R {
 
 /// Name of SQLite's VFS for this system, unless another one was made the default.
 pub(super) const VFS: &CStr = c"win32-longpath";
-/// What SQLite has as the default. It differs in the length of paths only, of which it takes 260 characters.
+/// Name of SQLite's default VFS. It differs from [`VFS`] only in the length of paths, of which it
+/// accepts 260 characters.
 const SHORT: &CStr = c"win32";
 
 /// Maximum length of a path, in bytes. The system accepts 32 767 characters.
 pub(in crate::db::file) const MAX_PATH: usize = 32_000;
 
-/// Lets SQLite take long paths; says whether it could. To be called once, before SQLite opens a file.
+/// Makes SQLite accept long paths. Returns `false` if that failed. Call this once, before SQLite
+/// opens a file.
 pub(super) fn install() -> bool {
-    // SAFETY: SQLite is set up, and nobody else is setting it up. A VFS lives as long as the process, and its name is a C
-    // string; to register one again only makes it the default.
+    // SAFETY: SQLite is set up, and no other thread sets it up. A VFS lives as long as the process,
+    // and its name is a C string. Registering a VFS again only makes it the default.
     unsafe {
         let is_short = ffi::sqlite3_vfs_find(ptr::null())
             .as_ref()
@@ -68,12 +73,12 @@ pub(super) fn watch_forks() -> Result<()> {
 /// Does nothing, because this system has no forks.
 pub(crate) fn note_fork() {}
 
-/// Calls `start`, which starts a thread. (There are no signals.)
+/// Calls `start`, which starts a thread. This system has no signals to block.
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     start()
 }
 
-/// Runs what makes shared memory longer: SQLite does so by one call.
+/// Runs `f`, which extends shared memory. SQLite does so with one call.
 pub(super) fn making_longer<R>(_length: i64, f: impl FnOnce() -> R) -> R {
     f()
 }

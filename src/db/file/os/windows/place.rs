@@ -1,5 +1,5 @@
-//! Where the file of a store is. It is kept there: what is open without `FILE_SHARE_DELETE` can neither be deleted nor get
-//! another name, nor can the directories on the way to it.
+//! Location of the file of a store. The file is kept there: while it is open without
+//! `FILE_SHARE_DELETE`, neither it nor any directory on its path can be deleted or renamed.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,17 +20,18 @@ use windows_sys::Win32::System::SystemInformation::GetTickCount64;
 
 use super::files::{FileIdentity, identity_of, look, open_to_look, read_at};
 
-/// How often a file is asked for that may not be written: one that is being removed cannot be opened for a moment.
+/// Number of attempts to open a file for writing. A file that is being removed cannot be opened for
+/// a moment.
 const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// From the beginning of the system's time, 1601, to that of Unix, in its units of 100 ns.
+/// Time from the system's epoch, 1601, to that of Unix, in units of 100 ns.
 const UNIX_EPOCH: u64 = 11_644_473_600 * 10_000_000;
 
 /// Location of a file, which keeps its name until this is dropped.
 pub(in crate::db::file) struct Place {
     path: PathBuf,
-    /// Keeps the name.
+    /// Open file, which keeps the name.
     kept: File,
     file: FileIdentity,
 }
@@ -41,9 +42,9 @@ pub(in crate::db::file) struct Place {
 pub(in crate::db::file) struct State {
     file: FileIdentity,
     size: u64,
-    /// When it was written to. As long as somebody has it open, it may be older than that.
+    /// Time of the last write. While any process has the file open, it may be too old.
     written: u64,
-    /// The header of a database, in which a number changes with each commit; zeros of another file.
+    /// Header of a database, in which a number changes with each commit; zeros for another file.
     header: [u8; HEADER],
 }
 
@@ -81,7 +82,7 @@ impl Place {
     /// Returns the location of a file, by its path without symbolic links.
     ///
     /// # Errors
-    /// `NotFound` if the file is not there.
+    /// `NotFound` if the file does not exist.
     pub(in crate::db::file) fn of(path: &Path) -> io::Result<Place> {
         let kept = File::options().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_WRITE).open(path)?;
         let file = identity_of(&kept)?;
@@ -110,11 +111,11 @@ impl Place {
         true
     }
 
-    /// Returns the current metadata of the file whose name is that of this file with a suffix;
+    /// Returns the current metadata of the file whose name is the name of this file plus a suffix;
     /// `None` if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be looked at.
+    /// The metadata cannot be read.
     pub(in crate::db::file) fn state(&self, suffix: &str) -> io::Result<Option<State>> {
         if suffix.is_empty() {
             let mut state = State::of(&self.kept)?;
@@ -128,10 +129,10 @@ impl Place {
         }
     }
 
-    /// Removes the file whose name is that of this file with a suffix, if it exists.
+    /// Removes the file whose name is the name of this file plus a suffix, if it exists.
     ///
     /// # Errors
-    /// If it is still there.
+    /// The file still exists.
     pub(in crate::db::file) fn remove(&self, suffix: &str) -> io::Result<()> {
         match fs::remove_file(self.beside(suffix)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -156,7 +157,7 @@ impl Place {
         self.path.parent().is_some_and(|directory| open(directory).is_ok())
     }
 
-    /// Makes the names in the directory durable, as far as the system has a way.
+    /// Does nothing, see [`sync_directory`].
     #[allow(clippy::unused_self, reason = "elsewhere there is one")]
     pub(in crate::db::file) fn sync_directory(&self) -> io::Result<()> {
         sync_directory(&self.path)
@@ -178,12 +179,13 @@ pub(in crate::db::file) fn is_forbidden_to_write(path: &Path) -> bool {
     to_write(path).is_err_and(|e| is_refusal(&e))
 }
 
-/// Whether this process is not allowed what it has tried; that somebody else is in the way passes.
+/// Returns `true` for an error that means that this process lacks a permission. An error because
+/// another process uses the file is only temporary.
 fn is_refusal(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// What opening it for writing answers.
+/// Fails like an open of the file for writing.
 fn to_write(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|found| found.permissions().readonly()) {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -198,21 +200,22 @@ fn to_write(path: &Path) -> io::Result<()> {
     open()
 }
 
-/// Returns the length of the file at a path, in bytes; `None` if it is no file.
+/// Returns the length of the file at a path, in bytes; `None` if it is not a file.
 ///
-/// It is not opened for that, as std does. What is removed while somebody has it open keeps its name until he closes it; where
-/// such a name can still be opened, as under wine, a journal that was removed in a commit would be taken for one that
-/// a process has left which was killed, and the commit be undone.
+/// Unlike in std, the file is not opened for that. A file that is removed while a process has it
+/// open keeps its name until that process closes it. Where such a name can still be opened, as
+/// under wine, a journal that was removed by a commit would be mistaken for the journal of a killed
+/// process, and the commit would be undone.
 pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
     let name = wide(path)?;
-    // SAFETY: a struct of integers.
+    // SAFETY: the struct consists of integers.
     let mut found: WIN32_FILE_ATTRIBUTE_DATA = unsafe { zeroed() };
-    // SAFETY: a string that ends with a zero, and room for the answer.
+    // SAFETY: the name is a string that ends with a zero, and the struct may be written.
     if unsafe { GetFileAttributesExW(name.as_ptr(), GetFileExInfoStandard, (&raw mut found).cast()) } == 0 {
         return Err(io::Error::last_os_error());
     }
     if found.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
-        return fs::metadata(path).map(|found| found.is_file().then_some(found.len())); // of what a link leads to
+        return fs::metadata(path).map(|found| found.is_file().then_some(found.len())); // of the target of a link
     }
     let length = u64::from(found.nFileSizeHigh) << 32 | u64::from(found.nFileSizeLow);
     Ok((found.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0).then_some(length))
@@ -225,24 +228,26 @@ pub(in crate::db::file) fn coarse_ms() -> u64 {
     unsafe { GetTickCount64() }
 }
 
-/// Makes an empty file. There must be none of that name. Who may read it, its directory says.
+/// Creates an empty file, with the permissions of its directory. Fails if the name is taken.
 pub(crate) fn make_like(_original: Option<&Path>, _mode: Option<u32>, path: &Path) -> io::Result<()> {
     File::options().write(true).create_new(true).open(path).map(drop)
 }
 
-/// Makes a file. It may be read by whoever may read what its directory makes.
+/// Creates a file, with the permissions of its directory.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn make_private(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).open(path)
 }
 
-/// Opens what has a name, to overwrite it. Somebody may have put a link in its place.
+/// Opens the file at a path for overwriting. A link is not followed, in case another program has
+/// put one there.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn open_what_is_there(path: &Path) -> io::Result<File> {
     File::options().write(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(path)
 }
 
-/// Nothing: while a file is open its name stays, in the way of SQLite, also after it was removed.
+/// Returns `None`. While a file is open, its name stays even after the file was removed, and would
+/// obstruct SQLite.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn open_to_outlive_its_name(_path: &Path) -> Option<File> {
     None
@@ -260,29 +265,33 @@ pub(in crate::db::file) fn names_of(file: &File) -> io::Result<u64> {
     look(file).map(|found| found.nNumberOfLinks.into())
 }
 
-/// Makes a file durable that is open nowhere: only who may write it can.
+/// Syncs a file that is not open. The process must be able to write it.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::options().write(true).open(path)?.sync_all()
 }
 
-/// Makes the names in a directory durable, as far as the system has a way. It has none that it promises: as SQLite, we
-/// leave it to the file system's own log.
+/// Does nothing. The system has no call that promises to make the names in a directory durable.
+/// Like SQLite, this library relies on the file system's own log.
 #[allow(clippy::unnecessary_wraps, reason = "elsewhere there is one, which can fail")]
 pub(crate) fn sync_directory(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file another name in the same directory, which must be free: `AlreadyExists` if it is not.
+/// Renames a file to a name in the same directory that must be free.
+///
+/// # Errors
+/// `AlreadyExists` if the name is taken.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (wide(from)?, wide(to)?);
-    // SAFETY: strings of 16-bit units that end with a zero.
+    // SAFETY: the names are strings of 16-bit units that end with a zero.
     match unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), MOVEFILE_WRITE_THROUGH) } {
         0 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// A path as the system takes it whatever its length: from the root, and marked so. Its directory is there.
+/// Converts a path to the form that the system accepts at any length: it begins at the root, and is
+/// marked as such. The directory must exist.
 fn wide(path: &Path) -> io::Result<Vec<u16>> {
     use std::os::windows::ffi::OsStrExt;
     let no_name = || io::Error::from(io::ErrorKind::InvalidInput);

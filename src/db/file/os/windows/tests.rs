@@ -1,4 +1,4 @@
-//! The pieces of this room by themselves.
+//! Tests of the parts of this module.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -62,7 +62,8 @@ fn locks_belong_to_one_file_handle() {
     assert!(!first.is_empty_and_mine());
 }
 
-/// A second handle on the same open file keeps the locks of one that is closed, as the system may for a while.
+/// A second handle on the same open file keeps the locks after the first handle is closed, as the
+/// system may do for a while.
 #[test]
 fn dropping_file_releases_locks_before_last_handle_closes() {
     let (_folder, path) = scratch();
@@ -177,7 +178,7 @@ fn file_length_lookup_does_not_block_deletion() {
     let missing =
         |path: &std::path::Path| length_of_file(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
     assert!(missing(&folder.path().join("missing.db")));
-    // Whoever looks, what is removed has no name any more.
+    // A removed file has no name any more, even while other threads query its length.
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
