@@ -2,8 +2,8 @@
 //! handles.
 //!
 //! The parts that differ between systems are in two modules with the same interface. `unix/` gives
-//! each open file a lock owner and an identity of its own (ADR 10); `windows/` is described in ADR
-//! 24. This module imports one of them as `system`. They contain:
+//! each open file a lock owner and an identity of its own (ADR 10). `windows/` relies on SQLite's
+//! own VFS (ADR 24). This module imports one of them as `system`. They contain:
 //!
 //! - files that are opened in addition to SQLite's (`OsFile`), their identity (`FileIdentity`) and
 //!   location (`Place`);

@@ -1,10 +1,10 @@
 //! OpenSSL at the end of the process.
 //!
-//! OpenSSL frees its state in an exit handler, while other threads may be encrypting a page. If this
-//! library is the first to use OpenSSL, [`init`] leaves that handler out. Otherwise the program has
+//! OpenSSL frees its state in an exit handler, while other threads may be encrypting a page. If
+//! this library is the first to use OpenSSL, [`init`] omits that handler. Otherwise the program has
 //! registered it. The library cannot find out which of the two it is, so [`wrap`] always wraps the
-//! functions that SQLCipher calls: a handler that OpenSSL runs before it frees anything
-//! (OPENSSL_atexit(3)) waits for running calls; later ones fail.
+//! functions that SQLCipher calls. OpenSSL runs a handler of this library before it frees anything
+//! (OPENSSL_atexit(3)). That handler waits for running calls; later ones fail.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;

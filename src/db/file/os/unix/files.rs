@@ -21,8 +21,8 @@ use crate::db::file::os::refusal::{self, Refusal};
 use crate::db::file::os::vfs;
 use crate::fork::{self, with_list};
 
-/// Flag of `faccessat` to check as the effective user, who also opens files. Android's C library
-/// refuses the flag; there the effective user is the real one.
+/// Flag of `faccessat` to check as the effective user, as an open does. Android's C library refuses
+/// the flag; there the effective user is the real one.
 #[cfg(not(target_os = "android"))]
 const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
 #[cfg(target_os = "android")]
@@ -886,7 +886,8 @@ impl OsFile {
         let is_locked = |file: &OsFile, (start, length)| lock::is_locked(before, file.fd, start, length);
         (0..LOOKS_AT_A_GHOST).all(|look| {
             if look > 0 {
-                std::thread::sleep(std::time::Duration::from_millis(1)); // one process may be closing while another opens
+                // One process may be closing while another opens.
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
             is_locked(shared_memory, lock::SHARED_MEMORY) && !is_locked(self, lock::DATABASE)
         })

@@ -141,7 +141,7 @@ pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock
 #[cfg(test)]
 thread_local!(static REFUSES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
 
-/// Gives descriptors that this thread opens from now on locks of the process.
+/// With `yes`, makes descriptors that this thread opens from now on use locks of the process.
 #[cfg(test)]
 pub(super) fn refuse_in_this_thread(yes: bool) {
     REFUSES.set(yes);

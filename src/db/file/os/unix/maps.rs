@@ -1,8 +1,8 @@
 //! List of the memory ranges to which SQLite has mapped files.
 //!
-//! A mapping keeps the open file description from which it was made open, and with it the locks. In
-//! a forked child it does so even after the parent was killed. So a child replaces each mapping
-//! with memory of its own.
+//! A mapping refers to its open file description, and keeps the locks of that description in
+//! existence. In a forked child it does so even after the parent was killed. So a child replaces
+//! each mapping with memory of its own.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;

@@ -98,9 +98,9 @@ impl Place {
         self.file
     }
 
-    /// Returns `true` if the file still has its name, as far as this process can see. If the
-    /// process has given up the right to search the directory, this is `true`. It takes one system
-    /// call.
+    /// Returns `true` if the file still has its name, as far as this process can see. It is also
+    /// `true` if the process has given up the right to search the directory. The check takes one
+    /// system call.
     #[inline]
     pub(in crate::db::file) fn is_kept(&self) -> bool {
         self.is_at(&self.name, self.file)

@@ -2,8 +2,8 @@
 
 use std::ptr;
 
-/// Signals that the kernel sends to the thread that caused them. Blocked, they would end the process
-/// without the program's handler, or not stop it where the fault is.
+/// Signals that the kernel sends to the thread that caused them. If they were blocked, they would
+/// end the process without the program's handler, or not stop it where the fault is.
 const SYNCHRONOUS: [libc::c_int; 7] =
     [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
 

@@ -1,9 +1,8 @@
 //! Metadata of files: identity, length, number of names, and time stamps.
 //!
 //! It is queried with 64 bits, also on 32-bit Linux. There `fstat` cannot represent a time after
-//! January
-//! 2038. In the C library's old form it cannot represent a length of 2 GiB or a long inode number
-//! either. It then fails with EOVERFLOW, whatever the caller needs.
+//! January 2038. In the C library's old form it cannot represent a length of 2 GiB or a long inode
+//! number either. It then fails with EOVERFLOW, even if the caller does not need that value.
 //!
 //! So on 32-bit Linux `statx` is used (statx(2); Linux 4.11), and if the kernel lacks it or a
 //! filter refuses it, the form for large files. Android is an exception: before Android 11 an

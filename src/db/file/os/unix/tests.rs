@@ -1,5 +1,5 @@
 //! Tests of the parts of this layer. `two_sqlites.rs` and `forks.rs` of `tests/multiprocess` test
-//! their purpose.
+//! the effect of the whole layer.
 
 use std::ffi::c_int;
 use std::fs;
@@ -431,7 +431,7 @@ fn failed_commit_write_reports_full_and_keeps_earlier_frames() {
     logs.flush(&mut frames);
     assert_eq!(logs.kept, logs.plain[..logs.kept.len()]);
     assert_eq!(logs.kept.len(), usize::try_from(32 + 24 + PAGE).unwrap());
-    // And once more, whole.
+    // The second write of the commit frame succeeds.
     assert_eq!(logs.frame(&mut frames, 1, 3, true), (ffi::SQLITE_OK, true));
     assert_eq!(logs.kept, logs.plain);
 }
@@ -442,7 +442,7 @@ fn rewritten_headers_and_partial_frames_bypass_buffer() {
     for number in 0..4 {
         logs.frame(&mut frames, number, 1, false);
     }
-    logs.flush(&mut frames); // as reading does
+    logs.flush(&mut frames); // as a read does
     for number in 0..4 {
         assert_eq!(logs.write(&mut frames, &[2; 24], 32 + number * (24 + PAGE)), (ffi::SQLITE_OK, false));
         assert_eq!(logs.kept, logs.plain);
@@ -473,7 +473,8 @@ fn buffered_wal_equals_plain_wal_after_each_random_commit() {
         for _ in 0..60 {
             let mark = u8::try_from(random(&mut state) % 250 + 1).unwrap();
             match random(&mut state) % 12 {
-                0 => number = i64::try_from(random(&mut state)).unwrap_or(0).rem_euclid(number + 1), // a savepoint
+                // A rollback to a savepoint.
+                0 => number = i64::try_from(random(&mut state)).unwrap_or(0).rem_euclid(number + 1),
                 1 => logs.flush(&mut frames),
                 2 if number > 0 => {
                     let again = i64::try_from(random(&mut state) >> 1).unwrap() % number;
@@ -688,7 +689,7 @@ fn overtaken_backfill_is_void_even_with_equal_frame_count() {
 fn backfill_writes_last_frame_of_each_page() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
-    let conn = database_with_wal(&path, 4500); // more than one part of the wal-index
+    let conn = database_with_wal(&path, 4500); // more than one region of the wal-index
     let index = WalIndex::of(&conn).unwrap();
     let (salts, frames) = index.state().unwrap();
     assert!(frames > 4096, "{frames}");
@@ -726,7 +727,7 @@ fn commit_with_failed_sync_is_erased_from_wal() {
             Some(well) => frames.synced(well, &mut write),
             None => frames.discard(),
         }
-        frames.synced(false, &mut write); // of something else
+        frames.synced(false, &mut write); // a failed sync of other bytes
     };
     commit(32, &mut frames, Some(true));
     commit(568, &mut frames, None);
@@ -770,7 +771,7 @@ fn lost_async_sync_fails_and_disables_later_ones() {
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 1);
     assert!(in_child(|| {
-        crate::fork::begin_generation(); // a queue of its own
+        crate::fork::begin_generation(); // gives the child a queue of its own
         if let Some(mut sync) = HandedOver::begin(&conn, Opened::Main, &file(&path)) {
             handed_over::forget_the_queue();
             if sync.wait(&conn) {

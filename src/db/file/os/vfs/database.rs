@@ -86,8 +86,8 @@ pub(super) fn change(methods: &mut Methods) {
     }
 }
 
-/// Takes or releases locks of the wal-index. A connection that holds no lock and requests the
-/// writer's lock first waits until the header of the wal-index is whole.
+/// Takes or releases locks of the wal-index. If a connection that holds no lock requests the
+/// writer's lock, it first waits until the header of the wal-index is whole.
 ///
 /// The reason: a reader that begins during a commit finds that header torn. SQLite's reader then
 /// takes the writer's lock, to read the header again or to repair it after a crash
@@ -96,8 +96,9 @@ pub(super) fn change(methods: &mut Methods) {
 /// commit and an open wait for each other, the header stays torn.
 ///
 /// Once the header is whole, the request returns `SQLITE_BUSY`, as if another connection were
-/// writing. Then SQLite reads the header again. (A writer holds a reader's lock before it requests
-/// the writer's lock, and a checkpoint holds its own lock.)
+/// writing. Then SQLite reads the header again. If the header stays torn, the lock is taken. (A
+/// writer holds a reader's lock before it requests the writer's lock, and a checkpoint holds its
+/// own lock.)
 pub(super) unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags: c_int) -> c_int {
     // SAFETY: SQLite passes a database with the library's methods.
     let note = unsafe { &mut *note::<Database>(file) };

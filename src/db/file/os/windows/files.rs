@@ -271,8 +271,7 @@ impl OsFile {
 
 /// Mark of a process on a file that it has open: an exclusive lock on one byte out of a range, in
 /// which each process has a byte of its own. A process that can lock all other bytes of the range
-/// is alone. (If all processes shared a lock, a holder could not find out whether there are
-/// others.)
+/// is alone. (A shared lock would not do: a handle that holds one cannot query the other holders.)
 pub(in crate::db::file::os) struct Mark {
     byte: u64,
 }

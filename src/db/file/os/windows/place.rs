@@ -215,7 +215,8 @@ pub(in crate::db::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>
         return Err(io::Error::last_os_error());
     }
     if found.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
-        return fs::metadata(path).map(|found| found.is_file().then_some(found.len())); // of the target of a link
+        // The length of a link is that of its target.
+        return fs::metadata(path).map(|found| found.is_file().then_some(found.len()));
     }
     let length = u64::from(found.nFileSizeHigh) << 32 | u64::from(found.nFileSizeLow);
     Ok((found.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0).then_some(length))
