@@ -1,8 +1,8 @@
-//! Row operations: the one interface under which the engines sit.
+//! Row operations: the interface that the storage engines implement.
 //!
 //! An engine reads and writes single rows of one family's tables inside whatever transaction the
-//! connection is in. It never begins or ends one, never touches the schema, and decides nothing:
-//! which rows belong together is the knowledge of `plan.rs`.
+//! connection is in. It never begins or ends a transaction and never changes the schema. It makes
+//! no decisions: `plan.rs` knows which rows belong together.
 
 #[cfg(kvstore_btree)]
 pub(super) mod btree;
@@ -35,7 +35,8 @@ pub(super) struct Row<'a> {
 
 /// Data row as read, borrowed from the snapshot in which it was found.
 ///
-/// Whoever is shown a row must not write to the store meanwhile: the row may be where SQLite keeps it.
+/// A visitor that receives a row must not write to the store while it uses the row: the row may
+/// borrow SQLite's own memory.
 pub(super) struct RowView<'a> {
     pub(super) values: LargeValues<'a>,
     pub(super) tables: &'a Tables,
@@ -104,7 +105,7 @@ pub(super) enum Step {
     Stop,
 }
 
-/// Index that orders keys by a time: expiry time or write time.
+/// Time index: an index that orders keys by expiry time or by write time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeIndex {
     /// By `expire_ms`.
@@ -113,19 +114,19 @@ pub(super) enum TimeIndex {
     Written,
 }
 
-/// Returns the start position of a walk over an index by time: the first entry at or after
-/// `time_ms`.
+/// Returns the start position of a scan of a time index: the first entry at or after `time_ms`.
 pub(super) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {
-    (time_ms, &[]) // no key is empty
+    (time_ms, &[]) // no key is empty, so each one comes after this
 }
 
 /// Row operations on the tables of a family, as a storage engine implements them.
 ///
-/// The two index tables and the blob table are made only when first needed. An operation that
-/// reads them treats a missing table as an empty one; one that writes them says so (`None`,
-/// `false`), and the caller makes the table and calls again.
+/// The two tables of the expiry index, the table of write times and the blob table are created when
+/// first needed. An operation that reads one of them treats a missing table as an empty one. An
+/// operation that writes to one returns `None` or `false` if the table is missing. The caller then
+/// creates the table and calls the operation again.
 pub(super) trait Engine: Sized {
-    /// Finds a row and shows it.
+    /// Passes the row of a key to `visit`. Returns `None` if the key has no row.
     fn get<R>(
         &self,
         tables: &Tables,
@@ -133,23 +134,25 @@ pub(super) trait Engine: Sized {
         visit: impl FnOnce(RowView<'_>) -> Result<R>,
     ) -> Result<Option<R>>;
 
-    /// Finds a row without its value.
+    /// Returns the row of a key without its value; `None` if the key has no row.
     fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>>;
 
-    /// Writes a row that has nothing but an inline value, if the key is new or its old row is of
-    /// that sort, too; otherwise changes nothing and says `false`.
+    /// Writes a row that has only an inline value, if the key is new or its old row has only an
+    /// inline value, too. Otherwise changes nothing and returns `false`.
     fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool>;
 
-    /// Writes a row, replacing an old one.
+    /// Writes a row, and replaces an existing row of the key.
     fn put(&self, tables: &Tables, key: &[u8], row: Row<'_>) -> Result<()>;
 
-    /// Deletes a row that has nothing but an inline value; otherwise changes nothing and says `false`.
+    /// Deletes the row of a key if it has only an inline value. Otherwise changes nothing and
+    /// returns `false`.
     fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool>;
 
-    /// Deletes a row.
+    /// Deletes the row of a key, if there is one.
     fn delete(&self, tables: &Tables, key: &[u8]) -> Result<()>;
 
-    /// Shows rows in key order until the visitor or the range ends; says whether the range did.
+    /// Passes rows in key order to `visit`, until `visit` stops the scan or the range ends. Returns
+    /// `true` if the range ended.
     fn scan(
         &self,
         tables: &Tables,
@@ -162,39 +165,44 @@ pub(super) trait Engine: Sized {
         self.scan(tables, scan, |key, row| filling.row(key, &row)).map(drop)
     }
 
-    /// Number of rows, expired ones included.
+    /// Returns the number of rows, including expired rows.
     fn count(&self, tables: &Tables) -> Result<u64>;
 
-    /// Shows a large value. It must be there.
+    /// Passes a large value to `visit`. Fails if there is no large value with this id.
     fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R>;
 
-    /// Stores a large value and gives its id; `None`: the table is not made yet.
+    /// Stores a large value and returns its id; `None` if the table does not exist yet.
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>>;
 
-    /// Stores a large value under an id, if that is free; says whether it was.
+    /// Stores a large value under an id, if that id is free. Returns `true` if the value was
+    /// stored.
     fn blob_insert_at(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<bool>;
 
-    /// Overwrites a large value in its place.
+    /// Overwrites the large value with this id. Fails if there is none.
     fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()>;
 
+    /// Deletes the large value with this id, if there is one.
     fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()>;
 
-    /// Changes a key's entries in the two index tables from `old` to `new`, which are not the same; `false`: the
-    /// tables are not made yet, and nothing was changed.
+    /// Changes the entries of a key in the two tables of the expiry index from `old` to `new`,
+    /// which differ. Returns `false` and changes nothing if the tables do not exist yet.
     fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 
     /// Changes the `expire_ms` of a row, and nothing else.
     fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()>;
 
-    /// Changes a key's entry in the index of write times from `old` to `new`, which are not the same; `false`: the
-    /// table is not made yet, and nothing was changed.
+    /// Changes the entry of a key in the index of write times from `old` to `new`, which differ.
+    /// Returns `false` and changes nothing if the table does not exist yet.
     fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 
-    /// Removes one entry of an index by time, which a walk has shown: if it is not found now, the index is
-    /// out of order, and a walk would show it for ever.
+    /// Removes an entry of a time index that `by_time` has returned.
+    ///
+    /// Fails if the entry is not found: then the index is out of order, and `by_time` would return
+    /// the entry forever.
     fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()>;
 
-    /// Shows the entries of an index by time that come after `after`, as `(time, key)`, in order.
+    /// Passes the entries of a time index that come after `after` to `visit`, as `(time, key)`, in
+    /// order.
     fn by_time(
         &self,
         tables: &Tables,
@@ -203,7 +211,7 @@ pub(super) trait Engine: Sized {
         visit: impl FnMut(i64, &[u8]) -> Result<Step>,
     ) -> Result<()>;
 
-    /// Number of entries of the expiry index up to `now_ms`.
+    /// Returns the number of entries of the expiry index with a time of at most `now_ms`.
     fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64>;
 }
 
@@ -214,7 +222,8 @@ pub(super) enum Rows<'c> {
     Btree(btree::BtreeEngine<'c>),
 }
 
-/// Runs an operation on the engine for these tables, which is chosen here, once for each operation.
+/// Calls an operation of the engine that can handle these tables. The engine is chosen once per
+/// operation.
 macro_rules! either {
     ($rows:expr, $tables:expr, $engine:ident => $call:expr) => {
         match $rows {

@@ -1,11 +1,17 @@
-//! The `btree` engine: row operations on SQLite's B-trees themselves, on the same tables and inside the
-//! same transactions as SQL, without its virtual machine. Built only with the SQLite it was written for
-//! (build.rs).
+//! The `btree` engine: row operations that call SQLite's B-tree layer directly.
 //!
-//! `raw.rs` declares what it uses of SQLite, `tree.rs` makes that safe to call, `hold.rs` and `session.rs`
-//! know when it may be used, `roots.rs` where the tables are, `sizes.rs` how large, `families.rs` makes them, `walk.rs` reads keys and rows page by page, `leaf.rs` many rows at once
-//! (`pager.rs` gives the pages, `page.rs` knows what is on one), and `record.rs` what is in a row. Here is
-//! what the operations are.
+//! It works on the same tables and inside the same transactions as SQL, but without SQLite's
+//! virtual machine. It is built only with the versions of SQLite for which it was written
+//! (build.rs). This file contains the operations. The modules below it are:
+//!
+//! - `raw.rs`: declarations of the functions of SQLite that the engine calls.
+//! - `tree.rs` and `cursor.rs`: methods around these functions that are safe to call.
+//! - `hold.rs` and `session.rs`: when these methods may be called.
+//! - `roots.rs`: the root pages of the tables; `sizes.rs`: the number of pages of each table.
+//! - `families.rs`: the catalogue of families, and the creation of tables.
+//! - `walk.rs`: reads keys and rows page by page; `leaf.rs` reads many rows of a page at once.
+//! - `pager.rs`: access to pages; `page.rs`: the content of a page.
+//! - `record.rs`: the content of a row.
 
 mod cursor;
 mod families;
@@ -80,7 +86,7 @@ fn malformed(tables: &Tables, _: Malformed) -> Error {
     damaged(format!("a row of family \"{}\" is not a record", tables.family()))
 }
 
-#[inline(always)] // once for every row of a scan
+#[inline(always)] // called for every row of a scan
 fn parts<'a>(tables: &Tables, record: &'a [u8]) -> Result<DataRow<'a>> {
     DataRow::of(record).map_err(|why| match why {
         NoDataRow::Malformed => malformed(tables, Malformed),
@@ -88,7 +94,7 @@ fn parts<'a>(tables: &Tables, record: &'a [u8]) -> Result<DataRow<'a>> {
     })
 }
 
-/// An entry of an index by time.
+/// Decodes an entry of a time index.
 fn time_entry<'a>(tables: &Tables, record: &'a [u8]) -> Result<(i64, &'a [u8])> {
     let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
     let Value::Integer(time_ms) = columns.next().map_err(|e| malformed(tables, e))? else {
@@ -101,7 +107,7 @@ fn time_entry<'a>(tables: &Tables, record: &'a [u8]) -> Result<(i64, &'a [u8])> 
     Ok((time_ms, key))
 }
 
-/// The large value in a row of its table.
+/// Decodes the large value in a row of the table of large values.
 fn large_value<'a>(tables: &Tables, record: &'a [u8]) -> Result<&'a [u8]> {
     let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
     columns.next().map_err(|e| malformed(tables, e))?; // the rowid
@@ -112,7 +118,7 @@ fn large_value<'a>(tables: &Tables, record: &'a [u8]) -> Result<&'a [u8]> {
     Ok(value)
 }
 
-/// Moves the cursor to a row; says whether it is there.
+/// Moves the cursor to the row of a key. Returns `true` if there is one.
 #[inline]
 fn find(tree: &tree::Tree, cursor: &mut TreeCursor, key: &[u8]) -> Result<bool> {
     Ok(tree.seek(cursor, |sought| record::key_row(sought, key, None))? == Ordering::Equal)
@@ -230,7 +236,7 @@ impl Engine for Visit<'_> {
         }
         let inserted = self.with(self.roots.blob, Order::Rowid, |_, cursor| {
             let last = if cursor.last()? { cursor.rowid()? } else { 0 };
-            // As SQLite chooses a rowid: one more than the greatest.
+            // SQLite chooses a rowid in the same way: one more than the greatest.
             let Some(id) = last.max(0).checked_add(1) else { return Ok(None) };
             self.with_record(value.len(), |record| {
                 record::blob_row(record, value);
@@ -240,7 +246,8 @@ impl Engine for Visit<'_> {
         })?;
         match inserted {
             Some(id) => Ok(Some(id)),
-            None => SqlEngine { db: self.db }.blob_insert(tables, value), // looks for one that is free
+            // The greatest rowid is taken. SQL looks for a free one.
+            None => SqlEngine { db: self.db }.blob_insert(tables, value),
         }
     }
 
@@ -383,7 +390,7 @@ impl Engine for Visit<'_> {
 
 /// Receiver of the rows of a scan.
 trait Visitor {
-    /// May take some of the rows that come next at once.
+    /// Reads some of the next rows of the scan at once, if the visitor can do that.
     fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step>;
     fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step>;
 }
@@ -413,7 +420,8 @@ impl Visitor for Filling<'_> {
     }
 }
 
-/// Shows the rows of a scan until the visitor or the range ends; says whether the range did.
+/// Passes the rows of a scan to `visitor`, until it stops the scan or the range ends. Returns
+/// `true` if the range ended.
 fn show_rows(here: &Visit<'_>, tables: &Tables, scan: Scan<'_>, visitor: &mut impl Visitor) -> Result<bool> {
     let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
     let root = here.roots.data;
@@ -490,7 +498,8 @@ fn move_time_entry(
     })
 }
 
-/// Moves to the first row of a scan, and over some rows; says whether there is one more.
+/// Moves the cursor to the first row of a scan, and then past `rows` more rows. Returns `true` if
+/// it is at a row.
 fn start(
     here: &Visit<'_>,
     cursor: &mut TreeCursor,
@@ -507,7 +516,7 @@ fn start(
             if order == before || order == Ordering::Equal && from == Bound::Excluded(key) {
                 advance(cursor, reverse)?
             } else {
-                cursor.is_on_entry() // in an empty table it is nowhere
+                cursor.is_on_entry() // in an empty table it is at no entry
             }
         }
     };
@@ -521,7 +530,7 @@ fn advance(cursor: &mut TreeCursor, reverse: bool) -> Result<bool> {
     if reverse { cursor.previous() } else { cursor.next() }
 }
 
-/// Whether a key is after the end of a scan, in its direction.
+/// Returns `true` if a key is after the end of a scan, in the direction of the scan.
 #[inline]
 fn is_past(key: &[u8], to: Bound<&[u8]>, reverse: bool) -> bool {
     let (end, included) = match to {

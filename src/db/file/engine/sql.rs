@@ -1,5 +1,5 @@
-//! The `sql` engine: row operations as cached prepared statements. Portable to any SQLite, and the
-//! reference for what is correct.
+//! The `sql` engine: row operations as cached prepared statements. It works with any version of
+//! SQLite, and defines the correct results for the `btree` engine.
 
 use std::ops::Bound;
 
@@ -23,7 +23,7 @@ pub(in crate::db) struct Statements {
     delete_plain: String,
     delete: String,
     count: String,
-    /// By `(reverse, has an upper bound)`.
+    /// Indexed by `reverse`, then by whether the scan has an upper bound.
     scan: [[String; 2]; 2],
     clear: [String; 5],
     blob: String,
@@ -39,7 +39,7 @@ pub(in crate::db) struct Statements {
     written: TimeStatements,
 }
 
-/// The texts of the statements on an index by time.
+/// SQL texts of the statements on a time index.
 #[derive(Debug, Default)]
 struct TimeStatements {
     put: String,
@@ -61,7 +61,8 @@ impl TimeStatements {
     }
 }
 
-// No REPLACE: it would also delete the rows of other keys that are in the way of a UNIQUE index of another program's.
+// The statements do not use REPLACE. If another program has added a UNIQUE index, REPLACE would
+// also delete rows of other keys that conflict in that index.
 impl Statements {
     pub(in crate::db) fn of(tables: &Tables) -> Statements {
         let Tables { data, blob, ttl_key, ttl_expiry, written, .. } = tables;
@@ -121,7 +122,7 @@ impl SqlEngine<'_> {
         self.db.switch_to_sql()?.prepare_cached(sql).map_err(|e| failed(tables, e))
     }
 
-    /// Prepares a statement on a table that may not be made yet.
+    /// Prepares a statement on a table that may not exist yet; `None` if it does not.
     fn prepare_optional(&self, sql: &str) -> Result<Option<CachedStatement<'_>>> {
         match self.db.switch_to_sql()?.prepare_cached(sql) {
             Ok(statement) => Ok(Some(statement)),
@@ -130,7 +131,7 @@ impl SqlEngine<'_> {
         }
     }
 
-    /// Runs a write statement and tells how many rows it changed.
+    /// Runs a write statement and returns the number of rows it changed.
     fn execute(&self, tables: &Tables, sql: &str, params: &[&dyn ToSql]) -> Result<usize> {
         self.prepare(tables, sql)?.execute(params).map_err(|e| failed(tables, e))
     }
@@ -140,19 +141,23 @@ impl SqlEngine<'_> {
         let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(None) };
         match statement.execute(params) {
             Ok(changed) => Ok(Some(changed)),
-            Err(e) if self.is_missing(&e, sql) => Ok(None), // made earlier, gone since
+            // The cached statement was prepared before the table was dropped.
+            Err(e) if self.is_missing(&e, sql) => Ok(None),
             Err(e) => Err(translate(e)),
         }
     }
 
-    /// Whether that is the reason why a statement has failed. Without memory for its text, SQLite gives none: asked
-    /// again, it says so.
+    /// Returns `true` if a statement has failed because its table is missing.
+    ///
+    /// If SQLite has no memory for the text of an error, it returns the error without a text.
+    /// Preparing the statement again returns the text.
     fn is_missing(&self, error: &rusqlite::Error, sql: &str) -> bool {
         is_missing_table(error)
             || has_no_text(error) && self.db.conn.prepare(sql).is_err_and(|e| is_missing_table(&e))
     }
 
-    /// Fails if the family is gone, and an index of it is missing for that reason.
+    /// Fails if the family was dropped. Call this if an index table is missing, because that may be
+    /// the reason.
     fn family_exists(&self, tables: &Tables) -> Result<()> {
         self.head(tables, &[]).map(drop)
     }
@@ -182,7 +187,8 @@ impl Engine for SqlEngine<'_> {
     ) -> Result<Option<R>> {
         let mut statement = self.prepare(tables, &tables.statements().get)?;
         let mut rows = statement.query([key]).map_err(|e| failed(tables, e))?;
-        // While `rows` is alive the snapshot is, too: a large value is read from the same one.
+        // The snapshot stays open as long as `rows`, so a large value is read from the same
+        // snapshot.
         match rows.next().map_err(|e| failed(tables, e))? {
             Some(row) => visit(self.view(tables, row)?).map(Some),
             None => Ok(None),
@@ -220,7 +226,7 @@ impl Engine for SqlEngine<'_> {
         scan: Scan<'_>,
         mut visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool> {
-        // Keys are byte strings: the least one greater than k is k followed by a zero byte.
+        // Keys are byte strings: the smallest key greater than k is k followed by a zero byte.
         let successor = |key: &[u8]| [key, &[0]].concat();
         let lower = match scan.lower {
             Bound::Included(key) => key.to_vec(),
@@ -360,7 +366,8 @@ impl SqlEngine<'_> {
         Ok(())
     }
 
-    /// `false`: the table is not made yet.
+    /// Moves the entry of a key in a time index from `old` to `new`. Returns `false` if the table
+    /// does not exist yet.
     fn move_time_entry(
         &self,
         texts: &TimeStatements,
@@ -389,7 +396,8 @@ impl Statements {
     }
 }
 
-/// The first three columns of every statement that shows a data row.
+/// Decodes the head of a data row from the first three columns. Every statement that returns data
+/// rows has the same first three columns.
 fn head_of(tables: &Tables, row: &SqlRow<'_>) -> Result<Head> {
     let integer = |column: usize, name: &str| match row.get_ref(column).map_err(translate)? {
         ValueRef::Null => Ok(None),
@@ -410,7 +418,8 @@ fn blob_column<'a>(tables: &Tables, row: &'a SqlRow<'_>, column: usize, name: &s
     }
 }
 
-/// Translates an error of a statement on the data table, which is there as long as the family is.
+/// Translates an error of a statement on the data table. A missing data table means that the family
+/// was dropped.
 fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
     if is_missing_table(&error) {
         return no_longer_exists(tables);

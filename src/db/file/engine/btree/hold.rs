@@ -1,8 +1,10 @@
-//! Whether a read snapshot that was kept is still the newest state of the file, without a system call.
+//! Check, without a system call, whether a read snapshot that was kept is still the newest state of
+//! the file.
 //!
-//! In WAL mode the first 48 bytes of the wal-index (SQLite's walformat.html, chapter 2.1) change with every
-//! commit and every reset of the WAL, whoever makes it; they are in memory that all connections to a file
-//! share. As long as they are what they were when the snapshot was taken, nobody has committed since.
+//! In WAL mode the first 48 bytes of the wal-index (SQLite's walformat.html, chapter 2.1) change
+//! with every commit and every reset of the WAL, in whichever connection. All connections to a file
+//! share them in memory. While they are the same as when the snapshot was taken, no connection has
+//! committed since.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,14 +13,16 @@ use rusqlite::Connection;
 
 use crate::db::file::os::{Header, Presence, WalIndex, frames};
 
-/// Snapshots that are taken, in company, before the next look whether this process is alone again.
+/// Number of snapshots that are taken, after a check has found another process with the store open,
+/// before the next check.
 const IN_COMPANY: u32 = 256;
 
 /// Policy for keeping the snapshot of a connection between reads.
 pub(in crate::db) enum Keep {
     Never,
     Always,
-    /// While no other process has the store open: an idle one must not keep its WAL from starting anew.
+    /// While no other process has the store open: the snapshot of an idle process would keep the
+    /// WAL that other processes write from starting over.
     WhileAlone(Arc<Presence>, Cell<u32>),
 }
 
@@ -51,16 +55,19 @@ impl Keep {
 
 /// Way in which a connection detects that its snapshot is out of date.
 pub(super) enum Hold {
-    /// It cannot: nothing is kept between reads.
+    /// It cannot detect that. No snapshot is kept between reads.
     Never,
-    /// Nobody else can commit: in memory, or with the file for itself.
+    /// No other connection can commit: the store is in memory, or this connection uses the file
+    /// alone.
     Always,
-    /// By the header of the wal-index, while the WAL has fewer frames than this.
+    /// By the header of the wal-index. The number is the length of the WAL, in frames, from which
+    /// on no snapshot is kept.
     ByHeader(WalIndex, u32),
 }
 
 impl Hold {
-    /// Returns the way for a connection next to which others may write, once its WAL is open.
+    /// Returns the way for a connection while other connections may write. Call this when its WAL
+    /// is open.
     pub(super) fn by_header(conn: &Connection, long: u32) -> Hold {
         match WalIndex::of(conn) {
             Some(index) => Hold::ByHeader(index, long),
@@ -68,17 +75,17 @@ impl Hold {
         }
     }
 
-    /// Returns `true` if a snapshot of the state of this header may be kept.
+    /// Returns `true` if a snapshot of the state that this header describes may be kept.
     ///
-    /// It may not while the WAL is long and not yet copied into the database: then there must be
-    /// moments without readers, in which the WAL can start over.
+    /// It must not be kept while the WAL is long and not fully copied into the database. Then there
+    /// must be moments without readers, in which the WAL can start over.
     pub(super) fn may_keep(&self, header: &Header) -> bool {
         let Hold::ByHeader(index, long) = self else { return true };
         let frames = frames(header);
         frames < *long || index.written_back() >= frames
     }
 
-    /// Returns the current header of the wal-index; all zeros where it is not used.
+    /// Returns the current header of the wal-index; all zeros if the wal-index is not used.
     #[inline]
     pub(super) fn header(&self) -> Header {
         match self {

@@ -1,14 +1,16 @@
-//! The pages of an index B-tree (SQLite's fileformat2.html, chapter 1.6): what entries a page has, and where
-//! a key is among them. Every byte is taken for hostile; what is not plain is left to SQLite's cursor, which
-//! also knows how to complain.
+//! Decoding of a page of an index B-tree (SQLite's fileformat2.html, chapter 1.6): its entries, and
+//! the position of a key among them.
+//!
+//! No byte of a page is trusted. A page or entry of an unusual form is left to SQLite's cursor,
+//! which also reports errors.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// The type of a page.
+/// Types of pages.
 const INTERIOR: u8 = 0x02;
 const LEAF: u8 = 0x0a;
-/// Offset of the cell pointers on an interior page.
+/// Offsets of the cell pointers on an interior page and on a leaf.
 const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
 /// Offset of the field that contains the start of the cell content.
@@ -22,9 +24,10 @@ pub(super) struct Layout {
     cells: usize,
     count: usize,
     is_leaf: bool,
-    /// Bytes of a cell before the size of its record: of the number of the page below.
+    /// Number of bytes of a cell before the size of its record: 4 for the number of the child page
+    /// on an interior page, 0 on a leaf.
     before: usize,
-    /// A longer record has a part of it on other pages.
+    /// Maximum length of a record that is stored on its page as a whole.
     max_local: usize,
 }
 
@@ -40,7 +43,8 @@ impl Layout {
         self.count
     }
 
-    /// Of a page of which the first `usable` bytes count. `None`: not a plain case.
+    /// Parses a page of which SQLite uses the first `usable` bytes. `None` if the page has an
+    /// unusual form.
     #[inline(always)]
     fn of(page: &[u8], usable: usize) -> Option<Layout> {
         let (is_leaf, cells) = match *page.first()? {
@@ -50,7 +54,7 @@ impl Layout {
         };
         let max_local = (usable.checked_sub(12)? * 64 / 255).checked_sub(23)?;
         let count = usize::from(number16(page, 3)?);
-        // More than fit; an interior page without entries.
+        // More entries than the page has space for, or an interior page without entries.
         if count > usable / LEAST_CELL || count == 0 && !is_leaf {
             return None;
         }
@@ -66,7 +70,8 @@ pub(super) struct Node<'p> {
 }
 
 impl<'p> Node<'p> {
-    /// The page of which the first `usable` bytes count. `None`: not a plain case.
+    /// Parses a page of which SQLite uses the first `usable` bytes. `None` if the page has an
+    /// unusual form.
     #[inline(always)]
     pub(super) fn of(page: &'p [u8], usable: usize) -> Option<Node<'p>> {
         let page = page.get(..usable)?;
@@ -95,7 +100,7 @@ impl<'p> Node<'p> {
         self.layout.count
     }
 
-    /// Returns the place of the record of an entry within the page.
+    /// Returns the position of the record of an entry within the page.
     #[inline(always)]
     pub(super) fn record(&self, at: usize) -> Option<Range<usize>> {
         self.head(at).map(|head| head.start..head.start + head.size)
@@ -112,14 +117,15 @@ impl<'p> Node<'p> {
         Some(cells)
     }
 
-    /// The page, and where its cells begin that are in their place, at its end.
+    /// Returns the page and the offset of its cell content area, which extends to the end of the
+    /// page.
     #[inline]
     pub(super) fn content(&self) -> Option<(&'p [u8], usize)> {
         let content = usize::from(number16(self.page, CONTENT)?);
         (content > 0 && content <= self.page.len()).then_some((self.page, content))
     }
 
-    /// Returns the number of bytes of the page that are used.
+    /// Returns the number of bytes of the page that SQLite uses.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.page.len()
@@ -157,7 +163,8 @@ impl<'p> Node<'p> {
         let sought = Sought::new(key);
         let (mut low, mut high) = (0, self.count());
         while low < high {
-            // The entry that SQLite would look at: entries out of order are found or missed by both alike.
+            // SQLite's binary search compares the same entry. So if entries are out of order, both
+            // searches find or miss the same keys.
             let middle = low + (high - 1 - low) / 2;
             let order = match self.compare_first(middle, &sought) {
                 Some(order) => order,
@@ -183,7 +190,8 @@ impl<'p> Node<'p> {
             ..0x80 => (usize::from(a), 1, usize::from(b), c),
             0x80.. => (two_bytes(a, b)?, 2, usize::from(c), d),
         };
-        // Of an even number of at least 12: half of what is more.
+        // The length of a blob is half of its type minus 12. The rotation turns every type that is
+        // odd or less than 12, and every type of two bytes, into a number greater than 57.
         let length = usize::from(serial.wrapping_sub(12).rotate_right(1));
         if header > 8
             || length > 57
@@ -191,14 +199,17 @@ impl<'p> Node<'p> {
             || size > self.layout.max_local
             || cell + before + size > self.page.len()
         {
-            return None; // longer than here is looked for, or not plain
+            // The key is longer than this function supports, or the entry has an unusual form.
+            return None;
         }
         let first: &[u8; FIRST] = bytes.get(before + header..)?.first_chunk()?;
         let mut first = u128::from_be_bytes(*first);
         if length < FIRST {
-            first &= !(u128::MAX >> (8 * length)); // what follows a short key does not count
+            // Ignore the bytes after a short key.
+            first &= !(u128::MAX >> (8 * length));
         }
-        // As numbers a short key and one that goes on with zeros are the same.
+        // A short key and the same key followed by zeros are equal as numbers. So equal numbers do
+        // not show that the keys are equal.
         if first == sought.first { None } else { Some(first.cmp(&sought.first)) }
     }
 
@@ -219,11 +230,11 @@ impl<'p> Node<'p> {
         Some(cell + self.layout.before)
     }
 
-    /// The first numbers of an entry.
+    /// Decodes the beginning of an entry.
     #[inline(always)]
     fn head(&self, at: usize) -> Option<PageHead> {
         let cell = self.cell(at)?;
-        // A cell can be shorter than that and end where the page does.
+        // A cell can be shorter than 8 bytes and be at the end of the page.
         let bytes: &[u8; 8] = match self.page.get(cell..)?.first_chunk() {
             Some(bytes) => bytes,
             None => &last_bytes(self.page, cell),
@@ -234,7 +245,8 @@ impl<'p> Node<'p> {
             0x80.. => (two_bytes(a, b)?, 2, c, [d, e]),
         };
         let start = cell + before;
-        // A longer record is on several pages, and one that ends after the page is none.
+        // A longer record continues on overflow pages. A record that extends beyond the page is
+        // invalid.
         (size <= self.layout.max_local && start + size <= self.page.len()).then_some(PageHead {
             start,
             size,
@@ -255,19 +267,20 @@ impl<'p> Node<'p> {
     }
 }
 
-/// Beginning of an entry: the place of its record, the size of the record header, and the type of the
-/// first column.
+/// Beginning of an entry: the position of its record, the size of the record header, and the type
+/// of the first column.
 struct PageHead {
     /// Offset of the record on the page; `size` is its length.
     start: usize,
     size: usize,
-    /// The size of the record's header.
+    /// Size of the record header, in bytes.
     header: u8,
-    /// The type of the first column: one byte, or two if the first is 0x80 or more.
+    /// Type of the first column: one byte, or two bytes if the first is 0x80 or more.
     types: [u8; 2],
 }
 
-/// The bytes from `start` to the end of the page, which are fewer than 8, and zeros.
+/// Returns the bytes from `start` to the end of the page, which are fewer than 8, followed by
+/// zeros.
 #[cold]
 fn last_bytes(page: &[u8], start: usize) -> [u8; 8] {
     let mut bytes = [0; 8];
@@ -277,13 +290,14 @@ fn last_bytes(page: &[u8], start: usize) -> [u8; 8] {
     bytes
 }
 
-/// A key to compare with, whose first bytes are compared as one number: a call of memcmp costs more.
+/// Key that is sought. Its first bytes are compared as one number, because a call of memcmp costs
+/// more.
 struct Sought<'k> {
     key: &'k [u8],
     first: u128,
 }
 
-/// The bytes such a number has.
+/// Number of bytes that are compared as one number.
 const FIRST: usize = 16;
 
 impl<'k> Sought<'k> {
@@ -297,7 +311,8 @@ impl<'k> Sought<'k> {
     }
 }
 
-/// A length of two bytes, of which the first is 0x80 or more. `None`: it has more.
+/// Decodes a varint of two bytes, of which the first is 0x80 or more. `None` if the varint is
+/// longer.
 #[inline(always)]
 fn two_bytes(first: u8, second: u8) -> Option<usize> {
     (second < 0x80).then_some(usize::from(first & 0x7f) << 7 | usize::from(second))
@@ -316,7 +331,8 @@ fn number32(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// A page with these cells, the first of which are records; each is preceded by a child if there are some.
+    /// Builds a page whose cells have these keys. If `children` is given, it is an interior page,
+    /// and each cell begins with the number of a child page.
     fn page(keys: &[&[u8]], children: Option<&[u32]>) -> Vec<u8> {
         let mut page = vec![0; 512];
         let cells = if children.is_some() { INTERIOR_CELLS } else { LEAF_CELLS };
@@ -414,7 +430,8 @@ mod tests {
     #[test]
     fn entry_beyond_page_end_is_not_decoded() {
         let mut page = page(&[b"a", b"bb", b"c"], None);
-        let last = usize::from(u16::from_be_bytes([page[8], page[9]])); // that of "a" is at the page's end
+        // The cell of "a" is at the end of the page.
+        let last = usize::from(u16::from_be_bytes([page[8], page[9]]));
         page[last] += 1;
         let node = Node::of(&page, 512).unwrap();
         assert_eq!(node.search(b"a"), None);

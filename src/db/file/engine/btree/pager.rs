@@ -1,5 +1,7 @@
-//! Pages of a file, as SQLite's pager gives them to a transaction; safe to call for the reasons that `tree.rs`
-//! gives. As a cursor does, a page belongs to a transaction, and is given back before that ends.
+//! Pages of a file, as SQLite's pager returns them to a transaction.
+//!
+//! The methods are safe to call for the reasons that `tree.rs` gives. Like a cursor, a page belongs
+//! to a transaction and is released before the transaction ends.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -21,11 +23,10 @@ pub(super) struct Pages<'t> {
 }
 
 impl<'t> Pages<'t> {
-    /// # Safety
-    /// The btree is that of an open connection, and is as long as `'t`.
+    /// # Safety `btree` must belong to an open connection, and must be valid for `'t`.
     #[inline]
     pub(super) unsafe fn of(btree: NonNull<raw::Btree>) -> Pages<'t> {
-        // SAFETY: asks for three fields of an open tree, which always has a pager.
+        // SAFETY: reads three fields of an open tree, which always has a pager.
         let (pager, size, reserve) = unsafe {
             (
                 raw::sqlite3BtreePager(btree.as_ptr()),
@@ -40,7 +41,7 @@ impl<'t> Pages<'t> {
 
     /// Returns the number of pages of the file, as the transaction sees it.
     pub(super) fn count(&self) -> u32 {
-        // SAFETY: the tree of an open connection, borrowed, in a transaction.
+        // SAFETY: the tree belongs to an open connection, is borrowed, and is in a transaction.
         unsafe { raw::sqlite3BtreeLastPage(self.btree.as_ptr()) }
     }
 
@@ -62,28 +63,30 @@ impl<'t> Pages<'t> {
     /// Returns a page for reading, inside a transaction; `None` if no table can have such a page.
     #[inline]
     pub(super) fn page(&self, number: u32) -> Result<Option<Page>> {
-        // No table of ours begins on the first page; and of pages past the end the last one is special: SQLite
-        // takes it for a sign that the file is full.
+        // No table of a store has its root on page 1. Page `u32::MAX` is above SQLite's maximum
+        // page number; SQLite would report that the file is full.
         if number < 2 || number == u32::MAX {
             return Ok(None);
         }
         let mut page = ptr::null_mut();
-        // SAFETY: the pager of an open connection that is in a transaction, and a place for the answer.
+        // SAFETY: the pager belongs to an open connection that is in a transaction, and `page` is a
+        // valid place for the result.
         check(unsafe { raw::sqlite3PagerGet(self.pager, number, &raw mut page, raw::PAGER_GET_READONLY) })?;
         let (size, usable) = (self.size, self.usable);
         Ok(NonNull::new(page).map(|page| {
-            // SAFETY: a page that is referenced has its bytes in memory, as many as the page size says, and
-            // they stay where they are as long as it is referenced.
+            // SAFETY: a referenced page has its bytes in memory, as many as the page size, and they
+            // do not move while the page is referenced.
             let data = unsafe { raw::sqlite3PagerGetData(page.as_ptr()) };
             Page { page, data: data.cast(), size, usable }
         }))
     }
 }
 
-/// Number of bytes that a processor reads from memory at once.
+/// Number of bytes that the processor loads from memory at once.
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE: usize = 64;
-/// How much of a page it is told of: more would drive out what it is working on.
+/// Maximum number of bytes of a page that are prefetched. Prefetching more would evict from the
+/// cache the data that the processor is working on.
 #[cfg(target_arch = "x86_64")]
 const MOST_AHEAD: usize = 8192;
 
@@ -101,8 +104,9 @@ unsafe impl Send for Page {}
 impl Page {
     #[inline(always)]
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes are there (`Pages::page`) while the page is referenced. Nobody writes while
-        // a row is shown, a rule for visitors (`engine.rs`).
+        // SAFETY: `size` bytes are in memory (`Pages::page`) while the page is referenced. Nothing
+        // writes to the page while a visitor uses a row, a rule for visitors (`RowView` in
+        // `engine.rs`).
         unsafe { std::slice::from_raw_parts(self.data, self.size) }
     }
 
@@ -112,7 +116,8 @@ impl Page {
         #[cfg(target_arch = "x86_64")]
         for at in (0..self.size.min(MOST_AHEAD)).step_by(CACHE_LINE) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: the place is on the page, which is in memory; and a hint reads nothing.
+            // SAFETY: the address is on the page, which is in memory; and a prefetch hint accesses
+            // no data.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.data.add(at).cast()) };
         }
     }
@@ -126,7 +131,8 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: gives back, once, the reference that was got. It is not the last one to the first page.
+        // SAFETY: releases, once, the reference that `sqlite3PagerGet` returned. It is not the last
+        // reference to the first page.
         unsafe { raw::sqlite3PagerUnrefNotNull(self.page.as_ptr()) };
     }
 }
@@ -134,10 +140,11 @@ impl Drop for Page {
 /// Maximum number of pages that are kept.
 const KEPT: usize = 64;
 
-/// Cache of interior pages of a snapshot, because the way to the next row begins on the same pages.
+/// Cache of the interior pages of a snapshot, because most lookups begin with the same pages.
 #[derive(Default)]
 pub(super) struct KeptPages {
-    /// Each at its number modulo [`KEPT`]. Empty until the first is kept.
+    /// Each page is at the index of its number modulo [`KEPT`]. The vector is empty until the first
+    /// page is kept.
     pages: Vec<Option<(u32, Page)>>,
     any: bool,
 }

@@ -1,6 +1,8 @@
-//! What this crate uses of SQLite's B-tree layer, as declared in SQLite 3.54.1 (btree.h, vdbe.h,
-//! sqliteInt.h): functions without a promise of stability, hence build.rs turns this engine on for that
-//! version only. Declarations and nothing else; who calls them is `tree.rs`.
+//! Declarations of the functions of SQLite's B-tree layer that this crate calls, as in SQLite
+//! 3.54.1 (btree.h, vdbe.h, sqliteInt.h).
+//!
+//! SQLite does not promise that these functions are stable, so build.rs enables the engine for that
+//! version only. Only `tree.rs`, `cursor.rs` and `pager.rs` call them.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -44,8 +46,8 @@ pub(super) struct UnpackedRecord {
     _private: [u8; 0],
 }
 
-/// Argument of `sqlite3BtreeInsert`: the entry to insert. An index B-tree has it in `key`; a table
-/// has the rowid in `key_size` and the record in `data`.
+/// Argument of `sqlite3BtreeInsert`: the entry to insert. For an index B-tree, `key` is the record.
+/// For a table, `key_size` is the rowid, and `data` is the record.
 #[repr(C)]
 pub(super) struct BtreePayload {
     pub(super) key: *const c_void,
@@ -59,26 +61,29 @@ pub(super) struct BtreePayload {
 
 /// Flag of `sqlite3BtreeCursor`: the cursor is for writing.
 pub(super) const BTREE_WRCSR: c_int = 0x04;
-/// Flag of `sqlite3BtreeInsert`: the cursor is at the entry to be replaced.
+/// Flag of `sqlite3BtreeInsert`: the cursor is at the entry that is replaced.
 pub(super) const BTREE_SAVEPOSITION: c_int = 0x02;
-/// Flag of `sqlite3PagerGet`: the page is only read, so it may be one of the memory map.
+/// Flag of `sqlite3PagerGet`: the page is only read, so it may be a page of the memory map.
 pub(super) const PAGER_GET_READONLY: c_int = 0x02;
 /// Index for `sqlite3BtreeGetMeta` of a number that changes only with commits of other connections.
 pub(super) const BTREE_DATA_VERSION: c_int = 15;
 /// Index for `sqlite3BtreeGetMeta` of the number of free pages.
 pub(super) const BTREE_FREE_PAGE_COUNT: c_int = 0;
-/// The number of the greatest root page, if the file has a map of its pages, otherwise of 0.
+/// Index for `sqlite3BtreeGetMeta` of the number of the greatest root page; 0 if the file has no
+/// page map.
 pub(super) const BTREE_LARGEST_ROOT_PAGE: c_int = 4;
-/// The numbers of the schema cookie and of the encoding of texts, of which 1 is UTF-8.
+/// Indexes for `sqlite3BtreeGetMeta` of the schema cookie, and of the encoding of texts, where 1 is
+/// UTF-8.
 pub(super) const BTREE_SCHEMA_VERSION: c_int = 1;
 pub(super) const BTREE_TEXT_ENCODING: c_int = 5;
-/// The numbers of what `PRAGMA user_version` and `PRAGMA application_id` show.
+/// Indexes for `sqlite3BtreeGetMeta` of the values of `PRAGMA user_version` and `PRAGMA
+/// application_id`.
 pub(super) const BTREE_USER_VERSION: c_int = 6;
 pub(super) const BTREE_APPLICATION_ID: c_int = 8;
-/// What `sqlite3PagerGetJournalMode` answers for the two ways of journaling that are used.
+/// Results of `sqlite3PagerGetJournalMode` for the two journal modes that this library uses.
 pub(super) const PAGER_JOURNALMODE_DELETE: c_int = 0;
 pub(super) const PAGER_JOURNALMODE_WAL: c_int = 5;
-/// Flags of `sqlite3BtreeCreateTable`: a table with rowids, or one without.
+/// Flags of `sqlite3BtreeCreateTable`: a table with rowids, and a table without.
 pub(super) const BTREE_INTKEY: c_int = 1;
 pub(super) const BTREE_BLOBKEY: c_int = 2;
 /// Result of `sqlite3BtreeTxnState` inside a write transaction.

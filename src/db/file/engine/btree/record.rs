@@ -1,5 +1,5 @@
-//! SQLite's record format (its fileformat2.html, chapter 2.1), as far as our tables need it: rows are
-//! written and taken apart here. Every byte that is read is taken for hostile.
+//! SQLite's record format (fileformat2.html, chapter 2.1), as far as the tables of a store need it:
+//! encoding and decoding of rows. No byte that is read is trusted.
 
 use crate::db::file::engine::Head;
 
@@ -16,11 +16,11 @@ pub(super) enum Value<'a> {
     Integer(i64),
     Blob(&'a [u8]),
     Text(&'a [u8]),
-    /// A real, which no table of ours has.
+    /// Floating-point number, which no table of a store contains.
     Real,
 }
 
-/// Error: the bytes are no valid record.
+/// Error: the bytes are not a valid record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -45,8 +45,8 @@ impl<'a> Columns<'a> {
         Ok(Columns { types, body })
     }
 
-    /// Fails if a record without further columns has bytes left. Call this after the last column
-    /// needed.
+    /// Fails if the record has no further columns but has bytes left. Call this after the last
+    /// column needed.
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.types.is_empty() && !self.body.is_empty() { Err(Malformed) } else { Ok(()) }
     }
@@ -59,8 +59,8 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The next column; NULL when there is none.
-    #[inline(always)] // a column at a known place compiles to a fraction of this
+    /// Returns the next column; NULL if there is none.
+    #[inline(always)] // for a column at a known position, the compiler removes most of this
     pub(super) fn next(&mut self) -> Result<Value<'a>, Malformed> {
         let serial = match *self.types {
             [] => return Ok(Value::Null),
@@ -103,19 +103,19 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A row of a data table, taken apart.
+/// Decoded row of a data table.
 pub(super) struct DataRow<'a> {
     pub(super) key: &'a [u8],
     pub(super) value: Option<&'a [u8]>,
-    /// Key and value together, if there is a value.
+    /// Key and value as one slice, if there is a value.
     pub(super) joined: Option<&'a [u8]>,
     pub(super) head: Head,
 }
 
-/// Why a record is no row of a data table.
+/// Reason why a record is not a row of a data table.
 pub(super) enum NoDataRow {
     Malformed,
-    /// This column has a type it cannot have.
+    /// The named column has a type that it must not have.
     WrongType(&'static str),
 }
 
@@ -125,8 +125,11 @@ impl From<Malformed> for NoDataRow {
     }
 }
 
-/// The type of a plain row's value from these bytes of its header: the type, how long the header is with it (after its
-/// own length and a key's type of one byte), and the byte that follows. `None`: it takes more than two bytes.
+/// Decodes the type of a row's value from the bytes of the record header after the type of the key.
+///
+/// Returns the type, the length of the header up to and including it, and the next byte. The length
+/// assumes one byte for the header's own length and one for the type of the key. `None` if the type
+/// has more than two bytes.
 #[inline(always)]
 pub(super) fn type_of_value([first, second, third]: [u8; 3]) -> Option<(usize, u8, u8)> {
     if first < 0x80 {
@@ -147,8 +150,8 @@ impl<'a> DataRow<'a> {
         }
     }
 
-    /// The row, if it is of one of the two most frequent shapes: a short key and a value; or these and an
-    /// end of life that is a time of these centuries, in 6 bytes.
+    /// Decodes a row of one of the two most frequent shapes: a short key and a value; or these and
+    /// an expiry time in 6 bytes, as times of these centuries have. `None` for any other row.
     #[inline(always)]
     fn plainly(record: &'a [u8]) -> Option<DataRow<'a>> {
         let [header, key, first, second, third] = *record.first_chunk()?;
@@ -164,7 +167,7 @@ impl<'a> DataRow<'a> {
         let mut head = Head::PLAIN;
         if header == types + 1 && next == SIX_BYTES {
             let [a, b, c, d, e, f] = rest.try_into().ok()?;
-            // The first byte has the sign.
+            // The sign is in the first byte.
             head.expire_ms = Some(i64::from_be_bytes([a, b, c, d, e, f, 0, 0]) >> 16);
         } else if header != types || !rest.is_empty() {
             return None;
@@ -201,7 +204,7 @@ fn big_endian(bytes: &[u8]) -> i64 {
     bytes.iter().fold(if negative { -1 } else { 0 }, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// A number of 1 to 9 bytes, and how many they are.
+/// Decodes a number of 1 to 9 bytes. Returns the number and its length in bytes.
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, &byte) in bytes.iter().enumerate().take(8) {
@@ -218,7 +221,8 @@ fn push_varint(out: &mut Vec<u8>, number: u64) {
     if number < 0x80 {
         return out.push(number as u8);
     }
-    // Lengths only: far below the 2^56 from which on the ninth byte has eight bits.
+    // Only lengths are encoded. They are far below 2^56, from which on the ninth byte has eight
+    // bits.
     let groups = (64 - number.leading_zeros()).div_ceil(7);
     for group in (0..groups).rev() {
         let more = if group > 0 { 0x80 } else { 0 };
@@ -234,7 +238,7 @@ fn text_type(length: usize) -> u64 {
     length as u64 * 2 + 13
 }
 
-/// The serial type of an integer, and how many of its bytes are stored.
+/// Returns the serial type of an integer, and the number of its bytes that are stored.
 fn integer_type(number: i64) -> (u8, usize) {
     match number {
         0 => (8, 0),
@@ -253,7 +257,7 @@ fn push_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(number.to_be_bytes().get(8 - size..).unwrap_or_default());
 }
 
-/// Puts the size of the header, which is itself part of the header, before the types.
+/// Writes the header of a record: its size, which includes itself, and then the types.
 fn header(out: &mut Vec<u8>, types: impl FnOnce(&mut Vec<u8>)) {
     out.clear();
     out.push(0);
@@ -444,7 +448,7 @@ mod tests {
             out.push(0);
             assert!(DataRow::of(&out).is_err());
         }
-        // Columns that a later format may add are passed over.
+        // Columns that a later version of the format may add are ignored.
         let more = [7, 14, 14, 8, 8, 8, 1, b'k', b'v', 5];
         assert_eq!(DataRow::of(&more).map(|row| row.head.written_ms).ok(), Some(Some(0)));
     }

@@ -1,5 +1,7 @@
-//! How many pages each table has, without reading them: a file with auto-vacuum has a map that says of each page to
-//! which one it belongs (SQLite's fileformat2.html, chapter 1.8). Every byte is taken for hostile.
+//! Number of pages of each table, without reading the tables.
+//!
+//! A file with auto-vacuum has a map that records the parent of each page (SQLite's
+//! fileformat2.html, chapter 1.8). No byte of the file is trusted.
 
 use std::collections::HashMap;
 
@@ -7,15 +9,15 @@ use super::pager::Pages;
 use super::tree::no_memory;
 use crate::error::Result;
 
-/// Bytes of an entry of the map: a type, and the number of a page.
+/// Number of bytes of an entry of the map: the type of a page, and the number of its parent.
 const ENTRY: usize = 5;
-/// The types of pages: the first of a table; the first one that goes on from a row, and further ones; any other of
-/// a table.
+/// Types of pages in the map: a root page; the first overflow page of a row, and its further
+/// overflow pages; any other page of a table.
 const ROOT: u8 = 1;
 const OVERFLOW: u8 = 3;
 const MORE_OVERFLOW: u8 = 4;
 const BELOW: u8 = 5;
-/// No page of the file has this byte: it is there for locks.
+/// Offset of the byte that SQLite locks. The page with this byte never has content.
 const LOCK_BYTE: usize = 0x4000_0000;
 
 /// Returns the number of pages of each table, by its root page. Call this in a transaction on a
@@ -33,7 +35,8 @@ pub(super) fn pages_of_tables(pages: Pages<'_>) -> Result<HashMap<u32, u64>> {
     Ok(sizes)
 }
 
-/// For each page the one it belongs to, for a root page itself; 0: it belongs to no table.
+/// Returns the parent of each page, by page number. A root page is its own parent; 0 means that the
+/// page belongs to no table.
 fn parents(pages: Pages<'_>) -> Result<Vec<u32>> {
     let count = pages.count();
     let mut parents = Vec::new();
@@ -41,7 +44,7 @@ fn parents(pages: Pages<'_>) -> Result<Vec<u32>> {
     parents.resize(count as usize + 1, 0);
     let lock_page = u32::try_from(LOCK_BYTE / pages.size().max(1) + 1).unwrap_or(u32::MAX);
     let each = u32::try_from(pages.usable() / ENTRY).unwrap_or(0);
-    // A part of the map is before the pages it is of.
+    // Each page of the map precedes the pages that it describes.
     let mut part = 2;
     while each > 0 && part <= count {
         let at = if part == lock_page { part + 1 } else { part };
@@ -63,8 +66,9 @@ fn parents(pages: Pages<'_>) -> Result<Vec<u32>> {
     Ok(parents)
 }
 
-/// The root page to which a page belongs; 0: none. From then on all pages on the way know it: pages that lead to each
-/// other in a circle are looked at once.
+/// Returns the root page to which a page belongs; 0 if there is none.
+///
+/// The result is stored for every page on the way, so each page of a cycle is visited only once.
 fn root_of(parents: &mut [u32], number: usize, way: &mut Vec<usize>) -> u32 {
     way.clear();
     let mut at = number;
@@ -90,7 +94,8 @@ mod tests {
 
     #[test]
     fn page_owner_is_root_of_parent_chain_and_none_for_cycles() {
-        // 1 and 2 are roots; 3 -> 4 -> 1, 5 -> 2, 6 -> 7 -> 6, 8 -> 6, 9 leads out of the file.
+        // 1 and 2 are roots; 3 -> 4 -> 1, 5 -> 2, 6 -> 7 -> 6, 8 -> 6; 9 refers to a page outside
+        // the file.
         let mut parents = [0, 1, 2, 4, 1, 2, 7, 6, 6, 77];
         let mut way = Vec::new();
         let roots: Vec<u32> = (0..10).map(|page| root_of(&mut parents, page, &mut way)).collect();
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn long_parent_chain_is_followed_once() {
-        // A value over a million pages whose numbers fall; and a circle of as many.
+        // A value on a million pages with descending numbers; and a cycle of a million pages.
         let (mut parents, mut way) = ((0..1_000_000).map(|page| page + 1).collect::<Vec<u32>>(), Vec::new());
         parents[999_999] = 999_999;
         assert!((0..1_000_000).all(|page| root_of(&mut parents, page, &mut way) == 999_999));
