@@ -1,4 +1,4 @@
-//! A cursor on one table, behind methods that are safe to call; see `tree.rs` for why they are.
+//! A cursor on one table, with methods that are safe to call for the reasons that `tree.rs` gives.
 #![allow(unsafe_code)]
 
 use std::cmp::Ordering;
@@ -60,7 +60,7 @@ impl TreeCursor {
     pub(super) fn seek_rowid(&mut self, id: i64) -> Result<bool> {
         let mut result = 0;
         self.on_entry = false;
-        // SAFETY: an open cursor on a rowid table, and a place for the answer.
+        // SAFETY: an open cursor on a rowid table, and a valid place for the result.
         check(unsafe { raw::sqlite3BtreeTableMoveto(self.raw(), id, 0, &raw mut result) })?;
         self.on_entry = self.is_valid();
         Ok(result == 0 && self.on_entry)
@@ -71,7 +71,7 @@ impl TreeCursor {
         self.place = None;
         self.on_entry = false;
         let mut empty = 0;
-        // SAFETY: an open cursor, and a place for the answer.
+        // SAFETY: an open cursor, and a valid place for the result.
         check(unsafe { raw::sqlite3BtreeFirst(self.raw(), &raw mut empty) })?;
         self.on_entry = empty == 0;
         Ok(self.on_entry)
@@ -82,7 +82,7 @@ impl TreeCursor {
         self.place = None;
         self.on_entry = false;
         let mut empty = 0;
-        // SAFETY: an open cursor, and a place for the answer.
+        // SAFETY: an open cursor, and a valid place for the result.
         check(unsafe { raw::sqlite3BtreeLast(self.raw(), &raw mut empty) })?;
         self.on_entry = empty == 0;
         Ok(self.on_entry)
@@ -117,8 +117,8 @@ impl TreeCursor {
         Ok(unsafe { raw::sqlite3BtreeIntegerKey(self.raw()) })
     }
 
-    /// Returns the record of the current entry: its bytes on the page, or a copy if it is on
-    /// several pages.
+    /// Returns the record of the current entry: a reference to its bytes on the page, or to a copy
+    /// if the record is on several pages.
     #[inline]
     pub(super) fn record(&mut self) -> Result<&[u8]> {
         if !self.on_entry {
@@ -126,16 +126,16 @@ impl TreeCursor {
         }
         debug_assert!(self.is_valid());
         let mut local = 0;
-        // SAFETY: an open cursor at an entry, where it is since its last move: nobody writes to the table
-        // while a row is shown, a rule for visitors (`engine.rs`). The size is asked for first: that fills
-        // the cell's description, which the fetch needs.
+        // SAFETY: an open cursor that has been at an entry since its last move: nothing writes to
+        // the table while a visitor uses a row, a rule for visitors (`RowView` in `engine.rs`). The
+        // size is read first: that makes SQLite parse the cell, which the fetch needs.
         let (size, start) = unsafe {
             let size = raw::sqlite3BtreePayloadSize(self.raw());
             (size, raw::sqlite3BtreePayloadFetch(self.raw(), &raw mut local))
         };
         if local >= size && size > 0 {
-            // SAFETY: SQLite gives `local` bytes on the page, which stays in memory while the cursor is on
-            // it. The borrow keeps the cursor where it is.
+            // SAFETY: SQLite returns `local` bytes on the page, which stays in memory while the
+            // cursor is on it. The borrow keeps the cursor where it is.
             return Ok(unsafe { std::slice::from_raw_parts(start.cast(), size as usize) });
         }
         self.copy_record(size)
@@ -165,7 +165,8 @@ impl TreeCursor {
         Err(not_writing())
     }
 
-    /// Inserts a record whose key `seek` has just sought, or replaces the entry with that key.
+    /// Inserts the record, or replaces the entry with its key. `seek` must just have sought that
+    /// key.
     pub(super) fn put(&mut self, record: &[u8]) -> Result<()> {
         self.must_write()?;
         self.on_entry = false;
@@ -176,11 +177,12 @@ impl TreeCursor {
         let (flags, result) = match place {
             Ordering::Less => (0, -1),
             Ordering::Greater => (0, 1),
-            // Without the flag SQLite would seek once more, and by more columns than the key has.
+            // Without the flag SQLite would seek again, and compare more columns than the key has.
             Ordering::Equal => (raw::BTREE_SAVEPOSITION, 0),
         };
-        // SAFETY: an open write cursor, where `seek` left it for this record's key; in an empty table it is
-        // at no entry, for which SQLite wants a result that is not 0, as it is.
+        // SAFETY: an open write cursor, where `seek` left it for the key of this record. In an
+        // empty table the cursor is at no entry. For that case SQLite requires a result other than
+        // 0, which it is.
         check(unsafe { raw::sqlite3BtreeInsert(self.raw(), &raw const payload, flags, result) })
     }
 
@@ -189,8 +191,9 @@ impl TreeCursor {
         self.must_write()?;
         self.on_entry = false;
         let payload = payload(ptr::null(), id, record)?;
-        // SAFETY: an open write cursor on a rowid table; SQLite seeks by itself, unless the cursor is at
-        // the row. Asked for the size of that row, SQLite can see that the new one fits in its place.
+        // SAFETY: an open write cursor on a rowid table. SQLite seeks by itself, unless the cursor
+        // is at the row. `sqlite3BtreePayloadSize` makes SQLite parse the cell of that row, so that
+        // it can detect that the new row fits in the place of the old one.
         check(unsafe {
             if self.is_valid() {
                 raw::sqlite3BtreePayloadSize(self.raw());
@@ -214,8 +217,8 @@ impl TreeCursor {
 
 impl Drop for TreeCursor {
     fn drop(&mut self) {
-        // SAFETY: the memory was made a cursor in `Tree::cursor`; closing one that is not linked in does
-        // nothing.
+        // SAFETY: `Tree::cursor` has initialized the memory as a cursor. Closing a cursor that is
+        // not linked in does nothing.
         unsafe { raw::sqlite3BtreeCloseCursor(self.raw()) };
     }
 }

@@ -1,6 +1,8 @@
-//! The plain rows of a leaf at once, for a chunk: each is decoded where it is, and the page's bytes are copied
-//! together. What is not plain is left to `walk.rs` and `record.rs`, which show row by row, and to what they leave to
-//! a cursor. Every byte is taken for hostile.
+//! Reads the plain rows of a leaf into a chunk at once.
+//!
+//! Each row is decoded in place, and the bytes of the page are copied together. Other rows are left
+//! to `walk.rs` and `record.rs`, which read row by row, and to the cursor that those fall back on.
+//! No byte of the page is trusted.
 
 use std::ops::{Bound, Range};
 
@@ -12,12 +14,13 @@ use crate::db::ChunkEntry;
 use crate::db::file::filling::Filling;
 use crate::error::Result;
 
-/// Adds the rows that come next in a walk, as far as they are plain, on one leaf and before the end `to`, and moves
-/// behind them. What stops it is for whoever shows row by row.
+/// Adds the next rows of a scan to the chunk, and moves the scan past them. Stops at the end of the
+/// leaf, at the end `to`, at the first row that is not plain, and when the chunk is full. The
+/// caller then reads row by row.
 pub(super) fn add_rows(walk: &mut PageWalk<'_>, to: Bound<&[u8]>, filling: &mut Filling<'_>) -> Result<()> {
     let end = End::of(to);
     let (room, bytes) = (filling.room(), filling.bytes_left());
-    // Whether all of them will be taken, and more.
+    // Returns `true` if the chunk takes all of these entries and has space for more.
     let wants_next = |node: Node<'_>, reverse: bool, entries: &Range<usize>| {
         let last = if reverse { entries.start } else { entries.end.saturating_sub(1) };
         let goes_on = || node.key_of(last).is_some_and(|key| !is_past(key, to, reverse));
@@ -41,7 +44,7 @@ pub(super) fn add_rows(walk: &mut PageWalk<'_>, to: Bound<&[u8]>, filling: &mut 
     Ok(())
 }
 
-/// A leaf, and where the cells begin that are in their place, at its end.
+/// Leaf with the offset of its cell content area, which extends to the end of the page.
 struct Leaf<'p> {
     page: &'p [u8],
     content: usize,
@@ -49,7 +52,8 @@ struct Leaf<'p> {
 }
 
 impl<'p> Leaf<'p> {
-    /// Adds the rows of these cells; says how many it has passed.
+    /// Adds the rows of these cells. Returns the number of cells passed, including those of expired
+    /// rows.
     #[inline(always)]
     fn add(
         &self,
@@ -90,7 +94,7 @@ impl<'p> Leaf<'p> {
     }
 }
 
-/// The end of a walk.
+/// End of a scan: the first 16 bytes of its key, as one number.
 struct End(u128);
 
 impl End {
@@ -105,8 +109,11 @@ impl End {
         }
     }
 
-    /// Whether a row is after the end `to`, in the direction of the walk: nearly always the first 16 bytes tell, as one
-    /// number. (If they differ where the end has no bytes any more, the key goes on with something greater than 0.)
+    /// Returns `true` if a row is after the end `to`, in the direction of the scan.
+    ///
+    /// In nearly all cases the first 16 bytes decide, compared as one number. A short end is
+    /// followed by zeros. If the number of the key differs there, the key continues with a byte
+    /// greater than 0.
     #[inline(always)]
     fn is_passed_by(&self, page: &[u8], row: &PlainRow, to: Bound<&[u8]>, reverse: bool) -> bool {
         let Some(key) = page.get(row.start..row.start + row.key) else { return true };
@@ -117,37 +124,38 @@ impl End {
     }
 }
 
-/// A row of one of the two most frequent shapes: a short key and a value; or these and an end of life that is a time
-/// of these centuries, in 6 bytes. (`DataRow::plainly` knows the same shapes.)
+/// Plain row: a row of one of the two most frequent shapes. These are a short key and a value; or
+/// these and an expiry time in 6 bytes, as times of these centuries have. (`DataRow::plainly`
+/// decodes the same shapes.)
 struct PlainRow {
-    /// Where its key begins on the page.
+    /// Offset of the key on the page.
     start: usize,
-    /// Their lengths. The value follows its key.
+    /// Lengths of the key and the value. The value follows the key.
     key: usize,
     value: usize,
     expire_ms: Option<i64>,
 }
 
-/// What the first bytes of a cell say, which many rows of a page have in common.
+/// Layout of a cell, which its first bytes determine. Many rows of a page have the same layout.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// These bytes, and which ones they are of the first eight.
+    /// These first bytes. `mask` selects them from the first eight bytes of the cell.
     bytes: u64,
     mask: u64,
-    /// How many they are: the key follows them.
+    /// Number of these first bytes, which is the offset of the key in the cell.
     before: usize,
     key: usize,
     value: usize,
-    /// All of the cell.
+    /// Length of the whole cell.
     size: usize,
     is_mortal: bool,
 }
 
 impl Shape {
-    /// That of no cell.
+    /// Shape that matches no cell.
     const NONE: Shape = Shape { bytes: 1, mask: 0, before: 0, key: 0, value: 0, size: 0, is_mortal: false };
 
-    /// The shape of the cell with these first bytes, if it is plain.
+    /// Returns the shape of the cell with these first bytes, if its row is plain.
     #[inline(always)]
     fn of(first_bytes: [u8; 8], max_local: usize) -> Option<Shape> {
         let [a, b, c, d, e, f, g, _] = first_bytes;
@@ -178,7 +186,8 @@ impl Shape {
 }
 
 impl PlainRow {
-    /// The one of this cell of a leaf, if it is all on the page. `shape` is that of the cell before.
+    /// Decodes the plain row in this cell of a leaf; `None` if the row is not plain or extends
+    /// beyond the page. `shape` is the shape of the previous cell.
     #[inline(always)]
     fn at(page: &[u8], cell: usize, max_local: usize, shape: &mut Shape) -> Option<PlainRow> {
         let bytes = *page.get(cell..)?.first_chunk::<8>()?;
@@ -190,7 +199,7 @@ impl PlainRow {
             return None;
         }
         let expire_ms = if shape.is_mortal {
-            // The first of the last six bytes has the sign.
+            // The sign is in the first of the last six bytes.
             let last = page.get(end - 8..)?.first_chunk::<8>()?;
             Some(i64::from_be_bytes(*last) << 16 >> 16)
         } else {
@@ -209,7 +218,7 @@ mod tests {
     const SIZE: usize = 512;
     const MAX_LOCAL: usize = (SIZE - 12) * 64 / 255 - 23;
 
-    /// A leaf with cells of these records, the first of them at its end.
+    /// Builds a leaf whose cells contain these records. The first cell is at the end of the page.
     fn leaf(records: &[Vec<u8>]) -> Vec<u8> {
         let mut page = vec![0; SIZE];
         page[0] = 0x0a;
@@ -225,7 +234,8 @@ mod tests {
         page
     }
 
-    /// What is decoded at once is what is decoded one by one, and on the page; says of how many cells it is.
+    /// Checks that each row that `PlainRow` decodes equals the row that `DataRow` decodes. Returns
+    /// the number of these rows.
     fn compare(page: &[u8]) -> usize {
         let (Some(node), mut shape) = (Node::of(page, SIZE), Shape::NONE) else { return 0 };
         let mut plain = 0;

@@ -1,8 +1,9 @@
 //! Declarations of the functions of SQLite's B-tree layer that this crate calls, as in SQLite
 //! 3.54.1 (btree.h, vdbe.h, sqliteInt.h).
 //!
-//! SQLite does not promise that these functions are stable, so build.rs enables the engine for that
-//! version only. Only `tree.rs`, `cursor.rs` and `pager.rs` call them.
+//! SQLite does not promise that these functions are stable, so build.rs enables the engine only for
+//! the versions of SQLite that these declarations fit. Only `tree.rs`, `cursor.rs` and `pager.rs`
+//! call the functions.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};

@@ -1,8 +1,10 @@
-//! Where the tables of a family begin, and whether they are as this library makes them.
+//! Root pages of the tables of a family, and the check that the tables have the form that this
+//! library creates.
 //!
-//! SQLite's list of tables (sqlite_schema) is read in one pass when the schema has changed, without SQL, which
-//! would read all of it into its own memory first: with families in thousands that takes a hundred times as
-//! long. A table whose definition is not, word by word, the one we make is looked at more closely, by SQL.
+//! When the schema has changed, SQLite's list of tables (sqlite_schema) is read in one pass,
+//! without SQL. SQL would first read the whole list into its own memory: with thousands of families
+//! that takes a hundred times as long. A table whose definition differs, word by word, from the one
+//! that this library creates is examined by SQL.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,10 +27,10 @@ pub(super) const LIST: u32 = 1;
 /// Part before the colon in the name of the view of a family.
 pub(super) const VIEW: &str = "live";
 
-/// Root pages of the tables of one family, as last seen. Used under the lock of the store.
+/// Root pages of the tables of one family, as last seen. Used while the lock of the store is held.
 #[derive(Debug, Default)]
 pub(in crate::db) struct RootCache {
-    /// Of which epoch and cookie; 0: none yet.
+    /// Epoch and schema cookie for which the other fields are valid; 0 if they are not valid yet.
     stamp: AtomicU64,
     pages: [AtomicU32; 5],
     foreign: AtomicU32,
@@ -70,11 +72,12 @@ impl RootCache {
 /// Content of SQLite's list of tables at one epoch and schema cookie.
 #[derive(Debug, Default)]
 pub(super) struct TableList {
-    /// Of which epoch and cookie; 0: none yet.
+    /// Epoch and schema cookie for which the other fields are valid; 0 if they are not valid yet.
     pub(super) stamp: u64,
     /// Whether the list was understood; otherwise the other fields are not valid.
     pub(super) is_plain: bool,
-    /// By what the names of their tables have after the colon, in lower case: SQLite's names ignore ASCII case.
+    /// Entries of the families. The key is the part of the table names after the colon, in lower
+    /// case, because SQLite's names ignore ASCII case.
     families: HashMap<Box<str>, Listed>,
     /// Root page of the catalogue of families; 0 if the catalogue does not have the form that this
     /// library creates.
@@ -101,7 +104,7 @@ impl TableList {
         TableList { stamp, ..TableList::default() }
     }
 
-    /// Reads the list in the open transaction, in a file whose texts are in UTF-8.
+    /// Reads the list in the open transaction. The texts of the file must be in UTF-8.
     pub(super) fn read(tree: &Tree, stamp: u64) -> Result<TableList> {
         let mut list = TableList { stamp, is_plain: true, ..TableList::default() };
         let (mut odd_catalogue, mut odd_meta) = (false, false);
@@ -115,7 +118,9 @@ impl TableList {
                 return Ok(TableList::not_understood(stamp));
             };
             match row.kind {
-                "trigger" => {} // they have names of their own, and do not run (`open.rs`)
+                // Names of triggers do not conflict with those of tables, and triggers do not run
+                // (`open.rs`).
+                "trigger" => {}
                 _ if row.is_about("kvstore_family") => {
                     odd_catalogue |= list.catalogue != 0 || !row.is_defined_as(CATALOGUE);
                     list.catalogue = row.root;
@@ -138,7 +143,8 @@ impl TableList {
     }
 
     fn note(&mut self, row: &ListRow<'_>, rowid: i64) {
-        // An index that another program has made belongs to its table, and takes up a name of its own.
+        // An index of another program belongs to its table. Its own name also conflicts with the
+        // name of a table.
         let names = [row.name, row.table];
         for name in names.into_iter().take(if row.kind == "index" { 2 } else { 1 }) {
             let Some((kind, suffix)) = name.split_once(':') else { continue };
@@ -160,14 +166,15 @@ impl TableList {
         self.families.get(tables.suffix.to_ascii_lowercase().as_str()).copied().unwrap_or_default()
     }
 
-    /// Replaces the entries for a family after the list itself was changed; `stamp` is the new one.
+    /// Replaces the entries for a family after the list itself was changed. `stamp` is the new
+    /// epoch and schema cookie.
     pub(super) fn change(&mut self, tables: &Tables, listed: Listed, stamp: u64) {
         self.families.insert(tables.suffix.to_ascii_lowercase().into(), listed);
         self.stamp = stamp;
     }
 }
 
-/// A row of SQLite's list of tables.
+/// Row of SQLite's list of tables.
 struct ListRow<'r> {
     kind: &'r str,
     name: &'r str,
@@ -188,17 +195,18 @@ impl<'r> ListRow<'r> {
             Value::Integer(root) => u32::try_from(root).unwrap_or(0),
             _ => 0,
         };
-        // The index of a constraint has no text.
+        // The index of a constraint has no SQL text.
         let sql = text(&mut columns).unwrap_or_default();
         Some(ListRow { kind, name, table, root, sql })
     }
 
-    /// Whether it has this name, or is an index of the table that has it.
+    /// Returns `true` if the row is for the table or view of this name, or for an index of that
+    /// table.
     fn is_about(&self, name: &str) -> bool {
         [self.name, self.table].iter().any(|named| named.eq_ignore_ascii_case(name))
     }
 
-    /// Whether it is a table that is defined like this, word by word.
+    /// Returns `true` if the row is for a table with this definition, word by word.
     fn is_defined_as(&self, definition: &str) -> bool {
         self.kind == "table"
             && self.root > LIST
@@ -207,10 +215,10 @@ impl<'r> ListRow<'r> {
     }
 }
 
-/// Looks at the tables of one family closely, by SQL, in the open transaction. What it finds counts for the
-/// schema cookie it sees, in this epoch.
+/// Examines the tables of one family by SQL, in the open transaction. The result is valid for the
+/// schema cookie that the transaction sees, in this epoch.
 pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
-    // A read of SQL's makes SQLite look whether its copy of the schema is the newest.
+    // A read by SQL makes SQLite check whether its copy of the schema is current.
     db.read_number("SELECT 1 FROM sqlite_schema LIMIT 1")?;
     let cookie = db.read_number("PRAGMA schema_version")?;
     let stamp = u64::from(epoch) << 32 | (cookie.cast_unsigned() & 0xffff_ffff);
@@ -222,7 +230,8 @@ pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
             Place::Root(root) if is_ours(db, table, kind.columns, kind.key)? => *page = root,
             Place::Root(_) | Place::Elsewhere => {
                 foreign = true;
-                *page = 1; // there is something
+                // Any page number other than 0: a table or view of this name exists.
+                *page = 1;
             }
         }
     }
@@ -230,17 +239,17 @@ pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
     Ok(())
 }
 
-/// Place of a table.
+/// Location of the rows of a table.
 enum Place {
-    /// There is none of that name.
+    /// There is no table of that name.
     None,
     Root(u32),
-    /// Not in a B-tree of its own.
+    /// The rows are not in a B-tree of their own.
     Elsewhere,
 }
 
-/// Where a table begins: what SQLite's own program for reading all of it opens. Unlike a look into
-/// sqlite_schema that takes no longer when there are many families.
+/// Returns the root page of a table: the page that SQLite's own program for reading the whole table
+/// opens. Unlike a query of sqlite_schema, this does not take longer if there are many families.
 fn root_page(db: &Db, table: &str) -> Result<Place> {
     let sql = format!("EXPLAIN SELECT * FROM {table} NOT INDEXED");
     let mut program = match db.switch_to_sql()?.prepare(&sql) {
@@ -250,7 +259,7 @@ fn root_page(db: &Db, table: &str) -> Result<Place> {
     };
     let mut steps = program.query([]).map_err(translate)?;
     while let Some(step) = steps.next().map_err(translate)? {
-        // addr, opcode, p1, p2, ...
+        // Columns of the result: addr, opcode, p1, p2, ...
         if step.get_ref(1).map_err(translate)?.as_str() == Ok("OpenRead") {
             let root = step.get::<_, i64>(3).map_err(translate)?;
             return Ok(u32::try_from(root).map_or(Place::Elsewhere, Place::Root));
@@ -259,10 +268,12 @@ fn root_page(db: &Db, table: &str) -> Result<Place> {
     Ok(Place::Elsewhere)
 }
 
-/// Whether a table is as `schema.rs` makes it: these columns, the first `key` of which are the primary key, in
-/// ascending order of bytes; and no index beside it. A view has no key, and so is not.
+/// Returns `true` if a table has the form that `schema.rs` creates.
+///
+/// It must have these columns. The first `key` columns are the primary key, in ascending byte
+/// order. No other index may exist. A view has no key, so the result for a view is `false`.
 fn is_ours(db: &Db, table: &str, columns: &[&str], key: usize) -> Result<bool> {
-    // cid, name, type, notnull, default, place in the key, hidden
+    // Columns of the result: cid, name, type, notnull, default, position in the key, hidden.
     let found = rows(db, &format!("PRAGMA table_xinfo({table})"), |row| {
         Ok((row.get::<_, String>(1)?, row.get::<_, i64>(5)? != 0, row.get::<_, i64>(6)? == 0))
     })?;
@@ -270,7 +281,7 @@ fn is_ours(db: &Db, table: &str, columns: &[&str], key: usize) -> Result<bool> {
         && found.iter().zip(columns).enumerate().all(|(at, ((name, in_key, visible), column))| {
             name == column && *visible && *in_key == (at < key.max(1))
         });
-    // seq, name, unique, origin, partial
+    // Columns of the result: seq, name, unique, origin, partial.
     let indexes = rows(db, &format!("PRAGMA index_list({table})"), |row| {
         Ok((row.get::<_, String>(1)?, row.get::<_, String>(3)?))
     })?;
@@ -278,7 +289,7 @@ fn is_ours(db: &Db, table: &str, columns: &[&str], key: usize) -> Result<bool> {
         _ if !as_made => Ok(false),
         [] => Ok(key == 0),
         [(name, origin)] if key > 0 && origin == "pk" => {
-            // seqno, cid, name, desc, coll, key
+            // Columns of the result: seqno, cid, name, desc, coll, key.
             let parts = rows(db, &format!("PRAGMA index_xinfo({})", quote(name)), |row| {
                 Ok((
                     row.get::<_, i64>(1)?,

@@ -1,5 +1,5 @@
-//! Reading an index B-tree page by page, without a cursor: a cursor does more than is needed to find a key
-//! or to show row after row.
+//! Reads an index B-tree page by page, without a cursor. A cursor does more work than is needed to
+//! find a key or to return row after row.
 
 use std::ops::{Bound, Range};
 
@@ -9,19 +9,20 @@ use crate::db::Scan;
 use crate::db::file::failure::damaged;
 use crate::error::{Error, Result};
 
-/// No B-tree of SQLite is deeper: its cursors have room for as many pages.
+/// Maximum depth of a B-tree in SQLite: a cursor has space for this number of pages.
 const MAX_DEPTH: usize = 20;
 
 /// Result of the lookup of a key in a tree.
 pub(super) enum Look {
-    /// A record: this part of this page.
+    /// The record is this part of this page.
     Found(Page, Range<usize>),
     Missing,
-    /// A cursor has to look.
+    /// The lookup needs a cursor.
     NotPlain,
 }
 
-/// Looks a key up in the tree with this root page; keeps the interior pages on the way if it is to.
+/// Looks up a key in the tree with this root page. If `keep` is set, stores the interior pages on
+/// the path in `kept`.
 #[inline]
 pub(super) fn look_up(
     pages: Pages<'_>,
@@ -43,7 +44,7 @@ pub(super) fn look_up(
                 let Some(record) = node.record(at) else { break };
                 return Ok(Look::Found(page, record));
             }
-            // Only the root of an empty table has no entries.
+            // Only the root of an empty table may have no entries.
             Some(Err(_)) if node.is_leaf() && node.count() == 0 && number != root => break,
             Some(Err(_)) if node.is_leaf() => return Ok(Look::Missing),
             Some(Err(at)) => {
@@ -59,7 +60,8 @@ pub(super) fn look_up(
     Ok(Look::NotPlain)
 }
 
-/// The page below an interior page that may have the key, if the page itself has not.
+/// Returns the child of an interior page that may contain the key; `None` if the page itself
+/// contains it.
 #[inline(always)]
 fn child_for(node: Node<'_>, key: &[u8]) -> Option<u32> {
     node.child(node.search(key)?.err()?)
@@ -70,7 +72,7 @@ fn child_for(node: Node<'_>, key: &[u8]) -> Option<u32> {
 pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
     let mut left = pages.count();
     let mut entries = 0;
-    // The pages to visit; of a sound tree never more than are on a few pages.
+    // Pages to visit. For a valid tree, these are never more than the children of a few pages.
     let mut below = vec![root];
     while let Some(number) = below.pop() {
         left = left.checked_sub(1).ok_or_else(in_circles)?;
@@ -93,26 +95,29 @@ pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
     Ok(Some(entries))
 }
 
-/// Scan over the records of a tree in order, from its start position. The caller looks for the end.
+/// Scan over the records of a tree in order, from its start position. The caller detects the end of
+/// the range.
 pub(super) struct PageWalk<'t> {
     pages: Pages<'t>,
     reverse: bool,
-    /// From the root to the page of the current record.
+    /// Pages from the root to the page of the current record.
     levels: Vec<Level>,
-    /// The page below to go to before the next record.
+    /// Child page to descend to before the next record.
     below: Option<u32>,
-    /// The leaf after the current one, with its number, if it was wanted.
+    /// Leaf after the current one, with its number, if `get_next` has read it.
     next: Option<(u32, Page)>,
-    /// That page is not plain.
+    /// Whether the page `below` has an unusual form, or the tree is too deep. Then a cursor must
+    /// continue the scan.
     lost: bool,
+    /// Number of records that were returned.
     shown: usize,
 }
 
-/// A page on the way to the current record.
+/// Page on the path to the current record.
 struct Level {
     page: Page,
     layout: Layout,
-    /// Forward, the next entry to show; in reverse, the entry after it.
+    /// Index of the next entry to return; in reverse, of the entry after it.
     at: usize,
 }
 
@@ -126,11 +131,11 @@ pub(super) struct Ahead<'w> {
 
 /// Result of one step of a scan.
 pub(super) enum Walked {
-    /// To a record: this part of the current page.
+    /// The next record is this part of the current page.
     On(Range<usize>),
-    /// There are no more.
+    /// There are no more records.
     End,
-    /// So many records were shown, and a cursor has to show the others.
+    /// The scan needs a cursor, which must skip this number of records that were already returned.
     NotPlain(usize),
 }
 
@@ -141,7 +146,8 @@ impl<'t> PageWalk<'t> {
         let levels = Vec::with_capacity(4);
         let mut walk =
             PageWalk { pages, reverse, levels, below: Some(root), next: None, lost: false, shown: 0 };
-        // The bound is for the first way down only; all that comes later is shown from its edge.
+        // The bound applies to the first descent only. Later pages are read from their first entry
+        // (in reverse, from their last).
         walk.go_down(from)?;
         Ok(walk)
     }
@@ -149,7 +155,7 @@ impl<'t> PageWalk<'t> {
     /// Moves to the next record.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Walked> {
-        // Nearly always: the next entry of the same leaf.
+        // The usual case: the next entry is on the same leaf.
         if let (Some(level), None) = (self.levels.last_mut(), self.below)
             && level.layout.is_leaf()
             && let Some(entry) = level.advance(self.reverse)
@@ -161,8 +167,10 @@ impl<'t> PageWalk<'t> {
         self.next_elsewhere()
     }
 
-    /// What is to be shown next of the current leaf. `None`: [`next`](PageWalk::next) knows what comes. The leaf
-    /// after it is got, too, if `wants_next` says so.
+    /// Returns the entries that come next on the current leaf. `None` if there are none, so that
+    /// [`next`](PageWalk::next) must continue.
+    ///
+    /// If `wants_next` returns `true`, the leaf after the current one is read, too.
     #[inline]
     pub(super) fn ahead(
         &mut self,
@@ -183,7 +191,8 @@ impl<'t> PageWalk<'t> {
         Ok(self.levels.last().map(|level| Ahead { node: level.node(), reverse, entries }))
     }
 
-    /// Gets the leaf after the current one. A failure is met again when the walk comes to it.
+    /// Reads the leaf after the current one. An error is ignored, because it occurs again when the
+    /// scan reaches that leaf.
     fn get_next(&mut self) {
         let Some(parent) = self.levels.len().checked_sub(2).and_then(|above| self.levels.get(above)) else {
             return;
@@ -243,16 +252,17 @@ impl<'t> PageWalk<'t> {
         }
     }
 
-    /// Goes to the page below, and on to where its first record is.
+    /// Descends to the page `below`, and further to the page with its first record.
     fn go_down(&mut self, from: Bound<&[u8]>) -> Result<()> {
         while let Some(number) = self.below
             && !self.lost
         {
-            self.lost = true; // unless all goes well
+            self.lost = true; // reset below if the page can be used
             if self.levels.len() < MAX_DEPTH
                 && let Some(page) = self.page(number)?
                 && let Some(node) = page.node()
-                && (node.count() > 0 || self.levels.is_empty()) // only an empty table has a page without entries
+                // Only an empty table may have a page without entries.
+                && (node.count() > 0 || self.levels.is_empty())
                 && let Some((at, below)) = start(node, from, self.reverse)
             {
                 let layout = node.layout();
@@ -277,7 +287,7 @@ impl Level {
         Node::again(self.page.bytes(), self.layout)
     }
 
-    /// Goes over the next entry.
+    /// Moves past the next entry and returns its index; `None` if there are no more on this page.
     #[inline(always)]
     fn advance(&mut self, reverse: bool) -> Option<usize> {
         if reverse {
@@ -290,16 +300,16 @@ impl Level {
     }
 }
 
-/// Where a walk begins on a page, and the page below that comes first.
+/// Returns the position at which a scan begins on a page, and the child page that comes first.
 fn start(node: Node<'_>, from: Bound<&[u8]>, reverse: bool) -> Option<(usize, Option<u32>)> {
     let (at, go_down) = match from {
         Bound::Unbounded => (if reverse { node.count() } else { 0 }, true),
         Bound::Included(key) | Bound::Excluded(key) => match (node.search(key)?, from, reverse) {
             (Err(at), ..) => (at, true),
-            // The entry itself comes first, and then what is on its other side.
+            // The entry itself comes first, and then the child page on its other side.
             (Ok(at), Bound::Included(_), false) => (at, false),
             (Ok(at), Bound::Included(_), true) => (at + 1, false),
-            // What is next to the entry comes first: from there on nothing is left out.
+            // The child page next to the entry comes first. From there on, no record is skipped.
             (Ok(at), _, false) => (at + 1, true),
             (Ok(at), _, true) => (at, true),
         },
