@@ -1,9 +1,12 @@
-//! The catalogue of families, and the making of their tables, on the B-trees themselves.
+//! Catalogue of families, and creation of their tables, directly on the B-trees.
 //!
-//! SQLite's own CREATE TABLE reads the whole list of tables, and after a change by others all of the schema:
-//! with families in thousands each takes milliseconds. What is made here is what SQL would have made, byte by
-//! byte. SQLite learns of it by the schema cookie, as it learns of what other connections make, and reads the
-//! schema anew for the next statement that needs it; so nothing that is done often needs such a statement.
+//! SQLite's own CREATE TABLE reads the whole list of tables. After a change by another connection,
+//! it reads the whole schema. With thousands of families each of these takes milliseconds. This
+//! module writes the same bytes as SQL would.
+//!
+//! SQLite detects the new tables by the schema cookie, as it detects changes by other connections.
+//! It then reads the schema again for the next statement that needs it. So no frequent operation
+//! uses such a statement.
 
 use std::cmp::Ordering;
 
@@ -146,18 +149,19 @@ fn not_a_record(table: &str) -> Error {
     damaged(format!("a row of {table} is not a record"))
 }
 
-/// Tables being made for a family.
+/// Creation of tables for a family, in progress.
 struct Making<'d> {
     direct: &'d Direct,
     here: Visit<'d>,
     tables: &'d Tables,
     cookie: u32,
-    /// What is there of the family by now.
+    /// Tables and view of the family that exist so far.
     listed: Listed,
 }
 
 impl<'d> Making<'d> {
-    /// `None`: what there is of the family is not all plain, or this is no write transaction.
+    /// Begins to create tables. `None` if the family has a table or view of another form, or if the
+    /// open transaction is not a write transaction.
     fn begin(direct: &'d Direct, db: &'d Db, tables: &'d Tables) -> Result<Option<Making<'d>>> {
         let (here, cookie) = direct.enter_list(db)?;
         let list = direct.list.borrow();
@@ -169,14 +173,14 @@ impl<'d> Making<'d> {
         Ok(Some(Making { direct, here, tables, cookie, listed }))
     }
 
-    /// Makes a table, unless it is there.
+    /// Creates a table, unless it exists.
     fn table(&mut self, kind: &Kind) -> Result<()> {
         let at = KINDS.iter().position(|known| known.name == kind.name);
         let Some(page) = at.and_then(|at| self.listed.pages.get_mut(at)) else { return Ok(()) };
         if *page != 0 {
             return Ok(());
         }
-        // A page that is in the way of the new one moves: nobody may be on it.
+        // SQLite may move a page to make space for the new one, so no cursor or page may be open.
         self.direct.clear();
         let root = self.direct.tree.create(if kind.key == 0 { Order::Rowid } else { Order::Key })?;
         *page = root;
@@ -185,7 +189,7 @@ impl<'d> Making<'d> {
         self.list(None, "table", &name, root, &sql).map(drop)
     }
 
-    /// Makes the family's view, in place of the one there is.
+    /// Creates the view of the family, or replaces the existing one.
     fn view(&mut self, with_blobs: bool) -> Result<()> {
         let name = format!("{VIEW}:{}", self.tables.suffix);
         let sql = schema::live_view(self.tables, with_blobs);
@@ -193,7 +197,8 @@ impl<'d> Making<'d> {
         Ok(())
     }
 
-    /// Writes a row of SQLite's list of tables, in its place or at the end; gives its rowid.
+    /// Writes a row of SQLite's list of tables: in place of the row `at`, or at the end. Returns
+    /// its rowid.
     fn list(&self, at: Option<i64>, kind: &str, name: &str, root: u32, sql: &str) -> Result<i64> {
         self.here.with(LIST, Order::Rowid, |_, cursor| {
             let rowid = match at {
@@ -214,6 +219,7 @@ impl<'d> Making<'d> {
         })
     }
 
+    /// Updates the cached list of tables and the schema cookie.
     fn end(self) -> Result<()> {
         self.direct.tables_made(self.cookie, self.tables, self.listed)
     }
@@ -225,7 +231,7 @@ mod tests {
     use crate::config::Config;
     use crate::db::file::engine::Engine;
 
-    /// Every row of the list of tables, in whatever order, and of the catalogue.
+    /// Returns every row of the list of tables and of the catalogue, sorted.
     fn written(db: &Db) -> Vec<String> {
         let sql = "SELECT format('%s %s %s %d %s', type, name, tbl_name, rootpage, sql) FROM sqlite_schema
                    UNION ALL SELECT format('%s %d %d %d', name, created_ms, default_ttl_ms, track_writes)
@@ -300,7 +306,7 @@ mod tests {
             })
         };
         let create = |db: &Db| db.create_family(&tables, 1).map(drop);
-        // SQL says why it cannot be done.
+        // SQL returns the reason why the family cannot be created.
         for sql in [
             "CREATE TABLE \"DATA:a\"(x)",
             "DROP TABLE \"DATA:a\"; CREATE VIEW \"live:a\" AS SELECT 1 AS x; CREATE VIEW \"data:a\" AS SELECT 1",
@@ -326,7 +332,7 @@ mod tests {
         db.create_family(&lost, 1).unwrap();
         assert_eq!(written(&db).len(), 2 + 2 + 2 + 2);
         db.rollback().unwrap();
-        // The same number of changes: the same schema cookie.
+        // The same number of changes results in the same schema cookie.
         other.begin_write().unwrap();
         other.create_family(&kept, 1).unwrap();
         other.commit().unwrap();

@@ -1,17 +1,19 @@
-//! When the B-tree layer may be used on a connection that also runs SQL: which transaction is open, which
-//! cursors, and where the tables' root pages are.
+//! Use of the B-tree layer on a connection that also runs SQL: which transaction and which cursors
+//! are open, and where the root pages of the tables are.
 //!
-//! - Inside a transaction that SQL has begun, direct operations are simply part of it.
-//! - Outside, a read begins a read transaction of its own. It is kept ("held") for the next read, as long
-//!   as `hold.rs` can tell that no other connection has committed since.
-//! - A write outside a transaction may begin and commit one directly. If something in it needs SQL, the
-//!   transaction becomes one of SQL's.
-//! - An SQL statement outside a transaction ends a transaction that was begun directly; and none may run
-//!   while a cursor is open, because it could change what the cursor refers to. So code that runs SQL calls
-//!   [`Direct::make_way`] first, which `Db::switch_to_sql` does.
-//! - Root pages move when a table is dropped or the file vacuumed. Both change the schema cookie, which
-//!   every transaction gives: with another cookie, the list of tables is read again. A rollback can take a
-//!   cookie back that comes again with other tables: so a rollback of changed tables begins another epoch.
+//! - Inside a transaction that SQL has begun, direct operations are part of that transaction.
+//! - Outside a transaction, a read begins a read transaction of its own. It is kept ("held") for
+//!   the next read, as long as `hold.rs` can tell that no other connection has committed since.
+//! - A write outside a transaction may begin and commit a transaction directly. If something in it
+//!   needs SQL, it becomes an SQL transaction.
+//! - An SQL statement outside a transaction ends a transaction that was begun directly. It must not
+//!   run while a cursor is open, because it could change what the cursor refers to. So code that
+//!   runs SQL first calls [`Direct::make_way`]; `Db::switch_to_sql` does that.
+//! - Root pages move when a table is dropped or the file is vacuumed. Both change the schema
+//!   cookie, which every transaction returns. If the cookie differs, the list of tables is read
+//!   again.
+//! - A rollback can restore an earlier cookie, whose successor may later stand for other tables. So
+//!   a rollback of changed tables begins a new epoch.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -35,41 +37,44 @@ use crate::db::file::schema::Tables;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Open cursors that are kept for the next operation.
+/// Maximum number of open cursors that are kept for the next operation.
 const MAX_CURSORS: usize = 16;
-/// Times a read looks up root pages before it gives up, because other connections keep changing the schema.
+/// Maximum number of times that an operation looks up root pages before it fails, because other
+/// connections keep changing the schema.
 const ATTEMPTS: usize = 100;
 
 /// State that a connection needs to use its B-trees without SQL.
 pub(in crate::db) struct Direct {
     idle: RefCell<Vec<TreeCursor>>,
-    /// Kept as idle cursors are, and given back with them.
+    /// Interior pages, kept and released together with the idle cursors.
     pages: RefCell<KeptPages>,
     pub(super) tree: Tree,
     hold: Hold,
-    /// When snapshots are kept.
+    /// Policy for keeping snapshots.
     keep: Keep,
+    /// Whether a read transaction is kept for the next read.
     held: Cell<bool>,
-    /// The snapshot also outlives the commits of this connection: its lock is not taken again for each
-    /// write transaction, which saves two thirds of the system calls of one.
+    /// Whether the snapshot also survives the commits of this connection. Then its lock is not
+    /// taken again for each write transaction, which saves two thirds of the system calls of a
+    /// write transaction.
     pinned: Cell<bool>,
-    /// A write transaction is open that was begun directly, and that no SQL has joined.
+    /// Whether a write transaction is open that was begun directly and that SQL has not joined.
     writing: Cell<bool>,
     /// Header of the wal-index at the snapshot that is kept.
     header: Cell<Header>,
-    /// Operations under way, one inside the other.
+    /// Number of operations in progress, one inside the other.
     depth: Cell<u32>,
-    /// Counts rollbacks of changed tables.
+    /// Number that changes with each rollback of changed tables.
     epoch: Cell<u32>,
-    /// The schema cookie with which the last write transaction began.
+    /// Schema cookie at the begin of the last write transaction.
     began_with: Cell<u32>,
-    /// Whether something is known of tables as a write transaction has changed them.
+    /// Whether cached table information describes uncommitted changes of the write transaction.
     knows_changed: Cell<bool>,
-    /// Whether the write transaction has made tables without SQL, or has begun to: then the list of tables may have changed
-    /// before the cookie has.
+    /// Whether the write transaction has created tables without SQL, or has begun to. Then the list
+    /// of tables may have changed before the cookie has.
     pub(super) made_tables: Cell<bool>,
     pub(super) list: RefCell<TableList>,
-    /// Memory for the next record.
+    /// Buffer for the next record.
     record: Cell<Vec<u8>>,
 }
 
@@ -122,15 +127,18 @@ impl Direct {
         Ok(self.tree.marks())
     }
 
-    /// Begins to detect commits of other connections without a transaction. For a file this needs an open WAL.
-    /// Keeps read snapshots as `keep` specifies, while the WAL has fewer than `long` frames. `alone` means that no
-    /// other connection can write.
+    /// Begins to detect commits of other connections without a transaction. For a file this needs
+    /// an open WAL.
+    ///
+    /// Keeps read snapshots as `keep` specifies, while the WAL has fewer than `long` frames.
+    /// `alone` means that no other connection can write.
     pub(in crate::db) fn watch(&mut self, conn: &Connection, alone: bool, keep: Keep, long: u32) {
         self.hold = if alone { Hold::Always } else { Hold::by_header(conn, long) };
         self.keep = if let Hold::Never = self.hold { Keep::Never } else { keep };
     }
 
-    /// Whether a snapshot of this header's state is to be kept, if it is taken now.
+    /// Returns `true` if a snapshot that is taken now, of the state that this header describes,
+    /// should be kept.
     fn keeps(&self, header: &Header) -> bool {
         self.keep.now() && self.hold.may_keep(header)
     }
@@ -149,7 +157,8 @@ impl Direct {
         Ok(self.tree.size())
     }
 
-    /// Returns the number of pages of the file, in the open write transaction, which may be one of SQL.
+    /// Returns the number of pages of the file, in the open write transaction, which SQL may have
+    /// begun.
     #[inline]
     pub(in crate::db) fn pages(&self) -> u32 {
         self.tree.pages().count()
@@ -181,7 +190,8 @@ impl Direct {
         self.epoch.get()
     }
 
-    /// Takes the place of another connection's, of this epoch: what was remembered of the tables counts no more.
+    /// Begins an epoch after `before`, the epoch of the connection that this one replaces. Cached
+    /// table information of that connection becomes invalid.
     pub(in crate::db) fn follow(&mut self, before: u32) {
         self.epoch.set(before.wrapping_add(1).max(1));
     }
@@ -206,13 +216,16 @@ impl Direct {
     pub(in crate::db) fn make_way(&self, conn: &Connection) -> Result<()> {
         self.clear();
         if self.writing.replace(false) {
-            // Outside a transaction of SQL's own, the end of any statement would commit what is written.
+            // Outside an SQL transaction, the end of any statement would commit what was written.
+            // So an SQL transaction is begun.
             if let Err(e) = conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])) {
                 let _ = self.tree.rollback();
                 return Err(translate(e));
             }
-            // Here SQL reads of tables that other connections have created since. A write that learns of them is undone first,
-            // and without memory for that SQLite rolls back the whole transaction, and does the write outside of it.
+            // Makes SQLite read the schema now, with the tables that other connections have created
+            // since. If a write statement were the first to find the change, SQLite would undo that
+            // statement and repeat it. If it had no memory to undo it, SQLite would roll back the
+            // whole transaction and run the statement outside of it.
             conn.prepare_cached("SELECT 0 FROM sqlite_schema LIMIT 0")
                 .and_then(|mut read| read.query([])?.next().map(drop))
                 .map_err(translate)?;
@@ -237,7 +250,8 @@ impl Direct {
         if !self.pinned.get() && self.keeps(&self.hold.header()) {
             self.pinned.set(self.tree.pin());
         }
-        // Never from no transaction to a write transaction at once: SQLite would wait for the lock there.
+        // A read transaction is begun first. Without one, SQLite would wait for the write lock
+        // here.
         let anew = || self.tree.begin(false).and_then(|_| self.tree.begin(true));
         let kept = self.held.get() || self.pinned.get();
         let mut begun = if kept { self.tree.begin(true) } else { anew() };
@@ -268,7 +282,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Takes the caller's snapshot in a transaction that SQL has begun.
+    /// Takes the snapshot of the caller's transaction, which SQL has begun.
     pub(in crate::db) fn read_first(&self) -> Result<()> {
         self.tree.begin(self.tree.is_writing()).map(drop)
     }
@@ -278,7 +292,8 @@ impl Direct {
         self.writing.get()
     }
 
-    /// Commits. Returns the number of frames in the WAL, if the file is in WAL mode.
+    /// Commits the write transaction. Returns the number of frames in the WAL, if the file is in
+    /// WAL mode.
     pub(in crate::db) fn commit(&self) -> Result<Option<u32>> {
         self.clear();
         if !self.tree.is_writing() {
@@ -308,8 +323,9 @@ impl Direct {
             self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
         }
         if self.made_tables.get() {
-            // SQLite may know tables that no longer exist, and their cookie may be used again for other tables. Of a savepoint, it may
-            // do so once more before the transaction ends.
+            // SQLite may know tables that no longer exist, and their cookie may be used again for
+            // other tables. `made_tables` stays set: after the rollback of a savepoint, this can
+            // happen once more before the transaction ends.
             self.tree.forget_schema();
         }
     }
@@ -322,7 +338,7 @@ impl Direct {
                 self.tree.unpin();
             }
             if !self.tree.is_writing() {
-                // A failure to end a read transaction leaves nothing to do.
+                // If ending a read transaction fails, there is nothing more to do.
                 let _ = self.tree.end_read();
             }
         }
@@ -357,7 +373,8 @@ impl Direct {
         u64::from(self.epoch.get()) << 32 | u64::from(cookie)
     }
 
-    /// Makes the list that of the open transaction, which sees this cookie.
+    /// Updates the list of tables to the state that the open transaction sees. `cookie` is the
+    /// schema cookie of that transaction.
     #[cold]
     fn read_list(&self, cookie: u32) -> Result<()> {
         let stamp = self.stamp(cookie);
@@ -373,14 +390,16 @@ impl Direct {
         Ok(())
     }
 
-    /// Must be called after the list of tables was read as the open transaction sees it.
+    /// Records whether table information with this cookie describes changes of the open write
+    /// transaction. Call this whenever the open transaction reads the list of tables.
     fn note_cookie(&self, cookie: u32) {
         if self.tree.is_writing() && cookie != self.began_with.get() {
             self.knows_changed.set(true);
         }
     }
 
-    /// Finds a family's root pages in the list; `false`: its tables must be looked at closely.
+    /// Finds the root pages of a family in the list of tables. Returns `false` if SQL must examine
+    /// its tables.
     #[cold]
     fn find_in_list(&self, cookie: u32, tables: &Tables) -> Result<bool> {
         self.read_list(cookie)?;
@@ -394,8 +413,8 @@ impl Direct {
         Ok(found)
     }
 
-    /// Changes what is listed of a family, whose tables the open transaction has just changed, and the schema
-    /// cookie with it.
+    /// Updates the listed tables of a family, which the open transaction has just changed, and the
+    /// schema cookie.
     pub(super) fn tables_made(&self, cookie: u32, tables: &Tables, listed: Listed) -> Result<()> {
         let next = cookie.wrapping_add(1);
         self.tree.set_cookie(next)?;
@@ -404,6 +423,8 @@ impl Direct {
         Ok(())
     }
 
+    /// Begins an operation in the open transaction, on the held snapshot, or in a new read
+    /// transaction. Returns the schema cookie, too.
     fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
         let visit =
             |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
@@ -436,7 +457,7 @@ impl Direct {
                     }
                     cookie
                 }
-                // SQL waits as long as the configuration says.
+                // SQL waits for locks up to the configured busy timeout.
                 Err(e) if e.is_retryable() => {
                     end = End::Sql;
                     self.begin_by_sql(db)?
@@ -450,7 +471,8 @@ impl Direct {
     fn begin_by_sql(&self, db: &Db) -> Result<u32> {
         db.execute("BEGIN")?;
         db.read_first().and_then(|()| self.tree.begin(false)).inspect_err(|_| {
-            let _ = db.execute("COMMIT"); // nothing was read: there is nothing to fail
+            // Nothing was read, so a failure has no effect.
+            let _ = db.execute("COMMIT");
         })
     }
 
@@ -459,7 +481,7 @@ impl Direct {
         visit
     }
 
-    /// Looks at a family's tables by SQL, in one transaction.
+    /// Examines the tables of a family by SQL, in one transaction.
     fn look_closely(&self, db: &Db, tables: &Tables) -> Result<()> {
         if self.writing.get() || !db.is_idle() {
             if self.tree.is_writing() {
@@ -480,7 +502,7 @@ enum End {
     Nothing,
     /// End the read transaction that was begun directly.
     Read,
-    /// End the one that was begun by SQL.
+    /// End the read transaction that was begun by SQL.
     Sql,
 }
 
@@ -508,7 +530,8 @@ impl Visit<'_> {
         Ok(done)
     }
 
-    /// Moves a cursor to the entry with a key or next to it, as `Tree::seek` does.
+    /// Moves a cursor to the entry with a key or to a neighbor of its position, as `Tree::seek`
+    /// does.
     pub(super) fn seek(
         &self,
         cursor: &mut TreeCursor,
@@ -594,11 +617,11 @@ impl Drop for Visit<'_> {
             End::Nothing => {}
             End::Read => {
                 direct.clear();
-                // As in `let_go`.
+                // As in `let_go`, there is nothing more to do if this fails.
                 let _ = direct.tree.end_read();
             }
             End::Sql => {
-                // It has only read.
+                // The transaction has only read, so a failure has no effect.
                 let _ = self.db.execute("COMMIT");
             }
         }

@@ -1,12 +1,14 @@
-//! SQLite's B-tree layer behind methods that are safe to call. The only place that calls it.
+//! SQLite's B-tree layer, with methods that are safe to call.
 //!
-//! What makes them safe, beyond what each block says:
-//! - A [`Tree`] belongs to one connection without a mutex of its own. Both are inside a `Db`, which is
-//!   used by one thread at a time, and which drops the tree before it closes the connection.
-//! - Cursors are used only while a transaction is open on the connection, and none is open while an SQL
-//!   statement runs, or when the transaction ends: `session.rs` sees to that.
-//! - SQLite checks what it reads from pages (its fuzzers run on damaged files); what it gives as a record
-//!   is checked in `record.rs`.
+//! Only this file, `cursor.rs` and `pager.rs` call the layer. The calls are safe for these reasons,
+//! in addition to the SAFETY comment of each block:
+//!
+//! - A [`Tree`] belongs to one connection without a mutex of its own. Both are inside a `Db`, which
+//!   is used by one thread at a time. The `Db` drops the tree before it closes the connection.
+//! - Cursors are used only while a transaction is open on the connection. None is open while an SQL
+//!   statement runs or when the transaction ends; `session.rs` ensures this.
+//! - SQLite checks what it reads from pages (its fuzzers run on damaged files). `record.rs` checks
+//!   the records that SQLite returns.
 #![allow(unsafe_code)]
 
 use std::cell::OnceCell;
@@ -26,9 +28,9 @@ use crate::error::{Error, Result};
 /// Order of the rows of a table, which determines how its cursors seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// By a key: a data table, a key index.
+    /// By a key: a data table, or the `ttl_key` table of the expiry index.
     Key,
-    /// By a time and a key: an index by time.
+    /// By a time and a key: a time index.
     Time,
     /// By a rowid: a table of large values.
     Rowid,
@@ -40,20 +42,22 @@ pub(super) struct Tree {
     btree: NonNull<raw::Btree>,
     by_key: Probe,
     by_time: Probe,
-    /// Made with the first write: most handles are opened to read.
+    /// Statements that [`Tree::pin`] uses, created at the first write because most handles only
+    /// read.
     pins: OnceCell<[Pin; 2]>,
 }
 
-/// Shows a row, and needs nothing of the schema, which SQLite would read first if it has changed.
+/// SQL text of a pin. It returns a row and does not need the schema. If it needed the schema,
+/// SQLite would first read a schema that has changed.
 const PINNING: &CStr = c"PRAGMA application_id";
 
-/// A statement that reads, and keeps a read transaction open while it is in the middle of it.
+/// Statement that keeps a read transaction open: it has returned a row and is not finished.
 struct Pin(NonNull<ffi::sqlite3_stmt>);
 
 impl Pin {
     fn new(db: NonNull<ffi::sqlite3>) -> Result<Pin> {
         let mut statement = ptr::null_mut();
-        // SAFETY: an open connection, a C string, and a place for the answer.
+        // SAFETY: an open connection, a C string, and a valid place for the result.
         let code = unsafe {
             ffi::sqlite3_prepare_v3(
                 db.as_ptr(),
@@ -68,14 +72,14 @@ impl Pin {
         NonNull::new(statement).map(Pin).ok_or_else(no_memory)
     }
 
-    /// Whether it is in the middle now.
+    /// Runs the statement up to its row. Returns `true` if it keeps a read transaction open now.
     fn step(&self) -> bool {
         // SAFETY: a statement of this connection that is not finalized.
         unsafe { ffi::sqlite3_step(self.0.as_ptr()) == ffi::SQLITE_ROW }
     }
 
     fn reset(&self) {
-        // SAFETY: as in `step`. The code repeats that of the step.
+        // SAFETY: as in `step`. The result is ignored, because it repeats that of the step.
         unsafe { ffi::sqlite3_reset(self.0.as_ptr()) };
     }
 }
@@ -87,10 +91,12 @@ impl Drop for Pin {
     }
 }
 
-// SAFETY: nothing in it belongs to a thread; see the module's text on who uses it when.
+// SAFETY: nothing in it belongs to a thread. The comment of this module says which thread uses it
+// when.
 unsafe impl Send for Tree {}
 
-/// Buffers with which an index B-tree compares keys: a description, and space for the key sought.
+/// Buffers for the comparison of keys in an index B-tree: a description of the columns, and space
+/// for the key sought.
 struct Probe {
     info: NonNull<raw::KeyInfo>,
     record: NonNull<raw::UnpackedRecord>,
@@ -98,7 +104,7 @@ struct Probe {
 
 impl Tree {
     pub(super) fn of(conn: &Connection) -> Result<Tree> {
-        // SAFETY: the handle is only given to SQLite, and not closed.
+        // SAFETY: the handle is only passed to SQLite, and not closed.
         let db = NonNull::new(unsafe { conn.handle() }).ok_or_else(no_memory)?;
         // SAFETY: the connection is open, the name a C string.
         let btree = unsafe { raw::sqlite3DbNameToBtree(db.as_ptr(), c"main".as_ptr()) };
@@ -114,8 +120,8 @@ impl Tree {
         Ok(Tree { db, btree, by_key, by_time, pins: OnceCell::new() })
     }
 
-    /// Sets how many pages a write transaction may change before some are written ahead of its commit, and how much
-    /// of the file is mapped.
+    /// Sets the number of pages that a write transaction may change before some are written ahead
+    /// of its commit, and the number of bytes of the file that are mapped into memory.
     pub(super) fn configure(&self, spill_pages: i32, mmap_size: i64) {
         // SAFETY: the tree of an open connection.
         unsafe {
@@ -131,7 +137,8 @@ impl Tree {
         unsafe { raw::sqlite3PagerJournalSizeLimit(raw::sqlite3BtreePager(self.btree.as_ptr()), bytes) };
     }
 
-    /// The way of journaling, after the first read; `None`: another one than those this library uses.
+    /// Returns the journal mode; `None` if it is none of those that this library uses. Valid after
+    /// the first read.
     pub(super) fn journal_mode(&self) -> Option<JournalMode> {
         // SAFETY: the tree of an open connection has a pager.
         match unsafe { raw::sqlite3PagerGetJournalMode(raw::sqlite3BtreePager(self.btree.as_ptr())) } {
@@ -155,13 +162,16 @@ impl Tree {
         (mark(raw::BTREE_APPLICATION_ID), mark(raw::BTREE_USER_VERSION))
     }
 
-    /// Makes a commit keep the read transaction open, until [`Tree::unpin`]; says whether that is so. SQLite
-    /// ends it with the commit unless two statements are reading: it takes one of them for the COMMIT.
+    /// Makes commits keep the read transaction open until [`Tree::unpin`]. Returns `true` on
+    /// success.
+    ///
+    /// SQLite ends the read transaction with the commit unless two statements are reading, because
+    /// it assumes that one of them is the COMMIT itself.
     pub(super) fn pin(&self) -> bool {
         if self.pins.get().is_none()
             && let Ok(made) = Pin::new(self.db).and_then(|one| Ok([one, Pin::new(self.db)?]))
         {
-            let _ = self.pins.set(made); // there is none
+            let _ = self.pins.set(made); // cannot fail: it was empty
         }
         let pinned = self.pins.get().is_some_and(|pins| pins.iter().all(Pin::step));
         if !pinned {
@@ -170,7 +180,7 @@ impl Tree {
         pinned
     }
 
-    /// Ends what [`Tree::pin`] began. To be called without open cursors.
+    /// Ends the effect of [`Tree::pin`]. No cursor may be open.
     pub(super) fn unpin(&self) {
         self.pins.get().into_iter().flatten().for_each(Pin::reset);
     }
@@ -179,7 +189,7 @@ impl Tree {
     #[inline]
     pub(super) fn begin(&self, write: bool) -> Result<u32> {
         let mut cookie = 0;
-        // SAFETY: the tree of an open connection, and a place for the answer.
+        // SAFETY: the tree of an open connection, and a valid place for the result.
         let code =
             unsafe { raw::sqlite3BtreeBeginTrans(self.btree.as_ptr(), c_int::from(write), &raw mut cookie) };
         check(code)?;
@@ -199,7 +209,8 @@ impl Tree {
 
     fn meta(&self, number: c_int) -> u32 {
         let mut value = 0;
-        // SAFETY: the tree of an open connection, which is in a transaction, and a place for the answer.
+        // SAFETY: the tree of an open connection, which is in a transaction, and a valid place for
+        // the result.
         unsafe { raw::sqlite3BtreeGetMeta(self.btree.as_ptr(), number, &raw mut value) };
         value
     }
@@ -216,8 +227,9 @@ impl Tree {
         (self.pages().count(), self.meta(raw::BTREE_FREE_PAGE_COUNT))
     }
 
-    /// Takes the last page off the file, in the open write transaction: what is on it moves to a free one. `false`:
-    /// none is free, or the file is not made for that. To be called without open cursors or pages.
+    /// Removes the last page from the file, in the open write transaction. Its content moves to a
+    /// free page. Returns `false` if no page is free, or if the file does not support this. No
+    /// cursor or page may be open.
     pub(super) fn take_page_off(&self) -> Result<bool> {
         if !self.is_writing() {
             return Err(not_writing());
@@ -226,8 +238,8 @@ impl Tree {
         moved(unsafe { raw::sqlite3BtreeIncrVacuum(self.btree.as_ptr()) })
     }
 
-    /// Makes an empty table in the open write transaction; gives its root page. To be called without open
-    /// cursors: the page that was there may move.
+    /// Creates an empty table in the open write transaction, and returns its root page. No cursor
+    /// may be open, because SQLite may move another page to make space for the root page.
     pub(super) fn create(&self, order: Order) -> Result<u32> {
         let flags = match order {
             Order::Key | Order::Time => raw::BTREE_BLOBKEY,
@@ -237,7 +249,8 @@ impl Tree {
         if !self.is_writing() {
             return Err(not_writing());
         }
-        // SAFETY: the tree of an open connection, which is in a write transaction, and a place for the answer.
+        // SAFETY: the tree of an open connection, which is in a write transaction, and a valid
+        // place for the result.
         check(unsafe { raw::sqlite3BtreeCreateTable(self.btree.as_ptr(), &raw mut root, flags) })?;
         Ok(root)
     }
@@ -251,10 +264,10 @@ impl Tree {
         check(unsafe { raw::sqlite3BtreeUpdateMeta(self.btree.as_ptr(), raw::BTREE_SCHEMA_VERSION, cookie) })
     }
 
-    /// Makes SQLite read the schema anew before the next statement that needs it.
+    /// Makes SQLite read the schema again before the next statement that needs it.
     pub(super) fn forget_schema(&self) {
-        // SAFETY: an open connection. SQLite itself calls this between the steps of statements, when it finds
-        // that the schema has changed.
+        // SAFETY: an open connection. SQLite itself calls this function between the steps of
+        // statements, when it finds that the schema has changed.
         unsafe { raw::sqlite3ResetAllSchemasOfConnection(self.db.as_ptr()) };
     }
 
@@ -264,13 +277,14 @@ impl Tree {
         check(unsafe { raw::sqlite3BtreeCommit(self.btree.as_ptr()) })
     }
 
-    /// Commits the write transaction that `begin` opened, and calls `committed` when that is done but nobody
-    /// else can write yet. To be called without open cursors.
+    /// Commits the write transaction that `begin` opened. Calls `committed` after the commit, but
+    /// before another connection can write. No cursor may be open.
     pub(super) fn commit<R>(&self, committed: impl FnOnce() -> R) -> Result<R> {
-        // SAFETY: the tree of an open connection; no super-journal, as there is but one file.
+        // SAFETY: the tree of an open connection. There is no super-journal, because there is only
+        // one file.
         check(unsafe { raw::sqlite3BtreeCommitPhaseOne(self.btree.as_ptr(), ptr::null()) })?;
         let done = committed();
-        // SAFETY: likewise, between the phases.
+        // SAFETY: the tree of an open connection, between the two phases of a commit.
         check(unsafe { raw::sqlite3BtreeCommitPhaseTwo(self.btree.as_ptr(), 0) })?;
         Ok(done)
     }
@@ -281,9 +295,9 @@ impl Tree {
         check(unsafe { raw::sqlite3BtreeRollback(self.btree.as_ptr(), ffi::SQLITE_OK, 0) })
     }
 
-    /// Frames in the WAL after a commit that went to it; 0 after any other.
+    /// Returns the number of frames in the WAL after a commit to the WAL; 0 after any other commit.
     pub(super) fn take_wal_frames(&self) -> u32 {
-        // SAFETY: the tree of an open connection has a pager, which answers 0 if there is no WAL.
+        // SAFETY: the tree of an open connection has a pager, which returns 0 if there is no WAL.
         unsafe { raw::sqlite3PagerWalCallback(raw::sqlite3BtreePager(self.btree.as_ptr())) }
             .max(0)
             .unsigned_abs()
@@ -303,14 +317,14 @@ impl Tree {
         let words = usize::try_from(unsafe { raw::sqlite3BtreeCursorSize() }).unwrap_or(0).div_ceil(8);
         let mut memory = vec![0u64; words].into_boxed_slice();
         let cursor = memory.as_mut_ptr().cast();
-        // SAFETY: the memory has the size SQLite asked for, is aligned to 8 and stays where it is (it is
-        // boxed) until the cursor is closed in `drop`. The tree has a transaction open.
+        // SAFETY: the memory has the size that SQLite requires and is aligned to 8. It is boxed, so
+        // it does not move until the cursor is closed in `drop`. A transaction is open on the tree.
         let code = unsafe {
             raw::sqlite3BtreeCursorZero(cursor);
             let write = if write { raw::BTREE_WRCSR } else { 0 };
             raw::sqlite3BtreeCursor(self.btree.as_ptr(), root, write, info, cursor)
         };
-        // Also after a failure the cursor may be linked in, and is closed by `drop`.
+        // After a failure, too, the cursor may be linked in. `drop` closes it.
         let opened = TreeCursor {
             memory,
             root,
@@ -334,9 +348,11 @@ impl Tree {
         }
     }
 
-    /// Moves to the entry with the key that `sought` writes, or to a neighbour of its place; says how the
-    /// entry compares with the key. In an empty table the cursor is at no entry, and the answer is `Less`.
-    /// Does nothing if the cursor is there already.
+    /// Moves the cursor to the entry with the key that `sought` writes, or to a neighbor of the
+    /// position of that key. Returns how the entry compares with the key.
+    ///
+    /// In an empty table the cursor is at no entry, and the result is `Less`. Does nothing if the
+    /// cursor has already been moved to this key and has not moved since.
     pub(super) fn seek(
         &self,
         cursor: &mut TreeCursor,
@@ -357,8 +373,9 @@ impl Tree {
         };
         let size = c_int::try_from(cursor.sought.len()).map_err(|_| too_long())?;
         let mut result = 0;
-        // SAFETY: the probe was made for the number of columns this order has, and the record has as many
-        // (record.rs); it refers to `sought` during this call only. The cursor is open.
+        // SAFETY: the probe was created for the number of columns that this order has. The record
+        // has as many (record.rs), and refers to `sought` during this call only. The cursor is
+        // open.
         let code = unsafe {
             raw::sqlite3VdbeRecordUnpack(size, cursor.sought.as_ptr().cast(), probe.record.as_ptr());
             raw::sqlite3BtreeIndexMoveto(cursor.raw(), probe.record.as_ptr(), &raw mut result)
@@ -382,7 +399,7 @@ impl Tree {
         cursor.place = None;
         cursor.on_entry = false;
         let mut count = 0;
-        // SAFETY: an open cursor of this connection, and a place for the answer.
+        // SAFETY: an open cursor of this connection, and a valid place for the result.
         check(unsafe { raw::sqlite3BtreeCount(self.db.as_ptr(), cursor.raw(), &raw mut count) })?;
         Ok(count.unsigned_abs())
     }
@@ -397,14 +414,15 @@ impl Drop for Tree {
 
 impl Probe {
     fn new(db: NonNull<ffi::sqlite3>, key_fields: c_int, other_fields: c_int) -> Result<Probe> {
-        // SAFETY: the connection is open. NULL sort flags and collations (SQLite zeroes them) are what
-        // blobs and integers need.
+        // SAFETY: the connection is open. SQLite sets the sort flags and collations to zeros, which
+        // is what blobs and integers need.
         let info = unsafe { raw::sqlite3KeyInfoAlloc(db.as_ptr(), key_fields, other_fields) };
         let info = NonNull::new(info).ok_or_else(no_memory)?;
-        // SAFETY: a description just made. The record has room for one column more than the key has.
+        // SAFETY: the description was just created. The record has space for one column more than
+        // the key.
         let record = unsafe { raw::sqlite3VdbeAllocUnpackedRecord(info.as_ptr()) };
         let Some(record) = NonNull::new(record) else {
-            // SAFETY: nobody else has it.
+            // SAFETY: nothing else refers to it.
             unsafe { raw::sqlite3KeyInfoUnref(info.as_ptr()) };
             return Err(no_memory());
         };
@@ -412,8 +430,8 @@ impl Probe {
     }
 
     fn free(&self, db: NonNull<ffi::sqlite3>) {
-        // SAFETY: called once, when the tree is dropped: no cursor refers to the description any more,
-        // and the connection is still open.
+        // SAFETY: called once, when the tree is dropped. No cursor refers to the description any
+        // more, and the connection is still open.
         unsafe {
             raw::sqlite3DbFree(db.as_ptr(), self.record.as_ptr().cast());
             raw::sqlite3KeyInfoUnref(self.info.as_ptr());
