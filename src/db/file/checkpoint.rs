@@ -1,7 +1,9 @@
-//! Checkpoints: when one is due, and how the WAL's content gets into the database. Who runs one is decided above.
+//! Checkpoints: when one is due, and how the content of the WAL is copied into the database. Which
+//! handle or thread runs one is decided in the layers above.
 //!
-//! Where it can be, the WAL is written back while it grows (`write_back.rs`), and the checkpoint that nobody has asked
-//! for finds little left to do. It waits for both syncs, and the WAL begins anew.
+//! Where possible, the WAL is copied into the database while it grows (`write_back.rs`). An
+//! automatic checkpoint then has little left to copy. It waits for both syncs, and the WAL starts
+//! over.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,21 +18,25 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::wait;
 
-/// Time for which an automatic checkpoint waits for other connections.
+/// Minimum and maximum time for which an automatic checkpoint waits for other connections.
 pub(super) const MIN_WAIT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(100);
-/// The same for each frame since the last one, where readers have stood in its way: it must not count beside writing them.
+/// Maximum time to wait per frame that was added since the last checkpoint, if readers have kept
+/// the WAL from starting over. The wait must be short compared with the time for writing these
+/// frames.
 const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
-/// Between two looks whether somebody else's has ended.
+/// Pause between two checks whether the checkpoint of another connection has ended.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Target length of the WAL, in frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalLimit(u32);
 
-/// Of the limit of a store, in pages, the WAL takes this part, where nothing else is asked for.
+/// Divisor: the target length of the WAL is this part of the size limit of the store, in pages,
+/// unless it is configured.
 const PART_OF_LIMIT: u32 = 8;
-/// The same of the free space of the disk. The file of the WAL becomes almost twice as long.
+/// Divisor: the target length of the WAL is at most this part of the free space of the disk, in
+/// pages, unless it is configured. The WAL file becomes almost twice as long as the target.
 const PART_OF_SPACE: u64 = 16;
 
 impl WalLimit {
@@ -43,7 +49,8 @@ impl WalLimit {
         WalLimit(given.unwrap_or_else(|| by_limit.min(by_space).clamp(least, default)))
     }
 
-    /// From so many on it is to begin anew, where it is written back while it grows.
+    /// Returns the number of frames from which on the WAL should start over, if it is copied into
+    /// the database while it grows.
     fn first(self) -> u32 {
         self.0 - self.0 / 4
     }
@@ -54,7 +61,8 @@ impl WalLimit {
         self.0 / 4
     }
 
-    /// If no more are left in a WAL of so many frames, a checkpoint writes them.
+    /// Returns the largest backlog, in frames, that a checkpoint of a WAL with `frames` frames
+    /// finishes in one go.
     fn rest(self, frames: u32) -> u32 {
         if frames < self.0 { self.0 / 8 } else { self.0 / 4 }
     }
@@ -116,12 +124,13 @@ impl Checkpoints {
         self.at = self.first();
     }
 
-    /// From so many frames on a WAL that begins is checkpointed.
+    /// Returns the number of frames from which on a WAL that has started over is checkpointed.
     fn first(&self) -> u32 {
         if self.write_back.is_some() { self.limit.first() } else { self.limit.0 }
     }
 
-    /// Whether a WAL of so many frames is to be checkpointed now, and that not left to others, or to when less is left.
+    /// Returns `true` if a checkpoint of a WAL with `frames` frames should run now. It should not
+    /// while the backlog is long, or while another connection copies the WAL into the database.
     fn can_finish(&mut self, frames: u32) -> bool {
         let limit = self.limit;
         let Some(write_back) = &mut self.write_back else { return true };
@@ -146,8 +155,11 @@ impl Checkpoints {
         self.again_after(frames);
     }
 
-    /// To be told when the next commit begins the WAL anew, or the last one has. (With a transaction as long as the one before it, the
-    /// length alone does not tell.)
+    /// Resets the state for a WAL that starts over. Call this when the next commit will start the
+    /// WAL over, or when the last commit has.
+    ///
+    /// The length of the WAL alone does not show this if a transaction is as long as the one before
+    /// it.
     fn begins_anew(&mut self) {
         self.last = 0;
         self.in_vain = 0;
@@ -160,9 +172,13 @@ impl Checkpoints {
         self.limit.step().max(frames / 8)
     }
 
-    /// Tried again when the WAL has grown some more, if it does not begin anew before that. Beside a reader that stays the
-    /// later, the longer it is: what tries cost must not count beside what writes do. Beside writers soon, if it is too
-    /// long: each try has its chance.
+    /// Sets the length of the WAL at which a checkpoint is tried again, unless the WAL starts over
+    /// before.
+    ///
+    /// - While a reader stays, the next try comes the later, the longer the WAL is: the cost of the
+    ///   tries must be small compared with that of the writes.
+    /// - While other connections write and the WAL is too long, the next try comes soon, because
+    ///   each try may succeed.
     fn again_after(&mut self, frames: u32) {
         let step = self.limit.step();
         let more = match self.in_vain {
@@ -200,7 +216,7 @@ impl Db {
         let mode = if is_cut { CheckpointMode::Truncate } else { mode };
         self.checkpoints.done(if is_cut { 0 } else { log });
         if matches!(mode, CheckpointMode::Restart | CheckpointMode::Truncate) {
-            self.checkpoints.begins_anew(); // no reader stands in the way
+            self.checkpoints.begins_anew(); // no reader uses the WAL
         }
         if log == done {
             self.wal_frames.store(0, Ordering::Relaxed);
@@ -208,13 +224,16 @@ impl Db {
         Ok((log, done))
     }
 
-    /// Where deleted data is overwritten: lets the WAL, all of which is in the database, have nothing any more, if nobody
-    /// reads in it. If somebody does, what is left goes with the commit that begins it anew (`set_length_of_wal`).
+    /// Truncates the WAL if deleted data must be overwritten and no connection reads from the WAL.
+    /// Returns `true` if it was truncated. All content of the WAL must be in the database.
+    ///
+    /// If a connection reads from the WAL, the commit with which the WAL starts over truncates it
+    /// (`set_length_of_wal`).
     fn wipe_wal(&self) -> Result<bool> {
         if !self.secure_delete {
             return Ok(false);
         }
-        self.set_busy_timeout(Duration::ZERO)?; // whoever has called sets it again
+        self.set_busy_timeout(Duration::ZERO)?; // the caller of `run_checkpoint` restores it
         match self.run_sqlites_checkpoint(CheckpointMode::Truncate) {
             Ok(_) => Ok(true),
             Err(e) if e.is_retryable() => Ok(false),
@@ -229,7 +248,7 @@ impl Db {
         }
     }
 
-    /// Gives what `checkpoint` gives.
+    /// Runs a checkpoint of SQLite. Returns the same numbers as `checkpoint`.
     fn run_sqlites_checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         let mode = match mode {
             CheckpointMode::Passive => rusqlite::wal::CheckpointMode::PASSIVE,
@@ -238,7 +257,7 @@ impl Db {
             CheckpointMode::Truncate => rusqlite::wal::CheckpointMode::TRUNCATE,
         };
         let (log, done) = self.switch_to_sql()?.wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
-        // Not in WAL mode: -1 and -1.
+        // Outside WAL mode, SQLite returns -1 and -1.
         Ok((log.max(0).unsigned_abs(), done.max(0).unsigned_abs()))
     }
 
@@ -257,7 +276,8 @@ impl Db {
             direct.set_long(most);
         }
         if self.secure_delete {
-            // Also a rollback journal that is kept, which one of a store for one handle alone is, ends empty.
+            // This also applies to a rollback journal that is kept, as in an exclusive store: it is
+            // truncated to zero bytes.
             return self.limit_wal(0);
         }
         self.limit_wal(
@@ -275,7 +295,8 @@ impl Db {
     pub(crate) fn note_commit(&mut self) {
         let limit = self.limit_in_pages();
         if limit != self.checkpoints.for_limit {
-            // Set by this write, or by others. What fails now leaves a longer file when the WAL begins anew.
+            // The size limit was changed, by this write or by another connection. If this call
+            // fails, the WAL file is longer when the WAL starts over.
             let _ = self.set_length_of_wal(limit);
         }
         let frames = self.wal_frames();
@@ -292,7 +313,8 @@ impl Db {
             || self.length_of_wal_counts() && self.wal_is_long()
     }
 
-    /// Whether checkpoints go by the length of the WAL. In a store that has a limit they do in any case: it takes room, too.
+    /// Returns `true` if the length of the WAL triggers checkpoints. It always does in a store with
+    /// a size limit, because the WAL takes space, too.
     fn length_of_wal_counts(&self) -> bool {
         self.checkpoints.every.is_none() || self.checkpoints.for_limit.is_some()
     }
@@ -309,9 +331,10 @@ impl Db {
 
     /// Runs an automatic checkpoint. Returns `true` if one was made.
     ///
-    /// A passive one waits for nobody, but leaves what others write meanwhile: with several writers the
-    /// WAL might never begin anew. So when it has grown on for long, others are kept from writing, and
-    /// readers are waited for, if only for a moment.
+    /// A passive checkpoint waits for no other connection, but leaves the frames that other
+    /// connections write meanwhile. With several writers the WAL might never start over. So when
+    /// the WAL has become long, the checkpoint blocks writers and waits for readers, if only for a
+    /// moment.
     pub(crate) fn checkpoint_by_itself(&mut self, may_keep_writers_out: bool) -> bool {
         let frames = self.wal_frames();
         let limit = self.checkpoints.limit;
@@ -345,7 +368,8 @@ impl Db {
         }
     }
 
-    /// Lets the WAL begin anew, keeping writers out and waiting for readers: not as long if that was in vain before.
+    /// Makes the WAL start over. Blocks writers and waits for readers. The wait is shorter if
+    /// readers have kept the WAL from starting over before.
     fn restart_wal(&mut self) -> Result<()> {
         let started = Instant::now();
         let mut wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
@@ -353,20 +377,25 @@ impl Db {
             wait = wait.min(WAIT_FOR_A_FRAME * self.checkpoints.patience(self.wal_frames()));
         }
         loop {
-            // At once: this handle has just committed, so nobody writes at this moment. Who waits for a lock sleeps
-            // between two tries, and among several writers that write without a pause a later try would seldom find it
+            // The first try comes at once: this handle has just committed, so no connection writes
+            // at this moment. A connection that waits for a lock sleeps between two tries. Among
+            // several writers that write without a pause, a later try would seldom find the lock
             // free.
             match self.checkpoint_within(CheckpointMode::Restart, wait.min(MIN_WAIT)) {
                 Ok(_) => return Ok(()),
-                // A sync that has failed is told once: the next one may end well although pages are lost.
+                // A failed sync is reported once: the next sync may succeed although pages are
+                // lost.
                 Err(e) if e.kind() == ErrorKind::Io => return Err(e),
                 Err(_) => {}
             }
-            // A reader that comes when everything is in the file does not stand in the way of a new beginning.
+            // A reader that begins when everything is in the database does not keep the WAL from
+            // starting over.
             match self.checkpoint(CheckpointMode::Passive) {
                 Err(e) if e.kind() == ErrorKind::Io => return Err(e),
-                // Somebody else is at it, which nothing else keeps a passive one from. SQLite waits for no other
-                // checkpoint; without a wait the WAL would grow as fast as is written while theirs lasts.
+                // Another connection runs a checkpoint; nothing else makes a passive checkpoint
+                // fail in this way. SQLite does not wait for a checkpoint of another connection.
+                // Without a wait here, the WAL would grow as fast as data is written while that
+                // checkpoint lasts.
                 Err(e) if e.is_retryable() && started.elapsed() < self.busy_timeout => {
                     if !wait::pause(PAUSE) {
                         return Err(e);
@@ -392,7 +421,7 @@ impl Db {
     pub(crate) fn commit_counter(&self) -> Option<u32> {
         self.presence.as_ref()?;
         if self.journal_mode().ok()? != Some(JournalMode::Wal) {
-            return None; // asking would make it
+            return None; // `WalIndex::of` would create the shared memory
         }
         WalIndex::of(&self.conn).map(|index| index.commits())
     }
@@ -407,8 +436,8 @@ impl Db {
         self.checkpoints.write_back.as_mut().is_some_and(|write_back| write_back.note_commit(frames, aim))
     }
 
-    /// Continues to copy the WAL into the database. `let_go` releases snapshots that other handles
-    /// keep between reads.
+    /// Continues to copy the WAL into the database. `let_go` releases the snapshots that other
+    /// handles keep between reads.
     #[cold]
     pub(crate) fn go_on_writing_back(&mut self, let_go: impl FnOnce()) {
         let aim = self.checkpoints.aim(self.wal_frames());

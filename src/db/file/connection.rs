@@ -1,5 +1,5 @@
-//! One connection and its transactions. Opening is in `open.rs`, checkpoints in `checkpoint.rs`, upkeep in
-//! `maintenance.rs`.
+//! One connection and its transactions. `open.rs` opens it, `checkpoint.rs` has the checkpoints,
+//! and `maintenance.rs` has the maintenance.
 
 #[cfg(feature = "encryption")]
 use std::cell::Cell;
@@ -41,7 +41,7 @@ pub(crate) struct Db {
     /// It comes before the connection, so that it is dropped first.
     #[cfg(kvstore_btree)]
     pub(super) direct: Option<Direct>,
-    /// Whether commits need not wait for readers. SQL does that waiting.
+    /// Whether commits never wait for readers, so that writes need no SQL. (SQL does such waiting.)
     #[cfg(kvstore_btree)]
     pub(super) writes_directly: bool,
     /// SQLite connection. Once the store is open, use it through `switch_to_sql()`.
@@ -231,7 +231,7 @@ impl Db {
         }
         self.transaction = TransactionState::None;
         self.rolled_back();
-        // If not, SQLite itself has rolled back after the failure.
+        // If no transaction is open, SQLite itself has rolled it back after the failure.
         let done = if self.is_idle() { Ok(()) } else { self.execute("ROLLBACK") };
         self.forget_frames();
         #[cfg(feature = "encryption")]
@@ -305,13 +305,13 @@ impl Db {
             return self.run_transaction(f);
         }
         self.set_busy_timeout(Duration::ZERO)?;
-        // In DELETE journal mode the commit may wait, too.
+        // In DELETE journal mode the commit may wait for locks, too.
         let done = or_undo(&*self, |db| db.run_transaction(f), |db| drop(db.wait_again()));
         self.wait_again()?;
         done
     }
 
-    /// Waits for locks as long as the configuration says.
+    /// Restores the configured busy timeout.
     fn wait_again(&self) -> Result<()> {
         self.set_busy_timeout(self.busy_timeout)
     }
@@ -370,7 +370,7 @@ impl Db {
     /// Runs `f` on one snapshot: in the transaction of the caller, or in a read transaction of its
     /// own.
     pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        // One that SQLite has rolled back has no snapshot.
+        // A transaction that SQLite has rolled back has no snapshot.
         let is_over = self.is_idle() && matches!(self.transaction, TransactionState::Doomed(_));
         if self.transaction != TransactionState::None && !is_over {
             return f(self);
@@ -387,10 +387,10 @@ impl Db {
     /// Runs `f` inside a write transaction. If `f` fails, its changes are undone.
     pub(crate) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         if self.transaction == TransactionState::None {
-            return f(self); // in a transaction of its own, which is rolled back as a whole
+            return f(self); // the write has a transaction of its own, which is rolled back as a whole
         }
         self.begin_savepoint()?;
-        // After a panic the caller's transaction can only be rolled back anyway.
+        // After a panic the caller's transaction can only be rolled back, so the result is ignored.
         let undo = |db: &mut &Db| drop(db.end_savepoint(Err::<(), _>(Error::failed("a callback panicked"))));
         let done = or_undo(self, |db| f(db), undo);
         self.end_savepoint(done)
@@ -413,13 +413,15 @@ impl Db {
             ended = self.execute("RELEASE kvstore");
         }
         match (done, ended) {
-            // The first says why: SQLite calls a file damaged that it cannot read while it undoes.
+            // The first error is the cause: SQLite reports a file as damaged if it cannot read it
+            // while it undoes changes.
             (Err(why), Err(_)) if why.dooms_transaction() => Err(why),
             (done, ended) => ended.and(done),
         }
     }
 
-    /// Runs a write in the caller's transaction, which can only be rolled back if a callback in it panics.
+    /// Runs a write in the caller's transaction. If a callback in it panics, the transaction can
+    /// only be rolled back.
     fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         or_undo(
             self,
@@ -446,7 +448,7 @@ impl Db {
                 return self.doom(&e);
             }
         }
-        // If this fails, the savepoint goes with the transaction.
+        // If this fails, the savepoint ends with the transaction.
         if let Err(e) = self.execute("RELEASE kvstore") {
             self.note_failure(&e);
         }
@@ -477,14 +479,17 @@ impl Db {
     fn roll_back_quietly(&self) {
         self.rolled_back();
         if !self.is_idle() {
-            // A rollback that fails has nothing left to roll back: the error that led here counts.
+            // A rollback that fails has nothing left to roll back. The error that led here is
+            // reported.
             let _ = self.execute("ROLLBACK");
         }
         self.forget_frames();
     }
 
-    /// To be called when a write transaction may be over that was not committed: what our VFS has kept of its frames goes.
-    /// An exclusive connection gives no lock back that would tell the VFS so.
+    /// Discards the frames of a write transaction that the VFS of this library has buffered. Call
+    /// this when a write transaction may have ended without a commit.
+    ///
+    /// The VFS cannot detect that for an exclusive connection, which releases no lock.
     fn forget_frames(&self) {
         #[cfg(kvstore_btree)]
         if self.direct.as_ref().is_some_and(Direct::is_writing) {
@@ -503,7 +508,7 @@ impl Db {
 
     /// Updates the state after a rollback.
     fn rolled_back(&self) {
-        self.forget_settings(); // they may have been changed in what is rolled back
+        self.forget_settings(); // the transaction may have changed them
         self.forget_agenda();
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -536,7 +541,7 @@ impl Db {
     pub(super) fn execute(&self, sql: &str) -> Result<()> {
         let mut statement = self.switch_to_sql()?.prepare_cached(sql).map_err(translate)?;
         let mut rows = statement.raw_query();
-        while rows.next().map_err(translate)?.is_some() {} // some pragmas answer with a row
+        while rows.next().map_err(translate)?.is_some() {} // some pragmas return a row
         Ok(())
     }
 

@@ -1,5 +1,6 @@
-//! Whether the tables and views are as `schema.rs` makes them: the check tells of those that are not, and the repair
-//! makes them anew. What is in the tables is not looked at here.
+//! Comparison of the tables and views with those that `schema.rs` creates. The integrity check
+//! reports differences, and the repair creates the tables and views again. The rows of the tables
+//! are not examined here.
 
 use std::collections::HashMap;
 
@@ -11,13 +12,13 @@ use super::schema::{
 };
 use crate::error::Result;
 
-/// Tables and views by their names, as SQLite lists them. Read once: to ask SQLite for one of them is to go through
-/// them all.
+/// Tables and views by name, as SQLite lists them. They are read once, because a query for one of
+/// them reads the whole list.
 pub(super) struct Listed {
     lines: HashMap<String, Line>,
 }
 
-/// A line of the list.
+/// Entry of the list.
 struct Line {
     is_table: bool,
     /// SQL text of the definition.
@@ -30,9 +31,9 @@ pub(super) enum Form {
     Missing,
     /// The table has the form that this library creates, or an equivalent one.
     Right,
-    /// Made otherwise, with all columns.
+    /// The table has all columns, but another form.
     Wrong,
-    /// Without the columns of one, or no table at all.
+    /// A column is missing, or a view has this name.
     Other,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct OfTheStore {
     pub(super) definition: &'static str,
 }
 
-/// The catalogue of families, and the facts about the store.
+/// Tables that every store has: the catalogue of families, and the facts about the store.
 pub(super) const FAMILIES: OfTheStore = OfTheStore {
     name: "kvstore_family",
     columns: &["name", "created_ms", "default_ttl_ms", "track_writes"],
@@ -127,19 +128,20 @@ impl Listed {
         })
     }
 
-    /// Whether the view of live rows is there and as it is made beside these tables.
+    /// Returns `true` if the family has the view of live rows that belongs to its tables.
     pub(super) fn has_live_view(&self, tables: &Tables) -> bool {
         self.is_live_view(tables, self.is_table(&table_name(BLOB.name, tables.family())))
     }
 
-    /// The same, where it is known whether there is a table of large values.
+    /// Like `has_live_view`, if the caller knows whether the family has a table of large values.
     pub(super) fn is_live_view(&self, tables: &Tables, with_blobs: bool) -> bool {
         self.lines
             .get(&table_name("live", tables.family()))
             .is_some_and(|line| !line.is_table && line.sql == schema::live_view(tables, with_blobs))
     }
 
-    /// The tables and views whose names say that they are the store's, and whether they are tables; sorted.
+    /// Returns the tables and views that have a name of the store's, sorted by name. The flag is
+    /// `true` for a table.
     pub(super) fn named_like_ours(&self) -> Vec<(&str, bool)> {
         let is_ours = |name: &str| match name.split_once(':') {
             Some((kind, _)) => kind == "live" || KINDS.iter().any(|known| known.name == kind),
@@ -156,9 +158,10 @@ impl Listed {
     }
 }
 
-/// The columns of a table, each with its place in the primary key; none if there is no such table.
+/// Returns the columns of a table, each with its position in the primary key. The result is empty
+/// if there is no such table.
 pub(super) fn columns_of(conn: &Connection, table: &str) -> Result<Vec<(String, u32)>> {
-    // cid, name, type, notnull, default, place in the key, hidden
+    // Columns of the result: cid, name, type, notnull, default, position in the key, hidden.
     conn.prepare(&format!("PRAGMA table_xinfo({})", quote(table)))
         .and_then(|mut s| s.query_map([], |row| Ok((row.get(1)?, row.get(5)?)))?.collect())
         .map_err(translate)

@@ -1,6 +1,8 @@
-//! What PRAGMAs ask and set of a connection. The `btree` engine asks and sets it without SQL: the first statement that
-//! needs the schema reads all of it, which takes longer than the rest of an open. Which PRAGMAs are run when is decided
-//! in `open.rs`.
+//! Settings of a connection that PRAGMA statements read and set.
+//!
+//! The `btree` engine reads and sets them without SQL. The first statement that needs the schema
+//! reads the whole schema, which takes longer than the rest of an open. `open.rs` decides which
+//! PRAGMA statements run when.
 
 use rusqlite::Connection;
 
@@ -10,16 +12,22 @@ use super::schema;
 use crate::config::{DEFAULT_CACHE_PAGES, FileConfig, JournalMode, SyncLevel};
 use crate::error::Result;
 
-/// Whether SQLite does by itself what follows from these flags of .cargo/config.toml, which build.rs has found then:
-/// the page cache has the default size (`SQLITE_DEFAULT_CACHE_SIZE`), commits to a WAL are not synced
-/// (`SQLITE_DEFAULT_WAL_SYNCHRONOUS`; other journals are, by SQLite's default), temporary tables are in memory
-/// (`SQLITE_TEMP_STORE`).
+/// Whether SQLite was compiled with these flags of .cargo/config.toml. If so, build.rs has checked
+/// them, and these defaults apply:
+///
+/// - The page cache has the default size (`SQLITE_DEFAULT_CACHE_SIZE`).
+/// - Commits to a WAL are not synced (`SQLITE_DEFAULT_WAL_SYNCHRONOUS`). Commits with other
+///   journals are, by SQLite's own default.
+/// - Temporary tables are in memory (`SQLITE_TEMP_STORE`).
 const HAS_DEFAULTS: bool = cfg!(kvstore_btree);
 const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it");
 
-/// A transaction may change so many times more pages than the cache has before some are written ahead of its commit:
-/// those it changes again afterwards are written, and their frames' checksums computed, twice. (10 000 random
-/// overwrites among 300 000 keys take 14 to 24 % less time than with 1.)
+/// Ratio of the number of pages that a transaction may change, before some are written ahead of its
+/// commit, to the number of pages of the cache.
+///
+/// A page that changes again after it was written is written twice, and the checksum of its frame
+/// is computed twice. (10 000 random overwrites among 300 000 keys take 14 to 24 % less time than
+/// with 1.)
 const SPILL: u32 = 5;
 
 /// Returns the size of a page, in bytes. Valid after the first read.
@@ -38,7 +46,8 @@ impl Db {
             self.execute("PRAGMA locking_mode = EXCLUSIVE")?;
         }
         if !HAS_DEFAULTS {
-            self.execute("PRAGMA temp_store = MEMORY")?; // no files but those beside the store
+            // No temporary files: the only files of a store are those next to it.
+            self.execute("PRAGMA temp_store = MEMORY")?;
         }
         let spill = i32::try_from(config.cache_pages.saturating_mul(SPILL)).unwrap_or(i32::MAX);
         let mapped = i64::try_from(config.mmap_size).unwrap_or(i64::MAX);
@@ -56,8 +65,9 @@ impl Db {
         if config.secure_delete {
             self.execute("PRAGMA secure_delete = ON")?;
         }
-        // There fsync does not reach the disk, nor keep an order. What SQLite asks for instead (F_FULLFSYNC) does; without it
-        // a power cut in a checkpoint could damage the file.
+        // On Apple systems, fsync neither reaches the disk nor keeps an order. F_FULLFSYNC, which
+        // SQLite then uses instead, does. Without it a power cut in a checkpoint could damage the
+        // file.
         if cfg!(target_vendor = "apple") && config.sync != SyncLevel::Off {
             self.execute("PRAGMA checkpoint_fullfsync = ON")?;
             if config.sync == SyncLevel::Full || config.journal_mode == JournalMode::Delete {
@@ -65,19 +75,23 @@ impl Db {
             }
         }
         match config.sync {
-            // With a rollback journal NORMAL trusts checksums of every 200th byte: if a power cut tears the journal of
-            // a commit, of the making of the store or of its conversion, what is rolled back may be no page at all.
-            // With FULL the journal says that it has pages when they are on the disk. For a WAL see `relax`.
+            // With a rollback journal, SQLite's NORMAL relies on checksums that cover every 200th
+            // byte. A power cut may tear the journal of a commit, or that of the creation or the
+            // conversion of the store. Then the rollback may write invalid pages. With FULL, the
+            // journal states its number of pages only when they are on the disk. For a WAL see
+            // `relax`.
             SyncLevel::Normal if HAS_DEFAULTS => Ok(()),
             SyncLevel::Normal => self.execute("PRAGMA synchronous = FULL"),
-            // FULL does not sync the directory after a rollback journal was removed from it: a power cut could bring
-            // the journal back, and undo the commit. In WAL mode both are the same.
+            // FULL does not sync the directory after a rollback journal was removed from it. A
+            // power cut could bring the journal back, and so undo the commit. In WAL mode FULL and
+            // EXTRA are the same.
             SyncLevel::Full => self.execute("PRAGMA synchronous = EXTRA"),
             SyncLevel::Off => self.execute("PRAGMA synchronous = OFF"),
         }
     }
 
-    /// Where the WAL is there, each frame's checksum is one of all bytes, and commits need not be synced.
+    /// Sets SQLite's sync level NORMAL once the file is in WAL mode. The checksum of a frame covers
+    /// all bytes, so commits need not be synced.
     pub(super) fn relax(&self) -> Result<()> {
         if !HAS_DEFAULTS && self.sync == SyncLevel::Normal && self.journal_mode()? == Some(JournalMode::Wal) {
             return self.execute("PRAGMA synchronous = NORMAL");
@@ -103,7 +117,7 @@ impl Db {
         self.read_number("PRAGMA user_version")
     }
 
-    /// Bytes of a page, after the first read.
+    /// Returns the size of a page, in bytes. Valid after the first read.
     pub(super) fn page_size(&self) -> Result<u64> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -112,7 +126,8 @@ impl Db {
         page_size(self.switch_to_sql()?)
     }
 
-    /// The way of journaling, after the first read; `None`: another one than those of the configuration.
+    /// Returns the journal mode; `None` if it is none of the configurable ones. Valid after the
+    /// first read.
     pub(super) fn journal_mode(&self) -> Result<Option<JournalMode>> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -143,7 +158,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// What SQLite says that is set, by SQL.
+    /// Returns the settings that SQLite reports by SQL.
     fn set(db: &Db) -> Vec<i64> {
         [
             "cache_size",

@@ -1,4 +1,5 @@
-//! Looks at a file before SQLite opens it, which would roll a stranger's journal back, or checkpoint its WAL (ADR 5).
+//! Examination of a file before SQLite opens it. SQLite would roll back the journal of a foreign
+//! database, or checkpoint its WAL (ADR 5).
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -14,25 +15,29 @@ use crate::hint::Hint;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// First bytes of a rollback journal (fileformat2.html, chapter 3).
 pub(super) const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
-/// What a journal says of itself, where, by which the whole file is to be put back, and which has page 1 first (`undo.rs`).
+/// Mark in a rollback journal that restores the whole file and has page 1 first (`undo.rs`), and
+/// the offset of the mark.
 pub(super) const JOURNAL_MARK: &[u8] = b"kvstore: the whole file";
 pub(super) const JOURNAL_MARK_AT: usize = 28;
-/// Where page 1 begins there: after the sector of the header, and the page's number.
+/// Offset of page 1 in such a journal: after the sector of the header and the number of the page.
 const JOURNAL_FIRST_PAGE: usize = SECTOR + 4;
-/// How much of a journal tells of what it is one, and where in that it says how many pages the database has had.
+/// Number of bytes that identify a journal, and the offset in them of the number of pages that the
+/// database had.
 const JOURNAL_HEADER: usize = 20;
 const JOURNAL_PAGES: usize = 16;
-/// What a disk writes of a file as a whole: SQLite's header, and that of its first page, are in the first one.
+/// Number of bytes that a disk writes as a whole. The first sector contains SQLite's header and the
+/// header of the first page.
 pub(super) const SECTOR: usize = 512;
-/// The type of a page that is a table's only page.
+/// Type of a leaf page of a table. It is the type of a table's page if the table has only one.
 const LEAF_TABLE: u32 = 0x0D;
 
-/// Where the header says by which way of journaling the file is to be read, and its value for a WAL.
+/// Offset in the header of the byte that shows how the file must be read, and its value for WAL
+/// mode.
 const READ_VERSION: usize = 19;
 const WAL_VERSION: u8 = 2;
 
-/// Refuses what is no regular file before anybody opens it: opening a FIFO would wait for ever. Says whether there is
-/// a file.
+/// Fails if the path is not a regular file. Opening a FIFO would wait forever, so this comes before
+/// any open. Returns `true` if the file exists.
 pub(super) fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => {
@@ -69,16 +74,17 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Whether this process may write those of a WAL that are there; they may have gone by now.
+    /// Returns `true` if this process may write to the existing files of the WAL. They may have
+    /// been removed since.
     pub(super) fn may_be_written(&self, path: &Path, config: &Config) -> bool {
-        // Who is to be alone needs no shared memory.
+        // An exclusive connection needs no shared memory.
         [(self.wal, "-wal"), (self.shared_memory && !config.file.exclusive, "-shm")]
             .iter()
             .all(|(is_there, suffix)| !is_there || !os::is_forbidden_to_write(&beside(path, suffix)))
     }
 }
 
-/// The same as `check_kind` for the files that SQLite opens by itself.
+/// Like `check_kind`, for the files that SQLite opens by itself.
 pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
     let check = |suffix| match os::length_of_file(&beside(path, suffix)) {
         Ok(None) => Err(Error::cant_open(format!(
@@ -111,7 +117,7 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
     let read_only = config.read_only;
     let failed = |e: std::io::Error| match path.parent() {
         Some(directory) if e.kind() == ErrorKind::NotFound && !directory.exists() => {
-            // Without its name, which may be a URL that was mistyped, with its password.
+            // The message omits the path, which may be a mistyped URL with a password.
             Error::cant_open("the directory of the file does not exist: create it first")
         }
         _ if os::refusal::is_without_space(&e) => {
@@ -146,12 +152,14 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
         check_header(header.get(..length).unwrap_or_default(), path, config)
     };
     match look() {
-        // Another process may make it, or take back what was begun of it, between a look at it and one at its journal.
+        // Another process may create the store, or roll back an interrupted creation, between the
+        // read of the file and that of its journal.
         Err(e) if e.kind() == Kind::NotADatabase => look()?,
         looked => looked?,
     }
     let header = header.get(..length).unwrap_or_default();
-    // SQLite takes up a log of that name whatever the header says of the way of journaling; but not for a new file.
+    // SQLite uses a WAL of that name whatever journal mode the header states; but not for a new
+    // file.
     if !header.is_empty()
         && files.shared_memory
         && !file.is_in_use()
@@ -165,14 +173,16 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
             wal.file_name().unwrap_or_default().display()
         )));
     }
-    // Of an encrypted one it cannot be seen, and most are.
+    // The header of an encrypted file cannot be read. Most encrypted files are in WAL mode.
     let has_wal = config.file.is_encrypted() || header.get(READ_VERSION) == Some(&WAL_VERSION);
     let (identity, names) = file.identity_and_names().map_err(failed)?;
     Ok(Looked { names, is_empty: header.is_empty(), has_wal, may_be_written, identity, file: Some(file) })
 }
 
-/// Refuses a file that is not ours by its first bytes. SQLite itself would roll a stranger's journal
-/// back, or checkpoint its WAL, just by looking; and ours may be in the middle of a checkpoint.
+/// Fails if the first bytes of a file show that it is not a store.
+///
+/// SQLite itself would roll back the journal of a foreign database, or checkpoint its WAL, merely
+/// by reading it. And a store may be in the middle of a checkpoint.
 fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
     if header.is_empty() {
         return Ok(());
@@ -180,7 +190,7 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
     let has = |suffix: &str| {
         os::length_of_file(&beside(path, suffix)).is_ok_and(|length| length.is_some_and(|length| length > 0))
     };
-    // Where these are is the first chapter of SQLite's fileformat2.html, and its chapter 1.6.
+    // SQLite's fileformat2.html describes these offsets in chapters 1 and 1.6.
     let number = |at: std::ops::Range<usize>| {
         header.get(at).map(|bytes| bytes.iter().fold(0u32, |number, byte| number << 8 | u32::from(*byte)))
     };
@@ -188,7 +198,8 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
         (number(68..72), number(100..101), number(103..105), header.starts_with(MAGIC))
     else {
         if is_begun(header, path) || config.file.is_encrypted() && !header.starts_with(MAGIC) {
-            // SQLite rolls it back, or decrypts it; but SQLCipher takes less than a page for a new file.
+            // SQLite rolls the file back, or decrypts it. But SQLCipher treats a file of less than
+            // a page as new.
             if header.len() < SECTOR && config.file.is_encrypted() && !has("-journal") {
                 return Err(Error::corrupt(
                     "the file is shorter than the smallest page, so it was truncated or is not a \
@@ -215,7 +226,8 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
     if application_id == schema::APPLICATION_ID.unsigned_abs() {
         return Ok(());
     }
-    // A stranger may have everything in its WAL still; a store's mark is in the main file from the start.
+    // A foreign database may still have all content in its WAL. A store has its mark in the main
+    // file from the start.
     if application_id != 0 || page_type != LEAF_TABLE || tables != 0 || has("-wal") {
         return Err(not_ours());
     }
@@ -226,8 +238,8 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Whether the first sector of a file has no more order than random bytes: 512 of them have 222 different values, of
-/// 256, give or take six. (Compressed files look the same.)
+/// Returns `true` if the first sector of a file looks like random bytes. 512 random bytes have 222
+/// different values of 256, plus or minus six. (Compressed files look the same.)
 fn looks_encrypted(start: &[u8]) -> bool {
     let mut seen = [false; 256];
     for byte in start {
@@ -238,8 +250,9 @@ fn looks_encrypted(start: &[u8]) -> bool {
     start.len() == SECTOR && seen.iter().filter(|seen| **seen).count() >= 180
 }
 
-/// Whether a file is a store whose making was cut off, by its first sector, which was not yet written then. The journal
-/// is on the disk before the database has a byte, and says that there was no page.
+/// Returns `true` if the file is a store whose creation was interrupted, before its first sector
+/// was written. The journal is on the disk before the database has a byte, and states that the
+/// database had no pages.
 fn is_begun(start: &[u8], path: &Path) -> bool {
     let mut journal = [0; JOURNAL_HEADER];
     start.iter().all(|byte| *byte == 0)
@@ -249,7 +262,8 @@ fn is_begun(start: &[u8], path: &Path) -> bool {
         && journal.ends_with(&[0; JOURNAL_HEADER - JOURNAL_PAGES])
 }
 
-/// What the file begins with as soon as its journal has put it back, if encrypting or decrypting it was cut off.
+/// Returns the first sector that the file will have after the rollback of its journal, if an
+/// encryption or decryption of the file was interrupted.
 fn undone_by_journal(path: &Path) -> Option<[u8; SECTOR]> {
     let mut journal = [0; JOURNAL_FIRST_PAGE + SECTOR];
     let file = OsFile::open_journal(&beside(path, "-journal")).ok()?;

@@ -1,7 +1,8 @@
-//! The tables: their names, their definitions, and who makes them when.
+//! Tables of a store: their names, their definitions, and the functions that create and change
+//! them.
 //!
-//! The file format is described in `docs/reference/file-format.md`; this is the one place that writes it down
-//! in SQL. Row statements are in `engine/sql.rs`.
+//! The file format is described in `docs/reference/file-format.md`. Only this file defines it in
+//! SQL. The statements on rows are in `engine/sql.rs`.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::expiry::MAX_DEFAULT_TTL_MS;
 use crate::hint::Hint;
 
-/// Marks a SQLite file as a store ("KVS1").
+/// Application id that marks a SQLite file as a store ("KVS1").
 pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
 /// Version of the file format.
 pub(crate) const FORMAT_VERSION: i32 = 1;
@@ -34,7 +35,7 @@ pub(crate) struct Tables {
     pub(super) ttl_expiry: String,
     pub(super) written: String,
     pub(super) live: String,
-    /// Made when first needed: they take kilobytes.
+    /// SQL texts of the statements, created at first use because they take kilobytes.
     statements: OnceLock<Box<Statements>>,
     #[cfg(kvstore_btree)]
     pub(super) roots: super::engine::btree::RootCache,
@@ -91,8 +92,9 @@ impl Tables {
     }
 }
 
-/// The part of a table's name after the colon: the family's name, in which an upper-case ASCII
-/// letter (and `^` itself) is preceded by `^`. SQLite's names ignore ASCII case; family names do not.
+/// Returns the part of a table's name after the colon: the family name with `^` before each
+/// upper-case ASCII letter and before `^` itself. SQLite's names ignore ASCII case; family names do
+/// not.
 pub(super) fn table_suffix(family: &str) -> String {
     let mut suffix = String::with_capacity(family.len() + 4);
     for c in family.chars() {
@@ -104,7 +106,7 @@ pub(super) fn table_suffix(family: &str) -> String {
     suffix
 }
 
-/// Returns the name of a family's table of a kind, or of its view, `live`.
+/// Returns the name of the table of a family with this kind, or of its view (kind `live`).
 pub(super) fn table_name(kind: &str, family: &str) -> String {
     format!("{kind}:{}", table_suffix(family))
 }
@@ -121,13 +123,14 @@ pub(super) const CATALOGUE: &str = "(name TEXT PRIMARY KEY, created_ms INTEGER, 
 /// Definition of the table kvstore_meta: the SQL text after its name.
 pub(super) const META: &str = "(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID";
 
-/// Whether this text of SQLite's list of tables defines a table of this name so, word by word.
+/// Returns `true` if `sql`, a text in SQLite's list of tables, defines a table with this name and
+/// this definition, word by word.
 pub(super) fn is_defined_as(sql: &str, name: &str, definition: &str) -> bool {
     let given = sql.strip_prefix("CREATE TABLE ").and_then(|rest| after_name(rest, name));
     given.is_some_and(|given| given.split_ascii_whitespace().eq(definition.split_ascii_whitespace()))
 }
 
-/// What comes after a name at the beginning of an SQL text, quoted or not.
+/// Returns the rest of an SQL text after a name, quoted or not, at its beginning.
 fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
     let Some(mut rest) = sql.strip_prefix('"') else { return sql.strip_prefix(name) };
     for part in name.split_inclusive('"') {
@@ -170,13 +173,13 @@ pub(super) fn data_table(tables: &Tables) -> String {
 
 /// Kind of table that a family can have.
 pub(super) struct Kind {
-    /// What its name has before the colon.
+    /// Part of the table name before the colon.
     pub(super) name: &'static str,
     pub(super) columns: &'static [&'static str],
     /// Number of primary key columns of a table WITHOUT ROWID; 0 means that the first column is the
     /// rowid.
     pub(super) key: usize,
-    /// What its definition has after the name.
+    /// Definition of the table: the SQL text after its name.
     pub(super) definition: &'static str,
 }
 
@@ -249,8 +252,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings that these numbers of the catalogue mean; `None`: it has no integer there. A default TTL that cannot
-    /// be set is none. What is wrong is told by the integrity check ([`settings_of_the_catalogue`]).
+    /// Converts the numbers of the catalogue to settings; `None` stands for a value that is not an
+    /// integer.
+    ///
+    /// A default TTL that is out of range counts as no default TTL. The integrity check reports
+    /// such values ([`settings_of_the_catalogue`]).
     pub(super) fn of(default_ttl_ms: Option<i64>, track_writes: Option<i64>) -> Settings {
         Settings {
             default_ttl_ms: default_ttl_ms.filter(|ttl| (0..=MAX_DEFAULT_TTL_MS).contains(ttl)).unwrap_or(0),
@@ -259,18 +265,18 @@ impl Settings {
     }
 }
 
-/// A column of the catalogue that says something of a family.
+/// Column of the catalogue that describes a family, with a check of its values.
 pub(super) struct Setting {
     pub(super) column: &'static str,
-    /// What is wrong with it, as a condition of SQL's.
+    /// SQL condition that is true for an invalid value.
     pub(super) is_wrong: String,
-    /// What it should be, for people.
+    /// Description of the valid values, for messages.
     pub(super) should_be: &'static str,
-    /// What counts in the place of a wrong one; `None`: the time of the repair.
+    /// SQL expression that replaces an invalid value; `None` stands for the time of the repair.
     pub(super) instead: Option<&'static str>,
 }
 
-/// What the catalogue says of a family, and what of that cannot be.
+/// Returns the columns of the catalogue that describe a family, with the checks of their values.
 pub(super) fn settings_of_the_catalogue() -> [Setting; 3] {
     let column = |column, is_wrong, should_be, instead| Setting { column, is_wrong, should_be, instead };
     [
@@ -309,11 +315,12 @@ pub(super) fn created_ms(conn: &Connection, family: &str) -> Result<Option<i64>>
         conn.prepare_cached("SELECT created_ms FROM kvstore_family WHERE name = ?1").map_err(translate)?;
     let mut rows = statement.query([family]).map_err(translate)?;
     let Some(row) = rows.next().map_err(translate)? else { return Ok(None) };
-    // What is no integer counts as 0; the integrity check reports it.
+    // A value that is not an integer counts as 0; the integrity check reports it.
     row.get_ref(0).map(|value| Some(value.as_i64().unwrap_or(0))).map_err(translate)
 }
 
-/// What kvstore_meta has under these names, if that is an integer.
+/// Returns the values in kvstore_meta under these names; `None` for a value that is missing or not
+/// an integer.
 pub(super) fn meta<const N: usize>(conn: &Connection, names: [&str; N]) -> Result<[Option<i64>; N]> {
     let mut found = [None; N];
     let mut statement = match conn.prepare_cached("SELECT value FROM kvstore_meta WHERE name = ?1") {
@@ -351,7 +358,7 @@ pub(super) fn set_default_ttl(conn: &Connection, family: &str, ttl_ms: i64) -> R
         .map(drop)
 }
 
-/// Begins to track write times: the rows that are there count as written at `now_ms`.
+/// Begins to track write times. Existing rows count as written at `now_ms`.
 pub(super) fn track_writes(conn: &Connection, tables: &Tables, now_ms: i64) -> Result<()> {
     let Tables { data, written, .. } = tables;
     run(
@@ -374,11 +381,12 @@ pub(super) fn written_table(tables: &Tables) -> String {
 /// Turns off write tracking of a family and deletes the write times.
 pub(super) fn forget_writes(conn: &Connection, tables: &Tables) -> Result<()> {
     let Tables { data, written, .. } = tables;
+    // The table is dropped first, so that the UPDATE can use the pages that this frees.
     run(
         conn,
         &format!(
             "DROP TABLE IF EXISTS {written};
-             UPDATE {data} SET written_ms = NULL WHERE written_ms IS NOT NULL;" // on the pages that are free now
+             UPDATE {data} SET written_ms = NULL WHERE written_ms IS NOT NULL;"
         ),
     )?;
     set_track_writes(conn, tables, false)
@@ -449,8 +457,8 @@ pub(super) fn no_name() -> Error {
     damaged("a name in kvstore_family is not UTF-8 text")
 }
 
-/// The view of live rows. `julianday` works in every SQLite since 2003, and is exact to the
-/// millisecond.
+/// Returns the SQL text that creates the view of live rows. `julianday` works in every SQLite since
+/// 2003 and is exact to the millisecond.
 pub(super) fn live_view(tables: &Tables, with_blobs: bool) -> String {
     let Tables { data, blob, live, .. } = tables;
     let (value, join) = if with_blobs {

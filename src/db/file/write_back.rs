@@ -1,9 +1,10 @@
-//! Writing a WAL back a few pages at a time, while commits go on (ADR 13).
+//! Copying of the WAL into the database, a few pages at a time, while commits go on (ADR 13).
 //!
-//! The kernel syncs the WAL now and then. What it has synced is written into the database, the last frame of each page,
-//! a few pages after each few commits; the kernel syncs that, too. When all of a part is on the disk, the number of
-//! frames that are written back is set in the wal-index, and the next part follows. Until then nothing of it counts,
-//! and it may be left as it is at any point.
+//! The kernel syncs the WAL at intervals. The synced frames form a part. The last frame of each
+//! page in the part is written into the database, a few pages after every few commits. The kernel
+//! syncs these pages, too. When the whole part is on the disk, the number of frames that are in the
+//! database is set in the wal-index, and the next part follows. Before that nothing counts, and the
+//! part can be abandoned at any point.
 
 use std::sync::Arc;
 
@@ -15,15 +16,17 @@ use super::os::{
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// What is under way is looked at each so many commits, at most: to ask for a sync is a system call.
+/// Number of commits after which the work in progress is checked; fewer if parts are small. It is
+/// not checked at every commit, because asking for the state of a sync is a system call.
 const LOOK_EACH: u32 = 8;
-/// Pages that are written at a time, if there are so many.
+/// Number of pages that are written at a time, if as many are left.
 const PAGES: u32 = 64;
-/// Pages that are written for each frame that comes.
+/// Number of pages that are written for each new frame of the WAL.
 const SPEED: u32 = 2;
-/// The same when the WAL is to begin anew.
+/// Like `SPEED`, but while the WAL should start over.
 const SPEED_AT_THE_END: u32 = 4;
-/// Frames that come, and pages that are written, before a sync of them begins; fewer if nothing more is to be written.
+/// Number of new frames, or of written pages, after which their sync begins; fewer if a part is
+/// smaller, or if no page is left to write.
 const SYNCED: u32 = 512;
 
 /// Targets of copying the WAL into the database in parts.
@@ -44,41 +47,44 @@ pub(super) struct WriteBack {
     presence: Arc<Presence>,
     wal: OsFile,
     page_size: usize,
-    /// How long the WAL was at the last commit.
+    /// Length of the WAL at the last commit, in frames.
     frames: u32,
-    /// Commits since the last look.
+    /// Number of commits since the last check.
     commits: u32,
-    /// How long it was when its last sync began.
+    /// Length of the WAL when its last sync began, in frames.
     begun_to_sync: u32,
-    /// That sync, and of what.
+    /// Sync of the WAL in progress, with the salts of the WAL and the number of frames that it
+    /// covers.
     sync: Option<(Salts, u32, HandedOver)>,
-    /// So many frames of this WAL are on the disk.
+    /// Number of frames that are on the disk, with the salts of their WAL.
     synced: (Salts, u32),
     part: Option<Part>,
-    /// What somebody else had begun when this was looked at last, and how long the WAL was.
+    /// Part that another connection has begun, as last seen: the salts of the WAL, the last frame
+    /// of the part, and the length of the WAL when this was first seen.
     theirs: Option<(Salts, u32, u32)>,
 }
 
-/// What is being written back.
+/// Part of the WAL that is being copied into the database.
 struct Part {
     begun: Begun,
-    /// Pages and their frames, the next at the end.
+    /// Pages with their frames. The next page to write is the last element.
     pages: Vec<(u32, u32)>,
-    /// Room for a frame.
+    /// Buffer for a frame.
     frame: Vec<u8>,
-    /// Pages that may be written by now.
+    /// Number of pages that may be written now.
     credit: u32,
-    /// Pages that are written, and no sync has begun since.
+    /// Number of pages that were written since the last sync began.
     unsynced: u32,
     sync: Option<HandedOver>,
 }
 
-/// What there is to do after a step.
+/// Action after a step.
 enum Next {
     GoOn,
-    /// Nothing: the part is written back, or cannot be, or others have taken it over.
+    /// Begin another part. This part is complete, cannot be completed, or was taken over by another
+    /// connection.
     BeginAnother,
-    /// Nothing ever: the system makes no syncs for us.
+    /// Stop forever. The kernel offers no asynchronous syncs.
     GiveUp,
 }
 
@@ -109,7 +115,7 @@ impl WriteBack {
     #[inline]
     pub(super) fn note_commit(&mut self, frames: u32, aim: Aim) -> bool {
         let grown = frames.checked_sub(self.frames).unwrap_or_else(|| {
-            self.begun_to_sync = 0; // it has begun anew
+            self.begun_to_sync = 0; // the WAL has started over
             frames
         });
         self.frames = frames;
@@ -122,7 +128,8 @@ impl WriteBack {
         is_paid || self.commits >= LOOK_EACH.min(aim.part / 16) || grown >= aim.part
     }
 
-    /// Whether there is enough for a part.
+    /// Returns `true` if a part should begin: enough frames are synced, and no other connection is
+    /// copying the WAL.
     fn wants_a_part(&mut self, aim: Aim) -> bool {
         if self.part.is_some() || self.synced.0 != self.index.salts() {
             return false;
@@ -131,8 +138,11 @@ impl WriteBack {
         self.synced.1.saturating_sub(before) >= aim.part && !self.is_theirs(before, aim.patience)
     }
 
-    /// Whether somebody else is at it, or was a moment ago. After a crash it looks the same for ever: so it is left to
-    /// them until the WAL has grown some more.
+    /// Returns `true` if another connection is copying the WAL into the database, or was a moment
+    /// ago. `before` is the number of frames that the database already has.
+    ///
+    /// After a crash the state looks the same forever. So the part is left to the other connection
+    /// only until the WAL has grown by `patience` frames.
     pub(super) fn is_theirs(&mut self, before: u32, patience: u32) -> bool {
         let (salts, begun) = (self.index.salts(), self.index.begun());
         let is_mine = self.part.as_ref().is_some_and(|part| self.index.is_at(&part.begun));
@@ -150,9 +160,11 @@ impl WriteBack {
         }
     }
 
-    /// Does what there is to do now. What fails is left as it is. `let_go`: lets snapshots go that are kept between
-    /// reads, which would make a part smaller. `false`: the system makes no syncs for us, so checkpoints alone write
-    /// back from now on.
+    /// Performs the next step. A part that fails is abandoned.
+    ///
+    /// `let_go` releases snapshots that are kept between reads, which would make a part smaller.
+    /// Returns `false` if the kernel offers no asynchronous syncs; from then on only checkpoints
+    /// copy the WAL.
     pub(super) fn go_on(&mut self, conn: &Connection, aim: Aim, let_go: impl FnOnce()) -> bool {
         self.commits = 0;
         if !self.sync_the_wal(conn, aim) {
@@ -173,7 +185,8 @@ impl WriteBack {
         }
     }
 
-    /// Says whether the system does that.
+    /// Checks the sync of the WAL that is in progress, and begins a new one if enough frames have
+    /// been added. Returns `false` if the kernel offers no asynchronous fdatasync.
     fn sync_the_wal(&mut self, conn: &Connection, aim: Aim) -> bool {
         if let Some((salts, frames, sync)) = &mut self.sync {
             let Some(well) = sync.outcome(conn) else { return true };
@@ -191,6 +204,8 @@ impl WriteBack {
         self.sync.is_some()
     }
 
+    /// Begins a part with the synced frames. `None` if there is nothing to copy or another connection
+    /// copies the WAL.
     fn begin_part(&self, conn: &Connection) -> Result<Option<Part>> {
         let (salts, frames) = self.synced;
         let Some(begun) = self.index.begin(conn, salts, frames)? else { return Ok(None) };
@@ -204,7 +219,8 @@ impl WriteBack {
         Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None }))
     }
 
-    /// Abandons a copy in progress. If only its sync is left, waits for that.
+    /// Abandons the part in progress. If only its sync is left, waits for that and completes the
+    /// part.
     pub(super) fn stop(&mut self, conn: &Connection) {
         let Some(mut part) = self.part.take() else { return };
         if part.is_all_handed_over() && part.sync.as_mut().is_some_and(|sync| sync.wait(conn)) {
@@ -214,13 +230,15 @@ impl WriteBack {
 }
 
 impl Part {
+    /// Returns `true` if a portion of pages may be written now.
     #[inline]
     fn is_paid(&self) -> bool {
         let left = u32::try_from(self.pages.len()).unwrap_or(u32::MAX);
         left > 0 && self.credit >= PAGES.min(left)
     }
 
-    /// Whether all is written, and in a sync that is under way or has ended.
+    /// Returns `true` if all pages are written, and covered by a sync that is in progress or has
+    /// ended.
     fn is_all_handed_over(&self) -> bool {
         self.pages.is_empty() && self.unsynced == 0
     }
@@ -229,7 +247,7 @@ impl Part {
         if let Some(sync) = &mut self.sync {
             match sync.outcome(conn) {
                 Some(true) => self.sync = None,
-                // All of it has to be written again.
+                // The sync has failed, so the whole part must be written again.
                 Some(false) => return Ok(Next::BeginAnother),
                 None => {}
             }
@@ -241,7 +259,7 @@ impl Part {
             return Ok(Next::GoOn);
         }
         if self.is_all_handed_over() {
-            // If others have the locks for this, it is done the next time.
+            // If another connection holds the locks for this, the next step tries again.
             let is_over = index.set_written_back(conn, &self.begun)?.is_some();
             return Ok(if is_over { Next::BeginAnother } else { Next::GoOn });
         }
@@ -255,7 +273,8 @@ impl Part {
         Ok(Next::GoOn)
     }
 
-    /// Writes as many pages as there is credit for; `false`: others have written back meanwhile.
+    /// Writes as many pages as `credit` allows. Returns `false` if another connection has copied
+    /// frames into the database meanwhile.
     fn write(&mut self, conn: &Connection, index: WalIndex) -> Result<bool> {
         let credit = std::mem::take(&mut self.credit);
         let Part { begun, pages, frame, unsynced, .. } = self;
@@ -268,7 +287,8 @@ impl Part {
             Ok(())
         })?;
         match written {
-            // Somebody reads the database alone, or looks after it: not now.
+            // A lock is not free: a connection reads only from the database, or runs a checkpoint.
+            // Nothing is written now.
             None => Ok(true),
             Some(None) => Ok(false),
             Some(Some(done)) => done.map(|()| true),
@@ -276,14 +296,15 @@ impl Part {
     }
 }
 
-/// Writes a page from its frame into the database. (The frame's header: fileformat2.html, chapter 4.1.)
+/// Copies a page from its frame into the database. (The header of a frame is described in
+/// fileformat2.html, chapter 4.1.)
 fn copy(conn: &Connection, salts: Salts, page: u32, number: u32, frame: &mut [u8]) -> Result<()> {
     let length = frame.len() as u64;
     os::read(conn, Opened::Journal, frame, u64::from(WAL_HEADER) + u64::from(number - 1) * length)?;
     let Some((header, content)) = frame.split_at_checked(FRAME_HEADER as usize) else {
         return Err(Error::io("a frame of the WAL is truncated"));
     };
-    // SQLite keeps the salts as they stand in the file.
+    // SQLite keeps the salts in the byte order of the file.
     let [first, second] = salts.map(u32::to_ne_bytes);
     let is_it = header.starts_with(&page.to_be_bytes())
         && header.get(8..12) == Some(first.as_slice())

@@ -160,8 +160,9 @@ struct Making<'d> {
 }
 
 impl<'d> Making<'d> {
-    /// Begins to create tables. `None` if the family has a table or view of another form, or if the
-    /// open transaction is not a write transaction.
+    /// Begins to create tables. `None` if SQL must do it: the list of tables was not understood,
+    /// the family has a table or view of another form, or the open transaction is not a write
+    /// transaction.
     fn begin(direct: &'d Direct, db: &'d Db, tables: &'d Tables) -> Result<Option<Making<'d>>> {
         let (here, cookie) = direct.enter_list(db)?;
         let list = direct.list.borrow();
