@@ -40,8 +40,8 @@ const PART_OF_LIMIT: u32 = 8;
 const PART_OF_SPACE: u64 = 16;
 
 impl WalLimit {
-    /// Returns the target length of the WAL from the configured length, the default length, the size
-    /// limit of the store, and the free space of the disk, all in pages.
+    /// Returns the target length of the WAL from the configured length, the default length, the
+    /// size limit of the store, and the free space of the disk, all in pages.
     pub(super) fn of(given: Option<u32>, default: u32, limit: Option<u32>, space: Option<u64>) -> WalLimit {
         let by_limit = limit.map_or(default, |pages| pages / PART_OF_LIMIT);
         let by_space = space.map_or(default, |pages| u32::try_from(pages / PART_OF_SPACE).unwrap_or(default));
@@ -216,7 +216,7 @@ impl Db {
         let mode = if is_cut { CheckpointMode::Truncate } else { mode };
         self.checkpoints.done(if is_cut { 0 } else { log });
         if matches!(mode, CheckpointMode::Restart | CheckpointMode::Truncate) {
-            self.checkpoints.begins_anew(); // no reader uses the WAL
+            self.checkpoints.begins_anew(); // no reader keeps the WAL from starting over
         }
         if log == done {
             self.wal_frames.store(0, Ordering::Relaxed);

@@ -66,7 +66,8 @@ pub(crate) struct Db {
     /// Lock that shows other processes that this one has the file open.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) agenda: RefCell<Agenda>,
-    /// Lower bounds on the earliest write times in the families; `agenda` has those of expiry times.
+    /// Lower bounds on the earliest write times in the families; `agenda` has those of expiry
+    /// times.
     pub(super) ages: RefCell<Agenda>,
     pub(super) room: Room,
     pub(super) disk_space: DiskSpace,
@@ -387,7 +388,8 @@ impl Db {
     /// Runs `f` inside a write transaction. If `f` fails, its changes are undone.
     pub(crate) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         if self.transaction == TransactionState::None {
-            return f(self); // the write has a transaction of its own, which is rolled back as a whole
+            // The write has a transaction of its own, which is rolled back as a whole.
+            return f(self);
         }
         self.begin_savepoint()?;
         // After a panic the caller's transaction can only be rolled back, so the result is ignored.
@@ -400,7 +402,7 @@ impl Db {
         self.execute("SAVEPOINT kvstore")
     }
 
-    /// Ends a savepoint. After a failure, everything since its begin is undone.
+    /// Ends a savepoint. After a failure, everything since its beginning is undone.
     pub(super) fn end_savepoint<R>(&self, done: Result<R>) -> Result<R> {
         let mut ended = Ok(());
         if done.is_err() {

@@ -121,10 +121,10 @@ pub(super) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {
 
 /// Row operations on the tables of a family, as a storage engine implements them.
 ///
-/// The two tables of the expiry index, the table of write times and the blob table are created when
-/// first needed. An operation that reads one of them treats a missing table as an empty one. An
-/// operation that writes to one returns `None` or `false` if the table is missing. The caller then
-/// creates the table and calls the operation again.
+/// The key index, the expiry index, the table of write times and the blob table are created when
+/// first needed. An operation that reads or deletes treats a missing table as an empty one. An
+/// operation that inserts into a missing table returns `None` or `false`. The caller then creates
+/// the table and calls the operation again.
 pub(super) trait Engine: Sized {
     /// Passes the row of a key to `visit`. Returns `None` if the key has no row.
     fn get<R>(
@@ -174,8 +174,8 @@ pub(super) trait Engine: Sized {
     /// Stores a large value and returns its id; `None` if the table does not exist yet.
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>>;
 
-    /// Stores a large value under an id, if that id is free. Returns `true` if the value was
-    /// stored.
+    /// Stores a large value under an id, if the table exists and the id is free. Returns `true` if
+    /// the value was stored.
     fn blob_insert_at(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<bool>;
 
     /// Overwrites the large value with this id. Fails if there is none.
@@ -184,7 +184,7 @@ pub(super) trait Engine: Sized {
     /// Deletes the large value with this id, if there is one.
     fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()>;
 
-    /// Changes the entries of a key in the two tables of the expiry index from `old` to `new`,
+    /// Changes the entries of a key in the key index and the expiry index from `old` to `new`,
     /// which differ. Returns `false` and changes nothing if the tables do not exist yet.
     fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 

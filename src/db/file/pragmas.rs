@@ -22,8 +22,8 @@ use crate::error::Result;
 const HAS_DEFAULTS: bool = cfg!(kvstore_btree);
 const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it");
 
-/// Ratio of the number of pages that a transaction may change, before some are written ahead of its
-/// commit, to the number of pages of the cache.
+/// Number of pages that a transaction may change before some are written ahead of its commit, as a
+/// multiple of the number of pages of the cache.
 ///
 /// A page that changes again after it was written is written twice, and the checksum of its frame
 /// is computed twice. (10 000 random overwrites among 300 000 keys take 14 to 24 % less time than

@@ -204,8 +204,8 @@ impl WriteBack {
         self.sync.is_some()
     }
 
-    /// Begins a part with the synced frames. `None` if there is nothing to copy or another connection
-    /// copies the WAL.
+    /// Begins a part with the synced frames. `None` if there is nothing to copy or another
+    /// connection copies the WAL.
     fn begin_part(&self, conn: &Connection) -> Result<Option<Part>> {
         let (salts, frames) = self.synced;
         let Some(begun) = self.index.begin(conn, salts, frames)? else { return Ok(None) };

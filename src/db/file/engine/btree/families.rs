@@ -333,7 +333,7 @@ mod tests {
         db.create_family(&lost, 1).unwrap();
         assert_eq!(written(&db).len(), 2 + 2 + 2 + 2);
         db.rollback().unwrap();
-        // The same number of changes results in the same schema cookie.
+        // An equal number of changes results in the same schema cookie.
         other.begin_write().unwrap();
         other.create_family(&kept, 1).unwrap();
         other.commit().unwrap();

@@ -66,8 +66,8 @@ pub(super) enum Hold {
 }
 
 impl Hold {
-    /// Returns the way for a connection while other connections may write. Call this when its WAL
-    /// is open.
+    /// Returns the way for a connection that is not the only writer. Call this when its WAL is
+    /// open.
     pub(super) fn by_header(conn: &Connection, long: u32) -> Hold {
         match WalIndex::of(conn) {
             Some(index) => Hold::ByHeader(index, long),

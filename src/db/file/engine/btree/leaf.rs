@@ -14,13 +14,14 @@ use crate::db::ChunkEntry;
 use crate::db::file::filling::Filling;
 use crate::error::Result;
 
-/// Adds the next rows of a scan to the chunk, and moves the scan past them. Stops at the end of the
-/// leaf, at the end `to`, at the first row that is not plain, and when the chunk is full. The
-/// caller then reads row by row.
+/// Adds the next rows of a scan to the chunk, and moves the scan past them.
+///
+/// Stops at the end of the leaf, at the end `to`, at the first row that is not plain, and when the
+/// chunk is full. The caller then reads row by row.
 pub(super) fn add_rows(walk: &mut PageWalk<'_>, to: Bound<&[u8]>, filling: &mut Filling<'_>) -> Result<()> {
     let end = End::of(to);
     let (room, bytes) = (filling.room(), filling.bytes_left());
-    // Returns `true` if the chunk takes all of these entries and has space for more.
+    // Returns `true` if the scan will read all of these entries and continue after them.
     let wants_next = |node: Node<'_>, reverse: bool, entries: &Range<usize>| {
         let last = if reverse { entries.start } else { entries.end.saturating_sub(1) };
         let goes_on = || node.key_of(last).is_some_and(|key| !is_past(key, to, reverse));
@@ -178,7 +179,7 @@ impl Shape {
             return None;
         }
         let (before, size) = (before + header, before + record);
-        // At most 7 bytes.
+        // `before` is at most 7.
         let mask = u64::MAX >> (64 - 8 * before);
         let bytes = u64::from_le_bytes(first_bytes) & mask;
         Some(Shape { bytes, mask, before, key, value, size, is_mortal })

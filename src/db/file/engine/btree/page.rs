@@ -402,7 +402,7 @@ mod tests {
         }
         keys.extend([long[..63].to_vec(), long[..130].to_vec(), long.clone()]);
         for a in keys.iter().filter(|key| (1..58).contains(&key.len())) {
-            // The first cell of a page is at its end, the others before it.
+            // The first cell is at the end of the page, the second one before it.
             let page = page(&[a, a], None);
             let node = Node::of(&page, 512).unwrap();
             for b in &keys {

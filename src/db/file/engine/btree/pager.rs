@@ -23,7 +23,8 @@ pub(super) struct Pages<'t> {
 }
 
 impl<'t> Pages<'t> {
-    /// # Safety `btree` must belong to an open connection, and must be valid for `'t`.
+    /// # Safety
+    /// `btree` must belong to an open connection, and must be valid for `'t`.
     #[inline]
     pub(super) unsafe fn of(btree: NonNull<raw::Btree>) -> Pages<'t> {
         // SAFETY: reads three fields of an open tree, which always has a pager.

@@ -300,7 +300,7 @@ pub(super) fn key_row(out: &mut Vec<u8>, key: &[u8], time_ms: Option<i64>) {
     }
 }
 
-/// Writes the record of a row of an index by time, which is also its search key.
+/// Writes the record of a row of a time index, which is also its search key.
 pub(super) fn time_row(out: &mut Vec<u8>, time_ms: i64, key: &[u8]) {
     header(out, |out| {
         out.push(integer_type(time_ms).0);

@@ -66,7 +66,7 @@ pub(in crate::db) struct Direct {
     depth: Cell<u32>,
     /// Number that changes with each rollback of changed tables.
     epoch: Cell<u32>,
-    /// Schema cookie at the begin of the last write transaction.
+    /// Schema cookie at the beginning of the last write transaction.
     began_with: Cell<u32>,
     /// Whether cached table information describes uncommitted changes of the write transaction.
     knows_changed: Cell<bool>,

@@ -28,11 +28,11 @@ use crate::error::{Error, Result};
 /// Order of the rows of a table, which determines how its cursors seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// By a key: a data table, or the `ttl_key` table of the expiry index.
+    /// By a key: for example a data table or a key index.
     Key,
     /// By a time and a key: a time index.
     Time,
-    /// By a rowid: a table of large values.
+    /// By a rowid: for example a table of large values.
     Rowid,
 }
 

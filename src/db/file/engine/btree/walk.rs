@@ -216,7 +216,7 @@ impl<'t> PageWalk<'t> {
         }
     }
 
-    /// Returns a part of the record of the last step.
+    /// Returns the record that `next` has returned as this part of the current page.
     #[inline(always)]
     pub(super) fn record(&self, part: Range<usize>) -> &[u8] {
         self.levels.last().and_then(|level| level.page.bytes().get(part)).unwrap_or_default()
