@@ -117,8 +117,8 @@ impl Checkpoints {
         }
     }
 
-    /// Makes the connection copy the WAL into the database while the WAL grows. It has no effect if
-    /// checkpoints run after a number of commits.
+    /// Makes the connection copy the WAL into the database while the WAL grows. Must not be called
+    /// if checkpoints run after a number of commits; `open.rs` ensures this.
     pub(super) fn write_back_with(&mut self, write_back: WriteBack) {
         self.write_back = Some(write_back);
         self.at = self.first();
