@@ -150,8 +150,8 @@ fn rename_new_never_replaces_existing_file() {
     assert_eq!(fs::read(&taken).unwrap(), b"there");
     rename_new(&path, &folder.path().join("free")).unwrap();
     assert!(!path.exists());
-    make_like(None, &path).unwrap();
-    assert!(make_like(None, &path).is_err());
+    make_like(None, None, &path).unwrap();
+    assert!(make_like(None, None, &path).is_err());
     sync_file(&path).unwrap();
 }
 
