@@ -1,5 +1,7 @@
-//! When something is due over all families, and removing it. Each is one statement, so there is nothing to be kept in mind
-//! about families that others change.
+//! Expired rows of all families: the next expiry time, and the removal.
+//!
+//! Each operation is one statement that looks at all families. Nothing is cached about the
+//! families, which other clients can change at any time.
 
 use std::sync::Arc;
 
@@ -12,23 +14,29 @@ use super::session::Again;
 use crate::db::{Due, Tables};
 use crate::error::Result;
 
-/// A look at the first entry of each family's index.
+/// Returns the earliest expiry time of all families. It reads the first entry of each family in the
+/// index by expiry time.
 const NEXT_EXPIRY: &str = "SELECT min(d.expire_ms) FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms \
     FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL ORDER BY r.expire_ms LIMIT 1) d";
 
-/// Rows that a step looks at: so many purgers find something to do at the same time, each other rows.
+/// Number of rows that a step examines. It is larger than [`MAX_STEP`], so that many concurrent
+/// purgers each find rows that no other purger has locked.
 macro_rules! looked_at {
     () => {
         "4096"
     };
 }
 
-/// Removes `$1` rows.
+/// Removes up to `$1` expired rows of all families.
 ///
-/// `due`: the families that have something, those first whose first row ended first. `first`: the first rows of as many of
-/// them as may get their turn, each family's share of all that are looked at; with a few families that is what
-/// ended first of all. `d` locks those of them that nobody else has, one after the other until it has enough, and looks
-/// at their ends again.
+/// - `due` selects up to 256 families with expired rows, in the order of their earliest expiry
+///   time.
+/// - `first` selects the first rows of these families. The number of rows that the step examines is
+///   divided equally among the families. With few families, these are the rows that expired first
+///   in the whole store.
+/// - `d` locks rows of `first` that no other transaction has locked, one after another until there
+///   are `$1`, and checks their expiry times again.
+/// - `w` deletes the rows of `d`.
 const PURGE: &str = concat!(
     "WITH due AS MATERIALIZED (SELECT f.id FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms FROM kvstore_row r ",
     "WHERE r.family = f.id AND r.expire_ms <= ",
@@ -50,7 +58,7 @@ const PURGE: &str = concat!(
     "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING 1) SELECT count(*) FROM w"
 );
 
-/// Families with their first end, if that is over: `$1` of them.
+/// Returns up to `$1` families that have expired rows, with their earliest expiry time.
 const DUE: &str = concat!(
     "SELECT f.name, d.expire_ms FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms FROM kvstore_row r ",
     "WHERE r.family = f.id AND r.expire_ms <= ",

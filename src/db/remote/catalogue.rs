@@ -1,7 +1,8 @@
-//! The families of a store and their settings.
+//! Families of a store and their settings.
 //!
-//! A family is found by its name in each statement: one that was dropped and made again by another client is a new one. What
-//! changes all rows of a family keeps writers out by a lock on the table, because writers lock no row of the catalogue.
+//! Each statement finds a family by its name: a family that another client dropped and created
+//! again is a new family. A change that affects all rows of a family locks the table of rows
+//! against writers, because writers lock no row of the catalogue.
 
 use tokio_postgres::Row;
 
@@ -16,10 +17,10 @@ use crate::hint::Hint;
 
 const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
 
-/// In the order of their bytes, as in a file.
+/// Sorted by bytes, as in a file.
 const ALL: &str = "SELECT name FROM kvstore_family ORDER BY name";
 
-/// With the time, for a sweep that is about to count from it.
+/// Includes the server's time, because a sweep that follows counts from it.
 const SETTINGS: &str = concat!(
     "SELECT default_ttl_ms, track_writes, created_ms, ",
     clock!(),
@@ -38,24 +39,26 @@ const SET_TRACKING: &str = "UPDATE kvstore_family SET track_writes = $2 WHERE na
 const FORGET_WRITES: &str = "UPDATE kvstore_row SET written_ms = NULL WHERE written_ms IS NOT NULL \
     AND family = (SELECT id FROM kvstore_family WHERE name = $1)";
 
-/// What is to be settled, in the transaction that makes it so.
+/// Records a family as unsettled, in the transaction that makes it so.
 const UNSETTLED: &str = "INSERT INTO kvstore_unsettled (family) VALUES ($1)";
 
-/// What transactions that are over have left to be settled.
+/// Returns the unsettled families that finished transactions have recorded.
 const TO_SETTLE: &str = "SELECT id, family FROM kvstore_unsettled ORDER BY id";
 
 const SETTLED: &str = "DELETE FROM kvstore_unsettled WHERE id = $1";
 
-/// What another client wrote into a family between the snapshot of the transaction that dropped it and its lock.
+/// Deletes the rows that another client wrote into a dropped family: those written between the
+/// snapshot and the table lock of the transaction that dropped it.
 const SETTLE_DROP: &str = "DELETE FROM kvstore_row WHERE family = $1 \
     AND NOT EXISTS (SELECT FROM kvstore_family WHERE id = $1)";
 
-/// The same where write tracking was switched.
+/// Corrects the write times of rows that another client wrote between the snapshot and the table
+/// lock of the transaction that switched write tracking.
 const SETTLE_TRACKING: &str = "UPDATE kvstore_row r SET written_ms = CASE WHEN f.track_writes THEN \
     (floor(extract(epoch from statement_timestamp()) * 1000))::bigint END \
     FROM kvstore_family f WHERE f.id = $1 AND r.family = $1 AND f.track_writes <> (r.written_ms IS NOT NULL)";
 
-/// Nobody writes until the transaction ends; readers go on.
+/// Blocks writers until the transaction ends. Readers continue.
 const LOCK_ROWS: &str = "LOCK TABLE kvstore_row IN SHARE ROW EXCLUSIVE MODE";
 
 impl Db {
@@ -64,7 +67,7 @@ impl Db {
         let sql = format!(
             "INSERT INTO kvstore_family (name, created_ms) VALUES ($1, {NOW_MS}) ON CONFLICT (name) DO NOTHING RETURNING id"
         );
-        // Run a second time, it would say that the family was there.
+        // A second attempt would report that the family already existed.
         Ok(!self.query(Again::No, &sql, &[&family.as_bytes()])?.is_empty())
     }
 
@@ -72,7 +75,7 @@ impl Db {
     pub(crate) fn drop_family(&self, family: &str) -> Result<bool> {
         let name = family.as_bytes();
         if !self.family_exists(family)? {
-            return Ok(false); // others need not wait for that
+            return Ok(false); // without the lock, which blocks other clients
         }
         let is_the_callers = self.is_open();
         let dropped = self.in_savepoint(|db| {
@@ -129,7 +132,7 @@ impl Db {
             return Ok(());
         }
         let name = family.as_bytes();
-        // One time for all: that of the statement.
+        // All rows get the same time, that of the statement.
         let track = format!(
             "UPDATE kvstore_row SET written_ms = {} WHERE written_ms IS NULL \
              AND family = (SELECT id FROM kvstore_family WHERE name = $1)",
@@ -147,9 +150,12 @@ impl Db {
         })
     }
 
-    /// The snapshot of the caller's transaction may be older than the lock in it: rows that others have written in between are
-    /// to be looked for after its commit, by whoever comes first: this handle, if it is still there, or the next one that is
-    /// opened. `changed`: the family's number.
+    /// Records that a family must be settled after the commit of the caller's transaction.
+    /// `changed` contains the number of the family.
+    ///
+    /// The snapshot of the caller's transaction may be older than its table lock. Rows that other
+    /// clients wrote in between are looked for after the commit, by this handle. If the handle no
+    /// longer exists, the next handle that opens the store does so.
     fn settle_later(&self, changed: &[Row]) -> Result<()> {
         for row in changed {
             self.query(Again::No, UNSETTLED, &[&row.try_get::<_, i64>(0).map_err(|_| strange())?])?;
@@ -158,10 +164,15 @@ impl Db {
         Ok(())
     }
 
-    /// To be called outside of a transaction: sees to the rows that transactions could not see. What fails is left to the next
-    /// commit, or to whoever opens the store next; what takes longer than the store may take to open, the server does alone.
-    /// The number of a family is never another's later, and no row is written under one that is gone: so what is looked for can
-    /// be looked for at any time, and twice.
+    /// Corrects the rows that the transactions which changed their families could not see. Must be
+    /// called outside of a transaction.
+    ///
+    /// Failures are ignored: the next commit, or the next handle that opens the store, tries again.
+    /// If the work takes longer than the time limit for opening the store, the server finishes the
+    /// statement alone.
+    ///
+    /// The number of a family is never reused, and no row is written with the number of a dropped
+    /// family. So the rows can be corrected at any time, and more than once.
     pub(super) fn settle(&self) {
         let settle = || {
             let mut session = self.session.borrow_mut();
@@ -179,8 +190,8 @@ impl Db {
         let _ = settle();
     }
 
-    /// Keeps writers out until the open transaction ends. Where the server cannot, its transactions are serializable, and one
-    /// of the two fails.
+    /// Blocks writers until the open transaction ends. If the server is not PostgreSQL, there is no
+    /// lock: transactions are serializable there, and one of the two fails.
     fn lock_rows(&self) -> Result<()> {
         let mut session = self.session.borrow_mut();
         if session.is_postgres() { session.execute(Again::No, LOCK_ROWS) } else { Ok(()) }

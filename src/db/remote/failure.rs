@@ -1,7 +1,8 @@
-//! What the server says when something fails, and what the network does, in the words of this library.
+//! Translates errors of the server and of the network into errors of this library.
 //!
-//! Of the server's texts only the message is shown, [cut and without control characters](shown): its details quote keys and
-//! values. Of errors in data not even that.
+//! From an error of the server, only the message is used, [shortened and without control
+//! characters](shown): the details quote keys and values. The message of an error about data is not
+//! used either.
 
 use std::error::Error as _;
 use std::io;
@@ -14,19 +15,20 @@ use crate::hint::Hint;
 /// Class of a failure, by what can be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Nothing was sent, or the server has refused to begin. It may be there again soon.
+    /// Nothing was sent, or the server accepts no connection. It may be available again soon.
     Unreachable,
-    /// The connection is gone; whether what was sent has been done is not known.
+    /// The connection broke. It is unknown whether the request was executed.
     Broken,
-    /// The same, but the connection still works.
+    /// It is unknown whether the request was executed. The connection still works.
     Ambiguous,
-    /// Others stood in the way, and nothing was done: run it again.
+    /// The request conflicted with other transactions, and nothing was done. It can be run again.
     Conflict,
-    /// The server does not know what was prepared, and nothing was done: prepare it again.
+    /// The server no longer accepts the prepared statement, and nothing was done. The statement
+    /// must be prepared again.
     Forgotten,
-    /// The server only reads, and nothing was done: another may be the primary now.
+    /// The server is read-only, and nothing was done. Another server may be the primary now.
     Standby,
-    /// Nothing was done, and nothing will be.
+    /// The server or the driver refused the request, and nothing was done. It is not run again.
     Refused,
 }
 
@@ -39,10 +41,11 @@ pub(super) struct Failure {
     pub(super) code: String,
 }
 
-/// Another transaction had the lock longer than this one was to wait.
+/// SQLSTATE: another transaction held a lock for longer than the statement was allowed to wait.
 const WAITED: &str = "55P03";
 
-/// What the server cannot do, or not where it is, or not any more.
+/// SQLSTATE: the server does not support the request. This includes requests that only a standby
+/// does not support, and prepared statements whose result type has changed.
 pub(super) const NOT_SUPPORTED: &str = "0A000";
 
 impl Failure {
@@ -62,7 +65,8 @@ pub(super) fn broken(what: impl std::fmt::Display) -> Failure {
     Failure::new(Sort::Broken, Error::io(format!("the connection to the server broke ({what})")))
 }
 
-/// A failure before anything of the caller's was sent that does something.
+/// Converts a failure that occurred before any request of the caller with an effect was sent. The
+/// outcome is known then, so a broken connection becomes [`Sort::Unreachable`].
 pub(super) fn unsent(failure: Failure) -> Failure {
     match failure.sort {
         Sort::Broken | Sort::Ambiguous => Failure { sort: Sort::Unreachable, ..failure },
@@ -117,13 +121,14 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     if error.is_closed() {
         return broken("it was closed");
     }
-    // Parameters or columns that do not fit a statement, an answer that cannot be read.
+    // What remains: parameters or columns that do not fit the statement, and unreadable answers.
     let text = format!("the statement failed: {}", summary(error));
     Failure::new(Sort::Refused, Error::failed(text))
 }
 
-/// Whether the driver could not write a request down: it is too long, or has what no message can have. Nothing was sent then,
-/// though the cause is an `io::Error`, too.
+/// Returns `true` if the driver could not encode a request: it is too long, or contains something
+/// that no message can contain. Nothing was sent then, although the cause may be an `io::Error`, as
+/// for a broken connection.
 fn is_unsendable(error: &tokio_postgres::Error) -> bool {
     let summary = summary(error);
     summary.starts_with("error encoding message") || summary.starts_with("error serializing parameter")
@@ -134,7 +139,7 @@ pub(super) fn summary(error: &tokio_postgres::Error) -> String {
     shown(error.to_string().split(':').next().unwrap_or_default())
 }
 
-/// A failure of the system's, without what an inner error may quote.
+/// Returns the description of an I/O error, without the details that an inner error may quote.
 pub(super) fn said(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
@@ -143,11 +148,14 @@ pub(super) fn said(error: &io::Error) -> String {
     }
 }
 
-/// Of a backend, or of what all of them share: there the locks are.
+/// SQLSTATE: the memory of a server process, or the memory that all server processes share, is
+/// full. Locks are in the shared memory.
 const OUT_OF_MEMORY: &str = "53200";
 
-/// Other transactions' locks take the room, also those of transactions that have ended, as long as one goes on that was
-/// open at the same time.
+/// Returns the failure of a full lock table.
+///
+/// Locks of other transactions fill it. The locks of a transaction that has ended stay in it as
+/// long as a transaction is open that was open at the same time.
 fn no_room_for_locks(message: &str) -> Failure {
     let text = format!(
         "the lock table of the server was full until the busy timeout was over ({message}): write less in one \
@@ -160,7 +168,7 @@ fn no_room_for_locks(message: &str) -> Failure {
 }
 
 impl Failure {
-    /// What is said of a transaction in whose way others have stood.
+    /// Returns the error of a transaction that conflicted with other transactions.
     pub(super) fn of_transaction(&self) -> Error {
         Error::locked(if self.code == OUT_OF_MEMORY {
             "the lock table of the server is full, so nothing of this transaction was done; \
@@ -174,7 +182,8 @@ impl Failure {
 }
 
 fn of_server(error: &DbError) -> Failure {
-    // The message is in the server's language; the file of its source that says so is not.
+    // The message is in the server's language. The name of the server's source file is the same in
+    // all languages.
     let is_shared = matches!(error.file(), Some("lock.c" | "predicate.c" | "shmem.c" | "dynahash.c"));
     if error.code().code() == OUT_OF_MEMORY && is_shared {
         return no_room_for_locks(&shown(error.message()));
@@ -189,14 +198,17 @@ fn of_server(error: &DbError) -> Failure {
     Failure { code: error.code().code().to_owned(), ..Failure::new(sort, translated) }
 }
 
-/// Whether it is about a statement that has to be prepared again: the server does not know it, or it answers something else
-/// now. Of the latter only the file of the server's source says so in all languages; other servers have other files.
+/// Returns `true` if a statement must be prepared again: the server does not know it, or its result
+/// type has changed.
+///
+/// In all languages, only the name of the server's source file identifies the second case. Servers
+/// other than PostgreSQL have other source files.
 fn is_forgotten(code: &str, file: Option<&str>, message: &str) -> bool {
     code == "26000"
         || (code == NOT_SUPPORTED && (file == Some("plancache.c") || message.contains("cached plan")))
 }
 
-/// After such an error the server closes the connection.
+/// Returns `true` for an error after which the server closes the connection.
 fn is_fatal(error: &DbError) -> bool {
     match error.parsed_severity() {
         Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
@@ -204,7 +216,7 @@ fn is_fatal(error: &DbError) -> bool {
     }
 }
 
-/// `message` is the server's.
+/// Translates a SQLSTATE. `message` is the server's message in a form that can be displayed.
 fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     let class = code.get(..2).unwrap_or_default();
     match code {

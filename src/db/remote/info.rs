@@ -1,4 +1,4 @@
-//! What a store on a server says of itself: its families, the server, and what the tables take there.
+//! Description of a store on a server: its families, the server, and the space of its tables.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,24 +17,24 @@ const FAMILIES: &str = "SELECT f.name, f.created_ms, f.default_ttl_ms, f.track_w
     (SELECT r.expire_ms FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL \
     ORDER BY r.expire_ms, r.key LIMIT 1), (SELECT created_by FROM kvstore_meta) FROM kvstore_family f ORDER BY f.name";
 
-/// What every server has that speaks the protocol.
+/// Query that every server with this protocol supports.
 const SERVER: &str = "SELECT current_setting('server_version'), current_database()::text";
 
-/// What is PostgreSQL's own. Any role may ask that of tables it may read.
+/// Query that only PostgreSQL supports. Any role may run it for tables that it may read.
 const POSTGRES: &str = "SELECT pg_is_in_recovery(), \
     (SELECT version || ', ' || cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl), \
     pg_table_size('kvstore_row'::regclass), pg_indexes_size('kvstore_row'::regclass), \
     pg_total_relation_size('kvstore_row'::regclass) + pg_total_relation_size('kvstore_family'::regclass) \
     + pg_total_relation_size('kvstore_meta'::regclass) + pg_total_relation_size('kvstore_unsettled'::regclass)";
 
-/// The server as it runs now, and the table in it: a server that was copied file by file is another one, but says it is the
-/// same.
+/// Identity of the running server and of the table in it. A server that was copied file by file is
+/// another server, but has the same system identifier.
 const PLACE: &str = "SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()), \
     extract(epoch FROM pg_postmaster_start_time()), \
     (SELECT oid FROM pg_database WHERE datname = current_database()), 'kvstore_meta'::regclass::oid)";
 
 impl Db {
-    /// Which store this is on which server; `None`: the server cannot tell.
+    /// Returns the identity of this store and its server; `None` if the server cannot report it.
     pub(crate) fn place_on_its_server(&self) -> Result<Option<String>> {
         let may_ask =
             |link: &mut Link| Ok(link.backend.as_ref().is_some_and(|backend| backend.history.is_some()));
@@ -68,7 +68,7 @@ impl Db {
         Ok(info)
     }
 
-    /// What the store is, at one moment.
+    /// Returns a description of the store. All families are described as of one moment.
     pub(crate) fn info(&self) -> Result<StoreInfo> {
         let mut created_by = None;
         let mut families = Vec::new();

@@ -1,11 +1,13 @@
-//! The integrity check: whether the relations agree with each other. Whether the server's files are sound is for the server's
-//! own tools (`pg_amcheck`) to say.
+//! Integrity check: whether the tables are consistent with each other.
+//!
+//! Whether the server's files are intact is checked by the server's own tools (`pg_amcheck`).
 
 use super::session::Again;
 use super::{Db, MAX_KEY_SIZE};
 use crate::error::{Error, Result};
 
-/// What may not be, and how many such rows there are; those aside that are still to be settled (`catalogue.rs`). Keys and values are not named.
+/// Inconsistencies, each with the query that counts the affected rows. Rows of families that are
+/// still to be settled (`catalogue.rs`) are not counted. Keys and values are not reported.
 const CHECKS: [(&str, &str); 5] = [
     (
         "rows of no family",
@@ -32,11 +34,12 @@ const CHECKS: [(&str, &str); 5] = [
     ),
 ];
 
-/// The checks that compare with this one.
+/// The checks above contain this number.
 const _: () = assert!(MAX_KEY_SIZE == 2500);
 
 impl Db {
-    /// Fails with [`Corrupt`](crate::error::ErrorKind::Corrupt), naming what does not agree.
+    /// Fails with [`Corrupt`](crate::error::ErrorKind::Corrupt) if the tables are inconsistent. The
+    /// error names each inconsistency.
     pub(crate) fn integrity_check(&self) -> Result<()> {
         self.in_snapshot(|db| {
             let mut found = Vec::new();

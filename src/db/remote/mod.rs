@@ -1,11 +1,20 @@
-//! A store on a PostgreSQL server: everything that knows tokio-postgres. See `docs/how-to/postgresql.md`.
+//! Backend for a store on a PostgreSQL server. Only this module uses tokio-postgres.
 //!
-//! [`plan`] has what each operation on a family does to its rows, [`look_up`] what is read of them, [`agenda`] when something is
-//! due in them; [`session`] is the connection, with its transactions, [`link`] what there is of it at a time, [`line`] and [`wire`] the socket below it, [`tls`] what is around
-//! that; [`url`] says where the server is and [`password`] where the password may stand, [`schema`] makes the tables,
-//! [`catalogue`] knows the families, [`integrity`] checks it all, [`failure`] says what went wrong.
+//! `docs/explanation/postgresql.md` explains the design, `docs/how-to/postgresql.md` the use. The
+//! modules:
+//! - [`plan`] writes the rows of a family, [`look_up`] reads them, and [`agenda`] finds and removes
+//!   expired rows of all families;
+//! - [`catalogue`] holds the families, [`schema`] creates the tables, [`integrity`] checks them,
+//!   and [`info`] describes the store;
+//! - [`session`] runs statements and connects again when a connection breaks; [`transaction`] runs
+//!   transactions;
+//! - [`link`] is one connection with its prepared statements, on top of [`line`], which sends
+//!   requests, [`tls`], and [`wire`], the socket; [`pauses`] are the pauses between attempts;
+//! - [`url`] parses the URL of the server, and [`password`] reads the password file;
+//! - [`failure`] translates errors.
 //!
-//! Each operation is one statement, and one round trip. Time is the server's: a statement asks its clock.
+//! Each operation is one statement and one round trip. A statement takes the time from the server's
+//! clock.
 
 mod agenda;
 mod catalogue;
@@ -47,7 +56,8 @@ pub(crate) struct Db {
     transaction: TransactionState,
     clock: Arc<Clock>,
     read_only: bool,
-    /// The URL it was opened with, for a second connection. It may have the password, and is not to be shown.
+    /// URL with which the store was opened, for a second connection. It may contain the password,
+    /// so it must not be displayed.
     url: PathBuf,
 }
 
