@@ -1,4 +1,4 @@
-//! A connection to a server: how it is made, and how one request is sent and answered on it.
+//! Connection to a server: connects, sends requests and receives their answers.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -23,7 +23,7 @@ use super::url::{Host, Place, Settings, TlsMode};
 use super::wire::{Driver, Socket, Stream, Wire};
 use crate::error::{Error, ErrorKind};
 
-/// The half of a connection that reads and writes.
+/// Part of a connection that reads and writes the socket.
 trait Traffic: Send {
     fn poll(
         &mut self,
@@ -49,7 +49,8 @@ pub(super) struct Line {
     has_ended: bool,
 }
 
-/// How often a server may be asked something when a statement is prepared. Once is enough, and TLS may have something to say.
+/// Maximum number of [turns](Socket::limit_turns) while a statement is prepared. One is enough for
+/// the statement; TLS may need more for messages of its own.
 const MOST_TURNS: u32 = 8;
 
 /// Row of a result of the simple protocol, as texts.
@@ -57,7 +58,8 @@ pub(super) type Texts = Vec<Option<String>>;
 
 impl Line {
     /// Connects to the first host that answers and has the wanted role. `connect_timeout` limits
-    /// the time for each, until another [limit](Line::limit) is set.
+    /// the time for each host. It also limits later requests, until another [limit](Line::limit) is
+    /// set.
     pub(super) fn connect(settings: &Settings, read_only: bool) -> Result<Line, Failure> {
         let wants_primary = settings.wants_primary.unwrap_or(settings.has_several_hosts() && !read_only);
         let mut failures = Vec::new();
@@ -69,7 +71,7 @@ impl Line {
                     let is_refused = failure.sort == Sort::Refused;
                     failures.push((host, failure));
                     if is_refused {
-                        break; // another one would say the same
+                        break; // another host would refuse the same
                     }
                 }
             }
@@ -81,7 +83,7 @@ impl Line {
         let is_local = matches!(host.place, Place::Folder(_));
         let mode = if is_local { TlsMode::Disable } else { settings.tls };
         match Line::log_in(host, settings, mode, end) {
-            // As libpq does: who prefers TLS does without if it does not work.
+            // As in libpq: `sslmode=prefer` connects without TLS if TLS does not work.
             Err(LogIn::Tls(_)) if mode == TlsMode::Prefer => {
                 Line::log_in(host, settings, TlsMode::Disable, end)
             }
@@ -112,7 +114,8 @@ impl Line {
         Ok(Line { client, traffic, driver, socket, has_ended: false })
     }
 
-    /// With several hosts, or where the URL asks for it, the one that can write is wanted.
+    /// Fails if `wants_primary` is set and the server accepts no writes. The URL can set it; by
+    /// default, it is set for several hosts if the handle may write.
     fn fit(mut self, host: &Host, wants_primary: bool) -> Result<Line, Failure> {
         if wants_primary && self.ask("SHOW transaction_read_only")?.as_deref() == Some("on") {
             self.terminate();
@@ -136,7 +139,7 @@ impl Line {
     pub(super) fn is_gone(&mut self) -> bool {
         while !self.has_ended && self.socket.has_news() {
             let Line { traffic, driver, .. } = self;
-            // News may also be a notice.
+            // The data may also be a notice.
             if let Poll::Ready(None | Some(Err(_))) = driver.poll_once(|context| traffic.poll(context)) {
                 self.has_ended = true;
             }
@@ -144,8 +147,12 @@ impl Line {
         self.has_ended
     }
 
-    /// All types of the library's statements are PostgreSQL's own, which the driver knows. Of others it asks the server, and of
-    /// what they are made of, each from within the last question: that has to end before the stack does.
+    /// Prepares a statement.
+    ///
+    /// All types in the library's statements are built into PostgreSQL, and the driver knows them.
+    /// For any other type, the driver queries the server, and then the types of which that type
+    /// consists. These queries are recursive, so their number is limited: they must end before the
+    /// stack overflows.
     pub(super) fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
         let Line { client, traffic, driver, socket, has_ended } = self;
         socket.limit_turns(Some(MOST_TURNS));
@@ -154,7 +161,8 @@ impl Line {
         let statement = prepared?;
         let columns = statement.columns().iter().map(Column::type_);
         if statement.params().iter().chain(columns).any(|kind| types::Type::from_oid(kind.oid()).is_none()) {
-            *has_ended = true; // the driver would build the next ones on those it has asked for
+            // The driver keeps types that it has queried, and would use them for later statements.
+            *has_ended = true;
             return Err(broken("an answer that no PostgreSQL gives: a type of the server's own"));
         }
         Ok(statement)
@@ -197,8 +205,8 @@ impl Line {
         self.ask_row(sql).map(|row| row.and_then(|row| row.into_iter().next().flatten()))
     }
 
-    /// Sends two requests at once. The server answers the first before it begins with the second; its answer may come even
-    /// if that of the second does not.
+    /// Sends two requests at once. The server answers the first one before it starts the second. So
+    /// the first answer can arrive even if the second one is lost.
     pub(super) fn ask_and_execute(
         &mut self,
         asked: &str,
@@ -269,7 +277,7 @@ fn run<R>(
         }
         let end = loop {
             match traffic.poll(context) {
-                Poll::Ready(Some(Ok(_))) => {} // a notice, or a setting
+                Poll::Ready(Some(Ok(_))) => {} // a notice, or a changed setting
                 Poll::Ready(Some(Err(e))) => break Some(e),
                 Poll::Ready(None) => {
                     *has_ended = true;
@@ -289,7 +297,7 @@ fn run<R>(
     });
     done.map_err(|e| {
         let failure = translate(&e);
-        // After an answer that cannot be read there is none to the next request either.
+        // After an unreadable answer, the next request gets no answer either.
         match failure.sort {
             Sort::Refused if e.as_db_error().is_none() && (*has_ended || is_unreadable(&e)) => {
                 broken(format!("an answer that no PostgreSQL gives: {}", summary(&e)))
@@ -299,13 +307,14 @@ fn run<R>(
     })
 }
 
-/// Whether the server has said what it should not have.
+/// Returns `true` if the driver could not read the server's message, or did not expect it.
 fn is_unreadable(error: &tokio_postgres::Error) -> bool {
     let summary = summary(error);
     summary.starts_with("unexpected message") || summary.starts_with("error parsing")
 }
 
-/// Why a log-in has failed.
+/// Failure of a log-in. A failure of TLS is distinguished, because `sslmode=prefer` then tries
+/// again without TLS.
 enum LogIn {
     Tls(Failure),
     Other(Failure),
@@ -361,9 +370,9 @@ fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn
     })
 }
 
-/// What is said when none of the hosts will do.
+/// Returns the failure for the case that no host can be used.
 fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
-    /// Of so many it is said why.
+    /// Maximum number of hosts whose reasons are reported.
     const MOST_HOSTS: usize = 8;
     let only_reads = |failure: &Failure| failure.error.kind() == ErrorKind::ReadOnly;
     let is_standby = failures.iter().any(|(_, failure)| only_reads(failure));
@@ -380,7 +389,7 @@ fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
         text.push_str(&format!("; and {more} more"));
     }
     let is_one = failures.len() == 1;
-    // What nobody need wait for counts, then what is worth it, then what is not there.
+    // A permanent failure has priority, then one that may pass soon, then an unreachable host.
     let rank = |failure: &Failure| match failure.error.kind() {
         _ if failure.sort == Sort::Refused => 3,
         ErrorKind::ReadOnly => 2,
@@ -404,7 +413,8 @@ fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
     Failure { error: first.error.with_message(text), ..first }
 }
 
-/// A socket to a host, which lasts until `end` as it is.
+/// Opens a socket to a host. `end` limits the connection attempt, and all requests until another
+/// limit is set.
 fn open(host: &Host, settings: &Settings, end: Instant) -> Result<Socket, Failure> {
     let unreachable = |e: std::io::Error| {
         let advice = match e.kind() {
@@ -429,7 +439,7 @@ fn open(host: &Host, settings: &Settings, end: Instant) -> Result<Socket, Failur
             let addresses: Vec<_> =
                 (name.as_str(), host.port).to_socket_addrs().map_err(unreachable)?.collect();
             for (address, others) in addresses.iter().zip((1..=addresses.len()).rev()) {
-                // One that does not answer leaves time for the others.
+                // An address that does not answer must leave time for the remaining addresses.
                 let wait = left() / u32::try_from(others).unwrap_or(u32::MAX);
                 match TcpStream::connect_timeout(address, wait) {
                     Ok(stream) => {
@@ -450,7 +460,8 @@ fn open(host: &Host, settings: &Settings, end: Instant) -> Result<Socket, Failur
     Ok(socket)
 }
 
-/// A server that accepts nothing keeps those waiting whom its queue has no room for.
+/// Connects to a Unix socket, and waits at most `wait`. Without the limit, `connect` would wait as
+/// long as the server accepts no connections and its queue is full.
 fn connect_to_folder(path: &Path, wait: Duration) -> std::io::Result<UnixStream> {
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_write_timeout(Some(wait))?;
@@ -460,7 +471,8 @@ fn connect_to_folder(path: &Path, wait: Duration) -> std::io::Result<UnixStream>
     }
 }
 
-/// Has the system notice a server that is silent because its machine or the network is gone: no call waits for ever.
+/// Configures the system to detect a server whose machine or network is down, so that no call waits
+/// forever.
 fn keep_alive(stream: &TcpStream, settings: &Settings) -> std::io::Result<()> {
     let keep = &settings.keep_alive;
     let socket = SockRef::from(stream);
@@ -476,7 +488,7 @@ fn keep_alive(stream: &TcpStream, settings: &Settings) -> std::io::Result<()> {
 }
 
 impl Settings {
-    /// What tokio-postgres logs in with.
+    /// Returns the configuration with which tokio-postgres logs in.
     fn log_in_at(&self, host: &Host, mode: TlsMode) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config.user(&self.user).dbname(&self.database).application_name(&self.application_name);

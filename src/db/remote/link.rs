@@ -1,4 +1,5 @@
-//! A connection with the statements that are prepared on it, and who is at its other end.
+//! A connection with its prepared statements, and the identity of the server process at its other
+//! end.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,22 +16,22 @@ use crate::error::{Error, Result};
 use crate::fork;
 use crate::hint::Hint;
 
-/// How long a statement waits for a lock at first: a write that would wait longer is begun anew, in a way that does not take
-/// the time before the wait for the time of the write (`plan/late.rs`).
+/// Maximum lock wait of the first attempt of a statement. A write that would wait longer is run
+/// again, in a way that takes the write's time after the wait (`plan/late.rs`).
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
 
-/// Prepared statements that are kept; the library has fewer texts.
+/// Maximum number of prepared statements that are kept. The library has fewer different statements.
 const MAX_STATEMENTS: usize = 300;
 
-/// Connection to a server that works, as far as is known.
+/// Connection to a server. It is not known to be broken.
 pub(super) struct Link {
     pub(super) line: Line,
-    /// Of the store.
+    /// Schema of the store.
     schema: Box<str>,
     statements: HashMap<Box<str>, Statement>,
-    /// Whether it waits for locks longer than [`MAX_DELAY`].
+    /// Whether statements wait for locks longer than [`MAX_DELAY`].
     is_patient: bool,
-    /// Which process has made it (`fork.rs`).
+    /// Identifies the process that made the connection (`fork.rs`).
     generation: u32,
     /// Whether the server reports that it is PostgreSQL itself.
     pub(super) is_postgres: bool,
@@ -38,30 +39,35 @@ pub(super) struct Link {
     pub(super) backend: Option<Backend>,
 }
 
-/// Identity of a server process, by which its fate can be queried later.
+/// Identity of a server process, by which a later connection can find the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Backend {
-    /// `None`: the role may not ask for it, and outcomes are not looked up.
+    /// History of the server; `None` if the role may not query it. Outcomes of commits are not
+    /// looked up then.
     pub(super) history: Option<History>,
     pub(super) pid: String,
     pub(super) started: String,
-    /// An advisory lock that it holds as long as it is the connection's: a pooler may give it to another client then.
+    /// Second number of the advisory lock that the server process holds while it belongs to this
+    /// connection. If a pooler gives the process to another client, the lock is released. `None` if
+    /// the lock could not be set or is not visible.
     mark: Option<u32>,
 }
 
-/// In which history of which server the number of a transaction is that of no other one.
+/// Server and part of its history within which a transaction number is unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct History {
-    /// Which server, on which timeline: a promoted standby gives transactions the same numbers again.
+    /// Server and timeline. A promoted standby assigns the same transaction numbers again.
     pub(super) server: String,
-    /// What a crash changes: after it the server gives those numbers again that it had not written to the disk.
+    /// Value that changes with a crash. After a crash, the server assigns those transaction numbers
+    /// again that it had not written to disk.
     pub(super) run: String,
 }
 
-/// The first number of the advisory locks by which backends are known: "kvst". The second one is by chance.
+/// First number of the advisory locks that identify server processes: "kvst". The second number is
+/// random.
 const MARKS: u32 = 0x6b76_7374;
 
-/// Whether a row of `pg_locks` is a mark of a backend.
+/// Returns the SQL condition that a row of `pg_locks` is the mark of the server process `pid`.
 fn is_mark(pid: &str) -> String {
     format!("pg_locks.pid = {pid} AND locktype = 'advisory' AND classid = {MARKS} AND objsubid = 2")
 }
@@ -69,21 +75,25 @@ fn is_mark(pid: &str) -> String {
 /// Maximum time to wait for the end of the server process of an earlier connection.
 pub(super) const END_WAIT: Duration = Duration::from_secs(10);
 
-/// SQLSTATE: the role may not.
+/// SQLSTATE: the role lacks the privilege.
 const NO_RIGHT: &str = "42501";
 
-/// What [`Backend`] has but for its mark.
+/// Query for the process number and the start time in [`Backend`].
 const WHO_AM_I: &str =
     "SELECT pid::text, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
-/// What [`History`] has, and whether a transaction can be asked for its number. All statistics are reset by a recovery from a
-/// crash (PostgreSQL's documentation of them), also one after which the same postmaster goes on, because a backend was killed.
+/// Query for [`History`]. It also checks that the role may query the number of a transaction.
+///
+/// A recovery from a crash resets all statistics (PostgreSQL's documentation of them). This
+/// includes a recovery after which the same postmaster continues, because a server process was
+/// killed.
 const HISTORY: &str = "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' ' || \
     CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END, \
     (SELECT stats_reset FROM pg_stat_bgwriter)::text || ' ' || pg_postmaster_start_time()::text, \
     pg_current_xact_id_if_assigned()::text";
 
-/// Whether a refusal, by its SQLSTATE, is for ever: there is no such function or table, or not for this role.
+/// Returns `true` if a refusal with this SQLSTATE is permanent: the function or table does not
+/// exist, or this role may not use it.
 fn is_never_answered(code: &str) -> bool {
     code.starts_with("42") || code == NOT_SUPPORTED
 }
@@ -114,7 +124,7 @@ impl Link {
         self.statements.clear();
     }
 
-    /// Runs `f`, which the server answers until `limit`, or not at all.
+    /// Runs `f`. Its requests fail if the server does not answer them until `limit`.
     pub(super) fn within<R>(
         &mut self,
         limit: Option<Instant>,
@@ -133,7 +143,7 @@ impl Link {
         self.with_statement(sql, |line, statement| line.query(statement, params))
     }
 
-    /// Runs a statement that is prepared once for each connection.
+    /// Runs `f` with a prepared statement, which is prepared once for each connection.
     pub(super) fn with_statement<R>(
         &mut self,
         sql: &str,
@@ -145,7 +155,7 @@ impl Link {
         if self.statements.len() >= MAX_STATEMENTS {
             self.statements.clear();
         }
-        // A connection that breaks here has done nothing yet.
+        // If the connection breaks here, nothing was done yet.
         let statement = self.line.prepare(&in_schema(&self.schema, sql)).map_err(unsent)?;
         let done = f(&mut self.line, &statement);
         self.statements.insert(sql.into(), statement);
@@ -168,10 +178,10 @@ impl Link {
         Ok(())
     }
 
-    /// Runs what is first on a connection, and asks what is at its other end.
+    /// Runs the first statements on a new connection, and identifies the server.
     pub(super) fn set_up(&mut self, sql: &str) -> Result<(), Failure> {
         let version = self.line.ask(&format!("{sql}; SELECT version()"))?.unwrap_or_default();
-        // YugabyteDB calls itself so, too.
+        // The version of YugabyteDB begins in the same way.
         self.is_postgres = version.starts_with("PostgreSQL ") && !version.contains("-YB-");
         if self.is_postgres {
             self.backend = self.who_am_i()?;
@@ -180,10 +190,11 @@ impl Link {
         Ok(())
     }
 
-    /// `None`: the role may not ask for it.
+    /// Returns the identity of the server process, without its mark; `None` if the role may not
+    /// query it, or if the answer is malformed.
     pub(super) fn who_am_i(&mut self) -> Result<Option<Backend>, Failure> {
         let Some([pid, started]) = self.ask_what_there_is(WHO_AM_I)? else { return Ok(None) };
-        // They become parts of a statement, perhaps on another server.
+        // They become parts of a statement, which may be sent to another server.
         let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number || started.contains(['\'', '\\']) {
             return Ok(None);
@@ -192,7 +203,8 @@ impl Link {
         Ok(Some(Backend { history, pid, started, mark: None }))
     }
 
-    /// The first columns of a row; `None`: the server has not got what is asked for, or not for this role.
+    /// Returns the first `N` columns of a row; `None` if the server does not support the query, or
+    /// not for this role.
     fn ask_what_there_is<const N: usize>(&mut self, sql: &str) -> Result<Option<[String; N]>, Failure> {
         match self.line.ask_row(sql) {
             Ok(row) => {
@@ -204,7 +216,8 @@ impl Link {
         }
     }
 
-    /// A standby refuses to begin a transaction that writes as something it cannot do, and says in words only why.
+    /// Converts the failure to begin a transaction if the server is a standby. A standby refuses a
+    /// transaction that writes with [`NOT_SUPPORTED`], and reports the reason only in its message.
     pub(super) fn of_standby(&mut self, failure: Failure) -> Failure {
         if failure.code != NOT_SUPPORTED {
             return failure;
@@ -215,11 +228,13 @@ impl Link {
         }
     }
 
-    /// Sets PostgreSQL's planner up, and marks the backend as this connection's, where the role may do that and see it.
+    /// Configures PostgreSQL's planner, and marks the server process as belonging to this
+    /// connection. The mark is recorded only if the role may set and see it.
     pub(super) fn set_planner(&mut self) -> Result<(), Failure> {
-        // Not negative, as the server shows it in `pg_locks`.
+        // Not negative, so that `pg_locks` shows the same number.
         let mark = u32::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
-        // The first two have no rows, unless they fail. A pooler may have kept marks of earlier connections.
+        // The first SELECT releases marks of earlier connections, which a pooler may have kept. The
+        // first two return a row only if they fail; that row is then taken as the answer.
         let sql = format!(
             "{PLANNER}; SELECT NULL FROM pg_locks WHERE CASE WHEN {} \
              THEN NOT pg_advisory_unlock_shared(classid::int, objid::int) ELSE false END; \
@@ -242,17 +257,18 @@ impl Link {
         }
     }
 
-    /// Waits until a backend of an earlier connection is gone, after having told it to go: what it was at may be done until
-    /// then, and would come after what this connection is about to do. Returns whether what it has done is on this server.
+    /// Ends the server process of an earlier connection, and waits until it has ended. Until then,
+    /// its last statement may take effect, which would come after the next statement of this
+    /// connection. Returns `true` if the changes of that process are on this server.
     pub(super) fn end(&mut self, old: &Backend, wait: Duration) -> Result<bool, Failure> {
         let Some(own) = &self.backend else { return Ok(false) };
-        // On another server, or on another timeline, it can do nothing any more.
+        // On another server, or on another timeline, the process can no longer have an effect here.
         if let (Some(own), Some(old)) = (&own.history, &old.history)
             && own.server != old.server
         {
             return Ok(false);
         }
-        // A pooler has given it to this connection, when it was done.
+        // A pooler has given the process to this connection, so its statement has finished.
         if (&own.pid, &own.started) == (&old.pid, &old.started) {
             return Ok(true);
         }
@@ -260,7 +276,7 @@ impl Link {
             "FROM pg_stat_activity a WHERE pid = {} AND backend_start::text = '{}'",
             old.pid, old.started
         );
-        // Without it, it is another client's.
+        // Without the mark, the process belongs to another client.
         if let Some(mark) = old.mark {
             let is_mark = is_mark("a.pid");
             there.push_str(&format!(" AND EXISTS (SELECT FROM pg_locks WHERE {is_mark} AND objid = {mark})"));
@@ -272,7 +288,8 @@ impl Link {
             match self.line.ask(&format!("SELECT count({found})::text {there}")) {
                 Ok(count) if count.as_ref().is_none_or(|count| count == "0") => return Ok(true),
                 Ok(_) => {}
-                // It goes by itself when it is done and misses its client.
+                // The role may not end the process. It ends by itself when its statement has
+                // finished and it notices that its client is disconnected.
                 Err(failure) if may_end && failure.code == NO_RIGHT => {
                     may_end = false;
                     continue;
@@ -283,7 +300,8 @@ impl Link {
                 break;
             }
         }
-        // One that may not be ended, and does not miss its client: what was sent has come by now, or will not come any more.
+        // The process could not be ended, and has not noticed that its client is disconnected. If
+        // it is idle, it has finished: what was sent has arrived by now, or will never arrive.
         let at_work = format!("SELECT count(pid)::text {there} AND state IS DISTINCT FROM 'idle'");
         if !may_end && self.line.ask(&at_work)?.is_none_or(|count| count == "0") {
             return Ok(true);
@@ -292,17 +310,20 @@ impl Link {
         Err(Failure::new(Sort::Unreachable, Error::busy(text).with_hint(Hint::Retry)))
     }
 
-    /// Waits until the synchronous standbys have what a backend has committed that was ended while it waited for them: on this
-    /// server it is there already, for a look-up to find and a second try to meet, and would be lost with it. What is written
-    /// here comes after it in the log; its commit waits for them as any other does.
+    /// Waits until the synchronous standbys have everything that a server process has committed
+    /// which was ended while it waited for them.
+    ///
+    /// Its commit is already visible on this server, to a lookup of the outcome and to a retry, but
+    /// would be lost together with this server. The record written here comes later in the WAL, and
+    /// its commit waits for the standbys like any other.
     pub(super) fn catch_up(&mut self) -> Result<(), Failure> {
         let writes = [
             "SELECT pg_logical_emit_message(true, 'kvstore', '')",
-            "UPDATE kvstore_meta SET format = format WHERE one = 1", // where that function is not for all
+            "UPDATE kvstore_meta SET format = format WHERE one = 1", // if the role may not call that
         ];
         for sql in writes {
             match self.execute(sql) {
-                // Who may write nothing has written nothing.
+                // A role that may not write has written nothing.
                 Err(failure) if matches!(failure.sort, Sort::Refused | Sort::Standby) => {}
                 done => return done,
             }
@@ -310,7 +331,8 @@ impl Link {
         Ok(())
     }
 
-    /// Says goodbye, unless it is the connection of a parent process, or is broken.
+    /// Closes the connection. The server is notified, unless the connection belongs to a parent
+    /// process or is broken.
     pub(super) fn leave(self) {
         let Link { line, statements, generation, .. } = self;
         if generation == fork::generation() {

@@ -1,10 +1,14 @@
-//! What is read of a family: single keys, lists of them, what is due, and the next rows of a walk. Each is one statement.
+//! Reads of a family: single keys, lists of keys, expired rows, and the next rows of a scan. Each
+//! is one statement.
 //!
-//! A row is dead by a time from before the snapshot: outside of a transaction that of its beginning. By a later time a key
-//! might seem dead that somebody has prolonged in between, in time. What is shown as alive was so when the call had begun.
+//! Whether a row is expired is decided by a time before the snapshot. Outside a transaction of the
+//! caller, that is the start of the statement's own transaction. By a later time, a key could
+//! appear expired although another client has extended its TTL in time, after the snapshot. A key
+//! that is returned as live was live when the call had begun.
 //!
-//! A single row is sent as it is, with the time, and found dead or alive here: to reckon with times costs the server as
-//! much as to look the row up. Of many rows, the values of the dead are not sent.
+//! A single row is sent together with the time, and the library decides here whether it is expired:
+//! to compare times costs the server as much as to look up the row. For many rows, the server does
+//! not send the values of expired ones.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -22,16 +26,19 @@ use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::error::Result;
 use crate::expiry::Expiry;
 
-// A row is dead by another time outside of a transaction than inside one, whose beginning may be long ago.
+// Outside a transaction of the caller, the start of the transaction decides whether a row is
+// expired. Inside one, the arrival of the statement decides, because the transaction may have begun
+// long ago.
 
-/// The time before the snapshot, which a subquery looks at once for all rows.
+/// Start of the transaction, which is before the snapshot. The subquery is evaluated once for all
+/// rows.
 macro_rules! begun {
     () => {
         concat!("(SELECT ", ms!("now"), ")")
     };
 }
 
-/// The time at which the statement came, the same way.
+/// Time at which the statement arrived at the server. The subquery is evaluated once for all rows.
 macro_rules! came {
     () => {
         concat!("(SELECT ", ms!("statement_timestamp"), ")")
@@ -44,7 +51,7 @@ macro_rules! text {
     };
 }
 
-/// The row of one key, with the time as the server has it.
+/// Returns the row of one key, with the server's time in the server's format.
 macro_rules! get {
     ($now:literal) => {
         concat!(
@@ -56,7 +63,7 @@ macro_rules! get {
     };
 }
 
-/// Its times, and whether there is one.
+/// Returns the times of one key, whether it has a row, and the server's time.
 macro_rules! times {
     ($now:literal) => {
         concat!(
@@ -68,7 +75,8 @@ macro_rules! times {
     };
 }
 
-/// `LIMIT 1` says that there is one row of each key, and to look each up.
+/// Returns the rows of several keys. `LIMIT 1` informs the planner that each key has one row, so
+/// that it looks up each key.
 macro_rules! get_many {
     ($now:expr) => {
         concat!(
@@ -130,8 +138,11 @@ const HAS_WRITTEN_BY: &str = concat!(
     " SELECT EXISTS (SELECT FROM kvstore_row r WHERE r.family = f.id AND r.written_ms <= $2::bigint) FROM f"
 );
 
-/// The statement of a walk over keys from `$2` to before `$3`, if `is_bounded`. In place of a dead row's value it has
-/// NULL. The rows are numbered from there on: how many there may be, and of how many bytes those before the last one.
+/// Returns the statement of a scan over the keys from `$2` to before `$3`, the latter if
+/// `is_bounded`. In place of the value of an expired row it returns NULL.
+///
+/// The numbers of the following parameters continue from there: the maximum number of rows, and the
+/// maximum number of bytes of the rows before the last one.
 fn walk_by_key(limits: &Limits, reverse: bool, is_bounded: bool, is_alone: bool) -> String {
     let is_live = if is_alone { live!(begun!()) } else { live!(came!()) };
     let order = if reverse { "key DESC" } else { "key" };
@@ -142,7 +153,9 @@ fn walk_by_key(limits: &Limits, reverse: bool, is_bounded: bool, is_alone: bool)
     walk(limits, is_alone, &columns, &bytes, &format!("r.key >= $2{end}"), order, 3 + usize::from(is_bounded))
 }
 
-/// The same by ends of life, after the key `$2` which ends at `$3`, to before `$4`; with the values of the dead.
+/// Returns the statement of a scan in the order of expiry time: after the key `$2` with the expiry
+/// time `$3`, to before the expiry time `$4`, the latter if `is_bounded`. Expired rows are returned
+/// with their values.
 fn walk_by_end(limits: &Limits, is_bounded: bool, is_alone: bool) -> String {
     let end = if is_bounded { " AND r.expire_ms < $4" } else { "" };
     let value = if limits.keys_only { "''::bytea" } else { "r.value" };
@@ -152,8 +165,9 @@ fn walk_by_end(limits: &Limits, is_bounded: bool, is_alone: bool) -> String {
     walk(limits, is_alone, &columns, bytes, &range, "expire_ms, key", 4 + usize::from(is_bounded))
 }
 
-/// The statement of a walk. Its last parameters, from number `next` on, are how many rows it looks at, and with values:
-/// below how many bytes those before a row have to be.
+/// Returns the statement of a scan. Its last parameters, from number `next` on, are:
+/// - the number of rows that it examines;
+/// - if it returns values: the number of bytes below which the rows before a row must be together.
 fn walk(
     limits: &Limits,
     is_alone: bool,
@@ -298,12 +312,13 @@ impl Contents<'_> {
                     return Ok(Some(key(row)?.to_vec()));
                 }
             }
-            // What a limit in bytes has cut off would come after a row that has filled the chunk.
+            // Fewer rows than wanted are the end of the scan. A row that the limit in bytes has cut
+            // off would come after a row that has filled the chunk.
             let Some(last) = rows.last().filter(|_| rows.len() >= wanted) else { return Ok(None) };
             if chunk.len() > 0 {
                 return Ok(Some(key(last)?.to_vec()));
             }
-            // All were dead: more of them at once.
+            // All rows were expired: read more of them at once.
             match scan.reverse {
                 true => upper = Some(key(last)?.to_vec()),
                 false => lower = from(Bound::Excluded(key(last)?)),
@@ -312,7 +327,7 @@ impl Contents<'_> {
         }
     }
 
-    /// Reads the next rows of a walk in the order of expiry time into an empty chunk. Expired rows
+    /// Reads the next rows of a scan in the order of expiry time into an empty chunk. Expired rows
     /// are included.
     ///
     /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
@@ -339,7 +354,7 @@ impl Contents<'_> {
         Ok(None)
     }
 
-    /// Runs the statement of a walk.
+    /// Runs the statement of a scan.
     fn walk(
         self,
         sql: &str,
@@ -358,11 +373,11 @@ impl Contents<'_> {
         }
         let mut rows = self.rows(sql, &params)?;
         self.note_time(rows.first())?;
-        rows.retain(|row| key(row).is_ok()); // there is one without a key if there are none
+        rows.retain(|row| key(row).is_ok()); // an empty result is one row without a key
         Ok(rows)
     }
 
-    /// Looks at one key; tells the time, too.
+    /// Looks up one key. Returns its row and the server's time.
     fn look(self, text: &Text, key: &[u8]) -> Result<(Row, i64)> {
         check_key(key)?;
         let row = self.ask(Again::Read, text.on(self.db), &[&self.name(), &key])?;
@@ -371,13 +386,13 @@ impl Contents<'_> {
         Ok((row, now_ms))
     }
 
-    /// Runs a statement with an answer of many rows; none: there is no such family.
+    /// Runs a statement that returns many rows. Fails if there is none: the family does not exist.
     fn rows(self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let rows = self.db.query(Again::Read, sql, params)?;
         if rows.is_empty() { Err(no_longer_exists(self.family)) } else { Ok(rows) }
     }
 
-    /// Tells the clock what time it is at the server, which is the first column.
+    /// Sets the clock to the server's time in the first column of a row.
     fn note_time(self, row: Option<&Row>) -> Result<()> {
         if let Some(row) = row {
             self.db.clock.note_server(column(row, 0)?);
@@ -386,7 +401,7 @@ impl Contents<'_> {
     }
 }
 
-/// What a look at a row has met that ends at `expire_ms`.
+/// Returns the lookup result of a row with the expiry time `expire_ms`.
 fn found<R>(live: Option<R>, expire_ms: Option<i64>) -> Found<R> {
     match (live, expire_ms) {
         (Some(shown), _) => Found::Live(shown),
@@ -395,25 +410,26 @@ fn found<R>(live: Option<R>, expire_ms: Option<i64>) -> Found<R> {
     }
 }
 
-/// The key in a row of a walk.
+/// Returns the key in a row of a scan.
 fn key(row: &Row) -> Result<&[u8]> {
     column(row, 1)
 }
 
-/// The same with its end of life.
+/// Returns the expiry time and the key in a row of a scan.
 fn entry(row: &Row) -> Result<(i64, &[u8])> {
     Ok((column(row, 2)?, key(row)?))
 }
 
-/// The rows of a LATERAL come in its order, but no server promises that; to sort them there would cost a fifth of all.
+/// Sorts rows unless they are sorted already. The rows of a LATERAL arrive in its order, but no
+/// server guarantees that. Sorting them on the server would cost a fifth of the whole statement.
 fn put_in_order(rows: &mut [Row], order: impl Fn(&Row, &Row) -> Ordering) {
     if !rows.is_sorted_by(|a, b| order(a, b).is_le()) {
         rows.sort_by(order);
     }
 }
 
-/// Refuses rows that are not one for each of so many keys, by the numbers in column `at`: who asked takes them by their place,
-/// in C to write to memory of the caller's.
+/// Fails unless there is exactly one row for each of `keys` keys, numbered in column `at`. The
+/// caller identifies a row by its position; the C API writes to the memory of its caller by it.
 fn check_numbers(rows: &[Row], at: usize, keys: usize) -> Result<()> {
     let is_its_place = |(place, row)| column::<i64>(row, at).is_ok_and(|number| number == place);
     if rows.len() == keys && (1..).zip(rows).all(is_its_place) { Ok(()) } else { Err(strange()) }

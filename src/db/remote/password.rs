@@ -1,4 +1,4 @@
-//! The password of a log-in, and the file it may stand in. It is shown nowhere.
+//! Password of a log-in, and the password file. The password is never displayed.
 
 use std::fmt;
 use std::fs;
@@ -47,7 +47,10 @@ pub(super) fn is_for_others(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o077 != 0)
 }
 
-/// Lines are `host:port:database:user:password`; `*` is anything, and `\` quotes the character after it.
+/// Returns the password of the first matching line.
+///
+/// Lines are `host:port:database:user:password`. `*` matches everything, and `\` quotes the
+/// character after it.
 fn of_lines(lines: &[u8], log_in: &LogIn<'_>) -> Option<Password> {
     let port = log_in.port.to_string();
     let wanted = [log_in.host, &port, log_in.database, log_in.user];
@@ -69,7 +72,7 @@ fn of_lines(lines: &[u8], log_in: &LogIn<'_>) -> Option<Password> {
     })
 }
 
-/// A field without its quoting, and what is after its colon; `None`: there is no colon.
+/// Returns a field without its quoting, and the rest after its colon; `None` if there is no colon.
 fn field(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut is_quoted = false;
     let end = line.iter().position(|byte| {

@@ -1,11 +1,11 @@
-//! Pauses between tries.
+//! Pauses between attempts: exponential backoff with jitter.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use crate::wait;
 
-/// The first and the longest.
+/// First and longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,7 +26,8 @@ impl Pauses {
         if left.is_zero() {
             return false;
         }
-        // Half of it is by chance, so that two who were in each other's way do not meet again.
+        // Half of the pause is random, so that two clients in conflict do not retry at the same
+        // moment.
         let chance = RandomState::new().build_hasher().finish() % 1024;
         let pause = self.next / 2 + self.next * u32::try_from(chance).unwrap_or_default() / 2048;
         self.next = (self.next * 2).min(LONGEST_PAUSE);
