@@ -1,25 +1,30 @@
-//! What an operation on a family writes: each is one statement, and one round trip.
+//! Writes to a family. Each is one statement and one round trip.
 //!
-//! How they are exact under READ COMMITTED, whatever others do at the same time:
-//! - A write whose answer depends on the row decides under the row's lock: `ON CONFLICT DO UPDATE … WHERE`, or an UPDATE or
-//!   DELETE, which looks at its condition again when it had to wait.
-//! - An UPDATE or DELETE that waited for one who deleted the row and made it anew meets nothing, although the key was there
-//!   all the time. So a statement that has met nothing, but whose snapshot has the row, is run again ([`AGAIN`]). That
-//!   ends: each time somebody else has got on.
-//! - The family is found by its name in the same statement; none: no row is answered. What changes a family for all its
-//!   rows (dropping it, write tracking) has to keep writers out with a lock on the table of rows, which each statement
-//!   takes before its snapshot. No statement locks the row of the family: shared by all writers, that costs a tenth of
-//!   their speed and a multixact each time.
-//! - In the caller's transaction, which is SERIALIZABLE, the server refuses to write over what others have changed since its
-//!   snapshot; where it would not notice, the statement has another text ([`sql::Text`]).
-//! - A row is dead by the server's clock, read under the lock. What does nothing to a dead row does not lock it, and is a
-//!   read then: one who has found it alive may be on the way to the commit (`docs/explanation/postgresql.md`).
+//! The statements are exact under READ COMMITTED, whatever other clients do at the same time:
+//! - A write whose result depends on the row decides under the row's lock: `ON CONFLICT DO UPDATE …
+//!   WHERE`, or an UPDATE or DELETE, which checks its condition again after a wait.
+//! - An UPDATE or DELETE can wait for a transaction that deletes the row and inserts it again. Then
+//!   it finds no row, although the key existed all the time. So a statement that found no row,
+//!   although its snapshot contains the row, is run again ([`AGAIN`]). This ends, because another
+//!   client makes progress each time.
+//! - Each statement finds the family by its name. If there is none, it returns no row. A change of
+//!   a family that affects all its rows (drop, write tracking) must exclude writers by a lock on
+//!   the table of rows, which each statement takes before its snapshot. No statement locks the row
+//!   of the family: all writers would share that lock, which costs a tenth of their speed and a
+//!   multixact each time.
+//! - In the caller's transaction, which is SERIALIZABLE, the server refuses to overwrite what other
+//!   clients have changed since its snapshot. Where the server would not notice such a change, the
+//!   statement has another text ([`sql::Text`]).
+//! - Whether a row is expired is decided by the server's clock, read under the lock. A statement
+//!   that has no effect on an expired row does not lock it, and is a read in that case: a
+//!   transaction that found the row live may not be committed yet
+//!   (`docs/explanation/postgresql.md`).
 //!
-//! How they stay fast: family and key are looked up in the primary key, and nothing but lists of the caller's is joined.
-//! With parameters for what is unknown, so that one plan is right for all, and [`PLANNER`] keeps the planner from one that is
-//! right for the empty table only.
+//! The statements are fast: they look up family and key in the primary key, and join nothing but
+//! lists of the caller. Unknown values are parameters, so that one plan is right for all.
+//! [`PLANNER`] prevents plans that are right for the empty table only.
 //!
-//! Nothing here begins or ends a transaction, or checks a value.
+//! Nothing here begins or ends the caller's transaction, or checks the maximum size of a value.
 
 mod batch;
 mod late;
@@ -53,7 +58,7 @@ use sql::{
 /// Maximum number of keys that one step of a purge or a sweep removes.
 pub(super) const MAX_STEP: usize = 256;
 
-/// How often a statement is run again because others have come between.
+/// Maximum number of times that a statement is run because of [`AGAIN`].
 const MAX_TRIES: usize = 1000;
 
 /// Content of one family on a server, as seen through a connection.
@@ -100,7 +105,8 @@ impl Contents<'_> {
         let params: [&(dyn ToSql + Sync); 7] =
             [&name, &key, &value, &expire_ms, &life_ms, &written_ms, &options.keep_ttl];
         match options.only {
-            // Three short ones for nearly all puts: what the server has to make ready for each of them is a third of its work.
+            // Three short statements serve nearly all puts, because setting up the execution of a
+            // statement is a third of the server's work for a put.
             None => match life_ms {
                 _ if options.keep_ttl => self.write(key, PUT_WITH.on(self.db), &params),
                 None => self.write(key, PUT.on(self.db), &[&name, &key, &value, &expire_ms, &written_ms]),
@@ -112,7 +118,7 @@ impl Contents<'_> {
                 }
                 Some(_) => self.write(key, PUT_BY_DEFAULT.on(self.db), &[&name, &key, &value, &written_ms]),
             },
-            // Only dead keys are overwritten, and they have no end to keep.
+            // Only expired keys are overwritten, and they have no expiry time to keep.
             Some(Presence::Absent) => {
                 self.decide_on_time(key, PUT_IF_ABSENT.on(self.db), params.get(..6).unwrap_or_default())
             }
@@ -197,7 +203,8 @@ impl Contents<'_> {
     ) -> Result<Option<bool>> {
         check_key(key)?;
         let (again, condition) = match condition {
-            // A second try may come after the new end: it would find the key dead by the first one's doing, and say so.
+            // A second attempt may run after the new expiry time. It would find the key expired
+            // because of the first attempt, and report that.
             ExpiryCondition::Always => (if expiry == Expiry::Never { Again::Yes } else { Again::No }, 0_i32),
             ExpiryCondition::NoTtl => (Again::No, 1),
             ExpiryCondition::HasTtl => (Again::No, 2),
@@ -222,14 +229,14 @@ impl Contents<'_> {
         visit: impl FnOnce(&[u8]) -> Result<R>,
     ) -> Result<Option<R>> {
         check_key(key)?;
-        // A second try would not know the old end.
+        // A second attempt would not know the old expiry time.
         let row = self.settle(Again::No, GET_AND_EXPIRE, &[&self.name(), &key, &expiry.millis()])?;
         if column::<i32>(&row, 0)? != DONE {
             return Ok(None);
         }
         let (value, old_ms) = (column::<&[u8]>(&row, 1)?, column::<Option<i64>>(&row, 2)?);
         let (written_ms, was_removed) = (column::<Option<i64>>(&row, 3)?, column::<bool>(&row, 4)?);
-        // It is `visit` whose failure is told.
+        // The caller gets the error of `visit`; a failure of the undo is ignored.
         let undo = || match was_removed {
             true => drop(self.undo_removal(key, value, old_ms, written_ms)),
             false => drop(self.undo_expire(key, value, old_ms, expiry)),
@@ -243,7 +250,9 @@ impl Contents<'_> {
         self.ask(Again::Yes, UNDO_EXPIRE, &params).map(drop)
     }
 
-    /// The same where the end had come already. Only then is the row made again: another client may have deleted it otherwise.
+    /// Like `undo_expire`, but for a new expiry time that had already passed, so that the row was
+    /// removed. Only in this case is the row inserted again; otherwise, another client may have
+    /// deleted it.
     fn undo_removal(
         self,
         key: &[u8],
@@ -289,12 +298,12 @@ impl<'c> Contents<'c> {
         self.only(self.db.query(again, sql, params)?)
     }
 
-    /// The row of an answer that has none if there is no such family.
+    /// Returns the row of a result. Fails if there is none: the family does not exist.
     fn only(self, rows: Vec<Row>) -> Result<Row> {
         rows.into_iter().next().ok_or_else(|| no_longer_exists(self.family))
     }
 
-    /// Runs a put that may happen twice, and that writes one row, or none if there is no such family.
+    /// Runs a put that may run twice. It writes one row, or none if the family does not exist.
     fn write(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {
         let write = || self.db.session.borrow_mut().write_at_once(sql, params);
         match self.db.write_on_time(write, || self.lock(key), |count| Ok(*count > 0))? {
@@ -303,13 +312,14 @@ impl<'c> Contents<'c> {
         }
     }
 
-    /// Runs a conditional write until nobody has come between; shows its row.
+    /// Runs a conditional write, again if another client has interfered, and returns its row.
     fn settle(self, again: Again, sql: &str, params: Params<'_>) -> Result<Row> {
         let row = until_nobody_came_between(|| self.ask(again, sql, params).map(Some))?;
         row.ok_or_else(strange)
     }
 
-    /// The same for one that may give the row of `key` a life, which is then not to have begun before a wait.
+    /// Like [`settle`](Self::settle), but for a write that may set an expiry time for `key`. A TTL
+    /// must not start before a wait for the row.
     fn settle_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<Row> {
         let write = || {
             until_nobody_came_between(|| {
@@ -328,7 +338,7 @@ impl<'c> Contents<'c> {
         Ok(column::<i32>(&self.settle_on_time(key, sql, params)?, 0)? == DONE)
     }
 
-    /// The same for one that has written or not.
+    /// Like [`settle`](Self::settle), but returns `true` if the statement has written.
     fn decide(self, again: Again, sql: &str, params: Params<'_>) -> Result<bool> {
         Ok(column::<i32>(&self.settle(again, sql, params)?, 0)? == DONE)
     }
@@ -338,7 +348,7 @@ impl<'c> Contents<'c> {
     }
 }
 
-/// Runs a conditional write until nobody has come between.
+/// Runs a conditional write until its result is not [`AGAIN`].
 fn until_nobody_came_between(write: impl Fn() -> Result<Option<Row>>) -> Result<Option<Row>> {
     for _ in 0..MAX_TRIES {
         match write()? {
@@ -399,7 +409,7 @@ pub(super) fn before(upper: Bound<&[u8]>) -> Option<Vec<u8>> {
     }
 }
 
-/// The key that is next in the order of bytes.
+/// Returns the next key in the order of bytes.
 fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }

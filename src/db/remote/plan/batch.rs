@@ -1,4 +1,5 @@
-//! Many writes over any families in one statement: all or nothing, and one round trip.
+//! Batches: many writes to any families in one statement, all or nothing, and one round trip. A
+//! batch that must lock its keys first takes more ([`MIXED`]).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,8 +16,8 @@ use crate::db::remote::session::Again;
 use crate::error::Result;
 use crate::options::PutOptions;
 
-/// The families are `$1`, by whose numbers from 1 on the other lists name them. Without one of them the statement does nothing,
-/// and answers its number.
+/// Looks up the families `$1`. The other lists refer to them by number, from 1 on. If a family does
+/// not exist, the statement does nothing and returns the number of that family.
 macro_rules! with_families {
     () => {
         concat!(
@@ -27,7 +28,7 @@ macro_rules! with_families {
     };
 }
 
-/// Puts the keys of a list, in its order.
+/// Puts the keys of a list, in the order of the list.
 macro_rules! put_list {
     ($expire_ms:expr, $list:expr, $condition:expr) => {
         concat!(
@@ -45,7 +46,8 @@ macro_rules! put_list {
     };
 }
 
-/// Deletes the keys of a list, in its order, as `d`; shows whether each counts, and was alive.
+/// Deletes the keys of a list as `d`, in the order of the list. Returns for each row whether the
+/// deletion counts: if it is to be counted and the key was live.
 macro_rules! delete_list {
     ($list:expr, $condition:literal) => {
         concat!(
@@ -60,8 +62,8 @@ macro_rules! delete_list {
     };
 }
 
-/// Locks the row that there is for row `k` of the list, before it is put; after it goes [`and_locked`]. Why, see
-/// [`row_locked`](super::sql).
+/// Locks the existing row for row `k` of the list, before that is put. [`and_locked`] must follow.
+/// See [`row_locked`](super::sql) for the reason.
 macro_rules! listed_locked {
     () => {
         concat!(
@@ -71,7 +73,7 @@ macro_rules! listed_locked {
     };
 }
 
-/// [`PUTS`].
+/// Text of [`PUTS`].
 macro_rules! puts {
     ($lock:expr, $locked:expr) => {
         concat!(
@@ -90,17 +92,19 @@ macro_rules! puts {
     };
 }
 
-/// Puts `$3` in the families `$2`, with values `$4`, ends `$5`, times of writing `$6`.
+/// Puts the keys `$3` into the families `$2`, with the values `$4`, the expiry times `$5` and the
+/// write times `$6`.
 pub(super) const PUTS: Text = Text { alone: puts!("", ""), inside: puts!(listed_locked!(), and_locked!()) };
 
-/// Deletes `$3` in the families `$2`; `$4` says whether that counts if the key is alive.
+/// Deletes the keys `$3` of the families `$2`. `$4`: whether the deletion counts if the key is
+/// live.
 pub(super) const DELETIONS: &str = concat!(
     with_families!(),
     delete_list!("unnest($2::integer[], $3::bytea[], $4::boolean[]) AS k (family, key, counts)", ""),
     "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) FROM g"
 );
 
-/// [`MIXED`].
+/// Text of [`MIXED`].
 macro_rules! mixed {
     ($lock:expr, $locked:expr) => {
         concat!(
@@ -134,32 +138,36 @@ macro_rules! mixed {
     };
 }
 
-/// All of it: to the keys `$3` of the families `$2` the values `$4`, NULL for deletions, with the ends `$5` or, if they
-/// have one, the lives `$6` in milliseconds or [`BY_DEFAULT`], and the times of writing `$7`; `$8` says whether a key, deleted
-/// or put, counts as deleted if it is alive.
+/// Writes of all kinds to the keys `$3` of the families `$2`:
+/// - `$4`: values; NULL deletes the key;
+/// - `$5`: expiry times;
+/// - `$6`: TTLs in milliseconds, or [`BY_DEFAULT`]; if it is not NULL, it replaces `$5`;
+/// - `$7`: write times;
+/// - `$8`: whether a key, deleted or put, counts as deleted if it is live.
 ///
-/// Where keys are deleted, too, or counted, all of them are locked before ([`late`](super::late)), so that batches come to all
-/// keys in one order, none waits for one that waits for it, and none passes over a key that another one is just making.
+/// If keys are also deleted, or counted, all keys are locked before ([`late`](super::late)). So
+/// batches reach all keys in one order, no batch waits for a batch that waits for it, and none
+/// skips a key that another batch is just inserting.
 pub(super) const MIXED: Text =
     Text { alone: mixed!("", ""), inside: mixed!(listed_locked!(), and_locked!()) };
 
-/// All writes to one key.
+/// All writes of a batch to one key.
 struct Folded<'a> {
-    /// The last one, which is the one that counts: what it puts, or `None` for a deletion.
+    /// The last write, which decides: the value to put, or `None` for a deletion.
     last: Option<(&'a [u8], &'a PutOptions)>,
-    /// Whether the first one is a deletion, which counts if the key is alive.
+    /// Whether the first write is a deletion. It counts if the key is live.
     deletes_first: bool,
 }
 
 impl Db {
-    /// Does all these writes, or none; those to one key count in their order. Returns how many of the keys that were
-    /// deleted were alive.
+    /// Does all these writes, or none of them. Writes to one key count in their order. Returns the
+    /// number of deleted keys that were live.
     pub(crate) fn write_batch(&self, writes: &[BatchWrite<'_>]) -> Result<u64> {
         if writes.is_empty() {
             return Ok(0);
         }
         let mut deleted = 0;
-        // In one order for all clients, so that no two of them wait for each other.
+        // Sorted in the same order for all clients, so that no two clients wait for each other.
         let mut folded: BTreeMap<(&str, &[u8]), Folded<'_>> = BTreeMap::new();
         for write in writes {
             check_key(write.key)?;
@@ -192,7 +200,8 @@ impl Db {
         Ok(deleted + count(rows.first().ok_or_else(strange)?, 1)?)
     }
 
-    /// Whether a write of a batch leaves a live key to the one after it.
+    /// Returns `true` if the key is live after this write, for the next write of the batch to the
+    /// key.
     fn leaves_alive(&self, put: Option<(&[u8], &PutOptions)>) -> bool {
         let Some((_, options)) = put else { return false };
         match life(options) {
@@ -202,14 +211,14 @@ impl Db {
     }
 }
 
-/// The parameters of the statements: of each key the number of its family, and the rest.
+/// Parameters of the statements: for each key the number of its family, and the rest.
 #[derive(Default)]
 struct Lists<'a> {
     families: Vec<&'a str>,
     names: Vec<&'a [u8]>,
     numbers: Vec<i32>,
     keys: Vec<&'a [u8]>,
-    /// `None`: it is deleted.
+    /// `None` for a deletion.
     values: Vec<Option<&'a [u8]>>,
     ends: Vec<Option<i64>>,
     lives: Vec<Option<i64>>,
@@ -218,7 +227,7 @@ struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// Of writes in the order of their families and keys.
+    /// Creates the lists from writes that are sorted by family and key.
     fn of(writes: &BTreeMap<(&'a str, &'a [u8]), Folded<'a>>) -> Lists<'a> {
         let mut lists = Lists::default();
         for ((family, key), write) in writes {
@@ -249,13 +258,14 @@ impl<'a> Lists<'a> {
         self.values.iter().any(Option::is_some)
     }
 
-    /// Whether some keys are put and others deleted, or counted when they are put.
+    /// Returns `true` if some keys are put, and some keys are deleted or are counted when they are
+    /// put.
     fn is_to_lock(&self) -> bool {
         let counts = |(value, counts): (&Option<_>, &bool)| value.is_none() || *counts;
         self.puts() && self.values.iter().zip(&self.counts).any(counts)
     }
 
-    /// The shortest one that does it all, and its parameters.
+    /// Returns the shortest statement that does all writes, and its parameters.
     fn statement(&self, db: &Db) -> (&'static str, Vec<&(dyn ToSql + Sync)>) {
         let Lists { names, numbers, keys, values, ends, lives, written, counts, .. } = self;
         if !self.puts() {

@@ -1,21 +1,23 @@
-//! How large a request may be, and whether there is memory for it.
+//! Limit on the size of a request, and a check that there is memory for it.
 //!
-//! PostgreSQL takes no message of 1 GiB and closes the connection without a word, which would look like one that broke. And
-//! the driver, which has the request in memory twice, ends the process where there is no memory for that.
+//! PostgreSQL does not accept a message of 1 GiB. It closes the connection without an error, which
+//! would look like a broken connection. The driver holds a request in memory twice, and ends the
+//! process if there is no memory for that.
 
 use crate::error::{Error, Result};
 
-/// Keys and values of a request, at most: 1 GiB without some room for what is around them.
+/// Maximum size of the keys and values of a request, in bytes: 1 GiB, less some space for the rest
+/// of the message.
 const MOST_BYTES: usize = (1 << 30) - (16 << 20);
 
-/// What is not asked for in advance.
+/// Size of a request, in bytes, up to which the memory is not checked in advance.
 const FEW_BYTES: usize = 4 << 20;
 
-/// What there is in a list for each key, beside its bytes and those of its value.
+/// Size of an entry of a list, in bytes, in addition to its key and its value.
 pub(super) const BESIDE_KEY: usize = 64;
 
-/// Refuses a request whose keys and values, of so many bytes each, are together more than a server takes, or more than there
-/// is memory for.
+/// Fails if the keys and values of a request are together larger than a server accepts, or larger
+/// than the available memory. `parts` are their sizes in bytes.
 pub(in crate::db::remote) fn check_size(parts: impl IntoIterator<Item = usize>) -> Result<()> {
     let bytes = parts.into_iter().fold(0, usize::saturating_add);
     if bytes > MOST_BYTES {
@@ -27,13 +29,13 @@ pub(in crate::db::remote) fn check_size(parts: impl IntoIterator<Item = usize>) 
     if bytes > FEW_BYTES { check_memory(bytes) } else { Ok(()) }
 }
 
-/// The same for a list of keys.
+/// Like [`check_size`], but for a list of keys.
 pub(in crate::db::remote) fn check_keys(keys: &[&[u8]]) -> Result<()> {
     check_size(keys.iter().map(|key| key.len().saturating_add(BESIDE_KEY)))
 }
 
-/// Takes the memory that the driver will want for a request, and gives it back: a buffer that grows to twice its size, and a
-/// copy.
+/// Allocates the memory that the driver will need for a request, and frees it: a buffer that grows
+/// to twice the size of the request, and a copy.
 fn check_memory(bytes: usize) -> Result<()> {
     let (mut buffer, mut copy) = (Vec::<u8>::new(), Vec::<u8>::new());
     buffer.try_reserve_exact(bytes.saturating_mul(2)).and_then(|()| copy.try_reserve_exact(bytes)).map_err(

@@ -1,17 +1,20 @@
-//! The statements that write to a family, and the pieces that all statements are put together from.
+//! Statements that write to a family, and the fragments from which all statements are built.
 //!
-//! Each shows one row, or none if there is no such family: what it did, as one of the numbers here, or how many rows.
+//! A statement returns one row, or none if the family does not exist. The row contains its outcome,
+//! as one of the numbers here, or the number of rows.
 
 use crate::db::remote::Db;
 
-/// To be set for each connection to a real PostgreSQL. Plans are made once, when the tables may still be empty and a walk over
-/// all of them the best; and every statement has one that is right at any size: by index, one row after the other.
-/// What the planner takes for dear because nobody has counted the rows is not worth compiling, which takes up to a second
-/// on each connection.
+/// Planner settings for each connection to a real PostgreSQL.
+///
+/// Plans are made once, when the tables may still be empty, and reading whole tables would be the
+/// best plan. But every statement has a plan that is right at any size: by index, one row after
+/// another. JIT compilation is off: without statistics about the rows, the planner overestimates
+/// the costs, and compilation takes up to a second on each connection.
 pub(in crate::db::remote) const PLANNER: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 
-/// A statement outside of the caller's transaction, and the one for the same inside it.
+/// Texts of one statement: for use outside the caller's transaction, and inside it.
 pub(in crate::db::remote) struct Text {
     pub(in crate::db::remote) alone: &'static str,
     pub(in crate::db::remote) inside: &'static str,
@@ -23,64 +26,67 @@ impl Text {
     }
 }
 
-/// What conditional writes answer.
+/// Outcomes of conditional writes. `NOT`: the condition was not met.
 pub(super) const NOT: i32 = 0;
 pub(super) const DONE: i32 = 1;
-/// Others have come between: run the statement again.
+/// Another client has interfered: the statement must be run again.
 pub(super) const AGAIN: i32 = 2;
+/// The row is live, but cannot be changed so: the sum is too large, or the condition is not met.
 pub(super) const REFUSED: i32 = 3;
+/// The value is not a number.
 pub(super) const NO_NUMBER: i32 = 4;
 
-/// The server's time in milliseconds, from a clock of PostgreSQL.
+/// SQL expression for the server's time in milliseconds, from one of PostgreSQL's clock functions.
 macro_rules! ms {
     ($clock:literal) => {
         concat!("(floor(extract(epoch from ", $clock, "()) * 1000))::bigint")
     };
 }
 
-/// The time now: another one wherever it stands, so no condition for an index.
+/// Current time. It is another value at each evaluation, so it cannot be a condition for an index.
 macro_rules! clock {
     () => {
         $crate::db::remote::plan::sql::ms!("clock_timestamp")
     };
 }
 
-/// The time at which the statement came: one for the whole statement, which an index can be searched by.
+/// Time at which the statement arrived at the server. It is one value for the whole statement, by
+/// which an index can be searched.
 macro_rules! came {
     () => {
         $crate::db::remote::plan::sql::ms!("statement_timestamp")
     };
 }
 
-/// The family that is called `$1`.
+/// Common table expression `f`: the family with the name `$1`.
 macro_rules! with_family {
     () => {
         "WITH f AS MATERIALIZED (SELECT id, default_ttl_ms, track_writes FROM kvstore_family WHERE name = $1)"
     };
 }
 
-/// The row of key `$2`.
+/// Condition: row `r` has the key `$2` and belongs to the family `f`.
 macro_rules! row {
     () => {
         "r.family = f.id AND r.key = $2"
     };
 }
 
-/// Whether row `r` is alive.
+/// Condition: row `r` is live.
 macro_rules! live {
     ($now:expr) => {
         concat!("(r.expire_ms IS NULL OR r.expire_ms > ", $now, ")")
     };
 }
 
-/// A moment so many milliseconds after another; the last one there is, if that is too far.
+/// Time that is `$millis` milliseconds after `$moment`, limited to the last possible time.
 macro_rules! after {
     ($moment:expr, $millis:expr) => {
         concat!($moment, " + LEAST(", $millis, ", 9223372036854775807 - ", $moment, ")")
     };
 }
 
-/// To be looked at after [`row_locked`].
+/// Condition to use after [`row_locked`]. It refers to the result of the lock, and is always true.
 macro_rules! and_locked {
     () => {
         " AND l.rows >= 0"
@@ -89,7 +95,8 @@ macro_rules! and_locked {
 
 pub(in crate::db::remote) use {after, and_locked, came, clock, live, ms, with_family};
 
-/// The end of what is put: `$4`; or `$5` milliseconds after it, or [`BY_DEFAULT`] the family's default TTL.
+/// Expiry time of a put: `$4`; or `$5` milliseconds after `$now`; or, if `$5` is [`BY_DEFAULT`],
+/// the default TTL of the family after `$now`.
 macro_rules! put_end {
     ($now:expr) => {
         concat!(
@@ -102,10 +109,11 @@ macro_rules! put_end {
     };
 }
 
-/// For a life in milliseconds: that the family gives.
+/// TTL parameter that selects the default TTL of the family.
 pub(super) const BY_DEFAULT: i64 = -1;
 
-/// The columns of a row to be put: `$3` value, `$4` end, `$5` the life instead, `$6` time of writing.
+/// Columns of a row to be put: `$3` is the value, `$4` the expiry time, `$5` the TTL in its place,
+/// `$6` the write time.
 macro_rules! new_row {
     () => {
         concat!(
@@ -119,12 +127,13 @@ macro_rules! new_row {
     };
 }
 
-/// Locks the row of key `$2` in the snapshot, if there is one, before the statement inserts any.
+/// Locks the row of key `$2` in the snapshot, if there is one, before the statement inserts a row.
 ///
-/// In the caller's transaction `INSERT … ON CONFLICT` has to do that: where another client has deleted the row since the snapshot,
-/// it meets no conflict and makes a second one, and the transaction, which has seen the first and still does, would be
-/// committed. The lock fails there (40001). (Rows that others have inserted or changed it does not pass over: PostgreSQL's
-/// `ExecCheckTIDVisible`.)
+/// In the caller's transaction, `INSERT … ON CONFLICT` needs this. If another client has deleted
+/// the row since the snapshot, the INSERT finds no conflict and inserts a second row. The
+/// transaction, which has seen the first row and still sees it, would be committed. With the lock,
+/// the statement fails (40001). (An INSERT does not pass over rows that other clients have inserted
+/// or changed: PostgreSQL's `ExecCheckTIDVisible`.)
 macro_rules! row_locked {
     () => {
         concat!(
@@ -135,14 +144,16 @@ macro_rules! row_locked {
     };
 }
 
-/// A statement that inserts, by a macro that is given what locks the row, and the condition after it.
+/// Both texts of a statement that inserts. The macro `$sql` gets the fragment that locks the row,
+/// and the condition after it.
 macro_rules! insert_text {
     ($sql:ident) => {
         Text { alone: $sql!("", ""), inside: $sql!(row_locked!(), and_locked!()) }
     };
 }
 
-/// A put of the row that the expressions say. It shows no row, and counts one: to show it costs a tenth of the server's work.
+/// Both texts of a put of the row that the expressions describe. It returns no row, and the server
+/// counts one as written: returning it costs a tenth of the server's work.
 macro_rules! put {
     ($expire_ms:expr, $written_ms:expr, $new_expire_ms:expr) => {
         Text {
@@ -169,30 +180,30 @@ macro_rules! put {
     };
 }
 
-/// With the end `$4`, and `$5` as time of writing.
+/// Put with the expiry time `$4` and the write time `$5`.
 pub(super) const PUT: Text = put!("$4::bigint", "$5::bigint", "EXCLUDED.expire_ms");
 
-/// With the life that the family gives, and `$4` as time of writing.
+/// Put with the default TTL of the family, and the write time `$4`.
 pub(super) const PUT_BY_DEFAULT: Text = put!(
     concat!("CASE WHEN f.default_ttl_ms > 0 THEN ", came!(), " + f.default_ttl_ms END"),
     "$4::bigint",
     "EXCLUDED.expire_ms"
 );
 
-/// With a life of `$4` milliseconds, which is not longer than [`LONGEST_LIFE`].
+/// Put with a TTL of `$4` milliseconds, at most [`LONGEST_LIFE`], and the write time `$5`.
 pub(super) const PUT_FOR: Text = put!(concat!(came!(), " + $4::bigint"), "$5::bigint", "EXCLUDED.expire_ms");
 
-/// In milliseconds. What lives longer ends at the last moment there is.
+/// TTL in milliseconds from which on a key gets the last possible expiry time.
 pub(super) const LONGEST_LIFE: i64 = i64::MAX >> 1;
 
-/// All a put can be. `$7`: a live key keeps its end.
+/// Put with all options. `$7`: a live key keeps its expiry time.
 pub(super) const PUT_WITH: Text = put!(
     put_end!(came!()),
     "$6::bigint",
     concat!("CASE WHEN $7::boolean AND ", live!(clock!()), " THEN r.expire_ms ELSE EXCLUDED.expire_ms END")
 );
 
-/// [`PUT_IF_ABSENT`].
+/// Text of [`PUT_IF_ABSENT`].
 macro_rules! put_if_absent {
     ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
@@ -212,10 +223,12 @@ macro_rules! put_if_absent {
     " RETURNING 1) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE 0 END FROM f"
 ) } }
 
-/// A try that fails for what its snapshot shows locks and writes nothing.
+/// Puts the key if it is missing or expired. If its snapshot shows a live key, it locks and writes
+/// nothing.
 pub(super) const PUT_IF_ABSENT: Text = insert_text!(put_if_absent);
 
-/// The answer to a write of the row: `$state` of what was written in `w`, of the row in the snapshot otherwise.
+/// Outcome of the write `w`: [`DONE`] if it has written; else [`AGAIN`] if the row of the snapshot
+/// meets `$condition`; else [`NOT`].
 macro_rules! done_or {
     ($condition:expr) => {
         concat!(
@@ -258,7 +271,7 @@ pub(super) const DELETE: &str = concat!(
     ") THEN 2 ELSE 0 END FROM f"
 );
 
-/// The keys from `$2` to before `$3`, and all from `$2` on.
+/// Deletes the keys from `$2` to before `$3`; [`DELETE_FROM`] deletes all keys from `$2` on.
 pub(super) const DELETE_BETWEEN: &str = concat!(
     with_family!(),
     ", w AS (DELETE FROM kvstore_row r USING f WHERE r.family = f.id AND r.key >= $2 AND r.key < $3 ",
@@ -274,7 +287,8 @@ pub(super) const DELETE_FROM: &str = concat!(
     " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
 );
 
-/// `$5`: the end; NULL: never; [`BY_DEFAULT`]: by the family's default TTL.
+/// Replaces the value `$3` by `$4`. `$5` is the expiry time: NULL for never, [`BY_DEFAULT`] for the
+/// default TTL of the family.
 pub(super) const SWAP: &str = concat!(
     with_family!(),
     ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = CASE WHEN $5::bigint IS DISTINCT FROM -1 THEN $5 ",
@@ -301,7 +315,7 @@ pub(super) const DELETE_IF_EQUAL: &str = concat!(
     done_or!(concat!("r.value = $3 AND ", live!(came!())))
 );
 
-/// The number in row `r`, as Rust reads one; NULL: it is none of 64 bits.
+/// Number in the value of row `r`, as Rust parses it; NULL if it is not an integer of 64 bits.
 macro_rules! number {
     () => {
         concat!(
@@ -311,7 +325,7 @@ macro_rules! number {
     };
 }
 
-/// [`INCREMENT`].
+/// Text of [`INCREMENT`].
 macro_rules! increment {
     ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
@@ -350,10 +364,11 @@ macro_rules! increment {
     "), 2) END, (SELECT value FROM w) FROM f"
 ) } }
 
-/// Adds `$3`; a new row ends at `$4`. Whether the old one is dead is looked at once for all its columns.
+/// Adds `$3`. A new row gets the expiry time `$4`, or the default TTL of the family for
+/// [`BY_DEFAULT`]. Whether the old row is expired is determined once for all its columns.
 pub(super) const INCREMENT: Text = insert_text!(increment);
 
-/// The condition `$4` on the old end of row `r` and the new one, `$3`.
+/// Condition number `$4` on the old expiry time of row `r` and the new one, `$3`.
 macro_rules! condition {
     () => {
         concat!(
@@ -364,7 +379,8 @@ macro_rules! condition {
     };
 }
 
-/// Gives rows `r` of `$from` the end `$3`, as `w`; removes them if that has come, as `d`.
+/// Sets the expiry time `$3` of the rows `r` of `$from`, as `w`. If that time has passed, removes
+/// the rows instead, as `d`.
 macro_rules! change_end {
     ($from:literal, $condition:expr) => {
         concat!(
@@ -397,8 +413,8 @@ pub(super) const EXPIRE: &str = concat!(
     "), 0) END FROM f"
 );
 
-/// Shows what the row was when it was locked, too, and whether it was removed, for the one who has to undo it: in the snapshot
-/// it may have another end.
+/// Also returns the row as it was when it was locked, and whether it was removed, for the undo. In
+/// the snapshot, the row may have another expiry time.
 pub(super) const GET_AND_EXPIRE: &str = concat!(
     with_family!(),
     ", l AS MATERIALIZED (SELECT v.* FROM f CROSS JOIN LATERAL (SELECT r.family, r.key, r.value, r.expire_ms, r.written_ms ",
@@ -415,7 +431,8 @@ pub(super) const GET_AND_EXPIRE: &str = concat!(
     ") THEN 2 ELSE 0 END, l.value, l.expire_ms, l.written_ms, EXISTS (SELECT FROM d) FROM f LEFT JOIN l ON true"
 );
 
-/// `$5` is the end that was to be given, `$3` the value that was shown.
+/// Restores the expiry time `$4`. `$5` is the expiry time that was set, `$3` the value that was
+/// returned.
 pub(super) const UNDO_EXPIRE: &str = concat!(
     with_family!(),
     ", w AS (UPDATE kvstore_row r SET expire_ms = $4::bigint FROM f WHERE ",
@@ -424,7 +441,8 @@ pub(super) const UNDO_EXPIRE: &str = concat!(
     "AND r.expire_ms IS NOT DISTINCT FROM $5::bigint RETURNING 1) SELECT 1 FROM f"
 );
 
-/// Deletes the rows that `d` has locked; tells how many, and how many of them count. So many it shows at most, whatever is asked: so the planner knows.
+/// Deletes the rows that `d` has locked. Returns their number, and how many of them count. The
+/// limit of 256, which applies whatever `$3` is, informs the planner of the maximum number of rows.
 macro_rules! delete_locked {
     ($due:expr, $order:literal, $counts:expr) => {
         concat!(
@@ -436,9 +454,9 @@ macro_rules! delete_locked {
     };
 }
 
-/// What ended at `$2` or before, and by now.
+/// Removes rows with an expiry time of `$2` or earlier that have expired.
 pub(super) const PURGE: &str =
     delete_locked!(concat!("r.expire_ms <= LEAST($2::bigint, ", came!(), ")"), "r.expire_ms", "true");
 
-/// What was written at `$2` or before.
+/// Removes rows that were written at `$2` or earlier.
 pub(super) const SWEEP: &str = delete_locked!("r.written_ms <= $2::bigint", "r.written_ms", live!(clock!()));
