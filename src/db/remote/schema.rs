@@ -1,7 +1,8 @@
-//! The tables of a store, in a schema of their own: making them, and which version of them is there.
+//! Tables of a store, in a schema of their own: their creation and their version.
 //!
-//! Making them is a list of steps that each do nothing where they were done, with the version as the last: many clients may do
-//! it at once, and one that dies on the way leaves the rest to the next.
+//! The creation is a list of steps. Each step does nothing if it was done before, and the last one
+//! records the version. So many clients can create the tables at once. If one crashes midway, the
+//! next client does the rest.
 
 use std::time::Duration;
 
@@ -36,20 +37,23 @@ const TABLES: [&str; 6] = [
 
 const NAMES: [&str; 4] = ["kvstore_meta", "kvstore_family", "kvstore_row", "kvstore_unsettled"];
 
-/// For how long clients that make the same tables try it again, at most.
+/// Maximum time for which clients that create the same tables at once try again.
 const MAX_TRYING: Duration = Duration::from_secs(30);
 
-/// How often they are made and gone again.
+/// Maximum number of times that the tables are created and are missing again.
 const MAX_MADE: usize = 10;
 
-/// What makes a schema the one of the names without one. Where a table may not be there, this comes before the statement in
-/// the same request: to who may not look into the schema it says the same as where nothing is.
+/// Returns the statement that makes `schema` the one of names without a schema.
+///
+/// Where a table may be missing, this statement precedes the other one in the same request, in
+/// place of [`in_schema`]. Then a role that may not use the schema gets the same answer as for a
+/// missing table.
 pub(super) fn search_path(schema: &str) -> String {
     format!("SET search_path = {}", quoted(schema))
 }
 
-/// A statement on the tables of a schema. It says which: a pooler that does not keep a session may run it on a connection
-/// with the `search_path` of another store.
+/// Returns the statement with the schema added to the names of tables. A pooler that does not keep
+/// sessions may run it on a connection with the `search_path` of another store.
 pub(super) fn in_schema(schema: &str, sql: &str) -> String {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut named = String::with_capacity(2 * sql.len());
@@ -60,7 +64,7 @@ pub(super) fn in_schema(schema: &str, sql: &str) -> String {
         named.push_str(before);
         if NAMES.contains(&name) && !before.ends_with(|c| is_of_name(c) || c == '.') {
             let schema = quoted(schema);
-            // The name of a table may also be a text.
+            // The name of a table may also be in a string literal.
             named.push_str(&if before.ends_with('\'') { schema.replace('\'', "''") } else { schema });
             named.push('.');
         }
@@ -97,7 +101,7 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
             Ok(()) if made == MAX_MADE => return Err(strange()),
             Ok(()) => {
                 made += 1;
-                strange() // if they are still not there
+                strange() // the error if the tables are still missing
             }
             Err(failure) if is_another_at_it(&failure) => failure.error,
             Err(failure) if failure.code == "42501" => {
@@ -124,7 +128,8 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
     }
 }
 
-/// Whether there is a store, of a version that this library reads, and then whether families are to be settled.
+/// Returns `None` if there is no store, otherwise whether families must be settled. Fails if this
+/// library does not support the version of the store.
 fn is_there(session: &mut Session) -> Result<Option<bool>> {
     let sql = format!(
         "{}; SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1",
@@ -149,7 +154,8 @@ fn is_there(session: &mut Session) -> Result<Option<bool>> {
     }
 }
 
-/// Whether the schema is there, and not for this role. Its tables look then as if they were not there.
+/// Returns `true` if the schema exists, but this role may not use it. Its tables then appear to be
+/// missing.
 fn is_closed_to_us(session: &mut Session) -> bool {
     let sql = format!(
         "SELECT has_schema_privilege(nspname, 'USAGE') FROM pg_namespace WHERE nspname = '{}'",
@@ -159,7 +165,7 @@ fn is_closed_to_us(session: &mut Session) -> bool {
     found.is_ok_and(|row| row.is_some_and(|row| row.into_iter().flatten().eq(["f"])))
 }
 
-/// What a role is to be given that uses a store.
+/// Returns the GRANT statements that a role needs to use a store.
 fn grants(session: &Session) -> String {
     let (schema, role) = (quoted(session.schema()), quoted(session.role()));
     let rights = if session.read_only { "SELECT" } else { "SELECT, INSERT, UPDATE, DELETE" };
@@ -171,7 +177,8 @@ fn grants(session: &Session) -> String {
 fn make(session: &mut Session) -> Result<(), Failure> {
     let schema = session.schema().to_owned();
     let literal = schema.replace('\'', "''");
-    // CREATE SCHEMA IF NOT EXISTS asks for the right to make one before it looks.
+    // CREATE SCHEMA IF NOT EXISTS checks for the CREATE privilege before it checks whether the
+    // schema exists.
     let sql = format!("SELECT 1 FROM information_schema.schemata WHERE schema_name = '{literal}'");
     let found = session.run_at_open(|line| line.ask(&sql))?;
     let mut steps: Vec<String> = Vec::new();
@@ -196,10 +203,12 @@ fn make(session: &mut Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a step has failed only because another client did the same at that moment: IF NOT EXISTS looks first and makes
-/// then; and a server that has committed a schema shows it before it tells its other processes to forget what they know of
-/// names (PostgreSQL's `CommitTransaction`: `ProcArrayEndTransaction` comes before `AtEOXact_Inval`), so that for a moment
-/// nothing can be made in a schema that was found.
+/// Returns `true` if a step failed only because another client did the same at that moment. There
+/// are two causes:
+/// - IF NOT EXISTS looks first and creates then.
+/// - A server that has committed a schema shows it before it invalidates the name caches of its
+///   other processes (PostgreSQL's `CommitTransaction`: `ProcArrayEndTransaction` comes before
+///   `AtEOXact_Inval`). So for a moment, nothing can be created in a schema that was found.
 fn is_another_at_it(failure: &Failure) -> bool {
     failure.sort == Sort::Conflict && !failure.is_of_wait()
         || matches!(&*failure.code, "23505" | "3F000" | "42P01" | "42P06" | "42P07" | "42710" | "XX000")

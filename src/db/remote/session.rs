@@ -1,6 +1,6 @@
-//! One connection, which is made anew when it breaks, and the statements that are run on it.
+//! One connection, which is replaced when it breaks, and the statements that run on it.
 //!
-//! What the caller's transaction means is in `transaction.rs`.
+//! The caller's transaction is handled in `transaction.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -21,26 +21,26 @@ use crate::wait;
 /// Policy for a retry when the connection breaks after a statement was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
-    /// A read: it is run again, and what has become of it nobody asks.
+    /// A read: it is run again. Whether the first attempt was executed does not matter.
     Read,
-    /// A write that may happen twice: it is run again.
+    /// A write that may run twice: it is run again.
     Yes,
-    /// Its outcome is unknown then, which the error says.
+    /// It is not run again. Its outcome is unknown, and the error states that.
     No,
 }
 
 /// Time for which a statement may wait for locks of other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// As long as the busy timeout says.
+    /// The busy timeout, at least [`SHORTEST_WAIT`].
     Full,
-    /// As it says itself.
+    /// The time that the statement sets itself.
     Own,
     /// [`MAX_DELAY`].
     None,
 }
 
-/// The shortest time for which a lock on a row is waited for: it may be one of a commit that is under way.
+/// Minimum time to wait for a lock: it may belong to a commit that is in progress.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// State of the transaction on the connection.
@@ -48,7 +48,8 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 pub(super) enum Block {
     None,
     Open,
-    /// It has failed: it can only be rolled back, or to a savepoint if the connection is still there.
+    /// The transaction has failed. It can only be rolled back, or rolled back to a savepoint if the
+    /// connection still exists.
     Failed(Fall),
 }
 
@@ -60,16 +61,16 @@ pub(super) struct Fall {
     pub(super) end: End,
 }
 
-/// What is left of a transaction that has failed, and what can be done about that.
+/// State that a failed transaction has left, and whether it can be run again.
 #[derive(Debug, Clone)]
 pub(super) enum End {
-    /// Nothing: others stood in the way. It is run again.
+    /// Nothing remains: it conflicted with other transactions. It can be run again.
     Conflict,
-    /// Nothing: the connection broke, as is said here. It is run again.
+    /// Nothing remains: the connection broke, with this error. It can be run again.
     Undone(Error),
-    /// That is not known: it broke while it was committed.
+    /// Unknown: the connection broke during the commit, with this error.
     Unknown(Error),
-    /// Nothing, and that will be so again.
+    /// Nothing remains. The transaction is not run again, because it would fail the same way.
     Refused,
 }
 
@@ -83,7 +84,7 @@ impl Block {
 }
 
 impl Fall {
-    /// What the caller is told of a call that was a transaction of its own.
+    /// Returns the error of a call that was a transaction of its own.
     pub(super) fn alone(self) -> Error {
         match self.end {
             End::Conflict => {
@@ -105,15 +106,16 @@ pub(super) struct Session {
     pub(super) busy_timeout: Duration,
     pub(super) read_only: bool,
     link: Option<Link>,
-    /// A backend that may still be at work on what the broken connection has sent.
+    /// Server process of a broken connection, which may still execute what was sent on it.
     left_behind: Option<Backend>,
     pub(super) block: Block,
-    /// Until when everything is answered, while the store is opened. That is not left to a server that is silent.
+    /// Time until which the server must answer while the store is opened. Without it, a silent
+    /// server could delay the open without limit.
     pub(super) limit: Option<Instant>,
-    /// Whether a transaction has changed a family of which it may not have seen all rows (`catalogue.rs`), and that is still to
-    /// be seen to.
+    /// Whether a transaction has changed a family without seeing all its rows (`catalogue.rs`), and
+    /// these rows are still to be corrected.
     pub(super) is_unsettled: bool,
-    /// The server's time at the first connection.
+    /// Server's time at the first connection.
     opened_ms: Option<i64>,
 }
 
@@ -136,7 +138,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Opening what is there, once connected, takes no longer than another log-in and the wait for a lock.
+    /// Limits the time for opening the store over the existing connection, to the time for another
+    /// log-in and for the wait for a lock.
     pub(super) fn limit_opening(&mut self) {
         self.limit = Some(Instant::now() + self.settings.connect_timeout + self.lock_wait());
     }
@@ -146,7 +149,8 @@ impl Session {
         self.limit.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// What is done while a store is opened: it may be done twice, and whether it was done once need not be known.
+    /// Runs a step of opening the store. It may run twice, and whether it was executed need not be
+    /// known.
     pub(super) fn run_at_open<R>(
         &mut self,
         f: impl Fn(&mut Line) -> Result<R, Failure>,
@@ -154,7 +158,8 @@ impl Session {
         self.run_alone(Again::Read, |link| f(&mut link.line).map_err(unsent))
     }
 
-    /// One statement outside of a transaction, tried once. If it fails, the server may go on with it.
+    /// Runs one statement outside of a transaction, in a single attempt. After a failure, the
+    /// server may continue to execute it.
     pub(super) fn query_once(
         &mut self,
         sql: &str,
@@ -168,7 +173,7 @@ impl Session {
         done
     }
 
-    /// The server's time when the session was opened.
+    /// Returns the server's time when the session was opened.
     pub(super) fn opened_ms(&self) -> i64 {
         self.opened_ms.unwrap_or_default()
     }
@@ -183,7 +188,7 @@ impl Session {
         &self.settings.user
     }
 
-    /// One statement with an answer in rows.
+    /// Runs one statement that returns rows.
     pub(super) fn query(
         &mut self,
         again: Again,
@@ -193,15 +198,16 @@ impl Session {
         self.run(again, |link| link.query(sql, params))
     }
 
-    /// One write that may happen twice, without an answer in rows; returns how many it has written. `None`: as
-    /// [`run_at_once`](Session::run_at_once).
+    /// Runs one write that may run twice and returns no rows. Returns the number of rows written;
+    /// `None` as in [`run_at_once`](Session::run_at_once).
     pub(super) fn write_at_once(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<u64>> {
         self.run_at_once(Again::Yes, |link| {
             link.with_statement(sql, |line, statement| line.write(statement, params))
         })
     }
 
-    /// [`query`](Session::query) as [`run_at_once`](Session::run_at_once).
+    /// Like [`query`](Session::query), but waits for locks like
+    /// [`run_at_once`](Session::run_at_once).
     pub(super) fn query_at_once(
         &mut self,
         again: Again,
@@ -211,12 +217,13 @@ impl Session {
         self.run_at_once(again, |link| link.query(sql, params))
     }
 
-    /// Statements without parameters and without an answer, together one transaction unless they begin one.
+    /// Runs statements without parameters and results. Together they are one transaction, unless
+    /// they begin one.
     pub(super) fn execute(&mut self, again: Again, sql: &str) -> Result<()> {
         self.run(again, |link| link.execute(sql))
     }
 
-    /// Runs what is one round trip, in the open transaction or in one of its own.
+    /// Runs one round trip, in the open transaction or in one of its own.
     pub(super) fn run<R>(&mut self, again: Again, f: impl Fn(&mut Link) -> Result<R, Failure>) -> Result<R> {
         match &self.block {
             Block::Failed(fall) => Err(fall.why.clone()),
@@ -225,8 +232,8 @@ impl Session {
         }
     }
 
-    /// The same, but outside of a transaction it waits no longer than [`MAX_DELAY`] for the locks of others: `None`, and nothing
-    /// was done, if they have them longer.
+    /// Like [`run`](Session::run), but outside of a transaction it waits for locks no longer than
+    /// [`MAX_DELAY`]. Returns `None` if other transactions hold them longer; nothing was done then.
     pub(super) fn run_at_once<R>(
         &mut self,
         again: Again,
@@ -246,18 +253,20 @@ impl Session {
         self.link_in_use().and_then(f).map_err(|failure| self.fail_block(failure))
     }
 
-    /// The connection of the open transaction.
+    /// Returns the connection of the open transaction.
     pub(super) fn link_in_use(&mut self) -> Result<&mut Link, Failure> {
         self.drop_inherited();
         self.link.as_mut().ok_or_else(|| super::failure::broken("before this call"))
     }
 
-    /// Whether not even a rollback to a savepoint makes the open transaction one that can go on.
+    /// Returns `true` if the open transaction cannot continue, even after a rollback to a
+    /// savepoint.
     pub(super) fn is_beyond_repair(&self) -> bool {
         self.link.is_none() || matches!(self.block, Block::Failed(Fall { end: End::Conflict, .. }))
     }
 
-    /// After a failure in the open transaction, which the server has ended by that, or which went with the connection.
+    /// Records a failure in the open transaction, and returns the error for the caller. The
+    /// failure, or the end of the connection, has ended the transaction on the server.
     pub(super) fn fail_block(&mut self, failure: Failure) -> Error {
         if failure.sort == Sort::Forgotten {
             self.forget_statements();
@@ -279,8 +288,8 @@ impl Session {
         why
     }
 
-    /// The same outside of a transaction: it is run again as long as that can help and is safe, within the busy timeout,
-    /// and once after a connection that was broken.
+    /// Runs `f` outside of a transaction. Runs it again as long as that can help and is safe:
+    /// within the busy timeout, and once after a connection broke.
     pub(super) fn run_alone<R>(
         &mut self,
         again: Again,
@@ -305,7 +314,7 @@ impl Session {
         done
     }
 
-    /// Whether the connection there is waits for locks no longer than [`MAX_DELAY`].
+    /// Returns `true` if there is a connection that waits for locks no longer than [`MAX_DELAY`].
     fn is_impatient(&self) -> bool {
         self.link.as_ref().is_some_and(|link| !link.is_patient())
     }
@@ -323,10 +332,11 @@ impl Session {
     ) -> Result<R, Failure> {
         let mut pauses = Pauses::within(self.busy_timeout);
         let mut renewed = false;
-        // Whether a try may have been done that was not answered.
+        // Whether an attempt without an answer may have been executed.
         let mut is_unknown = false;
         loop {
-            // What is not sent on a connection that is known to be gone is not unknown later.
+            // A connection that is known to be closed is replaced before anything is sent, because
+            // the outcome of a statement sent on it would be unknown.
             if let Some(link) = &mut self.link
                 && (link.is_inherited() || link.line.is_gone())
             {
@@ -381,7 +391,8 @@ impl Session {
                 Sort::Standby if self.read_only => return Err(Failure { error: read_only(), ..failure }),
                 Sort::Forgotten | Sort::Standby => return Err(told(failure)),
                 Sort::Unreachable => {
-                    // A statement that was being prepared holds locks until the server has missed the connection.
+                    // A statement that was being prepared holds locks until the server notices that
+                    // the connection broke.
                     self.lose_link();
                     if had_link && !renewed {
                         renewed = true;
@@ -407,7 +418,7 @@ impl Session {
         }
     }
 
-    /// The connection, made if there is none.
+    /// Returns the connection. Connects if there is none.
     pub(super) fn link(&mut self) -> Result<&mut Link, Failure> {
         if self.link.is_none() {
             // A new connection would wait for the same lock.
@@ -431,7 +442,7 @@ impl Session {
             let now = link.line.ask(&format!("SELECT {NOW_MS}")).map_err(unsent)?;
             self.opened_ms = now.and_then(|text| text.parse().ok());
         }
-        // What comes now may have to wait: for a statement that is to end, for a standby.
+        // The following steps may wait: for the end of a statement, or for a standby.
         link.line.limit(self.limit).map_err(unsent)?;
         if let Some(old) = &self.left_behind {
             if link.end(old, END_WAIT).map_err(unsent)? && !self.read_only {
@@ -448,14 +459,14 @@ impl Session {
         }
     }
 
-    /// Leaves a connection on which nothing is under way.
+    /// Closes a connection on which nothing is being executed.
     pub(super) fn drop_link(&mut self) {
         if let Some(link) = self.link.take() {
             link.leave();
         }
     }
 
-    /// Leaves a connection that broke while something was under way.
+    /// Closes a connection that broke during a request, and remembers its server process.
     pub(super) fn lose_link(&mut self) {
         if let Some(link) = self.link.take() {
             self.left_behind = link.backend.clone();
@@ -463,19 +474,19 @@ impl Session {
         }
     }
 
-    /// Leaves to the parent of a fork what is the parent's.
+    /// Discards a connection that belongs to the parent of a fork.
     fn drop_inherited(&mut self) {
         if self.link.as_ref().is_some_and(Link::is_inherited) {
             self.drop_link();
         }
     }
 
-    /// Whether the server is PostgreSQL itself, by the connection there is.
+    /// Returns `true` if there is a connection and its server is PostgreSQL itself.
     pub(super) fn is_postgres(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_postgres)
     }
 
-    /// Whether there is a connection. It may have broken since it was used.
+    /// Returns `true` if there is a connection. It may have broken since its last use.
     pub(super) fn has_link(&self) -> bool {
         self.link.is_some()
     }
@@ -487,7 +498,7 @@ impl Drop for Session {
     }
 }
 
-/// What is run first on each connection.
+/// Returns the statements that run first on each connection.
 fn set_up(settings: &Settings, config: &Config) -> String {
     let wait = MAX_DELAY.as_millis();
     let mut sql = format!(
@@ -504,13 +515,14 @@ fn set_up(settings: &Settings, config: &Config) -> String {
     sql
 }
 
-/// A name in SQL.
+/// Returns a name as a quoted identifier of SQL.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 impl Failure {
-    /// The error of an open, which has done nothing for the caller.
+    /// Returns the error of a failed open. The open has done nothing for the caller, so an I/O
+    /// error means that the store cannot be opened.
     pub(super) fn at_open(self) -> Error {
         match self.error.kind() {
             ErrorKind::Io => Error::cant_open(self.error.message()).of_a_server(),
@@ -524,7 +536,8 @@ pub(super) fn read_only() -> Error {
         .with_hint(Hint::OpenForWriting)
 }
 
-/// What is said of a call of which nothing was sent, or nothing is left.
+/// Returns the failure of a call of which nothing was sent, or nothing remains. The message states
+/// that.
 fn undone(failure: Failure) -> Failure {
     match failure.sort {
         Sort::Unreachable if failure.error.kind() == ErrorKind::Io => {
@@ -535,18 +548,20 @@ fn undone(failure: Failure) -> Failure {
     }
 }
 
-/// What is said of a call that may have been done.
+/// Returns the failure of a call that may have been executed. The message states that.
 pub(super) fn unknown(failure: Failure) -> Failure {
     let text = format!(
         "{}; whether the call was done is unknown: read the store before you run it again",
         failure.error.message()
     );
-    // By the code of a wait it would be taken for one that has done nothing.
+    // With the SQLSTATE of a lock wait, it would be taken for a failure after which nothing was
+    // done.
     Failure { error: Error::io(text).of_a_server(), code: String::new(), ..failure }
 }
 
 impl Db {
-    /// One statement, one round trip after its first preparation: in the open transaction, or in one of its own.
+    /// Runs one statement, in the open transaction or in one of its own. It takes one round trip,
+    /// once the statement is prepared.
     pub(super) fn query(&self, again: Again, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.session.borrow_mut().query(again, sql, params)
     }

@@ -1,7 +1,8 @@
-//! TLS as libpq's `sslmode` and `sslrootcert` say it, by rustls.
-//!
-//! `require` encrypts and does not ask who the server is, unless there is a root certificate: then it is `verify-ca`, as in
-//! libpq. `verify-ca` asks for a certificate that the root has signed, `verify-full` also that it is for this host.
+//! TLS by rustls, with the meaning of libpq's `sslmode` and `sslrootcert`:
+//! - `require` encrypts, but does not check the server's identity. If there is a root certificate,
+//!   it is the same as `verify-ca`, as in libpq.
+//! - `verify-ca` requires a certificate that is signed by the root.
+//! - `verify-full` also requires that the certificate is issued for this host.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::url::TlsMode;
 use crate::error::{Error, Result};
 
-/// The value of `sslrootcert` that means the certificates of the system.
+/// Value of `sslrootcert` that selects the root certificates of the system.
 pub(super) const SYSTEM: &str = "system";
 
-/// What makes TLS of a socket. `root`: what `sslrootcert` says.
+/// Returns the connector that encrypts a connection. `root` is the value of `sslrootcert`.
 pub(super) fn connector(mode: TlsMode, root: Option<&str>) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = match root {
@@ -62,7 +63,7 @@ fn with_roots(roots: RootCertStore, provider: &Arc<CryptoProvider>) -> Result<Ar
         .map_err(|e| Error::cant_open(format!("the root certificates (sslrootcert) cannot be used: {e}")))
 }
 
-/// Where libpq looks if nothing is said.
+/// Returns the path of the root certificate that libpq uses by default.
 fn default_file() -> Option<PathBuf> {
     std::env::home_dir().map(|home| home.join(".postgresql/root.crt"))
 }
@@ -90,7 +91,7 @@ fn of_system() -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Asks for a certificate by one of the roots, for whatever name.
+/// Verifier that requires a certificate signed by one of the roots, for any name.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -103,7 +104,7 @@ impl ServerCertVerifier for AnyName {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // webpki looks at the name last, after the chain, the dates and the purpose.
+        // webpki checks the name last, after the chain, the dates and the purpose.
         match self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -135,7 +136,7 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
-/// Asks for nothing but that the server has the key of the certificate it shows.
+/// Verifier that accepts every certificate. It only requires that the server has its private key.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! The caller's transaction on a connection, and what has become of one whose commit was not answered.
+//! Transactions on a connection, and the outcome of a commit whose answer was lost.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::unwind::or_undo;
 
-/// How long the server is asked for what has become of a commit, at least.
+/// Minimum time for which the outcome of a commit is looked up.
 const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 
-/// What all statements that write take, in advance of the snapshot.
+/// Lock that every writing statement takes. A write transaction takes it before its snapshot.
 const LOCK_TO_WRITE: &str = "LOCK TABLE kvstore_row IN ROW EXCLUSIVE MODE";
 
-/// What has become of a commit that was not answered.
+/// Outcome of a commit whose answer was lost.
 enum Outcome {
     Committed,
     Undone,
@@ -28,7 +28,8 @@ enum Outcome {
 }
 
 impl Session {
-    /// Begins a transaction of a kind, and answers what `question` asks for. `on_postgres`: what is run in it there.
+    /// Begins a transaction of the isolation level and mode `kind`, and returns the answer to
+    /// `question`. `on_postgres` is also run in it if the server is PostgreSQL.
     fn begin(&mut self, kind: &str, question: &str, on_postgres: &str) -> Result<Option<String>> {
         let wait = self.lock_wait().as_millis();
         let begin = |link: &mut Link| {
@@ -48,12 +49,14 @@ impl Session {
         Ok(answer)
     }
 
-    /// Begins one that only reads, on the state of this moment; answers the server's time.
+    /// Begins a transaction that only reads, on the state of this moment. Returns the server's
+    /// time.
     fn begin_reading(&mut self) -> Result<Option<String>> {
         self.begin("REPEATABLE READ READ ONLY", &format!("SELECT {NOW_MS}"), "")
     }
 
-    /// Ends a transaction in which nothing was written. If that fails, it ends with the connection.
+    /// Ends a transaction in which nothing was written. If that fails, it closes the connection,
+    /// which also ends the transaction.
     fn end_reading(&mut self) {
         self.block = Block::None;
         if self.has_link() && self.run_alone_once("COMMIT").is_err() {
@@ -61,7 +64,8 @@ impl Session {
         }
     }
 
-    /// Rolls back. If that fails, the server does it when it misses the connection.
+    /// Rolls back. If that fails, the server rolls back when it notices that the connection is
+    /// closed.
     fn roll_back(&mut self) {
         self.block = Block::None;
         if self.has_link() && self.run_alone_once("ROLLBACK").is_err() {
@@ -69,13 +73,15 @@ impl Session {
         }
     }
 
-    /// On the connection there is, or not at all.
+    /// Runs a statement on the existing connection. Fails if there is none.
     fn run_alone_once(&mut self, sql: &str) -> Result<(), Failure> {
         self.link_in_use()?.line.execute(sql)
     }
 
-    /// Commits what was written. The number of the transaction is asked for with it, in the same round trip: it can be looked up
-    /// by that if the answer to the commit is lost.
+    /// Commits what was written.
+    ///
+    /// The number of the transaction is queried in the same round trip. With it, the outcome can be
+    /// looked up if the answer to the commit is lost.
     fn commit(&mut self) -> Result<()> {
         if let Block::Failed(fall) = &self.block {
             return Err(fall.why.clone());
@@ -86,7 +92,8 @@ impl Session {
             Some(_) => link.line.ask_and_execute("SELECT pg_current_xact_id_if_assigned()::text", "COMMIT"),
             None => (None, link.line.execute("COMMIT")),
         };
-        // The commit of a transaction that had failed is a rollback, and no error.
+        // The COMMIT of a failed transaction is a rollback, and not an error. So the error of the
+        // query counts.
         if let Some(Err(failure)) = number {
             let _ = done;
             return Err(self.fail_block(failure));
@@ -126,8 +133,10 @@ impl Session {
         }
     }
 
-    /// Asks, on a new connection, what has become of a commit. `number`: of the transaction; in it `None` if it has none, because
-    /// it has written nothing; `None` itself if that was not answered either.
+    /// Looks up the outcome of a commit on a new connection.
+    ///
+    /// `number` is the number of the transaction. It is `Some(None)` if the transaction has none,
+    /// because it has written nothing, and `None` if the answer with the number was lost, too.
     fn look_up(&mut self, history: Option<&History>, number: Option<Option<String>>) -> Outcome {
         let (Some(history), Some(number)) = (history, number) else { return Outcome::Unknown };
         let Some(number) = number else { return Outcome::Undone };
@@ -137,7 +146,8 @@ impl Session {
         let mut pauses = Pauses::within(self.busy_timeout.max(LOOK_UP_TIME));
         loop {
             let found = self.link().and_then(|link| {
-                // Another server, or one with another history, gives the same number to something else.
+                // Another server, or one with another history, assigns the same number to another
+                // transaction.
                 match &link.backend {
                     Some(own) if own.history.as_ref() == Some(history) => {
                         link.line.ask(&format!("SELECT pg_xact_status('{number}'::xid8)"))
@@ -161,7 +171,7 @@ impl Session {
         }
     }
 
-    /// Runs statements in the open transaction without asking whether it has failed.
+    /// Runs statements in the open transaction, even if it has failed.
     fn mend(&mut self, sql: &str) -> Result<()> {
         let done = self.link_in_use().and_then(|link| link.line.execute(sql));
         done.map_err(|failure| self.fail_block(failure))
@@ -173,7 +183,7 @@ impl Db {
         &self.transaction
     }
 
-    /// Begins the caller's read transaction, whose snapshot is the state of this moment.
+    /// Begins the caller's read transaction. Its snapshot is the state at this moment.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.refuse_second()?;
         let now_ms = self.session.borrow_mut().begin_reading()?;
@@ -182,8 +192,10 @@ impl Db {
         Ok(())
     }
 
-    /// Begins the caller's write transaction. Its snapshot is the state at its first read or write, and younger than the lock
-    /// that keeps others from dropping a family meanwhile (`catalogue.rs`).
+    /// Begins the caller's write transaction.
+    ///
+    /// Its snapshot is the state at its first read or write. The snapshot is newer than the lock
+    /// that prevents other clients from dropping a family meanwhile (`catalogue.rs`).
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         self.refuse_second()?;
         if self.read_only {
@@ -210,7 +222,7 @@ impl Db {
         }
     }
 
-    /// Asks the server for its time.
+    /// Queries the server's time, and sets the clock to it.
     pub(crate) fn ask_time(&self) -> Result<()> {
         let sql = format!("SELECT {NOW_MS}");
         let now_ms = self.session.borrow_mut().run(Again::Read, |link| link.line.ask(&sql))?;
@@ -248,7 +260,7 @@ impl Db {
         Ok(())
     }
 
-    /// Rolls back what is open although the caller has no transaction: a callback has panicked.
+    /// Rolls back a transaction that is open although the caller has none: a callback has panicked.
     pub(crate) fn roll_back_remains(&self) -> Result<()> {
         if self.transaction == TransactionState::None {
             let mut session = self.session.borrow_mut();
@@ -259,10 +271,12 @@ impl Db {
         Ok(())
     }
 
-    /// To be called when anything has failed, a read, too: the server ends a transaction at the first statement of it that
-    /// fails, or with the connection.
+    /// Records that the server has ended the caller's transaction. Must be called after every
+    /// failure, also of a read: the server ends a transaction at its first failed statement, or
+    /// with the connection.
     pub(crate) fn note_failure(&mut self, _: &Error) {
-        // Not always what the call has told: a callback may have failed first, and the connection when that was undone.
+        // This error can differ from that of the call: a callback may have failed first, and then
+        // the connection broke when its effects were undone.
         let Block::Failed(Fall { why, .. }) = self.session.borrow().block.clone() else { return };
         match self.transaction {
             TransactionState::Write => self.doom(&why),
@@ -292,7 +306,8 @@ impl Db {
         done
     }
 
-    /// Runs `f` such that, if it fails, nothing of it is left: in the open write transaction, or in one of its own.
+    /// Runs `f`, in the open write transaction or in one of its own. If `f` fails, nothing of it
+    /// remains.
     pub(crate) fn in_savepoint<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
         if !self.is_open() {
             return self.in_transaction(f);
@@ -302,12 +317,12 @@ impl Db {
         let done = or_undo(self, |db| f(db), |db| drop(db.end_savepoint(true)));
         match (&done, self.end_savepoint(done.is_err())) {
             (Ok(_), Err(e)) => Err(e),
-            // What has gone wrong first says more.
+            // The first error is the more informative one.
             _ => done,
         }
     }
 
-    /// Ends a savepoint. `undo`: with nothing left of what was done since it began, and of what has failed in it.
+    /// Ends a savepoint. `undo`: also rolls back everything since it began, including a failure.
     fn end_savepoint(&self, undo: bool) -> Result<()> {
         let mut session = self.session.borrow_mut();
         if !undo {
@@ -325,8 +340,11 @@ impl Db {
         self.in_transaction_if(|db| f(db).map(|done| (done, true)))
     }
 
-    /// Runs `f` in a transaction of its own, again when another client's has stood in its way or the connection broke before
-    /// the commit, within the busy timeout. `f` says whether what it has written is to be committed.
+    /// Runs `f` in a transaction of its own.
+    ///
+    /// After a conflict with another client's transaction, or if the connection broke before the
+    /// commit, it runs `f` again, within the busy timeout. `f` also returns whether to commit what
+    /// it has written.
     pub(super) fn in_transaction_if<R>(&self, f: impl Fn(&Db) -> Result<(R, bool)>) -> Result<R> {
         let mut pauses = Pauses::within(self.session.borrow().busy_timeout);
         let mut renewed = false;
@@ -356,12 +374,12 @@ impl Db {
         }
     }
 
-    /// Whether a transaction is open, the caller's or one that is run for it.
+    /// Returns `true` if a transaction is open: the caller's, or one that a call runs for itself.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self.session.borrow().block, Block::None)
     }
 
-    /// Rolls back what is open and closes.
+    /// Rolls back an open transaction and closes the connection.
     pub(crate) fn close(self) -> Result<()> {
         let mut session = self.session.into_inner();
         if !matches!(session.block, Block::None) {

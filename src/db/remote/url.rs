@@ -1,6 +1,7 @@
-//! Where a server is: `postgresql://user:password@host:port/database?schema=app&sslmode=verify-full`, as libpq reads it.
+//! Parser for the URL of a server, which reads it as libpq does:
+//! `postgresql://user:password@host:port/database?schema=app&sslmode=verify-full`.
 //!
-//! No error quotes the URL: where it is not well-formed, a part of the password may stand anywhere in it.
+//! No error quotes the URL: if it is malformed, a part of the password may be anywhere in it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,11 +15,11 @@ use crate::place::SCHEMES;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "kvstore";
-/// Schemas that a server keeps for itself, beside those whose names begin with `pg_`.
+/// Schemas that a server reserves, in addition to those whose names begin with `pg_`.
 const SERVERS_OWN: [&str; 3] = ["information_schema", "crdb_internal", "$user"];
-/// Longest name in PostgreSQL, in bytes; it cuts longer ones off.
+/// Maximum length of a name in PostgreSQL, in bytes. PostgreSQL truncates longer ones.
 const MAX_IDENTIFIER: usize = 63;
-/// Where servers put their Unix sockets if nothing is said: Debian's place and PostgreSQL's own.
+/// Default folders for the Unix sockets of servers: Debian's and PostgreSQL's own.
 const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
 /// libpq's `sslmode`, without `allow`.
@@ -31,11 +32,11 @@ pub(super) enum TlsMode {
     VerifyFull,
 }
 
-/// Where a server listens.
+/// Host at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Name(String),
-    /// The folder of its Unix socket.
+    /// Folder of its Unix socket.
     Folder(PathBuf),
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Its name, to TLS and to the file of passwords.
+    /// Returns the name of the host for TLS and for the password file.
     pub(super) fn name(&self) -> &str {
         match &self.place {
             Place::Name(name) => name,
@@ -65,19 +66,19 @@ impl fmt::Display for Host {
     }
 }
 
-/// How a server that has fallen silent is noticed.
+/// Settings for the detection of a server that has become silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeepAlive {
     pub(super) on: bool,
     pub(super) idle: Duration,
     pub(super) interval: Duration,
     pub(super) count: u32,
-    /// How long what was sent may be without an acknowledgement; zero: as the system has it.
+    /// Maximum time for which sent data may stay unacknowledged; zero for the system's value.
     pub(super) user_timeout: Duration,
 }
 
 impl Default for KeepAlive {
-    /// Half a minute without a sign of the server's machine.
+    /// Detects after half a minute that the server's machine does not respond.
     fn default() -> KeepAlive {
         KeepAlive {
             on: true,
@@ -89,13 +90,13 @@ impl Default for KeepAlive {
     }
 }
 
-/// All that a URL and the environment say.
+/// Settings from a URL and the environment.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) hosts: Vec<Host>,
     pub(super) user: String,
     password: Option<Password>,
-    /// libpq's file of passwords, asked for each log-in.
+    /// Password file in libpq's format, which is read at each log-in.
     password_file: Option<PathBuf>,
     pub(super) database: String,
     pub(super) schema: String,
@@ -104,17 +105,17 @@ pub(super) struct Settings {
     pub(super) application_name: String,
     pub(super) connect_timeout: Duration,
     pub(super) keep_alive: KeepAlive,
-    /// Whether only a server that can write will do; `None`: it was not said.
+    /// Whether the server must accept writes; `None` if the URL does not specify it.
     pub(super) wants_primary: Option<bool>,
 }
 
-/// The variables of libpq's that count.
+/// Environment variables of libpq that are used.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Environment {
     pub(super) user: Option<String>,
     pub(super) password: Option<Password>,
     pub(super) password_file: Option<PathBuf>,
-    /// Whether a server has its socket in a folder.
+    /// Returns whether a server with this port has its socket in a folder.
     pub(super) has_socket: Option<fn(&str, u16) -> bool>,
 }
 
@@ -146,7 +147,8 @@ impl Settings {
             Some((log_in, hosts)) => (Some(log_in), hosts),
             None => (None, authority),
         };
-        // What is after such a sign is no path and no parameter, but the rest of a password.
+        // In these cases, the text after the `/` or `?` is the rest of a password, not a path or
+        // parameter.
         if path.contains('@') || query.split('&').any(|pair| !pair.contains('=') && pair.contains('@')) {
             return Err(Error::invalid(
                 "the URL has an @ after its host: in a user name or password, write / as %2F, ? as \
@@ -180,7 +182,8 @@ impl Settings {
         self.hosts.len() > 1
     }
 
-    /// What to log in with: of the URL, else of the environment, else of the file.
+    /// Returns the password for a host: from the URL, else from the environment, else from the
+    /// password file.
     pub(super) fn password_at(&self, host: &Host) -> Option<Password> {
         let of_file = || {
             let name = match &host.place {
@@ -196,13 +199,14 @@ impl Settings {
         self.password.clone().or_else(of_file)
     }
 
-    /// The file of passwords, if it is there and was left alone because of who may read it.
+    /// Returns the path of the password file if it exists and was ignored, because other users may
+    /// read it.
     pub(super) fn unused_password_file(&self) -> Option<&Path> {
         self.password_file.as_deref().filter(|path| password::is_for_others(path))
     }
 }
 
-/// What a URL says, before what it does not say is added.
+/// Settings from a URL, before defaults are added.
 #[derive(Default)]
 struct Given {
     hosts: Vec<(String, Option<u16>)>,
@@ -359,7 +363,7 @@ fn placed(name: String, port: u16, environment: &Environment) -> Result<Host> {
     Ok(Host { place, port })
 }
 
-/// `host`, `host:port`, `[address]:port`, or nothing.
+/// Parses `host`, `host:port`, `[address]:port`, or an empty text.
 fn host_and_port(part: &str) -> Result<(String, Option<u16>)> {
     let (host, rest) = match part.strip_prefix('[') {
         Some(rest) => {
@@ -414,7 +418,7 @@ fn at_least_a_second(time: Duration) -> Duration {
     time.max(Duration::from_secs(1))
 }
 
-/// A part of a URL without its quoting by `%`.
+/// Returns a part of a URL with its `%` sequences decoded.
 fn decoded(part: &str) -> Result<Vec<u8>> {
     let mut bytes = part.bytes();
     let mut plain = Vec::with_capacity(part.len());

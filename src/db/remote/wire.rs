@@ -1,11 +1,14 @@
-//! A blocking socket that a future can be run on: all of the waiting is done here, by `read` and `write`.
+//! A blocking socket on which futures run. All waiting happens here, in `read` and `write`.
 //!
-//! tokio-postgres needs something that is polled. A runtime would bring an epoll descriptor that the child of a fork shares with
-//! its parent, so that closing the child's copy of a socket takes the parent's off the list. Here there is nothing but the
-//! socket, which a child finds dead ([`Mortal`]): it has told the server nothing, and does not keep the session of a parent
-//! that was killed. It is also fewer calls of the system: a write and a read for each round trip.
+//! tokio-postgres needs a stream that is polled. A runtime would bring an epoll descriptor, which
+//! the child of a fork shares with its parent. When the child closes its copy of a socket, the
+//! parent's socket is removed from the epoll set. Here there is only the socket. In a child, it is
+//! replaced by an inert one ([`Mortal`]). So the child sends nothing to the server, and does not
+//! prolong the session of a parent that was killed. This also takes fewer system calls: one write
+//! and one read for each round trip.
 //!
-//! A read only blocks when [`Patience`] has been granted, which [`Driver::run`] does when nobody has anything left to send.
+//! A read blocks only when [`Patience`] was granted. [`Driver::run`] grants it when nothing is left
+//! to send.
 
 use std::future::Future;
 use std::io::{self, Read};
@@ -24,25 +27,26 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::db::Mortal;
 use crate::wait;
 
-/// The most that a server may send while a [`Limit`] counts. An honest one sends a few kilobytes to log in.
+/// Maximum number of bytes that a server may send while a [`Limit`] applies. A genuine server sends
+/// a few kilobytes for a log-in.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The shortest time a socket can be told to wait: none at all would be for ever.
+/// Minimum timeout of a socket. A timeout of zero would mean no timeout.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// A socket of either sort.
+/// Connected socket: TCP or Unix.
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// What a server may take at most, however it cuts its answer into pieces.
+/// Limit on the time and the bytes of all answers together, however the server divides them.
 struct Limit {
     end: Instant,
     bytes: usize,
 }
 
-/// [Turns](Socket::limit_turns) without a limit.
+/// Number of [turns](Socket::limit_turns) that means no limit.
 const NO_LIMIT: u32 = u32::MAX;
 
 pub(super) struct Socket {
@@ -50,12 +54,12 @@ pub(super) struct Socket {
     _mortal: Mortal,
     limit: Mutex<Option<Limit>>,
     turns: AtomicU32,
-    /// Whether the server had the last word.
+    /// Whether the last transfer was a read.
     has_read: AtomicBool,
 }
 
 impl Socket {
-    /// Sets a stream up for [`write`](Socket::write).
+    /// Creates a socket from a stream, and configures it for [`write`](Socket::write).
     pub(super) fn new(stream: Stream) -> io::Result<Socket> {
         let mortal = match &stream {
             Stream::Tcp(stream) => Mortal::new(stream),
@@ -81,13 +85,16 @@ impl Socket {
         }
     }
 
-    /// What the server has not got yet does not reach it any more: the system would go on sending it after the socket is closed,
-    /// for a minute and longer, and what has been done again since would be done a second time.
+    /// Discards data that the server has not received yet when the socket is closed.
+    ///
+    /// Otherwise the system would continue to send it after that, for a minute and longer. A
+    /// request that was run again in the meantime would be executed a second time.
     pub(super) fn call_back(&self) {
-        let _ = self.as_ref().set_linger(Some(Duration::ZERO)); // where there is such a setting, it can be made
+        let _ = self.as_ref().set_linger(Some(Duration::ZERO)); // where the option exists, it can be set
     }
 
-    /// From now on until it is lifted, all reads and writes together may last until `end`, and read [`MOST_BYTES`].
+    /// Limits all following reads and writes together: they must end before `end`, and read at most
+    /// [`MOST_BYTES`]. The limit applies until it is lifted.
     pub(super) fn limit(&self, end: Instant) {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(Limit { end, bytes: MOST_BYTES });
     }
@@ -97,18 +104,19 @@ impl Socket {
         self.set_no_timeout()
     }
 
-    /// Lets reads and writes last for ever. With a wait hook they time out at intervals, to ask it.
+    /// Lets reads and writes wait forever. With a wait hook, they time out at intervals, to call
+    /// the hook.
     fn set_no_timeout(&self) -> io::Result<()> {
         self.set_timeout(Some(wait::INTERVAL).filter(|_| wait::has_hook()))
     }
 
-    /// From now on something may be sent after an answer, or a part of one, so often; `None`: as often as one likes. However
-    /// slow the way is, one request is one turn.
+    /// Limits the number of turns; `None` for no limit. A turn is a write that follows an answer,
+    /// or a part of one. However slow the connection is, one request is one turn.
     pub(super) fn limit_turns(&self, turns: Option<u32>) {
         self.turns.store(turns.unwrap_or(NO_LIMIT), Ordering::Relaxed);
     }
 
-    /// Before each write.
+    /// Checks the limit on turns. Must be called before each write.
     fn within_turns(&self) -> io::Result<()> {
         let is_turn = self.has_read.swap(false, Ordering::Relaxed);
         match self.turns.load(Ordering::Relaxed) {
@@ -121,7 +129,8 @@ impl Socket {
         }
     }
 
-    /// Before each read and write. Returns how many bytes may be read.
+    /// Checks the limit on time and bytes. Must be called before each read and write. Returns the
+    /// number of bytes that may be read.
     fn within_limit(&self) -> io::Result<usize> {
         match &*self.limit.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(usize::MAX),
@@ -138,13 +147,13 @@ impl Socket {
         }
     }
 
-    /// How long a read or write may take; `None`: for ever.
+    /// Sets the timeout of reads and writes; `None` for none.
     fn set_timeout(&self, wait: Option<Duration>) -> io::Result<()> {
         self.as_ref().set_read_timeout(wait)?;
         self.as_ref().set_write_timeout(wait)
     }
 
-    /// Whether the server has sent something, or has gone.
+    /// Returns `true` if the server has sent something or closed the connection.
     pub(super) fn has_news(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         match self.as_ref().recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
@@ -176,10 +185,11 @@ impl Socket {
         }
     }
 
-    /// Without a SIGPIPE where the server is gone: the program around this library may not ignore that.
+    /// Sends bytes. If the server has closed the connection, it raises no SIGPIPE, because the
+    /// program that uses this library may not ignore that signal.
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         #[cfg(target_vendor = "apple")]
-        const QUIETLY: libc::c_int = 0; // a setting of the socket there
+        const QUIETLY: libc::c_int = 0; // an option of the socket there
         #[cfg(not(target_vendor = "apple"))]
         const QUIETLY: libc::c_int = libc::MSG_NOSIGNAL;
         self.within_turns()?;
@@ -188,8 +198,8 @@ impl Socket {
             match self.as_ref().send_with_flags(bytes, QUIETLY) {
                 Err(e) if is_pause(&e) && !wait::is_ended() => {}
                 Err(e) if is_pause(&e) => return Err(io::ErrorKind::TimedOut.into()),
-                // The server has closed the connection, and may have said why before: that is there to be read, and the end
-                // after it.
+                // The server has closed the connection, and may have sent the reason before. The
+                // next read returns that, and then the end of the stream.
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     return Ok(bytes.len());
                 }
@@ -205,11 +215,11 @@ fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
-/// Leave for one read to block.
+/// Permission for one read to block.
 #[derive(Default)]
 pub(super) struct Patience(AtomicBool);
 
-/// What tokio-postgres reads from and writes to.
+/// Stream that tokio-postgres reads from and writes to.
 pub(super) struct Wire {
     socket: Arc<Socket>,
     patience: Arc<Patience>,
@@ -241,13 +251,13 @@ impl AsyncWrite for Wire {
         Poll::Ready(Ok(()))
     }
 
-    /// The last owner's close does it.
+    /// Does nothing: the socket is closed when its last owner drops it.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 }
 
-/// Remembers that something can go on.
+/// Waker that records that a future can continue.
 #[derive(Default)]
 struct Bell(AtomicBool);
 
@@ -261,7 +271,8 @@ impl Wake for Bell {
     }
 }
 
-/// Runs futures of one connection. It is the same for all of them: what waits keeps the waker of an earlier run.
+/// Runs all futures of one connection. A part of tokio-postgres that waits keeps the waker of an
+/// earlier run, so the waker is the same for all of them.
 pub(super) struct Driver {
     bell: Arc<Bell>,
     waker: Waker,
@@ -278,7 +289,8 @@ impl Driver {
         Arc::clone(&self.patience)
     }
 
-    /// Polls until there is an answer. When nothing rings any more, all is sent: the next read may block.
+    /// Polls until there is an answer. If the waker was not called meanwhile, everything is sent,
+    /// and the next read may block.
     pub(super) fn run<R>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
         let mut context = Context::from_waker(&self.waker);
         self.patience.0.store(false, Ordering::Relaxed);
@@ -293,7 +305,7 @@ impl Driver {
         }
     }
 
-    /// Runs a future that does its own reading.
+    /// Runs a future that reads from the socket itself.
     pub(super) fn finish<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         self.run(|context| future.as_mut().poll(context))
