@@ -121,7 +121,8 @@ pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     if error.is_closed() {
         return broken("it was closed");
     }
-    // What remains: parameters or columns that do not fit the statement, and unreadable answers.
+    // The remaining errors are parameters or columns that do not fit the statement, and unreadable
+    // answers.
     let text = format!("the statement failed: {}", summary(error));
     Failure::new(Sort::Refused, Error::failed(text))
 }

@@ -319,7 +319,8 @@ impl Link {
     pub(super) fn catch_up(&mut self) -> Result<(), Failure> {
         let writes = [
             "SELECT pg_logical_emit_message(true, 'kvstore', '')",
-            "UPDATE kvstore_meta SET format = format WHERE one = 1", // if the role may not call that
+            // If the role may not call that function:
+            "UPDATE kvstore_meta SET format = format WHERE one = 1",
         ];
         for sql in writes {
             match self.execute(sql) {

@@ -16,8 +16,8 @@
 //!   clients have changed since its snapshot. Where the server would not notice such a change, the
 //!   statement has another text ([`sql::Text`]).
 //! - Whether a row is expired is decided by the server's clock, read under the lock. A statement
-//!   that has no effect on an expired row does not lock it, and is a read in that case: a
-//!   transaction that found the row live may not be committed yet
+//!   that has no effect on an expired row does not lock it, and is a read in that case. A
+//!   transaction that found the row live, and extended its TTL, may not be committed yet
 //!   (`docs/explanation/postgresql.md`).
 //!
 //! The statements are fast: they look up family and key in the primary key, and join nothing but
@@ -171,8 +171,8 @@ impl Contents<'_> {
     /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
     /// text.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL of
-    /// the family.
+    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL
+    /// of the family.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         check_key(key)?;
         let row = self.settle_on_time(

@@ -1,8 +1,8 @@
 //! Tables of a store, in a schema of their own: their creation and their version.
 //!
 //! The creation is a list of steps. Each step does nothing if it was done before, and the last one
-//! records the version. So many clients can create the tables at once. If one crashes midway, the
-//! next client does the rest.
+//! records the version. This allows many clients to create the tables at once. If one crashes
+//! midway, the next client does the rest.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ const TABLES: [&str; 6] = [
      NOT NULL)",
     "CREATE TABLE IF NOT EXISTS kvstore_row (family bigint NOT NULL, key bytea NOT NULL, value bytea NOT NULL, expire_ms \
      bigint, written_ms bigint, PRIMARY KEY (family, key))",
-    // Families with rows that the transaction which changed the family may not have seen (`catalogue.rs`).
+    // Families with rows that the transaction which changed the family may not have seen
+    // (`catalogue.rs`).
     "CREATE TABLE IF NOT EXISTS kvstore_unsettled (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, family bigint NOT \
      NULL)",
     "CREATE INDEX IF NOT EXISTS kvstore_row_expiry ON kvstore_row (family, expire_ms, key) WHERE expire_ms IS NOT NULL",

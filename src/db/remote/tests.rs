@@ -1,4 +1,5 @@
-//! The session against a real server: what it does when connections break, servers stop and clients meet.
+//! Tests of the backend with a real server: broken connections, stopped servers and concurrent
+//! clients.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +31,7 @@ mod proxy;
 
 use server::Server;
 
-/// Waits long enough for anything the tests do to each other.
+/// Returns a configuration with a busy timeout that is long enough for every wait in these tests.
 fn config() -> Config {
     Config::new().busy_timeout(Duration::from_secs(10))
 }
@@ -43,7 +44,7 @@ fn try_open(url: &str) -> Result<Db> {
     Db::open(url, &config(), Arc::default())
 }
 
-/// The error of an open.
+/// Returns the error of an open that must fail.
 fn refusal(url: &str) -> Error {
     match try_open(url) {
         Ok(_) => panic!("{url} was opened"),
@@ -51,7 +52,7 @@ fn refusal(url: &str) -> Error {
     }
 }
 
-/// A number the server answers with.
+/// Runs a query and returns the number that it selects.
 fn number(db: &Db, again: Again, sql: &str) -> Result<i64> {
     db.query(again, sql, &[]).map(|rows| rows[0].get(0))
 }
@@ -66,7 +67,7 @@ fn put(db: &Db, key: &str) -> Result<()> {
     db.query(Again::Yes, sql, &[&key.as_bytes()]).map(drop)
 }
 
-/// How often the row was put, or 0.
+/// Returns how often the row was put; 0 if it does not exist.
 fn puts(server: &Server, schema: &str, key: &str) -> u32 {
     let found =
         server.sql(&format!("SELECT length(value) + 1 FROM {schema}.kvstore_row WHERE key = '{key}'"));
@@ -77,7 +78,7 @@ fn terminate(server: &Server, pid: i64) {
     server.sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
 }
 
-/// Waits for what others are about to do.
+/// Waits until `is_so` returns `true`. Fails after 30 seconds.
 fn until(mut is_so: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(30);
     while !is_so() {
@@ -113,8 +114,8 @@ fn ten_clients_create_one_schema_concurrently() {
     assert_eq!(Server::shared().sql("SELECT count(*) FROM ten_clients.kvstore_family"), "1");
 }
 
-/// A server shows a schema that another client has made before it takes it for one to make tables in. That takes no
-/// time that could be met, so the server is told to say so.
+/// A server shows a schema that another client has created before tables can be created in it. That
+/// moment is too short to be hit by a test, so an event trigger simulates it.
 #[test]
 fn schema_not_yet_visible_is_retried_and_set_up() {
     let server = Server::shared();
@@ -164,7 +165,7 @@ fn role_without_create_uses_existing_store_only() {
     let e = refusal(&server.url_as("clerk", "not_there"));
     assert!(e.kind() == ErrorKind::CantOpen && e.to_string().contains("GRANT"), "{e}");
     server.sql("CREATE SCHEMA given AUTHORIZATION clerk");
-    open(&server.url_as("clerk", "given")); // may make tables, but no schemas
+    open(&server.url_as("clerk", "given")); // may create tables, but no schemas
     server.sql("REVOKE INSERT ON ALL TABLES IN SCHEMA shared_store FROM clerk");
     assert_eq!(put(&db, "k").unwrap_err().kind(), ErrorKind::ReadOnly);
 }
@@ -197,7 +198,7 @@ fn error_for_role_without_privilege_names_missing_grant() {
             assert!(text.contains(wanted) && text.contains(rights), "{text}");
         }
     }
-    // What is advised is all it takes.
+    // The GRANT statements that the error recommends are sufficient.
     let text = refused(&config());
     server.sql(text.split_once("Required: ").unwrap().1);
     put(&open(&server.url_as("outsider", "closed store")), "k").unwrap();
@@ -226,7 +227,8 @@ fn every_call_reconnects_after_connection_ended() {
         terminate(server, old);
         match round {
             0 => drop(number(&db, Again::Yes, "SELECT 1::bigint").unwrap()),
-            // Nothing was sent on the old one: it is known not to have been done.
+            // Nothing was sent on the old connection, so the statement is known not to have been
+            // done.
             1 => drop(number(&db, Again::No, "SELECT 1::bigint").unwrap()),
             2 => db.begin_write().and_then(|()| db.commit()).unwrap(),
             3 => db.begin_read().and_then(|()| db.commit()).unwrap(),
@@ -275,7 +277,8 @@ fn transaction_of_ended_connection_fails_until_rollback() {
     assert!(db.transaction().check_snapshot().is_ok() && db.families().is_ok());
 }
 
-/// As a pooler does that keeps no session: each statement may come to a connection that another client has set up.
+/// Simulates a pooler that does not keep sessions: each statement may run on a connection that
+/// another client has set up.
 #[test]
 fn calls_use_own_schema_under_any_search_path() {
     let server = Server::shared();
@@ -365,7 +368,7 @@ fn transaction_beyond_lock_memory_is_locked_and_retryable() {
     let server = &Server::start(&["max_connections=5", "max_pred_locks_per_transaction=10"]);
     let (mut old, mut db) = (open(&server.url("s")), open(&server.url("s")));
     server.sql("INSERT INTO s.kvstore_row SELECT 1, int4send(n), repeat('x', 500)::bytea FROM generate_series(1, 20000) n");
-    // As long as this one goes on, what the others have read is remembered.
+    // While this transaction is open, the server remembers what the other transactions have read.
     old.begin_write().unwrap();
     number(&old, Again::Yes, "SELECT count(*) FROM kvstore_family").unwrap();
     let read = |db: &mut Db, n: i32| {
@@ -403,7 +406,8 @@ fn full_server_is_busy_until_connection_closes() {
     assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("accepts no connection now"), "{e}");
     thread::scope(|scope| {
         let waiting = scope.spawn(|| open(&server.url("s")));
-        thread::sleep(Duration::from_millis(50)); // it is refused some times first, which nothing else tells
+        // It is refused some times first. This cannot be observed otherwise.
+        thread::sleep(Duration::from_millis(50));
         assert!(!waiting.is_finished());
         opened.pop().unwrap().close().unwrap();
         waiting.join().unwrap();
@@ -427,7 +431,7 @@ fn failed_savepoint_is_undone_and_transaction_continues() {
     let keys = server
         .sql("SELECT string_agg(convert_from(key, 'UTF8'), ',' ORDER BY key) FROM savepoint.kvstore_row");
     assert_eq!(keys, "kept,kept as well,kept too");
-    // And without a transaction, all of it or nothing.
+    // Without a transaction, everything is done or nothing.
     let failed = db.in_savepoint(|db| put(db, "no").and_then(|()| Err::<(), _>(Error::invalid("x"))));
     assert!(failed.is_err() && puts(server, "savepoint", "no") == 0);
     db.in_savepoint(|db| put(db, "yes")).unwrap();
@@ -460,7 +464,7 @@ fn server_time_is_queried_only_if_stale() {
         if let Some(write) = write {
             if write { store.begin_write() } else { store.begin_read() }.unwrap();
         }
-        store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock was another one then
+        store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock had another time then
         let Expiry::At(end) = store.expiry_after(Duration::from_secs(1)) else { panic!() };
         assert!(end > 1_600_000_000_000, "{end}");
         store.shared().clock.note_server_at(5_000, 0, 0);
@@ -469,13 +473,13 @@ fn server_time_is_queried_only_if_stale() {
             store.rollback().unwrap();
         }
     }
-    // Nobody is asked without need.
+    // The server is not queried without need.
     let (before, at) = (store.now_ms(), std::time::Instant::now());
     store.shared().clock.note_server(before - 50_000);
     assert!(store.now_ms() < before - 50_000 + at.elapsed().as_millis() as i64 + 1_000);
 }
 
-/// Until [`a_day_passes`] the server has the time of the machine.
+/// Starts a server that has the time of this machine until [`a_day_passes`].
 fn server_of_two_days() -> Server {
     let server = Server::start(&["allow_system_table_mods=on"]);
     for (name, volatility) in
@@ -491,7 +495,8 @@ fn server_of_two_days() -> Server {
     server
 }
 
-/// While the machine of these stores was suspended: their clocks stand where they were, and this machine's wall clock does not.
+/// Advances the server's time by a day, as if the machine of these stores was suspended meanwhile:
+/// their clocks keep their time, but the wall clock of this machine differs.
 fn a_day_passes(server: &Server, stores: &[&crate::Store]) {
     let was_ms = |store: &crate::Store| store.shared().clock.now_ms();
     server.write("a_day", "");
@@ -644,14 +649,14 @@ fn next_client_finishes_family_change_of_crashed_client() {
     let commit = dying.session.borrow_mut().execute(Again::No, "COMMIT");
     commit.unwrap();
     drop(dying);
-    // The rows are there, and no damage.
+    // The rows exist, and are not reported as damage.
     let found = server.sql("SELECT count(*) FROM unsettled.kvstore_row WHERE written_ms IS NULL");
     assert_eq!(found, "2");
     watching.integrity_check().unwrap();
-    // Who may not write leaves them.
+    // A read-only handle does not correct them.
     drop(Db::open(&server.url("unsettled"), &config().read_only(true), Arc::default()).unwrap());
     assert_eq!(server.sql("SELECT count(*) FROM unsettled.kvstore_unsettled"), "2");
-    // A family that somebody is just making is none that is gone.
+    // A family that another client is just creating is not taken for a dropped one.
     let mut making = open(&server.url("unsettled"));
     server.sql(
         "INSERT INTO unsettled.kvstore_unsettled (family) SELECT max(id) + 1 FROM unsettled.kvstore_family",
@@ -723,7 +728,8 @@ fn forked_child_opens_own_connection_and_spares_parents() {
     let parents = pid(&db);
     db.begin_write().unwrap();
     put(&db, "k").unwrap();
-    // SAFETY: the child calls what a program would, and ends by `_exit`, without the harness's destructors.
+    // SAFETY: the child calls what a program would, and ends by `_exit`, without the destructors of
+    // the test harness.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -746,7 +752,8 @@ fn forked_child_opens_own_connection_and_spares_parents() {
     assert_eq!(pid(&db), parents);
 }
 
-/// A process that never closes what it has inherited, until the other end is closed or a minute is over.
+/// Acts as a process that never closes what it has inherited. Ends the process when the other end
+/// of the stream is closed, or after a minute.
 #[allow(unsafe_code)]
 fn wait_until_closed(mut end: UnixStream) -> ! {
     // SAFETY: sets a timer.
@@ -763,7 +770,8 @@ fn session_of_killed_parent_ends_while_child_runs() {
     open(&server.url("killed"));
     let url = format!("{}&application_name=killed", server.url("killed"));
     let (near, far) = UnixStream::pair().unwrap();
-    // SAFETY: the child calls what a program would, and ends by a signal or `_exit`, without the harness's destructors.
+    // SAFETY: the child calls what a program would, and ends by a signal or `_exit`, without the
+    // destructors of the test harness.
     let parent = unsafe { libc::fork() };
     if parent == 0 {
         let _ = std::panic::catch_unwind(move || {
@@ -788,12 +796,12 @@ fn session_of_killed_parent_ends_while_child_runs() {
     until(|| server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'killed'") == "0");
     put(&open(&server.url("killed")), "k").unwrap();
     assert_eq!(puts(server, "killed", "k"), 1);
-    drop(near); // lets the grandchild go
+    drop(near); // ends the grandchild
 }
 
 #[test]
 fn closed_handle_leaves_no_server_session() {
-    let server = &Server::start(&[]); // others cut connections of the shared one
+    let server = &Server::start(&[]); // other tests break connections of the shared server
     let (closed, dropped) = (open(&server.url("closed")), open(&server.url("closed")));
     let pids =
         format!("SELECT count(*) FROM pg_stat_activity WHERE pid IN ({}, {})", pid(&closed), pid(&dropped));
@@ -815,7 +823,7 @@ fn recalled_socket_discards_unsent_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        // The far end reads nothing, until no more can be sent.
+        // The far end reads nothing until no more can be sent.
         near.set_nonblocking(true).unwrap();
         let mut sent = 0;
         while let Ok(part) = near.write(&[0; 1 << 16]) {

@@ -1,5 +1,5 @@
-//! Batches: many writes to any families in one statement, all or nothing, and one round trip. A
-//! batch that must lock its keys first takes more ([`MIXED`]).
+//! Batches: many writes to any families, all or nothing, in one statement and one round trip. A
+//! batch that must lock its keys first takes more round trips ([`MIXED`]).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -26,14 +26,15 @@ impl Text {
     }
 }
 
-/// Outcomes of conditional writes. `NOT`: the condition was not met.
+/// Outcome of a conditional write: nothing was written, because the condition was not met.
 pub(super) const NOT: i32 = 0;
 pub(super) const DONE: i32 = 1;
-/// Another client has interfered: the statement must be run again.
+/// Outcome: another client has interfered; the statement must be run again.
 pub(super) const AGAIN: i32 = 2;
-/// The row is live, but cannot be changed so: the sum is too large, or the condition is not met.
+/// Outcome: the row is live but was not changed. The sum is out of range, or the condition is not
+/// met.
 pub(super) const REFUSED: i32 = 3;
-/// The value is not a number.
+/// Outcome: the value is not a number.
 pub(super) const NO_NUMBER: i32 = 4;
 
 /// SQL expression for the server's time in milliseconds, from one of PostgreSQL's clock functions.
@@ -72,7 +73,7 @@ macro_rules! row {
     };
 }
 
-/// Condition: row `r` is live.
+/// Condition: row `r` is live at the time `$now`.
 macro_rules! live {
     ($now:expr) => {
         concat!("(r.expire_ms IS NULL OR r.expire_ms > ", $now, ")")

@@ -1,4 +1,4 @@
-//! Each operation on a family beside the same one on the home in a file, and what several clients do at once.
+//! Tests of each operation on a family, compared with the file backend, and of concurrent clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use crate::error::ErrorKind;
 mod histories;
 mod late;
 
-/// Ends that have come, and that will not come for long.
+/// An expiry time that has passed, and one that is far in the future.
 const PAST: i64 = 1_000;
 const FAR: i64 = 4_000_000_000_000;
 
-/// A new store on the server that the tests share, with these families.
+/// Creates a store with these families on the server that the tests share.
 fn store(schema: &str, families: &[&str]) -> Db {
     let db = open(schema);
     for family in families {
@@ -53,7 +53,7 @@ fn value(family: Contents<'_>, key: &[u8]) -> Option<Vec<u8>> {
     family.get(key, |value, _| value.to_vec()).unwrap().live()
 }
 
-/// Runs `work` in so many threads, each with a connection of its own.
+/// Runs `work` in `clients` threads, each with a connection of its own.
 fn together(schema: &str, clients: u64, work: impl Fn(u64, &mut Db) + Sync) {
     thread::scope(|scope| {
         for number in 0..clients {
@@ -118,7 +118,7 @@ fn longest_indexable_key_is_stored_and_longer_is_refused() {
     let family = db.contents("f");
     set(&db, "f", "track_writes = true");
     let mut random = histories::Random(7);
-    // Bytes that no compression makes fewer of, as for large keys PostgreSQL tries.
+    // Bytes that cannot be compressed. PostgreSQL tries to compress large keys.
     let longest: Vec<u8> = (0..MAX_KEY_SIZE).map(|_| random.below(256) as u8).collect();
     assert!(family.put(&longest, b"1", &until(FAR)).unwrap());
     assert_eq!(value(family, &longest).unwrap(), b"1");
@@ -143,7 +143,8 @@ fn default_ttl_counts_from_server_time_for_new_and_old_keys() {
     for (number, write) in writes.into_iter().enumerate() {
         for old in [None, Some(PAST), Some(FAR)] {
             match (number, old) {
-                (1 | 2, Some(FAR)) | (3, None | Some(PAST)) => continue, // keeps its end, or is not written
+                // The write keeps the expiry time, or does not happen.
+                (1 | 2, Some(FAR)) | (3, None | Some(PAST)) => continue,
                 _ => {}
             }
             family.clear().unwrap();
@@ -179,7 +180,7 @@ fn batch_ttl_counts_from_server_time_after_row_lock() {
     let put =
         |(family, key, options): (_, _, _)| BatchWrite { family, key, put: Some((b"1".as_slice(), options)) };
     let mut writes: Vec<_> = puts.map(put).to_vec();
-    // A key that is put and deleted in the same batch counts if it was alive in between.
+    // A key that is put and deleted in the same batch counts if it was live in between.
     for options in [&none, &ttl, &by_default] {
         let key = b"gone".as_slice();
         writes.extend([put((&f, key, options)), BatchWrite { family: &f, key, put: None }]);
@@ -227,8 +228,8 @@ fn key_expires_by_server_clock_without_any_write() {
     assert_eq!(family.purge(i64::MAX, 256).unwrap().counted, 1);
 }
 
-/// Two families of one name, which a constraint keeps from being: each row is answered twice. What C gets is written by the
-/// rows' numbers.
+/// Without its constraint, the table can contain two families with one name. Each row is returned
+/// twice then. The C API writes its results by the numbers of the rows.
 #[test]
 fn get_many_returns_all_rows_or_fails() {
     let db = store("lost_constraint", &["f"]);
@@ -311,7 +312,7 @@ fn failed_get_and_expire_keeps_delete_by_other_client() {
     {
         family.put(b"key", b"1", &until(FAR)).unwrap();
         let fail = |_: &[u8]| -> Result<()> {
-            // What the call itself has removed is not there for others.
+            // Other clients do not find a key that the call itself has removed.
             assert_eq!(other.contents("f").delete(b"key").unwrap(), !comes_back);
             Err(Error::no_memory("no"))
         };
@@ -320,7 +321,7 @@ fn failed_get_and_expire_keeps_delete_by_other_client() {
     }
 }
 
-/// One value many times, so that it takes no memory here.
+/// All puts share one value, so that the test takes little memory.
 #[test]
 fn oversized_request_is_refused_and_transaction_continues() {
     let mut db = store("too_much", &["f"]);
@@ -389,7 +390,7 @@ fn concurrent_increments_and_swaps_are_not_lost() {
     assert_eq!(value(db.contents("f"), b"swapped").unwrap(), b"200");
 }
 
-/// Somebody deletes the key and makes it anew, again and again, each time in one transaction.
+/// Another client deletes the key and inserts it again, repeatedly, each time in one transaction.
 #[test]
 fn key_replaced_concurrently_is_never_missing() {
     let db = store("anew", &["f"]);
@@ -438,10 +439,10 @@ fn concurrent_purges_share_rows_and_skip_locked_ones() {
         assert_eq!(db.contents(family).count().unwrap(), 1000);
     }
     assert_eq!(db.next_expiry().unwrap(), Some(PAST + 1));
-    // Those that ended first, over all families.
+    // Removes the keys that expired first, over all families.
     assert_eq!(db.purge_all(9).unwrap(), 9);
     assert_eq!(db.next_expiry().unwrap(), Some(PAST + 4));
-    // One of them is being written anew.
+    // One of the expired keys is being overwritten.
     db.begin_write().unwrap();
     db.contents("a").put(&5_u64.to_be_bytes(), b"new", &until(FAR)).unwrap();
     let removed = AtomicU64::new(9);
@@ -458,7 +459,7 @@ fn concurrent_purges_share_rows_and_skip_locked_ones() {
         }
     });
     db.commit().unwrap();
-    // Who met only rows that others were removing has left them to those.
+    // A thread that found only rows which other threads were removing has stopped without them.
     let removed = removed.into_inner() + db.purge_all(256).unwrap();
     assert_eq!(removed, 3 * 900 - 1);
     assert_eq!(families.map(|family| db.contents(family).count().unwrap()), [101, 100, 100]);
@@ -478,7 +479,7 @@ fn transaction_writes_are_visible_outside_only_after_commit() {
     assert!(matches!(family.get(b"dead", |_, _| ()).unwrap(), Found::Expired(PAST)));
     assert_eq!((family.count().unwrap(), family.count_live().unwrap()), (2, 1));
     assert_eq!(other.contents("f").count().unwrap(), 0);
-    // What is refused does not end the transaction.
+    // A refused call does not end the transaction.
     assert!(db.contents("gone").put(b"a", b"1", &PutOptions::new()).is_err());
     assert!(db.contents("f").increment(b"a", i64::MAX, None).is_err());
     db.commit().unwrap();
@@ -514,7 +515,8 @@ fn write_after_concurrent_delete_prevents_commit() {
         ("batch with a deletion", Box::new(|db| batch(db, &PutOptions::new(), true))),
     ];
     for (name, write) in writes {
-        // The row is dead, and purged; or alive, and deleted; and then there is none, or a new one.
+        // The row is expired and the other client purges it, or it is live and the other client
+        // deletes it. Then the other client inserts a new row, or does not.
         for (end, is_new) in [(PAST, false), (FAR, false), (PAST, true), (FAR, true)] {
             let what = format!("{name}, {end}, {is_new}");
             db.contents("f").clear().unwrap();
@@ -531,7 +533,7 @@ fn write_after_concurrent_delete_prevents_commit() {
             }
             let done = write(&db);
             if name == "put if absent" && end == FAR {
-                assert!(!done.unwrap(), "{what}"); // it has only read
+                assert!(!done.unwrap(), "{what}"); // the call has only read
                 db.rollback().unwrap();
                 continue;
             }
@@ -541,7 +543,7 @@ fn write_after_concurrent_delete_prevents_commit() {
             let left = value(db.contents("f"), b"k");
             assert_eq!(left.as_deref(), is_new.then_some(b"7".as_slice()), "{what}");
         }
-        // It sees what it has written itself, over a row of the snapshot and over none.
+        // The transaction sees what it has written itself, whether or not its snapshot has a row.
         for is_there in [true, false] {
             db.contents("f").clear().unwrap();
             if is_there {
@@ -556,7 +558,7 @@ fn write_after_concurrent_delete_prevents_commit() {
     }
 }
 
-/// Every statement but those of a walk, of which there are too many.
+/// Returns the statements that write, read and purge, to check their query plans.
 fn statements() -> Vec<String> {
     let texts = [PUT, PUT_BY_DEFAULT, PUT_FOR, PUT_WITH, PUT_IF_ABSENT, INCREMENT, batch::PUTS, batch::MIXED];
     let one = [
@@ -582,7 +584,7 @@ fn statements() -> Vec<String> {
 
 #[test]
 fn concurrent_batches_lock_keys_in_one_order() {
-    let server = Server::start(&[]); // its count of deadlocks is of this test alone
+    let server = Server::start(&[]); // its count of deadlocks includes no other test
     let open = || {
         let config = Config::new().busy_timeout(Duration::from_secs(30));
         Db::open(&server.url("deadlocks"), &config, Arc::default()).unwrap()
@@ -590,7 +592,7 @@ fn concurrent_batches_lock_keys_in_one_order() {
     drop(open());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Transactions with one key each, which the batches have to wait for.
+        // Transactions that write one key each, for which the batches must wait.
         let mut other = open();
         let is_over = &is_over;
         scope.spawn(move || {
@@ -598,7 +600,7 @@ fn concurrent_batches_lock_keys_in_one_order() {
                 other.begin_write().unwrap();
                 let done = other.contents("default").put(&[round % 8], b"held", &PutOptions::new());
                 thread::sleep(Duration::from_millis(70));
-                let _ = done.and_then(|_| other.commit()); // others may stand in the way
+                let _ = done.and_then(|_| other.commit()); // may conflict with other transactions
                 if *other.transaction() != TransactionState::None {
                     other.rollback().unwrap();
                 }
@@ -639,7 +641,8 @@ fn concurrent_batches_lock_keys_in_one_order() {
         clients.into_iter().for_each(|client| client.join().unwrap());
         is_over.store(true, Ordering::Relaxed);
     });
-    thread::sleep(Duration::from_millis(1200)); // backends tell what they have counted each second, and at their end
+    // Server processes report their counts each second, and at their end.
+    thread::sleep(Duration::from_millis(1200));
     assert_eq!(server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"), "0");
 }
 

@@ -1,4 +1,5 @@
-//! Servers that are broken, or mean it badly: no call waits for ever, fills the memory or shows what they like.
+//! Tests with broken and malicious servers: no call waits forever, fills the memory, or displays
+//! any text that they send.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,13 +12,14 @@ use crate::db::remote::line::Line;
 use crate::db::remote::link::Link;
 use crate::db::remote::url::{Environment, Settings};
 
-/// What speaks as a server does, as far as somebody has told it to.
+/// Fake server, which sends what a test specifies.
 struct Fake {
     folder: tempfile::TempDir,
 }
 
 impl Fake {
-    /// `speak` has each connection after the first message of the client's. The connection stays open after it.
+    /// Starts a fake. `speak` is called with each connection after the client's first message. The
+    /// connection stays open afterwards.
     fn new(speak: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static) -> Fake {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
@@ -32,7 +34,8 @@ impl Fake {
         Fake { folder }
     }
 
-    /// Logs everybody in, answers so many requests with nothing, and then no more.
+    /// Starts a fake that accepts every log-in, answers the next `answers` requests with an empty
+    /// result, and then sends no more.
     fn silent_after(answers: usize) -> Fake {
         Fake::new(move |client| {
             client.write_all(&[&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat())?;
@@ -44,8 +47,9 @@ impl Fake {
         })
     }
 
-    /// Logs everybody in, and answers each message of the client's as `answer` says, which gets its type and the rest. The
-    /// end of an answer is sent after it.
+    /// Starts a fake that accepts every log-in, and answers each message of the client by `answer`,
+    /// which gets the type and the rest of the message. The message that ends an answer is sent
+    /// after it.
     fn answering(answer: impl Fn(u8, &[u8]) -> Vec<u8> + Send + 'static) -> Fake {
         Fake::new(move |client| {
             client.write_all(&[&message(b'R', &[0; 4])[..], &message(b'Z', b"I")].concat())?;
@@ -62,7 +66,7 @@ impl Fake {
         })
     }
 
-    /// A connection, and no store on it.
+    /// Connects to the fake, without opening a store.
     fn line(&self) -> Line {
         let settings = Settings::of(&self.url(), &Environment::of_process()).unwrap();
         let line = Line::connect(&settings, false).unwrap_or_else(|failure| panic!("{failure:?}"));
@@ -74,7 +78,7 @@ impl Fake {
         format!("postgresql://u@/d?connect_timeout=1&host={}", self.folder.path().display())
     }
 
-    /// The error of an open that does not wait for others, and how long it took.
+    /// Returns the error of an open with a busy timeout of zero, and how long it took.
     fn refusal(&self) -> (Error, Duration) {
         refused(&self.url())
     }
@@ -97,12 +101,13 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &length.to_be_bytes(), body].concat()
 }
 
-/// An error or a notice.
+/// Returns an error message or a notice.
 fn report(kind: u8, code: &str, text: &str) -> Vec<u8> {
     message(kind, format!("SFATAL\0VFATAL\0C{code}\0M{text}\0\0").as_bytes())
 }
 
-/// What a statement is told to take and to answer, by the numbers of the types.
+/// Returns the answer to the preparation of a statement. `parameters` and `columns` are the numbers
+/// of their types.
 fn prepared(parameters: &[u32], columns: &[u32]) -> Vec<u8> {
     let count = |of: &[u32]| i16::try_from(of.len()).unwrap().to_be_bytes().to_vec();
     let (mut takes, mut gives) = (count(parameters), count(columns));
@@ -113,7 +118,7 @@ fn prepared(parameters: &[u32], columns: &[u32]) -> Vec<u8> {
     [message(b'1', b""), message(b't', &takes), message(b'T', &gives)].concat()
 }
 
-/// A row, after which there is no other.
+/// Returns the answer with a single row.
 fn one_row(columns: &[Option<&[u8]>]) -> Vec<u8> {
     let mut row = i16::try_from(columns.len()).unwrap().to_be_bytes().to_vec();
     for column in columns {
@@ -123,10 +128,12 @@ fn one_row(columns: &[Option<&[u8]>]) -> Vec<u8> {
     [message(b'2', b""), message(b'D', &row), message(b'C', b"SELECT 1\0")].concat()
 }
 
-/// The driver asks for a type it does not know, and for what that is made of, and for what the answers to that are made of.
+/// The driver queries a type that it does not know, the types of which that consists, and the types
+/// in the answers to these queries.
 #[test]
 fn recursive_types_of_server_do_not_overflow_stack() {
-    // By PostgreSQL's numbers, what is answered of a type: its name, sort, element, range, what it is a domain over, schema, table.
+    // PostgreSQL's numbers for the types of the columns that describe a type: its name, kind,
+    // element, range, base type of a domain, schema, table.
     const OF_TYPE: [u32; 7] = [19, 18, 26, 26, 26, 19, 26];
     const ITS_OWN: u32 = 99_999;
     for (name, asked, over) in [("domain over domain", 26, 1), ("of itself", ITS_OWN, 1), ("one", 26, 0)] {
@@ -155,7 +162,8 @@ fn recursive_types_of_server_do_not_overflow_stack() {
     }
 }
 
-/// What a server says it is called is told to another one later, in a statement.
+/// The identity that a server reports becomes part of a statement, which may be sent to another
+/// server.
 #[test]
 fn backend_id_with_sql_text_is_treated_as_unknown() {
     let since = "2026-01-02 03:04:05.678901+00";
@@ -168,7 +176,8 @@ fn backend_id_with_sql_text_is_treated_as_unknown() {
     ] {
         let columns = [(); 2].map(|()| [&b"c\0"[..], &[0; 18]].concat()).concat();
         let row = one_row(&[Some(pid.as_bytes()), Some(started.as_bytes())]);
-        let row = row.get(5..).unwrap().to_vec(); // in this protocol nothing is bound
+        // The simple protocol does not have the message that parameters were bound.
+        let row = row.get(5..).unwrap().to_vec();
         let told = [message(b'T', &[&[0, 2], &columns[..]].concat()), row].concat();
         let fake = Fake::answering(move |kind, _| if kind == b'Q' { told.clone() } else { Vec::new() });
         let backend = Link::of(fake.line(), "s").who_am_i().unwrap_or_else(|failure| panic!("{failure:?}"));
@@ -235,7 +244,7 @@ fn endless_login_messages_are_aborted_early() {
         let (e, took) = fake.refusal();
         assert!(e.kind() == ErrorKind::CantOpen && e.to_string().contains("without an end"), "{name}: {e}");
         assert!(took < Duration::from_secs(20), "{name}: {took:?}");
-        // And what the socket holds.
+        // The limit, and what the socket buffers.
         assert!(read.load(Ordering::Relaxed) < 4 << 20, "{name}: {read:?}");
     }
 }
@@ -250,7 +259,8 @@ fn slow_or_silent_login_times_out() {
         }
     });
     let fakes = [("trickling", trickling), ("silent", Fake::new(|_| Ok(())))];
-    // After the log-in: the settings, who it is, the time, whether there is a store, and all that makes one.
+    // The requests after the log-in: the settings and the server's version, the time, whether there
+    // is a store, and the steps that create one.
     let silent = [0, 1, 2, 3, 4, 5, 6, 10].map(|answers| ("silent later", Fake::silent_after(answers)));
     for (name, fake) in fakes.into_iter().chain(silent) {
         let (e, took) = fake.refusal();
@@ -318,7 +328,7 @@ fn open_times_out_while_server_waits_for_standby() {
     server.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
     server.sql("SELECT pg_reload_conf()");
     until(|| server.sql("SHOW synchronous_standby_names") == "*");
-    // Each backend is told on its own.
+    // Each server process applies the setting at its own time.
     until(|| {
         let (done, took) = opened(&url("new"));
         assert!(took < Duration::from_secs(20), "{took:?}");
@@ -361,7 +371,7 @@ fn open_times_out_if_server_never_accepts() {
     listener.bind(&address).unwrap();
     listener.listen(0).unwrap();
     let url = format!("postgresql://u@/d?connect_timeout=1&host={}", folder.path().display());
-    // The queue has room for the first.
+    // The queue of the socket has space for the first connection.
     for _ in 0..3 {
         let (e, took) = refused(&url);
         assert!(e.kind() == ErrorKind::CantOpen && e.to_string().contains("no answer in time"), "{e}");
@@ -392,7 +402,7 @@ fn failure_of_several_servers_names_each_reason() {
     };
     let (silent, starting) = (silent.folder.path(), starting.folder.path());
     let (e, _) = refused(&hosts(&[starting, silent, closed.path()]));
-    assert_eq!(e.kind(), ErrorKind::Busy, "{e}"); // it may be there soon
+    assert_eq!(e.kind(), ErrorKind::Busy, "{e}"); // the first server may be available soon
     let text = e.to_string();
     for (folder, reason) in [
         (starting, "starting up"),
@@ -415,7 +425,7 @@ fn failure_of_several_servers_names_each_reason() {
     for folder in [closed.path(), refusing] {
         assert!(text.contains(&*folder.display().to_string()), "{text}");
     }
-    // One of them will do.
+    // One usable server is enough.
     let db = open(&hosts(&[starting, closed.path(), server.folder()]));
     put(&db, "k").unwrap();
 }

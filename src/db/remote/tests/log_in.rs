@@ -1,4 +1,4 @@
-//! Who may log in, and how the way to the server is kept.
+//! Tests of the log-in: passwords, unreachable servers and TLS.
 
 use super::*;
 
@@ -38,7 +38,8 @@ fn openssl(folder: &Path, args: &str) {
     assert!(out.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// Gives a server a certificate for the name `localhost`, and answers with the path of its root and of another one.
+/// Installs a certificate for the name `localhost` on a server. Returns the temporary folder of the
+/// certificates, and the paths of its root certificate and of another one.
 fn certify(server: &Server) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
@@ -63,7 +64,7 @@ fn certify(server: &Server) -> (tempfile::TempDir, PathBuf, PathBuf) {
     (folder, root, other)
 }
 
-/// A port that nobody listened on a moment ago.
+/// Returns a port on which no program listened a moment ago.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -91,7 +92,7 @@ fn tls_follows_sslmode() {
     let options = ["listen_addresses=localhost".to_owned(), format!("port={port}")];
     let server = Server::start(&[&options[0], &options[1]]);
     let url = |host: &str, rest: &str| format!("postgresql://postgres@{host}:{port}/postgres?{rest}");
-    // Without TLS.
+    // The server does not support TLS yet.
     for (rest, works) in
         [("sslmode=disable", true), ("sslmode=prefer", true), ("", true), ("sslmode=require", false)]
     {
@@ -115,11 +116,11 @@ fn tls_follows_sslmode() {
         ("localhost", format!("sslmode=verify-full&sslrootcert={root}"), Some(true)),
         ("localhost", format!("sslmode=verify-full&sslrootcert={other}"), None),
         ("localhost", "sslmode=verify-full&sslrootcert=/not/there".to_owned(), None),
-        // The certificate names no address.
+        // The certificate contains no address.
         ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={root}"), None),
         ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={root}"), Some(true)),
         ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={other}"), None),
-        // With a root, `require` is `verify-ca`.
+        // With a root certificate, `require` is the same as `verify-ca`.
         ("127.0.0.1", format!("sslmode=require&sslrootcert={root}"), Some(true)),
         ("127.0.0.1", format!("sslmode=require&sslrootcert={other}"), None),
         ("localhost", "sslrootcert=system".to_owned(), None),
@@ -132,13 +133,14 @@ fn tls_follows_sslmode() {
             (Ok(found), Some(expected)) => assert_eq!(found, expected, "{host} {rest}"),
             (Err(e), None) => {
                 assert_eq!(e.kind(), ErrorKind::CantOpen, "{host} {rest}: {e}");
-                assert!(e.to_string().contains("ertificate"), "{host} {rest}: {e}"); // says why
+                // The error names the reason.
+                assert!(e.to_string().contains("ertificate"), "{host} {rest}: {e}");
             }
             (Ok(_), None) => panic!("{host} {rest}: was opened"),
             (Err(e), Some(_)) => panic!("{host} {rest}: {e}"),
         }
     }
-    // Large values, too, go through it.
+    // Large values also pass through TLS.
     let db = open(&url("localhost", &format!("sslmode=verify-full&sslrootcert={root}")));
     let large = vec![7_u8; 20 << 20];
     let back = db.query(Again::Yes, "SELECT $1::bytea", &[&large]).unwrap();

@@ -1,4 +1,4 @@
-//! What is said of a write whose connection broke.
+//! Tests of the outcome that is reported for a write whose connection broke.
 
 use super::proxy::{Proxy, Rule};
 use super::*;
@@ -72,7 +72,8 @@ fn idle_transaction_ended_by_server_names_idle_timeout() {
     put(&db, "k").unwrap();
 }
 
-/// Ends the backends of a schema's handles at moments that look random, until it is told to stop; answers with how many.
+/// Ends the server processes of the connections with the application name `name`, until `stop` is
+/// set, at moments that look random. Adds their number to `ended`.
 fn end_backends(server: &Server, name: &str, stop: &AtomicBool, ended: &AtomicU32) {
     let sql = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '{name}'"
@@ -88,11 +89,11 @@ fn acknowledged_writes_survive_random_disconnects_exactly_once() {
     let db = &mut open(&format!("{}&application_name=victim", server.url("victim")));
     let (stop, ended) = (AtomicBool::new(false), AtomicU32::new(0));
     let insert = "INSERT INTO kvstore_row (family, key, value) VALUES (1, $1, '') RETURNING 1";
-    // What was acknowledged, what failed, and of what nothing is known.
+    // Keys whose writes were acknowledged, have failed, and have an unknown outcome.
     let mut sorts: [Vec<String>; 3] = Default::default();
     thread::scope(|scope| {
         scope.spawn(|| end_backends(server, "victim", &stop, &ended));
-        // On a busy machine it takes longer until some are ended.
+        // On a busy machine, it takes more rounds until some connections are ended.
         for n in (0..20_000).take_while(|n| *n < 600 || ended.load(Ordering::Relaxed) < 10) {
             let key = format!("{n:05}");
             let row = |db: &Db| db.query(Again::No, insert, &[&key.as_bytes()]).map(drop);
@@ -146,7 +147,8 @@ fn unanswered_write_is_retried_if_idempotent_else_unknown() {
     assert!(number(&db, Again::No, "SELECT 2::bigint").is_ok());
 }
 
-/// A second try may find the key dead by the first one's doing, and does not know the end it had before.
+/// A second attempt may find the key expired because of the first one, and does not know the expiry
+/// time that the key had before.
 #[test]
 fn unanswered_expire_is_not_retried() {
     let server = Server::shared();
@@ -160,26 +162,26 @@ fn unanswered_expire_is_not_retried() {
         None => family.get_and_expire(key, far, |_| Ok(())).map(|_| ()),
     };
     for end in [Some(far), None] {
-        give(b"none", end).unwrap(); // prepares it
+        give(b"none", end).unwrap(); // prepares the statement
         proxy.rule(Rule::SwallowAllAnswers);
         let e = give(b"k", end).unwrap_err();
         assert!(e.kind() == ErrorKind::Io && e.to_string().contains("unknown"), "{end:?}: {e}");
     }
-    // It has none afterwards, however often that is said.
+    // The key has no expiry time afterwards, however often it is removed, so the call is run again.
     give(b"none", Some(Expiry::Never)).unwrap();
     proxy.rule(Rule::SwallowAllAnswers);
     give(b"k", Some(Expiry::Never)).unwrap();
     assert_eq!(family.times(b"k").unwrap().live().unwrap().expiry, Expiry::Never);
 }
 
-/// Others have the row as soon as the first try is done: the server is told to say so.
+/// Another client locks the row as soon as the first attempt is done. A trigger simulates that.
 #[test]
 fn possibly_done_write_stays_unknown_if_retry_is_locked() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
     let config = Config::new().busy_timeout(Duration::from_millis(200));
     let db = Db::open(&proxy.url("unknown_then_locked"), &config, Arc::default()).unwrap();
-    db.contents("default").put(b"other", b"", &PutOptions::new()).unwrap(); // prepares it
+    db.contents("default").put(b"other", b"", &PutOptions::new()).unwrap(); // prepares the statement
     server.sql(
         "SET search_path = unknown_then_locked; CREATE SEQUENCE tries; CREATE FUNCTION locked_later() RETURNS trigger \
          LANGUAGE plpgsql AS $$BEGIN IF nextval('unknown_then_locked.tries') > 1 THEN RAISE 'locked' USING ERRCODE = '55P03'; \
@@ -197,7 +199,7 @@ fn possibly_done_write_stays_unknown_if_retry_is_locked() {
 fn retry_starts_after_first_attempt_has_ended() {
     let server = Server::shared();
     let proxy = Proxy::before(server);
-    // Nobody gives up waiting for a lock here.
+    // No wait for a lock times out in this test.
     let config = Config::new().busy_timeout(Duration::from_secs(60));
     let db = Db::open(&proxy.url("left_behind"), &config, Arc::default()).unwrap();
     let mut other = open(&server.url("left_behind"));
@@ -205,7 +207,7 @@ fn retry_starts_after_first_attempt_has_ended() {
     let first = pid(&db);
     let write =
         "UPDATE kvstore_row SET value = value || '/* left behind */' WHERE key = 'k' RETURNING 1::bigint";
-    number(&db, Again::Yes, write).unwrap(); // prepares it
+    number(&db, Again::Yes, write).unwrap(); // prepares the statement
     other.begin_write().unwrap();
     put(&other, "k").unwrap();
     let blocked =
@@ -217,9 +219,9 @@ fn retry_starts_after_first_attempt_has_ended() {
             number(&db, Again::Yes, write)
         });
         until(|| server.sql(blocked) == "1");
-        proxy.cut(); // the server does not notice: its backend waits for the lock
+        proxy.cut(); // the server does not notice: its process waits for the lock
         until(|| proxy.connections() == 2);
-        // The new connection ends the first before it asks for the same lock.
+        // The new connection ends the first server process before it waits for the same lock.
         let pids = "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE \
                     '%left behind%'";
         until(|| server.sql(pids).parse::<i64>().is_ok_and(|pid| pid != first));
@@ -230,7 +232,7 @@ fn retry_starts_after_first_attempt_has_ended() {
     assert_eq!(written, (1 + 2 * "/* left behind */".len()).to_string());
 }
 
-/// What the server calls the backend of a handle.
+/// Returns the identity of the server process of a handle.
 fn backend(db: &Db) -> Backend {
     let found = db.session.borrow_mut().run_alone(Again::Read, |link| Ok(link.backend.clone()));
     found.unwrap().unwrap()
@@ -246,7 +248,8 @@ fn backend_reassigned_by_pooler_is_not_terminated() {
     let server = Server::shared();
     let (db, other) = (open(&server.url("pooled")), open(&server.url("pooled")));
     let (own, others, old) = (pid(&db), pid(&other), backend(&other));
-    other.query(Again::No, "DISCARD ALL", &[]).unwrap(); // as pgbouncer does before it gives a session on
+    // As pgbouncer does before it gives a session to another client.
+    other.query(Again::No, "DISCARD ALL", &[]).unwrap();
     assert!(end(&db, &backend(&db), END_WAIT).unwrap());
     assert!(end(&db, &old, END_WAIT).unwrap());
     assert_eq!((pid(&db), pid(&other)), (own, others));
@@ -281,7 +284,7 @@ fn role_without_server_identity_still_locks_its_family() {
     db.commit().unwrap();
     other.integrity_check().unwrap();
     assert!(db.place_on_its_server().unwrap().is_none());
-    // And the backend of a connection that broke is ended.
+    // The server process of a broken connection is ended, too.
     let (own, old) = (backend(&db), backend(&other));
     assert!(own.history.is_none() && old.history.is_none());
     let before = pid(&other);
@@ -289,7 +292,8 @@ fn role_without_server_identity_still_locks_its_family() {
     assert_ne!(pid(&other), before);
 }
 
-/// A server whose roles may end nobody, and one of its URLs as such a role through the proxy.
+/// Sets a server up such that ordinary roles may not end server processes. Returns a URL with such
+/// a role, through the proxy.
 fn without_right_to_end(server: &Server, proxy: &Proxy) -> String {
     open(&server.url("s"));
     server.sql(
@@ -315,7 +319,7 @@ fn role_without_terminate_right_waits_for_old_backend() {
             (read, db)
         });
         until(|| proxy.connections() > before);
-        terminate(server, old); // it has missed its client
+        terminate(server, old); // as if it had noticed that its client is disconnected
         let (read, db) = reading.join().unwrap();
         assert_eq!(read.unwrap(), 1);
         put(&db, "k").unwrap();
@@ -365,7 +369,8 @@ fn idle_backend_that_cannot_be_ended_blocks_only_briefly() {
     other.commit().unwrap();
 }
 
-/// A primary and its standby, which has all that was committed.
+/// Starts a primary and its standby, which has everything that was committed. Returns them, and a
+/// URL that names both.
 fn pair() -> (Server, Server, String) {
     let primary = Server::start(&["wal_level=replica", "hot_standby=on"]);
     let standby = primary.standby();
@@ -404,7 +409,7 @@ fn primary_is_found_before_and_after_a_failover() {
 #[test]
 fn commit_status_is_not_read_from_other_timeline() {
     let (primary, standby, url) = pair();
-    drop(open(&url)); // makes the store
+    drop(open(&url)); // creates the store
     let proxy = Proxy::before(&primary);
     let (one, two) = (proxy.folder().display(), standby.folder().display());
     let mut db = open(&format!("postgresql://postgres@/postgres?host={one},{two}&schema=s"));
@@ -419,7 +424,7 @@ fn commit_status_is_not_read_from_other_timeline() {
         until(|| proxy.holds());
         primary.stop("immediate");
         standby.promote();
-        // There, the same number may be another transaction's, which was committed.
+        // On the standby, the same number may be that of another transaction, which was committed.
         standby.sql("CREATE TABLE public.t (i int); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)");
         proxy.cut();
         committing.join().unwrap()
@@ -428,11 +433,12 @@ fn commit_status_is_not_read_from_other_timeline() {
     assert_eq!(puts(&standby, "s", "k"), 0);
 }
 
-/// A number that never came to the disk is given out again after a crash: to the first who writes, who may be the one that
-/// looks the commit up.
+/// A transaction number that was not written to disk is assigned again after a crash: to the first
+/// transaction that writes. That may be one of the client that looks up the commit.
 #[test]
 fn commit_lost_in_crash_is_not_confused_with_reused_xid() {
-    let server = &Server::start(&["wal_writer_delay=10s"]); // the commit would bring it to the disk
+    // With this delay, only the commit would write the number to disk.
+    let server = &Server::start(&["wal_writer_delay=10s"]);
     let mut db = open(&server.url("s"));
     put(&db, "warm").unwrap();
     server.sql(
@@ -470,7 +476,7 @@ fn unreplicated_write_is_not_acknowledged_after_disconnect() {
         server.sql("SELECT pg_reload_conf()");
     };
     let waits = || server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0";
-    // The server takes some time to hear that it is to wait.
+    // It takes some time until the server applies the setting.
     let mut tries = 0..20;
     for is_commit in [true, false] {
         standbys("nobody");

@@ -1,4 +1,4 @@
-//! A proxy in front of a server, which loses the messages of a commit.
+//! Proxy between client and server, which loses the messages of a commit.
 
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -9,11 +9,12 @@ use std::time::Duration;
 use super::message_proxy::{self, Action, Rules, Way};
 use super::server::Server;
 
-/// What is lost, once. After that the connection is closed for the client; the next ones work.
+/// Messages that the proxy loses, once. It closes the connection for the client then; later
+/// connections work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     None,
-    /// The answer to a commit is lost. Those to the requests before it are not.
+    /// The answer to a commit is lost. The answers to the requests before it arrive.
     SwallowAnswerToCommit,
     /// The server never gets the commit.
     SwallowCommit,
@@ -42,7 +43,7 @@ impl Losses {
         *self.rule.lock().unwrap()
     }
 
-    /// Closes the connection for the client only. Later ones work.
+    /// Closes the connection for the client only. Later connections work.
     fn close(&self) -> Action {
         *self.rule.lock().unwrap() = Rule::None;
         Action::Close { after: 0, tells_server: false }

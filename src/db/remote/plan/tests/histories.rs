@@ -1,14 +1,15 @@
-//! A random history of calls on both homes: each answers on the server what it answers on a file.
+//! Random histories of calls on both backends: each call returns the same on the server as on a
+//! file.
 //!
-//! Time is the server's, so ends of life and times of writing are long past or far to come; the time "now" is known to
-//! be neither.
+//! The server uses its own clock. So expiry times and write times are long past or far in the
+//! future; the time "now" is known to be neither.
 
 use std::cell::RefCell;
 
 use super::*;
 use crate::db::file;
 
-/// Numbers that look random, the same in each run (xorshift64, Marsaglia 2003).
+/// Pseudo-random numbers, the same in each run (xorshift64, Marsaglia 2003).
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -50,7 +51,7 @@ const VALUES: [&[u8]; 16] = [
 ];
 const FAMILIES: [&str; 2] = ["plain", "tracked"];
 
-/// Both homes of the same store.
+/// One store on the file backend and one on the server, with the same content.
 struct Both {
     server: Db,
     file: RefCell<file::Db>,
@@ -90,7 +91,7 @@ impl Both {
     }
 }
 
-/// A time of writing, of which those that are now are the same.
+/// Returns a write time, in which all times near the present are replaced by the same number.
 fn around(written_ms: Option<i64>) -> Option<i64> {
     written_ms.map(|ms| if (1_500_000_000_000..FAR).contains(&ms) { -1 } else { ms })
 }
@@ -142,7 +143,7 @@ fn entries(chunk: &Chunk, into: &mut Shown) {
     }
 }
 
-/// All rows of a walk, chunk by chunk.
+/// Returns all rows of a scan, read chunk by chunk.
 fn collect_rows(
     scan: Scan<'_>,
     limits: Limits,
@@ -167,7 +168,7 @@ fn collect_rows(
     }
 }
 
-/// The same by ends of life.
+/// Returns all rows of a scan in the order of expiry time, read chunk by chunk.
 fn walk_by_end(
     from_ms: i64,
     limits: Limits,

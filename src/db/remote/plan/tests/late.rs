@@ -1,14 +1,14 @@
-//! Writes that have to wait for another client's transaction.
+//! Tests of writes that must wait for another client's transaction.
 
 use std::time::Instant;
 
 use super::*;
 
 const LIFE: i64 = 30_000;
-/// How long the other transaction stays open when the write waits already.
+/// Time for which the other transaction stays open while the write waits.
 const WAIT: Duration = Duration::from_millis(300);
 
-/// What the other transaction has done to the key, and how it ends.
+/// Statement of the other transaction on the key, and whether the transaction commits.
 const OTHERS: [(&str, bool); 5] = [
     ("DELETE FROM kvstore_row WHERE key = 'k'", true),
     ("DELETE FROM kvstore_row WHERE key = 'k'", false),
@@ -30,7 +30,7 @@ fn ttl() -> PutOptions {
     PutOptions::new().ttl(Duration::from_millis(LIFE as u64))
 }
 
-/// Each gives the key a life of [`LIFE`], if it does anything.
+/// Writes that give the key a TTL of [`LIFE`], if they do anything.
 const WRITES: [Write; 7] = [
     ("put", |db| put(db, &ttl())),
     ("put by default", |db| put(db, &PutOptions::new())),
@@ -46,8 +46,8 @@ const WRITES: [Write; 7] = [
     }),
 ];
 
-/// Runs a write while another transaction, which is open, has done something to the key. Answers what it has, the
-/// server's time when the other one ended, and how long the write waited.
+/// Runs a write while another transaction, which is open, has changed the key. Returns the result
+/// of the write, the server's time when the other transaction ended, and how long the write waited.
 fn wait_for(db: &mut Db, schema: &str, other: (&str, bool), write: Write) -> (bool, i64, Duration) {
     db.begin_write().unwrap();
     db.query(Again::No, other.0, &[]).unwrap();
@@ -59,7 +59,8 @@ fn wait_for(db: &mut Db, schema: &str, other: (&str, bool), write: Write) -> (bo
             let done = write.1(&client);
             (done, began.elapsed())
         });
-        while Server::shared().sql(&blocked) == "0" && !waiting.is_finished() {} // what is refused at once does not wait
+        // A refused write does not wait.
+        while Server::shared().sql(&blocked) == "0" && !waiting.is_finished() {}
         thread::sleep(WAIT);
         let before = server_now(db);
         match other.1 {
@@ -78,7 +79,8 @@ fn ttl_starts_after_wait_for_row_lock() {
     set(&db, "f", "default_ttl_ms = 30000, track_writes = true");
     for write in WRITES {
         for other in OTHERS {
-            // A key that is dead, so that a put if absent writes it, or alive; or none, for who inserts it.
+            // The key is expired, so that a put-if-absent writes it, or live. It is missing if the
+            // other transaction inserts it.
             for old_end in [Some(PAST), None] {
                 db.contents("f").clear().unwrap();
                 if !other.0.starts_with("INSERT") {
@@ -125,7 +127,7 @@ fn write_is_done_once_if_connection_ends_during_lock_wait() {
         let others = format!("FROM pg_stat_activity WHERE {pid} = ANY (pg_blocking_pids(pid))");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| write.1(&open(schema)));
-            // In the transaction, after the first try.
+            // The write now waits in its transaction, after the first attempt.
             let query =
                 format!("SELECT count(*) {others} AND xact_start < clock_timestamp() - interval '60 ms'");
             while Server::shared().sql(&query) == "0" && !waiting.is_finished() {}
@@ -219,7 +221,7 @@ fn write_without_ttl_waits_full_timeout_each_call() {
     }
 }
 
-/// Prolongs the key, and lets its old end come before the commit.
+/// Extends the TTL of the key, and lets its old expiry time pass before the commit.
 const PROLONG: &str = "WITH w AS (UPDATE kvstore_row SET expire_ms = 4000000000000 WHERE key = 'k' RETURNING 1) \
     SELECT pg_sleep(0.06) FROM w";
 
