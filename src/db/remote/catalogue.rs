@@ -191,7 +191,7 @@ impl Db {
     }
 
     /// Blocks writers until the open transaction ends. If the server is not PostgreSQL, there is no
-    /// lock: transactions are serializable there, and one of the two fails.
+    /// lock: transactions are serializable there, and one of two conflicting transactions fails.
     fn lock_rows(&self) -> Result<()> {
         let mut session = self.session.borrow_mut();
         if session.is_postgres() { session.execute(Again::No, LOCK_ROWS) } else { Ok(()) }

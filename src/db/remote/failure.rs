@@ -44,8 +44,8 @@ pub(super) struct Failure {
 /// SQLSTATE: another transaction held a lock for longer than the statement was allowed to wait.
 const WAITED: &str = "55P03";
 
-/// SQLSTATE: the server does not support the request. This includes requests that only a standby
-/// does not support, and prepared statements whose result type has changed.
+/// SQLSTATE: the server does not support the request. This includes requests that a standby does
+/// not support, and prepared statements whose result type has changed.
 pub(super) const NOT_SUPPORTED: &str = "0A000";
 
 impl Failure {
@@ -202,8 +202,8 @@ fn of_server(error: &DbError) -> Failure {
 /// Returns `true` if a statement must be prepared again: the server does not know it, or its result
 /// type has changed.
 ///
-/// In all languages, only the name of the server's source file identifies the second case. Servers
-/// other than PostgreSQL have other source files.
+/// Only the name of the server's source file identifies the second case in all languages. Servers
+/// other than PostgreSQL have other source files, so the message is searched, too.
 fn is_forgotten(code: &str, file: Option<&str>, message: &str) -> bool {
     code == "26000"
         || (code == NOT_SUPPORTED && (file == Some("plancache.c") || message.contains("cached plan")))

@@ -23,7 +23,7 @@ pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
 /// Maximum number of prepared statements that are kept. The library has fewer different statements.
 const MAX_STATEMENTS: usize = 300;
 
-/// Connection to a server. It is not known to be broken.
+/// Connection to a server. The session drops it as soon as it is known to be broken.
 pub(super) struct Link {
     pub(super) line: Line,
     /// Schema of the store.
@@ -310,12 +310,13 @@ impl Link {
         Err(Failure::new(Sort::Unreachable, Error::busy(text).with_hint(Hint::Retry)))
     }
 
-    /// Waits until the synchronous standbys have everything that a server process has committed
-    /// which was ended while it waited for them.
+    /// Waits until the synchronous standbys have everything that an ended server process has
+    /// committed.
     ///
-    /// Its commit is already visible on this server, to a lookup of the outcome and to a retry, but
-    /// would be lost together with this server. The record written here comes later in the WAL, and
-    /// its commit waits for the standbys like any other.
+    /// The process may have been ended while it waited for the standbys. Its commit is already
+    /// visible on this server, to a lookup of the outcome and to a retry, but would be lost
+    /// together with this server. The record written here comes later in the WAL, and its commit
+    /// waits for the standbys like any other.
     pub(super) fn catch_up(&mut self) -> Result<(), Failure> {
         let writes = [
             "SELECT pg_logical_emit_message(true, 'kvstore', '')",

@@ -4,17 +4,17 @@
 //! modules:
 //! - [`plan`] writes the rows of a family, [`look_up`] reads them, and [`agenda`] finds and removes
 //!   expired rows of all families;
-//! - [`catalogue`] holds the families, [`schema`] creates the tables, [`integrity`] checks them,
+//! - [`catalogue`] manages the families, [`schema`] creates the tables, [`integrity`] checks them,
 //!   and [`info`] describes the store;
-//! - [`session`] runs statements and connects again when a connection breaks; [`transaction`] runs
+//! - [`session`] runs statements, and connects again when a connection breaks; [`transaction`] runs
 //!   transactions;
-//! - [`link`] is one connection with its prepared statements, on top of [`line`], which sends
-//!   requests, [`tls`], and [`wire`], the socket; [`pauses`] are the pauses between attempts;
+//! - [`link`] is one connection with its prepared statements; [`line`] sends its requests, [`tls`]
+//!   encrypts it, [`wire`] is its socket, and [`pauses`] are the pauses between attempts;
 //! - [`url`] parses the URL of the server, and [`password`] reads the password file;
 //! - [`failure`] translates errors.
 //!
-//! Each operation is one statement and one round trip. A statement takes the time from the server's
-//! clock.
+//! An operation on rows is one statement and one round trip, unless a write must lock rows first
+//! (`plan/late.rs`). A statement takes the time from the server's clock.
 
 mod agenda;
 mod catalogue;

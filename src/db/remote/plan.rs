@@ -287,7 +287,7 @@ impl Contents<'_> {
     }
 }
 
-/// How statements on a family are run.
+/// Methods that run statements on a family.
 impl<'c> Contents<'c> {
     pub(super) fn name(self) -> &'c [u8] {
         self.family.as_bytes()

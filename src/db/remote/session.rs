@@ -474,7 +474,7 @@ impl Session {
         }
     }
 
-    /// Discards a connection that belongs to the parent of a fork.
+    /// Drops a connection that belongs to the parent of a fork. Nothing is sent on it.
     fn drop_inherited(&mut self) {
         if self.link.as_ref().is_some_and(Link::is_inherited) {
             self.drop_link();

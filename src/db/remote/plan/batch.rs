@@ -146,8 +146,8 @@ macro_rules! mixed {
 /// - `$8`: whether a key, deleted or put, counts as deleted if it is live.
 ///
 /// If keys are also deleted, or counted, all keys are locked before ([`late`](super::late)). So
-/// batches reach all keys in one order, no batch waits for a batch that waits for it, and none
-/// skips a key that another batch is just inserting.
+/// batches reach all keys in one order and do not deadlock, and no batch skips a key that another
+/// batch is just inserting.
 pub(super) const MIXED: Text =
     Text { alone: mixed!("", ""), inside: mixed!(listed_locked!(), and_locked!()) };
 

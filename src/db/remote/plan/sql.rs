@@ -26,7 +26,7 @@ impl Text {
     }
 }
 
-/// Outcome of a conditional write: nothing was written, because the condition was not met.
+/// Outcome of a conditional write: its condition was not met.
 pub(super) const NOT: i32 = 0;
 pub(super) const DONE: i32 = 1;
 /// Outcome: another client has interfered; the statement must be run again.
@@ -414,8 +414,8 @@ pub(super) const EXPIRE: &str = concat!(
     "), 0) END FROM f"
 );
 
-/// Also returns the row as it was when it was locked, and whether it was removed, for the undo. In
-/// the snapshot, the row may have another expiry time.
+/// Sets the expiry time `$3`. For the undo, it also returns the row as it was when it was locked,
+/// and whether it was removed. In the snapshot, the row may have another expiry time.
 pub(super) const GET_AND_EXPIRE: &str = concat!(
     with_family!(),
     ", l AS MATERIALIZED (SELECT v.* FROM f CROSS JOIN LATERAL (SELECT r.family, r.key, r.value, r.expire_ms, r.written_ms ",

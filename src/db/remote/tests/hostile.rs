@@ -1,5 +1,5 @@
 //! Tests with broken and malicious servers: no call waits forever, fills the memory, or displays
-//! any text that they send.
+//! their text unchecked.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

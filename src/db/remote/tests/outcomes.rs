@@ -434,7 +434,7 @@ fn commit_status_is_not_read_from_other_timeline() {
 }
 
 /// A transaction number that was not written to disk is assigned again after a crash: to the first
-/// transaction that writes. That may be one of the client that looks up the commit.
+/// transaction that writes. That may be a transaction of the client that looks up the commit.
 #[test]
 fn commit_lost_in_crash_is_not_confused_with_reused_xid() {
     // With this delay, only the commit would write the number to disk.
