@@ -1,11 +1,20 @@
-//! Atomic numbers of 64 bits, which some processors of 32 bits do not have (mips, ARMv5): there each is two halves behind
-//! one lock. A fork does not wait for it: whoever is inside may be so in a handler of somebody else's. The child opens it.
+//! 64-bit atomic integers, also for 32-bit processors without 64-bit atomics (mips, ARMv5).
 //!
-//! So a child may inherit a number half changed. Of those that it goes on with (its own handles have none of the parent's),
-//! none may then say what is wrong. The latest time (`clock.rs`) and the counters of a process (identities of files, reads)
-//! only grow, and are never more than they were about to become, see `update` (2^32 less at most, until they are set next);
-//! a process names its partial files by its own number, too (`new_file.rs`); and descriptors (`os/unix/files.rs`) are
-//! noted inside the gate of the lists, or have a kind only when they are whole.
+//! On those processors an integer is two 32-bit halves, and one lock protects all integers. A fork
+//! does not wait for this lock, because that could be a deadlock: a thread can hold it inside a
+//! lock of the program for which a fork handler of the program waits. Instead, the child of a fork
+//! opens the lock.
+//!
+//! A child can therefore inherit a half-changed integer. The values that it continues to use must
+//! not be harmful in that state (a new handle of the child uses none of the parent's):
+//!
+//! - The counters of a process (identities of files, reads) only grow. A half-changed one is never
+//!   greater than the value it was about to get, and less by at most 2^32, until it is next set
+//!   (see `update`).
+//! - The latest time (`clock.rs`) grows, too, unless the system clock was set back (ADR 30).
+//! - The names of partial files (`new_file.rs`) contain a counter, and the process id as well.
+//! - The entries of descriptors (`os/unix/files.rs`) are written inside the gate of the lists, or
+//!   get their kind only when they are complete.
 
 #[cfg(not(target_has_atomic = "64"))]
 pub(crate) use halves::{AtomicI64, AtomicU64};
@@ -38,8 +47,10 @@ pub(crate) mod halves {
             Halves(AtomicU32::new((value >> 32) as u32), AtomicU32::new(value as u32))
         }
 
-        /// Exchanges the number for what `change` makes of it, and answers what it was. The lock orders it all, more strictly
-        /// than any `Ordering` asks. The low half is changed first: half changed, a number that grows is less than it becomes.
+        /// Replaces the value by the result of `change`. Returns the old value.
+        ///
+        /// The lock orders all changes, more strictly than any `Ordering` requires. The low half is
+        /// stored first: a value that grows is, half-changed, less than its new value.
         fn update(&self, change: impl FnOnce(u64) -> u64) -> u64 {
             LOCK.shut();
             let halves = [&self.0, &self.1].map(|half| u64::from(half.load(Ordering::Relaxed)));

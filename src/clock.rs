@@ -1,10 +1,10 @@
 //! The only reader of the wall clock.
 //!
 //! Time is `i64` milliseconds since the Unix epoch. If the system clock is set back by at most
-//! [`STANDSTILL_MS`], time stands still in the meantime, so that an expired key stays expired. If the
-//! system clock is set back by more, it was wrong before, and time follows it at once (ADR 30). An
-//! injected clock never runs backwards until it is replaced. For a store on a server, the clock of
-//! the server counts instead.
+//! [`STANDSTILL_MS`], time stands still in the meantime, so that an expired key stays expired. If
+//! the system clock is set back by more, it was wrong before, and time follows it at once (ADR 30).
+//! An injected clock never runs backwards until it is replaced. For a store on a server, the clock
+//! of the server counts instead.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -29,8 +29,8 @@ type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 /// back.
 static LATEST: AtomicI64 = AtomicI64::new(0);
 
-/// Longest standstill of the time after the system clock was set back, in milliseconds. A leap second
-/// and the small corrections of a time service are shorter.
+/// Longest standstill of the time after the system clock was set back, in milliseconds. A leap
+/// second and the small corrections of a time service are shorter.
 const STANDSTILL_MS: i64 = 1_000;
 
 /// Returns the time of the system clock.
@@ -38,7 +38,8 @@ pub(crate) fn system_now_ms() -> i64 {
     following(&LATEST, || unix_ms(system_time()))
 }
 
-/// Returns the time of a clock that may be set back. `latest` is its latest time.
+/// Returns the time of a clock that may be set back. `latest` is the latest time that was read from
+/// it since then.
 fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     let now = read();
     if latest.load(Ordering::Relaxed).saturating_sub(now) > STANDSTILL_MS {
@@ -47,16 +48,17 @@ fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     never_back(latest, now)
 }
 
-/// Like `following`, if the clock seems to have been set back.
+/// Like `following`, for a clock that seems to have been set back.
 #[cold]
 fn followed_back(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     let seen = latest.load(Ordering::SeqCst);
-    // Read after `latest`: the reading of a thread that was stopped for a while may only be old.
+    // Read again, after `latest`: the first reading may only be old, because the thread was stopped
+    // for a while.
     let now = read();
     if seen.saturating_sub(now) <= STANDSTILL_MS {
         return never_back(latest, now);
     }
-    // If this fails, another thread has changed it meanwhile, for the same reason.
+    // If this fails, another thread has replaced the latest time for the same reason.
     let _ = latest.compare_exchange(seen, now, Ordering::SeqCst, Ordering::SeqCst);
     now
 }
@@ -82,6 +84,7 @@ pub(crate) fn is_far_off(time_ms: i64, coarse_ms: i64) -> bool {
     time_ms > LATEST.load(Ordering::Relaxed).max(coarse_ms).saturating_add(COARSE_LAG_MS)
 }
 
+/// Returns `now`, or the latest time if that is later, and updates the latest time.
 fn never_back(latest: &AtomicI64, now: i64) -> i64 {
     let seen = latest.load(Ordering::Relaxed);
     if now > seen { latest.fetch_max(now, Ordering::Relaxed).max(now) } else { seen }
@@ -142,6 +145,7 @@ pub(crate) struct Clock {
     /// Readings of [`Clock::elapsed_us`] and [`wall_us`] when the server last sent its time.
     told_us: AtomicI64,
     told_wall_us: AtomicI64,
+    /// Latest time that the injected clock returned.
     latest: AtomicI64,
 }
 
@@ -160,6 +164,7 @@ impl Default for Clock {
 }
 
 impl Clock {
+    /// Returns the current time of this clock.
     pub(crate) fn now_ms(&self) -> i64 {
         match self.kind.load(Ordering::Acquire) {
             INJECTED => {}
@@ -213,8 +218,8 @@ impl Clock {
 
     /// Returns `true` if the server must be asked for its time before this clock is used.
     ///
-    /// That is so if its last answer is old, or if the machine was suspended since, which stops the
-    /// monotonic clock. A change of the wall clock counts as a suspension.
+    /// That is so if its last answer is old, or if the machine was suspended since then, which
+    /// stops the monotonic clock. A change of the wall clock counts as a suspension.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.is_a_servers() && self.is_stale_at(self.elapsed_us(), wall_us())
@@ -226,8 +231,8 @@ impl Clock {
         passed > FRESH_US || by_wall.saturating_sub(passed).saturating_abs() > SUSPENDED_US
     }
 
-    /// Records the newest time that the server has sent, also if it is less than the one before:
-    /// the next question is usually about data that came with it.
+    /// Records the newest time that the server has sent, also if it is earlier than the previous
+    /// one: the next question is usually about data that came with the newest time.
     ///
     /// The time is late by its transmission time. All readings come on one connection, because a
     /// second connection has a clock of its own.
@@ -324,7 +329,7 @@ mod tests {
         for (time, coarse, is_far) in [
             (now + 120_000, now, true),
             (now + 120_000, now - 1_000, true),
-            // The coarse clock may lag that much.
+            // The coarse clock may lag by 60 seconds.
             (now + 50_000, now, false),
             (now + 50_000, now - 60_000, false),
             // The clock was set forward and back again, and no call has followed it yet.
@@ -394,7 +399,7 @@ mod tests {
         assert_eq!(clock.server_at(|| 100_000), 5_000);
         assert_eq!(clock.server_at(|| 100_999), 5_000);
         assert_eq!(clock.server_at(|| 350_000), 5_250);
-        clock.note_server_at(5_200, 360_000, 0); // was on its way for long
+        clock.note_server_at(5_200, 360_000, 0); // a slow answer
         assert_eq!(clock.server_at(|| 360_000), 5_200);
         assert!(!clock.is_the_systems());
     }
@@ -403,8 +408,8 @@ mod tests {
     fn server_time_ignores_report_newer_than_monotonic_reading() {
         let clock = Clock::default();
         clock.note_server_at(5_000, 100_000, 0);
-        // This thread has just read the monotonic clock when another one gets a slow answer of the
-        // server.
+        // This thread has just read the monotonic clock when another thread gets a slow answer of
+        // the server.
         let now_ms = clock.server_at(|| {
             clock.note_server_at(5_001, 160_000, 0);
             100_001
@@ -415,7 +420,7 @@ mod tests {
     #[test]
     fn server_clock_is_stale_after_one_minute_or_suspend() {
         let clock = Clock::default();
-        assert!(!clock.is_stale()); // it is the system's
+        assert!(!clock.is_stale()); // it is the system clock
         let (told, wall) = (5_000_000, 1_700_000_000_000_000);
         clock.note_server_at(5_000, told, wall);
         for (passed, by_wall, is_stale) in [
@@ -444,7 +449,7 @@ mod tests {
         let replaced = Arc::downgrade(&outer);
         inner.inject(Some(Arc::new(move || {
             let outer = replaced.upgrade().unwrap();
-            assert!(outer.is_being_asked()); // or else it would wait for itself
+            assert!(outer.is_being_asked()); // otherwise `inject` would wait for this callback
             outer.inject(None);
             5
         })));

@@ -177,8 +177,8 @@ impl Default for FileConfig {
 impl Config {
     /// Returns the default settings.
     ///
-    /// WAL journal mode, [`SyncLevel::Normal`], 2000 pages of cache, pages of 4096 bytes, no busy
-    /// timeout, values up to 10 MiB, and a WAL of 4000 pages.
+    /// WAL journal mode, [`SyncLevel::Normal`], 2000 pages of cache, pages of 4096 bytes, a busy
+    /// timeout of 5 seconds, values up to 10 MiB, and a WAL of 4000 pages.
     #[must_use]
     pub fn new() -> Config {
         Config::default()
@@ -432,7 +432,7 @@ impl Config {
         self
     }
 
-    /// Sets the page size of encrypted stores. An existing store keeps its own anyway.
+    /// Sets the page size of encrypted stores, which applies to a new file only.
     #[cfg(feature = "encryption")]
     pub(crate) fn for_encryption(self) -> Config {
         self.page_size(DEFAULT_PAGE_SIZE)

@@ -1,6 +1,6 @@
-//! The error type of the crate. Its kinds correspond one to one to the C result codes.
+//! Error type of the crate. Its kinds correspond one to one to the C result codes.
 //!
-//! Knows neither SQLite (`db::file::failure` translates its codes) nor C.
+//! This module must not depend on SQLite, whose codes `db::file::failure` translates, or on C.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::hint::Hint;
 /// `Result` with the [`Error`] of this crate as its default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Error of this crate: a [`kind`](Error::kind) for programs, a [`message`](Error::message) that
-/// says what failed, and often a [`hint`](Error::hint) with advice.
+/// Error of this crate: a [`kind`](Error::kind) for programs, a [`message`](Error::message) about
+/// what failed, and often a [`hint`](Error::hint) with advice.
 ///
 /// `Display` shows the message and the hint. No message ever contains a key or a value.
 #[derive(Clone, PartialEq, Eq)]
@@ -33,7 +33,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// The kind, the message and the hint in one line, since `fn main() -> kvstore::Result<()>` prints an error this way.
+/// Shows the kind, the message and the hint in one line, because `fn main() -> kvstore::Result<()>`
+/// prints an error with `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.kind)
@@ -49,7 +50,8 @@ pub enum ErrorKind {
     /// An argument is invalid, calls came in the wrong order, or the failure has no kind of its
     /// own.
     Error,
-    /// Another handle, process or client of the server holds a lock, or the server accepts no connection now. Retry.
+    /// Another handle, process or client of the server holds a lock, or the server accepts no
+    /// connection now. Retry.
     Busy,
     /// A conflict with another connection. Store in a file: this process itself holds the lock;
     /// retry. Store on a server: the transaction conflicts with that of another client; roll it
@@ -206,6 +208,7 @@ impl Error {
         self.is_from_server
     }
 
+    /// Marks an error as one of a server.
     #[cfg(feature = "remote")]
     pub(crate) fn of_a_server(self) -> Error {
         Error { is_from_server: true, ..self }
@@ -238,7 +241,8 @@ impl Error {
         Error { message: format!("{context}: {}", self.message), ..self }
     }
 
-    /// Replaces the kind and the message. The hint stays: the caller replaces it if it does not fit the new kind.
+    /// Replaces the kind and the message. The hint stays: the caller replaces it if it does not fit
+    /// the new kind.
     pub(crate) fn with_kind(&self, kind: ErrorKind, message: String) -> Error {
         Error { kind, message, ..self.clone() }
     }

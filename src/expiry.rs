@@ -139,6 +139,7 @@ pub enum ExpiryCondition {
 }
 
 impl ExpiryCondition {
+    /// Returns `true` if the condition allows replacing the `old` expiry time by the `new` one.
     pub(crate) fn holds(self, old: Option<i64>, new: Option<i64>) -> bool {
         let end = |expire_ms: Option<i64>| expire_ms.map_or((1, 0), |expire_ms| (0, expire_ms));
         match self {
@@ -151,6 +152,7 @@ impl ExpiryCondition {
     }
 }
 
+/// Converts a duration to milliseconds. Fractions are rounded up.
 pub(crate) fn millis_rounded_up(d: Duration) -> i64 {
     i64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }

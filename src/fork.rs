@@ -1,5 +1,5 @@
-//! Effect of a fork on the library: which process a handle belongs to, and why no lock is inherited
-//! in the locked state.
+//! Effect of a fork on the library: detects handles that were inherited from a parent process, and
+//! keeps locks from being inherited in the locked state.
 //!
 //! `db/file/os/unix/forks.rs` installs the fork handlers and treats the files that a child
 //! inherits. This module must not know files or SQLite.
@@ -41,7 +41,7 @@ pub(crate) static LISTS: Gate = Gate::new();
 /// Bit that is set in [`Gate`] while it is shut. The other bits count the threads inside.
 const SHUT: u32 = 1 << 31;
 
-/// Gate that any number of threads can be inside, or that is shut.
+/// Lock with two states: any number of threads are inside, or it is shut.
 ///
 /// Unlike `RwLock`, it can be opened by a thread of another process (the child of a fork). It never
 /// depends on a thread that does not exist in the child.

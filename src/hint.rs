@@ -1,7 +1,9 @@
-//! What a caller can do about an error: a closed list, which each front end renders in its own words.
+//! Advice on what to do about an error: a closed list, which each language interface renders in its
+//! own words.
 //!
-//! A message says what failed, in words that fit every language. Advice that names a call, an option or a flag is a
-//! [`Hint`], because each language names it differently. The texts here are those for Rust; `ffi::hint` has those for C.
+//! The message of an error describes what failed, in words that fit every language. Advice that
+//! names a call, an option or a flag is a [`Hint`], because each language names it differently. The
+//! texts here are those for Rust; `ffi::hint` has those for C.
 
 use std::fmt;
 
@@ -28,7 +30,7 @@ pub enum Hint {
     OpenForWriting,
     /// Advice: close this handle and open the store again.
     OpenAgain,
-    /// Advice: close all other handles of the store, in this process and in others.
+    /// Advice: close all other handles of the store, in this process and in other processes.
     CloseOtherHandles,
     /// Advice: open a second handle of the store and use that one inside callbacks.
     UseSecondHandle,

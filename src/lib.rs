@@ -104,7 +104,8 @@
 //! # Features
 //!
 //! - `encryption`: encrypted stores, with SQLCipher and the OpenSSL of the system.
-//! - `encryption-vendored-openssl`: the same with an OpenSSL that is built with this crate.
+//! - `encryption-vendored-openssl`: like `encryption`, with an OpenSSL that is built with this
+//!   crate.
 //! - `remote`: stores on a PostgreSQL server. [`Store::open`] then also takes `postgresql://` URLs.
 //!
 //! Without features, only files and stores in memory are supported. The C API in
@@ -166,7 +167,8 @@ pub use store::{CheckEvent, CheckReport, CopyReport, RepairEvent, Store, Transac
 /// Returns the current time of the system clock, in milliseconds since the Unix epoch.
 ///
 /// If the system clock is set back by at most a second, the result stays the same until the system
-/// clock has caught up. [`Store::now_ms`] returns the time of one store, whose clock may be another.
+/// clock has caught up. [`Store::now_ms`] returns the time of one store, which can have another
+/// clock.
 #[must_use]
 pub fn now_ms() -> i64 {
     clock::system_now_ms()
@@ -175,23 +177,25 @@ pub fn now_ms() -> i64 {
 /// Marks all existing handles as inherited. Call it in the child process after a raw `clone` system
 /// call.
 ///
-/// After it, handles that the parent opened return [`Misuse`](ErrorKind::Misuse) in this process.
-/// It is not needed after `fork`, whose handlers do the same. It has no effect on Windows.
+/// Afterwards, handles that the parent opened return [`Misuse`](ErrorKind::Misuse) in this process.
+/// The call is not needed after `fork`, because a fork handler makes it. It has no effect on
+/// Windows.
 pub fn notify_fork() {
     db::note_fork();
 }
 
-/// Sets a function that calls of this process ask while they wait for a lock: `true` ends the wait.
+/// Sets a function that can end the waits of this process for locks, by returning `true`.
 ///
-/// The call then fails as it does when [`Config::busy_timeout`] is over, and changes nothing. A
-/// program can so react to a signal, or to a cancelled task, during a long wait. The function is
-/// called in the waiting thread, about every 40 milliseconds, and when a signal handler has
-/// interrupted the wait for the answer of a server. It should keep returning `true` until the call
-/// has returned, and must not use a store. If it panics, the wait ends. Calls that do not wait never
-/// ask it.
+/// The waiting call then fails as it does when [`Config::busy_timeout`] is over, and changes
+/// nothing. So a program can react to a signal, or to a cancelled task, during a long wait.
+///
+/// The function runs in the waiting thread, about every 40 milliseconds, and when a signal handler
+/// has interrupted the wait for the answer of a server. It should keep returning `true` until the
+/// call has returned, and must not use a store. If it panics, the wait ends. Calls that do not wait
+/// never run it.
 ///
 /// It applies to stores that are opened afterwards. There is one function for the whole process; a
-/// new one replaces it.
+/// second call replaces it.
 pub fn set_wait_hook(ends: impl Fn() -> bool + Send + Sync + 'static) {
     wait::set_hook(Some(std::sync::Arc::new(ends)));
 }

@@ -1,5 +1,5 @@
-//! Allocation for data of any length, values above all: a lack of memory is an error, where the
-//! growth of Rust's collections would abort the process.
+//! Allocation for data of any length, above all for values. If memory is exhausted, it returns an
+//! error, while the growth of Rust's collections would abort the process.
 
 use crate::error::{Error, Result};
 

@@ -8,8 +8,9 @@ use crate::expiry::{self, Expiry};
 /// Options of [`Family::put_with_options`](crate::Family::put_with_options): expiry, condition and
 /// write time.
 ///
-/// The default writes unconditionally, and the key gets the [default TTL](crate::Family::default_ttl)
-/// of the family. The last of [`expiry`](PutOptions::expiry) and [`ttl`](PutOptions::ttl) decides.
+/// The default writes unconditionally, and the key gets the [default
+/// TTL](crate::Family::default_ttl) of the family. Of [`expiry`](PutOptions::expiry) and
+/// [`ttl`](PutOptions::ttl), the last one that was called decides.
 ///
 /// ```
 /// use std::time::Duration;

@@ -18,8 +18,8 @@ pub fn is_url(path: impl AsRef<Path>) -> bool {
     SCHEMES.iter().any(|scheme| path.starts_with(scheme.as_bytes()))
 }
 
-/// Fails with `Error` if a path looks like a URL or a URI and is not the URL of a server: it would become the name of a file.
-/// A drive letter (`C:`) is no scheme.
+/// Fails with `Error` if a path looks like a URL or a URI but is not the URL of a server. Otherwise
+/// a file of that name would be created. A drive letter (`C:`) is no scheme.
 pub fn check_scheme(path: impl AsRef<Path>) -> Result<()> {
     match unknown_scheme(path.as_ref()) {
         None => Ok(()),
@@ -31,7 +31,8 @@ pub fn check_scheme(path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Returns the scheme of a path, as far as its "://"; `None` if it has none, or one of [`SCHEMES`].
+/// Returns the scheme of a path including "://" (`file:` without slashes); `None` if the path has
+/// no scheme, or one of [`SCHEMES`].
 fn unknown_scheme(path: &Path) -> Option<&str> {
     const FILE: &str = "file:";
     let bytes = path.as_os_str().as_encoded_bytes();
@@ -67,7 +68,7 @@ pub(crate) fn path_of(bytes: &[u8]) -> Result<&Path> {
 /// Removes a suffix from a name; returns `None` if the name has another ending.
 pub(crate) fn without_suffix(name: &OsStr, suffix: &str) -> Option<OsString> {
     let before = name.as_encoded_bytes().strip_suffix(suffix.as_bytes())?;
-    // (Who looks at a suffix in ASCII has cut between characters.)
+    // An ASCII suffix is cut off between two characters, so the rest is UTF-8 if the name was.
     path_of(before).ok().map(|path| path.as_os_str().to_owned())
 }
 
@@ -90,7 +91,7 @@ pub fn path_without_password(path: impl AsRef<Path>) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text };
     let (before_query, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, database) = before_query.split_once('/').unwrap_or((before_query, ""));
-    // A password in which / or ? is not encoded has its end, the @, after them.
+    // If the / or ? in a password is not encoded, the @ that ends the password comes after it.
     if database.contains('@') || query.contains('@') || rest.contains('#') {
         return format!("{scheme}://…");
     }

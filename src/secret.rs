@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 ///
 /// It is wiped from memory when it is dropped, and `Debug` does not show it.
 #[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>); // in the form that SQLCipher takes
+pub struct Secret(Zeroizing<Vec<u8>>); // in the syntax of SQLCipher
 
 /// Length of a raw key, in bytes.
 pub(crate) const RAW_KEY_SIZE: usize = 32;

@@ -1,8 +1,8 @@
-//! Waits of calls, which a function of the program can end early.
+//! Pauses of calls that wait for a lock. A function of the program, the wait hook, can end them
+//! early.
 //!
 //! Every wait for a lock of another connection pauses here, so that a program can react to a signal
-//! while a call waits. There is one function for the whole process, because opening a store waits,
-//! too.
+//! while a call waits. There is one hook for the whole process, because opening a store waits, too.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,14 +14,14 @@ use crate::fork::with_list;
 
 type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Read and changed inside the gate of the process-wide lists: a lock that a thread of the parent
-/// held during a fork would stay locked in the child.
+/// The wait hook. It is read and changed inside the gate of the process-wide lists, because a lock
+/// that a thread of the parent held during a fork would stay locked in the child.
 static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 
-/// Whether `HOOK` is set. Calls that have no hook to ask do not enter the gate.
+/// Whether `HOOK` is set. Without a hook, calls do not enter the gate.
 static HAS_HOOK: AtomicBool = AtomicBool::new(false);
 
-/// Longest pause without a question to the hook, and shortest time between two questions.
+/// Longest pause without a call of the hook, and shortest time between two calls of it.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(40);
 
 thread_local! {
@@ -50,7 +50,8 @@ pub(crate) fn is_ended() -> bool {
     }
     let Some(hook) = with_list(&HOOK, |set| set.clone()) else { return false };
     let ends = catch_unwind(AssertUnwindSafe(|| hook())).unwrap_or(true);
-    // A hook that has ended a wait also ends the waits that follow in the same call.
+    // After `true`, the next pause calls the hook again at once, so that it also ends further waits
+    // of the same call.
     let _ = ASKED.try_with(|asked| asked.set(Some(Instant::now()).filter(|_| !ends)));
     ends
 }

@@ -1,5 +1,5 @@
-//! Rows read ahead: what a home of the data gives as "the next rows". They are copied out, so that nothing of the
-//! home stays open between two chunks.
+//! Chunks: rows that a backend reads ahead for an iterator. The rows are copied, so that the
+//! backend keeps no cursor and no snapshot open between two chunks.
 
 use crate::error::Result;
 use crate::memory;
@@ -17,13 +17,16 @@ pub(crate) struct Limits {
     pub(crate) keys_only: bool,
 }
 
-/// Row that was read ahead: the place of its bytes in the chunk, and its expiry time.
+/// Row that was read ahead: the position of its bytes in the chunk, and its expiry time.
 #[derive(Clone, Default)]
 pub(crate) struct ChunkEntry {
     expire_ms: i64,
-    /// A chunk has some pages and one row at most, which is far less than 2^32 bytes.
+    /// Offset of the key in the bytes of the chunk. 32 bits suffice: a chunk holds at most some
+    /// pages and one row, which is far less than 2^32 bytes.
     start: u32,
+    /// Length of the key.
     key: u32,
+    /// Length of the value.
     value: u32,
     /// Whether the entry has an expiry time.
     is_mortal: bool,
@@ -131,7 +134,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds an entry whose value follows its key in memory.
+    /// Adds an entry whose value follows its key in memory. `both` is the key with the value.
     ///
     /// # Errors
     /// As [`add`](Chunk::add).
@@ -143,10 +146,11 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds at most `most` entries whose bytes are all in `piece`. `decode` writes the entries.
+    /// Adds up to `most` entries whose bytes are all in `piece`, such as the rows of one page.
+    /// `decode` writes the entries.
     ///
-    /// `decode` gets the offset of the piece in the chunk. It returns the number of entries and
-    /// their earliest expiry time.
+    /// `decode` gets the offset that the piece would have in the chunk. It returns the number of
+    /// entries and their earliest expiry time.
     #[inline(always)]
     pub(crate) fn add_from(
         &mut self,
@@ -156,7 +160,7 @@ impl Chunk {
     ) {
         let (base, first) = (self.bytes.len(), self.entries.len());
         if first == 0 {
-            // Room for all of it at once, if there are as many entries in each piece.
+            // One allocation for the whole chunk, if every piece has as many entries as this one.
             self.bytes.reserve(self.limits.bytes + piece.len());
             let entries = self.limits.bytes / piece.len().max(1) * most + most;
             self.entries.reserve(self.limits.rows.min(entries));
@@ -169,7 +173,8 @@ impl Chunk {
         self.copy_from(piece, first, count > 0 && count * 2 >= most);
     }
 
-    /// Copies the bytes of the entries from this one on, which are in `piece`: all of it, if that is said to pay.
+    /// Copies the bytes of the entries from index `first` on, which are in `piece`. `pays`: copies
+    /// the whole piece at once, because most of it is needed.
     fn copy_from(&mut self, piece: &[u8], first: usize, pays: bool) {
         if pays && !self.limits.keys_only {
             return self.bytes.extend_from_slice(piece);
@@ -186,6 +191,7 @@ impl Chunk {
         }
     }
 
+    /// Lowers the bound on the expiry times to that of a new entry.
     fn note_end(&mut self, end: Option<i64>) {
         self.first_end = match (self.first_end, end) {
             (Some(first), Some(end)) => Some(first.min(end)),

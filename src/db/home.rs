@@ -1,8 +1,13 @@
-//! Where the data of a store is, as the rooms above see it: [`Db`], a connection, [`View`], what an operation sees of
-//! it inside its read or its write, and [`Contents`], what is in a family. Each hands the call on to the home the store
-//! is in. What only a file has (checkpoints, its WAL, free pages) is done there, and nothing elsewhere.
+//! Interface of the storage backends: a file (`db/file`) or a PostgreSQL server (`db/remote`).
 //!
-//! With one home compiled in, none of this is more than the call itself.
+//! - [`Db`]: a connection.
+//! - [`View`]: a connection inside one read or write.
+//! - [`Contents`]: the content of one family.
+//!
+//! Each type passes its calls on to the backend of the store. Calls that concern only a file
+//! (checkpoints, the WAL, free pages) do nothing on a server, or fail there.
+//!
+//! In a build with one backend, the types have one variant, and a call here costs nothing extra.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,7 +77,8 @@ impl Due {
     }
 }
 
-/// The same call, wherever the data is; on a server perhaps with other arguments.
+/// Calls a method of the same name on the backend of the store; or, with `on a server`, another
+/// method or other arguments on a server.
 macro_rules! wherever {
     ($home:ident, $self:expr, $call:ident($($argument:expr),*)) => {
         wherever!($home, $self, $call($($argument),*), on a server $call($($argument),*))
@@ -86,7 +92,7 @@ macro_rules! wherever {
     };
 }
 
-/// A call that only a file knows; otherwise what is given.
+/// Calls a method that only the file backend has. On a server, the result is `$otherwise`.
 macro_rules! in_a_file {
     ($home:ident, $self:expr, $call:ident($($argument:expr),*), else $otherwise:expr) => {
         match $self {
@@ -174,6 +180,7 @@ impl Db {
         wherever!(Db, self, close())
     }
 
+    /// Prepares the closing of a file. Call this before the connection is closed.
     pub(crate) fn before_close(&mut self) {
         in_a_file!(Db, self, before_close(), else ());
     }
@@ -236,8 +243,8 @@ impl Db {
         why.with_message(format!("{} (busy timeout: {ms} ms)", why.message()))
     }
 
-    /// Makes space for another try of a write that failed because the disk was full. Returns `true` if
-    /// that may succeed.
+    /// Makes space for another try of a write that failed because the disk was full. Returns `true`
+    /// if that may succeed.
     #[cold]
     pub(crate) fn make_disk_space_after(&mut self, why: &Error) -> bool {
         in_a_file!(Db, self, make_disk_space_after(why), else false)
@@ -280,7 +287,7 @@ impl Db {
         if look_again { in_a_file!(Db, self, after_reading(done), else done) } else { done }
     }
 
-    // ---- dead rows that reads have met: a file removes them together ------------------------------
+    // ---- expired rows that reads have found: a file removes them together ----------------------
 
     /// Removes a key that a read has found expired, inside the write transaction of the caller.
     /// After a failure the key stays.
@@ -292,33 +299,40 @@ impl Db {
         }
     }
 
+    /// Returns `true` if there is no space left for a note of this key.
     pub(crate) fn has_no_room_for_dead(&self, key: &[u8]) -> bool {
         in_a_file!(Db, self, has_no_room_for_dead(key), else false)
     }
 
+    /// Notes an expired row that was found outside a transaction. Returns `true` if the noted rows
+    /// should be removed now.
     pub(crate) fn note_dead(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
         in_a_file!(Db, self, note_dead(tables, key, expire_ms), else false)
     }
 
+    /// Returns `true` if expired rows are noted.
     #[inline]
     pub(crate) fn has_dead(&self) -> bool {
         in_a_file!(Db, self, has_dead(), else false)
     }
 
+    /// Returns `true` if expired rows are noted that the next write should also remove.
     #[inline]
     pub(crate) fn has_dead_for_a_write(&self) -> bool {
         in_a_file!(Db, self, has_dead_for_a_write(), else false)
     }
 
+    /// Discards the notes, after the removal of the noted rows was committed.
     pub(crate) fn dead_are_removed(&self) {
         in_a_file!(Db, self, dead_are_removed(), else ());
     }
 
+    /// Records that the noted rows could not be removed. `failed`: for another reason than a lock.
     pub(crate) fn dead_are_stuck(&self, failed: bool) {
         in_a_file!(Db, self, dead_are_stuck(failed), else ());
     }
 
-    // ---- upkeep -----------------------------------------------------------------------------------
+    // ---- maintenance -------------------------------------------------------------------------
 
     /// Makes every commit so far survive a power failure.
     pub(crate) fn sync(&mut self) -> Result<()> {
@@ -489,7 +503,7 @@ impl<'d> View<'d> {
         in_a_file!(View, self, remove_dead(clock, now_ms), else Ok(()))
     }
 
-    // ---- families --------------------------------------------------------------------------------
+    // ---- families ----------------------------------------------------------------------------
 
     pub(crate) fn create_family(self, tables: &Tables, now_ms: i64) -> Result<bool> {
         wherever!(View, self, create_family(tables, now_ms), on a server create_family(tables.family()))
@@ -537,7 +551,7 @@ impl<'d> View<'d> {
         wherever!(View, self, set_write_tracking(tables, on, now_ms), on a server set_write_tracking(tables.family(), on))
     }
 
-    // ---- what is due over all families ---------------------------------------------------------------
+    // ---- expired keys of all families --------------------------------------------------------
 
     /// Returns up to `max` families that contain expired rows at `now_ms`, and stops early when
     /// `in_time` returns `false`.
@@ -563,8 +577,9 @@ impl<'d> View<'d> {
         wherever!(View, self, next_expiry(clock), on a server next_expiry())
     }
 
-    // ---- upkeep -----------------------------------------------------------------------------------
+    // ---- maintenance -------------------------------------------------------------------------
 
+    /// Returns the size limit that the store has now.
     pub(crate) fn limit_now(self) -> Result<Option<SizeLimit>> {
         in_a_file!(View, self, limit_now(), else Ok(None))
     }
@@ -715,8 +730,8 @@ impl Contents<'_> {
     /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
     /// text.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL of
-    /// the family.
+    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL
+    /// of the family.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         wherever!(Contents, self, increment(key, delta, expiry))
     }
@@ -766,7 +781,7 @@ fn open_on_a_server(url: &std::ffi::OsStr, config: &Config, clock: &Arc<Clock>) 
     remote::Db::open(url, config, Arc::clone(clock)).map(|home| Db::Remote(Box::new(home)))
 }
 
-/// What a store on a server answers to what only a file can.
+/// Returns the error for an operation on a server that only a store in a file supports.
 #[cfg(feature = "remote")]
 fn only_a_file(does: &str) -> Error {
     Error::invalid(format!("only a store in a file {does}, and this store is on a server"))
@@ -774,7 +789,7 @@ fn only_a_file(does: &str) -> Error {
 
 #[cfg(not(feature = "remote"))]
 fn open_on_a_server(_: &std::ffi::OsStr, _: &Config, _: &Arc<Clock>) -> Result<Db> {
-    // The URL may have a password: it is in no text.
+    // The message does not contain the URL, which may contain a password.
     Err(Error::cant_open(
         "the path is the URL of a server, and this build of the library has no stores on \
         servers",

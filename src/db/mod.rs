@@ -1,11 +1,14 @@
-//! Where data is kept: what the rooms above see of it.
+//! Storage backends, and the interface that the layers above use.
 //!
-//! Each home is a room of its own: `db/file` is SQLite, and nothing outside of it knows SQLite's SQL or a type of
-//! rusqlite.
+//! Each backend is a layer of its own. `db/file` is the SQLite backend: nothing outside it may use
+//! SQLite's SQL or a type of rusqlite.
 //!
-//! The interface is in `home.rs`: [`Db`], a connection with its transactions and maintenance, the [`View`] an operation
-//! has of it, and [`Contents`], the operations on a family: each a whole one, such as "write this if the key is absent",
-//! or a [`Chunk`] of rows. Which tables it takes is for the home to know.
+//! The interface is in `home.rs`:
+//!
+//! - [`Db`]: a connection, with its transactions and its maintenance.
+//! - [`View`]: a connection as one operation uses it.
+//! - [`Contents`]: the operations on a family. Each is a whole operation, such as "write this if
+//!   the key is absent", or reads a [`Chunk`] of rows. The backend decides which tables it changes.
 
 mod chunk;
 mod file;
@@ -33,7 +36,7 @@ pub(crate) use transaction::TransactionState;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<R> {
     Live(R),
-    /// A row that is dead by this `expire_ms`, met for the first time.
+    /// The row is expired by this `expire_ms`, and no earlier read has found it.
     Expired(i64),
     Missing,
 }

@@ -1,23 +1,26 @@
-//! The caller's transaction on a connection, wherever that leads: its states, and what may be done in each.
+//! States of the caller's transaction on a connection, and what each state allows. All backends use
+//! them.
 
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// The caller's transaction on a connection.
+/// State of the caller's transaction on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TransactionState {
     None,
     Read,
     Write,
-    /// A write transaction in which a write failed half-way, or that its home has ended: all it can do is roll back.
+    /// A write transaction in which a write failed half-way, or that the backend has ended. It can
+    /// only be rolled back.
     Doomed(Error),
-    /// A read transaction whose snapshot is gone, because its home has ended it (SQLite does so itself when it runs out of
-    /// memory or cannot read): nothing may be read until it is ended.
+    /// A read transaction without a snapshot, because the backend has ended it. SQLite does that by
+    /// itself when it runs out of memory or cannot read. No call may read until the caller ends the
+    /// transaction.
     Lost(Error),
 }
 
 impl TransactionState {
-    /// Fails if it has no snapshot any more.
+    /// Fails if the transaction has lost its snapshot.
     #[inline]
     pub(crate) fn check_snapshot(&self) -> Result<()> {
         match self {
@@ -26,7 +29,7 @@ impl TransactionState {
         }
     }
 
-    /// Fails if there is nothing that could be committed.
+    /// Fails if the state does not allow a commit.
     pub(super) fn check_commit(&self) -> Result<()> {
         match self {
             TransactionState::None => Err(no_transaction("commit")),

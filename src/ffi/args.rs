@@ -1,7 +1,9 @@
-//! Pointers in, pointers out: each conversion has its one place here.
+//! Conversion of the pointer arguments of C calls, input and output. Each conversion is defined
+//! here only.
 //!
-//! The safety condition of all `unsafe fn`s here is the one of the C documentation: a pointer is
-//! NULL, or valid for as many bytes as the length beside it says, or for the one output it is for.
+//! The safety condition of all `unsafe fn`s here is that of the C documentation. A pointer is NULL,
+//! or valid for the number of bytes given by the length argument after it; an output pointer is
+//! NULL or valid for one value of its type.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -12,11 +14,11 @@ use crate::{Error, Expiry, Family, Hint, MAX_KEY_SIZE, MAX_VALUE_SIZE};
 /// Reason why a C call failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The arguments were wrong, and the store does not know of the call.
+    /// An argument is invalid. The store was not called, so it does not count the failure.
     Argument(Error),
-    /// The store said so.
+    /// The store returned this error.
     Store(Error),
-    /// What was asked for is not there: KVSTORE_NOTFOUND, with this text.
+    /// The key or family does not exist: KVSTORE_NOTFOUND, with this text.
     Missing(&'static CStr),
 }
 
@@ -34,7 +36,7 @@ pub(super) fn present<T>(found: Option<T>) -> Outcome<T> {
 /// Converts pointer and length of a C argument to the bytes of a key. The length is checked before
 /// the memory is read.
 pub(super) unsafe fn key<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
-    // SAFETY: passed on.
+    // SAFETY: the condition of this function is that of `key_called`.
     unsafe { key_called("key", pointer, length) }
 }
 
@@ -53,7 +55,8 @@ pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: 
 /// Converts pointer and length of a C argument to the bytes of a value. `(NULL, 0)` is an empty
 /// value.
 ///
-/// A store may allow less than the limit checked here; it compares the length before it reads.
+/// A store may have a lower limit than the one checked here. It checks the length before it reads
+/// the bytes.
 pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
@@ -75,7 +78,7 @@ pub(super) unsafe fn bound<'a>(
     length: c_int,
     what: &str,
 ) -> Outcome<Option<&'a [u8]>> {
-    // SAFETY: passed on.
+    // SAFETY: the condition of this function is that of `part`.
     let bytes = unsafe { part(pointer, length, what)? };
     Ok((!pointer.is_null()).then_some(bytes))
 }
@@ -117,7 +120,8 @@ impl Buffer {
     pub(super) fn fill(&mut self, bytes: &[u8]) {
         let length = bytes.len().min(self.capacity);
         if length > 0 {
-            // SAFETY: `new` was told that the pointer is valid for the capacity, which is not 0 here.
+            // SAFETY: the caller of `new` guarantees that the pointer is valid for `capacity`
+            // bytes. The capacity is not 0 here, so the pointer is not NULL.
             unsafe { std::ptr::copy(bytes.as_ptr(), self.pointer, length) };
         }
     }
@@ -146,7 +150,7 @@ pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
     if expire_ms == NO_TTL {
         return Ok(Expiry::Never);
     }
-    // A closed store has no clock any more; the call fails for that reason.
+    // The clock of a closed store is not read; the call fails because the store is closed.
     if (1..FIRST_MOMENT_MS).contains(&expire_ms)
         && !family.shared().is_closed()
         && family.shared().told_now_ms() > CLOCK_IS_SET_MS
@@ -160,8 +164,8 @@ pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
     Expiry::from_millis(expire_ms).map_err(Failure::Argument)
 }
 
-/// Converts the `expire_ms` of a write to an expiry time. `None`, for 0, stands for the default TTL of
-/// the family; KVSTORE_NO_TTL means never.
+/// Converts the `expire_ms` of a write to an expiry time. `None`, for 0, stands for the default TTL
+/// of the family; KVSTORE_NO_TTL means never.
 pub(super) fn write_expiry(family: &Family, expire_ms: i64) -> Outcome<Option<Expiry>> {
     if expire_ms == 0 { Ok(None) } else { expiry(family, expire_ms).map(Some) }
 }
@@ -194,7 +198,8 @@ impl<T: Copy> Output<T> {
 /// Returns a copy of bytes in memory of malloc(), with a NUL byte after them; NULL if memory is
 /// exhausted.
 pub(super) fn malloc_copy(bytes: &[u8]) -> *mut c_void {
-    // SAFETY: the copy goes into one more byte than there are, all of which malloc gave.
+    // SAFETY: `malloc` returned NULL or `bytes.len() + 1` bytes. The copy and the NUL byte after it
+    // take exactly that many.
     unsafe {
         let copy = libc::malloc(bytes.len() + 1).cast::<u8>();
         if !copy.is_null() {
@@ -230,7 +235,7 @@ impl Copied {
 
 impl Drop for Copied {
     fn drop(&mut self) {
-        // SAFETY: NULL, or from malloc and not given out.
+        // SAFETY: NULL, or from malloc and not released to the caller.
         unsafe { libc::free(self.0) };
     }
 }
