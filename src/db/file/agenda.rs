@@ -1,15 +1,20 @@
-//! When something is due in each family, as far as this connection knows: so that with nothing due nobody has
-//! to look at every family to say so. There are two, for the two indexes by time: when the first key of a family ends,
-//! and when the oldest one was written. What is said here of the one holds for the other.
+//! Lower bounds on the earliest times in the families, as known to a connection. With them, a
+//! search for expired keys need not examine every family if nothing has expired.
 //!
-//! For each family it has a time before which nothing in it ends. Such a bound is only ever a bound: whoever
-//! needs to know looks at the family itself, beginning with the least bound, and stops at the first that lies
-//! in the future. A bound holds
-//! - as long as no other connection commits, which SQLite's data version tells in each transaction: after a
-//!   commit of others all families have to be looked at again;
-//! - while this connection writes, because it tells each time that it sets (`time_set`). What it removes only
-//!   makes a bound less exact;
-//! - but not over a rollback of what the family was like when it was looked at: that forgets all bounds.
+//! A connection has two [`Agenda`]s, one for each index by time: for the earliest expiry time of a
+//! family, and for its oldest write time. The comments here speak of expiry times; they hold for
+//! write times, too.
+//!
+//! The bound of a family is a time before which none of its keys expires. It may be too early. A
+//! search therefore looks up the family itself, begins with the family of the least bound, and
+//! stops at the first bound that is in the future.
+//!
+//! Validity of the bounds:
+//! - They are valid until another connection commits. SQLite's data version shows that in each
+//!   transaction. After such a commit, all families must be looked up again.
+//! - They stay valid while this connection writes, because it reports each time that it sets
+//!   (`time_set`). Removals only make a bound less exact.
+//! - A rollback discards all bounds if a family was looked up in the state that is rolled back.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -24,13 +29,15 @@ use crate::db::TransactionState;
 use crate::error::Result;
 use crate::expiry;
 
-/// Families looked at between two looks at the clock.
+/// Number of families that are looked up between two checks of the time limit.
 const PER_LOOK: usize = 32;
 
-/// When the first entry of a family may end, at the earliest.
+/// Lower bound on the earliest time in a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
-    /// Unknown since others have committed. Which look was the last one at it; 0: there was none.
+    /// Not known, because another connection has committed. The number is that of the last lookup
+    /// of the family, and 0 if there was none: the family that was not examined for longest comes
+    /// first.
     Unknown(u64),
     At(i64),
     /// The family has no entry.
@@ -38,6 +45,7 @@ enum When {
 }
 
 impl When {
+    /// Returns `true` if the family may have an entry at `now_ms` or earlier.
     fn may_be_by(self, now_ms: i64) -> bool {
         match self {
             When::Unknown(_) => true,
@@ -50,23 +58,25 @@ impl When {
 /// Lower bounds on the earliest times in the families, as known to a connection.
 #[derive(Default)]
 pub(super) struct Agenda {
-    /// Data version at which the bounds were right; `None` if there was none.
+    /// Data version for which the bounds are valid; `None` if they are valid for none.
     version: Option<u32>,
     families: Vec<Entry>,
-    /// Index of each family in `families`.
+    /// Index of each family in `families`. A dropped family is removed here only.
     places: HashMap<Arc<str>, usize>,
     /// Indexes of the families, ordered by their bound.
     order: BTreeSet<(When, usize)>,
     /// Number of lookups of families so far.
     looks: u64,
-    /// Whether a rollback would make bounds wrong.
+    /// Whether a rollback would make bounds wrong, because they depend on uncommitted changes.
     tentative: bool,
 }
 
+/// Family with its bound.
 struct Entry {
     name: Arc<str>,
     tables: Arc<Tables>,
     bound: When,
+    /// Number of the last lookup of the family; 0 if there was none.
     last_look: u64,
 }
 
@@ -87,10 +97,10 @@ impl Agenda {
         self.order.insert((When::Unknown(0), place));
     }
 
-    /// Forgets all bounds, and families that are not among these.
+    /// Discards all bounds, and sets the families to those of these names.
     fn begin_anew(&mut self, names: Vec<String>, version: u32) {
         self.version = Some(version);
-        // One that was dropped has a name, but no place.
+        // A dropped family is still in `families`, but not in `places`.
         let is_whole = self.places.len() == self.families.len();
         if !is_whole || self.families.iter().map(|entry| &*entry.name).ne(names.iter().map(String::as_str)) {
             let before = std::mem::take(&mut self.families);
@@ -111,6 +121,7 @@ impl Agenda {
         self.order = self.families.iter().enumerate().map(|(place, entry)| (entry.bound, place)).collect();
     }
 
+    /// Adds a family that was created (`made`), or removes one that was dropped.
     fn family_changed(&mut self, family: &str, made: bool) {
         if self.version.is_none() {
             return;
@@ -119,7 +130,8 @@ impl Agenda {
         if made {
             self.add(family.to_owned());
         } else if let Some(place) = self.places.remove(family) {
-            // Its place stays empty until the next time that all begins anew.
+            // Its entry in `families` stays until `begin_anew`, which is enforced below if too many
+            // of these entries are left.
             let bound = self.families.get(place).map(|entry| entry.bound);
             bound.map(|bound| self.order.remove(&(bound, place)));
             if self.families.len() > 2 * self.places.len() + PER_LOOK {
@@ -128,7 +140,7 @@ impl Agenda {
         }
     }
 
-    /// The first family after this one, by bound.
+    /// Returns the first family after `last` in the order of the bounds.
     fn after(&self, last: Option<(When, usize)>) -> Option<(When, usize)> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.order.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()
@@ -166,7 +178,7 @@ impl Db {
                     if due.complete {
                         due.looked_at += 1;
                         db.look_at(TimeIndex::Expiry, place)?;
-                        continue; // with whatever is the first one now
+                        continue; // with the family that is first now
                     }
                 } else if let When::At(expire_ms) = bound
                     && let Some(entry) = db.agenda.borrow().families.get(place)
@@ -191,9 +203,10 @@ impl Db {
                 let next = next.filter(|(bound, _)| first.map_or(When::Never, When::At) > *bound);
                 let Some((bound, place)) = next else { return Ok(first) };
                 if db.look_at(TimeIndex::Expiry, place)? != bound {
-                    continue; // with whatever is the first one now
+                    continue; // with the family that is first now
                 }
-                // The others have none that is earlier, but its own first ones may be hidden.
+                // No other family has an earlier entry. But the first entries of this family may be
+                // those of expired rows that reads have found, which do not count.
                 let tables = db.agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
                 let shown = match (tables, bound) {
                     (Some(tables), _) if db.has_dead() => db.contents(&tables, clock).next_expiry()?,
@@ -206,7 +219,8 @@ impl Db {
         })
     }
 
-    /// Whether nothing can be due by now, if that can be told without looking at any family.
+    /// Returns `true` if nothing has expired at `now_ms`. Returns `false` if that cannot be
+    /// determined without looking up a family.
     fn is_nothing_due(&self, now_ms: i64) -> Result<bool> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -222,6 +236,7 @@ impl Db {
         Ok(false)
     }
 
+    /// Returns the bounds on the times in an index by time.
     fn agenda_by(&self, index: TimeIndex) -> &RefCell<Agenda> {
         match index {
             TimeIndex::Expiry => &self.agenda,
@@ -229,7 +244,8 @@ impl Db {
         }
     }
 
-    /// Makes the bounds hold in the open transaction.
+    /// Makes the bounds valid for the open transaction: discards them if another connection has
+    /// committed.
     fn refresh_agenda(&self, index: TimeIndex) -> Result<()> {
         let version = self.commits_of_others()?;
         if self.agenda_by(index).borrow().version != Some(version) {
@@ -244,7 +260,8 @@ impl Db {
     /// inside a write transaction.
     pub(super) fn families_by(&self, index: TimeIndex) -> Result<FamiliesBy> {
         self.refresh_agenda(index)?;
-        self.agenda_by(index).borrow_mut().tentative = true; // what is learnt is of this transaction
+        // The lookups of the walk see the uncommitted changes of this transaction.
+        self.agenda_by(index).borrow_mut().tentative = true;
         Ok(FamiliesBy { index, last: None })
     }
 
@@ -257,7 +274,7 @@ impl Db {
                 return Ok(None);
             };
             if self.look_at(walk.index, place)? != bound {
-                continue; // with whatever is the first one now
+                continue; // with the family that is first now
             }
             walk.last = next;
             let tables = self
@@ -272,7 +289,7 @@ impl Db {
         }
     }
 
-    /// Looks when the first entry of a family ends, and makes that its bound.
+    /// Looks up the earliest time in a family, and makes it the bound of the family.
     fn look_at(&self, index: TimeIndex, place: usize) -> Result<When> {
         let agenda = self.agenda_by(index);
         let tables = agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
@@ -289,14 +306,15 @@ impl Db {
         Ok(first)
     }
 
+    /// Marks the bounds as tentative if the lookup is inside a write transaction.
     fn note_look(&self, index: TimeIndex) {
-        // Also of one that can only roll back: what it has written is still seen.
+        // Also in a failed write transaction: its changes are visible if the rollback has failed.
         if !matches!(self.transaction(), TransactionState::None | TransactionState::Read) {
             self.agenda_by(index).borrow_mut().tentative = true;
         }
     }
 
-    /// The earliest time in an index of a family.
+    /// Returns the earliest time in an index by time of a family.
     fn first_time(&self, tables: &Tables, index: TimeIndex) -> Result<Option<i64>> {
         let mut first = None;
         self.rows().by_time(tables, index, from_time(i64::MIN), |time_ms, _| {
@@ -314,7 +332,7 @@ impl Db {
             return;
         }
         let Some(place) = agenda.places.get(tables.family()).copied() else {
-            agenda.version = None; // a family that it does not know: it has to begin anew
+            agenda.version = None; // the family is not known, so all bounds are discarded
             return;
         };
         if agenda.families.get(place).is_some_and(|entry| When::At(time_ms) < entry.bound) {
@@ -336,7 +354,7 @@ impl Db {
         }
     }
 
-    /// Discards the bounds after a rollback.
+    /// Discards the bounds after a rollback, if they are tentative.
     pub(super) fn forget_agenda(&self) {
         for agenda in [&self.agenda, &self.ages] {
             let mut agenda = agenda.borrow_mut();
@@ -357,7 +375,7 @@ mod tests {
 
     const FAMILIES: usize = 100;
 
-    /// A store of families whose only key ends at 5000.
+    /// Creates a store with families that have one key each, which expires at 5000.
     fn store(path: &std::path::Path, config: &Config) -> Db {
         let mut db = Db::open(Some(path), config, 1).unwrap();
         db.begin_write().unwrap();
@@ -414,7 +432,7 @@ mod tests {
             };
             assert_eq!(idle(&db, 1000), all);
             assert_eq!(idle(&db, 4999), all);
-            // What this connection sets is known without a look, until its time comes.
+            // A time that this connection sets is known without a lookup, until it has passed.
             let tables = Tables::of("family 7");
             let set = |db: &Db, old, new| db.rows().index(&tables, b"key", old, Some(new)).map(drop);
             db.in_own_transaction(true, |db| set(db, Some(5000), 2000)).unwrap();
@@ -422,12 +440,12 @@ mod tests {
             assert_eq!(idle(&db, 1999), all);
             assert_eq!(idle(&db, 2000), all + 1);
             assert_eq!(idle(&db, 2000), all + 1);
-            // A rollback of what nobody has looked at changes nothing.
+            // A rollback of changes that no lookup has seen keeps the bounds.
             db.begin_write().unwrap();
             set(&db, Some(6000), 9000).unwrap();
             db.rollback().unwrap();
             assert_eq!(idle(&db, 2000), all + 1);
-            // One of what was looked at does.
+            // A rollback of changes that lookups have seen discards them.
             db.begin_write().unwrap();
             for n in 0..FAMILIES {
                 let tables = Tables::of(&format!("family {n}"));

@@ -13,7 +13,7 @@ use crate::config::SyncLevel;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Pages between two reports of progress: 1 MiB of them, usually.
+/// Number of pages between two reports of progress: usually 1 MiB.
 const PAGES_PER_STEP: i32 = 256;
 
 /// Copies the committed content of `source` into a new file, from one snapshot. Returns `false` if
@@ -35,11 +35,11 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
         super::cipher::set_secret(&target, "main", secret)?;
     }
     if source.secure_delete {
-        // What is unused of the pages of the source may have rows in it that are deleted.
+        // The unused parts of the source's pages may contain deleted rows.
         wipe_what_goes(&target, SyncLevel::Off)?;
         os::vfs::wipe_pages(&target, source.pages_to_wipe()?)?;
     }
-    // The file counts only once it is whole and synced, so it needs no journal on the way.
+    // The file is used only after it is complete and synced, so it needs no journal before.
     target
         .execute_batch(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; \

@@ -1,4 +1,5 @@
-//! The families of a store and their settings, as its catalogue has them; and the settings of the store itself.
+//! Families of a store and their settings, as its catalogue contains them; and the settings of the
+//! store itself.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,9 @@ use crate::options::Eviction;
 /// Settings of families as read from a certain state of the file.
 #[derive(Default)]
 pub(super) struct SettingsCache {
+    /// Data version of that state.
     version: u32,
+    /// Settings by family name.
     of: BTreeMap<String, Settings>,
     limit: Known,
 }
@@ -30,7 +33,7 @@ enum Known {
 }
 
 impl SettingsCache {
-    /// Forgets what was read at another state.
+    /// Discards settings that were read from another state of the file.
     #[inline]
     fn renew(&mut self, version: u32) {
         if self.version != version {
@@ -100,8 +103,9 @@ impl Db {
         schema::families(self.switch_to_sql()?)
     }
 
-    /// The settings of a family; `None`: there is none of that name. By SQL only if the catalogue is not as we make
-    /// it.
+    /// Reads the settings of a family from the file; `None` if there is no family of that name.
+    ///
+    /// It uses SQL only if the catalogue does not have the form that this library creates.
     fn find_family(&self, family: &str) -> Result<Option<Settings>> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
@@ -175,13 +179,14 @@ impl Db {
         schema::meta(self.switch_to_sql()?, names)
     }
 
-    /// Changes when the open transaction sees commits of other connections. No statement is run.
+    /// Returns a number that changes when the open transaction sees commits of other connections.
+    /// It runs no statement.
     fn data_version(&self) -> Result<u32> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Ok(direct.commits_of_others());
         }
-        let mut version = 0u32; // this one also changes with commits of this connection
+        let mut version = 0u32; // this number also changes with commits of this connection
         self.conn.file_control(Some(c"main"), FileControl::DataVersion(&mut version)).map_err(translate)?;
         Ok(version)
     }
@@ -230,13 +235,14 @@ impl Db {
             self.note_growth();
         }
         self.forget_settings();
-        self.forget_all_bounds(); // SQL sets the times
+        self.forget_all_bounds(); // SQL sets write times, which `time_set` does not see
         match on {
             true => schema::track_writes(self.switch_to_sql()?, tables, now_ms),
             false => schema::forget_writes(self.switch_to_sql()?, tables),
         }
     }
 
+    /// Discards the cached settings.
     pub(super) fn forget_settings(&self) {
         self.settings.borrow_mut().forget();
     }
@@ -272,7 +278,7 @@ mod tests {
     use crate::db::file::engine::Engine;
     use crate::db::file::engine::btree::Direct;
 
-    /// How many of so many single puts went through to their commit without SQL.
+    /// Makes `puts` single puts. Returns the number of those that used no SQL before their commit.
     fn direct_puts(db: &mut Db, tables: &Tables, puts: u8) -> u32 {
         let mut direct = 0;
         for n in 0..puts {
@@ -296,7 +302,7 @@ mod tests {
         let tables = Tables::of("default");
         direct_puts(&mut one, &tables, 1);
         assert_eq!(direct_puts(&mut one, &tables, 10), 10);
-        // A commit of another's may have changed the settings: they are read again, once.
+        // A commit of another connection may have changed the settings: they are read again, once.
         direct_puts(&mut other, &tables, 1);
         direct_puts(&mut one, &tables, 1);
         assert_eq!(direct_puts(&mut one, &tables, 10), 10);

@@ -1,5 +1,5 @@
-//! Encrypted files: SQLCipher encrypts each page by itself, below the pager, so that nothing above knows of it. (Format
-//! and key derivation: zetetic.net/sqlcipher/design.)
+//! Encrypted files. SQLCipher encrypts each page separately, below SQLite's pager, so that no code
+//! above the pager depends on it. (Format and key derivation: zetetic.net/sqlcipher/design.)
 
 use std::ffi::CString;
 
@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::secret::Secret;
 
-// In no header: SQLCipher adds it to SQLite's.
+// SQLCipher adds this function to SQLite.
 #[allow(unsafe_code)]
 unsafe extern "C" {
     fn sqlite3_key_v2(
@@ -32,15 +32,15 @@ unsafe extern "C" {
 /// Sets the secret of one file of a connection. Call this before anything is read.
 ///
 /// # Errors
-/// What SQLite says. That the secret is another one shows when the file is read.
+/// Those of SQLite. A wrong secret is detected only when the file is read.
 #[allow(unsafe_code)]
 pub(super) fn set_secret(conn: &Connection, schema: &str, secret: &Secret) -> Result<()> {
     let bytes = secret.as_bytes();
     let size = std::ffi::c_int::try_from(bytes.len())
         .map_err(|_| Error::invalid("the password is too long: the maximum is 2147483647 bytes"))?;
     let schema = CString::new(schema).map_err(|_| Error::invalid("the name of a database contains a NUL"))?;
-    // SAFETY: an open connection, which this thread uses alone; a name that ends with NUL; so many bytes, which are
-    // copied.
+    // SAFETY: the connection is open, and only this thread uses it. The name ends with NUL. The key
+    // has `size` bytes, which SQLCipher copies.
     let code = unsafe { sqlite3_key_v2(conn.handle(), schema.as_ptr(), bytes.as_ptr().cast(), size) };
     if code == ffi::SQLITE_OK {
         return Ok(());
@@ -68,7 +68,7 @@ pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
 /// SQLCipher supplies zeros instead of such a page, without an error.
 pub(super) fn is_spoilt(conn: &Connection) -> bool {
     let ask = |pragma: &str| conn.query_row(pragma, [], |row| row.get::<_, String>(0)).ok();
-    // The status is "0" where there is no key as well; then there is no page size.
+    // The status is also "0" for a connection without a key; that one has no `cipher_page_size`.
     ask("PRAGMA cipher_status").is_some_and(|status| status == "0")
         && ask("PRAGMA cipher_page_size").is_some()
 }
@@ -110,7 +110,7 @@ impl Db {
         }
         match (ready, os::vfs::take_failed_read(&self.conn)) {
             (_, Some(code)) => Err(translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))),
-            // Somebody else may have given it another secret while it was opened.
+            // Another process may have given the file another secret while it was opened.
             (Err(e), None) if e.kind() == ErrorKind::NotADatabase => Err(as_wrong_secret(&self.conn, e)),
             (ready, None) => ready,
         }
@@ -119,7 +119,7 @@ impl Db {
     /// Fails if a page that the call has read could not be decrypted.
     #[inline]
     pub(crate) fn check_decrypted(&self) -> Result<()> {
-        // Most calls find all they need in the cache.
+        // Most calls find everything in the page cache, and need no check.
         let reads = os::vfs::reads();
         if self.encrypted.is_none() || self.reads_seen.replace(reads) == reads {
             return Ok(());
@@ -142,11 +142,12 @@ impl Db {
         }
     }
 
+    /// Closes a connection that is marked as unusable, unless a transaction is open.
     pub(super) fn leave_if_spoilt(&mut self) {
         if self.spoilt.is_none() || self.transaction != TransactionState::None {
             return;
         }
-        // Without memory for this the next failure tries again.
+        // If there is no memory for the replacement, the next failure tries again.
         if let (Some(config), Ok(memory)) = (self.encrypted.clone(), Connection::open_in_memory()) {
             self.leave(memory, &config);
         }
@@ -158,7 +159,7 @@ impl Db {
         let Some(path) = self.path.clone() else { return };
         #[cfg(kvstore_btree)]
         let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.frozen.as_ref()?.epoch());
-        // What reads the wal-index goes before that is unmapped.
+        // Users of the wal-index must be dropped before closing the connection unmaps it.
         self.stop_writing_back();
         self.checkpoints = Checkpoints::new(&config.file);
         self.dead.take();

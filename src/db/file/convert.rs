@@ -1,11 +1,16 @@
-//! Encrypts a store, decrypts it, or gives it another secret, in place.
+//! Encrypts a store, decrypts it, or gives it another secret, in place (ADR 21).
 //!
-//! The new content is made in a file beside the store, by SQLCipher's `sqlcipher_export`, which takes along whatever is
-//! in the file, other programs' tables included. Then the old content is written down as a rollback journal
-//! ([`Undo`]), and the file overwritten: it stays the same file, with its owner and its mode, nothing of the old content
-//! is left in it, and who has it open without a lock (with a rollback journal an idle handle has none) does not go on
-//! with a file that has lost its name. A crash before the end leaves the old content, which the journal puts back; one after it the new
-//! one.
+//! 1. SQLCipher's `sqlcipher_export` writes the new content to a file next to the store. It copies
+//!    everything in the file, including tables of other programs.
+//! 2. The old content is written to a rollback journal ([`Undo`]).
+//! 3. The file is overwritten with the new content.
+//!
+//! So the store stays the same file, with its owner and its mode, and nothing of the old content is
+//! left in it. A connection that has the file open without a lock (in DELETE mode an idle handle
+//! has none) does not continue to use a file that no path leads to.
+//!
+//! After a crash before the end, the journal restores the old content. After a later crash, the
+//! file has the new content.
 
 use std::fmt::LowerHex;
 use std::fs::{self, File};
@@ -27,12 +32,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::secret::Secret;
 
-/// The file that the new content is made in, beside a store with this inode: nobody else gives a file this name.
+/// Returns the path of the file for the new content, next to a store with this inode. No other file
+/// gets this name.
 fn made_beside(path: &Path, inode: impl LowerHex) -> PathBuf {
     beside(path, &format!("-convert-{inode:x}"))
 }
 
-/// The name it has for SQL.
+/// Name of the file for the new content in SQL.
 const CONVERTED: &str = "converted";
 
 impl Db {
@@ -42,7 +48,8 @@ impl Db {
     /// The file is opened again in every case, also after a failure.
     ///
     /// # Errors
-    /// `Busy` if others have the file open; `Io`, `Full`, `Corrupt`. The file has its old content then.
+    /// `Busy` if another handle or process has the file open; `Io`, `Full`, `Corrupt`. The file
+    /// then has its old content.
     pub(crate) fn convert(&mut self, before: &Config, after: &Config) -> Result<()> {
         let Some(path) = self.path.clone() else {
             return Err(Error::invalid("a store in memory has no file to encrypt"));
@@ -51,13 +58,13 @@ impl Db {
         self.check_place()?;
         self.check_alone()?;
         let file = self.file_identity().unwrap_or_default();
-        check_it_can_be_opened(&path, file)?; // before the connection is left
-        // In the place of the one that is left, while there is none.
+        check_it_can_be_opened(&path, file)?; // before the connection is closed
+        // Replaces the connection until the file is opened again.
         let nothing = Connection::open_in_memory().map_err(translate)?;
         let made = made_beside(&path, file.1);
         let mut logs = vec![log_of(&path)];
         self.leave(nothing, before);
-        logs.push(log_of(&path)); // a crash, or somebody else, may have left one
+        logs.push(log_of(&path)); // a crash or another process may have left one
         let mut done = lock_alone(&path, before).and_then(|conn| {
             check_is_it(&conn, &path, file)?;
             self.check_alone()?;
@@ -66,11 +73,12 @@ impl Db {
             }
             replace_content(&conn, &path, file, &made, after.file.secret.as_deref())
         });
-        // If it cannot be opened now, the next call tries again, and says why that fails.
+        // If the file cannot be opened now, the next call tries again and returns the error.
         let is_refused = |opened: Result<()>| opened.is_err_and(|e| e.kind() == ErrorKind::AuthFailed);
         let opened = self.open_with(if done.is_ok() { after } else { before });
         if done.is_err() && is_refused(opened) {
-            // The new content stays if the old one could no longer be put back.
+            // The secret of `before` is refused: the file kept the new content, because the old one
+            // could not be restored.
             let opened = self.open_with(after);
             if opened.is_ok() {
                 done = Ok(());
@@ -81,13 +89,14 @@ impl Db {
         done
     }
 
-    /// Whether no other process of this library has the file open, as far as can be seen.
+    /// Fails with `Busy` if another process has the file open through this library, as far as can
+    /// be seen.
     fn check_alone(&self) -> Result<()> {
         if self.presence.as_ref().is_none_or(|presence| presence.is_alone()) { Ok(()) } else { Err(in_use()) }
     }
 }
 
-/// Fails if a file could not be opened by its path any more.
+/// Fails if the file could not be opened again by its path.
 fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
     if !os::is_at(path, file) {
         return Err(Error::cant_open(
@@ -105,13 +114,16 @@ fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
     }
 }
 
-/// Fails if a connection has opened another file than it was to: one that was put in its place.
+/// Fails if the connection has opened another file, which has replaced the store.
 fn check_is_it(conn: &Connection, path: &Path, file: FileIdentity) -> Result<()> {
     if os::is_at(path, file) && !os::has_moved(conn) { Ok(()) } else { Err(gone()) }
 }
 
-/// A connection that keeps everybody out from its first read on, without a WAL. (Who leaves WAL mode without that lets
-/// others in for a moment, who find the mark of a WAL still, and begin another one: what they commit to it would be lost.)
+/// Opens a connection in DELETE mode that excludes all other connections from its first read on.
+///
+/// A connection that leaves WAL mode without excluding the other ones first admits them for a
+/// moment in which the file is still marked as having a WAL. They would start another WAL, and
+/// their commits to it would be lost.
 fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
     let conn = super::open::reopened(path)?;
     if let Some(secret) = &config.file.secret {
@@ -122,10 +134,11 @@ fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
         run(&conn, "SELECT count(*) FROM sqlite_schema")?;
         let mode: String =
             conn.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(translate)?;
-        // With a rollback journal a read keeps nobody from reading.
+        // In DELETE mode the lock of a read does not exclude other readers; this one does.
         run(&conn, "BEGIN EXCLUSIVE")?;
         run(&conn, "COMMIT")?;
-        // Who keeps others out keeps the journal open, and removes at the close whatever has its name by then.
+        // In exclusive mode SQLite keeps its journal open, and at the close removes any file that
+        // has the name of the journal by then, such as that of `Undo`.
         run(&conn, "PRAGMA journal_mode = MEMORY")?;
         if mode != "delete" {
             return Err(in_use());
@@ -137,13 +150,16 @@ fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
         true => cipher::as_wrong_secret(&conn, e),
         false => e,
     })?;
-    // The journal that is left now is SQLite's, of the change of the mode, or one of a conversion that has ended.
+    // A journal that is left now is that of SQLite's change of the mode, or that of a conversion
+    // that has ended.
     remove_wiped(&beside(path, "-journal")).map_err(failed)?;
     Ok(conn)
 }
 
-/// Empties a WAL that is still there, because this process may not remove it: SQLite takes no notice of that, and whoever
-/// opens the file next would put what is in the WAL over the new content. All of it is in the file.
+/// Empties a WAL that still exists because this process may not remove it.
+///
+/// SQLite ignores that it could not remove the WAL. The next process to open the file would apply
+/// the frames of the WAL to the new content. Nothing is lost: the database already has all frames.
 fn empty_log(path: &Path) -> Result<()> {
     let emptied = match os::open_what_is_there(&beside(path, "-wal")) {
         Ok(log) => wipe(&log).and_then(|()| log.set_len(0)).and_then(|()| log.sync_all()),
@@ -162,12 +178,12 @@ fn empty_log(path: &Path) -> Result<()> {
     }
 }
 
-/// The WAL of a file, if there is one, to be overwritten when it is gone.
+/// Opens the WAL of a file, if there is one, to overwrite its content after it was removed.
 fn log_of(path: &Path) -> Option<File> {
     os::open_to_outlive_its_name(&beside(path, "-wal"))
 }
 
-/// Overwrites a file that has no name any more, and that nobody has open.
+/// Overwrites a file that was removed, and that no other process has open.
 fn wipe_what_is_gone(file: &File) -> Result<()> {
     match os::names_of(file) {
         Ok(0) => wipe(file).map_err(failed),
@@ -175,7 +191,8 @@ fn wipe_what_is_gone(file: &File) -> Result<()> {
     }
 }
 
-/// Puts into the file of a connection that has locked it for itself what is in it now, with another secret.
+/// Overwrites the file of a connection, which has locked it exclusively, with its current content
+/// under another secret.
 fn replace_content(
     conn: &Connection,
     path: &Path,
@@ -183,39 +200,40 @@ fn replace_content(
     made: &Path,
     secret: Option<&Secret>,
 ) -> Result<()> {
-    remove_wiped(made).map_err(failed)?; // what a crash has left
+    remove_wiped(made).map_err(failed)?; // left by a crash
     let export = export(conn, made, secret)?;
     let page_size = usize::try_from(pragmas::page_size(conn)?).unwrap_or(0);
     let mut undo = Undo::of(conn, path, page_size).inspect_err(|_| export.remove())?;
-    // Only beside the file is the journal one that puts it back.
+    // The journal can restore the file only if it is still next to it.
     if let Err(e) = check_is_it(conn, path, file) {
         export.remove();
-        undo.commit()?; // with the content it has
+        undo.commit()?; // the file has its old content
         let _ = undo.wipe();
         return Err(e);
     }
     let written = overwrite(conn, &export).and_then(|()| undo.commit());
     export.remove();
     written?;
-    // It counts no more. If this fails, the next open of the store removes it.
+    // The journal is no longer valid. If this fails, the next open of the store removes it.
     let _ = undo.wipe();
     Ok(())
 }
 
-/// A new content in the making.
+/// File with the new content.
 struct Export {
     path: PathBuf,
     file: File,
 }
 
 impl Export {
-    /// What cannot be removed now, the next open removes.
+    /// Overwrites and removes the file. If this fails, the next open of the store removes it.
     fn remove(&self) {
         let _ = remove_wiped(&self.path);
     }
 }
 
-/// Makes a file with what is in the database, encrypted with another secret or with none; on the disk when this returns.
+/// Creates a file with the content of the database, encrypted with another secret, or with none.
+/// The file is synced when this returns.
 fn export(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<Export> {
     let file = os::make_private(path).map_err(failed)?;
     let export = Export { path: path.to_owned(), file };
@@ -232,17 +250,18 @@ fn export(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<Exp
 fn fill(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<()> {
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(translate);
     let count = |schema: &str| number(&format!("SELECT count(*) FROM {schema}.sqlite_schema"));
-    // Also reads the schema, which may have changed since: statements of the export's do not do that.
+    // This also reads the schema, which may have changed; the statements of the export do not.
     let tables = count("main")?;
     let name = ValueRef::Text(path.as_os_str().as_encoded_bytes());
-    let attach = format!("ATTACH ?1 AS {CONVERTED} KEY ''"); // the key comes where it is not copied about
+    // The secret is set below, because a secret in SQL text would be copied in memory.
+    let attach = format!("ATTACH ?1 AS {CONVERTED} KEY ''");
     conn.execute(&attach, [rusqlite::types::ToSqlOutput::Borrowed(name)]).map_err(translate)?;
     let filled = (|| {
         match secret {
             Some(secret) => cipher::set_secret(conn, CONVERTED, secret)?,
             None => run(conn, &format!("PRAGMA {CONVERTED}.page_size = {DEFAULT_PAGE_SIZE}"))?,
         }
-        // The file counts only once it is whole and synced, so it needs no journal on the way.
+        // The file is used only after it is complete and synced, so it needs no journal before.
         run(conn, &format!("PRAGMA {CONVERTED}.journal_mode = OFF"))?;
         run(conn, &format!("PRAGMA {CONVERTED}.synchronous = OFF"))?;
         let copied = |pragma: &str| {
@@ -250,13 +269,13 @@ fn fill(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<()> {
             run(conn, &format!("PRAGMA {CONVERTED}.{pragma} = {value}"))
         };
         copied("auto_vacuum")?; // before the first table
-        run(conn, "BEGIN")?; // or each table is made by a transaction of its own
+        run(conn, "BEGIN")?; // otherwise each table is created in a transaction of its own
         run(conn, &format!("SELECT sqlcipher_export('{CONVERTED}')"))?;
         copied("application_id")?;
         copied("user_version")?;
         run(conn, "COMMIT")?;
         if cipher::is_spoilt(conn) {
-            return Err(cipher::not_decrypted()); // zeros were copied in the place of pages
+            return Err(cipher::not_decrypted()); // zeros were copied instead of pages
         }
         if count(CONVERTED)? == tables {
             return Ok(());
@@ -267,18 +286,19 @@ fn fill(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<()> {
     if filled.is_err() && !conn.is_autocommit() {
         let _ = run(conn, "ROLLBACK"); // the first error is the one to report
     }
-    // It closes the file, which is read afterwards.
+    // This closes the file, which is read afterwards.
     filled.and(run(conn, &format!("DETACH {CONVERTED}")))
 }
 
 fn run(conn: &Connection, sql: &str) -> Result<()> {
     let mut statement = conn.prepare(sql).map_err(translate)?;
     let mut rows = statement.raw_query();
-    while rows.next().map_err(translate)?.is_some() {} // some pragmas answer with a row
+    while rows.next().map_err(translate)?.is_some() {} // some pragmas return a row
     Ok(())
 }
 
-/// Overwrites the database of a connection with a file; on the disk when this returns.
+/// Overwrites the database of a connection with the exported file. The database is synced when this
+/// returns.
 fn overwrite(conn: &Connection, export: &Export) -> Result<()> {
     let before = os::length(conn, Opened::Main)?;
     let mut from = &export.file;
@@ -293,7 +313,7 @@ fn overwrite(conn: &Connection, export: &Export) -> Result<()> {
         os::write(conn, Opened::Main, bytes.get(..read).unwrap_or_default(), at)?;
         at += read as u64;
     }
-    // What is cut off is overwritten, too.
+    // The part that is cut off is overwritten first.
     bytes.fill(0);
     let mut wiped = at;
     while wiped < before {
@@ -316,7 +336,7 @@ fn wipe(mut file: &File) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Overwrites a file and removes it, if it is there.
+/// Overwrites a file with zeros and removes it, if it exists.
 fn remove_wiped(path: &Path) -> io::Result<()> {
     match os::open_what_is_there(path) {
         Ok(file) => wipe(&file).and_then(|()| fs::remove_file(path)),
@@ -326,8 +346,9 @@ fn remove_wiped(path: &Path) -> io::Result<()> {
 }
 
 impl Db {
-    /// Removes what a conversion has left that was cut off after its end, when nobody needs it any more: with what the
-    /// file was before. Another process may be about to do so.
+    /// Removes the files that a conversion has left if a crash came after its end. Nothing needs
+    /// them any more, and they contain the old content of the store. Another process may be
+    /// removing them, too.
     pub(super) fn remove_remains_of_conversion(&self) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let inode = self.file_identity().unwrap_or_default().1;
@@ -335,7 +356,7 @@ impl Db {
         if !made.exists() && !Undo::is_ended(&journal) {
             return Ok(());
         }
-        // Nobody else has a journal then, nor converts the file.
+        // With this lock, no other connection has a journal or converts the file.
         self.execute("BEGIN IMMEDIATE")?;
         let _ = remove_wiped(&made); // the next open tries again
         if Undo::is_ended(&journal) {

@@ -1,9 +1,13 @@
-//! Dead rows that reads of this connection have met, and that are still in the file. To remove one takes a commit,
-//! several of them hardly more; so they are noted, and removed together.
+//! Notes of expired rows that reads of this connection have found, and that are still in the file
+//! (ADR 14). The removal of one row costs a commit, and that of several rows hardly more. So the
+//! rows are noted, and removed together.
 //!
-//! Invariants: a noted row is known by its key and its `expire_ms`, so what others write under the key is another
-//! row. A note only ever hides or removes a row that is dead by the clock at that moment. Rows that are met inside a
-//! transaction of the caller's are not noted, so a rollback changes no note.
+//! Invariants:
+//! - A noted row is identified by its key and its `expire_ms`. A row that another connection writes
+//!   under the key later is another row.
+//! - A note hides or removes a row only while the row is expired by the clock.
+//! - Rows that are found inside a transaction of the caller are not noted, so a rollback changes no
+//!   note.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +20,17 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::expiry;
 
-/// So many rows are removed without waiting for a write.
+/// Number of noted rows at which they are removed without waiting for a write.
 const ENOUGH_ROWS: usize = 64;
 /// Total length of the keys of noted rows at which they are removed, in bytes.
 const ENOUGH_BYTES: usize = 64 << 10;
-/// The most that are noted while they cannot be removed.
+/// Maximum number of noted rows, if they cannot be removed.
 const MAX_ROWS: usize = 16 * ENOUGH_ROWS;
+/// Maximum total length of their keys, in bytes.
 const MAX_BYTES: usize = 4 * ENOUGH_BYTES;
 
-/// The rows of one family: key and `expire_ms`, in the order of the keys, so that each page is changed once.
+/// Noted rows of one family: key and `expire_ms`. They are removed in the order of their keys, so
+/// that each page is changed once.
 struct DeadOf {
     tables: Arc<Tables>,
     rows: BTreeMap<Vec<u8>, i64>,
@@ -34,9 +40,11 @@ struct DeadOf {
 #[derive(Default)]
 pub(super) struct DeadRows {
     families: Vec<DeadOf>,
+    /// Number of rows of all families.
     rows: usize,
+    /// Total length of their keys, in bytes.
     bytes: usize,
-    /// Number of noted rows when they could not be removed.
+    /// Number of noted rows when they last could not be removed.
     stuck_at: usize,
     /// Whether the removal failed for another reason than a lock. Then no other write tries to
     /// remove them.
@@ -56,7 +64,7 @@ impl DeadRows {
         self.rows >= MAX_ROWS || self.bytes + key.len() > MAX_BYTES
     }
 
-    /// Whether there are so many that they are to be removed.
+    /// Returns `true` if enough rows are noted to remove them now.
     fn are_enough(&self) -> bool {
         self.rows >= self.stuck_at + ENOUGH_ROWS || self.bytes >= ENOUGH_BYTES
     }
@@ -68,7 +76,7 @@ impl DeadRows {
             self.families.len() - 1
         });
         let Some(dead) = self.families.get_mut(at) else { return };
-        // The key may have been noted with an earlier life.
+        // The key may be noted with an earlier expiry time.
         if dead.rows.insert(key.to_vec(), expire_ms).is_none() {
             self.rows += 1;
             self.bytes += key.len();
@@ -116,7 +124,7 @@ impl Db {
             for (key, expire_ms) in rows {
                 match contents.rows().head(tables, key) {
                     Ok(Some(head)) if is_dead(head, *expire_ms, now_ms) => contents.delete_row(key, head)?,
-                    Ok(_) => {} // written anew, or removed
+                    Ok(_) => {} // written again, or removed
                     Err(e) if e.dooms_transaction() => return Err(e),
                     Err(_) => break, // the family was dropped
                 }
@@ -142,7 +150,7 @@ fn is_dead(head: Head, expire_ms: i64, now_ms: i64) -> bool {
     head.expire_ms == Some(expire_ms) && expiry::is_expired(expire_ms, now_ms)
 }
 
-/// Reads that would tell of a noted row.
+/// Reads whose results exclude noted rows.
 impl Contents<'_> {
     /// Returns `true` if an expired row with this `expire_ms` was already found and therefore
     /// counts as missing.
@@ -197,7 +205,7 @@ mod tests {
 
     const LARGE: [u8; 9000] = [7; 9000];
 
-    /// A store with keys that end at 1000, and nothing else.
+    /// Creates a store with these keys only, which expire at 1000.
     fn store(config: &Config, tables: &Tables, keys: &[&[u8]]) -> Db {
         let mut db = Db::open(None, config, 1).unwrap();
         put(&mut db, tables, keys, 1000);
@@ -225,11 +233,11 @@ mod tests {
             for key in [b"a", b"b", b"c"] {
                 assert!(!db.note_dead(&tables, key, 1000));
             }
-            put(&mut db, &tables, &[b"b"], 1001); // dead, too, but another row
+            put(&mut db, &tables, &[b"b"], 1001); // also expired, but another row
             assert_eq!(db.contents(&tables, &clock).count().unwrap(), 2);
             db.in_own_transaction(true, |db| db.remove_dead(&clock, 999)).unwrap();
             assert_eq!(rows_left(&db, &tables), 4);
-            // A rollback leaves them noted.
+            // After a rollback the rows are still noted.
             db.begin_write().unwrap();
             db.remove_dead(&clock, 1000).unwrap();
             assert_eq!(rows_left(&db, &tables), 2);
@@ -239,7 +247,7 @@ mod tests {
             db.dead_are_removed();
             assert_eq!((rows_left(&db, &tables), db.contents(&tables, &clock).count().unwrap()), (2, 2));
             assert!(!db.has_dead());
-            db.integrity_check().unwrap(); // the large values and the entries went along
+            db.integrity_check().unwrap(); // large values and index entries were removed, too
         }
     }
 

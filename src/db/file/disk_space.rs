@@ -1,15 +1,16 @@
-//! Keeps disk space for what a store needs when the disk is full.
+//! Reserves disk space for what a store needs when the disk is full (ADR 31).
 //!
-//! - In WAL mode a commit is in the WAL first. If the checkpoint could not make the database longer, the WAL could not
-//!   start over, and no write could succeed. So before a commit the file system reserves the blocks of all pages of the
-//!   database.
-//! - A write on a full disk is tried again after a checkpoint: the WAL starts over, in the space that it has. A WAL has
-//!   space for some frames from the beginning.
-//! - A close on a full disk leaves the -wal and -shm files, which the next open needs.
-//! - In DELETE mode the rollback journal needs space. Some blocks beyond the end of the database are kept, and given back
-//!   for a write on a full disk.
+//! - In WAL mode a commit first writes to the WAL. If the checkpoint could not make the database
+//!   longer, the WAL could not start over, and no write could succeed. So before a commit the file
+//!   system reserves the blocks of all pages of the database.
+//! - A write on a full disk is tried again after a checkpoint: the WAL starts over, in the space
+//!   that it has. The open reserves space for some frames in the WAL.
+//! - A close on a full disk leaves the `-wal` and `-shm` files, which the next open needs.
+//! - In DELETE mode the rollback journal needs space. Some spare blocks after the end of the
+//!   database are reserved, and given back for a write on a full disk.
 //!
-//! A file system that cannot reserve blocks (`fallocate`) has none of this, nor have systems other than Linux.
+//! None of this works on a file system that cannot reserve blocks (`fallocate`), or on systems
+//! other than Linux.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -27,8 +28,8 @@ const MIN_SPARE: u32 = 12;
 const MAX_SPARE: u32 = 64;
 /// For each group of this number of pages of the database, one more page is reserved.
 const PAGES_PER_SPARE: u32 = 4;
-/// Numbers of frames for which a WAL has space from the beginning: the first of them for which there
-/// is space. Removing a key writes about ten.
+/// Numbers of frames for which a WAL has space from the beginning: the first of them for which
+/// there is space. Removing a key writes about ten.
 const FIRST_FRAMES: [u64; 3] = [32, 20, 12];
 
 /// State of the disk space of a connection.
@@ -40,11 +41,11 @@ pub(super) struct DiskSpace {
     pages: Cell<u32>,
     /// Number of pages whose blocks are reserved; 0 if that is not known.
     reserved: Cell<u32>,
-    /// The disk was full in the last write.
+    /// Whether the disk was full in the last write.
     is_full: Cell<bool>,
-    /// The next write transaction begins by giving back the spare blocks.
+    /// Whether the next write transaction begins by giving back the spare blocks.
     gives_back: Cell<bool>,
-    /// The open write transaction makes the database longer.
+    /// Whether the open write transaction makes the database longer.
     grows: Cell<bool>,
 }
 
@@ -81,7 +82,7 @@ impl Db {
     /// Reserves the blocks of the pages that the open write transaction adds, before its commit.
     ///
     /// # Errors
-    /// `Full` if the disk has too few.
+    /// `Full` if the disk has too few free blocks.
     #[inline]
     pub(super) fn reserve_pages(&self) -> Result<()> {
         let space = &self.disk_space;
@@ -91,7 +92,7 @@ impl Db {
         let pages = self.pages_in_transaction()?;
         let before = space.pages.replace(pages);
         if pages < before {
-            space.reserved.set(space.reserved.get().min(pages)); // the file was cut
+            space.reserved.set(space.reserved.get().min(pages)); // the file was truncated
         }
         if pages <= before {
             return Ok(());
@@ -109,18 +110,19 @@ impl Db {
         }
     }
 
-    /// Reserves spare blocks again. In DELETE mode, commits and rollbacks cut them off with what they
-    /// have not used of the file.
+    /// Reserves spare blocks again in DELETE mode, where commits and rollbacks free them when they
+    /// cut off the unused end of the file.
     #[cold]
     fn reserve_again(&self) {
         let space = &self.disk_space;
         if space.is_used.get() && matches!(self.journal_mode(), Ok(Some(JournalMode::Delete))) {
             space.reserved.set(0);
-            // An error is ignored, because a commit that makes the database longer would fail with it, too.
+            // An error is ignored: a commit that makes the database longer would report it.
             let _ = self.reserve_more(space.pages.get());
         }
     }
 
+    /// Reserves the blocks of `pages` pages, and spare blocks after them as far as there is space.
     #[cold]
     fn reserve_more(&self, pages: u32) -> Result<()> {
         let space = &self.disk_space;
@@ -128,7 +130,7 @@ impl Db {
         // Not beyond the size limit of the store.
         let most = self.limit_in_pages().map_or(u32::MAX, |limit| limit.max(pages));
         let wanted = (pages + spare).min(most);
-        // In WAL mode what is in the WAL file is kept for removals.
+        // In WAL mode removals use the space of the WAL file, so spare blocks are optional.
         let is_wal = self.journal_mode()? == Some(JournalMode::Wal);
         let least = if is_wal { pages } else { (pages + spare / 2).min(most) };
         if space.reserved.get() >= least {
@@ -137,7 +139,7 @@ impl Db {
         let (Some(path), Some(watched)) = (&self.path, &self.watched) else { return Ok(()) };
         let Ok(file) = OsFile::open(path, true, false) else { return Ok(()) };
         if file.identity().ok() != Some(watched.place.file()) {
-            return Ok(()); // the next check of the place reports that
+            return Ok(()); // the file was replaced, which the next check of its location reports
         }
         let page_size = self.page_size()?;
         let mut last = Ok(false);
@@ -151,7 +153,7 @@ impl Db {
         match last {
             Err(_) => Err(Error::full("database or disk is full").with_hint(Hint::FreeDiskSpace)),
             Ok(_) => {
-                space.is_used.set(false); // not on this file system
+                space.is_used.set(false); // this file system cannot reserve blocks
                 Ok(())
             }
         }
@@ -174,15 +176,16 @@ impl Db {
         }
     }
 
-    /// Makes space for another try of a write that failed because the disk was full. Returns `true` if
-    /// that may succeed.
+    /// Makes space for another try of a write that failed because the disk was full. Returns `true`
+    /// if that may succeed.
     #[cold]
     pub(crate) fn make_disk_space_after(&mut self, why: &Error) -> bool {
         self.note_full_disk(why);
         self.make_disk_space()
     }
 
-    /// Like `make_disk_space_after`, if the last write failed because the disk was full.
+    /// Like `make_disk_space_after`, but does nothing unless the last write failed because the disk
+    /// was full.
     #[cold]
     pub(super) fn make_disk_space(&mut self) -> bool {
         if !self.disk_space.is_full.replace(false)
@@ -202,8 +205,8 @@ impl Db {
         }
     }
 
-    /// Lets the close of the connection leave the files of the WAL if the disk is nearly full: the next
-    /// open may have no space for new ones. The WAL is empty then.
+    /// Makes the close of the connection keep the `-wal` and `-shm` files if the disk is nearly
+    /// full: the next open may have no space for new ones. The WAL is empty then.
     pub(super) fn keep_wal_if_nearly_full(&self) {
         if let Some(path) = &self.path
             && self.frozen.is_none()
@@ -214,8 +217,8 @@ impl Db {
         }
     }
 
-    /// Gives back the spare blocks, if `make_disk_space` asked for it. Call this at the beginning of
-    /// a write transaction: no other connection makes the database longer then.
+    /// Gives back the spare blocks, if `make_disk_space` has requested that. Call this at the
+    /// beginning of a write transaction: no other connection makes the database longer then.
     #[inline]
     pub(super) fn give_spare_blocks_back(&self) {
         if self.disk_space.gives_back.replace(false)

@@ -85,7 +85,7 @@ pub(in crate::db::file) fn damaged(what: impl Display) -> Error {
     Error::corrupt(what.to_string()).with_hint(Hint::CheckIntegrity)
 }
 
-/// Replaces the hint of damage: a check knows better than [`damaged`] what helps.
+/// Replaces the hint of an error for damage. A check knows better than [`damaged`] what can help.
 pub(in crate::db::file) fn hint_for_damage(error: Error, hint: Hint) -> Error {
     match error.kind() {
         ErrorKind::Corrupt => error.with_hint(hint),
@@ -99,7 +99,8 @@ pub(in crate::db::file) fn forbidden() -> Error {
     translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), None))
 }
 
-/// Names the files of the store at `path` that this process may not write, if the system shows which.
+/// Adds the names of the files of the store at `path` that this process may not write, if the
+/// operating system shows which.
 #[cold]
 pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>) -> Error {
     let is_forbidden = error.hint() == Some(Hint::CheckPermissions);
@@ -120,7 +121,7 @@ pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>)
 mod tests {
     use super::*;
 
-    /// What SQLite answers without a text of its own.
+    /// Returns the text for a code of SQLite that comes without a message.
     fn said_of(code: i32) -> String {
         translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).to_string()
     }

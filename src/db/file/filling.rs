@@ -1,4 +1,4 @@
-//! A chunk that a scan fills: which rows it takes, and when it has enough.
+//! Filling a chunk with the rows of a scan: the choice of rows, and when the chunk is full.
 
 use super::engine::{RowView, Step};
 use crate::clock::Clock;
@@ -10,20 +10,22 @@ use crate::expiry;
 pub(super) struct Filling<'a> {
     chunk: &'a mut Chunk,
     ends: Ends<'a>,
-    /// The key of the last row that was looked at, when the chunk is full.
+    /// Key of the last row examined; `None` until the chunk is full.
     last: Option<Vec<u8>>,
 }
 
 /// Test for expired rows, with a limit on how many of them may be skipped.
 pub(super) struct Ends<'a> {
     clock: &'a Clock,
-    /// Read once for the chunk: what dies after that is noticed when it is to be shown.
+    /// Current time, read once per chunk. A row that expires later is detected when an iterator is
+    /// about to return it.
     now_ms: Option<i64>,
     /// Number of expired rows that may still be skipped.
     skips: usize,
 }
 
 impl Ends<'_> {
+    /// Returns `true` if a row with this `expire_ms` is expired.
     #[inline(always)]
     pub(super) fn is_dead(&mut self, expire_ms: i64) -> bool {
         let now_ms = match self.now_ms {

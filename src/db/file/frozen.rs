@@ -1,11 +1,15 @@
-//! A cleanly closed store, read where nothing can be written: on a mount that is read-only, in a directory of somebody
-//! else's, or a file of somebody else's, who is not to find files of this user beside it. SQLite reads a file in WAL
-//! mode only if it can make the files beside it, or is told that the file never changes (`immutable`): then it takes no
-//! locks and looks for no WAL.
+//! Reading a cleanly closed store where nothing can be written: on a read-only mount, in a
+//! directory of another user, or a file of another user, next to which this user must not create
+//! files.
 //!
-//! But somebody who may write there can change it. So before and after each call it is looked at from outside: the
-//! file, and what SQLite makes beside it before it writes. What was read while it changed is not given out; then it
-//! is opened anew, as it is by then.
+//! SQLite reads a file in WAL mode only if it can create the `-wal` and `-shm` files, or if it is
+//! told that the file never changes (`immutable`). In the second case it takes no locks and looks
+//! for no WAL.
+//!
+//! But a process with write permission can change the file. So before and after each call the
+//! metadata of the files is examined: that of the database, and that of the files which SQLite
+//! creates next to it before it writes. Data that was read during a change is not returned. Then
+//! the file is opened again in its new state.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +26,7 @@ use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// No file system's clock ticks less often (it is some milliseconds usually, on Linux).
+/// Longest tick of the clock of a file system. (On Linux it is usually some milliseconds.)
 const TICK: Duration = Duration::from_millis(50);
 
 /// Metadata of the files of a store.
@@ -55,7 +59,8 @@ impl Seen {
         is_empty(self.journal) && is_empty(self.wal) && (self.wal.is_none() || self.shared_memory.is_none())
     }
 
-    /// Whether another change would perhaps look the same.
+    /// Returns `true` if the file was changed so recently that another change could leave the same
+    /// metadata.
     fn is_fresh(&self) -> bool {
         let now = Duration::from_millis(system_now_ms().unsigned_abs());
         self.file.is_some_and(|file| {
@@ -69,17 +74,21 @@ impl Seen {
 pub(super) struct Frozen {
     path: PathBuf,
     config: Config,
-    /// `None`: it is not open, and to be opened by the next call.
+    /// Metadata of the files before they were opened. `None`: the store is not open, and the next
+    /// call opens it.
     seen: Option<Seen>,
-    /// What was remembered of the tables by the connection before.
+    /// Epoch of the table information that the previous connection cached.
     #[cfg(kvstore_btree)]
     epoch: Option<u32>,
+    /// Whether another change could have left the same metadata.
     fresh: bool,
+    /// Whether the file is in WAL mode.
     has_wal: bool,
 }
 
 impl Frozen {
-    /// `seen`: from before it was opened. `has_wal`: whether the file is in WAL mode.
+    /// Creates the state of a store that was opened. `seen`: the metadata before it was opened.
+    /// `has_wal`: whether the file is in WAL mode.
     pub(super) fn new(path: &Path, config: &Config, seen: Seen, has_wal: bool) -> Box<Frozen> {
         let (path, config) = (path.to_owned(), config.clone());
         Box::new(Frozen {
@@ -93,7 +102,8 @@ impl Frozen {
         })
     }
 
-    /// A store that this connection has left, to be opened by the next call. `epoch`: of what was remembered of its tables.
+    /// Creates the state of a store whose connection was closed, so that the next call opens it.
+    /// `epoch`: that of the table information which the closed connection cached.
     #[cfg(feature = "encryption")]
     pub(super) fn to_be_opened(
         path: &Path,
@@ -118,7 +128,7 @@ impl Frozen {
         self.epoch
     }
 
-    /// The way of journaling of those who may write. (To SQLite a file that never changes has none.)
+    /// Returns the journal mode that writers use. (SQLite reports none for an immutable file.)
     pub(super) fn journal_mode(&self) -> JournalMode {
         if self.has_wal { JournalMode::Wal } else { JournalMode::Delete }
     }
@@ -137,7 +147,7 @@ impl Db {
         #[cfg(not(kvstore_btree))]
         let by_sql = true;
         if by_sql {
-            self.check_place_now_and_then()?; // the other engine does, when it takes a snapshot
+            self.check_place_now_and_then()?; // the `btree` engine does it when it takes a snapshot
         }
         Ok(false)
     }
@@ -153,15 +163,16 @@ impl Db {
         Ok(())
     }
 
-    /// What a call has done that read a file which nobody can write.
+    /// Returns the result of a call that read a store in this state. Fails with `Busy` if the file
+    /// changed during the call.
     #[cold]
     pub(crate) fn after_reading<R>(&mut self, done: Result<R>) -> Result<R> {
-        // It may also be why the call has failed.
+        // A change may also be the cause of an error.
         if self.has_changed(false)? { Err(self.lose_snapshot()) } else { done }
     }
 
-    /// Whether the store may be another one than it was opened as. `before`: before a call, when a change that looks
-    /// like none must be expected.
+    /// Returns `true` if the store may have changed since it was opened. `before`: the check is
+    /// before a call, and must also expect a change that left the same metadata.
     fn has_changed(&self, before: bool) -> Result<bool> {
         let (Some(frozen), Some(watched)) = (&self.frozen, &self.watched) else { return Ok(false) };
         if frozen.seen.is_none() {
@@ -175,6 +186,7 @@ impl Db {
         Ok(unsure || Some(seen) != frozen.seen)
     }
 
+    /// Ends the snapshot of the caller's read transaction. Returns the error for the call.
     fn lose_snapshot(&mut self) -> Error {
         let why = Error::busy("the file changed while it was being read").with_hint(Hint::Retry);
         if self.transaction == TransactionState::Read {
@@ -183,7 +195,7 @@ impl Db {
         why
     }
 
-    /// Opens a store that was left, with this configuration from now on.
+    /// Opens a store whose connection was closed, and uses this configuration from now on.
     #[cfg(feature = "encryption")]
     pub(super) fn open_with(&mut self, config: &Config) -> Result<()> {
         if let Some(frozen) = &mut self.frozen {
@@ -192,9 +204,10 @@ impl Db {
         self.open_anew()
     }
 
+    /// Opens the file again and replaces this connection.
     fn open_anew(&mut self) -> Result<()> {
         let Some(frozen) = &self.frozen else { return Ok(()) };
-        // An open would make another one there.
+        // If the file was removed, opening would create another store there.
         if self.file_identity().is_some_and(|file| !os::is_at(&frozen.path, file)) {
             return Err(gone());
         }

@@ -1,14 +1,40 @@
-//! A store in a file (or in memory): everything that knows SQLite.
+//! SQLite backend: a store in a file or in memory. Only this layer uses SQLite.
 //!
-//! [`plan`] has what each operation on a family does to its tables, [`look_up`] what it reads of them, [`filling`]
-//! which rows a chunk takes; [`connection`] runs transactions, [`checkpoint`] sees to it that the WAL begins anew and
-//! [`write_back`] writes it back before that, [`maintenance`] keeps the file in order, [`catalogue`] knows the families
-//! and [`agenda`] when something is due in them, [`limit`] makes room in a store that has one, [`dead`] removes together the dead rows that reads have met, [`open`]
-//! opens the file after [`probe`] has looked at it, [`pragmas`] sets how, [`schema`] owns the tables, [`engine`] the
-//! operations on single rows, [`integrity`] the check of it all, [`form`] whether the tables are as they are made, [`info`] what the store says of itself; [`watch`] notices that a file has lost its name,
-//! [`frozen`] reads one where nothing can be written, `cipher` tells SQLCipher what a file is encrypted with, `convert`
-//! encrypts and decrypts one in place, with `undo` to go back to, [`leftovers`] removes what reading leaves beside one. Time is an
-//! argument: a moment, or the clock of the store, which is asked only for a row that can expire.
+//! Operations on families:
+//! - [`plan`]: the writes, and which rows of which tables they change.
+//! - [`look_up`]: the reads.
+//! - [`filling`]: filling a chunk with the rows of a scan.
+//! - [`engine`]: operations on single rows, by SQL or by SQLite's B-tree functions.
+//! - [`dead`]: expired rows that reads have found, and their removal in batches.
+//! - [`agenda`]: lower bounds on the times at which keys of the families expire.
+//! - [`purge`]: removal of expired keys of all families.
+//! - [`catalogue`]: the families and their settings.
+//! - [`schema`]: names and definitions of the tables.
+//! - [`limit`]: the size limit of a store, and eviction.
+//!
+//! Connections and files:
+//! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
+//! - [`connection`]: transactions.
+//! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`write_back`] copies the WAL
+//!   into the database before that, in small parts.
+//! - [`disk_space`]: space for what a store needs when the disk is full.
+//! - [`maintenance`]: sync, vacuum, check and repair.
+//! - [`watch`]: detection of deleted, moved and replaced files.
+//! - [`frozen`]: reading a store where nothing can be written.
+//! - [`leftovers`]: removal of the files that a read-only handle leaves next to the database.
+//! - [`backup`]: copying a store, page by page.
+//! - `cipher`: the secret of an encrypted file.
+//! - `convert`: encryption and decryption in place. `undo` restores the old content after a crash.
+//! - [`os`]: SQLite's use of the operating system.
+//!
+//! Inspection:
+//! - [`integrity`]: the integrity check. [`form`] compares tables with their definitions.
+//! - [`repair`]: repair of tables that do not agree with each other.
+//! - [`info`]: the description of a store.
+//! - [`failure`]: conversion of SQLite's errors.
+//!
+//! Time is an argument of the operations: a moment, or the clock of the store. The clock is read
+//! only for a row that can expire.
 
 mod agenda;
 mod backup;
@@ -60,13 +86,16 @@ pub(crate) use plan::Contents;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 pub(crate) use watch::gone;
 
-/// A row with its value in line has at most this fraction of a page; longer values go to the blob table.
-/// Measured with `benches/blob_threshold.rs`: reads of one key cost the same either way; below it scans
-/// are several times faster in line, above it random writes are several times faster out of line.
+/// A row whose value is inline takes at most one page divided by this number. Longer values are
+/// stored in the blob table.
+///
+/// Measured with `benches/blob_threshold.rs`: reads of one key cost the same either way. Below the
+/// threshold, scans are several times faster with inline values. Above it, random writes are
+/// several times faster with values in the blob table.
 const INLINE_PAGE_FRACTION: usize = 16;
 
-/// The version of SQLite that is linked.
+/// Version of the linked SQLite.
 pub(crate) const SQLITE_VERSION: &std::ffi::CStr = rusqlite::ffi::SQLITE_VERSION;
 
-/// The engine row operations go through.
+/// Name of the storage engine of this build.
 pub(crate) const ENGINE: &std::ffi::CStr = if cfg!(kvstore_btree) { c"btree" } else { c"sql" };
