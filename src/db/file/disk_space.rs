@@ -28,8 +28,8 @@ const MIN_SPARE: u32 = 12;
 const MAX_SPARE: u32 = 64;
 /// For each group of this number of pages of the database, one more page is reserved.
 const PAGES_PER_SPARE: u32 = 4;
-/// Numbers of frames for which a WAL has space from the beginning: the first of them for which
-/// there is space. Removing a key writes about ten.
+/// Numbers of frames for which the open reserves space in the WAL: the first number for which the
+/// disk has space. Removing a key writes about ten frames.
 const FIRST_FRAMES: [u64; 3] = [32, 20, 12];
 
 /// State of the disk space of a connection.

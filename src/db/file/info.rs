@@ -1,4 +1,5 @@
-//! What a store says of itself: marks, settings, and what each sort of table takes in the file.
+//! Description of a store: its format marks, its settings, and the size of each kind of table in
+//! the file.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::config::JournalMode;
 use crate::error::Result;
 use crate::info::{FamilyInfo, FamilySizes, StoreInfo};
 
-/// Bytes before the page in a frame of the WAL.
+/// Size of the header of a frame of the WAL, which comes before the page, in bytes.
 const FRAME_HEADER: u64 = 24;
 
 impl Db {
@@ -62,6 +63,7 @@ impl Db {
         })
     }
 
+    /// Returns the families with their settings, without their sizes.
     fn families_with_settings(&self, clock: &Clock) -> Result<Vec<FamilyInfo>> {
         let mut families = Vec::new();
         for name in self.families()? {
@@ -102,17 +104,19 @@ impl Db {
         Ok(by.map(|by| String::from_utf8_lossy(by).into_owned()))
     }
 
-    /// In WAL mode, the length of the WAL, and how much of it the database has still to get.
+    /// Returns the length of the WAL, and the size of those pages in it that a checkpoint still has
+    /// to copy into the database, in bytes.
     fn wal_bytes(&self, page_size: u64) -> (u64, u64) {
         let length = self.length_of_file("-wal");
-        // To look for it would make it where there is none.
+        // Only with a WAL: asking for the wal-index would create it if there is none.
         let index = if length > 0 && self.frozen.is_none() { WalIndex::of(&self.conn) } else { None };
         let frames = |index: WalIndex| index.state().map(|(_, all)| all.saturating_sub(index.written_back()));
         let pending = index.and_then(frames).unwrap_or_default();
         (length, (u64::from(pending) * page_size).min(length / (page_size + FRAME_HEADER) * page_size))
     }
 
-    /// The length of the file, or of one beside it; 0 if there is none.
+    /// Returns the length of the database file, or of the file with its name and a suffix, in
+    /// bytes; 0 if the file does not exist.
     fn length_of_file(&self, suffix: &str) -> u64 {
         let length = |path| std::fs::metadata(path).map_or(0, |file| file.len());
         self.path.as_deref().map_or(0, |path| length(beside(path, suffix)))
@@ -123,7 +127,8 @@ impl Db {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             let page_size = self.page_size()?;
-            // A page that is not there takes memory, too, so a length that is a lie could ask for all of it.
+            // The engine allocates memory for each page, whether it exists or not. So a false
+            // number of pages in the header of the file could exhaust the memory.
             let most = (self.length_of_file("") + self.length_of_file("-wal")) / page_size.max(1) + 1;
             if self.path.is_some() && self.page_count()? > most {
                 return Ok(None);
@@ -138,7 +143,7 @@ impl Db {
         self.bytes_by_dbstat()
     }
 
-    /// All tables, with the numbers of their first pages.
+    /// Returns the names of all tables, with the numbers of their root pages.
     #[cfg(kvstore_btree)]
     fn roots(&self) -> Result<Vec<(String, i64)>> {
         let mut statement = self

@@ -1,7 +1,8 @@
-//! The integrity check: SQLite's own, then that the tables of each family agree.
+//! Integrity check: first SQLite's own check, then the consistency of the tables of each family.
 //!
-//! Every disagreement has a name, a table and a family in its message; never a key or a value. Whether a table is as it
-//! is made is asked in `form.rs`.
+//! The message of each inconsistency names the kind, the table and the family, and never contains a
+//! key or a value. `form.rs` compares the definitions of tables with those that this library
+//! creates.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,7 +22,8 @@ use super::schema::{
 use crate::config::MAX_KEY_SIZE;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Lines of the list of tables that could be used, but not dropped; SQLite's own check passes over them.
+/// SQL condition for rows of `sqlite_schema` that have a wrong form. SQLite could use such a table,
+/// but not drop it. SQLite's own check does not report these rows.
 pub(super) const LISTED_IN_A_WRONG_FORM: &str = "typeof(type) <> 'text' OR typeof(name) <> 'text'
     OR typeof(tbl_name) <> 'text' OR type IN ('table', 'view') AND tbl_name <> name";
 
@@ -43,9 +45,9 @@ pub(crate) trait Report {
     fn family(&mut self, at: usize, of: usize) -> ControlFlow<()>;
 }
 
-/// Why a check does not go on.
+/// Reason why a check ends early.
 enum Stop {
-    /// Whoever is told has enough.
+    /// The receiver of the report has ended it.
     Told,
     Failed(Error),
 }
@@ -58,10 +60,12 @@ impl From<Error> for Stop {
 
 type Checked = Result<(), Stop>;
 
+/// Reports an inconsistency of the tables.
 fn tell(report: &mut dyn Report, text: &str, key: Option<&[u8]>) -> Checked {
     go_on(report.found(Found { text, key, in_file: false }))
 }
 
+/// Reports damage in the structure of the file.
 fn tell_of_file(report: &mut dyn Report, text: &str) -> Checked {
     go_on(report.found(Found { text, key: None, in_file: true }))
 }
@@ -73,14 +77,14 @@ fn go_on(flow: ControlFlow<()>) -> Checked {
     }
 }
 
-/// Whether an error says that the file cannot be read. Of a page number that no file can have, SQLite says that the disk
-/// is full.
+/// Returns `true` if an error means that the file cannot be read. It includes `Full`, which SQLite
+/// reports for a page number that no file can have.
 fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Full | ErrorKind::NotADatabase)
 }
 
-/// All but SQLite's own check. Fails with [`Corrupt`](crate::error::ErrorKind::Corrupt), naming the first
-/// disagreement.
+/// Checks the tables, without SQLite's own check. Fails with
+/// [`Corrupt`](crate::error::ErrorKind::Corrupt) and the first inconsistency.
 pub(super) fn check_tables(conn: &Connection) -> Result<()> {
     #[derive(Default)]
     struct First(Option<String>);
@@ -102,8 +106,11 @@ pub(super) fn check_tables(conn: &Connection) -> Result<()> {
     first.0.map_or(Ok(()), |text| Err(Error::corrupt(text)))
 }
 
-/// SQLite's own check and the rest, naming every disagreement, of SQLite's at most `most`. What cannot be read is one, and
-/// the rest is checked all the same. Says what has kept it from getting to the end, if something has.
+/// Runs SQLite's own check and the check of the tables, and reports every inconsistency; at most
+/// `most` of those that SQLite finds.
+///
+/// An unreadable part counts as an inconsistency, and the rest is checked nevertheless. Returns the
+/// first error that kept a check from being completed, if any.
 pub(super) fn report(conn: &Connection, most: u32, report: &mut dyn Report) -> Option<Error> {
     let mut stopped = None;
     for of_tables in [false, true] {
@@ -128,6 +135,7 @@ pub(super) fn report(conn: &Connection, most: u32, report: &mut dyn Report) -> O
     stopped
 }
 
+/// Checks the tables. `past_damage`: continues with the next family if one cannot be read.
 fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> Checked {
     let version = number(conn, "PRAGMA user_version")?;
     if version < i64::from(FORMAT_VERSION) {
@@ -151,7 +159,10 @@ fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> C
     Ok(())
 }
 
-/// SQLite's own check, with what it passes over. What cannot be read it takes for damaged; here it is an error of its own.
+/// Runs SQLite's own check, and the part of it that SQLite can omit (`pages_of_no_use`). Fails with
+/// the first problem.
+///
+/// SQLite reports an unreadable page as damage. Here it is an error of its own.
 pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
     let _of_earlier_calls = os::vfs::take_failed_read(conn);
     let mut statement = conn.prepare("PRAGMA integrity_check(1)").map_err(translate)?;
@@ -168,14 +179,14 @@ pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
     pages_of_no_use(conn)?.map_or(Ok(()), |text| Err(Error::corrupt(text)))
 }
 
-/// The same, naming at most `most` of what SQLite finds.
+/// Like `check_sqlite`, but reports up to `most` problems that SQLite finds.
 fn report_sqlite(conn: &Connection, most: u32, report: &mut dyn Report) -> Checked {
     let mut statement = conn.prepare(&format!("PRAGMA integrity_check({most})")).map_err(translate)?;
     let mut rows = statement.raw_query();
     let mut is_content = true;
     while let Some(row) = rows.next().map_err(translate)? {
         let text: String = row.get(0).map_err(translate)?;
-        // One row can have several lines, after one that says which database they are about.
+        // A row can have several lines. The first of them begins with "***" and names the database.
         for line in text.lines().filter(|line| *line != "ok" && !line.starts_with("***")) {
             is_content = false;
             tell_of_file(report, &format!("SQLite's integrity check: {line}"))?;
@@ -187,14 +198,17 @@ fn report_sqlite(conn: &Connection, most: u32, report: &mut dyn Report) -> Check
     Ok(())
 }
 
-/// Looks at the free pages, and for pages that are neither free nor of a table; `None`: all is well. SQLite's own check
-/// does so, unless the first thing in its memory of the schema is a view: it has 0 as its first page, which there means
-/// that only some tables are to be checked (`sqlite3BtreeIntegrityCheck`). A family's view often is the first.
+/// Checks the list of free pages, and looks for pages that are neither free nor part of a table.
+/// Returns a description of the problem; `None` if there is none.
 ///
-/// To be asked where that check has found nothing, so that no page is in two tables. Where SQLite has no table `dbstat`,
-/// only the free pages are looked at.
+/// SQLite's own check includes this, unless the first entry of its schema in memory is a view. A
+/// view has the root page 0, and a 0 in the first place means that only some tables are checked
+/// (`sqlite3BtreeIntegrityCheck`). The view of a family often is the first entry.
+///
+/// Call this after SQLite's own check has found nothing, so that no page is in two tables. If
+/// SQLite has no table `dbstat`, only the list of free pages is checked.
 fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
-    // A check of the list of tables alone is also one of the list of free pages.
+    // A check of `sqlite_schema` alone includes the list of free pages.
     let free: String =
         conn.query_row("PRAGMA integrity_check(sqlite_schema)", [], |row| row.get(0)).map_err(translate)?;
     if free != "ok" {
@@ -227,19 +241,21 @@ fn pages_of_maps(conn: &Connection) -> Result<i64> {
     Ok(maps_and_lock_page(pages, size, size - i64::from(reserved)))
 }
 
-/// The page that is there for locks (SQLite's fileformat2.html, chapter 1.4).
+/// Returns the number of the lock page, which contains no data (SQLite's fileformat2.html, chapter
+/// 1.4).
 fn lock_page(page_size: i64) -> i64 {
     0x4000_0000 / page_size.max(1) + 1
 }
 
-/// How many pages of a file are of the map of pages (chapter 1.8), or there for locks.
+/// Returns the number of pointer map pages (chapter 1.8) and lock pages of a file.
 fn maps_and_lock_page(pages: i64, page_size: i64, usable: i64) -> i64 {
     let lock_page = lock_page(page_size);
     let locks = i64::from(lock_page <= pages);
     if pages < 2 {
         return locks;
     }
-    // A page of the map is before those it is of; where the page for locks would be one, it is the next.
+    // A pointer map page comes before the pages that it describes. If its position is that of the
+    // lock page, it is the page after that.
     let part = usable / 5 + 1;
     let maps = (pages - 2) / part + 1;
     let is_past_the_end = pages == lock_page && (pages - 2) % part == 0;
@@ -250,8 +266,8 @@ fn number(conn: &Connection, sql: &str) -> Result<i64> {
     conn.query_row(sql, [], |row| row.get(0)).map_err(translate)
 }
 
-/// The tables that every store has are there and right, each family has its data table and view, and each table belongs to
-/// a family. Gives the families that the catalogue has.
+/// Checks the tables that every store has, that each family has its data table and its view, and
+/// that each table belongs to a family. Returns the families of the catalogue.
 fn check_catalogue(conn: &Connection, listed: &Listed, report: &mut dyn Report) -> Result<Vec<String>, Stop> {
     match listed.of_the_store(conn, &FACTS)? {
         Form::Right => {}
@@ -290,7 +306,8 @@ fn check_catalogue(conn: &Connection, listed: &Listed, report: &mut dyn Report) 
     Ok(families)
 }
 
-/// What each line of the catalogue says is possible, and the family `default` has one. Gives the names.
+/// Checks that the settings in each row of the catalogue are valid, and that there is a row for the
+/// family `default`. Returns the names of the families.
 fn check_lines_of_catalogue(conn: &Connection, report: &mut dyn Report) -> Result<Vec<String>, Stop> {
     let settings = schema::settings_of_the_catalogue();
     let [created, ttl, track] = settings.each_ref().map(|setting| &*setting.is_wrong);
@@ -321,14 +338,15 @@ fn check_lines_of_catalogue(conn: &Connection, report: &mut dyn Report) -> Resul
     Ok(names)
 }
 
-/// Whether a line of the list of tables is of a wrong form.
+/// Returns `true` if a row of `sqlite_schema` has a wrong form.
 pub(super) fn has_wrong_form(conn: &Connection) -> Result<bool> {
     conn.prepare(&format!("SELECT 1 FROM sqlite_schema WHERE {LISTED_IN_A_WRONG_FORM}"))
         .and_then(|mut s| s.exists([]))
         .map_err(translate)
 }
 
-/// Tells whether a table of a family is as it is made; gives how it is.
+/// Compares a table of a family with its definition. Reports a difference, and returns the form of
+/// the table.
 fn check_form(
     conn: &Connection,
     kind: &Kind,
@@ -344,6 +362,7 @@ fn check_form(
     Ok(form)
 }
 
+/// Checks the tables of a family.
 fn check_family(conn: &Connection, tables: &Tables, listed: &Listed, report: &mut dyn Report) -> Checked {
     let family = tables.family();
     let mut form = |kind| check_form(conn, kind, family, listed, report);
@@ -373,8 +392,8 @@ struct Forms {
     written: Form,
 }
 
-/// The rows of a family are possible, and its other tables agree with them. What has not the columns of one is passed over:
-/// it was told.
+/// Checks that the data rows of a family are valid, and that its other tables agree with them. A
+/// table without the right columns is skipped, because that was already reported.
 fn check_rows(conn: &Connection, tables: &Tables, forms: &Forms, report: &mut dyn Report) -> Checked {
     let Tables { data, blob, ttl_key, ttl_expiry, .. } = tables;
     let family = tables.family();
@@ -466,7 +485,7 @@ fn check_rows(conn: &Connection, tables: &Tables, forms: &Forms, report: &mut dy
     Ok(())
 }
 
-/// What is looked for in the tables of a family.
+/// Check of the tables of one family.
 struct Check<'a> {
     conn: &'a Connection,
     family: &'a str,
@@ -474,12 +493,14 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Tells of each row of a query, which finds what must not be; its column is the key, to tell them by.
+    /// Reports each row that a query returns as an inconsistency. The first column is the key of
+    /// the row, or NULL.
     fn find(&mut self, what: &str, sql: String) -> Checked {
         self.find_either([what, what], sql)
     }
 
-    /// The same for two things, the second of which it is where the second column says so.
+    /// Like `find`, but for a query with two kinds of inconsistency. A row is of the second kind if
+    /// its second column is 1.
     fn find_either(&mut self, whats: [&str; 2], sql: String) -> Checked {
         let [what, other] = whats;
         let family = self.family;
@@ -500,7 +521,8 @@ impl Check<'_> {
     }
 }
 
-/// A family that tracks writes has a write time in every row, and the same in the index; another has none.
+/// Checks the write times. A family with write tracking has a write time in every row and the same
+/// one in the index; a family without it has no write times.
 fn check_write_times(check: &mut Check<'_>, tables: &Tables, form: Form) -> Checked {
     let Tables { data, written, .. } = tables;
     let family = tables.family();
@@ -549,7 +571,7 @@ mod tests {
 
     #[test]
     fn pointer_map_page_count_matches_sqlite_layout() {
-        // By SQLite's ptrmapPageno().
+        // As in SQLite's ptrmapPageno().
         let is_map = |page: i64, size: i64| {
             let part = size / 5 + 1;
             let map = (page - 2) / part * part + 2;

@@ -1,5 +1,6 @@
-//! What SQLite leaves beside a store that was opened for reading only: a -wal without content, and a -shm. Who has the
-//! database open for writing removes both with the last close; who reads cannot take the lock for that.
+//! Cleanup of the files that SQLite leaves next to a store that was opened read-only: an empty
+//! `-wal` and a `-shm` file. A connection that may write removes both files at the last close. A
+//! read-only connection cannot take the lock for that.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +9,21 @@ use super::disk_space::is_nearly_full;
 use super::os::{FileIdentity, OsFile, Place};
 use crate::config::DEFAULT_PAGE_SIZE;
 
-/// Removes them when it is dropped, which must be after the connection is closed.
+/// Guard that removes the files when it is dropped. It must be dropped after the connection is
+/// closed.
 pub(super) struct Leftovers {
     path: PathBuf,
     file: FileIdentity,
 }
 
 impl Leftovers {
-    /// Of a store at a path without symbolic links.
+    /// Creates the guard for a store at a path without symbolic links.
     pub(super) fn of(path: &Path, file: FileIdentity) -> Leftovers {
         Leftovers { path: path.to_owned(), file }
     }
 
-    /// Does nothing where this process may not write the database, or its locks belong to the process.
+    /// Removes the files if no other process uses the store. It does nothing if this process may
+    /// not write the database, or if file locks belong to the process.
     fn remove(&self) {
         if is_nearly_full(&self.path, u64::from(DEFAULT_PAGE_SIZE)) {
             return; // the next open may have no space for new ones
@@ -29,8 +32,9 @@ impl Leftovers {
         if !is_there("-wal") && !is_there("-shm") {
             return;
         }
-        // SQLite locks a database before it opens or makes one of these, and as long as it has them open: while others
-        // are kept out, nobody has one, and nobody begins to.
+        // SQLite locks a database before it opens or creates these files, and as long as it has
+        // them open. So while this process excludes all others, no connection has the files open,
+        // and none can open them.
         let (Ok(database), Ok(place)) = (OsFile::open(&self.path, true, false), Place::of(&self.path)) else {
             return;
         };
@@ -40,7 +44,7 @@ impl Leftovers {
             && place.state("-wal").is_ok_and(|wal| wal.is_none_or(|wal| wal.is_empty()))
             && place.remove("-shm").is_ok()
         {
-            let _ = place.remove("-wal"); // an empty one says nothing
+            let _ = place.remove("-wal"); // an empty WAL contains no commit
         }
     }
 }

@@ -1,11 +1,12 @@
-//! A limit for what a store takes: what it is, and how a write makes room (ADR 16).
+//! Size limit of a store, and eviction of keys by the write that exceeds it (ADR 16).
 //!
-//! Counted are the pages of the file less the free ones. A write first does what it is to do, and then, in the same
-//! transaction, removes other keys until the limit holds again; if that cannot be, all of it is undone. What the write
-//! itself has put is never removed. Writes that only remove are never refused.
+//! The size is the number of pages of the file without the free ones. A write first makes its own
+//! changes. Then, in the same transaction, it evicts other keys until the limit holds again. If
+//! that is impossible, the whole write is undone. Keys that the write itself has put are never
+//! evicted for it. Writes that only remove keys are never refused.
 //!
-//! Nothing here is in memory that has to be right: the limit is in the file, the pages are counted by SQLite, and the
-//! order of removal is that of the indexes by time.
+//! Correctness depends on no state in memory: the limit is stored in the file, SQLite counts the
+//! pages, and the indexes by time give the order of eviction.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -24,20 +25,23 @@ use crate::expiry;
 use crate::hint::Hint;
 use crate::options::{Eviction, SizeLimit};
 
-/// The names in kvstore_meta.
+/// Names of the limit and the eviction policy in kvstore_meta.
 const MAX_BYTES: &str = "max_bytes";
 const EVICTION: &str = "eviction";
-/// The least a store can be limited to, in pages: the tables of a store and of some families, and some data.
+/// Least size limit, in pages: space for the tables of a store, those of some families, and some
+/// data.
 const LEAST_PAGES: u64 = 32;
 
-/// Of a store that makes room, this part is kept free, and at most so many pages: what goes, goes a few keys a write,
-/// and a new page need not come from the end of the file.
+/// A store that evicts keys keeps a reserve free: one of this number of pages of its limit. So each
+/// write evicts only a few keys, and a new page need not come from the end of the file.
 const RESERVE: u32 = 32;
+/// Maximum number of pages in the reserve.
 const MOST_RESERVE: u32 = 256;
-/// Keys that a write removes at most as long as it is only the reserve that is used.
+/// Maximum number of keys that a write evicts if it only uses the reserve.
 const KEYS_AHEAD: u32 = 16;
-/// Holes that are remembered of a family, and families of which they are.
+/// Maximum number of ids of removed large values that are remembered for one family.
 const MOST_HOLES: usize = 1024;
+/// Maximum number of families for which they are remembered.
 const MOST_FAMILIES: usize = 64;
 
 /// Size limit of a store, converted to pages of the file.
@@ -49,7 +53,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Returns the number of pages at which a write begins to remove keys.
+    /// Returns the number of pages in use above which a write begins to evict keys.
     fn comfortable(self) -> u32 {
         match self.limit.eviction {
             Eviction::None => self.pages,
@@ -61,18 +65,22 @@ impl Bound {
 /// State of a write that must stay within the size limit.
 #[derive(Default)]
 pub(super) struct Room {
-    /// Whether the store has a limit, so that anything is to be noted.
+    /// Whether the store has a limit, so that the current write must be recorded.
     watched: Cell<bool>,
-    /// The write may have made the store grow.
+    /// Whether the write may have made the store grow.
     grown: Cell<bool>,
     /// Puts of the current write: key and length of the value, by family.
     put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
+    /// Total length of these keys and values.
     bytes: Cell<u64>,
+    /// Keys that the last write has evicted.
     removed: Cell<Option<Removed>>,
-    /// Where large values were removed, by family. Those that come next go there: at the end of their table they would
-    /// leave the pages of the others half empty. Whether a place is still free is looked at then.
+    /// Ids of removed large values, by family. New large values get these ids. At the end of the
+    /// table, where SQLite would place them, they would leave the pages of the removed ones half
+    /// empty. Whether an id is still free is checked when it is used.
     holes: RefCell<HashMap<String, VecDeque<i64>>>,
-    /// The limit in pages as it was read last; 0: none. For the length of the WAL.
+    /// Limit in pages, as it was read last; 0 if there is none. The length of the WAL depends on
+    /// it.
     pages: Cell<u32>,
 }
 
@@ -85,15 +93,16 @@ pub(crate) struct Removed {
     pub(crate) expired: u64,
 }
 
-/// A write under way in a store that has a limit.
+/// Current write in a store that has a limit.
 struct Watch {
-    /// Pages that were in use before it.
+    /// Number of pages that were in use before the write.
     before: u32,
-    /// Whether it is a part of the caller's transaction.
+    /// Whether the write is part of the caller's transaction, and so runs in a savepoint.
     savepoint: bool,
 }
 
 impl Room {
+    /// Resets the state for a new write.
     fn begin(&self, watched: bool) {
         if self.watched.get() {
             self.put.borrow_mut().clear();
@@ -104,6 +113,7 @@ impl Room {
         self.removed.take();
     }
 
+    /// Returns `true` if the current write has put the key.
     fn has_put(&self, family: &str, key: &[u8]) -> bool {
         self.put.borrow().get(family).is_some_and(|keys| keys.contains_key(key))
     }
@@ -184,7 +194,8 @@ impl Db {
     pub(super) fn track_all_if_needed(&self, now_ms: i64) -> Result<()> {
         if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
             let families = self.families()?;
-            // All by SQL: the engine would read the list of tables anew after each.
+            // SQL for all families: the `btree` engine would read the list of tables again after
+            // each of them.
             let conn = self.switch_to_sql()?;
             for family in families {
                 if schema::settings(conn, &family)?.is_some_and(|settings| !settings.track_writes) {
@@ -224,7 +235,7 @@ impl Db {
         let watch =
             Watch { before: self.used_pages()?, savepoint: self.transaction != TransactionState::None };
         if watch.savepoint {
-            self.begin_savepoint()?; // a transaction of its own is rolled back as a whole
+            self.begin_savepoint()?; // a separate transaction is rolled back as a whole instead
         }
         self.room.begin(true);
         Ok(Some(watch))
@@ -249,13 +260,13 @@ impl Db {
         self.room.removed.take()
     }
 
-    /// Pages that are in use.
+    /// Returns the number of pages in use.
     fn used_pages(&self) -> Result<u32> {
         let (all, free) = self.size_in_pages()?;
         Ok(used(all, free, self.page_size()?))
     }
 
-    /// All pages, and those of them that are free.
+    /// Returns the number of pages of the file, and the number of its free pages.
     fn size_in_pages(&self) -> Result<(u32, u32)> {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
@@ -270,17 +281,20 @@ impl Db {
         self.in_snapshot(|db| Ok(u64::from(db.used_pages()?) * db.page_size()?))
     }
 
-    // ---- making room -------------------------------------------------------------------------
+    // ---- eviction ----------------------------------------------------------------------------
 
-    /// Makes the limit hold, after a write before which so many pages were in use; `None`: whatever was before.
+    /// Makes the size limit hold after a write, or fails. `before`: number of pages that were in
+    /// use before the write; `None`: the limit was set, and must hold whatever was in use before.
     fn hold(&self, clock: &Clock, before: Option<u32>) -> Result<()> {
         let Some(bound) = self.limit()? else { return Ok(()) };
         let mut used = self.used_pages()?;
         let has_grown = |used| before.is_none_or(|before| used > before);
-        // Who only removes may need a page all the same, for a key that divides others: it makes room for that alone.
+        // A write that only removes keys may still need a page, because another key takes the place
+        // of a removed one that separates two pages of the B-tree. It evicts keys for that page
+        // only.
         let only_removes = before.is_some() && !self.room.grown.get();
         let is_much = match before {
-            None => used > bound.pages, // a limit that holds removes nothing
+            None => used > bound.pages, // a new limit that already holds evicts nothing
             Some(_) if only_removes => used > bound.pages && has_grown(used),
             Some(_) => used > bound.comfortable(),
         };
@@ -293,12 +307,13 @@ impl Db {
         }
         self.room.removed.set(Some(removed).filter(|removed| *removed != Removed::default()));
         if self.transaction == TransactionState::None {
-            self.shrink_to_limit()?; // in a transaction of the caller's with its commit
+            self.shrink_to_limit()?; // the commit does that for a transaction of the caller
         }
         Ok(())
     }
 
-    /// Removes keys; gives the number of pages that are in use then.
+    /// Evicts keys until the limit holds or no candidate is left. Returns the number of pages that
+    /// are then in use.
     fn make_room(&self, bound: Bound, mut used: u32, clock: &Clock, removed: &mut Removed) -> Result<u32> {
         let now_ms = clock.now_ms();
         let order = match bound.limit.eviction {
@@ -334,6 +349,7 @@ impl Db {
         }
     }
 
+    /// Cuts up to `pages` free pages off the file.
     #[cold]
     fn take_pages_off(&self, pages: u32) -> Result<()> {
         #[cfg(kvstore_btree)]
@@ -381,32 +397,35 @@ impl Contents<'_> {
             }
         };
         room.bytes.set(room.bytes.get().saturating_sub(old as u64).saturating_add(new));
-        // Before it is written: it could be any number of times what the store may take.
+        // This check is before the write, which could be many times larger than the limit.
         match self.db.limit()? {
             Some(bound) if room.bytes.get() > bound.limit.max_bytes => Err(too_much(bound.limit)),
             _ => Ok(()),
         }
     }
 
-    /// Removes the row of an entry of an index by time; says whether it was alive, or `None` if it was not there.
+    /// Removes the row of an entry of an index by time. Returns whether the key was live; `None` if
+    /// there is no such row.
     fn evict(self, index: TimeIndex, time_ms: i64, key: &[u8], now_ms: i64) -> Result<Option<bool>> {
         // The row decides, whatever the index says.
         match self.rows().head(self.tables, key)? {
             Some(head) if time_ms_of(index, head) == Some(time_ms) => {
                 self.delete_row(key, head)?;
-                // Those that were written longest ago leave whole pages.
+                // Only in the order of expiry: values that were written longest ago leave whole
+                // pages free.
                 if let (Some(id), TimeIndex::Expiry) = (head.blob_id, index) {
                     self.note_hole(id);
                 }
                 Ok(Some(!head.expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms))))
             }
-            // Only in a damaged store: nobody must meet this entry for ever.
+            // Only in a damaged store: without this, every eviction would find this entry again.
             _ => self.rows().drop_time_entry(self.tables, index, time_ms, key).map(|()| None),
         }
     }
 }
 
 impl Contents<'_> {
+    /// Remembers the id of a removed large value.
     fn note_hole(self, id: i64) {
         let mut holes = self.db.room.holes.borrow_mut();
         let family = self.tables.family();
@@ -420,7 +439,7 @@ impl Contents<'_> {
         of_family.push_back(id);
     }
 
-    /// Returns an id for a large value that may be unused.
+    /// Returns the id of a removed large value, for a new one. The id may be in use again.
     #[inline]
     pub(super) fn take_hole(self) -> Option<i64> {
         if !self.db.room.watched.get() {
@@ -430,9 +449,10 @@ impl Contents<'_> {
     }
 }
 
-/// Pages of a file that are in use: as many as it would have without free ones. Of the pages in which SQLite notes to
-/// whom others belong (fileformat2.html, chapter 1.8), there would be fewer then. With a file that was once large these
-/// are many.
+/// Returns the number of pages in use: those that the file would have without its free pages.
+///
+/// Without them the file would also have fewer pointer map pages (fileformat2.html, chapter 1.8).
+/// In a file that was once large these are many.
 fn used(all: u32, free: u32, page_size: u64) -> u32 {
     let noted = u32::try_from(page_size / 5).unwrap_or(u32::MAX).max(1);
     let last_note = 2 + all.saturating_sub(2) / (noted + 1) * (noted + 1);
@@ -453,13 +473,16 @@ struct Candidates<'d> {
     db: &'d Db,
     index: TimeIndex,
     last_ms: i64,
+    /// Walk over the families that are not yet in `families`.
     unopened: FamiliesBy,
-    /// Families that were come to, each with its next candidate, the earliest first.
+    /// Next candidate of each family in `families`, the earliest first: time, index of the family,
+    /// key.
     next: BinaryHeap<Reverse<(i64, usize, Vec<u8>)>>,
+    /// Families that the walk has reached.
     families: Vec<Arc<Tables>>,
 }
 
-/// An entry of an index by time.
+/// Row that may be removed: an entry of an index by time.
 struct Candidate {
     tables: Arc<Tables>,
     time_ms: i64,
@@ -467,7 +490,7 @@ struct Candidate {
 }
 
 impl<'d> Candidates<'d> {
-    /// Those of a time of `last_ms` or before.
+    /// Begins with the rows whose time is `last_ms` or earlier.
     fn begin(db: &'d Db, index: TimeIndex, last_ms: i64) -> Result<Candidates<'d>> {
         let unopened = db.families_by(index)?;
         Ok(Candidates { db, index, last_ms, unopened, next: BinaryHeap::new(), families: Vec::new() })
@@ -507,7 +530,7 @@ impl<'d> Candidates<'d> {
     }
 }
 
-/// The error of a write that alone is larger than the size limit.
+/// Returns the error for a write that alone is larger than the size limit.
 #[cold]
 fn too_much(limit: SizeLimit) -> Error {
     Error::over_limit(format!(
@@ -517,7 +540,8 @@ fn too_much(limit: SizeLimit) -> Error {
     .with_hint(Hint::RaiseSizeLimit)
 }
 
-/// The error of a write that does not fit, when nothing can be evicted.
+/// Returns the error for a write that does not fit, if nothing can be evicted. `set`: the limit was
+/// set, and the data exceeds it.
 #[cold]
 fn full(limit: SizeLimit, set: bool) -> Error {
     let why = match limit.eviction {

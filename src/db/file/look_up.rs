@@ -1,4 +1,4 @@
-//! Reads of a family, from its tables: single keys, what is due, and the next rows of a walk.
+//! Reads of the tables of a family: single keys, expired keys, and the next rows of a scan.
 
 use super::engine::{Engine, Head, Step, TimeIndex, from_time};
 use super::failure::damaged;
@@ -12,7 +12,7 @@ use crate::expiry::Expiry;
 enum Met<R, V> {
     Missing,
     Live(R),
-    /// A row that is dead by this `expire_ms`; it was not shown.
+    /// The row is expired by this `expire_ms`. The visitor was not called and is returned.
     Dead(i64, V),
 }
 
@@ -141,8 +141,10 @@ impl Contents<'_> {
         Ok(last)
     }
 
-    /// Looks at a row, twice if it seems to be dead: the clock is read after the row, so the key may have been
-    /// prolonged in between, in time. A row that is met once more after the clock was read is dead.
+    /// Looks up a row, and again if it seems to be expired.
+    ///
+    /// The clock is read after the row. In between, another connection may have extended the TTL of
+    /// the key before it expired. A row that is found again after the clock was read is expired.
     #[inline]
     fn look_up<R, V>(
         self,
@@ -166,12 +168,13 @@ impl Contents<'_> {
         }
     }
 
-    /// What a dead row is to its reader: one that was met before counts as removed.
+    /// Returns the lookup result for an expired row. A row that a read has already found counts as
+    /// missing.
     fn found_dead<R>(self, key: &[u8], expire_ms: i64) -> Found<R> {
         if self.was_met(key, expire_ms) { Found::Missing } else { Found::Expired(expire_ms) }
     }
 
-    /// Looks at a row once.
+    /// Examines a row once.
     #[inline]
     fn meet<R, V: FnOnce(&[u8], Expiry) -> R>(self, key: &[u8], visit: V) -> Result<Met<R, V>> {
         let met = self.rows().get(self.tables, key, |row| {
@@ -184,7 +187,7 @@ impl Contents<'_> {
         Ok(met.unwrap_or(Met::Missing))
     }
 
-    /// The `expire_ms` of a dead row.
+    /// Returns the `expire_ms` of a row that is expired; `None` if it is live.
     #[inline]
     fn dead_since(self, head: Head) -> Option<i64> {
         head.expire_ms.filter(|_| self.is_expired(head))

@@ -1,4 +1,5 @@
-//! What a connection does for its file beside transactions and checkpoints: syncs, the vacuum, the check, the repair.
+//! Maintenance of the file of a connection, except for transactions and checkpoints: sync, vacuum,
+//! check and repair.
 
 use super::connection::Db;
 use super::failure::{hint_for_damage, translate};
@@ -17,16 +18,17 @@ impl Db {
     pub(crate) fn sync(&mut self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
         if self.frozen.is_some() {
-            return Ok(()); // nobody has committed anything
+            return Ok(()); // this handle cannot write, so it has nothing to sync
         }
-        // Commits are in the WAL, and checkpoints sync by themselves. In DELETE mode each commit has synced the file,
-        // and what is left is that its journal is gone.
+        // In WAL mode the commits are in the WAL, and checkpoints sync by themselves. In DELETE
+        // mode each commit has synced the file; only the removal of its journal is not yet durable.
         let heard = self.checkpoints.take_failure();
         os::sync(&self.conn, Opened::Journal)?;
         if self.sync == SyncLevel::Off {
             os::sync(&self.conn, Opened::Main)?;
         }
-        // The system says once what it could not write, and a checkpoint that nobody has asked for has heard it.
+        // The operating system reports a failed write only once, and an automatic checkpoint may
+        // have received that report.
         if let Some(e) = heard {
             return Err(e);
         }
@@ -50,7 +52,7 @@ impl Db {
             .prepare(&format!("PRAGMA incremental_vacuum({pages})"))
             .map_err(translate)?;
         let mut rows = statement.raw_query();
-        while rows.next().map_err(translate)?.is_some() {} // one page a step
+        while rows.next().map_err(translate)?.is_some() {} // each step frees one page
         Ok(())
     }
 
@@ -73,7 +75,8 @@ impl Db {
         report: &mut dyn integrity::Report,
     ) -> Result<Option<Error>> {
         let stopped = self.in_snapshot(|db| Ok(integrity::report(db.switch_to_sql()?, most, report)))?;
-        // It has read on past what SQLCipher could not decrypt; that was told, and is not to be said instead of it all.
+        // The check has continued after pages that SQLCipher could not decrypt, and has reported
+        // them. So they must not replace the whole result.
         #[cfg(feature = "encryption")]
         let stopped = match self.check_decrypted() {
             Ok(()) => stopped,
@@ -86,9 +89,9 @@ impl Db {
     /// number of changes, and reports losses to `tell`.
     pub(crate) fn repair(&self, now_ms: i64, tell: &mut dyn FnMut(integrity::Found<'_>)) -> Result<u64> {
         self.forget_settings();
-        self.forget_all_bounds(); // it sets times by SQL
+        self.forget_all_bounds(); // the repair sets times by SQL, which `time_set` does not see
         let fixed = repair::repair(self.switch_to_sql()?, now_ms, tell)?;
-        self.track_all_if_needed(now_ms)?; // also what it has entered in the catalogue
+        self.track_all_if_needed(now_ms)?; // for families that the repair has entered in the catalogue
         Ok(fixed)
     }
 }

@@ -1,6 +1,7 @@
-//! Opening a connection: is the file ours, making it if it is new, and applying the configuration.
+//! Opening a connection: examines the file, creates the store if the file is new, and applies the
+//! configuration.
 //!
-//! A file that is not a store is left exactly as it was found.
+//! A file that is not a store is left unchanged.
 
 #[cfg(feature = "encryption")]
 use std::cell::Cell;
@@ -38,25 +39,30 @@ use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::hint::Hint;
 use crate::wait;
 
-/// How SQLite opens every file, and one by a URI.
+/// Flags with which SQLite opens every file.
 const BASE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
+/// Flag for opening a file by a URI.
 const URI: OpenFlags = OpenFlags::SQLITE_OPEN_URI;
-/// Times a file is opened that is deleted meanwhile.
+/// Number of attempts to open a file that is deleted or replaced meanwhile.
 const ATTEMPTS: usize = 20;
 
-/// Making a file or converting its journal needs a lock that others hold only for moments while
-/// they open it: wait at least this long for it, also where the configuration says not to wait.
+/// Minimum time for which an open waits for a lock, even if the configuration says not to wait.
+///
+/// Creating a file or converting its journal mode needs a lock that other connections hold for
+/// moments while they open the file.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
-/// How long SQLite waits for a lock before it is asked anew. It looks ever more seldom; and in DELETE mode beside
-/// writers without pause who looks often finds the moment between two of them.
+/// Busy timeout of SQLite during an open. When it is over, the open tries again.
+///
+/// SQLite checks a lock less and less often while it waits. In DELETE mode, while other connections
+/// write without a pause, only frequent checks find the moment between two transactions.
 const TURN: Duration = Duration::from_millis(8);
 
 pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
     open_as(path, config, now_ms, false)
 }
 
-/// Opens a store for a handle that has it open, as other processes see it, but has no connection: after
-/// a change of the file, or after its conversion.
+/// Opens a store again for a handle whose connection was closed: after a change of the file, or
+/// after its conversion. To other processes, the handle still has the store open.
 pub(super) fn open_again(path: &Path, config: &Config) -> Result<Db> {
     open_as(Some(path), config, 0, true)
 }
@@ -78,7 +84,8 @@ fn open_as(path: Option<&Path>, config: &Config, now_ms: i64, is_again: bool) ->
         return set_up(conn, None, None, config, now_ms);
     };
 
-    // Absolute, so that SQLite gives no meaning to names like "file:x" or ":memory:".
+    // The path is made absolute, so that SQLite does not interpret names like "file:x" or
+    // ":memory:".
     let path = std::path::absolute(path)
         .map_err(|e| Error::cant_open(format!("cannot determine the current directory: {e}")))?;
     for _ in 0..ATTEMPTS {
@@ -88,16 +95,18 @@ fn open_as(path: Option<&Path>, config: &Config, now_ms: i64, is_again: bool) ->
         {
             return Ok(db);
         }
-        // Deleted or replaced while it was opened, such as by an open that failed and took its empty file along.
+        // The file was deleted or replaced while it was opened, for example by a failed open that
+        // removed its empty file.
     }
     Err(Error::busy("the file is being deleted, replaced or changed repeatedly by other processes")
         .with_hint(Hint::Retry))
 }
 
-/// `None`: it has changed meanwhile, and is to be opened again.
+/// Opens the file at a path. Returns `None` if the file has changed meanwhile and must be opened
+/// again.
 fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Result<Option<Db>> {
     let is_there = check_kind(path, config.read_only)?;
-    // SQLite follows symbolic links, and looks for its other files where they lead.
+    // SQLite follows symbolic links, and looks for its other files next to their target.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let beside = check_files_beside(&real)?;
     let length = real.as_os_str().len();
@@ -109,14 +118,14 @@ fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Resul
     }
     let mut looked = look_at(&real, config, &beside)?;
     if config.file.exclusive || !looked.file.as_ref().is_some_and(OsFile::owns_its_locks) {
-        looked.file = None; // for SQLite, which opens it again
+        looked.file = None; // closed, because SQLite opens the file again
     }
-    // A link that led nowhere leads to the new file now.
+    // A symbolic link that had no target now leads to the new file.
     let real = if is_there { real } else { std::fs::canonicalize(&real).unwrap_or(real) };
-    // SQLite would open for reading what it may not write, and the first write fail. (What lies beside a new file from one
-    // of its name is removed.)
+    // SQLite would open a file that it may not write for reading, and the first write would fail.
+    // (Next to a new file, the files of a previous file of its name are removed.)
     let may_write = looked.may_be_written && (!looked.has_wal || beside.may_be_written(&real, config));
-    // A file with several names is refused below.
+    // A file with several hard links is rejected in `open_there`.
     if !is_again && !config.file.exclusive && looked.has_wal && looked.names == 1 {
         until_free(config, || check_wal_is_there(&real))?;
     }
@@ -126,7 +135,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Resul
         Err(forbidden())
     };
     let opened = opened.map_err(|e| match e.kind() {
-        // It may have been encrypted, or decrypted, since it was looked at.
+        // The file may have been encrypted or decrypted since it was examined.
         Kind::NotADatabase | Kind::AuthFailed => {
             let now = look_at(&real, &config.clone().read_only(true), &beside).err();
             now.filter(|now| now.kind() == Kind::AuthFailed).unwrap_or(e)
@@ -144,10 +153,12 @@ fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Resul
     opened
 }
 
+/// Opens a file that was examined, at its path without symbolic links. Returns `None` if the file
+/// has changed meanwhile.
 fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     let place = Place::of(real)
         .map_err(|e| Error::cant_open(format!("cannot open the directory of the file: {e}")))?;
-    // It may have been replaced since it was looked at.
+    // The file may have been replaced since it was examined.
     let file = looked.file.filter(|_| looked.identity == place.file());
     let found = Found { path: real, place, file };
     if looked.names > 1 && (!config.read_only || found.place.can_be_written_to()) {
@@ -164,12 +175,12 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         let conn =
             Connection::open_with_flags_and_vfs(real, BASE | flags, os::vfs::name()?).map_err(translate)?;
         if converts_alone {
-            // Then SQLite reads the WAL without shared memory.
+            // In exclusive mode SQLite reads the WAL without shared memory.
             conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE").map_err(translate)?;
         }
         let db = set_up(conn, Some(found), None, config, now_ms)?;
         if converts_alone {
-            // What another system has left; SQLite has not used it.
+            // Another system may have left this file; SQLite has not used it.
             let _ = std::fs::remove_file(beside(real, "-shm"));
             db.execute("PRAGMA locking_mode = NORMAL")?;
             db.read_first()?; // gives the lock back
@@ -192,7 +203,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
                 .map_err(translate)?;
         let frozen = Frozen::new(real, config, seen, looked.has_wal);
         match set_up(conn, Some(found), Some(frozen), config, now_ms) {
-            Err(_) if has_changed(real, seen) => Ok(None), // which may be why it has failed
+            Err(_) if has_changed(real, seen) => Ok(None), // the change may be the cause of the failure
             opened => opened.map(Some),
         }
     };
@@ -200,8 +211,9 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         let seen = closed(&found.place)?;
         return frozen(found, seen);
     }
-    // Who may not write a closed store, but may make files beside it, makes none: they would be of another owner, who
-    // then keeps those out who may.
+    // A process that may not write a closed store, but may create files next to it, creates none.
+    // They would belong to another user than the store, so processes that may write the store could
+    // be locked out.
     let mut kept = None;
     if looked.has_wal && !os::may_write(real) {
         let mut seen = Seen::at(&found.place)?;
@@ -238,11 +250,12 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
     }
 }
 
-/// Fails if a process has the store open in WAL mode, and its -wal or its -shm was deleted meanwhile. A new one would not be
-/// shared with that process. While a process opens or closes the store, one of the two can be missing for a moment.
+/// Fails if a process has the store open in WAL mode, and its `-wal` or its `-shm` file was deleted
+/// meanwhile. A new file would not be shared with that process. While a process opens or closes the
+/// store, one of the two files can be missing for a moment.
 ///
-/// If both are missing, the store is taken for a closed one. A forked child that has inherited a descriptor of a closed
-/// store keeps the lock that shows it as open.
+/// If both are missing, the store counts as closed. The lock that shows a store as open is not
+/// enough: a forked child that has inherited a descriptor of a closed store still holds it.
 fn check_wal_is_there(path: &Path) -> Result<()> {
     let is_there = |suffix| os::length_of_file(&beside(path, suffix)).is_ok();
     if is_there("-wal") == is_there("-shm") || !Presence::is_on(path) {
@@ -254,15 +267,16 @@ fn check_wal_is_there(path: &Path) -> Result<()> {
     .with_hint(Hint::CloseOtherHandles))
 }
 
-/// Returns `true` if the file must be opened exclusively until it is in DELETE mode, because it is in WAL mode and its file
-/// system has no shared memory maps.
+/// Returns `true` if the file must be opened exclusively until it is in DELETE mode, because it is
+/// in WAL mode and its file system has no shared memory maps.
 ///
 /// # Errors
-/// `CantOpen` if there are none, and WAL mode is wanted or stays. Nothing was written then.
+/// `CantOpen` if the file system has no such maps and WAL mode is requested or stays. Nothing was
+/// written then.
 fn converts_alone(found: &Found, is_new: bool, has_wal: bool, config: &Config) -> Result<bool> {
     let wanted = config.file.journal_mode;
     let converts = is_new || !config.file.keep_journal_mode;
-    // Of an encrypted file, the mode is not known.
+    // The mode of an encrypted file is not known.
     let stays_in_wal = has_wal && !converts && !config.file.is_encrypted();
     let needs_maps = stays_in_wal || converts && (wanted == JournalMode::Wal || has_wal && !is_new);
     if config.file.exclusive || !needs_maps || can_be_shared_memory(found) {
@@ -271,6 +285,7 @@ fn converts_alone(found: &Found, is_new: bool, has_wal: bool, config: &Config) -
     if stays_in_wal || wanted == JournalMode::Wal { Err(os::refusal::no_shared_maps()) } else { Ok(true) }
 }
 
+/// Returns `false` if the file system cannot map the file into memory that processes share.
 fn can_be_shared_memory(found: &Found) -> bool {
     match &found.file {
         Some(file) => file.can_be_shared_memory(),
@@ -278,11 +293,13 @@ fn can_be_shared_memory(found: &Found) -> bool {
     }
 }
 
+/// Returns `true` if the metadata of the files of a store has changed.
 fn has_changed(path: &Path, seen: Seen) -> bool {
     Place::of(path).is_ok_and(|place| Seen::at(&place).is_ok_and(|now| now != seen))
 }
 
-/// While this is open, nobody who closes the store removes the files beside it.
+/// Locks the database as a reader does. While the returned file is open, no process that closes the
+/// store removes its `-wal` and `-shm` files.
 fn keep_files_beside(path: &Path) -> Result<OsFile> {
     let file = OsFile::open(path, false, false)
         .map_err(|e| Error::cant_open(format!("cannot open the file: {e}")))?;
@@ -293,10 +310,11 @@ fn keep_files_beside(path: &Path) -> Result<OsFile> {
     }
 }
 
-/// The name of a file that never changes, as SQLite wants it.
+/// Returns the URI by which SQLite opens a file as one that never changes.
 fn immutable(path: &Path) -> OsString {
     let path = path.as_os_str().as_encoded_bytes();
-    // One that does not begin with a slash would be taken for a host.
+    // After "file://", the beginning of a path without a leading slash would be taken for a host
+    // name.
     let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "file:" });
     for byte in path {
         match byte {
@@ -310,9 +328,11 @@ fn immutable(path: &Path) -> OsString {
     uri.into()
 }
 
-/// Removes the file that an open has made that failed, if it is still empty and nobody else has begun with it. Who
-/// has only opened it meanwhile notices that it is gone, and opens anew. (On Unix with one descriptor: there may be no
-/// other.)
+/// Removes the file that a failed open has created, if it is still empty and no other process uses
+/// it.
+///
+/// A process that has only opened it meanwhile detects the removal, and opens the path again. (On
+/// Unix this uses one descriptor, because the process may not get a second one.)
 fn remove_if_empty(path: &Path) {
     if let Ok(file) = OsFile::open(path, true, false)
         && file.is_empty_and_mine()
@@ -320,12 +340,13 @@ fn remove_if_empty(path: &Path) {
         && !path.is_symlink()
         && os::is_at(path, identity)
     {
-        let _ = std::fs::remove_file(path); // what is left is an empty file
+        let _ = std::fs::remove_file(path); // a failure leaves an empty file
     }
 }
 
-/// Triggers, functions and views somebody put into the file must not run in this process. A view in the place of a table
-/// can have rows without end.
+/// Makes SQLite distrust the schema of the file. Triggers, functions and views that another program
+/// has put into the file must not run in this process. A view instead of a table could have an
+/// endless number of rows.
 fn distrust(conn: &Connection) -> Result<()> {
     for option in [
         DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
@@ -338,7 +359,7 @@ fn distrust(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// A bare connection to a file that is there, for work on the file as a whole.
+/// Opens a plain connection to an existing file, for work on the file as a whole.
 #[cfg(feature = "encryption")]
 pub(super) fn reopened(path: &Path) -> Result<Connection> {
     let flags = BASE | OpenFlags::SQLITE_OPEN_READ_WRITE;
@@ -347,14 +368,15 @@ pub(super) fn reopened(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// The file that a connection is opened on.
+/// File that a connection is opened on.
 struct Found<'p> {
     path: &'p Path,
     place: Place,
-    /// A descriptor of it with locks of its own, which becomes this process's presence.
+    /// Descriptor with locks of its own, which becomes the `Presence` of this process.
     file: Option<OsFile>,
 }
 
+/// Applies the configuration to a connection, and creates the store if the file is new.
 fn set_up(
     mut conn: Connection,
     file: Option<Found>,
@@ -375,12 +397,13 @@ fn set_up(
     #[cfg(feature = "encryption")]
     if let Some(secret) = &config.file.secret {
         cipher::set_secret(&conn, "main", secret)?;
-        // Who has not shown that it is the right one changes nothing, not even by closing what others have left open.
+        // Until the secret has proved right, nothing is written. So there is no checkpoint at the
+        // close, for a WAL that another process has left.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(translate)?;
     }
     let wal_frames = Arc::new(AtomicU32::new(0));
     let frames = Arc::clone(&wal_frames);
-    // Also keeps SQLite from checkpointing by itself: when to do that is `Db`'s decision.
+    // The hook also replaces SQLite's automatic checkpoints. `Db` decides when to run a checkpoint.
     conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
         frames.store(pages.max(0).unsigned_abs(), Ordering::Relaxed);
         Ok(())
@@ -429,7 +452,7 @@ fn set_up(
     if config.file.secure_delete && path.is_some() && !config.read_only {
         wipe_what_goes(&db.conn, config.file.sync)?;
     }
-    // Its first read, wherever that is, shows whether the secret is the file's.
+    // The first read, wherever it is, shows whether the secret is right.
     let explained = |e: Error| {
         #[cfg(feature = "encryption")]
         if config.file.is_encrypted() {
@@ -438,13 +461,15 @@ fn set_up(
         e
     };
     until_free(config, || db.configure(&config.file)).map_err(explained)?;
-    // In one snapshot: beside writers without pause each lock for reading in DELETE mode is a matter of luck.
+    // These reads use one snapshot. In DELETE mode, while other connections write without a pause,
+    // it is a matter of luck to get a read lock.
     let is_known = |db: &Db| {
         if !db.is_ours().map_err(explained)? {
             return Ok(false);
         }
         check_format(db, config)?;
-        // For the length of the WAL; what fails here, fails again where it counts.
+        // The length of the WAL depends on the limit. An error is ignored here, because it occurs
+        // again where the limit is used.
         let _ = db.read_limit();
         Ok(true)
     };
@@ -457,7 +482,8 @@ fn set_up(
     ready.map(|()| db)
 }
 
-/// Makes the store, if it is not there, and sets what depends on what is in the file.
+/// Creates the store if it does not exist, and applies the settings that depend on the content of
+/// the file.
 fn make_ready(
     db: &mut Db,
     is_there: bool,
@@ -473,17 +499,18 @@ fn make_ready(
         until_free(config, || check_format(db, config))?;
     }
     if !config.read_only {
-        // Before SQLite makes a journal of its own of what is left, and removes it. The next open tries again.
+        // This must come before SQLite uses the remains as a journal of its own and removes it. An
+        // error is ignored, because the next open tries again.
         #[cfg(feature = "encryption")]
         let _ = db.remove_remains_of_conversion();
         let converts = !(is_there && config.file.keep_journal_mode);
         let converted = converts && until_free(config, || convert_journal(db, config.file.journal_mode))?;
         if config.file.exclusive {
-            // In DELETE mode nothing but a write takes the lock that keeps others out.
+            // In DELETE mode only a write takes the lock that excludes other connections.
             until_free(config, || db.execute("BEGIN EXCLUSIVE").and_then(|()| db.execute("COMMIT")))?;
         }
         if converted && config.file.journal_mode == JournalMode::Wal {
-            until_free(config, || db.read_first())?; // so that the WAL is there
+            until_free(config, || db.read_first())?; // this creates the WAL
         }
         db.relax()?;
     }
@@ -497,7 +524,7 @@ fn make_ready(
     }
     db.set_length_of_wal(db.limit_in_pages())?;
     db.set_busy_timeout(config.busy_timeout)?;
-    // Prepared now, so that they need no memory when there is none.
+    // Prepared now, so that they work when memory is exhausted.
     for sql in ["BEGIN", "COMMIT", "ROLLBACK"] {
         drop(db.switch_to_sql()?.prepare_cached(sql).map_err(translate)?);
     }
@@ -523,8 +550,8 @@ fn make_ready(
         }
     }
     if !has_wal && db.presence.is_some() {
-        // With a rollback journal nothing has told others of this handle so far: one of them may have encrypted the file, or
-        // decrypted it, since it was read.
+        // In DELETE mode, other processes could not see this handle before it had its `Presence`.
+        // One of them may have encrypted or decrypted the file since it was read.
         until_free(config, || db.is_ours())?;
     }
     #[cfg(kvstore_btree)]
@@ -540,14 +567,15 @@ fn make_ready(
 fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     let Some(mut direct) = db.direct.take() else { return };
     let alone = db.path.is_none() || config.file.exclusive || db.frozen.is_some();
-    // In DELETE mode a commit waits for readers, and nothing tells that others have committed.
+    // In DELETE mode a commit waits for readers, and nothing shows that another connection has
+    // committed.
     db.writes_directly = alone || has_wal;
     if db.writes_directly {
         let keep = match (config.file.hold_reads, &db.presence) {
             (Some(true), _) => Keep::Always,
             (None, _) if alone => Keep::Always,
             (None, Some(presence)) if config.file.holds_while_alone => Keep::while_alone(presence),
-            // Where nothing tells, an idle handle must not make other processes' WAL grow.
+            // If other processes cannot be detected, an idle handle must not make their WAL grow.
             (None, _) | (Some(false), _) => Keep::Never,
         };
         direct.watch(&db.conn, alone, keep, db.most_frames());
@@ -555,7 +583,8 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     db.direct = Some(direct);
 }
 
-/// Lets our VFS overwrite what is cut off the files of a connection, or removed.
+/// Makes this library's VFS overwrite the parts that are cut off the files of a connection, and the
+/// files that are removed.
 pub(super) fn wipe_what_goes(conn: &Connection, sync: SyncLevel) -> Result<()> {
     if os::vfs::wipe_what_goes(conn, sync != SyncLevel::Off)? {
         return Ok(());
@@ -566,8 +595,8 @@ pub(super) fn wipe_what_goes(conn: &Connection, sync: SyncLevel) -> Result<()> {
     ))
 }
 
-/// Tries again while others hold a lock: SQLite waits for most locks by itself, but not when two that
-/// read both want to write.
+/// Tries again while another connection holds a lock. SQLite waits for most locks by itself, but
+/// not if two connections that read both want to write.
 fn until_free<R>(config: &Config, mut f: impl FnMut() -> Result<R>) -> Result<R> {
     let started = Instant::now();
     loop {
@@ -582,18 +611,19 @@ fn until_free<R>(config: &Config, mut f: impl FnMut() -> Result<R>) -> Result<R>
     }
 }
 
-/// Makes the store in one transaction of the rollback journal, so that the mark of the format is in
-/// the main file from the start, never only in a WAL.
+/// Creates the store in one transaction with a rollback journal, unless the file is a store
+/// already. So the format mark is in the database file from the start, never only in a WAL.
 fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
     if db.is_ours()? {
         return Ok(());
     }
-    // Only here: on a file that has something in it the second of them writes.
+    // These pragmas run only here, because the second one writes to a file that has content.
     db.execute(&format!("PRAGMA page_size = {}", config.file.page_size))?;
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")?;
     if db.read_number("PRAGMA page_count")? > 0 && db.read_number("SELECT count(*) FROM sqlite_schema")? == 0
     {
-        // An empty database somebody made: it takes our page size and auto-vacuum only this way, and no other encoding.
+        // An empty database that another program has created. It gets the page size and auto-vacuum
+        // of a store only by VACUUM, which keeps its encoding.
         let encoding: String =
             db.conn.query_row("PRAGMA encoding", [], |row| row.get(0)).map_err(translate)?;
         if encoding != "UTF-8" {
@@ -607,7 +637,7 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
     db.execute("BEGIN IMMEDIATE")?;
     let made = (|| {
         if db.is_ours()? {
-            return Ok(()); // somebody else was faster
+            return Ok(()); // another process has created the store meanwhile
         }
         if db.read_number("SELECT count(*) FROM sqlite_schema")? != 0 {
             return Err(not_ours());
@@ -622,20 +652,24 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
     made
 }
 
-/// Removes the shared memory of a file that had the name before, in the transaction that makes the store: while one of
-/// the rollback journal is open, nobody has any of this file. Who has the old file open keeps its own; its header is made invalid, so
-/// that a handle which keeps a snapshot looks whether its file is still there. (The old WAL is removed by SQLite.)
+/// Removes the shared memory file of a previous file of the same name, inside the transaction that
+/// creates the store. While that transaction of the rollback journal is open, no connection uses
+/// shared memory of the new file.
+///
+/// A process that still has the previous file open keeps the shared memory. Its header is made
+/// invalid, so that a handle which keeps a snapshot checks whether its file still exists. (SQLite
+/// removes the old WAL.)
 fn remove_shared_memory(db: &Db) -> Result<()> {
     let Some(path) = &db.path else { return Ok(()) };
     if db.journal_mode()? == Some(JournalMode::Wal) {
-        return Ok(()); // an empty database that somebody made, with shared memory of its own
+        return Ok(()); // an empty database of another program, with shared memory of its own
     }
     let old = beside(path, "-shm");
     if let Ok(file) = OsFile::open(&old, true, false) {
         file.clear_start();
     }
     match std::fs::remove_file(&old) {
-        // A sandbox may answer before it looks whether the file is there.
+        // A sandbox may return another error than `NotFound` for a file that does not exist.
         Err(e) if e.kind() != ErrorKind::NotFound && old.exists() => Err(Error::cant_open(format!(
             "cannot remove the -shm file that a previous store of the same name left: {e}"
         ))),
@@ -643,7 +677,7 @@ fn remove_shared_memory(db: &Db) -> Result<()> {
     }
 }
 
-/// Changes the way of journaling; says whether it had to be changed.
+/// Converts the file to a journal mode. Returns `true` if it had another one.
 fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
     if db.path.is_none() || db.journal_mode()? == Some(wanted) {
         return Ok(false);
@@ -652,7 +686,7 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
         JournalMode::Wal => "wal",
         JournalMode::Delete => "delete",
     };
-    // To the end: the row comes before the commit that may fail.
+    // The statement runs to its end, because it returns its row before the commit, which can fail.
     let convert = |conn: &Connection| {
         let mut statement = conn.prepare(&format!("PRAGMA journal_mode = {wanted}"))?;
         let modes = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
@@ -660,8 +694,9 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
     };
     let is = convert(db.switch_to_sql()?).map_err(translate)?;
     if is == wanted {
-        // SQLite keeps its page cache, in which pages may be older than what others have committed to the WAL since: it
-        // would find that out by the WAL, or by the change counter, which commits to a WAL need not advance.
+        // SQLite keeps its page cache, whose pages can be older than commits of other connections
+        // to the WAL. Without the WAL, only the change counter would show that, and commits to a
+        // WAL need not advance it.
         db.execute("PRAGMA shrink_memory")?;
         return Ok(true);
     }
@@ -672,7 +707,7 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
     .with_hint(Hint::CloseOtherHandles))
 }
 
-/// Whether a file of ours is of a version that is known, and whole.
+/// Fails if a store has an unknown format version, or no default family in its catalogue.
 fn check_format(db: &Db, config: &Config) -> Result<()> {
     let version = db.format_version()?;
     if version > i64::from(schema::FORMAT_VERSION) {
@@ -683,7 +718,7 @@ fn check_format(db: &Db, config: &Config) -> Result<()> {
         )));
     }
     if config.file.damaged {
-        return Ok(()); // the check tells of it
+        return Ok(()); // the integrity check reports it
     }
     let damaged = |what: &str| {
         Error::corrupt(format!("the file is marked as a store, but {what}")).with_hint(Hint::RepairFile)

@@ -1,4 +1,5 @@
-//! The write plan: what an operation on a family does to its tables. It lives here and nowhere else.
+//! Write plan: the changes that each operation on a family makes to its tables. No other module
+//! decides which rows change together.
 //!
 //! Invariants of every write: the data row, the large value, the key index and the expiry index
 //! change in one transaction; an index entry exists exactly for each row with an `expire_ms`, with
@@ -16,11 +17,11 @@ use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, ExpiryCondition};
 use crate::options::{Presence, PutOptions};
 
-/// A value up to this many bytes stays in its row, however long the key beside it is: out of line it
-/// would save nothing.
+/// Maximum length of a value that is always inline, however long its key is. In the blob table it
+/// would save no space.
 const ALWAYS_INLINE: usize = 64;
 
-/// Rows of a range that are deleted between two walks.
+/// Number of rows that a deletion of a range collects with one scan.
 const ROWS_PER_WALK: usize = 1024;
 
 /// Content of one family in a file, as seen through a connection and a clock. The clock is read
@@ -114,7 +115,7 @@ impl Contents<'_> {
         let mut deleted = 0;
         let mut first = None;
         loop {
-            // Not while walking: a step of the walk must not meet what the step before changed.
+            // The rows are deleted after the scan, which must not see its own changes.
             let mut rows = Vec::new();
             let ended = self.rows().scan(self.tables, range, |key, row| {
                 rows.push((key.to_vec(), row.head()));
@@ -129,7 +130,7 @@ impl Contents<'_> {
             }
             let again = rows.into_iter().next().map(|(key, _)| key);
             if first == again {
-                return Err(self.tables.out_of_order()); // what was shown was not found
+                return Err(self.tables.out_of_order()); // the deletion did not find the first row
             }
             first = again;
         }
@@ -173,8 +174,8 @@ impl Contents<'_> {
     /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
     /// text.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL of
-    /// the family.
+    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL
+    /// of the family.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         let found = self.rows().get(self.tables, key, |row| {
             let head = row.head();
@@ -196,7 +197,8 @@ impl Contents<'_> {
         Ok((sum, text.len()))
     }
 
-    /// Returns the expiry time of a written key in milliseconds; with `None` the default TTL counts.
+    /// Returns the expiry time for a key that is written, in milliseconds. `None` stands for the
+    /// default TTL of the family.
     fn new_end(self, expiry: Option<Expiry>) -> Result<Option<i64>> {
         match expiry {
             Some(expiry) => Ok(expiry.millis()),
@@ -204,6 +206,7 @@ impl Contents<'_> {
         }
     }
 
+    /// Returns the expiry time by the default TTL of the family; `None` if it has none.
     fn default_end(self, default_ttl_ms: i64) -> Option<i64> {
         (default_ttl_ms > 0).then(|| expiry::after_ms(self.clock.now_ms(), default_ttl_ms))
     }
@@ -279,7 +282,7 @@ impl Contents<'_> {
             self.delete_row(key, head)?;
         }
         if row_expire_ms != Some(expire_ms) {
-            // Only in a damaged store: the purge must not meet this entry for ever.
+            // Only in a damaged store: without this, every purge would find this entry again.
             self.rows().drop_time_entry(self.tables, TimeIndex::Expiry, expire_ms, key)?;
         }
         Ok(dead)
@@ -296,7 +299,7 @@ impl Contents<'_> {
                     self.delete_row(&key, head)?;
                     removals.counted += u64::from(!self.is_expired(head));
                 }
-                // Only in a damaged store: the sweep must not meet this entry for ever.
+                // Only in a damaged store: without this, every sweep would find this entry again.
                 _ => self.rows().drop_time_entry(self.tables, TimeIndex::Written, written_ms, &key)?,
             }
             removals.entries += 1;
@@ -305,7 +308,7 @@ impl Contents<'_> {
     }
 }
 
-/// What several operations do to one key.
+/// Changes of one key that several operations make.
 impl<'c> Contents<'c> {
     #[inline]
     pub(super) fn rows(self) -> Rows<'c> {
@@ -318,17 +321,20 @@ impl<'c> Contents<'c> {
         head.expire_ms.is_some_and(|expire_ms| expiry::is_expired(expire_ms, self.clock.now_ms()))
     }
 
-    /// Whether a value is kept in its row. Long rows make scans cheaper and random writes dearer.
+    /// Returns `true` if a value is stored in its row. Long rows make scans faster and random
+    /// writes slower.
     fn is_inline(self, key: &[u8], value: &[u8]) -> bool {
         value.len() <= ALWAYS_INLINE || key.len() + value.len() <= self.db.max_inline()
     }
 
-    /// Writes one row and all that belongs to it. `old` is the head of the row it replaces.
+    /// Writes one row, with its large value and its index entries. `old` is the head of the row
+    /// that it replaces.
     fn write_row(self, key: &[u8], value: &[u8], expire_ms: Option<i64>, old: Option<Head>) -> Result<()> {
         self.write_row_at(key, value, expire_ms, None, old)
     }
 
-    /// The same with a write time, which counts in a family that keeps them; `None`: now.
+    /// Like `write_row`, but with a write time, which is used in a family with write tracking.
+    /// `None` stands for the current time.
     fn write_row_at(
         self,
         key: &[u8],
@@ -361,8 +367,8 @@ impl<'c> Contents<'c> {
         self.index(key, old, Some(head))
     }
 
-    /// Changes the end of life of a row without touching its value. If the new one has come already,
-    /// the row goes.
+    /// Changes the expiry time of a row, but not its value. If the new expiry time has passed,
+    /// removes the row.
     fn write_expiry(self, key: &[u8], old: Head, expire_ms: Option<i64>) -> Result<()> {
         let new = Head { expire_ms, ..old };
         if self.is_expired(new) {
@@ -388,6 +394,7 @@ impl<'c> Contents<'c> {
         self.index(key, Some(head), None)
     }
 
+    /// Stores a large value. Returns its id.
     fn insert_blob(self, value: &[u8]) -> Result<i64> {
         if let Some(id) = self.take_hole()
             && self.rows().blob_insert_at(self.tables, id, value)?
@@ -401,7 +408,7 @@ impl<'c> Contents<'c> {
         self.rows().blob_insert(self.tables, value)?.ok_or_else(|| self.no_table("blob"))
     }
 
-    /// Moves a key in the index tables from the times of its old row to those of its new one.
+    /// Moves a key in the index tables from the times of its old row to those of its new row.
     fn index(self, key: &[u8], old: Option<Head>, new: Option<Head>) -> Result<()> {
         let (rows, tables) = (self.rows(), self.tables);
         let expire_ms = |head: Option<Head>| head.and_then(|head| head.expire_ms);
@@ -414,7 +421,7 @@ impl<'c> Contents<'c> {
         let written_ms = |head: Option<Head>| head.and_then(|head| head.written_ms);
         match rows.index_written(tables, key, written_ms(old), written_ms(new))? {
             true => Ok(()),
-            false => Err(self.no_table("write time")), // made when tracking was switched on
+            false => Err(self.no_table("write time")), // turning on write tracking creates it
         }
     }
 
@@ -430,7 +437,7 @@ fn number(value: &[u8]) -> Result<i64> {
         .ok_or_else(|| Error::invalid("the value is not a decimal integer of 64 bits; it was not changed"))
 }
 
-/// Entries of an index by time, in the order in which their rows lie: each page is changed once.
+/// Sorts entries of an index by time in the order of their rows, so that each page is changed once.
 fn by_key(mut entries: Vec<TimeEntry>) -> Vec<TimeEntry> {
     entries.sort_unstable_by(|a, b| a.1.cmp(&b.1));
     entries

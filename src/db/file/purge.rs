@@ -1,4 +1,4 @@
-//! Removing what is due over all families: the earliest first, whatever family it is in.
+//! Removal of expired keys of all families, in the order of expiry time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,12 +9,12 @@ use crate::clock::Clock;
 use crate::db::{Due, TimeEntry};
 use crate::error::Result;
 
-/// Keys removed between two looks at the time budget.
+/// Number of keys that are removed between two checks of the time limit.
 const KEYS_PER_LOOK: usize = 16;
 
 impl Db {
-    /// Removes the earliest expired keys of these families, inside a write transaction: at most `max`, and not many once
-    /// the time is over.
+    /// Removes up to `max` of the earliest expired keys of these families, and few once the time is
+    /// over, inside a write transaction. Returns the number of removed keys.
     pub(crate) fn purge_due(
         &self,
         due: &Due,
@@ -23,7 +23,7 @@ impl Db {
         max: usize,
         in_time: &dyn Fn() -> bool,
     ) -> Result<u64> {
-        // The next entry of each family, the earliest first.
+        // Time of the next entry of each family, the earliest first.
         let mut next: BinaryHeap<_> =
             due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();
         let (mut seen, mut removed) = (0, 0);
@@ -44,8 +44,9 @@ impl Db {
         Ok(removed)
     }
 
-    /// The first entries of a family's expiry index, up to `until_ms` and no more than are removed between two
-    /// looks at the time; and the time of the next one, if that is over.
+    /// Returns the first entries of the expiry index of a family: those up to `until_ms`, and at
+    /// most as many as are removed between two checks of the time limit. Also returns the time of
+    /// the next entry if it is expired.
     fn first_entries(
         &self,
         tables: &Tables,

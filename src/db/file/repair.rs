@@ -1,9 +1,10 @@
-//! Repair: makes all tables of all families agree with the data rows again. The opposite number of
-//! `integrity.rs`, which names what can disagree.
+//! Repair: makes all tables of all families consistent with the data rows. It fixes the
+//! inconsistencies that `integrity.rs` finds.
 //!
-//! The data rows are the truth. What only helps to find them, the indexes and the view, is made from them
-//! anew where it differs. A value is never invented: where what is left cannot say what a row was, the row
-//! goes. Nothing that has values in it and may be somebody's is dropped: it is set aside under another name.
+//! - The data rows are authoritative. Indexes and the view are derived from them, and are created
+//!   again where they differ.
+//! - No value is invented. A row whose content cannot be determined is removed.
+//! - A table that contains values and may belong to a program is not dropped, but renamed.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +22,12 @@ use crate::config::{MAX_KEY_SIZE, check_name};
 use crate::error::Result;
 use crate::hint::Hint;
 
-/// Repairs everything, inside a write transaction of its own; says how many rows, entries and tables it has
-/// added, removed or changed, and tells of what could not be kept. If it fails, that transaction is to be rolled back.
+/// Repairs all tables, inside a write transaction of its own. Returns the number of rows, index
+/// entries and tables that were added, removed or changed. Reports losses to `tell`.
+///
+/// If it fails, the transaction must be rolled back.
 pub(super) fn repair(conn: &Connection, now_ms: i64, tell: &mut dyn FnMut(Found<'_>)) -> Result<u64> {
-    // Whoever writes to a tree that is damaged can lose what may still be read.
+    // A write to a damaged B-tree can destroy rows that are still readable.
     check_sqlite(conn)?;
     let mut repair = Repair { conn, now_ms, fixed: 0, tell };
     repair.version()?;
@@ -34,15 +37,16 @@ pub(super) fn repair(conn: &Connection, now_ms: i64, tell: &mut dyn FnMut(Found<
     repair.tables_of_no_family()?;
     repair.settings_of_the_catalogue()?;
     repair.table_of_the_store(&FACTS)?;
-    // Read once: the list of tables has no index, and each look into it passes all families.
+    // Read once: `sqlite_schema` has no index, so each query on it passes the tables of all
+    // families.
     let listed = Listed::read(conn)?;
     for family in schema::families(conn)? {
         repair.family(&Tables::of(&family), &listed)?;
     }
-    integrity::check_tables(conn)?; // what is still wrong is of a kind that is not known here
+    integrity::check_tables(conn)?; // an inconsistency that is left is one that repair cannot fix
     let fixed = repair.fixed;
     if fixed > 0 {
-        // A list of tables that was changed by hand can be wrong about free pages in a way that only shows afterwards.
+        // If `sqlite_schema` was changed by hand, its errors about free pages can appear only now.
         check_sqlite(conn)?;
     }
     Ok(fixed)
@@ -55,12 +59,14 @@ fn check_sqlite(conn: &Connection) -> Result<()> {
     })
 }
 
-/// Why a row goes.
+/// Reason for the removal of a row.
 const VALUE_IS_LOST: &str = "its value is lost";
 
+/// Repair in progress.
 struct Repair<'c> {
     conn: &'c Connection,
     now_ms: i64,
+    /// Number of changes so far.
     fixed: u64,
     tell: &'c mut dyn FnMut(Found<'_>),
 }
@@ -68,7 +74,7 @@ struct Repair<'c> {
 impl Repair<'_> {
     // ---- the schema and the catalogue --------------------------------------------------------
 
-    /// Sets the version of the format, where the file has one that never was.
+    /// Sets the format version, if the file has one that does not exist.
     fn version(&mut self) -> Result<()> {
         if self.number("PRAGMA user_version")? >= i64::from(FORMAT_VERSION) {
             return Ok(());
@@ -76,7 +82,8 @@ impl Repair<'_> {
         self.make(&format!("PRAGMA user_version = {FORMAT_VERSION}"))
     }
 
-    /// Mends what is listed in a wrong form: SQLite reads such a line, but cannot drop what it is about.
+    /// Fixes rows of `sqlite_schema` that have a wrong form. SQLite can use such a table or view,
+    /// but cannot drop it.
     fn list_of_tables(&mut self) -> Result<()> {
         if !integrity::has_wrong_form(self.conn)? {
             return Ok(());
@@ -89,16 +96,17 @@ impl Repair<'_> {
              WHERE {}",
             integrity::LISTED_IN_A_WRONG_FORM
         ));
-        // Other connections read the list again only when its version has changed; this one does by RESET, which
-        // also ends the permission. It forgets, too, that a rollback has to read it once more: the next change of the version
-        // sees to that.
+        // Other connections read `sqlite_schema` again only if its version has changed. This
+        // connection does by RESET, which also ends the permission to write. But RESET clears the
+        // flag by which a rollback reads `sqlite_schema` once more. The second change of the
+        // version sets it again.
         let tell = |by| self.run(&format!("PRAGMA schema_version = {}", version.wrapping_add(by)));
         let told = tell(1);
         let read_again = self.run("PRAGMA writable_schema = RESET");
         mended.and(told).and(read_again).and_then(|()| tell(2))
     }
 
-    /// Makes a table that every store has, if it is missing or another.
+    /// Creates a table that every store has, if it is missing or differs from its definition.
     fn table_of_the_store(&mut self, table: &OfTheStore) -> Result<()> {
         let definition = format!("CREATE TABLE {}{}", table.name, table.definition);
         let listed = Listed::read(self.conn)?;
@@ -115,7 +123,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Leaves only names in the catalogue that a family can have, and the default one always.
+    /// Removes names from the catalogue that no family can have. Enters the default family, if it
+    /// is missing.
     fn names_of_the_catalogue(&mut self) -> Result<()> {
         self.change(
             "UPDATE OR IGNORE kvstore_family SET name = CAST(name AS TEXT) WHERE typeof(name) = 'blob'",
@@ -131,7 +140,8 @@ impl Repair<'_> {
                 .map_err(translate)?
         };
         for (is_text, name) in names {
-            // A name that is not allowed, but has a table, can only have been used through SQL. It does no harm.
+            // A name that is not allowed, but has a table, can only have been used through SQL. It
+            // is harmless.
             let good = match name.as_deref().map(std::str::from_utf8) {
                 Some(Ok(name)) if is_text => {
                     check_name(name).is_ok() || exists(self.conn, &table_name("data", name))?
@@ -162,7 +172,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Puts what counts in the place of settings that cannot be.
+    /// Replaces invalid settings in the catalogue by the values that reads use for them, and an
+    /// invalid creation time by the current time.
     fn settings_of_the_catalogue(&mut self) -> Result<()> {
         for Setting { column, is_wrong, should_be, instead } in schema::settings_of_the_catalogue() {
             let wrong: Vec<String> = self
@@ -190,7 +201,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Takes families back into the catalogue whose rows are there, and clears away what is left of others.
+    /// Enters families in the catalogue again whose data rows exist. Removes or renames the tables
+    /// that belong to no family.
     fn tables_of_no_family(&mut self) -> Result<()> {
         let mut families: BTreeSet<String> =
             schema::families(self.conn)?.iter().map(|family| schema::table_suffix(family)).collect();
@@ -213,14 +225,15 @@ impl Repair<'_> {
                 None => name == FACTS.name || name == FAMILIES.name,
             };
             if belongs {
-                // Of the right name, but something else: a view in the place of a table, or the other way round.
+                // The name is right, but the kind is not: a view instead of a table, or a table
+                // instead of a view.
                 if is_table == (kind == "live") {
                     self.remove(name, is_table)?;
                 }
                 continue;
             }
             match kind {
-                // Made from the rows: without rows they say nothing.
+                // Indexes are derived from the data rows, and are useless without them.
                 "ttl_key" | "ttl_expiry" | "written" if family_of(suffix).is_some() => {
                     self.drop(name, is_table)?
                 }
@@ -230,7 +243,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Removes a table or view that is in the way: with rows in it, it only gets another name.
+    /// Removes a table or view that must not have its name. A table with rows is renamed,
+    /// everything else is dropped.
     fn remove(&mut self, name: &str, is_table: bool) -> Result<()> {
         let has_rows = is_table
             && self
@@ -245,7 +259,7 @@ impl Repair<'_> {
         self.make(&format!("DROP {} {}", if is_table { "TABLE" } else { "VIEW" }, quote(name)))
     }
 
-    /// Gives a table a name that means nothing to the store, and tells of it.
+    /// Renames a table to a name that the store does not use, and reports that.
     fn set_aside(&mut self, name: &str) -> Result<()> {
         let aside = self.rename(name)?;
         self.fixed += 1;
@@ -253,7 +267,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Gives a table a name that means nothing to the store, and gives that name.
+    /// Renames a table to a name that the store does not use. Returns the new name.
     fn rename(&self, name: &str) -> Result<String> {
         let mut aside = format!("lost:{name}");
         for n in 2.. {
@@ -262,7 +276,7 @@ impl Repair<'_> {
             }
             aside = format!("lost:{name}:{n}");
         }
-        // Without this, views that are broken meanwhile would forbid the new name.
+        // Without this setting, a view that is broken at the moment would prevent the renaming.
         let legacy = DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE;
         self.conn.set_db_config(legacy, true).map_err(translate)?;
         let done = self.run(&format!("ALTER TABLE {} RENAME TO {}", quote(name), quote(&aside)));
@@ -270,8 +284,9 @@ impl Repair<'_> {
         done.map(|()| aside)
     }
 
-    /// Makes a table anew that has the right columns and another form, with the rows that are as the condition says. The old
-    /// one stays aside if it has more than the new one.
+    /// Creates a table again that has the right columns but another form, and copies the rows that
+    /// satisfy the condition `fits`. If the old table has more columns or rows than the new one, it
+    /// is kept under another name.
     fn remake(&mut self, name: &str, columns: &[&str], fits: &str, definition: &str) -> Result<()> {
         let has_more_columns = columns_of(self.conn, name)?.len() > columns.len();
         let aside = self.rename(name)?;
@@ -300,13 +315,14 @@ impl Repair<'_> {
         self.keys(tables)?;
         self.ends_of_life(tables)?;
         self.values(tables)?;
-        // From here on no row goes any more.
+        // The following steps remove no data row.
         self.expiry_indexes(tables)?;
         self.write_times(tables)?;
         self.view(tables, listed)
     }
 
-    /// Sees to it that a table is as it is made, or not there. What was in an index is in the rows, too.
+    /// Makes a table match its definition, or removes it. The content of an index table is also in
+    /// the data rows.
     fn form(&mut self, kind: &Kind, tables: &Tables, listed: &Listed) -> Result<()> {
         let name = table_name(kind.name, tables.family());
         let keeps_values = kind.name == DATA.name || kind.name == BLOB.name;
@@ -316,26 +332,31 @@ impl Repair<'_> {
                 let fits = if kind.name == BLOB.name { "typeof(id) = 'integer'" } else { "TRUE" };
                 self.remake(&name, kind.columns, fits, &definition)
             }
-            // A view in its place is gone already.
+            // A view of that name was already dropped by `tables_of_no_family`.
             Form::Other if keeps_values && listed.is_table(&name) => self.remove(&name, true),
             Form::Wrong | Form::Other if listed.is_table(&name) => self.drop(&name, true),
             _ => Ok(()),
         }
     }
 
-    /// A key that is text has the bytes of the key that was meant, unless that one is there, too.
+    /// Converts keys of type TEXT to blobs with the same bytes, unless the family has that key
+    /// already. Removes rows whose key is still invalid.
     fn keys(&mut self, tables: &Tables) -> Result<()> {
         let Tables { data, .. } = tables;
         self.change(&format!(
             "UPDATE OR IGNORE {data} SET key = CAST(key AS BLOB) WHERE typeof(key) = 'text'"
         ))?;
         self.lose(tables, "its key is none", "typeof(key) <> 'blob' OR length(key) = 0")?;
-        // A walk shows it, but no call takes such a key, and no other store its row.
+        // A scan would return such a row, but no call accepts its key, and no other store accepts
+        // the row.
         self.lose(tables, "its key is too long", &format!("length(key) > {MAX_KEY_SIZE}"))
     }
 
-    /// The row's own time decides, as in every read. One that is no time can be known from the key index, which
-    /// was written with it; without that nobody knows how long the row may be shown, and it goes.
+    /// Repairs the expiry times of the data rows.
+    ///
+    /// The time in the row decides, as in every read. An invalid one is replaced by that in the key
+    /// index, which was written together with the row. If the index has none either, the expiry
+    /// time is unknown, and the row is removed.
     fn ends_of_life(&mut self, tables: &Tables) -> Result<()> {
         let Tables { data, ttl_key, .. } = tables;
         if self.has("ttl_key", tables)? {
@@ -347,13 +368,14 @@ impl Repair<'_> {
         }
         let why = "nobody knows how long it may be shown";
         self.lose(tables, why, "typeof(expire_ms) NOT IN ('integer', 'null')")?;
-        self.change(&format!("DELETE FROM {data} WHERE expire_ms <= 0")) // it is dead
+        self.change(&format!("DELETE FROM {data} WHERE expire_ms <= 0")) // these rows are expired
     }
 
-    /// One value for each row: what a read shows counts, and a row without one goes.
+    /// Leaves exactly one value for each row: the one that a read returns. Removes rows without a
+    /// value.
     fn values(&mut self, tables: &Tables) -> Result<()> {
         let Tables { data, blob, .. } = tables;
-        // Text has the bytes that were meant; a number has none.
+        // A text has the bytes of the value; from a number they cannot be determined.
         self.change(&format!("UPDATE {data} SET value = CAST(value AS BLOB) WHERE typeof(value) = 'text'"))?;
         self.change(&format!(
             "UPDATE {data} SET value = NULL
@@ -379,7 +401,7 @@ impl Repair<'_> {
         ))
     }
 
-    /// Of the rows that share a large value each gets a copy of its own, but the first.
+    /// Gives each row that shares a large value a copy of its own, except the first one.
     fn shared_values(&mut self, data: &str, blob: &str) -> Result<()> {
         let shared = format!(
             "SELECT blob_id FROM {data} WHERE blob_id IS NOT NULL GROUP BY blob_id HAVING count(*) > 1"
@@ -387,7 +409,7 @@ impl Repair<'_> {
         if !self.conn.prepare(&shared).and_then(|mut s| s.exists([])).map_err(translate)? {
             return Ok(());
         }
-        // In a table of its own, so that no row is looked for while rows change.
+        // A temporary table holds the result, so that no query runs while rows change.
         self.run("CREATE TEMP TABLE kvstore_shared(key BLOB, blob_id INTEGER)")?;
         self.run(&format!(
             "INSERT INTO temp.kvstore_shared SELECT key, blob_id FROM
@@ -418,6 +440,7 @@ impl Repair<'_> {
         Ok(())
     }
 
+    /// Makes the key index and the expiry index agree with the data rows.
     fn expiry_indexes(&mut self, tables: &Tables) -> Result<()> {
         let Tables { data, ttl_key, ttl_expiry, .. } = tables;
         let (has_keys, has_expiries) = (self.has("ttl_key", tables)?, self.has("ttl_expiry", tables)?);
@@ -435,8 +458,11 @@ impl Repair<'_> {
         self.index(data, ttl_expiry, "expire_ms")
     }
 
-    /// A family tracks writes if the catalogue says so, or if its rows and its index of write times do. What has
-    /// lost its write time counts as written when the index says, or else now.
+    /// Makes the write times and their index agree.
+    ///
+    /// A family has write tracking if the catalogue says so, or if it has both rows with write
+    /// times and the index. A row without a write time gets that of the index, or else the current
+    /// time.
     fn write_times(&mut self, tables: &Tables) -> Result<()> {
         let Tables { data, written, .. } = tables;
         let indexed = self.has("written", tables)?;
@@ -472,7 +498,7 @@ impl Repair<'_> {
         self.index(data, written, "written_ms")
     }
 
-    /// Makes an index by a time agree with the rows.
+    /// Makes an index by time agree with the data rows.
     fn index(&mut self, data: &str, index: &str, time: &str) -> Result<()> {
         self.change(&format!(
             "DELETE FROM {index} AS i
@@ -484,6 +510,7 @@ impl Repair<'_> {
         ))
     }
 
+    /// Creates the view of live rows again, if it differs from its definition.
     fn view(&mut self, tables: &Tables, listed: &Listed) -> Result<()> {
         let with_blobs = self.has("blob", tables)?;
         if listed.is_live_view(tables, with_blobs) {
@@ -493,13 +520,14 @@ impl Repair<'_> {
         self.make(&schema::live_view(tables, with_blobs))
     }
 
-    // ---- what is told ------------------------------------------------------------------------
+    // ---- reports -----------------------------------------------------------------------------
 
+    /// Reports a loss or change that concerns no single row.
     fn say(&mut self, text: &str) {
         (self.tell)(Found { text, key: None, in_file: false });
     }
 
-    /// Removes rows that cannot be kept, and tells of each.
+    /// Removes the rows that satisfy the condition `which`, and reports each of them.
     fn lose(&mut self, tables: &Tables, why: &str, which: &str) -> Result<()> {
         let Tables { data, .. } = tables;
         let mut statement =
@@ -520,7 +548,7 @@ impl Repair<'_> {
 
     // ---- statements --------------------------------------------------------------------------
 
-    /// Runs a statement that changes rows, and counts them.
+    /// Runs a statement that changes rows, and counts the changed rows.
     fn change(&mut self, sql: &str) -> Result<()> {
         self.change_with(sql, [])
     }
@@ -531,7 +559,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Runs a statement that makes or removes a table or view, which counts as one change.
+    /// Runs a statement that creates or drops a table or view, which counts as one change.
     fn make(&mut self, sql: &str) -> Result<()> {
         self.run(sql)?;
         self.fixed += 1;
@@ -542,10 +570,12 @@ impl Repair<'_> {
         self.conn.execute_batch(sql).map_err(translate)
     }
 
+    /// Returns `true` if the family has a table of this kind.
     fn has(&self, kind: &str, tables: &Tables) -> Result<bool> {
         Ok(!columns_of(self.conn, &table_name(kind, tables.family()))?.is_empty())
     }
 
+    /// Returns `true` if a query returns a row.
     fn finds(&self, sql: &str) -> Result<bool> {
         self.conn.prepare(sql).and_then(|mut s| s.exists([])).map_err(translate)
     }
@@ -555,7 +585,8 @@ impl Repair<'_> {
     }
 }
 
-/// The family whose tables have this suffix, if one can have it: the reverse of [`schema::table_suffix`].
+/// Returns the family whose tables have this suffix; `None` if no family can have it. The inverse
+/// of [`schema::table_suffix`].
 fn family_of(suffix: &str) -> Option<String> {
     let mut family = String::with_capacity(suffix.len());
     let mut characters = suffix.chars();

@@ -1,8 +1,9 @@
-//! A rollback journal of a whole file, written before the file is given another content as a whole: if that is cut off,
-//! whoever opens the file next, with whatever SQLite, puts the old content back (SQLite's fileformat2.html, chapter 3).
+//! Rollback journal of a whole file, written before the whole content of the file is replaced.
+//! After a crash during the replacement, the next program that opens the file, with any SQLite,
+//! restores the old content (SQLite's fileformat2.html, chapter 3).
 //!
-//! Where the header of SQLite's journals is filled up, ours has a mark. By it an open knows that what the file begins
-//! with is not what it is going to be.
+//! In the padding after the header fields of SQLite, this journal has a mark. It shows an open that
+//! the current first bytes of the file will be replaced by those in the journal.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,9 +17,10 @@ use super::probe::{JOURNAL_MAGIC, JOURNAL_MARK, JOURNAL_MARK_AT, SECTOR};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Nothing is ever on the page with this byte (os.h, "PENDING_BYTE"); a journal that has it ends there.
+/// Offset of a byte whose page never has content (os.h, "PENDING_BYTE"): the lock page. SQLite
+/// takes a record of this page for the end of a journal.
 const LOCK_BYTE: u64 = 0x4000_0000;
-/// The checksum of a page adds each byte of this distance, from its end on.
+/// Distance between the bytes that the checksum of a page adds, beginning at the end of the page.
 const EVERY: usize = 200;
 /// Maximum number of bytes that are read, written or overwritten at once.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -26,15 +28,16 @@ pub(super) const CHUNK: usize = 1 << 20;
 /// Old content of a file, kept in a journal while the file is rewritten.
 pub(super) struct Undo {
     journal: Journal,
+    /// Length of the journal, in bytes.
     length: u64,
 }
 
 impl Undo {
-    /// Writes down what is in the database of a connection that has locked it for itself, with pages of so many bytes.
-    /// When this returns, it is on the disk; after a failure it counts for nothing.
+    /// Writes the content of the database of a connection, which has locked it exclusively, to a
+    /// journal. The journal is synced when this returns. After a failure the journal is not valid.
     ///
     /// # Errors
-    /// `Io`, `Full`, `Corrupt` if the file has no whole number of pages.
+    /// `Io`, `Full`; `Corrupt` if the size of the file is not a multiple of the page size.
     pub(super) fn of(conn: &Connection, path: &Path, page_size: usize) -> Result<Undo> {
         let size = os::length(conn, Opened::Main)?;
         let page_bytes = page_size as u64;
@@ -50,7 +53,7 @@ impl Undo {
         let nonce = nonce as u32;
         let mut journal = Journal::make(path)?;
         let written = write_records(conn, &mut journal, page_size, pages, locks, nonce).and_then(|length| {
-            // The header comes when all else is there: a journal counts from then on.
+            // The header is written last, because it makes the journal valid.
             journal.sync()?;
             journal.write(&header(pages - u32::from(locks <= pages), nonce, pages, page_size), 0)?;
             journal.sync().map(|()| length)
@@ -58,7 +61,7 @@ impl Undo {
         match written {
             Ok(length) => Ok(Undo { journal, length }),
             Err(e) => {
-                let _ = journal.write(&[0; SECTOR], 0); // if it cannot be removed
+                let _ = journal.write(&[0; SECTOR], 0); // in case it cannot be removed
                 let _ = journal.remove();
                 Err(e)
             }
@@ -70,13 +73,16 @@ impl Undo {
     /// # Errors
     /// `Io`: which of the two contents stays is not known.
     pub(super) fn commit(&mut self) -> Result<()> {
-        // The mark stays: without it the journal could be one that SQLite keeps open for the next transaction.
+        // The mark stays. Without it, the journal could be one that SQLite keeps for its next
+        // transaction.
         self.journal.write(&[0; JOURNAL_MARK_AT], 0)?;
         self.journal.sync()
     }
 
-    /// Whether there is a journal of ours that counts no more: SQLite looks at its first byte, which is overwritten, if
-    /// nothing else is.
+    /// Returns `true` if there is a marked journal that is no longer valid.
+    ///
+    /// The first byte decides, as it does for SQLite: `commit` has overwritten it, even if a crash
+    /// kept it from overwriting the rest of the header.
     pub(super) fn is_ended(journal: &Path) -> bool {
         let mut start = [1; SECTOR];
         let read = File::open(journal).and_then(|mut file| file.read_exact(&mut start));
@@ -84,7 +90,8 @@ impl Undo {
         read.is_ok() && header.starts_with(&[0]) && rest.starts_with(JOURNAL_MARK)
     }
 
-    /// Overwrites the old content, which counts no more, and removes it.
+    /// Overwrites and removes the journal. Call this after [`commit`](Undo::commit), when its
+    /// content is no longer needed.
     ///
     /// # Errors
     /// `Io`, `Full`.
@@ -101,7 +108,8 @@ impl Undo {
     }
 }
 
-/// Writes the records of all pages behind the place of the header; the length of the journal.
+/// Writes the records of all pages after the space for the header. `locks`: the number of the lock
+/// page, which is left out. Returns the length of the journal.
 fn write_records(
     conn: &Connection,
     journal: &mut Journal,
@@ -113,7 +121,7 @@ fn write_records(
     let mut page = vec![0; page_size];
     let mut records = Vec::with_capacity(CHUNK + page_size);
     let mut at = SECTOR as u64;
-    // The place of the header stays empty.
+    // The header stays zero, so that the journal is not yet valid.
     journal.write(&[0; SECTOR], 0)?;
     for number in (1..=pages).filter(|number| *number != locks) {
         os::read(conn, Opened::Main, &mut page, u64::from(number - 1) * page_size as u64)?;
@@ -126,12 +134,13 @@ fn write_records(
             records.clear();
         }
     }
-    journal.write(&records, at)?; // the last page may be the one that is left out
+    journal.write(&records, at)?; // the rest, if the last page is the lock page
     Ok(at + records.len() as u64)
 }
 
+/// Returns the checksum of a page, as SQLite computes it.
 fn checksum(page: &[u8], nonce: u32) -> u32 {
-    // From the end on, and never the first byte.
+    // From the end of the page, without its first byte.
     let bytes = page.iter().rev().skip(EVERY - 1).step_by(EVERY).take((page.len() - 1) / EVERY);
     bytes.fold(nonce, |sum, byte| sum.wrapping_add(u32::from(*byte)))
 }

@@ -1,11 +1,15 @@
-//! Checks whether the files of a connection still have their names. After the database was deleted, moved or
-//! replaced, writes would go to a file that no path leads to. After the -wal or -shm file was deleted, the next process
-//! to open the store would not share locks and commits with this one, and both would damage the file.
+//! Checks whether the files of a connection still have their names.
 //!
-//! The check of the database is one system call. It is made when a transaction of the caller begins or commits, and when
-//! a snapshot is taken to be kept. Other calls make it at most every few milliseconds, because there are hundreds of
-//! thousands of them in a second. The -wal and -shm files are checked as seldom with every kind of call. After a failed
-//! check each call checks, until the files are back. An open also notices if one of the two is missing (`open.rs`).
+//! After the database was deleted, moved or replaced, writes would go to a file that no path leads
+//! to. After the `-wal` or `-shm` file was deleted, the next process to open the store would not
+//! share locks and commits with this one, and both would damage the file.
+//!
+//! The check of the database is one system call. It runs when the caller begins a read transaction
+//! or commits a write transaction, and when a snapshot is taken to be kept. Other calls run it at
+//! most every few milliseconds, because there can be hundreds of thousands of calls in a second.
+//! Every kind of call checks the `-wal` and `-shm` files at most that often. After a failed check
+//! each call checks, until the files are back. An open also detects that one of these two files is
+//! missing (`open.rs`).
 
 use std::cell::Cell;
 
@@ -15,13 +19,15 @@ use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Time for which a check is valid, in milliseconds of a clock that may be 4 behind (10 on systems with slow ticks).
+/// Time for which a check is valid, in milliseconds. The clock for this may be 4 ms slow (10 ms on
+/// systems with slow ticks).
 const VALID: u64 = 5;
 
 /// Location of the file of a connection, with the time of the last check.
 pub(super) struct Watched {
     pub(super) place: Place,
-    /// Time of the last check of all files, by `os::coarse_ms`. `None` if it failed, or before the first one.
+    /// Time of the last check of all files, by `os::coarse_ms`. `None` if it failed, or before the
+    /// first check.
     checked: Cell<Option<u64>>,
 }
 
@@ -30,7 +36,7 @@ impl Watched {
         Watched { place, checked: Cell::new(None) }
     }
 
-    /// Also checks the files of a WAL, which the connection has open now.
+    /// Makes the checks include the `-wal` and `-shm` files, which the connection has open now.
     pub(super) fn watch_wal(&mut self) {
         self.place.watch_companions(&["-wal", "-shm"]);
     }
@@ -84,8 +90,10 @@ impl Db {
         if watched.is_valid(now) { Ok(()) } else { watched.check_all(now) }
     }
 
-    /// To be called before the connection is closed. SQLite leaves a WAL alone when its file has another name by now:
-    /// what is committed is to be in the file before that, wherever it is.
+    /// Prepares the close of the connection. Call this before it.
+    ///
+    /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
+    /// checkpoint, after which the file has all commits, wherever it is now.
     pub(crate) fn before_close(&mut self) {
         self.keep_wal_if_nearly_full();
         if self.read_only || self.watched.as_ref().is_none_or(|watched| watched.place.is_kept()) {
