@@ -36,8 +36,7 @@ const PER_LOOK: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
     /// Not known, because another connection has committed. The number is that of the last lookup
-    /// of the family, and 0 if there was none: the family that was not examined for longest comes
-    /// first.
+    /// of the family, or 0 if there was none. So the family with the oldest lookup comes first.
     Unknown(u64),
     At(i64),
     /// The family has no entry.

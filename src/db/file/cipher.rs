@@ -78,10 +78,10 @@ pub(super) fn not_decrypted() -> Error {
 }
 
 impl Db {
-    /// Converts an error of an encrypted file, where SQLCipher reports an unreadable page as a page
-    /// that cannot be decrypted.
+    /// Converts an error of an encrypted file to that of its cause.
     ///
-    /// Afterwards SQLCipher reports that the file is no database.
+    /// SQLCipher reports a page that cannot be read as one that cannot be decrypted. From then on
+    /// it reports that the file is no database.
     #[cold]
     pub(super) fn as_lost_page(&self, why: Error) -> Error {
         if self.encrypted.is_none() || why.is_retryable() {

@@ -77,8 +77,8 @@ impl Db {
         let is_refused = |opened: Result<()>| opened.is_err_and(|e| e.kind() == ErrorKind::AuthFailed);
         let opened = self.open_with(if done.is_ok() { after } else { before });
         if done.is_err() && is_refused(opened) {
-            // The secret of `before` is refused: the file kept the new content, because the old one
-            // could not be restored.
+            // The secret of `before` is refused. The file may have kept the new content, because
+            // the old one could not be restored.
             let opened = self.open_with(after);
             if opened.is_ok() {
                 done = Ok(());

@@ -46,7 +46,7 @@ pub(super) struct DeadRows {
     bytes: usize,
     /// Number of noted rows when they last could not be removed.
     stuck_at: usize,
-    /// Whether the removal failed for another reason than a lock. Then no other write tries to
+    /// Whether the removal failed for another reason than a lock. Then no further write tries to
     /// remove them.
     failed: bool,
 }

@@ -171,8 +171,8 @@ impl Db {
         if self.has_changed(false)? { Err(self.lose_snapshot()) } else { done }
     }
 
-    /// Returns `true` if the store may have changed since it was opened. `before`: the check is
-    /// before a call, and must also expect a change that left the same metadata.
+    /// Returns `true` if the store may have changed since it was opened. `before`: whether the
+    /// check is before a call. Then a change that left the same metadata counts as possible, too.
     fn has_changed(&self, before: bool) -> Result<bool> {
         let (Some(frozen), Some(watched)) = (&self.frozen, &self.watched) else { return Ok(false) };
         if frozen.seen.is_none() {

@@ -22,8 +22,8 @@ impl Leftovers {
         Leftovers { path: path.to_owned(), file }
     }
 
-    /// Removes the files if no other process uses the store. It does nothing if this process may
-    /// not write the database, or if file locks belong to the process.
+    /// Removes the files if no other connection uses the store. It does nothing if this process may
+    /// not write the database, or if file locks belong to the process instead of to an open file.
     fn remove(&self) {
         if is_nearly_full(&self.path, u64::from(DEFAULT_PAGE_SIZE)) {
             return; // the next open may have no space for new ones
@@ -33,8 +33,8 @@ impl Leftovers {
             return;
         }
         // SQLite locks a database before it opens or creates these files, and as long as it has
-        // them open. So while this process excludes all others, no connection has the files open,
-        // and none can open them.
+        // them open. So while this lock excludes all connections, none has the files open, and none
+        // can open them.
         let (Ok(database), Ok(place)) = (OsFile::open(&self.path, true, false), Place::of(&self.path)) else {
             return;
         };

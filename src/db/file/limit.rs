@@ -32,8 +32,8 @@ const EVICTION: &str = "eviction";
 /// data.
 const LEAST_PAGES: u64 = 32;
 
-/// A store that evicts keys keeps a reserve free: one of this number of pages of its limit. So each
-/// write evicts only a few keys, and a new page need not come from the end of the file.
+/// A store that evicts keys keeps one in this number of pages of its limit free, as a reserve. So
+/// each write evicts only a few keys, and a new page need not come from the end of the file.
 const RESERVE: u32 = 32;
 /// Maximum number of pages in the reserve.
 const MOST_RESERVE: u32 = 256;
@@ -490,7 +490,7 @@ struct Candidate {
 }
 
 impl<'d> Candidates<'d> {
-    /// Begins with the rows whose time is `last_ms` or earlier.
+    /// Begins a walk over the rows whose time is `last_ms` or earlier.
     fn begin(db: &'d Db, index: TimeIndex, last_ms: i64) -> Result<Candidates<'d>> {
         let unopened = db.families_by(index)?;
         Ok(Candidates { db, index, last_ms, unopened, next: BinaryHeap::new(), families: Vec::new() })

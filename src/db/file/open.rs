@@ -212,8 +212,8 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         return frozen(found, seen);
     }
     // A process that may not write a closed store, but may create files next to it, creates none.
-    // They would belong to another user than the store, so processes that may write the store could
-    // be locked out.
+    // New files would belong to another user than the store, so that processes that may write the
+    // store could not write these files.
     let mut kept = None;
     if looked.has_wal && !os::may_write(real) {
         let mut seen = Seen::at(&found.place)?;

@@ -4,7 +4,7 @@
 //! - The data rows are authoritative. Indexes and the view are derived from them, and are created
 //!   again where they differ.
 //! - No value is invented. A row whose content cannot be determined is removed.
-//! - A table that contains values and may belong to a program is not dropped, but renamed.
+//! - A table that contains values, and may be that of another program, is not dropped but renamed.
 
 use std::collections::BTreeSet;
 
@@ -460,9 +460,9 @@ impl Repair<'_> {
 
     /// Makes the write times and their index agree.
     ///
-    /// A family has write tracking if the catalogue says so, or if it has both rows with write
-    /// times and the index. A row without a write time gets that of the index, or else the current
-    /// time.
+    /// A family has write tracking if it is on in the catalogue, or if there are both rows with
+    /// write times and the index. A row without a write time gets that of the index, or else the
+    /// current time.
     fn write_times(&mut self, tables: &Tables) -> Result<()> {
         let Tables { data, written, .. } = tables;
         let indexed = self.has("written", tables)?;
