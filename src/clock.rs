@@ -38,8 +38,8 @@ pub(crate) fn system_now_ms() -> i64 {
     following(&LATEST, || unix_ms(system_time()))
 }
 
-/// Returns the time of a clock that may be set back. `latest` is the latest time that was read from
-/// it since then.
+/// Returns the time of a clock that may be set back. `latest` is the latest time that was read
+/// since it was last set back.
 fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     let now = read();
     if latest.load(Ordering::Relaxed).saturating_sub(now) > STANDSTILL_MS {

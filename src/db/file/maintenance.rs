@@ -91,7 +91,7 @@ impl Db {
         self.forget_settings();
         self.forget_all_bounds(); // the repair sets times by SQL, which `time_set` does not see
         let fixed = repair::repair(self.switch_to_sql()?, now_ms, tell)?;
-        self.track_all_if_needed(now_ms)?; // for families that the repair has entered in the catalogue
+        self.track_all_if_needed(now_ms)?; // for families that are new in the catalogue
         Ok(fixed)
     }
 }

@@ -203,7 +203,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
                 .map_err(translate)?;
         let frozen = Frozen::new(real, config, seen, looked.has_wal);
         match set_up(conn, Some(found), Some(frozen), config, now_ms) {
-            Err(_) if has_changed(real, seen) => Ok(None), // the change may be the cause of the failure
+            Err(_) if has_changed(real, seen) => Ok(None), // the change may be the cause
             opened => opened.map(Some),
         }
     };

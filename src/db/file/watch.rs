@@ -101,7 +101,7 @@ impl Db {
         }
         if os::has_moved(&self.conn) {
             let _ = self.rollback(); // fails if there is nothing to roll back
-            let _ = self.checkpoint(CheckpointMode::Truncate); // what fails here leaves the WAL as it is
+            let _ = self.checkpoint(CheckpointMode::Truncate); // a failure leaves the WAL unchanged
         }
     }
 }
