@@ -125,7 +125,10 @@ impl Environment {
         let bytes = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let default_file = || std::env::home_dir().map(|home| home.join(".pgpass"));
         Environment {
-            user: ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(text).or_else(|| whoami::username().ok()),
+            user: ["PGUSER", "USER", "LOGNAME"]
+                .into_iter()
+                .find_map(text)
+                .or_else(|| whoami::username().ok()),
             password: bytes("PGPASSWORD").map(|value| Password::new(OsString::into_encoded_bytes(value))),
             password_file: bytes("PGPASSFILE").map(PathBuf::from).or_else(default_file),
             has_socket: Some(|folder, port| PathBuf::from(folder).join(format!(".s.PGSQL.{port}")).exists()),
