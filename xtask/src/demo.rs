@@ -2,7 +2,7 @@
 //! the store that it writes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::vars::Vars;
 use crate::{Result, run, words};

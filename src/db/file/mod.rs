@@ -14,7 +14,7 @@
 //!
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
-//! - [`connection`]: transactions.
+//! - `connection`: transactions.
 //! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`write_back`] copies the WAL
 //!   into the database before that, in small parts.
 //! - [`disk_space`]: space for what a store needs when the disk is full.
