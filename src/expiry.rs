@@ -31,8 +31,7 @@ impl Expiry {
             0 => Ok(Expiry::Never),
             1.. => Ok(Expiry::At(expire_ms)),
             _ => Err(Error::invalid(format!(
-                "the expiry time {expire_ms} is negative: give milliseconds since 1970, or 0 for a key \
-                that never expires"
+                "the expiry time {expire_ms} is negative: give milliseconds since 1970"
             ))),
         }
     }

@@ -471,9 +471,10 @@ static void lengths(void)
         ERROR_(kvstore_sweep(h.kv, n, &out.big));
         ERROR_(kvstore_set_default_ttl(h.kv, n));
         ERROR_(kvstore_put_for(h.kv, K("plain"), K("new"), n));
-        ERROR_(kvstore_expire(h.kv, K("plain"), n, 0, &out.n));
-        ERROR_(kvstore_increment(h.kv, K("plain"), 1, n, &out.big));
-        ERROR_(kvstore_get_and_expire(h.kv, K("plain"), n, &out.pointer, &out.n));
+        int64_t moment = (int64_t)n - 1; /* -1 is KVSTORE_NO_TTL */
+        ERROR_(kvstore_expire(h.kv, K("plain"), moment, 0, &out.n));
+        ERROR_(kvstore_increment(h.kv, K("plain"), 1, moment, &out.big));
+        ERROR_(kvstore_get_and_expire(h.kv, K("plain"), moment, &out.pointer, &out.n));
     }
     ERROR_(kvstore_cf_get_into(h.cf, K("plain"), out.bytes, -1, &out.n));
     ERROR_(kvstore_cf_get_into(h.cf, K("plain"), out.bytes, INT_MIN, &out.n));
