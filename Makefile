@@ -4,6 +4,7 @@
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+$(if $(findstring ',$(CURDIR)$(TARGET_DIR)),$(error the path of the tree, or TARGET_DIR, has a quote ('): use another path))
 XTASK ?= $(TARGET_DIR)/xtask/debug/xtask
 
 BUILD := all lib shared command program install install-command install-strip uninstall \
@@ -74,7 +75,7 @@ docs:
 	    docs/build
 
 clean:
-	$(CARGO) clean
+	$(CARGO) clean --target-dir '$(TARGET_DIR)'
 
 # PARTS='source linux wheels debian sbom', TARGETS='x86_64-linux-gnu ...': some of a release.
 dist:

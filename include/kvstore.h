@@ -888,8 +888,8 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
 /**
  * Opens the store at `path`, and creates it if it does not exist.
  *
- * @param path File name; NULL, "" or ":memory:" for a new store in memory. In a build with support
- *   for servers (kvstore_version ends in "+remote") also a URL such as
+ * @param path File name, on Windows in UTF-8; NULL, "" or ":memory:" for a new store in memory. In
+ *   a build with support for servers (kvstore_version ends in "+remote") also a URL such as
  *   "postgresql://user:password@host:port/database?schema=app": the store is a schema of a
  *   PostgreSQL server, and is created there. See docs/how-to/postgresql.md.
  * @param ppKV Receives the handle, or NULL after a failure. Close it with kvstore_close.

@@ -64,19 +64,27 @@ impl TestClock {
 /// Adds a key to the configuration if the tests run on encrypted stores
 /// (`KVSTORE_TEST_ENCRYPTED=1`, in a build with the feature `encryption`).
 pub fn maybe_encrypted(config: &Config) -> Config {
-    #[cfg(feature = "encryption")]
     if are_encrypted() {
+        #[cfg(feature = "encryption")]
         return config.clone().raw_key(&decrypted::KEY);
     }
     config.clone()
 }
 
-/// Whether the stores of the tests are on a server. (`KVSTORE_TEST_REMOTE=1`, in a build with the feature `remote`.)
+/// Returns `true` if the stores of the tests are on a server (`KVSTORE_TEST_REMOTE=1`).
+///
+/// # Panics
+///
+/// If the build lacks the feature `remote`.
 pub fn are_on_a_server() -> bool {
-    #[cfg(feature = "remote")]
-    return on_a_server::is_wanted();
-    #[cfg(not(feature = "remote"))]
-    false
+    is_set("KVSTORE_TEST_REMOTE", "remote", cfg!(feature = "remote"))
+}
+
+/// Returns `true` if a variable is set that needs a feature of the build.
+fn is_set(variable: &str, feature: &str, has_feature: bool) -> bool {
+    let is_set = std::env::var_os(variable).is_some();
+    assert!(!is_set || has_feature, "{variable} is set: build the tests with --features {feature}");
+    is_set
 }
 
 /// Returns `true`, and prints the reason, if the stores are on a server and the test applies to
@@ -255,9 +263,13 @@ pub fn numbered(n: usize) -> Vec<u8> {
     format!("key {n:06}").into_bytes()
 }
 
-/// Whether the stores of a [`Scratch`] are encrypted, for tests that read bytes of their files.
+/// Returns `true` if the stores of a [`Scratch`] are encrypted (`KVSTORE_TEST_ENCRYPTED=1`).
+///
+/// # Panics
+///
+/// If the build lacks the feature `encryption`.
 pub fn are_encrypted() -> bool {
-    cfg!(feature = "encryption") && std::env::var_os("KVSTORE_TEST_ENCRYPTED").is_some()
+    is_set("KVSTORE_TEST_ENCRYPTED", "encryption", cfg!(feature = "encryption"))
 }
 
 /// Runs a Python program in a process of its own and gives what it printed. `con` is a connection

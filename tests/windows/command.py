@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 
-from kit import ROOT, WORK, Failed, cargo_test, environment, library, run
+from kit import ROOT, WINE, WORK, Failed, cargo_test, environment, library, run
 from symbols import imports
 
 # DLLs of every Windows. (api-ms-... are names for parts of them.)
@@ -43,7 +43,7 @@ def installed():
     run(["cp", WORK / "programs/bcryptprimitives.dll", prefix / "bin"])
 
     def kvstore(*words, code=0, given=b""):
-        done = subprocess.run(["wine", command, *words], input=given, capture_output=True, cwd=folder, env=environment())
+        done = subprocess.run([*WINE, command, *words], input=given, capture_output=True, cwd=folder, env=environment())
         if done.returncode != code:
             raise Failed(f"kvstore {' '.join(words)} ended with {done.returncode}: {done.stderr.decode()}")
         return done.stdout

@@ -25,6 +25,17 @@ RUNTIME = ("libgcc_s_seh-1.dll", "libstdc++-6.dll", "libwinpthread-1.dll")
 NATIVE = ("-lkernel32", "-lntdll", "-luserenv", "-lws2_32", "-ldbghelp", "-ladvapi32")
 
 
+def how_to_start():
+    """Returns the words before a program for Windows. At random addresses, one process in some
+    thousands fails to start: wine maps a page at a fixed one."""
+    fixed = ["setarch", "-R"]
+    can_fix = shutil.which(fixed[0]) and subprocess.run([*fixed, "true"], capture_output=True).returncode == 0
+    return [*fixed, "wine"] if can_fix else ["wine"]
+
+
+WINE = how_to_start()
+
+
 def said(done):
     return (done.stdout + done.stderr)[-3000:].decode(errors="replace")
 
@@ -60,7 +71,7 @@ def build_environment(engine):
     """Returns cargo's environment."""
     said = {name: value for name, value in environment().items() if name not in ("KVSTORE_ENGINE", "MAKEFLAGS", "MAKELEVEL")}
     name = TRIPLE.replace("-", "_")
-    said |= {f"CC_{name}": GCC, f"CARGO_TARGET_{name.upper()}_LINKER": GCC, f"CARGO_TARGET_{name.upper()}_RUNNER": "wine"}
+    said |= {f"CC_{name}": GCC, f"CARGO_TARGET_{name.upper()}_LINKER": GCC, f"CARGO_TARGET_{name.upper()}_RUNNER": " ".join(WINE)}
     return said | ({"KVSTORE_ENGINE": "sql"} if engine == "sql" else {})
 
 
@@ -143,7 +154,7 @@ class Compiler:
     def start(self, program, *arguments, cwd):
         """Starts a process, whose end the caller must wait for."""
         return subprocess.Popen(
-            ["wine", program, *map(str, arguments)], cwd=cwd, env=environment(), stdin=subprocess.PIPE,
+            [*WINE, program, *map(str, arguments)], cwd=cwd, env=environment(), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 

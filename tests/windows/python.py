@@ -129,7 +129,7 @@ class Windows:
         for name in ("CI", "KVSTORE_TEST_REMOTE"):
             environment.pop(name, None)
         return subprocess.run(
-            ["wine", self.python, *arguments], cwd=HERE / "run", env=environment, stdin=subprocess.DEVNULL,
+            [*kit.WINE, self.python, *arguments], cwd=HERE / "run", env=environment, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=SECONDS,
         )  # fmt: skip
 

@@ -50,6 +50,9 @@ impl Folders {
             datarootdir,
             docdir,
         };
+        if !folders.prefix.is_empty() && !folders.prefix.starts_with('/') {
+            return Err(format!("PREFIX={}: give an absolute path, such as /usr/local", folders.prefix));
+        }
         for (name, folder) in [
             ("bindir", &folders.bindir),
             ("libdir", &folders.libdir),
@@ -62,6 +65,14 @@ impl Folders {
         ] {
             if folder.is_empty() {
                 return Err(format!("{name} is empty: give a folder, or do not set it"));
+            }
+            if !folder.starts_with('/') {
+                return Err(format!("{name}={folder}: give an absolute path, such as /usr/local"));
+            }
+            if folder.contains('\'') {
+                return Err(format!(
+                    "{name}={folder}: give a folder without a quote; pkg-config cannot name it"
+                ));
             }
         }
         Ok(folders)
@@ -98,6 +109,18 @@ mod tests {
     fn empty_folder_is_refused() {
         let refused = Folders::of(&Vars::from([("LIBDIR", "")])).unwrap_err();
         assert_eq!(refused, "libdir is empty: give a folder, or do not set it");
+    }
+
+    #[test]
+    fn folder_that_is_relative_or_has_a_quote_is_refused() {
+        for (name, value, reason) in [
+            ("PREFIX", "usr", "PREFIX=usr: give an absolute path, such as /usr/local"),
+            ("exec_prefix", "e", "bindir=e/bin: give an absolute path, such as /usr/local"),
+            ("LIBDIR", "lib", "libdir=lib: give an absolute path, such as /usr/local"),
+            ("MANDIR", "/it's", "mandir=/it's: give a folder without a quote; pkg-config cannot name it"),
+        ] {
+            assert_eq!(Folders::of(&Vars::from([(name, value)])).unwrap_err(), reason);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub fn install(settings: &Settings) -> Result<()> {
     link(&settings.shared(), &libdir.join(settings.soname()))?;
     link(&settings.soname(), &libdir.join(settings.link_name()))?;
     settings.install_data(&settings.static_library(), &archive)?;
-    if is_on(settings.vars.get_or("INSTALL_STRIP", "")) {
+    if is_on(settings.vars.one_of("INSTALL_STRIP", "no", "0 no 1 yes")?) {
         let [of_shared, of_static] =
             if settings.is_apple() { ["-x", "-S"] } else { ["--strip-unneeded", "--strip-debug"] };
         run::run(settings.tool_command("STRIP")?.arg(of_shared).arg(&shared))?;

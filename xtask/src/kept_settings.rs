@@ -7,7 +7,13 @@
 use crate::vars::Vars;
 
 /// Variables that cargo, rustc or the C compiler read.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 18] = [
+    "CC",
+    "LD",
+    "HOST_CC",
+    "HOST_CFLAGS",
+    "TARGET_CC",
+    "RUSTUP_TOOLCHAIN",
     "CARGOFLAGS",
     "CFLAGS",
     "CPPFLAGS",
@@ -25,7 +31,7 @@ const NAMES: [&str; 12] = [
 fn is_setting(name: &str) -> bool {
     let is_of_target = |suffix| name.starts_with("CARGO_TARGET_") && name.ends_with(suffix);
     NAMES.contains(&name)
-        || ["CFLAGS_", "CC_"].iter().any(|start| name.starts_with(start))
+        || ["CFLAGS_", "CC_", "CARGO_PROFILE_"].iter().any(|start| name.starts_with(start))
         || is_of_target("_RUSTFLAGS")
         || is_of_target("_LINKER")
         || ["OPENSSL_DIR", "OPENSSL_LIB_DIR", "OPENSSL_INCLUDE_DIR"].iter().any(|end| name.ends_with(end))
@@ -101,6 +107,8 @@ mod tests {
             ("KVSTORE_ENGINE", "sql"),
             ("CFLAGS_x86_64-unknown-linux-gnu", "-Os"),
             ("CC_armv7", "gcc"),
+            ("CC", "clang"),
+            ("CARGO_PROFILE_RELEASE_LTO", "off"),
             ("RUSTFLAGS", "-Copt-level=1\n-g"),
             ("CARGOFLAGS", "--locked -Zx"),
             ("CARGO_TARGET_A_RUSTFLAGS", "-g"),

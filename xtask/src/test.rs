@@ -23,11 +23,11 @@ const CHECKS: &[&str] = &[
 const TESTS: &[&str] = &[
     "cargo test --locked --workspace --no-fail-fast",
     "KVSTORE_ENGINE=sql cargo test --locked --target-dir {target}/sql-engine --lib",
-    "KVSTORE_ENGINE=sql tests/variant sql -- cargo test --locked --no-fail-fast --target-dir {target}/sql-engine",
+    "tests/variant sql -- cargo test --locked --no-fail-fast --target-dir {target}/sql-engine",
     "cargo test {complete} --lib",
     "tests/variant complete -- cargo test {complete}",
-    "KVSTORE_TEST_ENCRYPTED=1 tests/variant encrypted -- cargo test {complete}",
-    "KVSTORE_TEST_REMOTE=1 tests/variant remote -- cargo test {complete}",
+    "tests/variant encrypted -- cargo test {complete}",
+    "tests/variant remote -- cargo test {complete}",
     "cargo test {complete} --package kvstore-cli --bin kvstore",
     "cargo test {complete} --package kvstore-cli --test cli -- encryption:: json:: postgres::",
     // Encryption compiles without stores on a server.
@@ -37,10 +37,10 @@ const TESTS: &[&str] = &[
 
 /// The further steps of `make test-full`.
 const FULL: &[&str] = &[
-    "KVSTORE_TEST_REMOTE=1 tests/variant remote-full -- cargo test {complete}",
+    "tests/variant remote-full -- cargo test {complete}",
     "KVSTORE_CONNECTION_LOSS=all cargo test {complete} --test postgres connection_loss::",
     "KVSTORE_COPY_ROWS=200000 cargo test {complete} -p kvstore-cli --test cli copy_to_a_server_and_back",
-    "KVSTORE_TEST_ENCRYPTED=1 tests/variant encrypted-full -- cargo test {complete}",
+    "tests/variant encrypted-full -- cargo test {complete}",
     "bindings/python/run-tests --full",
     "bindings/python/run-contrib-tests",
     "tests/asan",
@@ -111,7 +111,7 @@ fn run_step(step: &str, vars: &Vars) -> Result<()> {
             return Ok(());
         }
     }
-    run::run_with(command, &["KVSTORE_ENGINE", "KVSTORE_TEST_ENCRYPTED", "KVSTORE_TEST_REMOTE"])
+    run::run_with(command, &["KVSTORE_ENGINE"])
 }
 
 /// Returns the command of a step. Words with `=` before the program are variables.

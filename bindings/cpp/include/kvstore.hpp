@@ -10,8 +10,9 @@
 ///   deletion is called `erase`, because `delete` is a keyword, and `exists` is called `contains`.
 /// - **Times.** A TTL is a `std::chrono` duration; an expiry time is a `system_clock` time
 ///   point. A parameter of type kvstore::expiry takes either, or kvstore::never.
-/// - **Errors.** Every failure is an exception of type kvstore::error. A missing key is not a
-///   failure: the result is `nullopt` or `false`. A failed call changes nothing.
+/// - **Errors.** Every failure is an exception of type kvstore::error, or `std::bad_alloc` if there
+///   is no memory for a string or container of C++. A missing key is not a failure: the result is
+///   `nullopt` or `false`. A failed call changes nothing.
 /// - **Without exceptions.** For each function that throws there is one whose name begins with
 ///   `try_`: `try_put`, `try_get`, store::try_open instead of the constructor. It returns a
 ///   kvstore::result: the value, or a kvstore::failure with the content of the exception. With

@@ -89,8 +89,7 @@ public:
         return ms;
     }
 
-    /// Converts an expiry to milliseconds since the Unix epoch, greater than 0; or to 0 if the key
-    /// never expires.
+    /// Converts an expiry to the `expire_ms` of the C API (see expiry::expire_ms).
     ///
     /// For a TTL it asks the clock of the store, which fails if a server cannot be reached.
     std::int64_t expire_ms(const expiry& expires) {

@@ -102,8 +102,8 @@ public:
 
     /// Opens the store at `path` with the default configuration, and creates it if it does not
     /// exist.
-    /// @param path File name; "" or ":memory:" for a new store in memory; in a build with support
-    ///   for servers also a URL.
+    /// @param path File name, on Windows in UTF-8; "" or ":memory:" for a new store in memory; in a
+    ///   build with support for servers also a URL.
     /// @throws error errc::cantopen, errc::notadb (not a store; the file is left unchanged),
     ///   errc::auth_failed (encrypted), errc::busy (another handle has it open exclusively, or in
     ///   the other journal mode), errc::readonly, errc::corrupt, errc::ioerr, errc::full,
