@@ -149,7 +149,8 @@ fn recovery_keeps_settings_and_skips_expired_rows() {
     let family = store.create_family("Sessions").unwrap();
     family.set_default_ttl(Some(Duration::from_secs(90))).unwrap();
     family.set_write_tracking(true).unwrap();
-    family.put_with_options("a", "1", &PutOptions::new().written_at(1_700_000_000_000)).unwrap();
+    let permanent = PutOptions::new().expiry(Expiry::Never).written_at(1_700_000_000_000);
+    family.put_with_options("a", "1", &permanent).unwrap();
     store.set_size_limit(Some(SizeLimit::new(10_000_000, Eviction::Soonest))).unwrap();
     store.set_clock(|| 1);
     store.put_with_expiry("dead", "1", Expiry::At(1000)).unwrap();
