@@ -36,7 +36,9 @@
  *   Times      A TTL is a duration, an expiry time (expire_ms) is a moment. Both are int64_t, in
  *              milliseconds; moments count from the Unix epoch. A key is expired from its expiry
  *              time on. An expired key is never returned, whichever handle or process set the
- *              time.
+ *              time. An expiry time is invalid, and gives KVSTORE_ERROR, if it is negative and not
+ *              KVSTORE_NO_TTL. While the clock of the store is past 2001, it is also invalid from
+ *              1 to 94694399999 (1972): that is nearly always a duration, passed by mistake.
  *   Memory     Memory that the library allocates for the caller is freed with kvstore_free. The
  *              library keeps no pointer to an argument, except those given to kvstore_set_clock.
  *   Threads    Threads may share a store or family handle; their calls run one after another. An
@@ -72,7 +74,8 @@
 
 #include <stdint.h>
 
-/** Stands for "never expires" where a function returns a remaining TTL or an expiry time. */
+/** Stands for "never expires" where a function returns a remaining TTL or an expiry time, or takes an
+    expiry time. */
 #define KVSTORE_NO_TTL (-INT64_C(1))
 
 /**
@@ -1205,7 +1208,7 @@ int kvstore_cf_exists(KVColumnFamily *cf, const void *pKey, int nKey, int *pExis
  * A live key keeps its value and expiry time.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
- * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * invalid), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_put_if_absent(KVStore *kv,
@@ -1278,11 +1281,10 @@ int kvstore_cf_clear(KVColumnFamily *cf);
  *   60000; KVSTORE_NO_TTL: the key never expires; 0: as kvstore_put, by the default TTL of the
  *   family. A time in the past is allowed: the key is expired at once.
  *
- * `expire_ms` is a moment, not a duration, for which there is kvstore_put_for. While the clock of
- * the store is past 2001, a value from 1 to 94694399999 (1972) is refused with KVSTORE_ERROR.
+ * `expire_ms` is a moment, not a duration, for which there is kvstore_put_for.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
- * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * invalid), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_put_ttl(KVStore *kv,
@@ -1674,7 +1676,7 @@ int kvstore_iterator_expire_ms(KVIterator *it, int64_t *pExpireMs);
  *   NULL.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, a flag is unknown, flags
- * exclude each other, a reserved field is not 0, expireMs is negative, or it is 0 with
+ * exclude each other, a reserved field is not 0, expireMs is invalid, or it is 0 with
  * KVSTORE_PUT_TTL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
  * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
  * KVSTORE_FULL).
@@ -1713,7 +1715,7 @@ int kvstore_cf_put_with(KVColumnFamily *cf,
  *   live. May be NULL.
  *
  * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
- * negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+ * invalid), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
  * KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
 int kvstore_compare_and_swap(KVStore *kv,
@@ -1788,7 +1790,7 @@ int kvstore_cf_compare_and_delete(KVColumnFamily *cf,
  * A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
  *
  * Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
- * negative, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,
+ * invalid, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
  */
@@ -1827,7 +1829,7 @@ int kvstore_cf_increment(KVColumnFamily *cf,
  *   NULL.
  *
  * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`expire_ms` is
- * negative, `flags` is unknown, the key is NULL, or its length is out of bounds), or a write code
+ * invalid, `flags` is unknown, the key is NULL, or its length is out of bounds), or a write code
  * (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
@@ -1895,13 +1897,13 @@ int kvstore_cf_expire_time(KVColumnFamily *cf, const void *pKey, int nKey, int64
  * Reads the value of a key of the default family and changes its expiry time, atomically.
  *
  * @param pKey,nKey Key and its length: 1 to 65536 bytes.
- * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. With a time in
- *   the past this is the last read of the key.
+ * @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0 or KVSTORE_NO_TTL:
+ *   never. With a time in the past this is the last read of the key.
  * @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
  * @param pnValue Receives the length of the value.
  *
  * Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
- * NULL, the length is out of bounds, or `expire_ms` is negative), or a write code (KVSTORE_BUSY,
+ * NULL, the length is out of bounds, or `expire_ms` is invalid), or a write code (KVSTORE_BUSY,
  * KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
  * KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
  */
@@ -1941,7 +1943,7 @@ int kvstore_cf_get_and_expire(KVColumnFamily *cf,
 int kvstore_set_default_ttl(KVStore *kv, int64_t ttl_ms);
 
 /**
- * Sets the default TTL of the family `cf`, which kvstore_cf_put gives to the keys it writes.
+ * Sets the default TTL of the family `cf`.
  *
  * Parameters, behaviour and errors are those of kvstore_set_default_ttl.
  */
@@ -2450,7 +2452,7 @@ int kvstore_batch_new(KVStore *kv, KVBatch **ppBatch);
  *
  * The handle of the family may be closed before the commit.
  *
- * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is negative, or
+ * Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is invalid, or
  * the family belongs to another store handle), KVSTORE_MISUSE (the batch, the family or the store
  * is closed), KVSTORE_NOMEM. Nothing is added then.
  */

@@ -57,7 +57,7 @@ impl KVWriteOptions {
 ///   NULL.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, a flag is unknown, flags
-/// exclude each other, a reserved field is not 0, expireMs is negative, or it is 0 with
+/// exclude each other, a reserved field is not 0, expireMs is invalid, or it is 0 with
 /// KVSTORE_PUT_TTL), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
 /// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
 /// KVSTORE_FULL).
@@ -123,7 +123,7 @@ unsafe fn put_with(
 ///   live. May be NULL.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
-/// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// invalid), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
 /// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_compare_and_swap(
@@ -276,7 +276,7 @@ unsafe fn compare_and_delete(
 /// A live key keeps its expiry time. A key that does not exist or has expired counts as 0.
 ///
 /// Errors: KVSTORE_ERROR (the value is not a 64-bit integer, the sum overflows, `expire_ms` is
-/// negative, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,
+/// invalid, the key is NULL, or its length is out of bounds), or a write code (KVSTORE_BUSY,
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL). Nothing is changed then.
 #[unsafe(no_mangle)]

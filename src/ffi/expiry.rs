@@ -27,7 +27,7 @@ use crate::{Error, ExpiryCondition, Family};
 ///   NULL.
 ///
 /// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (`expire_ms` is
-/// negative, `flags` is unknown, the key is NULL, or its length is out of bounds), or a write code
+/// invalid, `flags` is unknown, the key is NULL, or its length is out of bounds), or a write code
 /// (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
@@ -181,13 +181,13 @@ unsafe fn expire_time(
 /// Reads the value of a key of the default family and changes its expiry time, atomically.
 ///
 /// @param pKey,nKey Key and its length: 1 to 65536 bytes.
-/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0: never. With a time in
-///   the past this is the last read of the key.
+/// @param expire_ms New expiry time, in milliseconds since the Unix epoch; 0 or KVSTORE_NO_TTL:
+///   never. With a time in the past this is the last read of the key.
 /// @param ppValue Receives a copy of the value, as for kvstore_get. Free it with kvstore_free.
 /// @param pnValue Receives the length of the value.
 ///
 /// Errors: KVSTORE_NOTFOUND (the key does not exist or has expired), KVSTORE_ERROR (a pointer is
-/// NULL, the length is out of bounds, or `expire_ms` is negative), or a write code (KVSTORE_BUSY,
+/// NULL, the length is out of bounds, or `expire_ms` is invalid), or a write code (KVSTORE_BUSY,
 /// KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT,
 /// KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn kvstore_set_default_ttl(kv: *mut KVStore, ttl_ms: i64) 
     unsafe { on_family(kv, |family| set_default_ttl(family, ttl_ms)) }
 }
 
-/// Sets the default TTL of the family `cf`, which kvstore_cf_put gives to the keys it writes.
+/// Sets the default TTL of the family `cf`.
 ///
 /// Parameters, behaviour and errors are those of kvstore_set_default_ttl.
 #[unsafe(no_mangle)]

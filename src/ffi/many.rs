@@ -316,7 +316,7 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
 ///
 /// The handle of the family may be closed before the commit.
 ///
-/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is negative, or
+/// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, `expire_ms` is invalid, or
 /// the family belongs to another store handle), KVSTORE_MISUSE (the batch, the family or the store
 /// is closed), KVSTORE_NOMEM. Nothing is added then.
 #[unsafe(no_mangle)]

@@ -19,11 +19,10 @@ use crate::{Family, Ttl};
 ///   60000; KVSTORE_NO_TTL: the key never expires; 0: as kvstore_put, by the default TTL of the
 ///   family. A time in the past is allowed: the key is expired at once.
 ///
-/// `expire_ms` is a moment, not a duration, for which there is kvstore_put_for. While the clock of
-/// the store is past 2001, a value from 1 to 94694399999 (1972) is refused with KVSTORE_ERROR.
+/// `expire_ms` is a moment, not a duration, for which there is kvstore_put_for.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL, a length is out of bounds, or `expire_ms` is
-/// negative), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
+/// invalid), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM, KVSTORE_READONLY,
 /// KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE, KVSTORE_FULL).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_put_ttl(

@@ -88,6 +88,15 @@ SCENARIO(expiry_time_of_any_precision_rounds_up) {
     CHECK(s.db.contains("system"));
     s.db.put("past", "value", now - 1ms);
     CHECK(!s.db.contains("past"));
+    kvstore::store real(":memory:"); // its clock is past 2001
+    for (const kvstore::expiry& early :
+         {kvstore::expiry(std::chrono::system_clock::time_point{}), kvstore::expiry(-24h * 365 * 200)}) {
+        real.put("early", "value");
+        CHECK(real.expire("early", early) == kvstore::expire_result::changed);
+        CHECK(!real.contains("early"));
+        real.put("early", "value", early);
+        CHECK(!real.contains("early"));
+    }
     for (const auto at : {std::chrono::milliseconds(0), -1ms, std::chrono::milliseconds::min()}) {
         s.db.put("epoch", "value", kvstore::time_point(at)); // 0 is an expiry time here, not "never"
         CHECK(!s.db.contains("epoch"));

@@ -139,7 +139,8 @@ impl PutArgs {
 
 /// Add to the number stored under a key and print the sum
 ///
-/// The number is decimal text. A missing key counts as 0. Creates the store if it does not exist.
+/// The number is decimal text. A missing key counts as 0, and gets the TTL or expiry time given, or
+/// the family's default TTL; an existing key keeps its own. Creates the store if it does not exist.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kvstore incr app.db hits
@@ -155,17 +156,15 @@ pub struct IncrArgs {
     by: i64,
     #[command(flatten)]
     family: WrittenFamily,
-    /// TTL of a new key; an existing key keeps its own
-    #[arg(short, long, value_name = "DURATION", value_parser = crate::times::parse_ttl)]
-    ttl: Option<std::time::Duration>,
+    #[command(flatten)]
+    life: LifeArgs,
 }
 
 impl IncrArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let (_store, family) = self.family.open(&self.store, &context.secrets)?;
-        let expiry = self.ttl.map(|ttl| family.expiry_after(ttl)); // without one: the default TTL
-        let sum = family.increment(&key, self.by, expiry)?;
+        let (store, family) = self.family.open(&self.store, &context.secrets)?;
+        let sum = family.increment(&key, self.by, self.life.expiry(&store))?;
         let out = &mut context.out;
         match out.json {
             true => out.object(Object::new().bytes("key", &key).number("value", sum))?,

@@ -155,6 +155,14 @@ fn incr_adds_numbers() {
     assert_eq!(ok(&["incr", &s, "rate", "--ttl", "1m"]), "1\n");
     assert_eq!(ok(&["incr", &s, "rate", "--ttl", "10m"]), "2\n");
     assert!(seconds_left(&s, "rate") <= 60);
+    ok(&["families", &s, "set", "default", "--ttl", "1h"]);
+    ok(&["incr", &s, "default"]);
+    assert!(seconds_left(&s, "default") > 3000);
+    ok(&["incr", &s, "permanent", "--no-ttl"]);
+    assert_eq!(ok(&["ttl", &s, "permanent"]), "never\n");
+    ok(&["incr", &s, "moment", "--at", "+2h"]);
+    assert!(seconds_left(&s, "moment") > 4000);
+    ok(&["families", &s, "set", "default", "--ttl", "none"]);
     ok(&["put", &s, "text", "x"]);
     fails(&["incr", &s, "text"], 2, "not a decimal integer");
     ok(&["put", &s, "n", "9223372036854775807"]);

@@ -91,10 +91,11 @@ public:
 
     /// Converts an expiry to the `expire_ms` of the C API (see expiry::expire_ms).
     ///
-    /// For a TTL it asks the clock of the store, which fails if a server cannot be reached.
+    /// For a TTL, or a time before 1973, it asks the clock of the store, which fails if a server
+    /// cannot be reached.
     std::int64_t expire_ms(const expiry& expires) {
         std::int64_t now = 0;
-        if (expires.is_ttl() && ok()) {
+        if (expires.needs_now() && ok()) {
             done(session_->now_ms(now));
         }
         (void)ms(expires.ms_);

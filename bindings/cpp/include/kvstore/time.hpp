@@ -225,11 +225,18 @@ private:
 
     enum class kind { no_expiry, by_family, ttl, time };
 
-    constexpr bool is_ttl() const noexcept { return kind_ == kind::ttl; }
+    /// 1 January 1973 and 1 January 2001, in milliseconds. While the clock is past the latter, the C
+    /// API takes an expiry time before the former for a duration, and refuses it.
+    static constexpr std::int64_t first_moment_ms = 94694400000;
+    static constexpr std::int64_t clock_is_set_ms = 978307200000;
+
+    constexpr bool needs_now() const noexcept {
+        return kind_ == kind::ttl || (kind_ == kind::time && ms_ < first_moment_ms);
+    }
 
     /// Returns the expiry time as the C API takes it: milliseconds since the Unix epoch, greater
     /// than 0; KVSTORE_NO_TTL if the key never expires; or 0 for the default TTL of the family. `now`
-    /// is used for a TTL and never negative.
+    /// is used if needs_now(), and never negative.
     constexpr std::int64_t expire_ms(std::int64_t now) const noexcept {
         switch (kind_) {
         case kind::no_expiry:
@@ -237,18 +244,19 @@ private:
         case kind::by_family:
             return 0;
         case kind::time:
-            return at_least_1(ms_);
+            return accepted(ms_, now);
         case kind::ttl:
             break;
         }
-        return at_least_1(ms_ > detail::max_ms - now ? detail::max_ms : now + ms_);
+        return accepted(ms_ > detail::max_ms - now ? detail::max_ms : now + ms_, now);
     }
 
-    /// Returns `ms`, but at least 1.
-    ///
-    /// The C API takes 0 as the default TTL and rejects negative times. A key with an expiry time of 1
-    /// is expired.
-    static constexpr std::int64_t at_least_1(std::int64_t ms) noexcept { return ms < 1 ? 1 : ms; }
+    /// Returns an expiry time that the C API accepts: `ms`, or if that is too early another time in
+    /// the past, with which the key is expired, too.
+    static constexpr std::int64_t accepted(std::int64_t ms, std::int64_t now) noexcept {
+        const std::int64_t first = now > clock_is_set_ms ? first_moment_ms : 1;
+        return ms < first ? first : ms;
+    }
 
     kind kind_;
     std::int64_t ms_;
