@@ -60,6 +60,36 @@ impl Metronome {
 // ---- what it does --------------------------------------------------------------------------------
 
 #[test]
+fn cleaner_starts_while_others_write_in_delete_mode() {
+    if common::is_of_a_file("it has a journal mode") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let config = Config::new().journal_mode(JournalMode::Delete);
+    let store = scratch.open_with(&config);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let writer = scratch.open_with(&config);
+                while !done.load(Ordering::Relaxed) {
+                    let _ = writer.put("k", "v"); // often busy
+                }
+            });
+        }
+        let waiting = scratch.open_with(&config.clone().busy_timeout(Duration::from_secs(60)));
+        for _ in 0..30 {
+            let started = waiting.start_cleaner(HOUR, None);
+            done.store(started.is_err(), Ordering::Relaxed);
+            started.unwrap();
+            waiting.stop_cleaner();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    store.integrity_check().unwrap();
+}
+
+#[test]
 fn cleaner_removes_only_expired_keys_in_every_family() {
     for mode in [JournalMode::Wal, JournalMode::Delete] {
         let scratch = Scratch::new();
