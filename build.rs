@@ -52,7 +52,7 @@ enum Reason {
 }
 
 fn main() {
-    println!("cargo::rustc-check-cfg=cfg(kvstore_btree, kvstore_openssl)");
+    println!("cargo::rustc-check-cfg=cfg(kvstore_btree, kvstore_openssl, kvstore_split_atomics)");
     let has = |variable: &str| std::env::var_os(variable).is_some();
     // Apple's own library encrypts there, if OpenSSL is not compiled in.
     let is_apple = std::env::var("CARGO_CFG_TARGET_VENDOR").as_deref() == Ok("apple");

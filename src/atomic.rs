@@ -16,21 +16,21 @@
 //! - The entries of descriptors (`os/unix/files.rs`) are written inside the gate of the lists, or
 //!   get their kind only when they are complete.
 
-// The unit tests use the halves on every processor, so that a missing method does not compile there.
-#[cfg(any(test, not(target_has_atomic = "64")))]
+// `make test` checks with the setting that the crate compiles with the halves.
+#[cfg(any(kvstore_split_atomics, not(target_has_atomic = "64")))]
 pub(crate) use halves::{AtomicI64, AtomicU64};
-#[cfg(all(not(test), target_has_atomic = "64"))]
+#[cfg(not(any(kvstore_split_atomics, not(target_has_atomic = "64"))))]
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64};
 
 /// Releases the lock in the child of a fork, before the child uses any of these numbers: a thread
 /// of the parent may have held it.
 #[cfg(unix)]
 pub(crate) fn let_go_after_fork() {
-    #[cfg(any(test, not(target_has_atomic = "64")))]
+    #[cfg(any(test, kvstore_split_atomics, not(target_has_atomic = "64")))]
     halves::LOCK.open();
 }
 
-#[cfg(any(test, not(target_has_atomic = "64")))]
+#[cfg(any(test, kvstore_split_atomics, not(target_has_atomic = "64")))]
 pub(crate) mod halves {
     use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -82,7 +82,7 @@ fn cleaner_starts_while_others_write_in_delete_mode() {
             let started = waiting.start_cleaner(HOUR, None);
             done.store(started.is_err(), Ordering::Relaxed);
             started.unwrap();
-            waiting.stop_cleaner();
+            waiting.stop_cleaner().unwrap();
         }
         done.store(true, Ordering::Relaxed);
     });

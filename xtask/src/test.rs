@@ -13,8 +13,10 @@ const CHECKS: &[&str] = &[
     "cargo fmt --all --check",
     "cargo clippy --workspace --all-targets --locked -- -D warnings",
     "cargo clippy --package kvstore-ttl --all-targets --locked --features remote -- -D warnings",
-    // As for a program that depends on this crate and does not set the flags of .cargo/config.toml.
-    "KVSTORE_ENGINE=sql cargo clippy --package kvstore-ttl --lib --locked --target-dir {target}/sql-engine -- -D warnings",
+    // As for a program that depends on this crate and does not set the flags of .cargo/config.toml; and as for a processor
+    // without 64-bit atomics.
+    "KVSTORE_ENGINE=sql cargo clippy --package kvstore-ttl --lib --locked --target-dir {target}/sql-engine -- -D warnings \
+     --cfg kvstore_split_atomics",
     // The fuzz targets are a workspace of their own.
     "cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir {target}",
 ];
