@@ -905,7 +905,7 @@ int kvstore_open(const char *path, KVStore **ppKV, int journalMode);
  *
  * If the file of an open store is deleted, moved or replaced, calls on its handles fail with
  * KVSTORE_IOERR within some milliseconds, because nothing written there could be found again.
- * Renaming the directory is allowed, but kvstore_backup and kvstore_cleaner_start need the
+ * Renaming the directory is allowed in WAL mode, but kvstore_backup and kvstore_cleaner_start need the
  * original path.
  *
  * Errors: those of the first list for a file, those of the second for a URL.
@@ -2499,8 +2499,8 @@ int kvstore_batch_clear(KVBatch *b);
  *
  * After success the batch is empty and can be used again. After a failure it keeps its content.
  *
- * Errors: KVSTORE_ERROR (`b` is NULL, a family was dropped, or the batch for a store on a server
- * exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+ * Errors: KVSTORE_ERROR (`b` is NULL, there is no family of that name any more, or the batch for a
+ * store on a server exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
  * KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
  * KVSTORE_FULL).
  */

@@ -403,8 +403,8 @@ pub unsafe extern "C" fn kvstore_batch_clear(b: *mut KVBatch) -> c_int {
 ///
 /// After success the batch is empty and can be used again. After a failure it keeps its content.
 ///
-/// Errors: KVSTORE_ERROR (`b` is NULL, a family was dropped, or the batch for a store on a server
-/// exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
+/// Errors: KVSTORE_ERROR (`b` is NULL, there is no family of that name any more, or the batch for a
+/// store on a server exceeds 1008 MiB), or a write code (KVSTORE_BUSY, KVSTORE_LOCKED, KVSTORE_NOMEM,
 /// KVSTORE_READONLY, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE,
 /// KVSTORE_FULL).
 #[unsafe(no_mangle)]

@@ -46,7 +46,7 @@ pub unsafe extern "C" fn kvstore_open(
 ///
 /// If the file of an open store is deleted, moved or replaced, calls on its handles fail with
 /// KVSTORE_IOERR within some milliseconds, because nothing written there could be found again.
-/// Renaming the directory is allowed, but kvstore_backup and kvstore_cleaner_start need the
+/// Renaming the directory is allowed in WAL mode, but kvstore_backup and kvstore_cleaner_start need the
 /// original path.
 ///
 /// Errors: those of the first list for a file, those of the second for a URL.

@@ -134,8 +134,8 @@ impl WriteBatch {
     /// content.
     ///
     /// # Errors
-    /// [`Error`](crate::ErrorKind::Error) if a family was dropped, or if the batch for a store on a
-    /// server exceeds 1008 MiB; otherwise a [write error](crate#errors). Nothing of the batch has
+    /// [`Error`](crate::ErrorKind::Error) if there is no family of that name any more, or if
+    /// the batch for a store on a server exceeds 1008 MiB; otherwise a [write error](crate#errors). Nothing of the batch has
     /// happened then.
     pub fn commit(&mut self) -> Result<()> {
         if self.is_empty() {

@@ -69,7 +69,7 @@ impl Store {
     /// `postgresql://user:password@host/database?schema=app`.
     ///
     /// If the file of an open store is deleted, moved or replaced, calls on its handles fail with
-    /// [`Io`](crate::ErrorKind::Io). Renaming the directory is allowed, but
+    /// [`Io`](crate::ErrorKind::Io). Renaming the directory is allowed in WAL mode, but
     /// [`backup`](Store::backup) and [`start_cleaner`](Store::start_cleaner) need the original
     /// path.
     ///
