@@ -323,6 +323,39 @@ static void opening(void)
     }
 }
 
+static int64_t later_clock(void *context)
+{
+    (void)context;
+    return SAMPLE_NOW * 2;
+}
+
+/* A store that has filled the files that its process may write frees itself by a purge, and takes
+ * as much again. (A WAL that grew to the limit could not be copied into the database.) */
+static void limit_from_the_start(void)
+{
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    memset(chunk, 'c', sizeof chunk);
+    for (int mode = KVSTORE_JOURNAL_WAL; mode <= KVSTORE_JOURNAL_DELETE; mode++) {
+        int64_t rows[2] = {0, 0};
+        limit(600 * 1024);
+        open_it(mode, 0);
+        for (int round = 0; round < 2; round++) {
+            OK(kvstore_set_clock(kv, sample_clock, NULL));
+            put_until_full();
+            OK(kvstore_count(kv, &rows[round]));
+            OK(kvstore_set_clock(kv, later_clock, NULL));
+            OK(kvstore_purge_expired(kv, &out.n));
+            CHECK(out.n == rows[round]);
+        }
+        CHECK(rows[0] > 50 && rows[1] > rows[0] - rows[0] / 10);
+        OK(kvstore_integrity_check(kv, NULL));
+        OK(kvstore_close(kv));
+        free_the_disk();
+        CHECK(remove("store.db") == 0);
+    }
+}
+
 SCENARIOS({"transaction", transaction}, {"transaction_and_space_again", transaction_and_space_again},
           {"commit", commit}, {"alone", alone}, {"until_full", until_full},
-          {"checkpoint", checkpoint}, {"opening", opening})
+          {"checkpoint", checkpoint}, {"opening", opening},
+          {"limit_from_the_start", limit_from_the_start})

@@ -270,6 +270,11 @@ fn store_creation_failed_by_full_disk_can_be_retried() {
     run_scenario("tests/c/abuse_full.c", "opening");
 }
 
+#[test]
+fn store_that_filled_its_file_size_limit_frees_itself() {
+    run_scenario("tests/c/abuse_full.c", "limit_from_the_start");
+}
+
 // ---- the advanced functions -----------------------------------------------------------------------
 
 #[test]

@@ -66,7 +66,8 @@ pub(crate) use system::{
     with_signals_blocked,
 };
 pub(super) use system::{
-    MAX_PATH, OsFile, Place, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
+    MAX_PATH, OsFile, Place, State, coarse_ms, file_size_limit, free_space, is_forbidden_to_write,
+    length_of_file, may_write,
 };
 #[cfg(feature = "encryption")]
 pub(super) use system::{

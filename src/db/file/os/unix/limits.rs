@@ -22,8 +22,14 @@ static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Tick in which `LIMIT` was queried, plus one.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
+/// Returns the process's limit on the size of a file, in bytes; `None` if there is none.
+pub(in crate::db::file) fn file_size_limit() -> Option<u64> {
+    Some(limit()).filter(|limit| *limit != u64::MAX)
+}
+
+/// Returns the process's limit on the size of a file, as of the last tick of the coarse clock.
 #[inline]
-fn limit() -> u64 {
+pub(super) fn limit() -> u64 {
     let tick = coarse_ms().wrapping_add(1);
     if ASKED.load(Ordering::Acquire) != tick {
         ask(tick);

@@ -57,6 +57,7 @@ pub(super) use files::making_longer;
 pub(crate) use files::{FileIdentity, is_at};
 pub(crate) use forks::note_fork;
 pub(super) use forks::watch as watch_forks;
+pub(in crate::db::file) use limits::file_size_limit;
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) use limits::without_signal as beyond_limit;
 pub(in crate::db::file) use place::{

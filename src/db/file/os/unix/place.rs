@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::files::{FileIdentity, Mark};
+use super::limits;
 use super::status::Status;
 
 /// Location of a file: its directory and its name.
@@ -227,8 +228,8 @@ fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
     Ok(State { file, size: length, modified, changed })
 }
 
-/// Returns the number of bytes that this user may still write on the disk of a file; `None` if its
-/// file system does not say.
+/// Returns the number of bytes that this process may still write to a new file on the disk of a
+/// file; `None` if its file system does not say.
 pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: the path is a C string. The struct consists of integers and may be written.
@@ -238,7 +239,7 @@ pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
     };
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
     let free = (found.f_bavail as u64).saturating_mul(found.f_frsize as u64);
-    (found.f_blocks > 0).then_some(free)
+    (found.f_blocks > 0).then_some(free.min(limits::limit()))
 }
 
 /// Reads bytes of a file. Fails unless all of them can be read.

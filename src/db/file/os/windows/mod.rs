@@ -35,6 +35,11 @@ pub(in crate::db::file) use place::{
 
 use crate::error::Result;
 
+/// Returns the process's limit on the size of a file. Windows has none.
+pub(in crate::db::file) fn file_size_limit() -> Option<u64> {
+    None
+}
+
 /// Runs a write. On this system a write beyond a limit raises no signal.
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R {
