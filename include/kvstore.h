@@ -23,7 +23,9 @@
  *              process. KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, and
  *              KVSTORE_MISUSE: the handle is closed or was inherited through fork().
  *   Writes     The write codes are the read codes, KVSTORE_BUSY also if another handle is writing
- *              (outside a transaction), KVSTORE_READONLY and KVSTORE_FULL.
+ *              (outside a transaction), KVSTORE_READONLY and KVSTORE_FULL. In DELETE journal mode
+ *              a write may also return KVSTORE_CANTOPEN, if there is no file descriptor left for
+ *              the journal.
  *   Servers    For a store on a server, every read and write may also return KVSTORE_CANTOPEN,
  *              KVSTORE_AUTH_FAILED or KVSTORE_READONLY, because a lost connection is opened
  *              again.

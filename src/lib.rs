@@ -77,7 +77,8 @@
 //!   [`Misuse`](ErrorKind::Misuse) if the handle is closed, was opened before a fork, or the caller
 //!   is a callback that the same store is running.
 //! - **Write errors**, which every write can return: the read errors, `Busy` also if another handle
-//!   is writing, [`ReadOnly`](ErrorKind::ReadOnly) and [`Full`](ErrorKind::Full).
+//!   is writing, [`ReadOnly`](ErrorKind::ReadOnly) and [`Full`](ErrorKind::Full). In DELETE
+//!   journal mode also [`CantOpen`](ErrorKind::CantOpen), without a file descriptor for the journal.
 //!
 //! For a store on a server, every call can also return [`CantOpen`](ErrorKind::CantOpen),
 //! [`AuthFailed`](ErrorKind::AuthFailed) or `ReadOnly`, because a lost connection is opened again.
