@@ -49,13 +49,19 @@ pub(super) struct DiskSpace {
     grows: Cell<bool>,
 }
 
-/// Size of the first part of the shared memory, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c).
-const SHARED_MEMORY: u64 = 32_768;
+/// Size of the first part of the shared memory, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c). A
+/// `-shm` file that is shorter is not in use: no connection could create all of it.
+pub(super) const SHARED_MEMORY: u64 = 32_768;
 
 /// Returns `true` if the disk of a store may lack the space for the files of a WAL.
 pub(super) fn is_nearly_full(path: &Path, page_size: u64) -> bool {
     let needed = 2 * SHARED_MEMORY + FIRST_FRAMES[0] * (u64::from(FRAME_HEADER) + page_size);
     os::free_space(path).is_some_and(|free| free < needed)
+}
+
+/// Returns `true` if the disk of a store lacks the space for a new `-shm` file.
+pub(super) fn lacks_space_for_shared_memory(path: &Path) -> bool {
+    os::free_space(path).is_some_and(|free| free < SHARED_MEMORY)
 }
 
 impl DiskSpace {
@@ -206,10 +212,14 @@ impl Db {
     }
 
     /// Makes the close of the connection keep the `-wal` and `-shm` files if the disk is nearly
-    /// full: the next open may have no space for new ones. The WAL is empty then.
+    /// full: the next open may have no space for new ones. The WAL is empty then. Files of an open
+    /// that failed for lack of space help no open.
     pub(super) fn keep_wal_if_nearly_full(&self) {
+        let is_begun =
+            |shm: &Path| matches!(os::length_of_file(shm), Ok(Some(length)) if length < SHARED_MEMORY);
         if let Some(path) = &self.path
             && self.frozen.is_none()
+            && !is_begun(&beside(path, "-shm"))
             && matches!(self.journal_mode(), Ok(Some(JournalMode::Wal)))
             && self.page_size().is_ok_and(|page_size| is_nearly_full(path, page_size))
         {

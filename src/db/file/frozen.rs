@@ -1,6 +1,6 @@
-//! Reading a cleanly closed store where nothing can be written: on a read-only mount, in a
-//! directory of another user, or a file of another user, next to which this user must not create
-//! files.
+//! Reading a cleanly closed store where nothing can be written: on a read-only mount, on a full
+//! disk, in a directory of another user, or a file of another user, next to which this user must
+//! not create files.
 //!
 //! SQLite reads a file in WAL mode only if it can create the `-wal` and `-shm` files, or if it is
 //! told that the file never changes (`immutable`). In the second case it takes no locks and looks
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::connection::Db;
+use super::disk_space::SHARED_MEMORY;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::open;
@@ -56,7 +57,14 @@ impl Seen {
     /// Returns `true` if all content is in the database file and no process is writing.
     pub(super) fn is_closed(&self) -> bool {
         let is_empty = |state: Option<State>| state.is_none_or(|state| state.is_empty());
-        is_empty(self.journal) && is_empty(self.wal) && (self.wal.is_none() || self.shared_memory.is_none())
+        // A process on a full disk may have left the beginning of a `-shm` file.
+        let has_shared_memory = self.shared_memory.is_some_and(|state| state.size() >= SHARED_MEMORY);
+        is_empty(self.journal) && is_empty(self.wal) && (self.wal.is_none() || !has_shared_memory)
+    }
+
+    /// Returns `true` if the WAL may contain commits.
+    pub(super) fn has_frames(&self) -> bool {
+        self.wal.is_some_and(|wal| !wal.is_empty())
     }
 
     /// Returns `true` if the file was changed so recently that another change could leave the same

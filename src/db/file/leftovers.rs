@@ -1,11 +1,12 @@
 //! Cleanup of the files that SQLite leaves next to a store that was opened read-only: an empty
 //! `-wal` and a `-shm` file. A connection that may write removes both files at the last close. A
-//! read-only connection cannot take the lock for that.
+//! read-only connection cannot take the lock for that. An open that fails on a full disk leaves the
+//! files, too.
 
 use std::path::{Path, PathBuf};
 
 use super::connection::beside;
-use super::disk_space::is_nearly_full;
+use super::disk_space::{SHARED_MEMORY, is_nearly_full};
 use super::os::{FileIdentity, OsFile, Place};
 use crate::config::DEFAULT_PAGE_SIZE;
 
@@ -25,11 +26,16 @@ impl Leftovers {
     /// Removes the files if no other connection uses the store. It does nothing if this process may
     /// not write the database, or if file locks belong to the process instead of to an open file.
     fn remove(&self) {
-        if is_nearly_full(&self.path, u64::from(DEFAULT_PAGE_SIZE)) {
-            return; // the next open may have no space for new ones
+        let length =
+            |suffix| std::fs::symlink_metadata(beside(&self.path, suffix)).ok().map(|file| file.len());
+        let (wal, shared_memory) = (length("-wal"), length("-shm"));
+        if wal.is_none() && shared_memory.is_none() {
+            return;
         }
-        let is_there = |suffix| std::fs::symlink_metadata(beside(&self.path, suffix)).is_ok();
-        if !is_there("-wal") && !is_there("-shm") {
+        // On a nearly full disk, the next open may have no space for new files. Files of an open
+        // that failed for lack of space help no open.
+        let is_complete = wal.is_some() && shared_memory.is_some_and(|length| length >= SHARED_MEMORY);
+        if is_complete && is_nearly_full(&self.path, u64::from(DEFAULT_PAGE_SIZE)) {
             return;
         }
         // SQLite locks a database before it opens or creates these files, and as long as it has

@@ -21,7 +21,7 @@ use super::checkpoint::Checkpoints;
 #[cfg(feature = "encryption")]
 use super::cipher;
 use super::connection::{Db, beside};
-use super::disk_space::DiskSpace;
+use super::disk_space::{DiskSpace, lacks_space_for_shared_memory};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::failure::{forbidden, name_the_forbidden, translate};
@@ -178,7 +178,12 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             // In exclusive mode SQLite reads the WAL without shared memory.
             conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE").map_err(translate)?;
         }
-        let db = set_up(conn, Some(found), None, config, now_ms)?;
+        let file = found.place.file();
+        let db = set_up(conn, Some(found), None, config, now_ms).inspect_err(|e| {
+            if e.kind() == Kind::Full {
+                drop(Leftovers::of(real, file)); // SQLite keeps what it could create of the files
+            }
+        })?;
         if converts_alone {
             // Another system may have left this file; SQLite has not used it.
             let _ = std::fs::remove_file(beside(real, "-shm"));
@@ -214,8 +219,12 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
     // A process that may not write a closed store, but may create files next to it, creates none.
     // New files would belong to another user than the store, so that processes that may write the
     // store could not write these files.
+    //
+    // On a full disk, the attempt to create the files would disturb other processes that read the
+    // closed store, because they would notice a change. (An encrypted file may be in DELETE mode.)
+    let lacks_space = !config.file.is_encrypted() && lacks_space_for_shared_memory(real);
     let mut kept = None;
-    if looked.has_wal && !os::may_write(real) {
+    if looked.has_wal && (!os::may_write(real) || lacks_space) {
         let mut seen = Seen::at(&found.place)?;
         if !seen.is_closed() {
             kept = Some(until_free(config, || keep_files_beside(real))?);
@@ -242,9 +251,14 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             frozen(Found { path: real, place, file: None }, seen)
         }
         // A closed store can be read without the files that the disk has no space for.
-        (Err(e), Ok(place)) if looked.has_wal && e.kind() == Kind::Full => match closed(&place) {
-            Ok(seen) => frozen(Found { path: real, place, file: None }, seen),
-            Err(_) => Err(e),
+        (Err(e), Ok(place)) if looked.has_wal && e.kind() == Kind::Full => match Seen::at(&place)? {
+            seen if seen.is_closed() => frozen(Found { path: real, place, file: None }, seen),
+            seen if seen.has_frames() && e.hint() == Some(Hint::FreeDiskSpace) => Err(Error::full(
+                "the store was not closed cleanly, and the disk has no space for the -shm file (32 KiB) that \
+                reading its -wal needs; a copy of the file and its -wal can be opened on another disk",
+            )
+            .with_hint(Hint::FreeDiskSpace)),
+            _ => Err(e),
         },
         (opened, _) => opened.map(Some),
     }

@@ -171,6 +171,123 @@ fn fill_and_expire(disk: &Tmpfs, config: &Config, name: &str) -> usize {
     last.min(first)
 }
 
+#[test]
+fn store_is_readable_after_disk_was_filled_while_closed() {
+    play("filled-while-closed");
+}
+
+pub fn filled_while_closed(dir: &Path) {
+    let Some(disk) = Tmpfs::mount(dir) else {
+        println!("{SKIPPED}no file system can be mounted here");
+        return;
+    };
+    for mode in [JournalMode::Wal, JournalMode::Delete] {
+        for (sql, pages_left) in [false, true].into_iter().flat_map(|sql| (0..11).map(move |n| (sql, n))) {
+            let config = Config::new().journal_mode(mode).sql_engine(sql);
+            read_on_full_disk(
+                &disk,
+                &config,
+                pages_left,
+                &format!("{mode:?}, sql: {sql}, {pages_left} pages"),
+            );
+        }
+    }
+    unclosed_store_on_full_disk(&disk);
+    store_beyond_limit_of_file_size(&disk);
+}
+
+fn files_of(disk: &Tmpfs) -> Vec<String> {
+    let names = fs::read_dir(disk.directory()).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name != "ballast");
+    names.sort();
+    names
+}
+
+/// Fills the disk except for some pages, and reads a closed store with several handles.
+fn read_on_full_disk(disk: &Tmpfs, config: &Config, pages_left: u64, name: &str) {
+    let path = disk.directory().join("store");
+    let open = |config: &Config| Store::open_with(&path, config).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let store = open(config);
+    store.put("a", "1").unwrap();
+    store.close().unwrap();
+    disk.fill();
+    let ballast = fs::OpenOptions::new().write(true).open(disk.directory().join("ballast")).unwrap();
+    ballast.set_len(ballast.metadata().unwrap().len() - pages_left * 4096).unwrap();
+    drop(ballast);
+    for write_first in [false, true] {
+        if write_first && let Err(e) = Store::open_with(&path, config) {
+            // It changes nothing for the readers.
+            assert_eq!(e.kind(), ErrorKind::Full, "{name}: {e}");
+            assert_eq!(files_of(disk), ["store"], "{name}");
+        }
+        let reading = config.clone().read_only(true);
+        let readers = [open(&reading), open(&reading)];
+        for reader in readers.iter().chain(&readers) {
+            assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"1"[..]), "{name}");
+            reader.integrity_check().unwrap();
+        }
+        for reader in readers {
+            reader.close().unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        if !write_first && pages_left < 8 {
+            assert_eq!(files_of(disk), ["store"], "{name}");
+        }
+    }
+    // A handle that was opened on the full disk sees what is written later.
+    let reader = open(&config.clone().read_only(true));
+    disk.free();
+    let store = open(config);
+    for value in ["2", "3"] {
+        store.put("a", value).unwrap();
+        let seen = (0..100).find_map(|_| reader.get("a").ok()).unwrap();
+        assert_eq!(seen.as_deref(), Some(value.as_bytes()), "{name}");
+    }
+    store.close().unwrap();
+    reader.close().unwrap();
+    fs::remove_file(&path).unwrap();
+    let _ = fs::remove_file(disk.directory().join("store-wal"));
+    let _ = fs::remove_file(disk.directory().join("store-shm"));
+}
+
+/// The commits in the WAL can only be read through shared memory, for which there is no space.
+fn unclosed_store_on_full_disk(disk: &Tmpfs) {
+    let (path, copy) = (disk.directory().join("store"), disk.directory().join("copy"));
+    let store = Store::open(&path).unwrap();
+    store.put("a", "1").unwrap();
+    for suffix in ["", "-wal"] {
+        let named = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        fs::copy(named(&path), named(&copy)).unwrap();
+    }
+    store.close().unwrap();
+    let wal = fs::read(disk.directory().join("copy-wal")).unwrap();
+    disk.fill();
+    let reading = Config::new().read_only(true);
+    let e = Store::open_with(&copy, &reading).unwrap_err();
+    assert_eq!((e.kind(), e.hint()), (ErrorKind::Full, Some(kvstore::Hint::FreeDiskSpace)), "{e}");
+    assert!(e.to_string().contains("a copy of the file and its -wal can be opened on another disk"), "{e}");
+    assert!(fs::read(disk.directory().join("copy-wal")).unwrap() == wal);
+    disk.free();
+    let store = Store::open_with(&copy, &reading).unwrap();
+    assert_eq!(store.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+/// The `-shm` file cannot be created although the disk has space, as with a disk quota.
+fn store_beyond_limit_of_file_size(disk: &Tmpfs) {
+    let path = disk.directory().join("limited");
+    let store = Store::open(&path).unwrap();
+    store.put("a", "1").unwrap();
+    store.close().unwrap();
+    let files = FileSize::at(disk.directory());
+    limit(libc::RLIMIT_FSIZE, Some(10_000));
+    let readers = [(); 2].map(|()| Store::open_with(&path, &Config::new().read_only(true)).unwrap());
+    for reader in &readers {
+        assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    }
+    assert!(!files_of(disk).contains(&"limited-shm".to_owned()));
+    files.free();
+}
+
 pub fn full_disk(dir: &Path) {
     full(dir, &Tmpfs::mount);
 }

@@ -75,6 +75,10 @@ impl State {
         self.size == 0
     }
 
+    pub(in crate::db::file) fn size(&self) -> u64 {
+        u64::try_from(self.size).unwrap_or(0)
+    }
+
     /// Returns the time of the last change, since the Unix epoch.
     pub(in crate::db::file) fn changed(&self) -> Duration {
         Duration::new(u64::try_from(self.changed.0).unwrap_or(0), u32::try_from(self.changed.1).unwrap_or(0))

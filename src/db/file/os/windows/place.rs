@@ -59,6 +59,10 @@ impl State {
         self.size == 0
     }
 
+    pub(in crate::db::file) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Returns the time of the last change, since the Unix epoch.
     pub(in crate::db::file) fn changed(&self) -> Duration {
         let since = self.written.saturating_sub(UNIX_EPOCH);
