@@ -266,6 +266,8 @@ fn advice_of(error: &kvstore::Error) -> Option<String> {
             let advice = advice(Hint::FreeDiskSpace).unwrap_or_default();
             return Some(format!("{advice}; {}", system::DISK_SPACE_ADVICE));
         }
+        // Each run of a command rolls back the transaction of a killed process.
+        (Some(Hint::OpenForWriting), ErrorKind::ReadOnly) => advice(Hint::OpenAgain)?.to_owned(),
         (Some(hint), _) => advice(hint)?.to_owned(),
         (None, ErrorKind::NotADatabase) if is_in_a_file => format!(
             "give the path of a store{}; if it was one, \"kvstore recover\" saves the readable rows",

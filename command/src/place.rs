@@ -241,11 +241,32 @@ pub fn open_in_mode(
         .read_only(purpose == For::Looking);
     let is_new = purpose == For::Making && path.metadata().map_or(0, |file| file.len()) == 0;
     let Opened { store, config } = secrets.open(path, is_new, &config)?;
+    let store = match store {
+        Err(e) if purpose == For::Looking && e.kind() == ErrorKind::ReadOnly => {
+            roll_back(path, &e, config.clone())?;
+            Store::open_with(path, &config)
+        }
+        store => store,
+    };
     store.map_err(|e| match e.kind() {
         ErrorKind::Corrupt => advised(&e, path, config),
         ErrorKind::Error if e.is_failure() => advised(&e, path, config),
         _ => e.into(),
     })
+}
+
+/// Opens a store for writing and closes it. This rolls back the transaction of a killed process,
+/// because of which a read-only open failed.
+fn roll_back(path: &Path, cause: &kvstore::Error, config: Config) -> Result<()> {
+    match Store::open_with(path, &config.read_only(false)).and_then(|store| store.close()) {
+        Err(e) if matches!(e.kind(), ErrorKind::ReadOnly | ErrorKind::CantOpen) => refused(format!(
+            "{}\n  run the command once as a user who may write the file and its directory, or copy {} and its -journal \
+             file to where they can be written",
+            cause.message(),
+            shown(path)
+        )),
+        done => Ok(done?),
+    }
 }
 
 /// Opens a store on a server. Only `For::Making` creates one.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config, check_name};
 use crate::db::{DEFAULT_FAMILY, Db, Disagreement, TransactionState, gone};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::hint::Hint;
 use crate::shared::neighbours;
@@ -126,7 +126,15 @@ impl Store {
     pub(crate) fn open_beside(shared: &Shared, path: &Path, config: &Config) -> Result<Store> {
         shared.check_path(path)?; // otherwise the open would create another store there
         let clock = if shared.clock.is_a_servers() { Arc::default() } else { Arc::clone(&shared.clock) };
-        let beside = Store::with_clock(Some(path), config, clock)?;
+        let open = |config: &Config| Store::with_clock(Some(path), config, Arc::clone(&clock));
+        let beside = match open(config) {
+            // A read-only open cannot roll back the transaction of a killed process.
+            Err(e) if e.kind() == ErrorKind::ReadOnly && config.read_only && !shared.config.read_only => {
+                open(&config.clone().read_only(false))?.close()?;
+                open(config)?
+            }
+            opened => opened?,
+        };
         // The path may lead to another file now.
         if beside.shared.file == shared.file { Ok(beside) } else { Err(gone()) }
     }

@@ -546,3 +546,43 @@ fn closed_output_pipe_keeps_the_exit_status() {
     fs::write(path, bytes).unwrap();
     assert_eq!(read_by_nobody(&["check", "--json", path]), 3);
 }
+
+// ---- a killed process ------------------------------------------------------------------------------
+
+#[cfg(unix)]
+#[test]
+fn reading_commands_roll_back_transaction_of_killed_process() {
+    let scratch = Scratch::new(300);
+    let config = Config::new().journal_mode(kvstore::JournalMode::Delete);
+    Store::open_with(scratch.path(), &config).unwrap().close().unwrap();
+    let program = "import os, sqlite3, sys
+con = sqlite3.connect(sys.argv[1], isolation_level=None)
+con.execute('pragma cache_size = 5')
+con.execute('begin immediate')
+con.execute('update \"data:default\" set value = x\\'00\\' where value is not null')
+os._exit(0)";
+    let done = Command::new("python3").arg("-c").arg(program).arg(scratch.path()).status().unwrap();
+    assert!(done.success());
+    let journal = scratch.file("store.db-journal");
+    let (file, log) = (fs::read(scratch.path()).unwrap(), fs::read(&journal).unwrap());
+    let (backup, copy) = (scratch.file("backup.db"), scratch.file("copy.db"));
+    let (backup, copy) = (backup.to_str().unwrap(), copy.to_str().unwrap());
+    for (command, more) in [
+        ("get", &["key 000000"][..]),
+        ("ls", &[]),
+        ("check", &[]),
+        ("info", &[]),
+        ("dump", &[]),
+        ("backup", &[backup]),
+        ("copy", &[copy]),
+    ] {
+        fs::write(scratch.path(), &file).unwrap();
+        fs::write(&journal, &log).unwrap();
+        let done = run(command, &scratch.path(), more);
+        assert_eq!(code(&done), 0, "{command}: {}", err(&done));
+        assert!(!journal.exists(), "{command}");
+        assert!(command != "get" || out(&done).contains("vvvv"), "{}", out(&done));
+    }
+    let copied = Store::open_with(copy, &Config::new().keep_journal_mode(true)).unwrap();
+    assert_eq!(copied.get("key 000299").unwrap(), Some(vec![b'v'; 40]));
+}

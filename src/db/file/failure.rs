@@ -39,7 +39,7 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         }
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_DBMOVED => gone(),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => Error::read_only(
-            "a killed process left a transaction that must be rolled back, which is a write",
+            "a process was killed in a transaction, and only an open for writing rolls the transaction back",
         )
         .with_hint(Hint::OpenForWriting),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_RECOVERY => Error::busy(

@@ -229,8 +229,30 @@ fn child() {
             say(store.put("late", "1").map_or_else(|e| format!("{:?}", e.kind()), |()| "put".into()));
             heard();
         }
+        "write-long" => {
+            let store = Store::open_with(path, &hot_config()).unwrap();
+            store.begin_write().unwrap();
+            (0..200).for_each(|n| store.put(format!("k{n}"), [b'v'; 3000]).unwrap());
+            say("in a transaction");
+            heard();
+        }
         other => panic!("no role {other}"),
     }
+}
+
+/// Configuration of a store in DELETE mode whose transactions soon write to the file.
+fn hot_config() -> Config {
+    Config::new().journal_mode(JournalMode::Delete).cache_pages(10)
+}
+
+/// Kills a process in a transaction, which leaves its journal.
+fn kill_in_transaction(path: &Path) {
+    let mut other = Other::start(MODULE, path, "write-long");
+    other.expect("ready");
+    other.go_on();
+    other.expect("in a transaction");
+    other.kill();
+    assert!(fs::metadata(with_suffix(path, "-journal")).unwrap().len() > 0);
 }
 
 // ---- hard links ----------------------------------------------------------------------------------

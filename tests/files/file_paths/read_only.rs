@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{MODULE, as_unprivileged, chmod, configs, files_in, has_no_other_file, refused};
+use super::{
+    MODULE, as_unprivileged, chmod, configs, files_in, has_no_other_file, hot_config, kill_in_transaction,
+    refused,
+};
 use crate::common::cases::{ENGINES, each_case};
 use crate::common::other::Other;
 use crate::common::{Scratch, fill, with_suffix};
-use kvstore::{Config, Expiry, Store};
+use kvstore::{Config, ErrorKind, Expiry, Hint, Store};
 
 /// Starts an unprivileged user's process that opens the store read-only and finds `count` keys.
 #[track_caller]
@@ -400,4 +403,47 @@ fn hard_linked_file_is_readable_in_read_only_directory() {
     lock_directory(&path);
     open_reader(&scratch, &path, 1_000).finish();
     unlock_directory(&path);
+}
+
+// ---- the journal of a killed process --------------------------------------------------------------
+
+#[test]
+fn read_only_open_leaves_transaction_of_killed_process() {
+    each_case(ENGINES, |sql| {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&hot_config());
+        store.put("a", "committed").unwrap();
+        store.close().unwrap();
+        kill_in_transaction(&scratch.path());
+        let files = scratch.bytes();
+        let error =
+            Store::open_with(scratch.path(), &hot_config().read_only(true).sql_engine(sql)).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.hint()),
+            (ErrorKind::ReadOnly, Some(Hint::OpenForWriting)),
+            "{error}"
+        );
+        assert!(error.to_string().contains("a process was killed in a transaction"), "{error}");
+        assert!(scratch.bytes() == files);
+        // One open for writing rolls it back.
+        scratch.open_with(&hot_config().sql_engine(sql)).close().unwrap();
+        let reader = scratch.open_with(&hot_config().read_only(true).sql_engine(sql));
+        assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"committed"[..]));
+        assert_eq!(reader.count().unwrap(), 1);
+        has_no_other_file(&scratch.path());
+    });
+}
+
+#[test]
+fn backup_works_after_other_process_was_killed_in_transaction() {
+    each_case(ENGINES, |sql| {
+        let scratch = Scratch::new();
+        let store = scratch.open_with(&hot_config().sql_engine(sql));
+        store.put("a", "committed").unwrap();
+        kill_in_transaction(&scratch.path());
+        store.backup(scratch.file("copy"), |_, _| true).unwrap();
+        let copy = Store::open_with(scratch.file("copy"), &hot_config()).unwrap();
+        assert_eq!(copy.count().unwrap(), 1);
+        copy.integrity_check().unwrap();
+    });
 }
