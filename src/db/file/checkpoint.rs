@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Db;
 use super::failure::translate;
-use super::os::{self, FRAME_HEADER, WAL_HEADER, WalIndex};
+use super::os::{self, WalIndex};
 use super::write_back::{Aim, WriteBack};
 use crate::config::{CheckpointMode, FileConfig, JournalMode, MIN_WAL_PAGES};
 use crate::db::TransactionState;
@@ -276,13 +276,12 @@ impl Db {
             direct.set_long(most);
         }
         if self.secure_delete {
+            os::vfs::keep_wal_space(&self.conn, page_size)?;
             // This also applies to a rollback journal that is kept, as in an exclusive store: it is
             // truncated to zero bytes.
             return self.limit_wal(0);
         }
-        self.limit_wal(
-            u64::from(WAL_HEADER) + u64::from(most) * (u64::from(FRAME_HEADER) + self.page_size()?),
-        )
+        self.limit_wal(os::length_of_wal(page_size, most))
     }
 
     /// Returns the greatest length of the WAL, in frames, if readers do not make it longer.

@@ -17,7 +17,7 @@ use std::path::Path;
 
 use super::checkpoint::MIN_WAIT;
 use super::connection::{Db, beside};
-use super::os::{self, FRAME_HEADER, OsFile, WAL_HEADER};
+use super::os::{self, OsFile};
 use crate::config::{CheckpointMode, JournalMode};
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
@@ -28,9 +28,6 @@ const MIN_SPARE: u32 = 12;
 const MAX_SPARE: u32 = 64;
 /// For each group of this number of pages of the database, one more page is reserved.
 const PAGES_PER_SPARE: u32 = 4;
-/// Numbers of frames for which the open reserves space in the WAL: the first number for which the
-/// disk has space. Removing a key writes about ten frames.
-const FIRST_FRAMES: [u64; 3] = [32, 20, 12];
 
 /// State of the disk space of a connection.
 #[derive(Default)]
@@ -55,7 +52,7 @@ pub(super) const SHARED_MEMORY: u64 = 32_768;
 
 /// Returns `true` if the disk of a store may lack the space for the files of a WAL.
 pub(super) fn is_nearly_full(path: &Path, page_size: u64) -> bool {
-    let needed = 2 * SHARED_MEMORY + FIRST_FRAMES[0] * (u64::from(FRAME_HEADER) + page_size);
+    let needed = 2 * SHARED_MEMORY + os::least_wal(page_size);
     os::free_space(path).is_some_and(|free| free < needed)
 }
 
@@ -78,9 +75,7 @@ impl Db {
         self.disk_space.pages.set(u32::try_from(self.page_count()?).unwrap_or(u32::MAX));
         self.disk_space.is_used.set(true);
         if has_wal && let Ok(wal) = OsFile::open(&beside(path, "-wal"), true, false) {
-            let frame = u64::from(FRAME_HEADER) + self.page_size()?;
-            let reserve = |frames| wal.reserve(u64::from(WAL_HEADER) + frames * frame);
-            FIRST_FRAMES.into_iter().find(|frames| reserve(*frames).is_ok());
+            os::reserve_least_wal(&wal, self.page_size()?);
         }
         Ok(())
     }

@@ -16,9 +16,31 @@ use std::ffi::c_int;
 
 use rusqlite::ffi::SQLITE_OK;
 
+use super::system::OsFile;
+
 /// Size of the header of a WAL, in bytes (SQLite's fileformat2.html, chapter 4.1).
 pub(in crate::db::file) const WAL_HEADER: u32 = 32;
 pub(in crate::db::file) const FRAME_HEADER: u32 = 24;
+
+/// Numbers of frames for which space is reserved in the WAL: the first number for which the disk
+/// has space. Removing a key writes about ten frames.
+const FIRST_FRAMES: [u32; 3] = [32, 20, 12];
+
+/// Returns the length of a WAL of this number of frames, in bytes.
+pub(in crate::db::file) fn length_of_wal(page_size: u64, frames: u32) -> u64 {
+    u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size)
+}
+
+/// Returns the number of bytes that a WAL needs for removals on a full disk.
+pub(in crate::db::file) fn least_wal(page_size: u64) -> u64 {
+    length_of_wal(page_size, FIRST_FRAMES[0])
+}
+
+/// Reserves space in a WAL for removals on a full disk, as far as the disk has space.
+pub(in crate::db::file) fn reserve_least_wal(wal: &OsFile, page_size: u64) {
+    let reserve = |frames| wal.reserve(length_of_wal(page_size, frames));
+    FIRST_FRAMES.into_iter().find(|frames| reserve(*frames).is_ok());
+}
 
 /// Byte range, in the header of a frame, of the size of the database in pages after the commit. It
 /// is 0 if the frame does not end a commit.

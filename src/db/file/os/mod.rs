@@ -51,7 +51,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rusqlite::Connection;
 
 pub(super) use busy::set_busy_timeout;
-pub(super) use frames::{FRAME_HEADER, WAL_HEADER};
+pub(super) use frames::{FRAME_HEADER, WAL_HEADER, least_wal, length_of_wal, reserve_least_wal};
 pub(super) use handed_over::HandedOver;
 #[cfg(feature = "encryption")]
 pub(super) use journal::Journal;

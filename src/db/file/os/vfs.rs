@@ -277,7 +277,7 @@ pub(in crate::db::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -> Res
     unsafe {
         let is_ours = is_database(file);
         if is_ours {
-            (*note::<Database>(file)).wipes = Some(Wipes { pages: None, syncs });
+            (*note::<Database>(file)).wipes = Some(Wipes { pages: None, syncs, page_size: None });
         }
         Ok(is_ours)
     }
@@ -297,6 +297,24 @@ pub(in crate::db::file) fn wipe_pages(conn: &Connection, pages: Option<Pages>) -
             && let Some(wipes) = &mut (*note::<Database>(file)).wipes
         {
             wipes.pages = pages;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the VFS keep disk space for the WAL when it overwrites the WAL and cuts it off. Has no
+/// effect unless `wipe_what_goes` was called before.
+///
+/// # Errors
+/// The error of SQLite if it does not return the file.
+pub(in crate::db::file) fn keep_wal_space(conn: &Connection, page_size: u64) -> Result<()> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        if is_database(file)
+            && let Some(wipes) = &mut (*note::<Database>(file)).wipes
+        {
+            wipes.page_size = Some(page_size);
         }
     }
     Ok(())
@@ -330,7 +348,7 @@ unsafe extern "C" fn open(
         } else if flags & ffi::SQLITE_OPEN_WAL != 0 {
             let database = ffi::sqlite3_database_file_object(name.cast::<c_char>());
             if is_database(database) {
-                part.cast::<Wal>().write(Wal::of(database));
+                part.cast::<Wal>().write(Wal::of(database, name));
                 if exchange(file, vfs.at, &vfs.wals, wal::change) {
                     (*note::<Database>(database)).wal = file;
                 }

@@ -821,6 +821,13 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_RDLCK as c_int, start, length))
     }
 
+    /// Returns the number of bytes that the file occupies on the disk, with those reserved beyond
+    /// its end.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(in crate::db::file) fn allocated(&self) -> io::Result<u64> {
+        Status::of(self.fd).map(|found| u64::try_from(found.blocks).unwrap_or(0).saturating_mul(512))
+    }
+
     /// Reserves the blocks of the bytes up to `to`, without changing the length of the file.
     /// Returns `false` if the file system cannot do that.
     ///

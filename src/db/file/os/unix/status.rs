@@ -22,6 +22,8 @@ pub(super) struct Status {
     pub(super) names: u64,
     /// Length of the file, in bytes.
     pub(super) length: i64,
+    /// Space that the file occupies, in units of 512 bytes.
+    pub(super) blocks: i64,
     /// Time of the last modification: seconds since the Unix epoch, and nanoseconds.
     pub(super) modified: (i64, i64),
     pub(super) changed: (i64, i64),
@@ -61,6 +63,7 @@ macro_rules! status {
             mode: $found.st_mode as u32,
             names: $found.st_nlink as u64,
             length: $found.st_size as i64,
+            blocks: $found.st_blocks as i64,
             modified: ($found.st_mtime as i64, $found.st_mtime_nsec as i64),
             changed: ($found.st_ctime as i64, $found.st_ctime_nsec as i64),
         }
@@ -169,6 +172,7 @@ mod large {
             mode: found.mode.into(),
             names: found.names.into(),
             length: i64::try_from(found.length).unwrap_or(i64::MAX),
+            blocks: i64::try_from(found.blocks).unwrap_or(i64::MAX),
             modified: time(&found.modified),
             changed: time(&found.changed),
         })

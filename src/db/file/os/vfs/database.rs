@@ -56,6 +56,8 @@ pub(super) struct Wipes {
     pub(super) pages: Option<Pages>,
     /// Whether the overwritten bytes are synced before their space is released.
     pub(super) syncs: bool,
+    /// Size of a page, if the WAL keeps disk space when it is cut off.
+    pub(super) page_size: Option<u64>,
 }
 
 impl Default for Database {
