@@ -22,14 +22,15 @@ static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Tick in which `LIMIT` was queried, plus one.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the process's limit on the size of a file, in bytes; `None` if there is none.
+/// Returns the process's limit on the size of a file, in bytes; `None` if there is none. It is
+/// queried now, not once per tick.
 pub(in crate::db::file) fn file_size_limit() -> Option<u64> {
-    Some(limit()).filter(|limit| *limit != u64::MAX)
+    Some(query()).filter(|limit| *limit != u64::MAX)
 }
 
 /// Returns the process's limit on the size of a file, as of the last tick of the coarse clock.
 #[inline]
-pub(super) fn limit() -> u64 {
+fn limit() -> u64 {
     let tick = coarse_ms().wrapping_add(1);
     if ASKED.load(Ordering::Acquire) != tick {
         ask(tick);
@@ -39,12 +40,15 @@ pub(super) fn limit() -> u64 {
 
 #[cold]
 fn ask(tick: u64) {
+    LIMIT.store(query(), Ordering::Relaxed);
+    ASKED.store(tick, Ordering::Release);
+}
+
+fn query() -> u64 {
     let mut found = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct may be written.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut found) } == 0;
-    let limit = if known && found.rlim_cur != libc::RLIM_INFINITY { found.rlim_cur as u64 } else { u64::MAX };
-    LIMIT.store(limit, Ordering::Relaxed);
-    ASKED.store(tick, Ordering::Release);
+    if known && found.rlim_cur != libc::RLIM_INFINITY { found.rlim_cur as u64 } else { u64::MAX }
 }
 
 /// Runs a write that ends at the offset `end`, or makes the file that long. If it fails because of

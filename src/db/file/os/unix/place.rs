@@ -243,7 +243,7 @@ pub(in crate::db::file) fn free_space(path: &Path) -> Option<u64> {
     };
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
     let free = (found.f_bavail as u64).saturating_mul(found.f_frsize as u64);
-    (found.f_blocks > 0).then_some(free.min(limits::limit()))
+    (found.f_blocks > 0).then_some(free.min(limits::file_size_limit().unwrap_or(u64::MAX)))
 }
 
 /// Reads bytes of a file. Fails unless all of them can be read.
