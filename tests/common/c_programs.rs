@@ -21,19 +21,31 @@ pub fn library_dir() -> PathBuf {
 }
 
 fn build_library() -> PathBuf {
+    // Half of the tests run under valgrind, where optimised code takes less than half of the time.
+    let optimised = ["--config", "profile.dev.package.kvstore-ttl.opt-level=1"];
+    cargo_build("rustc", ["--crate-type", "cdylib"].into_iter().chain(optimised)).join("deps")
+}
+
+/// Returns the crate `libkvstore.rlib`, built with the profile, target and features of the test binary.
+/// The crates it depends on are in the folder `deps` beside it.
+pub fn rust_crate() -> PathBuf {
+    cargo_build("build", []).join("libkvstore.rlib")
+}
+
+/// Builds the library with the profile, target and features of the test binary, and returns the folder
+/// of its artefacts.
+fn cargo_build<'a>(subcommand: &str, options: impl IntoIterator<Item = &'a str>) -> PathBuf {
     let test = std::env::current_exe().expect("the path of the test binary");
     // TARGET_DIR/[TARGET/]PROFILE/deps/TEST
-    let mut folders = test.ancestors().skip(1);
-    let (deps, profile, above) = (folders.next().unwrap(), folders.next().unwrap(), folders.next().unwrap());
-    let profile = match profile.file_name().and_then(|name| name.to_str()) {
+    let mut folders = test.ancestors().skip(2);
+    let (artefacts, above) = (folders.next().unwrap(), folders.next().unwrap());
+    let profile = match artefacts.file_name().and_then(|name| name.to_str()) {
         Some("debug") => "dev",
         Some(name) => name,
         None => panic!("the profile of {test:?}"),
     };
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["rustc", "--quiet", "--locked", "--lib", "--crate-type", "cdylib", "--profile", profile]);
-    // Half of the tests run under valgrind, where optimised code takes less than half of the time.
-    cargo.args(["--config", "profile.dev.package.kvstore-ttl.opt-level=1"]);
+    cargo.args([subcommand, "--quiet", "--locked", "--lib", "--profile", profile]).args(options);
     if above.join(".rustc_info.json").exists() {
         cargo.arg("--target-dir").arg(above);
     } else {
@@ -50,7 +62,7 @@ fn build_library() -> PathBuf {
         }
     }
     run(cargo.current_dir(root()));
-    deps.to_owned()
+    artefacts.to_owned()
 }
 
 /// Runs a command; its output is part of the message when it fails.

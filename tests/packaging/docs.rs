@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::c_programs::{has_tool, library_dir, root, run};
+use crate::c_programs::{has_tool, library_dir, root, run, rust_crate};
 use crate::tutorial::Tutorial;
 
 #[test]
@@ -88,11 +88,8 @@ esac
 
 #[test]
 fn rust_tutorial_works_as_written() {
-    // cargo writes the crate next to the shared library. (To ask cargo would make it write both again, while other tests
-    // load them.)
-    let deps = library_dir();
-    let library = deps.join("libkvstore.rlib");
-    assert!(library.exists(), "{}", library.display());
+    let library = rust_crate();
+    let deps = library.with_file_name("deps");
     let tools = tempfile::tempdir().unwrap();
     let cargo = tools.path().join("cargo");
     fs::write(&cargo, CARGO).unwrap();
