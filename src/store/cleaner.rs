@@ -8,22 +8,18 @@
 //! time; there only the begin of a transaction waits.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Store;
 use crate::config::JournalMode;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::shared::worker::{Running, Stop, Worker};
 use crate::shared::{Shared, read_only};
-use crate::wait;
 
 /// Pause in which other threads can take the lock, before the cleaner looks again whether they
 /// have.
 const TURN: Duration = Duration::from_micros(100);
-
-/// Pause between two attempts to open the cleaner's connection.
-const OPEN_PAUSE: Duration = Duration::from_millis(2);
 
 /// Starts the thread. It ends when it is stopped, or when the store is closed or dropped.
 pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
@@ -34,20 +30,8 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
         })
     })?;
     // Checkpoints are made outside the handle's lock, see `clean`.
-    let given = shared.config_now()?;
-    let config = given.clone().busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
-    let started = Instant::now();
-    let own = loop {
-        match Store::open_beside(shared, &path, &config) {
-            // The connection waits for no lock, but opening it does.
-            Err(error)
-                if error.kind() == ErrorKind::Busy
-                    && !config.file.exclusive
-                    && started.elapsed() < given.busy_timeout
-                    && wait::pause(OPEN_PAUSE) => {}
-            opened => break opened?,
-        }
-    };
+    let config = shared.config_now()?.busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
+    let own = Store::open_beside(shared, &path, &config)?;
     if config.file.journal_mode == JournalMode::Wal {
         // The first look at all families takes longest; here no other call waits for it. (In DELETE
         // mode a reader blocks commits.) A failure is ignored: it recurs when it matters.

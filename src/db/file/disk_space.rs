@@ -69,13 +69,20 @@ impl DiskSpace {
 }
 
 impl Db {
-    /// Begins to reserve blocks, after the store was opened for writing.
+    /// Begins to reserve blocks, after the store was opened for writing. Limits the database to the
+    /// size of files that the process may write.
     pub(super) fn begin_reserving(&self, has_wal: bool) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         self.disk_space.pages.set(u32::try_from(self.page_count()?).unwrap_or(u32::MAX));
         self.disk_space.is_used.set(true);
+        let page_size = self.page_size()?;
+        if let Some(bytes) = os::file_size_limit() {
+            // Otherwise commits could fill the WAL with pages that no checkpoint may copy.
+            let pages = (bytes / page_size.max(1)).clamp(1, u64::from(u32::MAX - 1));
+            self.read_number(&format!("PRAGMA max_page_count = {pages}"))?;
+        }
         if has_wal && let Ok(wal) = OsFile::open(&beside(path, "-wal"), true, false) {
-            os::reserve_least_wal(&wal, self.page_size()?);
+            os::reserve_least_wal(&wal, page_size);
         }
         Ok(())
     }

@@ -571,12 +571,7 @@ fn make_ready(
     #[cfg(kvstore_btree)]
     watch(db, config, has_wal);
     if !config.read_only {
-        if let Some(bytes) = os::file_size_limit() {
-            // Otherwise commits could fill the WAL with pages that no checkpoint may copy.
-            let pages = (bytes / page_size.max(1)).clamp(1, u64::from(u32::MAX - 1));
-            db.read_number(&format!("PRAGMA max_page_count = {pages}"))?;
-        }
-        db.begin_reserving(has_wal)?;
+        until_free(config, || db.begin_reserving(has_wal))?;
     }
     Ok(())
 }
