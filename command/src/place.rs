@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 pub use kvstore::internal::{check_scheme, is_url, path_without_password as shown};
-use kvstore::{Config, ErrorKind, Family, Store, SyncLevel};
+use kvstore::{Config, ErrorKind, Family, Hint, Store, SyncLevel};
 
 use crate::failure::{Failure, Result, refused, usage};
 use crate::secret::{Opened, Secrets};
@@ -242,7 +242,7 @@ pub fn open_in_mode(
     let is_new = purpose == For::Making && path.metadata().map_or(0, |file| file.len()) == 0;
     let Opened { store, config } = secrets.open(path, is_new, &config)?;
     let store = match store {
-        Err(e) if purpose == For::Looking && e.kind() == ErrorKind::ReadOnly => {
+        Err(e) if (e.kind(), e.hint()) == (ErrorKind::ReadOnly, Some(Hint::OpenForWriting)) => {
             roll_back(path, &e, config.clone())?;
             Store::open_with(path, &config)
         }

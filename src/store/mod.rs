@@ -129,7 +129,10 @@ impl Store {
         let open = |config: &Config| Store::with_clock(Some(path), config, Arc::clone(&clock));
         let beside = match open(config) {
             // A read-only open cannot roll back the transaction of a killed process.
-            Err(e) if e.kind() == ErrorKind::ReadOnly && config.read_only && !shared.config.read_only => {
+            Err(e)
+                if (e.kind(), e.hint()) == (ErrorKind::ReadOnly, Some(Hint::OpenForWriting))
+                    && !shared.config.read_only =>
+            {
                 open(&config.clone().read_only(false))?.close()?;
                 open(config)?
             }
