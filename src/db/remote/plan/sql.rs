@@ -288,15 +288,29 @@ pub(super) const DELETE_FROM: &str = concat!(
     " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
 );
 
+/// Expiry time of a write. The parameter is NULL for never, and [`BY_DEFAULT`] for the default TTL of
+/// family `f`.
+macro_rules! end_or_default {
+    ($parameter:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $parameter,
+            "::bigint IS DISTINCT FROM -1 THEN ",
+            $parameter,
+            " WHEN f.default_ttl_ms > 0 THEN ",
+            clock!(),
+            " + f.default_ttl_ms END"
+        )
+    };
+}
+
 /// Replaces the value `$3` by `$4`. `$5` is the expiry time: NULL for never, [`BY_DEFAULT`] for the
 /// default TTL of the family.
 pub(super) const SWAP: &str = concat!(
     with_family!(),
-    ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = CASE WHEN $5::bigint IS DISTINCT FROM -1 THEN $5 ",
-    "WHEN f.default_ttl_ms > 0 THEN ",
-    clock!(),
-    " + f.default_ttl_ms END, ",
-    "written_ms = CASE WHEN f.track_writes THEN ",
+    ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = ",
+    end_or_default!("$5"),
+    ", written_ms = CASE WHEN f.track_writes THEN ",
     clock!(),
     " END FROM f WHERE ",
     row!(),
@@ -331,10 +345,9 @@ macro_rules! increment {
     ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
     ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
-    "SELECT f.id, $2::bytea, convert_to($3::bigint::text, 'UTF8'), CASE WHEN $4::bigint IS DISTINCT FROM -1 THEN $4 ",
-    "WHEN f.default_ttl_ms > 0 THEN ",
-    clock!(),
-    " + f.default_ttl_ms END, CASE WHEN f.track_writes THEN ",
+    "SELECT f.id, $2::bytea, convert_to($3::bigint::text, 'UTF8'), ",
+    end_or_default!("$4"),
+    ", CASE WHEN f.track_writes THEN ",
     clock!(),
     " END FROM f",
     $lock,
