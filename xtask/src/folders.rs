@@ -50,8 +50,8 @@ impl Folders {
             datarootdir,
             docdir,
         };
-        if !folders.prefix.is_empty() && !folders.prefix.starts_with('/') {
-            return Err(format!("PREFIX={}: give an absolute path, such as /usr/local", folders.prefix));
+        if !folders.prefix.is_empty() {
+            check("PREFIX", &folders.prefix)?;
         }
         for (name, folder) in [
             ("bindir", &folders.bindir),
@@ -63,20 +63,24 @@ impl Folders {
             ("pkgconfigdir", &folders.pkgconfigdir),
             ("cmakedir", &folders.cmakedir),
         ] {
-            if folder.is_empty() {
-                return Err(format!("{name} is empty: give a folder, or do not set it"));
-            }
-            if !folder.starts_with('/') {
-                return Err(format!("{name}={folder}: give an absolute path, such as /usr/local"));
-            }
-            if folder.contains('\'') {
-                return Err(format!(
-                    "{name}={folder}: give a folder without a quote; pkg-config cannot name it"
-                ));
-            }
+            check(name, folder)?;
         }
         Ok(folders)
     }
+}
+
+/// Checks the value of a variable that names a folder.
+fn check(name: &str, folder: &str) -> Result<()> {
+    if folder.is_empty() {
+        return Err(format!("{name} is empty: give a folder, or do not set it"));
+    }
+    if !folder.starts_with('/') {
+        return Err(format!("{name}={folder}: give an absolute path, such as /usr/local"));
+    }
+    if folder.contains('\'') {
+        return Err(format!("{name}={folder}: give a folder without a quote; pkg-config cannot name it"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
