@@ -81,9 +81,7 @@ class Batch:
             ValueError, TypeError: For an invalid key, value or time.
         """
         where = family if family is not None else self._family
-        named = ttl is not None or expires_at is not None
-        expire_ms = where._expire_ms(ttl, expires_at) if named else 0  # 0: the default TTL
-        self._put(where, to_bytes(key), where._encode(value), expire_ms)
+        self._put(where, to_bytes(key), where._encode(value), where._expire_ms(ttl, expires_at))
 
     def _put(self, family: FamilyHandle, key: bytes, value: bytes, expire_ms: int) -> None:
         cf = self._handle_of(family)

@@ -313,7 +313,7 @@ class Family(
         if ttl is not None and expires_at is None and self._state.pool.clock is None:
             options.expireMs = ttl_ms(ttl) or lib.KVSTORE_NO_TTL
             options.flags = lib.KVSTORE_PUT_TTL if options.expireMs > 0 else 0
-        elif ttl is not None or expires_at is not None:
+        else:
             options.expireMs = self._expire_ms(ttl, expires_at)
         options.flags |= (
             (lib.KVSTORE_PUT_KEEP_TTL if keep_ttl else 0)
@@ -519,9 +519,7 @@ class Family(
         delta = delta.__index__()
         if not -(1 << 63) <= delta < 1 << 63:
             raise ValueError(f"delta must fit in a signed 64-bit integer, not {delta}")
-        expire_ms = 0  # the library applies the default TTL
-        if ttl is not None or expires_at is not None:
-            expire_ms = self._expire_ms(ttl, expires_at)
+        expire_ms = self._expire_ms(ttl, expires_at)
         total = ffi.new("int64_t *")
         rc = lib.kvstore_cf_increment(self._cf, key, len(key), delta, expire_ms, total)
         if rc:

@@ -174,10 +174,12 @@ class ExpiryMethods(FamilyHandle, Generic[K, V]):
         return bool(changed[0])
 
     def _touch_ms(self, ttl: Optional[Duration]) -> int:
-        expire_ms = self._expire_ms(ttl, None)
-        if ttl is None and expire_ms == 0:
+        if ttl is not None:
+            return self._expire_ms(ttl, None)
+        ms = self._default_ttl_ms()
+        if not ms:
             raise ValueError(f"family {self._name!r} has no default TTL: give ttl=")
-        return expire_ms
+        return self._state.now_ms() + ms
 
     @overload
     def get_and_touch(self, key: Data, ttl: Optional[Duration] = None) -> Optional[V]: ...

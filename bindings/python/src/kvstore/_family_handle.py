@@ -207,7 +207,7 @@ class FamilyHandle:
         """Convert ``ttl`` or ``expires_at`` to an expiry time in milliseconds since the Unix epoch,
         as the library takes it. KVSTORE_NO_TTL means never.
 
-        With neither, the default TTL counts; 0 means that there is none.
+        With neither, returns 0: the library applies the default TTL of the family.
         """
         if ttl is not None:
             if expires_at is not None:
@@ -218,8 +218,8 @@ class FamilyHandle:
         elif expires_at is not None:
             return given_expiry_ms(expires_at, self._state.now_ms) or _NO_TTL
         else:
-            ms = self._default_ttl_ms()
-        return ms and self._state.now_ms() + ms
+            return 0
+        return self._state.now_ms() + ms
 
 
 def set_public_class(name: str, *mixins: type) -> None:
