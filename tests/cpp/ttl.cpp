@@ -216,3 +216,20 @@ SCENARIO(store_returns_to_the_system_clock) {
     s.db.set_clock([] { return std::chrono::system_clock::time_point(5ms + 999us); });
     CHECK(s.db.now().time_since_epoch() == 5ms); // rounded down
 }
+
+// The C API takes early moments for durations and refuses them, from a bound on that the C++ header repeats.
+SCENARIO(every_past_moment_is_accepted_whatever_the_clock) {
+    using std::chrono::milliseconds;
+    constexpr std::int64_t first_moment = 94694400000;
+    constexpr std::int64_t clock_is_set = 978307200000;
+    for (const std::int64_t now : {first_moment - 1, first_moment, clock_is_set - 1, clock_is_set, clock_is_set + 1}) {
+        check::timed_store s;
+        s.time.advance(milliseconds(now) - s.time().time_since_epoch());
+        for (const std::int64_t past : {INT64_C(0), INT64_C(1), first_moment - 1, first_moment, now}) {
+            s.db.put("key", "value", kvstore::time_point(milliseconds(past < now ? past : now)));
+            CHECK(!s.db.contains("key"));
+        }
+        s.db.put("key", "value", kvstore::time_point(milliseconds(now + 1)));
+        CHECK(s.db.contains("key"));
+    }
+}
