@@ -10,6 +10,7 @@
  * openssl_first       the same as threads and cleaner, after the program itself has used OpenSSL, which then frees its
  *                     state at exit; and a handler that closes the store after that, where calls may fail
  * unloaded            dlclose with the cleaner running and the store open; LIBRARY is loaded by dlopen
+ * check               no such end: an integrity check
  *
  * The exit status is 0 if every call that came back was right.
  */
@@ -165,6 +166,11 @@ int main(int argc, char **argv)
         use_openssl();
     }
     open_store(path, password);
+    if (strcmp(how, "check") == 0) {
+        OK(kvstore_integrity_check(kv, NULL));
+        OK(kvstore_close(kv));
+        return 0;
+    }
     use_store();
     if (strcmp(how, "cleaner") == 0 || may_fail) start_cleaner();
     if (strcmp(how, "threads") == 0 || strcmp(how, "used_by_handler") == 0 || may_fail) start_threads();
