@@ -1,18 +1,14 @@
-//! The command-line interface: the commands, their groups in the help, and the options all of them
-//! take. Help, completions and man pages are generated from it. The arguments and the work of each
-//! command are in its own file.
-
-use std::rc::Rc;
+//! The command-line interface: the commands, and their groups in the help. Help, completions and
+//! man pages are generated from it. The arguments and the work of each command are in its own file;
+//! the options that all of them take are in `context.rs`.
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::bytes::Form;
+use crate::context::{Common, Context};
 use crate::failure::{self, Result};
-use crate::output::{Color, Output};
-use crate::secret::{SecretArgs, Secrets};
-use crate::{care, completion, keys, live, look, manual, moving, secret, time};
+use crate::{completion, expiry, inspect, interactive, keys, maintenance, manual, secret, transfer};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -106,72 +102,6 @@ fn version() -> String {
     )
 }
 
-/// Options that all commands take.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Global options")]
-pub struct Common {
-    /// Print one JSON object per line
-    #[arg(long, global = true, conflicts_with_all = ["hex", "base64"])]
-    pub json: bool,
-    /// Read and print keys and values in hex
-    #[arg(long, global = true, conflicts_with = "base64")]
-    pub hex: bool,
-    /// Read and print keys and values in base64
-    #[arg(long, global = true)]
-    pub base64: bool,
-    /// Answer yes to every question
-    #[arg(short, long, global = true)]
-    pub yes: bool,
-    /// When to use colors: auto (on a terminal, unless NO_COLOR is set), always, never
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "WHEN",
-        default_value_t,
-        hide_possible_values = true
-    )]
-    pub color: Color,
-    #[command(flatten)]
-    pub secret: SecretArgs,
-}
-
-/// The environment of a command: its output and the global options.
-pub struct Context {
-    pub out: Output,
-    /// How keys and values are read and printed.
-    pub form: Form,
-    /// `--yes`: no questions.
-    pub yes: bool,
-    /// Passwords and keys of encrypted stores.
-    pub secrets: Rc<Secrets>,
-}
-
-impl Context {
-    /// For a command that reads `what` from standard input: fails if the password is to be read
-    /// from there, too.
-    pub fn take_stdin(&self, what: &str) -> Result<()> {
-        match self.secrets.read_stdin() {
-            true => failure::usage(format!(
-                "standard input is used for {what}: give the password with --password-env or a --password-file other than -"
-            )),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Common {
-    pub fn context(&self) -> Context {
-        let form = match (self.hex, self.base64) {
-            (true, _) => Form::Hex,
-            (_, true) => Form::Base64,
-            _ => Form::Text,
-        };
-        let secrets = Rc::new(self.secret.secrets());
-        Context { out: Output::new(self.json, self.color), form, yes: self.yes, secrets }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
     // ---- keys ----
@@ -189,40 +119,40 @@ pub enum Command {
     Touch(keys::ttl::TouchArgs),
     // ---- inspection ----
     #[command(visible_aliases = ["list", "keys"])]
-    Ls(look::ls::LsArgs),
-    Scan(look::ls::ScanArgs),
-    Count(look::count::CountArgs),
-    Families(look::families::FamiliesArgs),
+    Ls(inspect::ls::LsArgs),
+    Scan(inspect::ls::ScanArgs),
+    Count(inspect::count::CountArgs),
+    Families(inspect::families::FamiliesArgs),
     #[command(visible_alias = "stats")]
-    Info(look::info::InfoArgs),
+    Info(inspect::info::InfoArgs),
     // ---- expiry ----
-    Expiring(time::expiring::ExpiringArgs),
-    Next(time::next::NextArgs),
-    Purge(time::purge::PurgeArgs),
-    Sweep(time::sweep::SweepArgs),
-    Clean(time::clean::CleanArgs),
+    Expiring(expiry::expiring::ExpiringArgs),
+    Next(expiry::next::NextArgs),
+    Purge(expiry::purge::PurgeArgs),
+    Sweep(expiry::sweep::SweepArgs),
+    Clean(expiry::clean::CleanArgs),
     // ---- maintenance ----
-    Check(care::check::CheckArgs),
-    Repair(care::repair::RepairArgs),
-    Recover(care::recover::RecoverArgs),
-    Backup(care::backup::BackupArgs),
+    Check(maintenance::check::CheckArgs),
+    Repair(maintenance::repair::RepairArgs),
+    Recover(maintenance::recover::RecoverArgs),
+    Backup(maintenance::backup::BackupArgs),
     #[command(visible_alias = "vacuum")]
-    Compact(care::compact::CompactArgs),
-    Limit(care::limit::LimitArgs),
-    Checkpoint(care::checkpoint::CheckpointArgs),
-    Sync(care::checkpoint::SyncArgs),
+    Compact(maintenance::compact::CompactArgs),
+    Limit(maintenance::limit::LimitArgs),
+    Checkpoint(maintenance::checkpoint::CheckpointArgs),
+    Sync(maintenance::checkpoint::SyncArgs),
     // ---- transfer ----
-    Dump(moving::dump::DumpArgs),
-    Load(moving::load::LoadArgs),
-    Copy(moving::copy::CopyArgs),
-    Import(moving::import::ImportArgs),
+    Dump(transfer::dump::DumpArgs),
+    Load(transfer::load::LoadArgs),
+    Copy(transfer::copy::CopyArgs),
+    Import(transfer::import::ImportArgs),
     // ---- encryption ----
     Encrypt(secret::in_place::EncryptArgs),
     Decrypt(secret::in_place::DecryptArgs),
     Rekey(secret::in_place::RekeyArgs),
     // ---- interactive ----
-    Watch(live::watch::WatchArgs),
-    Shell(live::shell::ShellArgs),
+    Watch(interactive::watch::WatchArgs),
+    Shell(interactive::shell::ShellArgs),
     // ---- the command itself ----
     Completions(manual::CompletionsArgs),
     #[command(hide = true)]

@@ -121,7 +121,7 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
         clap::error::ErrorKind::MissingRequiredArgument
             if text(&error, ContextKind::InvalidArg).contains("<KEY") =>
         {
-            std::env::var_os(crate::place::VARIABLE).map(|_| {
+            std::env::var_os(crate::store_arg::VARIABLE).map(|_| {
                 "write '-' before the key to use the store of $KVSTORE: kvstore get - KEY".to_owned()
             })
         }
@@ -172,8 +172,8 @@ fn about_command(word: &str) -> Option<String> {
         return Some((*tip).to_owned());
     }
     let is_store =
-        crate::place::is_url(Path::new(word)) || Path::new(word).is_file() || word.ends_with(".db");
-    let shown = crate::place::shown(Path::new(word));
+        crate::store_arg::is_url(Path::new(word)) || Path::new(word).is_file() || word.ends_with(".db");
+    let shown = crate::store_arg::shown(Path::new(word));
     is_store.then(|| {
         format!("the command comes before the store: 'kvstore info {shown}' or 'kvstore shell {shown}'")
     })

@@ -10,26 +10,27 @@ macro_rules! say {
 }
 
 mod bytes;
-mod care;
 mod cli;
 mod completion;
 mod confirm;
+mod context;
+mod expiry;
 mod failure;
+mod inspect;
+mod interactive;
 mod json;
 mod keys;
-mod life;
-mod live;
-mod look;
+mod maintenance;
 mod manual;
-mod moving;
 mod output;
-mod place;
 mod progress;
 mod range;
 mod secret;
+mod store_arg;
 mod system;
-mod time;
 mod times;
+mod transfer;
+mod ttl_args;
 
 use std::process::ExitCode;
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
-use crate::cli::{self, Cli, Context};
+use crate::cli::{self, Cli};
 use crate::completion;
+use crate::context::Context;
 use crate::failure::{Answer, Result};
 
 /// Print the completion script of a shell

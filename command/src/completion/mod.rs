@@ -1,5 +1,5 @@
 //! Completion of the word under the cursor: commands, options, values, families, keys and files. It
-//! serves the interactive shell (`live/complete.rs`) and, through the hidden command `complete`,
+//! serves the interactive shell (`interactive/complete.rs`) and, through the hidden command `complete`,
 //! the shells of the system (`shells.rs`).
 
 mod shells;
@@ -11,8 +11,8 @@ use clap::{Arg, Command, ValueHint};
 use kvstore::{Direction, KeyRange, Store};
 
 use crate::bytes::Form;
-use crate::place::{self, For, OpenArgs};
 use crate::secret::Secrets;
+use crate::store_arg::{self, OpenArgs, Purpose};
 
 pub use shells::{CompleteArgs, script};
 
@@ -215,10 +215,10 @@ impl Completer {
                 let is_store = command.get_positionals().next().as_ref().is_some_and(is_store);
                 let named = positionals.first().copied().unwrap_or("-");
                 // A server that does not answer would make the shell wait.
-                place::path(named).ok().filter(|path| is_store && !place::is_url(path))?
+                store_arg::path(named).ok().filter(|path| is_store && !store_arg::is_url(path))?
             }
         };
-        place::open(&path, For::Looking, &OpenArgs { timeout: Duration::ZERO }, &self.secrets).ok()
+        store_arg::open(&path, Purpose::Read, &OpenArgs { timeout: Duration::ZERO }, &self.secrets).ok()
     }
 
     fn families(&self, parsed: &Parsed<'_>) -> Option<Vec<Candidate>> {
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn shell_line_completes_words_by_position() {
-        let lines = crate::live::shell::Lines::for_tests();
+        let lines = crate::interactive::shell::Lines::for_tests();
         let shell = completer(lines.definition(), Source::Fixed("/nowhere".into()));
         for word in ["get", "help", "use", "quit"] {
             assert!(has(&shell, &[], "", word), "{word}");

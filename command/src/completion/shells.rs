@@ -7,9 +7,10 @@ use clap::Args;
 
 use super::{Candidate, Completer, Offer, Source};
 use crate::bytes::Form;
-use crate::cli::{self, Context};
+use crate::cli;
+use crate::context::Context;
 use crate::failure::{Answer, Result};
-use crate::live::complete::{start_of_word, unquoted};
+use crate::interactive::complete::{start_of_word, unquoted};
 
 const BASH: &str = r#"# bash completion of kvstore
 _kvstore() {

@@ -5,14 +5,14 @@ use std::ops::Bound;
 use clap::Args;
 use kvstore::{Direction, Family, KeyRange, Store};
 
-use crate::cli::Context;
 use crate::confirm::{asks, confirm};
+use crate::context::Context;
 use crate::failure::{Answer, Result, refused};
 use crate::json::Object;
 use crate::output;
-use crate::place::{FamilyArgs, For, StoreFirst};
 use crate::progress::{Interrupt, Progress};
 use crate::range::ManyArgs;
+use crate::store_arg::{FamilyArgs, Purpose, StoreFirst};
 
 /// Keys of a range that one transaction removes.
 const KEYS_PER_STEP: usize = 4096;
@@ -47,7 +47,7 @@ impl DelArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let keys = self.many.keys(context.form)?;
         let range = self.many.range(context.form)?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = self.store.open(Purpose::Write, &context.secrets)?;
         let family = self.family.of(&store)?;
         let deleted = match &range {
             Some(range) => delete_range(context, &family, range)?,

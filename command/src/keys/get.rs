@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use crate::cli::Context;
+use crate::context::Context;
 use crate::failure::{Answer, Result};
 use crate::json::Object;
 use crate::output::note;
-use crate::place::{FamilyArgs, For, StoreFirst};
+use crate::store_arg::{FamilyArgs, Purpose, StoreFirst};
 
 /// Print the value of a key
 ///
@@ -31,7 +31,7 @@ pub struct GetArgs {
 impl GetArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Looking, &context.secrets)?;
+        let store = self.store.open(Purpose::Read, &context.secrets)?;
         let Some((value, ttl)) = self.family.of(&store)?.get_with_ttl(&key)? else {
             note("key not found");
             return Ok(Answer::No);
@@ -68,7 +68,7 @@ pub struct ExistsArgs {
 impl ExistsArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Looking, &context.secrets)?;
+        let store = self.store.open(Purpose::Read, &context.secrets)?;
         let exists = self.family.of(&store)?.exists(&key)?;
         let out = &mut context.out;
         if out.json {

@@ -5,13 +5,13 @@ use std::io::Read as _;
 use clap::Args;
 use kvstore::{Expiry, Family, PutOptions, Store};
 
-use crate::cli::Context;
+use crate::context::Context;
 use crate::failure::{Answer, Failure, Result, refused, usage};
 use crate::json::Object;
-use crate::life::LifeArgs;
 use crate::output::note;
-use crate::place::{FamilyArgs, For, MakeArgs, StoreFirst};
 use crate::secret::Secrets;
+use crate::store_arg::{FamilyArgs, MakeArgs, Purpose, StoreFirst};
+use crate::ttl_args::ExpiryArgs;
 
 /// Store a value under a key
 ///
@@ -38,7 +38,7 @@ pub struct PutArgs {
     #[command(flatten)]
     family: WrittenFamily,
     #[command(flatten)]
-    life: LifeArgs,
+    life: ExpiryArgs,
     /// Keep the TTL of an existing key; the other options apply to a new one
     #[arg(long, help_heading = "Expiry")]
     keep_ttl: bool,
@@ -69,7 +69,7 @@ impl WrittenFamily {
         let making = self.create_family || self.family.family == "default";
         let store = match making {
             true => self.make.open(&store.path()?, &store.open, secrets)?,
-            false => store.open(For::Writing, secrets)?,
+            false => store.open(Purpose::Write, secrets)?,
         };
         let family = match self.create_family {
             true => store.get_or_create_family(&self.family.family)?,
@@ -157,7 +157,7 @@ pub struct IncrArgs {
     #[command(flatten)]
     family: WrittenFamily,
     #[command(flatten)]
-    life: LifeArgs,
+    life: ExpiryArgs,
 }
 
 impl IncrArgs {
@@ -203,7 +203,7 @@ pub struct CasArgs {
     #[arg(long)]
     absent: bool,
     #[command(flatten)]
-    life: LifeArgs,
+    life: ExpiryArgs,
     /// Keep the TTL of the key
     #[arg(long, help_heading = "Expiry", conflicts_with = "absent")]
     keep_ttl: bool,
@@ -228,7 +228,7 @@ impl CasArgs {
         // A comparison with a missing key fails, so nothing is created for it.
         let (store, family) = match expected {
             Some(_) => {
-                let store = self.store.open(For::Writing, &context.secrets)?;
+                let store = self.store.open(Purpose::Write, &context.secrets)?;
                 let family = self.family.family.of(&store)?;
                 (store, family)
             }

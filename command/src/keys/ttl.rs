@@ -6,16 +6,16 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueEnum};
 use kvstore::{Direction, Expiry, ExpiryCondition, Family, KeyRange, Store};
 
-use crate::cli::Context;
 use crate::confirm::confirm;
+use crate::context::Context;
 use crate::failure::{Answer, Result, refused, usage};
 use crate::json::Object;
-use crate::life::{self, LifeArgs};
 use crate::output::{self, DIM};
-use crate::place::{FamilyArgs, For, StoreFirst};
 use crate::progress::{Interrupt, Progress};
 use crate::range::ManyArgs;
+use crate::store_arg::{FamilyArgs, Purpose, StoreFirst};
 use crate::times::{self, Moment};
+use crate::ttl_args::{self, ExpiryArgs};
 
 /// Show the time left until a key expires
 ///
@@ -38,7 +38,7 @@ pub struct TtlArgs {
 impl TtlArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Looking, &context.secrets)?;
+        let store = self.store.open(Purpose::Read, &context.secrets)?;
         let Some(expiry) = self.family.of(&store)?.expiry(&key)? else {
             output::note("key not found");
             return Ok(Answer::No);
@@ -51,7 +51,7 @@ impl TtlArgs {
             context.out.object(&mut object)?;
             return Ok(Answer::Yes);
         }
-        let mut text = life::left(context, expiry, now_ms);
+        let mut text = ttl_args::left(context, expiry, now_ms);
         if let (true, Some(end)) = (context.out.is_terminal, expires_ms) {
             text += &context.out.paint(DIM, format!("  until {}", times::local(end)));
         }
@@ -121,7 +121,7 @@ impl From<OnlyIf> for ExpiryCondition {
 impl ExpireArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = self.store.open(Purpose::Write, &context.secrets)?;
         let family = self.family.of(&store)?;
         let expiry = match (self.duration.or(self.ttl), self.at) {
             (Some(ttl), _) => family.expiry_after(ttl),
@@ -161,7 +161,7 @@ pub struct PersistArgs {
 impl PersistArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let key = context.form.parse(&self.key, "key")?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = self.store.open(Purpose::Write, &context.secrets)?;
         let had_ttl = self.family.of(&store)?.persist(&key)?;
         let out = &mut context.out;
         if out.json {
@@ -206,14 +206,14 @@ pub struct TouchArgs {
     #[command(flatten)]
     family: FamilyArgs,
     #[command(flatten)]
-    life: LifeArgs,
+    life: ExpiryArgs,
 }
 
 impl TouchArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         let keys = self.many.keys(context.form)?;
         let range = self.many.range(context.form)?;
-        let store = self.store.open(For::Writing, &context.secrets)?;
+        let store = self.store.open(Purpose::Write, &context.secrets)?;
         let family = self.family.of(&store)?;
         let expiry = match (self.life.expiry(&store), family.default_ttl()?) {
             (Some(expiry), _) => expiry,

@@ -6,12 +6,12 @@ use clap::Args;
 use kvstore::{Config, Store};
 
 use super::{NO_ENCRYPTION, NewSecretArgs, read};
-use crate::cli::Context;
 use crate::confirm::confirm;
+use crate::context::Context;
 use crate::failure::{Answer, Result, refused, usage};
 use crate::json::Object;
-use crate::place::{self, For, StoreArgs};
 use crate::progress::Spinner;
+use crate::store_arg::{self, Purpose, StoreArgs};
 
 /// Encrypt a store in place
 ///
@@ -63,7 +63,7 @@ impl EncryptArgs {
         must_be_built_in()?;
         let path = self.store.path()?;
         if context.secrets.are_given() {
-            return if place::is_encrypted(&path) { is_encrypted(&path) } else { usage(NOT_YET) };
+            return if store_arg::is_encrypted(&path) { is_encrypted(&path) } else { usage(NOT_YET) };
         }
         let store = open(&self.store, context)?;
         if store.is_encrypted()? {
@@ -111,11 +111,11 @@ impl RekeyArgs {
 /// Opens a store to be rewritten, with its current journal mode in the configuration: the rewrite
 /// uses DELETE mode, and the library then reopens the store in the configured mode.
 fn open(of: &StoreArgs, context: &Context) -> Result<Store> {
-    let store = of.open(For::Writing, &context.secrets)?;
+    let store = of.open(Purpose::Write, &context.secrets)?;
     let Some(mode) = store.info()?.journal_mode else { return Ok(store) };
     store.close()?;
     let config = Config::new().journal_mode(mode);
-    place::open_in_mode(&of.path()?, For::Writing, &of.open, &context.secrets, config)
+    store_arg::open_in_mode(&of.path()?, Purpose::Write, &of.open, &context.secrets, config)
 }
 
 fn must_be_built_in() -> Result<()> {

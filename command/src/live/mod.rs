@@ -1,8 +1,0 @@
-//! Interactive commands: `shell` and `watch`.
-
-pub mod complete;
-mod history;
-mod look;
-mod screen;
-pub mod shell;
-pub mod watch;
