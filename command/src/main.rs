@@ -31,6 +31,7 @@ mod system;
 mod times;
 mod transfer;
 mod ttl_args;
+mod usage_errors;
 
 use std::process::ExitCode;
 
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     system::ignore_file_size_signal();
     let cli = match cli::Cli::from_args() {
         Ok(cli) => cli,
-        Err(e) => return ExitCode::from(failure::report_arguments(e)),
+        Err(e) => return ExitCode::from(usage_errors::report_arguments(e)),
     };
     let mut context = cli.common.context();
     ExitCode::from(cli.command.run_and_report(&mut context))

@@ -15,12 +15,13 @@ use crate::bytes::Form;
 use crate::cli::{self, Cli};
 use crate::completion::Source;
 use crate::context::Context;
-use crate::failure::{self, Answer, Failure, Result, report, usage};
+use crate::failure::{Answer, Failure, Result, report, usage};
 use crate::output::{Color, DIM};
 use crate::progress::Interrupt;
 use crate::secret::Secrets;
 use crate::store_arg::{self, Purpose, StoreArgs};
 use crate::system;
+use crate::usage_errors;
 
 /// Commands that are not available in the interactive shell.
 const NOT_HERE: [&str; 4] = ["shell", "completions", "man", "complete"];
@@ -272,7 +273,7 @@ impl Lines {
         let matches = match self.definition().try_get_matches_from(words) {
             Ok(matches) => matches,
             Err(e) => {
-                let e = failure::explain(e);
+                let e = usage_errors::explain(e);
                 let _ = e.print();
                 return Some(u8::try_from(e.exit_code()).unwrap_or(2));
             }
