@@ -260,7 +260,7 @@ fn exclusive_handle_excludes_others_until_closed() {
     }
     let scratch = Scratch::new();
     for mode in [JournalMode::Wal, JournalMode::Delete] {
-        let config = Config::new().exclusive(true).journal_mode(mode);
+        let config = Config::new().exclusive(true).journal_mode(mode).busy_timeout(Duration::ZERO);
         let owner = scratch.open_with(&config);
         owner.put("a", "1").unwrap();
         let refused = Store::open_with(scratch.path(), &config).unwrap_err();

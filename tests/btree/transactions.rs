@@ -191,7 +191,7 @@ fn interleaved_sql_changes_neither_rows_nor_transactions() {
 fn first_ttl_or_large_value_is_written_atomically() {
     for (name, config) in kinds_of_handles() {
         let scratch = Scratch::new();
-        let (store, other) = (scratch.open_with(&config), scratch.open());
+        let (store, other) = (scratch.open_with(&config.busy_timeout(Duration::ZERO)), scratch.open());
         let family = store.create_family("f").unwrap();
         // Refused before any table is created.
         assert_eq!(kind(family.put_with_expiry("a", vec![1; 11 << 20], Expiry::At(LATER))), ErrorKind::Error);

@@ -61,7 +61,8 @@ fn child() {
             }
         }
         "grow-and-shrink" => {
-            let store = Store::open(path).unwrap();
+            let store =
+                Store::open_with(path, &Config::new().busy_timeout(Duration::from_millis(100))).unwrap();
             for _ in 0..12 {
                 store
                     .transaction(|tx| {

@@ -61,6 +61,11 @@ pub fn run(vars: &Vars) -> Result<()> {
     // For the libraries and the command that tests install. "make dist-test" tries those of a release.
     vars.set_quick_release();
     vars.set("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    if vars.get("RUST_TEST_THREADS").is_none() {
+        // Many tests wait for the disk, for a lock or for a process.
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        vars.set("RUST_TEST_THREADS", (2 * processors).to_string());
+    }
     let begin = Instant::now();
     CHECKS.iter().try_for_each(|step| run_step(step, &vars))?;
     run_all(TESTS, &vars, vec![Done { step: "format, lints", time: begin.elapsed(), is_ok: true }])
