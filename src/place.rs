@@ -3,9 +3,16 @@
 //! This module must not know what a URL means to the server (`db/remote/url.rs`).
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+
+/// Returns the path of a file that SQLite keeps next to a database, such as its WAL (`-wal`).
+pub(crate) fn sibling(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
 
 /// URL schemes, which are those of libpq.
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];

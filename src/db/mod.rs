@@ -24,8 +24,8 @@ use crate::options::PutOptions;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
-    Tables, gone, is_at, is_without_space, make_like, note_fork, read_exact_at, rename_new, sync_directory,
-    sync_file, with_signals_blocked,
+    Tables, is_at, is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new,
+    sync_directory, sync_file, with_signals_blocked,
 };
 #[cfg(feature = "remote")]
 use file::{Mortal, watch_forks};

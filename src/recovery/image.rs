@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use super::journal::journal;
 use super::logs::{self, Overlay, is_page_size, read_at};
 use super::page::{Kind, Node, number16, number32, reserved};
 use crate::error::{Error, Result};
+use crate::place::sibling;
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Offset of the byte that SQLite locks. The page with this byte never has content.
@@ -65,12 +66,12 @@ impl Image {
         let file = File::open(path).map_err(failed)?;
         let mut notes = Vec::new();
         let mut overlays = Vec::new();
-        match logs::wal(&beside(path, "-wal")) {
+        match logs::wal(&sibling(path, "-wal")) {
             Ok(overlay) => overlays.extend(overlay),
             Err(why) => notes.push(why),
         }
         notes.extend(overlays.iter_mut().flat_map(|wal| std::mem::take(&mut wal.notes)));
-        let (overlay, why) = journal(&beside(path, "-journal"), &file);
+        let (overlay, why) = journal(&sibling(path, "-journal"), &file);
         let is_rolled_back = overlay.is_some() && overlays.is_empty();
         overlays.extend(overlay);
         notes.extend(why);
@@ -268,11 +269,4 @@ impl Image {
         }
         seen.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(bytes, _)| bytes)
     }
-}
-
-/// Returns the path of a log file of SQLite for this file.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }

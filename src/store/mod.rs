@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config, check_name};
-use crate::db::{DEFAULT_FAMILY, Db, Disagreement, TransactionState, gone};
+use crate::db::{DEFAULT_FAMILY, Db, Disagreement, TransactionState, moved_away};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::hint::Hint;
@@ -139,7 +139,7 @@ impl Store {
             opened => opened?,
         };
         // The path may lead to another file now.
-        if beside.shared.file == shared.file { Ok(beside) } else { Err(gone()) }
+        if beside.shared.file == shared.file { Ok(beside) } else { Err(moved_away()) }
     }
 
     fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {

@@ -565,10 +565,3 @@ impl Db {
             .map_err(translate)
     }
 }
-
-/// Returns the path of a file that SQLite keeps next to the database, such as its WAL.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}

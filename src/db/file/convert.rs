@@ -21,21 +21,21 @@ use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 use super::cipher;
-use super::connection::{Db, beside};
-use super::failure::translate;
+use super::connection::Db;
+use super::failure::{moved_away, translate};
 use super::os::{self, FileIdentity, Opened};
 use super::pragmas;
 use super::undo::{CHUNK, Undo};
-use super::watch::gone;
 use crate::config::{Config, DEFAULT_PAGE_SIZE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
+use crate::place::sibling;
 use crate::secret::Secret;
 
 /// Returns the path of the file for the new content, next to a store with this inode. No other file
 /// gets this name.
 fn made_beside(path: &Path, inode: impl LowerHex) -> PathBuf {
-    beside(path, &format!("-convert-{inode:x}"))
+    sibling(path, &format!("-convert-{inode:x}"))
 }
 
 /// Name of the file for the new content in SQL.
@@ -116,7 +116,7 @@ fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
 
 /// Fails if the connection has opened another file, which has replaced the store.
 fn check_is_it(conn: &Connection, path: &Path, file: FileIdentity) -> Result<()> {
-    if os::is_at(path, file) && !os::has_moved(conn) { Ok(()) } else { Err(gone()) }
+    if os::is_at(path, file) && !os::has_moved(conn) { Ok(()) } else { Err(moved_away()) }
 }
 
 /// Opens a connection in DELETE mode that excludes all other connections from its first read on.
@@ -152,7 +152,7 @@ fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
     })?;
     // A journal that is left now is that of SQLite's change of the mode, or that of a conversion
     // that has ended.
-    remove_wiped(&beside(path, "-journal")).map_err(failed)?;
+    remove_wiped(&sibling(path, "-journal")).map_err(failed)?;
     Ok(conn)
 }
 
@@ -161,7 +161,7 @@ fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
 /// SQLite ignores that it could not remove the WAL. The next process to open the file would apply
 /// the frames of the WAL to the new content. Nothing is lost: the database already has all frames.
 fn empty_log(path: &Path) -> Result<()> {
-    let emptied = match os::open_what_is_there(&beside(path, "-wal")) {
+    let emptied = match os::open_what_is_there(&sibling(path, "-wal")) {
         Ok(log) => wipe(&log).and_then(|()| log.set_len(0)).and_then(|()| log.sync_all()),
         Err(e) => Err(e),
     };
@@ -180,7 +180,7 @@ fn empty_log(path: &Path) -> Result<()> {
 
 /// Opens the WAL of a file, if there is one, to overwrite its content after it was removed.
 fn log_of(path: &Path) -> Option<File> {
-    os::open_to_outlive_its_name(&beside(path, "-wal"))
+    os::open_to_outlive_its_name(&sibling(path, "-wal"))
 }
 
 /// Overwrites a file that was removed, and that no other process has open.
@@ -352,7 +352,7 @@ impl Db {
     pub(super) fn remove_remains_of_conversion(&self) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let inode = self.file_identity().unwrap_or_default().1;
-        let (journal, made) = (beside(path, "-journal"), made_beside(path, inode));
+        let (journal, made) = (sibling(path, "-journal"), made_beside(path, inode));
         if !made.exists() && !Undo::is_ended(&journal) {
             return Ok(());
         }

@@ -16,12 +16,13 @@ use std::cell::Cell;
 use std::path::Path;
 
 use super::checkpoint::MIN_WAIT;
-use super::connection::{Db, beside};
+use super::connection::Db;
 use super::os::{self, OsFile};
 use crate::config::{CheckpointMode, JournalMode};
 use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
+use crate::place::sibling;
 
 /// Bounds of the number of pages that are reserved in addition to those of the database.
 const MIN_SPARE: u32 = 12;
@@ -81,7 +82,7 @@ impl Db {
             let pages = (bytes / page_size.max(1)).clamp(1, u64::from(u32::MAX - 1));
             self.read_number(&format!("PRAGMA max_page_count = {pages}"))?;
         }
-        if has_wal && let Ok(wal) = OsFile::open(&beside(path, "-wal"), true, false) {
+        if has_wal && let Ok(wal) = OsFile::open(&sibling(path, "-wal"), true, false) {
             os::reserve_least_wal(&wal, page_size);
         }
         Ok(())
@@ -221,7 +222,7 @@ impl Db {
             |shm: &Path| matches!(os::length_of_file(shm), Ok(Some(length)) if length < SHARED_MEMORY);
         if let Some(path) = &self.path
             && self.frozen.is_none()
-            && !is_begun(&beside(path, "-shm"))
+            && !is_begun(&sibling(path, "-shm"))
             && matches!(self.journal_mode(), Ok(Some(JournalMode::Wal)))
             && self.page_size().is_ok_and(|page_size| is_nearly_full(path, page_size))
         {

@@ -5,11 +5,10 @@ use std::path::Path;
 
 use rusqlite::{ErrorCode, ffi};
 
-use super::connection::beside;
 use super::os;
-use super::watch::gone;
 use crate::error::{Error, ErrorKind};
 use crate::hint::Hint;
+use crate::place::sibling;
 
 /// SQLite's text for `SQLITE_ERROR` when it has no memory for a more precise one (`sqlite3ErrStr`).
 const GENERIC_ERROR: &str = "SQL logic error";
@@ -37,7 +36,7 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         _ if code.extended_code == ffi::SQLITE_ERROR && text == GENERIC_ERROR => {
             Error::no_memory("out of memory")
         }
-        ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_DBMOVED => gone(),
+        ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_DBMOVED => moved_away(),
         ErrorCode::ReadOnly if code.extended_code == ffi::SQLITE_READONLY_ROLLBACK => Error::read_only(
             "a process was killed in a transaction, and only an open for writing rolls the transaction back",
         )
@@ -107,7 +106,7 @@ pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>)
     let Some(path) = path.filter(|_| is_forbidden) else { return error };
     let forbidden: Vec<_> = ["", "-wal", "-shm", "-journal"]
         .iter()
-        .map(|suffix| beside(path, suffix))
+        .map(|suffix| sibling(path, suffix))
         .filter(|file| os::is_forbidden_to_write(file))
         .map(|file| file.display().to_string())
         .collect();
@@ -115,6 +114,13 @@ pub(in crate::db::file) fn name_the_forbidden(error: Error, path: Option<&Path>)
         return error;
     }
     error.with_message(format!("this process may not write {}", forbidden.join(" and ")))
+}
+
+/// Returns the error for a file that is no longer at its location.
+#[cold]
+pub(crate) fn moved_away() -> Error {
+    Error::io("the file was deleted, moved or replaced while it was open, so nothing more is written to it")
+        .with_hint(Hint::OpenAgain)
 }
 
 #[cfg(test)]

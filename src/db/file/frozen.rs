@@ -18,9 +18,9 @@ use super::connection::Db;
 use super::disk_space::SHARED_MEMORY;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
+use super::failure::moved_away;
 use super::open;
 use super::os::{self, Place, State};
-use super::watch::gone;
 use crate::clock::system_now_ms;
 use crate::config::{Config, JournalMode};
 use crate::db::TransactionState;
@@ -188,7 +188,7 @@ impl Db {
         }
         let seen = Seen::at(&watched.place)?;
         if seen.file.map(|state| state.file()) != Some(watched.place.file()) {
-            return Err(gone());
+            return Err(moved_away());
         }
         let unsure = before && frozen.fresh && self.transaction == TransactionState::None;
         Ok(unsure || Some(seen) != frozen.seen)
@@ -217,12 +217,12 @@ impl Db {
         let Some(frozen) = &self.frozen else { return Ok(()) };
         // If the file was removed, opening would create another store there.
         if self.file_identity().is_some_and(|file| !os::is_at(&frozen.path, file)) {
-            return Err(gone());
+            return Err(moved_away());
         }
         #[cfg_attr(not(kvstore_btree), allow(unused_mut))]
         let mut db = open::open_again(&frozen.path, &frozen.config)?;
         if db.file_identity() != self.file_identity() {
-            return Err(gone());
+            return Err(moved_away());
         }
         #[cfg(kvstore_btree)]
         if let (Some(new), Some(before)) =

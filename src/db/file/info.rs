@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::connection::{Db, beside};
+use super::connection::Db;
 use super::engine::sql::is_missing_table;
 use super::failure::translate;
 use super::os::WalIndex;
@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::JournalMode;
 use crate::error::Result;
 use crate::info::{FamilyInfo, FamilySizes, StoreInfo};
+use crate::place::sibling;
 
 /// Size of the header of a frame of the WAL, which comes before the page, in bytes.
 const FRAME_HEADER: u64 = 24;
@@ -119,7 +120,7 @@ impl Db {
     /// bytes; 0 if the file does not exist.
     fn length_of_file(&self, suffix: &str) -> u64 {
         let length = |path| std::fs::metadata(path).map_or(0, |file| file.len());
-        self.path.as_deref().map_or(0, |path| length(beside(path, suffix)))
+        self.path.as_deref().map_or(0, |path| length(sibling(path, suffix)))
     }
 
     /// Returns the size of each table, in bytes, by its name; `None` if it cannot be determined.

@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::connection::beside;
 use super::disk_space::{SHARED_MEMORY, is_nearly_full};
 use super::os::{FileIdentity, OsFile, Place};
 use crate::config::DEFAULT_PAGE_SIZE;
+use crate::place::sibling;
 
 /// Guard that removes the files when it is dropped. It must be dropped after the connection is
 /// closed.
@@ -27,7 +27,7 @@ impl Leftovers {
     /// not write the database, or if file locks belong to the process instead of to an open file.
     fn remove(&self) {
         let length =
-            |suffix| std::fs::symlink_metadata(beside(&self.path, suffix)).ok().map(|file| file.len());
+            |suffix| std::fs::symlink_metadata(sibling(&self.path, suffix)).ok().map(|file| file.len());
         let (wal, shared_memory) = (length("-wal"), length("-shm"));
         if wal.is_none() && shared_memory.is_none() {
             return;

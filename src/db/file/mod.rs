@@ -73,6 +73,7 @@ mod write_back;
 
 pub(crate) use backup::copy;
 pub(crate) use connection::Db;
+pub(crate) use failure::moved_away;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use limit::Removed;
 pub(crate) use os::refusal::is_without_space;
@@ -84,7 +85,6 @@ pub(crate) use os::{
 pub(super) use os::{Mortal, set_up as watch_forks};
 pub(crate) use plan::Contents;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
-pub(crate) use watch::gone;
 
 /// A row whose value is inline takes at most one page divided by this number. Longer values are
 /// stored in the blob table.

@@ -20,7 +20,7 @@ use super::INLINE_PAGE_FRACTION;
 use super::checkpoint::Checkpoints;
 #[cfg(feature = "encryption")]
 use super::cipher;
-use super::connection::{Db, beside};
+use super::connection::Db;
 use super::disk_space::{DiskSpace, lacks_space_for_shared_memory};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
@@ -37,6 +37,7 @@ use crate::config::{Config, JournalMode, SyncLevel};
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::hint::Hint;
+use crate::place::sibling;
 use crate::wait;
 
 /// Flags with which SQLite opens every file.
@@ -186,7 +187,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         })?;
         if converts_alone {
             // Another system may have left this file; SQLite has not used it.
-            let _ = std::fs::remove_file(beside(real, "-shm"));
+            let _ = std::fs::remove_file(sibling(real, "-shm"));
             db.execute("PRAGMA locking_mode = NORMAL")?;
             db.read_first()?; // gives the lock back
         }
@@ -271,7 +272,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
 /// If both are missing, the store counts as closed. The lock that shows a store as open is not
 /// enough: a forked child that has inherited a descriptor of a closed store still holds it.
 fn check_wal_is_there(path: &Path) -> Result<()> {
-    let is_there = |suffix| os::length_of_file(&beside(path, suffix)).is_ok();
+    let is_there = |suffix| os::length_of_file(&sibling(path, suffix)).is_ok();
     if is_there("-wal") == is_there("-shm") || !Presence::is_on(path) {
         return Ok(());
     }
@@ -557,7 +558,7 @@ fn make_ready(
             && config.file.checkpoint_every.is_none();
         if let (Some(presence), true) = (&db.presence, writes_back)
             && let Some(index) = WalIndex::of(&db.conn)
-            && let Ok(wal) = OsFile::open(&beside(path, "-wal"), false, false)
+            && let Ok(wal) = OsFile::open(&sibling(path, "-wal"), false, false)
         {
             let presence = Arc::clone(presence);
             db.checkpoints.write_back_with(WriteBack::new(index, presence, wal, page_size));
@@ -678,7 +679,7 @@ fn remove_shared_memory(db: &Db) -> Result<()> {
     if db.journal_mode()? == Some(JournalMode::Wal) {
         return Ok(()); // an empty database of another program, with shared memory of its own
     }
-    let old = beside(path, "-shm");
+    let old = sibling(path, "-shm");
     if let Ok(file) = OsFile::open(&old, true, false) {
         file.clear_start();
     }

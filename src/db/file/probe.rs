@@ -4,12 +4,12 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::connection::beside;
 use super::os::{self, FileIdentity, OsFile};
 use super::schema;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::hint::Hint;
+use crate::place::sibling;
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -80,13 +80,13 @@ impl Beside {
         // An exclusive connection needs no shared memory.
         [(self.wal, "-wal"), (self.shared_memory && !config.file.exclusive, "-shm")]
             .iter()
-            .all(|(is_there, suffix)| !is_there || !os::is_forbidden_to_write(&beside(path, suffix)))
+            .all(|(is_there, suffix)| !is_there || !os::is_forbidden_to_write(&sibling(path, suffix)))
     }
 }
 
 /// Like `check_kind`, for the files that SQLite opens by itself.
 pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
-    let check = |suffix| match os::length_of_file(&beside(path, suffix)) {
+    let check = |suffix| match os::length_of_file(&sibling(path, suffix)) {
         Ok(None) => Err(Error::cant_open(format!(
             "the path with \"{suffix}\" appended exists and is not a regular file: remove it, because \
             SQLite uses that name"
@@ -163,10 +163,10 @@ pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Lo
     if !header.is_empty()
         && files.shared_memory
         && !file.is_in_use()
-        && let Ok(shared_memory) = OsFile::open(&beside(path, "-shm"), false, false)
+        && let Ok(shared_memory) = OsFile::open(&sibling(path, "-shm"), false, false)
         && file.is_not_of(&shared_memory)
     {
-        let wal = beside(path, "-wal");
+        let wal = sibling(path, "-wal");
         return Err(Error::cant_open(format!(
             "the WAL next to the file belongs to a deleted or replaced file of the same name that \
             another process still has open: close it there, then remove {} and the -shm next to it",
@@ -188,7 +188,7 @@ fn check_header(header: &[u8], path: &Path, config: &Config) -> Result<()> {
         return Ok(());
     }
     let has = |suffix: &str| {
-        os::length_of_file(&beside(path, suffix)).is_ok_and(|length| length.is_some_and(|length| length > 0))
+        os::length_of_file(&sibling(path, suffix)).is_ok_and(|length| length.is_some_and(|length| length > 0))
     };
     // SQLite's fileformat2.html describes these offsets in chapters 1 and 1.6.
     let number = |at: std::ops::Range<usize>| {
@@ -256,7 +256,7 @@ fn looks_encrypted(start: &[u8]) -> bool {
 fn is_begun(start: &[u8], path: &Path) -> bool {
     let mut journal = [0; JOURNAL_HEADER];
     start.iter().all(|byte| *byte == 0)
-        && OsFile::open_journal(&beside(path, "-journal"))
+        && OsFile::open_journal(&sibling(path, "-journal"))
             .is_ok_and(|file| file.read_start(&mut journal).is_ok_and(|length| length == JOURNAL_HEADER))
         && journal.starts_with(JOURNAL_MAGIC)
         && journal.ends_with(&[0; JOURNAL_HEADER - JOURNAL_PAGES])
@@ -266,7 +266,7 @@ fn is_begun(start: &[u8], path: &Path) -> bool {
 /// encryption or decryption of the file was interrupted.
 fn undone_by_journal(path: &Path) -> Option<[u8; SECTOR]> {
     let mut journal = [0; JOURNAL_FIRST_PAGE + SECTOR];
-    let file = OsFile::open_journal(&beside(path, "-journal")).ok()?;
+    let file = OsFile::open_journal(&sibling(path, "-journal")).ok()?;
     let length = file.read_start(&mut journal).ok()?;
     let is_marked = length == journal.len()
         && journal.starts_with(JOURNAL_MAGIC)

@@ -14,6 +14,7 @@
 use std::cell::Cell;
 
 use super::connection::Db;
+use super::failure::moved_away;
 use super::os::{self, Place};
 use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
@@ -48,7 +49,7 @@ impl Watched {
     fn check_all(&self, now: u64) -> Result<()> {
         self.checked.set(None);
         if !self.place.is_kept() {
-            return Err(gone());
+            return Err(moved_away());
         }
         if !self.place.are_companions_kept() {
             return Err(wal_gone());
@@ -56,13 +57,6 @@ impl Watched {
         self.checked.set(Some(now));
         Ok(())
     }
-}
-
-/// Returns the error for a file that is no longer at its location.
-#[cold]
-pub(crate) fn gone() -> Error {
-    Error::io("the file was deleted, moved or replaced while it was open, so nothing more is written to it")
-        .with_hint(Hint::OpenAgain)
 }
 
 #[cold]
