@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::file::{self, Disagreement, FileIdentity, Removed, Report, Tables};
 #[cfg(feature = "remote")]
 use super::remote;
-use super::{BatchWrite, Chunk, Found, Removals, Scan, TimeEntry, Times, TransactionState};
+use super::{BatchWrite, Chunk, Due, Found, Removals, Scan, TimeEntry, Times, TransactionState};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, Result};
@@ -52,29 +52,6 @@ pub(crate) enum Contents<'c> {
     File(file::Contents<'c>),
     #[cfg(feature = "remote")]
     Remote(remote::Contents<'c>),
-}
-
-/// Families with expired rows, as found by a search.
-#[derive(Debug)]
-pub(crate) struct Due {
-    /// Families with expired rows, with their earliest expiry time, which comes first.
-    pub(crate) families: Vec<(i64, Arc<Tables>)>,
-    /// Number of families examined.
-    pub(crate) looked_at: usize,
-    /// Number of families in the store.
-    pub(crate) known: usize,
-    /// Whether the search was complete: it examined all families, or found the maximum number.
-    pub(crate) complete: bool,
-}
-
-impl Due {
-    /// Returns `true` if another search found the same families.
-    pub(crate) fn is_as(&self, other: &Due) -> bool {
-        let first_ends = |due: &Due| {
-            due.families.iter().map(|(ms, tables)| (*ms, tables.family().to_owned())).collect::<Vec<_>>()
-        };
-        first_ends(self) == first_ends(other)
-    }
 }
 
 /// Calls a method of the same name on the backend of the store; or, with `on a server`, another
