@@ -764,7 +764,7 @@ fn full_disk_is_reported_and_loses_nothing() {
         "{}",
         err(&output)
     );
-    assert!(err(&output).contains("database or disk is full"), "{}", err(&output));
+    assert!(err(&output).contains("the disk is full"), "{}", err(&output));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::path::Path;
 
 use super::checkpoint::MIN_WAIT;
 use super::connection::Db;
+use super::os::refusal::Refusal;
 use super::os::{self, OsFile};
 use crate::config::{CheckpointMode, JournalMode};
 use crate::db::TransactionState;
@@ -160,7 +161,7 @@ impl Db {
             }
         }
         match last {
-            Err(_) => Err(Error::full("database or disk is full").with_hint(Hint::FreeDiskSpace)),
+            Err(e) => Err(Refusal::for_space(&e).unwrap_or(Refusal::Space).error()),
             Ok(_) => {
                 space.is_used.set(false); // this file system cannot reserve blocks
                 Ok(())

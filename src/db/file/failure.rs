@@ -24,7 +24,7 @@ pub(in crate::db::file) fn translate(error: rusqlite::Error) -> Error {
         _ => return Error::failed(error.to_string()),
     };
     if let Some(refusal) = os::refusal::take().filter(|refusal| refusal.is_of(code.extended_code)) {
-        return refusal.error(&text);
+        return refusal.error();
     }
     match code.code {
         ErrorCode::DatabaseBusy => {

@@ -182,7 +182,7 @@ fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
 pub(super) fn failed(what: &str, code: c_int) -> Error {
     let text = format!("cannot {what} the file: {}", ffi::code_to_str(code));
     match refusal::take() {
-        Some(refusal) if refusal.is_of(code) => refusal.error(&text),
+        Some(refusal) if refusal.is_of(code) => refusal.error(),
         _ if code & 0xff == ffi::SQLITE_FULL => Error::full(text),
         _ => Error::io(text),
     }

@@ -48,23 +48,29 @@ impl Refusal {
         }
     }
 
-    /// Returns the error. `text` is SQLite's description of it.
-    pub(in crate::db::file) fn error(self, text: &str) -> Error {
+    /// Returns the cause if a system call failed for lack of space.
+    pub(in crate::db::file) fn for_space(error: &io::Error) -> Option<Refusal> {
+        match error.kind() {
+            io::ErrorKind::StorageFull => Some(Refusal::Space),
+            io::ErrorKind::QuotaExceeded => Some(Refusal::Quota),
+            _ => None,
+        }
+    }
+
+    pub(in crate::db::file) fn error(self) -> Error {
         match self {
-            Refusal::Space => Error::full(text).with_hint(Hint::FreeDiskSpace),
-            Refusal::Quota => Error::full(format!(
-                "{text}: the disk quota of the user, the group or the project is used up"
-            ))
-            .with_hint(Hint::FreeDiskSpace),
-            Refusal::FileSize => Error::full(format!(
-                "{text}: the process has reached its limit on the size of a file (RLIMIT_FSIZE, \"ulimit -f\"), or \
-                 the file system its own: raise the limit"
-            )),
+            Refusal::Space => Error::full("the disk is full").with_hint(Hint::FreeDiskSpace),
+            Refusal::Quota => Error::full("the disk quota of the user, the group or the project is used up")
+                .with_hint(Hint::FreeDiskSpace),
+            Refusal::FileSize => Error::full(
+                "the process has reached its limit on the size of a file (RLIMIT_FSIZE, \"ulimit -f\"), or the \
+                 file system its own: raise the limit",
+            ),
             Refusal::SharedMap => no_shared_maps(),
-            Refusal::Removal => Error::io(format!(
-                "{text}: this process may not remove the store's -journal, -wal or -shm file, because of the \
-                 permissions of the directory, its sticky bit or a sandbox such as Landlock"
-            ))
+            Refusal::Removal => Error::io(
+                "this process may not remove the store's -journal, -wal or -shm file, because of the \
+                 permissions of the directory, its sticky bit or a sandbox such as Landlock",
+            )
             .with_hint(Hint::CheckPermissions),
         }
     }
@@ -81,7 +87,7 @@ pub(in crate::db::file) fn no_shared_maps() -> Error {
 
 /// Returns `true` if the system's error means that the disk or a quota has no space.
 pub(crate) fn is_without_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    Refusal::for_space(error).is_some()
 }
 
 thread_local!(
