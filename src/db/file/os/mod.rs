@@ -44,6 +44,7 @@ mod wal_index;
 #[cfg(windows)]
 mod windows;
 mod wipe;
+mod zeros;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,7 +10,6 @@
 //! VFS and opens files. Its functions for connections set what the methods need to know. (SQLite's
 //! vfs.html; `sqlite3_io_methods`.)
 
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -21,24 +20,10 @@ use rusqlite::{Connection, ffi};
 use super::opened::{Opened, object};
 use super::system;
 use super::wipe::Pages;
+use super::zeros::zeros;
 #[cfg(feature = "encryption")]
 use crate::atomic::AtomicU64;
 use crate::error::{Error, Result};
-
-/// Zeros to write. They are in a cell, because otherwise the library's binary would contain them.
-struct Zeros(UnsafeCell<[u8; 16 * 1024]>);
-static ZEROS: Zeros = Zeros(UnsafeCell::new([0; 16 * 1024]));
-
-// SAFETY: no code writes to the zeros.
-unsafe impl Sync for Zeros {}
-
-/// Returns a slice of zeros, of the wanted length or of the maximum length.
-pub(super) fn zeros(wanted: i64) -> &'static [u8] {
-    // SAFETY: no code writes to the zeros.
-    let zeros = unsafe { &*ZEROS.0.get() };
-    let length = usize::try_from(wanted).unwrap_or(0).min(zeros.len());
-    zeros.get(..length).unwrap_or_default()
-}
 
 /// Calls a method of the system's VFS for a file that has the library's methods.
 macro_rules! system {

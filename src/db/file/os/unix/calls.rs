@@ -14,82 +14,23 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::sync::OnceLock;
 
 use rusqlite::ffi;
 
+use super::descriptors::{device_of, device_of_this_process, owns_its_locks};
 use super::lock::Flock;
-use super::{files, limits, lock, maps};
+use super::original_calls::{
+    self, Before, Close, Fcntl, Mmap, Mremap, Munmap, Offset, Open, Stat, StatFile, StatPath, Truncate,
+    Unlink, Write, WriteAt, before, errno, set_errno,
+};
+use super::shared_memory::make_longer;
+use super::{limits, lock, maps, parked_files};
 use crate::db::file::os::refusal::{self, Refusal};
-
-/// Beginning of SQLite's `struct stat`. The fields after it are not the same on all systems.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-#[repr(C)]
-pub(super) struct Stat {
-    st_dev: Device,
-}
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-type Stat = libc::stat;
-/// Type of `st_dev` in SQLite's `struct stat`.
-#[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "mips", target_arch = "mips32r6")))]
-pub(super) type Device = std::ffi::c_ulong;
-#[cfg(all(target_os = "android", target_pointer_width = "32"))]
-pub(super) type Device = std::ffi::c_ulonglong;
-#[cfg(not(any(
-    all(target_os = "linux", target_env = "gnu", any(target_arch = "mips", target_arch = "mips32r6")),
-    all(target_os = "android", target_pointer_width = "32")
-)))]
-pub(super) type Device = libc::dev_t;
-/// `off_t` for large files.
-type Offset = i64;
-
-type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
-type Close = unsafe extern "C" fn(c_int) -> c_int;
-type StatPath = unsafe extern "C" fn(*const c_char, *mut Stat) -> c_int;
-type StatFile = unsafe extern "C" fn(c_int, *mut Stat) -> c_int;
-type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
-type WriteAt = unsafe extern "C" fn(c_int, *const c_void, usize, Offset) -> isize;
-type Truncate = unsafe extern "C" fn(c_int, Offset) -> c_int;
-type Unlink = unsafe extern "C" fn(*const c_char) -> c_int;
-type Fcntl = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
-type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, Offset) -> *mut c_void;
-type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
-type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, ...) -> *mut c_void;
-
-/// System calls that were installed before the replacement.
-pub(super) struct Before {
-    pub(super) open: Open,
-    pub(super) close: Close,
-    pub(super) stat: StatPath,
-    pub(super) fstat: StatFile,
-    pub(super) fcntl: Fcntl,
-    write: Write,
-    /// `pwrite` or `pwrite64`, with its name. Without it, SQLite moves the offset of the file and
-    /// writes there.
-    write_at: Option<(WriteAt, &'static CStr)>,
-    truncate: Truncate,
-    unlink: Unlink,
-    mmap: Mmap,
-    munmap: Munmap,
-    mremap: Option<Mremap>,
-}
-
-static BEFORE: OnceLock<Before> = OnceLock::new();
-
-/// Returns the system calls that were installed before; `None` before [`install`].
-pub(super) fn before() -> Option<&'static Before> {
-    BEFORE.get()
-}
-
-/// Returns `true` if no read or write of SQLite moves the offset of a descriptor.
-pub(super) fn keeps_offsets() -> bool {
-    BEFORE.get().is_some_and(|before| before.write_at.is_some())
-}
 
 /// Replaces SQLite's system calls. Returns `false` if that failed. Call this once, before SQLite
 /// opens a file.
 pub(in crate::db::file::os) fn install() -> bool {
-    if BEFORE.get().is_some() {
+    if before().is_some() {
         return true;
     }
     // SAFETY: the name is a C string. SQLite returns a VFS that lives as long as the process, or
@@ -122,7 +63,7 @@ pub(in crate::db::file::os) fn install() -> bool {
         let Some(before) = before else { return false };
         let has_mremap = before.mremap.is_some();
         let write_at = before.write_at;
-        if BEFORE.set(before).is_err() {
+        if !original_calls::keep(before) {
             return true;
         }
         let put =
@@ -165,34 +106,17 @@ fn not_installed() -> c_int {
     -1
 }
 
-pub(super) fn errno() -> c_int {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
-pub(super) fn set_errno(value: c_int) {
-    // SAFETY: the pointer is the address of this thread's errno.
-    unsafe {
-        #[cfg(any(target_os = "linux", target_os = "emscripten"))]
-        let errno = libc::__errno_location();
-        #[cfg(any(target_os = "android", target_os = "netbsd", target_os = "openbsd"))]
-        let errno = libc::__errno();
-        #[cfg(any(target_vendor = "apple", target_os = "freebsd"))]
-        let errno = libc::__error();
-        *errno = value;
-    }
-}
-
 // SQLite calls the functions below with the arguments that it would pass to the C library: valid C
 // strings, and pointers to structs that may be written. No panic may leave these functions, and
 // nothing in them panics.
 
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
     // SAFETY: SQLite guarantees the arguments.
-    unsafe { files::open(path, flags, mode) }
+    unsafe { parked_files::open(path, flags, mode) }
 }
 
 unsafe extern "C" fn close(fd: c_int) -> c_int {
-    files::close(fd)
+    parked_files::close(fd)
 }
 
 unsafe extern "C" fn stat(path: *const c_char, to: *mut Stat) -> c_int {
@@ -201,7 +125,7 @@ unsafe extern "C" fn stat(path: *const c_char, to: *mut Stat) -> c_int {
     unsafe {
         let code = (before.stat)(path, to);
         if code == 0 {
-            (*to).st_dev = files::device_of_this_process((*to).st_dev);
+            (*to).st_dev = device_of_this_process((*to).st_dev);
         }
         code
     }
@@ -209,12 +133,12 @@ unsafe extern "C" fn stat(path: *const c_char, to: *mut Stat) -> c_int {
 
 unsafe extern "C" fn fstat(fd: c_int, to: *mut Stat) -> c_int {
     let Some(before) = before() else { return not_installed() };
-    files::make_longer(fd);
+    make_longer(fd);
     // SAFETY: as in `stat`.
     unsafe {
         let code = (before.fstat)(fd, to);
         if code == 0 {
-            (*to).st_dev = files::device_of(fd, (*to).st_dev);
+            (*to).st_dev = device_of(fd, (*to).st_dev);
         }
         code
     }
@@ -224,10 +148,10 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> 
     let Some(before) = before() else { return not_installed() };
     match lock::own_command(command) {
         // SAFETY: with this command, SQLite's argument is a lock that may be written.
-        Some(own) if files::owns_its_locks(fd) => unsafe {
+        Some(own) if owns_its_locks(fd) => unsafe {
             lock::fcntl(before, fd, own, &mut *argument.cast::<Flock>())
         },
-        None if files::owns_its_locks(fd) && !lock::is_no_lock(command) => {
+        None if owns_its_locks(fd) && !lock::is_no_lock(command) => {
             set_errno(libc::EINVAL);
             -1
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use rusqlite::ffi;
 
-use super::{files, maps};
+use super::{inherited, maps};
 use crate::atomic;
 use crate::db::file::os::{SETTING_UP, is_set_up};
 use crate::error::{Error, Result};
@@ -65,7 +65,7 @@ pub(in crate::db::file::os) fn watch() -> Result<()> {
                     continue;
                 }
                 PROCESS.store(this, Ordering::Relaxed);
-                files::prepare_for_forks();
+                inherited::prepare_for_forks();
                 // SAFETY: the functions live as long as the process. Where this library can be
                 // unloaded, the C library then removes them from its list.
                 let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
@@ -116,7 +116,7 @@ fn let_go() {
     atomic::let_go_after_fork(); // first: the other functions may use these numbers
     begin_generation();
     PROCESS.store(std::process::id(), Ordering::Relaxed);
-    files::let_go_after_fork();
+    inherited::let_go_after_fork();
     maps::let_go_after_fork();
 }
 

@@ -12,8 +12,8 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use super::calls::{errno, set_errno};
-use super::place::coarse_ms;
+use super::clock::coarse_ms;
+use super::original_calls::{errno, set_errno};
 use crate::atomic::AtomicU64;
 use crate::db::file::os::refusal::{self, Refusal};
 

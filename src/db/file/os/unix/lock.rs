@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 
-use super::calls::{Before, errno, set_errno};
+use super::original_calls::{Before, errno, set_errno};
 
 /// Lock as SQLite passes it to `fcntl`.
 ///
@@ -75,7 +75,7 @@ mod own {
     pub(super) const OWN_SETLK: c_int = libc::F_OFD_SETLK;
     /// Whether this system has such locks. The device number must also have enough bits for an
     /// identity.
-    pub(super) const EXIST: bool = size_of::<super::super::calls::Device>() == 8;
+    pub(super) const EXIST: bool = size_of::<super::super::original_calls::Device>() == 8;
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

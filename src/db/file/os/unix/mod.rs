@@ -24,8 +24,14 @@
 //!
 //! Modules:
 //!
-//! - `calls.rs`: the replaced system calls;
-//! - `files.rs`: the list of open files;
+//! - `calls.rs`: the replaced system calls; `original_calls.rs`: those that were there before;
+//! - `descriptors.rs`: the table of open files;
+//! - `parked_files.rs`: opening, closing and parking of files;
+//! - `inherited.rs`: descriptors in a forked child;
+//! - `os_file.rs`: files that the library opens itself;
+//! - `shared_memory.rs`: extension of the shared memory;
+//! - `access.rs`: access rights;
+//! - `clock.rs`: a clock that is cheap to read;
 //! - `lock.rs`: locks;
 //! - `maps.rs`: mappings;
 //! - `forks.rs`: fork handlers;
@@ -34,13 +40,20 @@
 //! - `status.rs`: metadata of files;
 //! - `signals.rs`: signals of the library's threads.
 
+mod access;
 mod calls;
-mod files;
+mod clock;
+mod descriptors;
 mod forks;
+mod inherited;
 mod limits;
 mod lock;
 mod maps;
+mod original_calls;
+mod os_file;
+mod parked_files;
 mod place;
+mod shared_memory;
 mod signals;
 mod status;
 #[cfg(test)]
@@ -49,26 +62,28 @@ mod tests;
 
 use std::ffi::{CStr, c_int};
 
+pub(crate) use access::is_at;
 pub(super) use calls::install;
-#[cfg(feature = "remote")]
-pub(crate) use files::Mortal;
-pub(in crate::db::file) use files::OsFile;
-pub(super) use files::making_longer;
-pub(crate) use files::{FileIdentity, is_at};
+pub(in crate::db::file) use clock::coarse_ms;
 pub(crate) use forks::note_fork;
 pub(super) use forks::watch as watch_forks;
+#[cfg(feature = "remote")]
+pub(crate) use inherited::Mortal;
 pub(in crate::db::file) use limits::file_size_limit;
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) use limits::without_signal as beyond_limit;
+pub(in crate::db::file) use os_file::OsFile;
 pub(in crate::db::file) use place::{
-    Place, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
+    Place, State, free_space, is_forbidden_to_write, length_of_file, may_write,
 };
 pub(crate) use place::{make_like, read_exact_at, rename_new, sync_directory, sync_file};
 #[cfg(feature = "encryption")]
 pub(in crate::db::file) use place::{
     make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
 };
+pub(super) use shared_memory::making_longer;
 pub(crate) use signals::with_signals_blocked;
+pub(crate) use status::FileIdentity;
 
 /// Name of SQLite's VFS for this system, unless another one was made the default.
 pub(super) const VFS: &CStr = c"unix";
@@ -87,7 +102,7 @@ pub(super) struct Mark;
 impl Mark {
     /// Sets the mark. Returns `None` where locks belong to the process.
     pub(super) fn on(file: &OsFile) -> Option<Mark> {
-        let before = calls::before()?;
+        let before = original_calls::before()?;
         let is_set =
             file.owns_its_locks() && lock::set(before, file.fd(), libc::F_RDLCK as c_int, PRESENCE, 1);
         is_set.then_some(Mark)
@@ -95,6 +110,6 @@ impl Mark {
 
     /// Returns `true` if no other open file has such a mark.
     pub(super) fn is_alone(&self, file: &OsFile) -> bool {
-        calls::before().is_some_and(|before| !lock::is_locked(before, file.fd(), PRESENCE, 1))
+        original_calls::before().is_some_and(|before| !lock::is_locked(before, file.fd(), PRESENCE, 1))
     }
 }

@@ -13,9 +13,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use super::files::{FileIdentity, Mark};
+use super::access::may_access;
+use super::descriptors::Mark;
 use super::limits;
-use super::status::Status;
+use super::status::{FileIdentity, Status};
 
 /// Location of a file: its directory and its name.
 pub(in crate::db::file) struct Place {
@@ -194,7 +195,7 @@ fn to_write(path: &Path) -> io::Result<()> {
 
 /// Fails like an open of the file for writing would.
 fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
-    super::files::may_access(directory, name, libc::W_OK)
+    may_access(directory, name, libc::W_OK)
 }
 
 /// Returns the length of the file at a path, in bytes; `None` if it is not a regular file.
@@ -210,20 +211,6 @@ fn open_directory(path: &Path) -> io::Result<File> {
         return File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_PATH).open(path);
     }
     opened
-}
-
-/// Returns a monotonic time in milliseconds, as of the last tick of the system: up to 10 ms old, at
-/// a quarter of the cost of the exact time.
-#[inline]
-pub(in crate::db::file) fn coarse_ms() -> u64 {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC_COARSE;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the struct may be written. A system without this clock leaves it as it is.
-    unsafe { libc::clock_gettime(CLOCK, &raw mut now) };
-    (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000)
 }
 
 /// Returns the metadata of a name in a directory. A symbolic link is not followed.

@@ -11,7 +11,8 @@
 use std::ffi::{CStr, c_int};
 use std::io;
 
-use super::files::FileIdentity;
+/// Identity of a file: device and inode.
+pub(crate) type FileIdentity = (u64, u64);
 
 /// Metadata of a file, as returned by the system.
 #[derive(Clone, Copy)]

@@ -55,18 +55,18 @@ fn posix_lock(file: &fs::File) -> bool {
 }
 
 fn is_locked(file: &OsFile, start: i64) -> bool {
-    lock::is_locked(calls::before().unwrap(), file.fd(), start, 1)
+    lock::is_locked(original_calls::before().unwrap(), file.fd(), start, 1)
 }
 
 fn set(file: &OsFile, kind: c_int, start: i64) -> bool {
-    lock::set(calls::before().unwrap(), file.fd(), kind, start, 1)
+    lock::set(original_calls::before().unwrap(), file.fd(), kind, start, 1)
 }
 
 #[test]
 fn locks_of_two_files_in_one_process_conflict() {
     let (_folder, path) = scratch();
     let (first, second) = (file(&path), file(&path));
-    assert!(files::owns_its_locks(first.fd()) && files::owns_its_locks(second.fd()));
+    assert!(descriptors::owns_its_locks(first.fd()) && descriptors::owns_its_locks(second.fd()));
     assert!(set(&first, libc::F_WRLCK as c_int, 7));
     assert!(is_locked(&second, 7) && !is_locked(&first, 7));
     assert!(!set(&second, libc::F_RDLCK as c_int, 7));
@@ -169,25 +169,25 @@ fn file_falls_back_to_process_locks_without_ofd_locks() {
     lock::refuse_in_this_thread(true);
     let first = file(&path);
     lock::refuse_in_this_thread(false);
-    assert!(!files::owns_its_locks(first.fd()));
+    assert!(!descriptors::owns_its_locks(first.fd()));
     // A descriptor that is opened in addition to SQLite's is not closed, because that would drop
     // the locks of the process.
     let number = first.fd();
     drop(first);
     let again = file(&path);
     assert_eq!(again.fd(), number, "taken over by the next open, and still with such locks");
-    assert!(!files::owns_its_locks(number));
+    assert!(!descriptors::owns_its_locks(number));
     // SQLite's own close closes the descriptor, unless that would drop the locks of another
     // connection.
     lock::refuse_in_this_thread(true);
     let other = OsFile::open(&path, false, false).unwrap();
     lock::refuse_in_this_thread(false);
     std::mem::forget(again);
-    assert_eq!(files::close(number), 0);
+    assert_eq!(parked_files::close(number), 0);
     assert_eq!(descriptors_on(&path), 2);
     let last = other.fd();
     std::mem::forget(other);
-    assert_eq!(files::close(last), 0);
+    assert_eq!(parked_files::close(last), 0);
     assert_eq!(descriptors_on(&path), 0);
 }
 
@@ -195,14 +195,14 @@ fn file_falls_back_to_process_locks_without_ofd_locks() {
 fn each_file_with_ofd_locks_reports_unique_device_to_sqlite() {
     let (_folder, path) = scratch();
     let file = file(&path);
-    let real = fs::metadata(&path).unwrap().dev() as super::calls::Device;
-    let (first, second) = (files::device_of(file.fd(), real), files::device_of(file.fd(), real));
+    let real = fs::metadata(&path).unwrap().dev() as super::original_calls::Device;
+    let (first, second) = (descriptors::device_of(file.fd(), real), descriptors::device_of(file.fd(), real));
     assert!(first != real && second != real && first != second);
     lock::refuse_in_this_thread(true);
     let shared = super::tests::file(&path);
     lock::refuse_in_this_thread(false);
-    if !files::owns_its_locks(shared.fd()) {
-        assert_eq!(files::device_of(shared.fd(), real), files::device_of_this_process(real));
+    if !descriptors::owns_its_locks(shared.fd()) {
+        assert_eq!(descriptors::device_of(shared.fd(), real), descriptors::device_of_this_process(real));
     }
 }
 
@@ -214,7 +214,7 @@ fn process_lock_is_shared_in_process_and_seen_outside() {
     assert!(first.is_alone());
     // Another process has an open file description of its own.
     let other = fs::File::open(&path).unwrap();
-    let before = calls::before().unwrap();
+    let before = original_calls::before().unwrap();
     assert!(lock::set(before, other.as_raw_fd(), libc::F_RDLCK as c_int, (1 << 30) + 512, 1));
     assert!(!first.is_alone());
     drop(other);

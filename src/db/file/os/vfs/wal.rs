@@ -16,9 +16,10 @@ use std::slice;
 use rusqlite::ffi;
 
 use super::database::{Database, Wipes, noted};
-use super::{File, Methods, note, put, read_by_system, table, wipe_from, zeros};
+use super::{File, Methods, note, put, read_by_system, table, wipe_from};
 use crate::db::file::os::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 use crate::db::file::os::refusal;
+use crate::db::file::os::zeros::zeros;
 
 /// Maximum number of zeros, in bytes, by which a WAL is extended at once. A WAL is also extended at
 /// most to twice its length.

@@ -1,0 +1,51 @@
+//! What the process may do with a file, and whether a file is at a path.
+
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::status::FileIdentity;
+
+/// Flag of `faccessat` to check as the effective user, as an open does. Android's C library refuses
+/// the flag; there the effective user is the real one.
+#[cfg(not(target_os = "android"))]
+const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
+
+#[cfg(target_os = "android")]
+const AS_EFFECTIVE: c_int = 0;
+
+/// Fails like an open of the file `name` in a directory would, with the access `wanted`.
+pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
+    // SAFETY: `directory` is open or AT_FDCWD, and the name is a C string.
+    match unsafe { libc::faccessat(directory, name.as_ptr(), wanted, AS_EFFECTIVE) } {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            #[cfg(target_os = "linux")]
+            e if e.raw_os_error() == Some(libc::EPERM) => may_access_as_real_user(directory, name, wanted),
+            e => Err(e),
+        },
+    }
+}
+
+/// Like `may_access`, but uses the system call without flags. Containers with an old libseccomp
+/// refuse faccessat2(2), which the C library makes, with `EPERM`.
+#[cfg(target_os = "linux")]
+#[allow(clippy::disallowed_methods, reason = "not on Android")]
+fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
+    // SAFETY: these calls have no arguments. The last one gets an open directory and a C string.
+    unsafe {
+        if libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() {
+            return Ok(()); // the open itself reports the error
+        }
+        match libc::syscall(libc::SYS_faccessat, directory, name.as_ptr(), wanted) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Returns `true` if the given file is at a path.
+pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
+}

@@ -1,0 +1,189 @@
+//! Table of the descriptors that SQLite has open in this process: which file each one is, and what
+//! kind of locks it has. Also the sockets to servers, for the children of forks.
+
+use std::ffi::c_int;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+use super::original_calls::Device;
+use super::status::{FileIdentity, Status};
+use crate::atomic::AtomicU64;
+use crate::fork;
+
+/// Number of descriptors in a part of the table, and number of parts: a million descriptors in all.
+/// Descriptors above keep POSIX locks.
+const PART: usize = 256;
+
+const PARTS: usize = 4096;
+
+/// State of one descriptor.
+pub(super) struct Slot {
+    pub(super) kind: AtomicU8,
+    /// `O_ACCMODE` bits, [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
+    pub(super) flags: AtomicU8,
+    pub(super) device: AtomicU64,
+    pub(super) inode: AtomicU64,
+    /// Offset to which the descriptor was set, and which nothing moves; 0 if the descriptor has no
+    /// such mark.
+    pub(super) mark: AtomicU32,
+}
+
+/// State of a descriptor that is not a file of SQLite.
+pub(super) const UNKNOWN: u8 = 0;
+
+/// State of a descriptor whose locks belong to its open file description.
+pub(super) const OWN: u8 = 1;
+
+/// State of a descriptor whose locks belong to the process.
+pub(super) const POSIX: u8 = 2;
+
+/// State of a socket to a server.
+#[cfg(feature = "remote")]
+pub(super) const SOCKET: u8 = 3;
+
+/// Flag in `Slot::flags` of a database or its shared memory. (WALs and journals carry no locks.)
+pub(super) const CARRIES_LOCKS: u8 = 0x80;
+
+/// Flag in `Slot::flags` of shared memory.
+pub(super) const SHARED_MEMORY: u8 = 0x40;
+
+/// Table of descriptors, in parts that are allocated when needed and never freed.
+static TABLE: [AtomicPtr<Slot>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
+
+/// Number for the next device that `device_of` returns for a file with locks of its own.
+static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+
+impl Slot {
+    pub(super) fn identity(&self) -> FileIdentity {
+        (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn carries_locks(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & CARRIES_LOCKS != 0
+    }
+
+    pub(super) fn access(&self) -> c_int {
+        c_int::from(self.flags.load(Ordering::Relaxed)) & libc::O_ACCMODE
+    }
+
+    pub(super) fn kind(&self) -> u8 {
+        self.kind.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn forget(&self) {
+        self.kind.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn slot(fd: c_int) -> Option<&'static Slot> {
+    let at = usize::try_from(fd).ok()?;
+    let part = TABLE.get(at / PART)?.load(Ordering::Acquire);
+    // SAFETY: a part consists of PART slots, is allocated by `slot_to_fill`, and is never freed.
+    if part.is_null() { None } else { unsafe { part.add(at % PART).as_ref() } }
+}
+
+/// Like `slot`, but allocates the part of the table if it does not exist. Returns `None` if there
+/// is no memory.
+pub(super) fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
+    let at = usize::try_from(fd).ok()?;
+    let part = TABLE.get(at / PART)?;
+    if part.load(Ordering::Acquire).is_null() {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(PART).ok()?;
+        slots.resize_with(PART, || Slot {
+            kind: AtomicU8::new(UNKNOWN),
+            flags: AtomicU8::new(0),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            mark: AtomicU32::new(0),
+        });
+        let made = Box::leak(slots.into_boxed_slice()).as_mut_ptr();
+        if part.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: the part was allocated above with PART slots, and no other thread has seen
+            // it.
+            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(made, PART)) });
+        }
+    }
+    slot(fd)
+}
+
+/// Returns every descriptor that is in the table.
+pub(super) fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
+    let parts =
+        TABLE.iter().zip((0..).step_by(PART)).filter(|(part, _)| !part.load(Ordering::Acquire).is_null());
+    let all = parts.flat_map(|(_, first)| first..first + PART as c_int);
+    all.filter_map(|fd| slot(fd).map(|slot| (fd, slot))).filter(|(_, slot)| slot.kind() != UNKNOWN)
+}
+
+/// Returns `true` if the locks of a descriptor belong to its open file description.
+#[inline]
+pub(super) fn owns_its_locks(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| slot.kind() == OWN)
+}
+
+/// Returns the device of an open file as SQLite sees it. A file with locks of its own gets a device
+/// that no other file has.
+pub(super) fn device_of(fd: c_int, device: Device) -> Device {
+    if owns_its_locks(fd) {
+        // No device number uses the highest bit. (A file has such locks only where this type has 64
+        // bits.)
+        (1 << 63 | IDENTITIES.fetch_add(1, Ordering::Relaxed)) as Device
+    } else {
+        device_of_this_process(device)
+    }
+}
+
+/// Returns the device of a file that shares its lock record, as SQLite sees it. In a forked child
+/// it differs from that in its parent, so that SQLite does not use the parent's record of the file
+/// for the child.
+pub(super) fn device_of_this_process(device: Device) -> Device {
+    // Above the bits that device numbers use: 32 of 64, or 24 of 32.
+    let shift = if size_of::<Device>() == 8 { 40 } else { 24 };
+    device ^ ((u64::from(fork::generation())) << shift) as Device
+}
+
+/// Returns `true` if a descriptor is still the one that was opened here. The program may have
+/// closed it, as a daemon closes all descriptors, and opened another one with the same number, even
+/// of the same file.
+pub(super) fn is_still(fd: c_int, slot: &Slot) -> bool {
+    has_mark(fd, slot.identity(), slot.mark.load(Ordering::Relaxed))
+}
+
+fn has_mark(fd: c_int, identity: FileIdentity, mark: u32) -> bool {
+    // SAFETY: this reads the offset of any file that has the number.
+    let is_marked = || mark == 0 || unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } == mark as libc::off_t;
+    Status::of(fd).is_ok_and(|found| found.file == identity) && is_marked()
+}
+
+/// Sets the offset of a descriptor to a number by which it is recognised. Returns 0 if it cannot be
+/// set. The offset belongs to the open file description, so a copy of the descriptor in a forked
+/// child has it, too.
+pub(super) fn mark(fd: c_int) -> u32 {
+    /// First mark. It is below 2 GiB, so that every file system and every `off_t` supports it, and
+    /// no multiple of a page.
+    const FIRST: u32 = 0x4b56_0001;
+    static MARKS: AtomicU32 = AtomicU32::new(0);
+    let mark = FIRST + (MARKS.fetch_add(1, Ordering::Relaxed) & 0xffff) * 2;
+    // SAFETY: the file was opened just before.
+    let is_set = unsafe { libc::lseek(fd, mark as libc::off_t, libc::SEEK_SET) } == mark as libc::off_t;
+    if is_set { mark } else { 0 }
+}
+
+/// Identity by which a descriptor that is not in the table is recognised.
+pub(super) struct Mark {
+    identity: FileIdentity,
+    offset: u32,
+}
+
+impl Mark {
+    /// Marks a descriptor that was just opened, and through which nothing is read or written.
+    pub(super) fn set(fd: c_int) -> io::Result<Mark> {
+        Ok(Mark { identity: Status::of(fd)?.file, offset: mark(fd) })
+    }
+
+    /// Returns `true` if this is still the descriptor that was marked.
+    pub(super) fn is_on(&self, fd: c_int) -> bool {
+        has_mark(fd, self.identity, self.offset)
+    }
+}
