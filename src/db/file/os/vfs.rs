@@ -6,11 +6,12 @@
 //! methods cost the same as before. The library's data about a file follows the part of the
 //! system's VFS in that memory.
 //!
-//! `database.rs` has the methods of a database, `wal.rs` those of a WAL. This module registers the
+//! `database.rs` has the methods of a database, `wal.rs` those of a WAL, and `file.rs` what both
+//! need. This module registers the
 //! VFS and opens files. Its functions for connections set what the methods need to know. (SQLite's
 //! vfs.html; `sqlite3_io_methods`.)
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
@@ -20,32 +21,17 @@ use rusqlite::{Connection, ffi};
 use super::opened::{Opened, object};
 use super::system;
 use super::wipe::Pages;
-use super::zeros::zeros;
-#[cfg(feature = "encryption")]
-use crate::atomic::AtomicU64;
 use crate::error::{Error, Result};
 
-/// Calls a method of the system's VFS for a file that has the library's methods.
-macro_rules! system {
-    ($method:ident($file:expr $(, $argument:expr)*)) => {{
-        // SAFETY: the file has the library's methods, and the arguments come from SQLite.
-        unsafe {
-            match (*table($file).system).$method {
-                Some(method) => method($file $(, $argument)*),
-                None => ffi::SQLITE_IOERR,
-            }
-        }
-    }};
-}
-
 mod database;
+mod file;
 mod wal;
 
+#[cfg(feature = "encryption")]
+use database::READS;
 use database::{Database, Wipes};
+use file::{File, Table, exchange, note};
 use wal::Wal;
-
-type Methods = ffi::sqlite3_io_methods;
-type File = ffi::sqlite3_file;
 
 /// VFS of the library, layered over another one: SQLite's unix VFS, or a VFS that the program has
 /// made the default.
@@ -66,15 +52,6 @@ struct Vfs {
 
 /// List of all VFSs of the library, mostly of one. They are never freed.
 static ALL: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
-
-/// Method table in which some methods are replaced, with the system's original table.
-#[repr(C)]
-struct Table {
-    /// The first field, so that a file's pointer to its methods is also a pointer to the `Table`.
-    ours: Methods,
-    system: *const Methods,
-    at: usize,
-}
 
 /// Returns the name of the library's VFS, which is layered over the current default VFS.
 ///
@@ -187,25 +164,6 @@ pub(in crate::db::file) fn is_over_the_systems(conn: &Connection) -> bool {
     }
 }
 
-/// Returns the method table of a file.
-///
-/// # Safety
-/// The file has the library's methods.
-unsafe fn table<'t>(file: *mut File) -> &'t Table {
-    // SAFETY: `exchange` has set the methods to the first field of a `Table`, which is never freed.
-    unsafe { &*(*file).pMethods.cast::<Table>() }
-}
-
-/// Returns the library's data about a file.
-///
-/// # Safety
-/// The file has the library's methods, and its data is a `T`.
-unsafe fn note<T>(file: *mut File) -> *mut T {
-    // SAFETY: `name` reserved memory for the data at this offset. It is aligned if the file is, and
-    // SQLite aligns to 8.
-    unsafe { file.cast::<u8>().add(table(file).at).cast() }
-}
-
 /// Returns `true` if a file is a database with the library's methods.
 ///
 /// # Safety
@@ -215,39 +173,6 @@ unsafe fn is_database(file: *mut File) -> bool {
     unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) }
         .and_then(|methods| methods.xShmLock)
         .is_some_and(|method| method as usize == database::shm_lock as *const () as usize)
-}
-
-/// Exchanges the methods of a file that the system's VFS has opened. Returns `true` on success.
-///
-/// The first file determines the system's methods for which the table is made. A file with other
-/// methods keeps them.
-///
-/// # Safety
-/// The file is open.
-unsafe fn exchange(file: *mut File, at: usize, table: &AtomicPtr<Table>, change: fn(&mut Methods)) -> bool {
-    // SAFETY: an open file has methods, which live as long as the process. A table is never freed
-    // once `table` points to it.
-    unsafe {
-        let system = (*file).pMethods;
-        let mut found = table.load(Ordering::Acquire);
-        if found.is_null() {
-            let mut ours = *system;
-            change(&mut ours);
-            let made = Box::into_raw(Box::new(Table { ours, system, at }));
-            found = match table.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => made,
-                Err(first) => {
-                    drop(Box::from_raw(made));
-                    first
-                }
-            };
-        }
-        let can = ptr::eq((*found).system, system);
-        if can {
-            (*file).pMethods = found.cast();
-        }
-        can
-    }
 }
 
 /// Makes the VFS overwrite what is cut off the files of a connection, and what is removed. With
@@ -342,48 +267,6 @@ unsafe extern "C" fn open(
         code
     }
 }
-
-/// Overwrites a file with zeros, from an offset to its end. The file has the library's methods.
-fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
-    let mut length = 0;
-    let code = system!(xFileSize(file, &raw mut length));
-    if code != ffi::SQLITE_OK || length <= from {
-        return code;
-    }
-    let mut at = from;
-    while at < length {
-        let part = zeros(length - at);
-        let code = put(file)(part, at);
-        if code != ffi::SQLITE_OK {
-            return code;
-        }
-        at += i64::try_from(part.len()).unwrap_or(i64::MAX);
-    }
-    if syncs { system!(xSync(file, ffi::SQLITE_SYNC_NORMAL)) } else { ffi::SQLITE_OK }
-}
-
-/// Returns a function that writes bytes at an offset of a file. The file has the library's methods.
-fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
-    move |bytes, at| match c_int::try_from(bytes.len()) {
-        Ok(length) => system!(xWrite(file, bytes.as_ptr().cast::<c_void>(), length, at)),
-        Err(_) => ffi::SQLITE_IOERR_WRITE,
-    }
-}
-
-/// Reads bytes of a file, and corrects the error of a disk that cannot read (EIO).
-///
-/// For EIO, SQLite's VFS reports a damaged file system, and SQLite then reports a damaged database.
-/// But bytes that could not be read show nothing about the database.
-fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
-    match system!(xRead(file, to, length, at)) {
-        ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
-        code => code,
-    }
-}
-
-/// Number of reads of databases and their WALs by this process.
-#[cfg(feature = "encryption")]
-static READS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns a number that changes when this process has read any database. It is cheaper than
 /// [`take_reads`].

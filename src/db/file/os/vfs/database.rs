@@ -15,14 +15,18 @@ use std::sync::atomic::Ordering;
 
 use rusqlite::ffi;
 
-#[cfg(feature = "encryption")]
-use super::READS;
+use super::file::{File, Methods, note, read_by_system, system, table, wipe_from};
 use super::wal::{frames, wipe_wal};
-use super::{File, Methods, note, read_by_system, table, wipe_from};
+#[cfg(feature = "encryption")]
+use crate::atomic::AtomicU64;
 use crate::db::file::os::refusal;
 use crate::db::file::os::system;
 use crate::db::file::os::wal_index::WalIndex;
 use crate::db::file::os::wipe::{self, Pages};
+
+/// Number of reads of databases and their WALs by this process.
+#[cfg(feature = "encryption")]
+pub(super) static READS: AtomicU64 = AtomicU64::new(0);
 
 /// Number of the writer's lock (`WAL_WRITE_LOCK` in wal.c; fileformat2.html, chapter 4.3).
 const WRITER: c_int = 0;

@@ -16,7 +16,7 @@ use std::slice;
 use rusqlite::ffi;
 
 use super::database::{Database, Wipes, noted};
-use super::{File, Methods, note, put, read_by_system, table, wipe_from};
+use super::file::{File, Methods, note, put, read_by_system, system, table, wipe_from};
 use crate::db::file::os::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 use crate::db::file::os::refusal;
 use crate::db::file::os::zeros::zeros;

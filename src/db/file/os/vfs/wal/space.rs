@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rusqlite::ffi;
 
-use super::super::{File, note, table};
+use super::super::file::{File, note, system, table};
 use super::Wal;
 use crate::db::file::os::frames::reserve_least_wal;
 use crate::db::file::os::system::{self, OsFile};
