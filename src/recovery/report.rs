@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::{Loss, RecoverEvent, RecoverReport};
+use super::event::{Loss, RecoverEvent, RecoverReport};
 use crate::error::{Error, Result};
 
 /// Calls the callback of the caller and counts the losses.

@@ -4,13 +4,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
+use super::event::RecoverEvent;
 use super::find::{Contents, Found};
 use super::orphans::{Orphan, Orphans};
 use super::page::Kind;
+use super::record;
 use super::report::Reporter;
 use super::save::{self, Saving};
 use super::walk::{Entry, Forest, Visitor};
-use super::{RecoverEvent, record};
 use crate::error::Result;
 
 /// Pages between two reports of progress.
