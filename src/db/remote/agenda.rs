@@ -8,8 +8,9 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 use super::Db;
+use super::failure::strange;
 use super::plan::sql::came;
-use super::plan::{MAX_STEP, column, count, strange};
+use super::plan::{MAX_STEP, column, count};
 use super::session::Again;
 use crate::db::{Due, Tables};
 use crate::error::Result;

@@ -8,12 +8,11 @@ use tokio_postgres::Row;
 
 use super::Db;
 use super::failure::Failure;
+use super::failure::{no_longer_exists, strange};
 use super::plan::sql::clock;
-use super::plan::strange;
-use super::schema::NOW_MS;
 use super::session::Again;
+use super::sql_text::NOW_MS;
 use crate::error::{Error, Result};
-use crate::hint::Hint;
 
 const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
 
@@ -196,8 +195,4 @@ impl Db {
         let mut session = self.session.borrow_mut();
         if session.is_postgres() { session.execute(Again::No, LOCK_ROWS) } else { Ok(()) }
     }
-}
-
-pub(super) fn no_longer_exists(family: &str) -> Error {
-    Error::invalid(format!("family \"{family}\" was dropped")).with_hint(Hint::CreateFamily)
 }

@@ -294,6 +294,17 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     }
 }
 
+/// Returns the error for an answer that no server can give to these statements.
+#[cold]
+pub(super) fn strange() -> Error {
+    Error::failed("the answer of the server has another form than a PostgreSQL server gives").of_a_server()
+}
+
+/// Returns the error for a family that another client has dropped.
+pub(super) fn no_longer_exists(family: &str) -> Error {
+    Error::invalid(format!("family \"{family}\" was dropped")).with_hint(Hint::CreateFamily)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Db;
 use super::failure::shown;
+use super::failure::strange;
 use super::link::Link;
-use super::plan::strange;
 use super::schema::FORMAT;
 use super::session::Again;
 use crate::error::Result;

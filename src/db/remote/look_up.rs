@@ -16,10 +16,10 @@ use std::ops::Bound;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::catalogue::no_longer_exists;
+use super::failure::{no_longer_exists, strange};
 use super::plan::size::check_keys;
 use super::plan::sql::{Text, live, ms, with_family};
-use super::plan::{Contents, before, check_key, column, count, from, strange};
+use super::plan::{Contents, before, check_key, column, count, from};
 use super::session::Again;
 use crate::clock::unix_ms;
 use crate::db::{Chunk, Found, Limits, Scan, TimeEntry, Times};

@@ -11,7 +11,7 @@
 //! - [`link`] is one connection with its prepared statements; [`line`] sends its requests, [`tls`]
 //!   encrypts it, [`wire`] is its socket, and [`pauses`] are the pauses between attempts;
 //! - [`url`] parses the URL of the server, and [`password`] reads the password file;
-//! - [`failure`] translates errors.
+//! - [`sql_text`] has fragments of SQL; [`failure`] translates errors.
 //!
 //! An operation on rows is one statement and one round trip, unless a write must lock rows first
 //! (`plan/late.rs`). A statement takes the time from the server's clock.
@@ -29,6 +29,7 @@ mod pauses;
 mod plan;
 mod schema;
 mod session;
+mod sql_text;
 #[cfg(test)]
 mod tests;
 mod tls;

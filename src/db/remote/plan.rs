@@ -22,7 +22,7 @@
 //!
 //! The statements are fast: they look up family and key in the primary key, and join nothing but
 //! lists of the caller. Unknown values are parameters, so that one plan is right for all.
-//! [`PLANNER`] prevents plans that are right for the empty table only.
+//! [`PLANNER`](super::sql_text::PLANNER) prevents plans that are right for the empty table only.
 //!
 //! Nothing here begins or ends the caller's transaction, or checks the maximum size of a value.
 
@@ -38,7 +38,7 @@ use std::ops::Bound;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
-use super::catalogue::no_longer_exists;
+use super::failure::{no_longer_exists, strange};
 use super::session::Again;
 use super::{Db, MAX_KEY_SIZE};
 use crate::db::{Removals, Scan, TransactionState};
@@ -48,7 +48,6 @@ use crate::hint::Hint;
 use crate::options::{Presence, PutOptions};
 use crate::unwind::or_undo;
 use size::check_size;
-pub(super) use sql::PLANNER;
 use sql::{
     AGAIN, BY_DEFAULT, DELETE, DELETE_BETWEEN, DELETE_FROM, DELETE_IF_EQUAL, DONE, EXPIRE, GET_AND_EXPIRE,
     INCREMENT, LONGEST_LIFE, NO_NUMBER, NOT, PURGE, PUT, PUT_BY_DEFAULT, PUT_FOR, PUT_IF_ABSENT,
@@ -367,12 +366,6 @@ pub(super) fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
 /// Returns a column of a result row as a number of rows.
 pub(super) fn count(row: &Row, at: usize) -> Result<u64> {
     u64::try_from(column::<i64>(row, at)?).map_err(|_| strange())
-}
-
-/// Returns the error for an answer that no server can give to these statements.
-#[cold]
-pub(super) fn strange() -> Error {
-    Error::failed("the answer of the server has another form than a PostgreSQL server gives").of_a_server()
 }
 
 pub(super) fn check_key(key: &[u8]) -> Result<()> {

@@ -6,19 +6,16 @@
 
 use std::time::Duration;
 
-use super::failure::{Failure, Sort, shown};
+use super::failure::{Failure, Sort, shown, strange};
 use super::pauses::Pauses;
-use super::plan::strange;
-use super::session::{Session, quoted};
+use super::session::Session;
+use super::sql_text::{NOW_MS, quoted, search_path};
 use crate::db::DEFAULT_FAMILY;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 
 /// Version of the tables that this library creates and reads.
 pub(crate) const FORMAT: i32 = 1;
-
-/// SQL expression for the time of the server, in milliseconds since the Unix epoch.
-pub(super) const NOW_MS: &str = "(floor(extract(epoch from clock_timestamp()) * 1000))::bigint";
 
 const TABLES: [&str; 6] = [
     "CREATE TABLE IF NOT EXISTS kvstore_meta (one integer PRIMARY KEY CHECK (one = 1), format integer NOT NULL, \
@@ -36,44 +33,11 @@ const TABLES: [&str; 6] = [
     "CREATE INDEX IF NOT EXISTS kvstore_row_written ON kvstore_row (family, written_ms, key) WHERE written_ms IS NOT NULL",
 ];
 
-const NAMES: [&str; 4] = ["kvstore_meta", "kvstore_family", "kvstore_row", "kvstore_unsettled"];
-
 /// Maximum time for which clients that create the same tables at once try again.
 const MAX_TRYING: Duration = Duration::from_secs(30);
 
 /// Maximum number of times that the tables are created and are missing again.
 const MAX_MADE: usize = 10;
-
-/// Returns the statement that makes `schema` the one of names without a schema.
-///
-/// Where a table may be missing, this statement precedes the other one in the same request, in
-/// place of [`in_schema`]. Then a role that may not use the schema gets the same answer as for a
-/// missing table.
-pub(super) fn search_path(schema: &str) -> String {
-    format!("SET search_path = {}", quoted(schema))
-}
-
-/// Returns the statement with the schema added to the names of tables. A pooler that does not keep
-/// sessions may run it on a connection with the `search_path` of another store.
-pub(super) fn in_schema(schema: &str, sql: &str) -> String {
-    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut named = String::with_capacity(2 * sql.len());
-    let mut rest = sql;
-    while let Some(at) = rest.find("kvstore_") {
-        let (before, from) = rest.split_at(at);
-        let (name, after) = from.split_at(from.find(|c| !is_of_name(c)).unwrap_or(from.len()));
-        named.push_str(before);
-        if NAMES.contains(&name) && !before.ends_with(|c| is_of_name(c) || c == '.') {
-            let schema = quoted(schema);
-            // The name of a table may also be in a string literal.
-            named.push_str(&if before.ends_with('\'') { schema.replace('\'', "''") } else { schema });
-            named.push('.');
-        }
-        named.push_str(name);
-        rest = after;
-    }
-    named + rest
-}
 
 /// Creates the tables of the store if they do not exist. Returns whether families must be
 /// [settled](super::Db::settle).
@@ -217,24 +181,11 @@ fn is_another_at_it(failure: &Failure) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sql_text::NAMES;
     use super::*;
 
     #[test]
-    fn schema_is_added_to_table_names_only() {
-        for (sql, expected) in [
-            ("SELECT 1", "SELECT 1"),
-            ("LOCK TABLE kvstore_row", "LOCK TABLE \"o'\"\"x\".kvstore_row"),
-            (
-                "UPDATE kvstore_row SET value = kvstore_row.value FROM kvstore_family f",
-                "UPDATE \"o'\"\"x\".kvstore_row SET value = \"o'\"\"x\".kvstore_row.value FROM \"o'\"\"x\".kvstore_family f",
-            ),
-            ("SELECT 'kvstore_meta'::regclass", "SELECT '\"o''\"\"x\".kvstore_meta'::regclass"),
-            ("SAVEPOINT kvstore; SELECT a.kvstore_row, kvstore_rows, kvstore_row_expiry, my_kvstore_row", ""),
-            ("kvstore_unsettled", "\"o'\"\"x\".kvstore_unsettled"),
-        ] {
-            let expected = if expected.is_empty() { sql } else { expected };
-            assert_eq!(in_schema("o'\"x", sql), expected);
-        }
+    fn each_table_is_among_the_names_that_get_the_schema() {
         for table in TABLES {
             let is_known = |name: &str| {
                 table.contains(&format!("EXISTS {name} (")) || table.contains(&format!("ON {name} ("))

@@ -11,7 +11,7 @@ use super::failure::{Failure, Sort, unsent};
 use super::line::Line;
 use super::link::{Backend, END_WAIT, Link, MAX_DELAY};
 use super::pauses::Pauses;
-use super::schema::{NOW_MS, search_path};
+use super::sql_text::{NOW_MS, search_path};
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
@@ -513,11 +513,6 @@ fn set_up(settings: &Settings, config: &Config) -> String {
         sql.push_str("; SET synchronous_commit = off");
     }
     sql
-}
-
-/// Returns a name as a quoted identifier of SQL.
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 impl Failure {

@@ -9,9 +9,9 @@ use tokio_postgres::types::ToSql;
 
 use super::size::{BESIDE_KEY, check_size};
 use super::sql::{Text, after, and_locked, came, clock, live};
-use super::{Db, check_key, column, count, life, strange};
+use super::{Db, check_key, column, count, life};
 use crate::db::BatchWrite;
-use crate::db::remote::catalogue::no_longer_exists;
+use crate::db::remote::failure::{no_longer_exists, strange};
 use crate::db::remote::session::Again;
 use crate::error::Result;
 use crate::options::PutOptions;

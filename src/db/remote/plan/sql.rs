@@ -5,15 +5,6 @@
 
 use crate::db::remote::Db;
 
-/// Planner settings for each connection to a real PostgreSQL.
-///
-/// Plans are made once, when the tables may still be empty, and reading whole tables would be the
-/// best plan. But every statement has a plan that is right at any size: by index, one row after
-/// another. JIT compilation is off: without statistics about the rows, the planner overestimates
-/// the costs, and compilation takes up to a second on each connection.
-pub(in crate::db::remote) const PLANNER: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
-    SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
-
 /// Texts of one statement: for use outside the caller's transaction, and inside it.
 pub(in crate::db::remote) struct Text {
     pub(in crate::db::remote) alone: &'static str,

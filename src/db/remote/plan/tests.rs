@@ -9,6 +9,7 @@ use super::sql::clock;
 use super::*;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::db::remote::sql_text::PLANNER;
 use crate::db::remote::tests::server::Server;
 use crate::db::{BatchWrite, Chunk, Found, Limits, Tables, Times};
 use crate::error::ErrorKind;
