@@ -1,7 +1,7 @@
 //! State that a store handle shares with its families, iterators and batches: the connection behind
 //! its lock, and how reads and writes run on it.
 
-mod dead;
+mod lazy_expiry;
 pub(crate) mod neighbours;
 mod stats;
 pub(crate) mod worker;

@@ -11,10 +11,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::agenda::Agenda;
 use super::catalogue::SettingsCache;
 use super::checkpoint::Checkpoints;
-use super::dead::DeadRows;
 use super::disk_space::DiskSpace;
 use super::engine::Rows;
 #[cfg(kvstore_btree)]
@@ -24,8 +22,10 @@ use super::failure::{name_the_forbidden, translate};
 use super::frozen::Frozen;
 use super::leftovers::Leftovers;
 use super::limit::Room;
+use super::next_expiry_index::NextExpiryIndex;
 use super::open;
 use super::os::{self, FileIdentity, Opened, Pages, Presence};
+use super::pending_removals::PendingRemovals;
 use super::watch::Watched;
 use crate::config::{Config, SyncLevel};
 use crate::db::TransactionState;
@@ -65,13 +65,13 @@ pub(crate) struct Db {
     pub(super) frozen: Option<Box<Frozen>>,
     /// Lock that shows other processes that this one has the file open.
     pub(super) presence: Option<Arc<Presence>>,
-    pub(super) agenda: RefCell<Agenda>,
-    /// Lower bounds on the earliest write times in the families; `agenda` has those of expiry
+    pub(super) next_expiry: RefCell<NextExpiryIndex>,
+    /// Lower bounds on the earliest write times in the families; `next_expiry` has those of expiry
     /// times.
-    pub(super) ages: RefCell<Agenda>,
+    pub(super) next_written: RefCell<NextExpiryIndex>,
     pub(super) room: Room,
     pub(super) disk_space: DiskSpace,
-    pub(super) dead: RefCell<DeadRows>,
+    pub(super) pending: RefCell<PendingRemovals>,
     /// Configuration with which an encrypted file was opened.
     #[cfg(feature = "encryption")]
     pub(super) encrypted: Option<Box<Config>>,
@@ -511,7 +511,7 @@ impl Db {
     /// Updates the state after a rollback.
     fn rolled_back(&self) {
         self.forget_settings(); // the transaction may have changed them
-        self.forget_agenda();
+        self.forget_tentative_bounds();
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             direct.rolled_back();

@@ -13,9 +13,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::agenda::FamiliesBy;
 use super::connection::Db;
 use super::engine::{Engine, Step, TimeIndex, from_time};
+use super::expiry_schedule::FamiliesBy;
 use super::plan::Contents;
 use super::schema::{self, Tables};
 use crate::clock::Clock;

@@ -5,8 +5,8 @@
 //! - [`look_up`]: the reads.
 //! - [`filling`]: filling a chunk with the rows of a scan.
 //! - [`engine`]: operations on single rows, by SQL or by SQLite's B-tree functions.
-//! - [`dead`]: expired rows that reads have found, and their removal in batches.
-//! - [`agenda`]: lower bounds on the times at which keys of the families expire.
+//! - [`lazy_expiry`]: removal of expired rows that reads have found, which [`pending_removals`] lists.
+//! - [`expiry_schedule`]: which families have expired keys, by [`next_expiry_index`].
 //! - [`purge`]: removal of expired keys of all families.
 //! - [`catalogue`]: the families and their settings.
 //! - [`schema`]: names and definitions of the tables.
@@ -36,7 +36,6 @@
 //! Time is an argument of the operations: a moment, or the clock of the store. The clock is read
 //! only for a row that can expire.
 
-mod agenda;
 mod backup;
 mod catalogue;
 mod checkpoint;
@@ -45,21 +44,24 @@ mod cipher;
 mod connection;
 #[cfg(feature = "encryption")]
 mod convert;
-mod dead;
 mod disk_space;
 mod engine;
+mod expiry_schedule;
 mod failure;
 mod filling;
 mod form;
 mod frozen;
 mod info;
 mod integrity;
+mod lazy_expiry;
 mod leftovers;
 mod limit;
 mod look_up;
 mod maintenance;
+mod next_expiry_index;
 mod open;
 mod os;
+mod pending_removals;
 mod plan;
 mod pragmas;
 mod probe;

@@ -446,11 +446,11 @@ fn set_up(
         watched: place.map(Watched::new),
         frozen,
         presence: None,
-        agenda: RefCell::default(),
-        ages: RefCell::default(),
+        next_expiry: RefCell::default(),
+        next_written: RefCell::default(),
         room: Room::default(),
         disk_space: DiskSpace::default(),
-        dead: RefCell::default(),
+        pending: RefCell::default(),
         #[cfg(feature = "encryption")]
         encrypted: config.file.is_encrypted().then(|| Box::new(config.clone())),
         #[cfg(feature = "encryption")]

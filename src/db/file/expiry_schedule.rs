@@ -1,7 +1,7 @@
 //! Lower bounds on the earliest times in the families, as known to a connection. With them, a
 //! search for expired keys need not examine every family if nothing has expired.
 //!
-//! A connection has two [`Agenda`]s, one for each index by time: for the earliest expiry time of a
+//! A connection has two [`NextExpiryIndex`]es, one for each index by time: for the earliest expiry time of a
 //! family, and for its oldest write time. The comments here speak of expiry times; they hold for
 //! write times, too.
 //!
@@ -17,134 +17,19 @@
 //! - A rollback discards all bounds if a family was looked up in the state that is rolled back.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::connection::Db;
 use super::engine::{Engine, Step, TimeIndex, from_time};
+use super::next_expiry_index::{NextExpiryIndex, When};
 use super::schema::Tables;
 use crate::clock::Clock;
 use crate::db::Due;
 use crate::db::TransactionState;
 use crate::error::Result;
-use crate::expiry;
 
 /// Number of families that are looked up between two checks of the time limit.
 const PER_LOOK: usize = 32;
-
-/// Lower bound on the earliest time in a family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum When {
-    /// Not known, because another connection has committed. The number is that of the last lookup
-    /// of the family, or 0 if there was none. So the family with the oldest lookup comes first.
-    Unknown(u64),
-    At(i64),
-    /// The family has no entry.
-    Never,
-}
-
-impl When {
-    /// Returns `true` if the family may have an entry at `now_ms` or earlier.
-    fn may_be_by(self, now_ms: i64) -> bool {
-        match self {
-            When::Unknown(_) => true,
-            When::At(expire_ms) => expiry::is_expired(expire_ms, now_ms),
-            When::Never => false,
-        }
-    }
-}
-
-/// Lower bounds on the earliest times in the families, as known to a connection.
-#[derive(Default)]
-pub(super) struct Agenda {
-    /// Data version for which the bounds are valid; `None` if they are valid for none.
-    version: Option<u32>,
-    families: Vec<Entry>,
-    /// Index of each family in `families`. A dropped family is removed here only.
-    places: HashMap<Arc<str>, usize>,
-    /// Indexes of the families, ordered by their bound.
-    order: BTreeSet<(When, usize)>,
-    /// Number of lookups of families so far.
-    looks: u64,
-    /// Whether a rollback would make bounds wrong, because they depend on uncommitted changes.
-    tentative: bool,
-}
-
-/// Family with its bound.
-struct Entry {
-    name: Arc<str>,
-    tables: Arc<Tables>,
-    bound: When,
-    /// Number of the last lookup of the family; 0 if there was none.
-    last_look: u64,
-}
-
-impl Agenda {
-    /// Sets the bound of a family.
-    fn set(&mut self, place: usize, bound: When) {
-        let Some(entry) = self.families.get_mut(place) else { return };
-        self.order.remove(&(entry.bound, place));
-        entry.bound = bound;
-        self.order.insert((bound, place));
-    }
-
-    fn add(&mut self, name: String) {
-        let (place, tables) = (self.families.len(), Arc::new(Tables::of(&name)));
-        let name: Arc<str> = name.into();
-        self.places.insert(Arc::clone(&name), place);
-        self.families.push(Entry { name, tables, bound: When::Unknown(0), last_look: 0 });
-        self.order.insert((When::Unknown(0), place));
-    }
-
-    /// Discards all bounds, and sets the families to those of these names.
-    fn begin_anew(&mut self, names: Vec<String>, version: u32) {
-        self.version = Some(version);
-        // A dropped family is still in `families`, but not in `places`.
-        let is_whole = self.places.len() == self.families.len();
-        if !is_whole || self.families.iter().map(|entry| &*entry.name).ne(names.iter().map(String::as_str)) {
-            let before = std::mem::take(&mut self.families);
-            let places = std::mem::take(&mut self.places);
-            self.order.clear();
-            for (place, name) in names.into_iter().enumerate() {
-                let last_look = places.get(name.as_str()).and_then(|at| before.get(*at));
-                let last_look = last_look.map_or(0, |entry| entry.last_look);
-                self.add(name);
-                if let Some(entry) = self.families.get_mut(place) {
-                    entry.last_look = last_look;
-                }
-            }
-        }
-        for entry in &mut self.families {
-            entry.bound = When::Unknown(entry.last_look);
-        }
-        self.order = self.families.iter().enumerate().map(|(place, entry)| (entry.bound, place)).collect();
-    }
-
-    /// Adds a family that was created (`made`), or removes one that was dropped.
-    fn family_changed(&mut self, family: &str, made: bool) {
-        if self.version.is_none() {
-            return;
-        }
-        self.tentative = true;
-        if made {
-            self.add(family.to_owned());
-        } else if let Some(place) = self.places.remove(family) {
-            // Its entry in `families` stays until `begin_anew`, which is enforced below if too many
-            // of these entries are left.
-            let bound = self.families.get(place).map(|entry| entry.bound);
-            bound.map(|bound| self.order.remove(&(bound, place)));
-            if self.families.len() > 2 * self.places.len() + PER_LOOK {
-                self.version = None;
-            }
-        }
-    }
-
-    /// Returns the first family after `last` in the order of the bounds.
-    fn after(&self, last: Option<(When, usize)>) -> Option<(When, usize)> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        self.order.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()
-    }
-}
 
 /// Position of a walk over the families in the order of their earliest entry in an index by time.
 pub(super) struct FamiliesBy {
@@ -163,16 +48,16 @@ impl Db {
             return Ok(due);
         }
         self.in_snapshot(|db| {
-            db.refresh_agenda(TimeIndex::Expiry)?;
-            due.known = db.agenda.borrow().places.len();
-            let begun = db.agenda.borrow().looks;
+            db.refresh_next_expiry(TimeIndex::Expiry)?;
+            due.known = db.next_expiry.borrow().places.len();
+            let begun = db.next_expiry.borrow().looks;
             let mut last = None;
             while due.families.len() < max {
-                let Some((bound, place)) = db.agenda.borrow().after(last) else { break };
+                let Some((bound, place)) = db.next_expiry.borrow().after(last) else { break };
                 if !bound.may_be_by(now_ms) {
                     break;
                 }
-                if db.agenda.borrow().families.get(place).is_some_and(|entry| entry.last_look <= begun) {
+                if db.next_expiry.borrow().families.get(place).is_some_and(|entry| entry.last_look <= begun) {
                     due.complete &= due.looked_at % PER_LOOK != PER_LOOK - 1 || in_time();
                     if due.complete {
                         due.looked_at += 1;
@@ -180,7 +65,7 @@ impl Db {
                         continue; // with the family that is first now
                     }
                 } else if let When::At(expire_ms) = bound
-                    && let Some(entry) = db.agenda.borrow().families.get(place)
+                    && let Some(entry) = db.next_expiry.borrow().families.get(place)
                 {
                     due.families.push((expire_ms, Arc::clone(&entry.tables)));
                 }
@@ -195,10 +80,10 @@ impl Db {
     /// do not count.
     pub(crate) fn next_expiry(&self, clock: &Clock) -> Result<Option<i64>> {
         self.in_snapshot(|db| {
-            db.refresh_agenda(TimeIndex::Expiry)?;
+            db.refresh_next_expiry(TimeIndex::Expiry)?;
             let (mut first, mut last) = (None, None);
             loop {
-                let next = db.agenda.borrow().after(last);
+                let next = db.next_expiry.borrow().after(last);
                 let next = next.filter(|(bound, _)| first.map_or(When::Never, When::At) > *bound);
                 let Some((bound, place)) = next else { return Ok(first) };
                 if db.look_at(TimeIndex::Expiry, place)? != bound {
@@ -206,7 +91,8 @@ impl Db {
                 }
                 // No other family has an earlier entry. But the first entries of this family may be
                 // those of expired rows that reads have found, which do not count.
-                let tables = db.agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
+                let tables =
+                    db.next_expiry.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
                 let shown = match (tables, bound) {
                     (Some(tables), _) if db.has_dead() => db.contents(&tables, clock).next_expiry()?,
                     (_, When::At(expire_ms)) => Some(expire_ms),
@@ -224,8 +110,8 @@ impl Db {
         #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             let (version, first) = {
-                let agenda = self.agenda.borrow();
-                (agenda.version, agenda.after(None))
+                let times = self.next_expiry.borrow();
+                (times.version, times.after(None))
             };
             if version.is_some() && first.is_none_or(|(bound, _)| !bound.may_be_by(now_ms)) {
                 return Ok(Some(direct.version_now(self)?) == version);
@@ -236,21 +122,21 @@ impl Db {
     }
 
     /// Returns the bounds on the times in an index by time.
-    fn agenda_by(&self, index: TimeIndex) -> &RefCell<Agenda> {
+    fn next_expiry_in(&self, index: TimeIndex) -> &RefCell<NextExpiryIndex> {
         match index {
-            TimeIndex::Expiry => &self.agenda,
-            TimeIndex::Written => &self.ages,
+            TimeIndex::Expiry => &self.next_expiry,
+            TimeIndex::Written => &self.next_written,
         }
     }
 
     /// Makes the bounds valid for the open transaction: discards them if another connection has
     /// committed.
-    fn refresh_agenda(&self, index: TimeIndex) -> Result<()> {
+    fn refresh_next_expiry(&self, index: TimeIndex) -> Result<()> {
         let version = self.commits_of_others()?;
-        if self.agenda_by(index).borrow().version != Some(version) {
+        if self.next_expiry_in(index).borrow().version != Some(version) {
             let names = self.families()?;
             self.note_look(index);
-            self.agenda_by(index).borrow_mut().begin_anew(names, version);
+            self.next_expiry_in(index).borrow_mut().reset(names, version);
         }
         Ok(())
     }
@@ -258,9 +144,9 @@ impl Db {
     /// Begins a walk over the families in the order of their earliest entry in an index by time,
     /// inside a write transaction.
     pub(super) fn families_by(&self, index: TimeIndex) -> Result<FamiliesBy> {
-        self.refresh_agenda(index)?;
+        self.refresh_next_expiry(index)?;
         // The lookups of the walk see the uncommitted changes of this transaction.
-        self.agenda_by(index).borrow_mut().tentative = true;
+        self.next_expiry_in(index).borrow_mut().tentative = true;
         Ok(FamiliesBy { index, last: None })
     }
 
@@ -268,7 +154,7 @@ impl Db {
     /// earlier.
     pub(super) fn next_family(&self, walk: &mut FamiliesBy, last_ms: i64) -> Result<Option<Arc<Tables>>> {
         loop {
-            let next = self.agenda_by(walk.index).borrow().after(walk.last);
+            let next = self.next_expiry_in(walk.index).borrow().after(walk.last);
             let Some((bound, place)) = next.filter(|(bound, _)| bound.may_be_by(last_ms)) else {
                 return Ok(None);
             };
@@ -277,7 +163,7 @@ impl Db {
             }
             walk.last = next;
             let tables = self
-                .agenda_by(walk.index)
+                .next_expiry_in(walk.index)
                 .borrow()
                 .families
                 .get(place)
@@ -290,16 +176,16 @@ impl Db {
 
     /// Looks up the earliest time in a family, and makes it the bound of the family.
     fn look_at(&self, index: TimeIndex, place: usize) -> Result<When> {
-        let agenda = self.agenda_by(index);
-        let tables = agenda.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
+        let times = self.next_expiry_in(index);
+        let tables = times.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
         let Some(tables) = tables else { return Ok(When::Never) };
         let first = self.first_time(&tables, index)?.map_or(When::Never, When::At);
         self.note_look(index);
-        let mut agenda = agenda.borrow_mut();
-        agenda.set(place, first);
-        agenda.looks += 1;
-        let look = agenda.looks;
-        if let Some(entry) = agenda.families.get_mut(place) {
+        let mut times = times.borrow_mut();
+        times.set(place, first);
+        times.looks += 1;
+        let look = times.looks;
+        if let Some(entry) = times.families.get_mut(place) {
             entry.last_look = look;
         }
         Ok(first)
@@ -309,7 +195,7 @@ impl Db {
     fn note_look(&self, index: TimeIndex) {
         // Also in a failed write transaction: its changes are visible if the rollback has failed.
         if !matches!(self.transaction(), TransactionState::None | TransactionState::Read) {
-            self.agenda_by(index).borrow_mut().tentative = true;
+            self.next_expiry_in(index).borrow_mut().tentative = true;
         }
     }
 
@@ -326,39 +212,39 @@ impl Db {
     /// Updates the bounds for a new entry in an index by time of a family. Call this before the
     /// entry is written.
     pub(super) fn time_set(&self, tables: &Tables, index: TimeIndex, time_ms: i64) {
-        let mut agenda = self.agenda_by(index).borrow_mut();
-        if agenda.version.is_none() {
+        let mut times = self.next_expiry_in(index).borrow_mut();
+        if times.version.is_none() {
             return;
         }
-        let Some(place) = agenda.places.get(tables.family()).copied() else {
-            agenda.version = None; // the family is not known, so all bounds are discarded
+        let Some(place) = times.places.get(tables.family()).copied() else {
+            times.version = None; // the family is not known, so all bounds are discarded
             return;
         };
-        if agenda.families.get(place).is_some_and(|entry| When::At(time_ms) < entry.bound) {
-            agenda.set(place, When::At(time_ms));
+        if times.families.get(place).is_some_and(|entry| When::At(time_ms) < entry.bound) {
+            times.set(place, When::At(time_ms));
         }
     }
 
     /// Updates the bounds after this connection has created or dropped a family.
     pub(super) fn family_changed(&self, tables: &Tables, made: bool) {
-        for agenda in [&self.agenda, &self.ages] {
-            agenda.borrow_mut().family_changed(tables.family(), made);
+        for times in [&self.next_expiry, &self.next_written] {
+            times.borrow_mut().family_changed(tables.family(), made);
         }
     }
 
     /// Discards all bounds. Call this when times are set in bulk.
     pub(super) fn forget_all_bounds(&self) {
-        for agenda in [&self.agenda, &self.ages] {
-            agenda.borrow_mut().version = None;
+        for times in [&self.next_expiry, &self.next_written] {
+            times.borrow_mut().version = None;
         }
     }
 
     /// Discards the bounds after a rollback, if they are tentative.
-    pub(super) fn forget_agenda(&self) {
-        for agenda in [&self.agenda, &self.ages] {
-            let mut agenda = agenda.borrow_mut();
-            if std::mem::take(&mut agenda.tentative) {
-                agenda.version = None;
+    pub(super) fn forget_tentative_bounds(&self) {
+        for times in [&self.next_expiry, &self.next_written] {
+            let mut times = times.borrow_mut();
+            if std::mem::take(&mut times.tentative) {
+                times.version = None;
             }
         }
     }
@@ -389,7 +275,7 @@ mod tests {
     }
 
     fn looks(db: &Db) -> u64 {
-        db.agenda.borrow().looks
+        db.next_expiry.borrow().looks
     }
 
     #[test]
@@ -484,8 +370,8 @@ mod tests {
             db.in_own_transaction(true, |db| db.drop_family(&tables)).unwrap();
             assert!(db.due(1, 10, || true).unwrap().families.is_empty());
         }
-        let agenda = db.agenda.borrow();
-        assert_eq!((agenda.places.len(), agenda.order.len()), (1, 1));
-        assert!(agenda.families.len() <= 2 + PER_LOOK + 1, "{} places", agenda.families.len());
+        let times = db.next_expiry.borrow();
+        assert_eq!((times.places.len(), times.order.len()), (1, 1));
+        assert!(times.families.len() <= 2 + PER_LOOK + 1, "{} places", times.families.len());
     }
 }

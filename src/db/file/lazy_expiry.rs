@@ -9,85 +9,21 @@
 //! - Rows that are found inside a transaction of the caller are not noted, so a rollback changes no
 //!   note.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::connection::Db;
 use super::engine::{Engine, Head, Step, TimeIndex, from_time};
+use super::pending_removals::FamilyRemovals;
 use super::plan::Contents;
 use super::schema::Tables;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::expiry;
 
-/// Number of noted rows at which they are removed without waiting for a write.
-const ENOUGH_ROWS: usize = 64;
-/// Total length of the keys of noted rows at which they are removed, in bytes.
-const ENOUGH_BYTES: usize = 64 << 10;
-/// Maximum number of noted rows, if they cannot be removed.
-const MAX_ROWS: usize = 16 * ENOUGH_ROWS;
-/// Maximum total length of their keys, in bytes.
-const MAX_BYTES: usize = 4 * ENOUGH_BYTES;
-
-/// Noted rows of one family: key and `expire_ms`. They are removed in the order of their keys, so
-/// that each page is changed once.
-struct DeadOf {
-    tables: Arc<Tables>,
-    rows: BTreeMap<Vec<u8>, i64>,
-}
-
-/// Expired rows that reads have found and a later write removes.
-#[derive(Default)]
-pub(super) struct DeadRows {
-    families: Vec<DeadOf>,
-    /// Number of rows of all families.
-    rows: usize,
-    /// Total length of their keys, in bytes.
-    bytes: usize,
-    /// Number of noted rows when they last could not be removed.
-    stuck_at: usize,
-    /// Whether the removal failed for another reason than a lock. Then no further write tries to
-    /// remove them.
-    failed: bool,
-}
-
-impl DeadRows {
-    fn of(&self, tables: &Tables) -> Option<&BTreeMap<Vec<u8>, i64>> {
-        self.families.iter().find(|dead| dead.tables.family() == tables.family()).map(|dead| &dead.rows)
-    }
-
-    fn has(&self, tables: &Tables, key: &[u8], expire_ms: i64) -> bool {
-        self.rows > 0 && self.of(tables).and_then(|rows| rows.get(key)) == Some(&expire_ms)
-    }
-
-    fn is_full(&self, key: &[u8]) -> bool {
-        self.rows >= MAX_ROWS || self.bytes + key.len() > MAX_BYTES
-    }
-
-    /// Returns `true` if enough rows are noted to remove them now.
-    fn are_enough(&self) -> bool {
-        self.rows >= self.stuck_at + ENOUGH_ROWS || self.bytes >= ENOUGH_BYTES
-    }
-
-    fn add(&mut self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
-        let at = self.families.iter().position(|dead| dead.tables.family() == tables.family());
-        let at = at.unwrap_or_else(|| {
-            self.families.push(DeadOf { tables: Arc::clone(tables), rows: BTreeMap::new() });
-            self.families.len() - 1
-        });
-        let Some(dead) = self.families.get_mut(at) else { return };
-        // The key may be noted with an earlier expiry time.
-        if dead.rows.insert(key.to_vec(), expire_ms).is_none() {
-            self.rows += 1;
-            self.bytes += key.len();
-        }
-    }
-}
-
 impl Db {
     /// Returns `true` if there is no space left for a note of this key.
     pub(crate) fn has_no_room_for_dead(&self, key: &[u8]) -> bool {
-        self.dead.borrow().is_full(key)
+        self.pending.borrow().is_full(key)
     }
 
     /// Notes an expired row that was found outside a transaction. Returns `true` if the noted rows
@@ -95,31 +31,31 @@ impl Db {
     ///
     /// If there is no space for a note, the row is found again later.
     pub(crate) fn note_dead(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
-        let mut dead = self.dead.borrow_mut();
-        if dead.is_full(key) {
+        let mut pending = self.pending.borrow_mut();
+        if pending.is_full(key) {
             return false;
         }
-        dead.add(tables, key, expire_ms);
-        dead.are_enough()
+        pending.add(tables, key, expire_ms);
+        pending.are_enough()
     }
 
     /// Returns `true` if expired rows are noted.
     pub(crate) fn has_dead(&self) -> bool {
-        self.dead.borrow().rows > 0
+        self.pending.borrow().rows > 0
     }
 
     /// Returns `true` if expired rows are noted that the next write should also remove.
     #[inline]
     pub(crate) fn has_dead_for_a_write(&self) -> bool {
-        let dead = self.dead.borrow();
-        dead.rows > 0 && !dead.failed
+        let pending = self.pending.borrow();
+        pending.rows > 0 && !pending.failed
     }
 
     /// Removes the noted rows that still exist and are expired, inside a write transaction. They
     /// stay noted, because the transaction may be rolled back.
     pub(crate) fn remove_dead(&self, clock: &Clock, now_ms: i64) -> Result<()> {
-        let dead = self.dead.borrow();
-        for DeadOf { tables, rows } in &dead.families {
+        let pending = self.pending.borrow();
+        for FamilyRemovals { tables, rows } in &pending.families {
             let contents = self.contents(tables, clock);
             for (key, expire_ms) in rows {
                 match contents.rows().head(tables, key) {
@@ -135,14 +71,14 @@ impl Db {
 
     /// Discards the notes, after the removal of the noted rows was committed.
     pub(crate) fn dead_are_removed(&self) {
-        self.dead.take();
+        self.pending.take();
     }
 
     /// Records that the noted rows could not be removed. `failed`: for another reason than a lock.
     pub(crate) fn dead_are_stuck(&self, failed: bool) {
-        let mut dead = self.dead.borrow_mut();
-        dead.stuck_at = dead.rows;
-        dead.failed |= failed;
+        let mut pending = self.pending.borrow_mut();
+        pending.stuck_at = pending.rows;
+        pending.failed |= failed;
     }
 }
 
@@ -156,7 +92,7 @@ impl Contents<'_> {
     /// counts as missing.
     #[inline]
     pub(super) fn was_met(self, key: &[u8], expire_ms: i64) -> bool {
-        self.db.dead.borrow().has(self.tables, key, expire_ms)
+        self.db.pending.borrow().has(self.tables, key, expire_ms)
     }
 
     /// Like `was_met`, for an entry of the expiry index, which may be live.
@@ -166,14 +102,14 @@ impl Contents<'_> {
 
     /// Returns the number of rows, including expired rows that no read has found.
     pub(crate) fn count(self) -> Result<u64> {
-        if self.db.dead.borrow().of(self.tables).is_none() {
+        if self.db.pending.borrow().of(self.tables).is_none() {
             return self.rows().count(self.tables);
         }
         self.db.in_snapshot(|_| {
             let all = self.rows().count(self.tables)?;
             let now_ms = self.clock.now_ms();
             let mut hidden = 0;
-            for (key, expire_ms) in self.db.dead.borrow().of(self.tables).into_iter().flatten() {
+            for (key, expire_ms) in self.db.pending.borrow().of(self.tables).into_iter().flatten() {
                 let head = self.rows().head(self.tables, key)?;
                 hidden += u64::from(head.is_some_and(|head| is_dead(head, *expire_ms, now_ms)));
             }
@@ -200,6 +136,7 @@ impl Contents<'_> {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::db::file::pending_removals::{ENOUGH_ROWS, MAX_BYTES, MAX_ROWS};
     use crate::expiry::Expiry;
     use crate::options::PutOptions;
 
@@ -271,7 +208,7 @@ mod tests {
             let noted = db.note_dead(&tables, &[&[n], &long[..]].concat(), 1000);
             assert_eq!(noted, (1..4).contains(&n), "row {n}");
         }
-        assert!(db.dead.borrow().bytes <= MAX_BYTES);
+        assert!(db.pending.borrow().bytes <= MAX_BYTES);
     }
 
     #[test]

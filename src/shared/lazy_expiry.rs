@@ -1,5 +1,5 @@
 //! Times at which noted expired rows are removed: many together, or with a write that commits
-//! anyway. The connection holds the notes (`db/file/dead.rs`).
+//! anyway. The connection holds the notes (`db/file/pending_removals.rs`).
 
 use std::cell::Cell;
 use std::sync::Arc;
