@@ -6,32 +6,17 @@
 
 #[cfg(kvstore_btree)]
 pub(super) mod btree;
+mod row;
 pub(super) mod sql;
+mod statements;
 
 use super::failure::damaged;
 use super::filling::Filling;
 use super::schema::Tables;
 use crate::db::Scan;
 use crate::error::{Error, Result};
-
-/// Data row without its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
-    /// Expiry time of the row, in milliseconds since the Unix epoch; `None` if it never expires.
-    pub(super) expire_ms: Option<i64>,
-    /// Id of the row with the value in the table of large values; `None` if the value is inline.
-    pub(super) blob_id: Option<i64>,
-    /// Time at which the row was written; `None` in a family without write tracking.
-    pub(super) written_ms: Option<i64>,
-}
-
-/// Data row to be written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'a> {
-    /// Inline value; `None` if `head.blob_id` names a large value.
-    pub(super) value: Option<&'a [u8]>,
-    pub(super) head: Head,
-}
+pub(super) use row::{Head, Row, Step, TimeIndex, from_time};
+pub(super) use statements::Statements;
 
 /// Data row as read, borrowed from the snapshot in which it was found.
 ///
@@ -96,27 +81,6 @@ fn out_of_order(tables: &Tables) -> Error {
 
 fn wrong_type(tables: &Tables, column: &str) -> Error {
     damaged(format!("a {column} in family \"{}\" has the wrong type", tables.family()))
-}
-
-/// Result of a visitor of rows: what the scan does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    Continue,
-    Stop,
-}
-
-/// Time index: an index that orders keys by expiry time or by write time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TimeIndex {
-    /// By `expire_ms`.
-    Expiry,
-    /// By `written_ms`.
-    Written,
-}
-
-/// Returns the start position of a scan of a time index: the first entry at or after `time_ms`.
-pub(super) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {
-    (time_ms, &[]) // no key is empty, so each one comes after this
 }
 
 /// Row operations on the tables of a family, as a storage engine implements them.

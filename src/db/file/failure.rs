@@ -123,6 +123,16 @@ pub(crate) fn moved_away() -> Error {
         .with_hint(Hint::OpenAgain)
 }
 
+/// Returns `true` if the error is that a table does not exist.
+pub(in crate::db::file) fn is_missing_table(error: &rusqlite::Error) -> bool {
+    let (code, message) = match error {
+        rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
+        rusqlite::Error::SqlInputError { error, msg, .. } => (error.extended_code, msg),
+        _ => return false,
+    };
+    code == ffi::SQLITE_ERROR && message.starts_with("no such table")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

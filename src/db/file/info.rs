@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::connection::Db;
-use super::engine::sql::is_missing_table;
-use super::failure::translate;
+use super::failure::{is_missing_table, translate};
 use super::os::WalIndex;
 use super::plan::Contents;
 use super::schema::{self, BLOB, DATA, TTL_EXPIRY, TTL_KEY, Tables, WRITTEN, table_name};

@@ -10,8 +10,7 @@ use std::ops::ControlFlow;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, FileControl, ffi};
 
-use super::engine::sql::is_missing_table;
-use super::failure::translate;
+use super::failure::{is_missing_table, translate};
 use super::form::{FACTS, FAMILIES, Form, Listed};
 use super::os;
 use super::pragmas::page_size;

@@ -9,8 +9,10 @@ use std::sync::OnceLock;
 
 use rusqlite::Connection;
 
-use super::engine::sql::{Statements, is_missing_table};
-use super::failure::{damaged, translate};
+use super::engine::Statements;
+#[cfg(kvstore_btree)]
+use super::engine::btree::RootCache;
+use super::failure::{damaged, is_missing_table, translate};
 use crate::error::{Error, Result};
 use crate::expiry::MAX_DEFAULT_TTL_MS;
 use crate::hint::Hint;
@@ -38,7 +40,7 @@ pub(crate) struct Tables {
     /// SQL texts of the statements, created at first use because they take kilobytes.
     statements: OnceLock<Box<Statements>>,
     #[cfg(kvstore_btree)]
-    pub(super) roots: super::engine::btree::RootCache,
+    pub(super) roots: RootCache,
 }
 
 impl Tables {
@@ -66,7 +68,7 @@ impl Tables {
             live: quoted("live"),
             statements: OnceLock::new(),
             #[cfg(kvstore_btree)]
-            roots: super::engine::btree::RootCache::default(),
+            roots: RootCache::default(),
             #[cfg(kvstore_btree)]
             suffix,
         }

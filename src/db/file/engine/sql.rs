@@ -6,110 +6,13 @@ use std::ops::Bound;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
 
+use super::statements::TimeStatements;
 use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
 use crate::db::Scan;
 use crate::db::file::connection::Db;
-use crate::db::file::failure::translate;
+use crate::db::file::failure::{is_missing_table, translate};
 use crate::db::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
-
-/// Texts of all SQL statements on the tables of one family.
-#[derive(Debug, Default)]
-pub(in crate::db) struct Statements {
-    get: String,
-    head: String,
-    put_plain: String,
-    put: String,
-    delete_plain: String,
-    delete: String,
-    count: String,
-    /// Indexed by `reverse`, then by whether the scan has an upper bound.
-    scan: [[String; 2]; 2],
-    clear: [String; 5],
-    blob: String,
-    blob_insert: String,
-    blob_insert_at: String,
-    blob_update: String,
-    blob_delete: String,
-    key_put: String,
-    key_delete: String,
-    set_expiry: String,
-    count_expired: String,
-    expiry: TimeStatements,
-    written: TimeStatements,
-}
-
-/// SQL texts of the statements on a time index.
-#[derive(Debug, Default)]
-struct TimeStatements {
-    put: String,
-    delete: String,
-    walk: String,
-}
-
-impl TimeStatements {
-    fn of(table: &str, column: &str) -> TimeStatements {
-        TimeStatements {
-            put: format!(
-                "INSERT INTO {table}({column}, key) VALUES(?1, ?2) ON CONFLICT({column}, key) DO NOTHING"
-            ),
-            delete: format!("DELETE FROM {table} WHERE {column} = ?1 AND key = ?2"),
-            walk: format!(
-                "SELECT {column}, key FROM {table} WHERE ({column}, key) > (?1, ?2) ORDER BY {column}, key"
-            ),
-        }
-    }
-}
-
-// The statements do not use REPLACE. If another program has added a UNIQUE index, REPLACE would
-// also delete rows of other keys that conflict in that index.
-impl Statements {
-    pub(in crate::db) fn of(tables: &Tables) -> Statements {
-        let Tables { data, blob, ttl_key, ttl_expiry, written, .. } = tables;
-        const PLAIN: &str = "expire_ms IS NULL AND blob_id IS NULL AND written_ms IS NULL";
-        let scan = |reverse: bool, bounded: bool| {
-            let upper = if bounded { " AND key < ?2" } else { "" };
-            let order = if reverse { " DESC" } else { "" };
-            format!(
-                "SELECT expire_ms, blob_id, written_ms, value, key FROM {data} WHERE key >= ?1{upper} ORDER BY key{order}"
-            )
-        };
-        Statements {
-            get: format!("SELECT expire_ms, blob_id, written_ms, value FROM {data} WHERE key = ?1"),
-            head: format!("SELECT expire_ms, blob_id, written_ms FROM {data} WHERE key = ?1"),
-            put_plain: format!(
-                "INSERT INTO {data}(key, value) VALUES(?1, ?2)
-                 ON CONFLICT(key) DO UPDATE SET value = excluded.value WHERE {PLAIN}"
-            ),
-            put: format!(
-                "INSERT INTO {data}(key, value, expire_ms, blob_id, written_ms) VALUES(?1, ?2, ?3, ?4, ?5)
-                 ON CONFLICT(key) DO UPDATE SET value = excluded.value, expire_ms = excluded.expire_ms,
-                 blob_id = excluded.blob_id, written_ms = excluded.written_ms"
-            ),
-            delete_plain: format!("DELETE FROM {data} WHERE key = ?1 AND {PLAIN}"),
-            delete: format!("DELETE FROM {data} WHERE key = ?1"),
-            count: format!("SELECT count(*) FROM {data}"),
-            scan: [[scan(false, false), scan(false, true)], [scan(true, false), scan(true, true)]],
-            clear: tables.all().map(|table| format!("DELETE FROM {table}")),
-            blob: format!("SELECT value FROM {blob} WHERE id = ?1"),
-            blob_insert: format!("INSERT INTO {blob}(value) VALUES(?1)"),
-            blob_insert_at: format!(
-                "INSERT INTO {blob}(id, value) VALUES(?1, ?2) ON CONFLICT(id) DO NOTHING"
-            ),
-            blob_update: format!("UPDATE {blob} SET value = ?2 WHERE id = ?1"),
-            blob_delete: format!("DELETE FROM {blob} WHERE id = ?1"),
-            key_put: format!(
-                "INSERT INTO {ttl_key}(key, expire_ms) VALUES(?1, ?2)
-                 ON CONFLICT(key) DO UPDATE SET expire_ms = excluded.expire_ms"
-            ),
-            key_delete: format!("DELETE FROM {ttl_key} WHERE key = ?1"),
-            set_expiry: format!("UPDATE {data} SET expire_ms = ?2 WHERE key = ?1"),
-            count_expired: format!("SELECT count(*) FROM {ttl_expiry} WHERE expire_ms <= ?1"),
-            expiry: TimeStatements::of(ttl_expiry, "expire_ms"),
-            written: TimeStatements::of(written, "written_ms"),
-        }
-    }
-}
 
 /// Storage engine that uses SQL statements only.
 #[derive(Clone, Copy)]
@@ -387,15 +290,6 @@ impl SqlEngine<'_> {
     }
 }
 
-impl Statements {
-    fn on(&self, index: TimeIndex) -> &TimeStatements {
-        match index {
-            TimeIndex::Expiry => &self.expiry,
-            TimeIndex::Written => &self.written,
-        }
-    }
-}
-
 /// Decodes the head of a data row from the first three columns. Every statement that returns data
 /// rows has the same first three columns.
 fn head_of(tables: &Tables, row: &SqlRow<'_>) -> Result<Head> {
@@ -429,15 +323,6 @@ fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
 
 /// Text that SQLite returns if it has no text for an error.
 const NO_TEXT: &str = "SQL logic error";
-
-pub(in crate::db::file) fn is_missing_table(error: &rusqlite::Error) -> bool {
-    let (code, message) = match error {
-        rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),
-        rusqlite::Error::SqlInputError { error, msg, .. } => (error.extended_code, msg),
-        _ => return false,
-    };
-    code == ffi::SQLITE_ERROR && message.starts_with("no such table")
-}
 
 fn has_no_text(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::SqliteFailure(error, text)

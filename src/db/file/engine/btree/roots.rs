@@ -7,17 +7,14 @@
 //! that this library creates is examined by SQL.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::Row;
 
 use super::record::{Columns, Value};
 use super::tree::{Order, Tree};
 use super::walk;
-use crate::atomic::AtomicU64;
 use crate::db::file::connection::Db;
-use crate::db::file::engine::sql::is_missing_table;
-use crate::db::file::failure::translate;
+use crate::db::file::failure::{is_missing_table, translate};
 use crate::db::file::schema::{self, CATALOGUE, KINDS, META, Tables, quote};
 use crate::error::Result;
 
@@ -26,48 +23,6 @@ pub(super) const LIST: u32 = 1;
 
 /// Part before the colon in the name of the view of a family.
 pub(super) const VIEW: &str = "live";
-
-/// Root pages of the tables of one family, as last seen. Used while the lock of the store is held.
-#[derive(Debug, Default)]
-pub(in crate::db) struct RootCache {
-    /// Epoch and schema cookie for which the other fields are valid; 0 if they are not valid yet.
-    stamp: AtomicU64,
-    pages: [AtomicU32; 5],
-    foreign: AtomicU32,
-}
-
-/// Root pages of the tables of one family; 0 means that the table does not exist.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Roots {
-    pub(super) data: u32,
-    pub(super) blob: u32,
-    pub(super) ttl_key: u32,
-    pub(super) ttl_expiry: u32,
-    pub(super) written: u32,
-    /// Whether a table does not have the form that this library creates, or has indexes that only
-    /// SQL maintains.
-    pub(super) foreign: bool,
-}
-
-impl RootCache {
-    pub(super) fn get(&self, stamp: u64) -> Option<Roots> {
-        if self.stamp.load(Ordering::Relaxed) != stamp {
-            return None;
-        }
-        let [data, blob, ttl_key, ttl_expiry, written] =
-            std::array::from_fn(|at| self.pages.get(at).map_or(0, |page| page.load(Ordering::Relaxed)));
-        let foreign = self.foreign.load(Ordering::Relaxed) != 0;
-        Some(Roots { data, blob, ttl_key, ttl_expiry, written, foreign })
-    }
-
-    pub(super) fn set(&self, stamp: u64, pages: [u32; 5], foreign: bool) {
-        for (cell, page) in self.pages.iter().zip(pages) {
-            cell.store(page, Ordering::Relaxed);
-        }
-        self.foreign.store(u32::from(foreign), Ordering::Relaxed);
-        self.stamp.store(stamp, Ordering::Relaxed);
-    }
-}
 
 /// Content of SQLite's list of tables at one epoch and schema cookie.
 #[derive(Debug, Default)]
@@ -316,6 +271,7 @@ fn rows<R>(db: &Db, sql: &str, row: impl FnMut(&Row<'_>) -> rusqlite::Result<R>)
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::db::file::engine::btree::root_cache::Roots;
 
     #[test]
     fn new_family_tables_are_recognized_with_all_roots() {
