@@ -1,52 +1,16 @@
 //! Families of a store and their settings, as its catalogue contains them; and the settings of the
 //! store itself.
 
-use std::collections::BTreeMap;
-
 use rusqlite::FileControl;
 
 use super::connection::Db;
 use super::failure::translate;
-use super::limit::Bound;
+use super::quota::Quota;
 use super::schema::{self, Settings, Tables};
+use super::settings_cache::Known;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::options::Eviction;
-
-/// Settings of families as read from a certain state of the file.
-#[derive(Default)]
-pub(super) struct SettingsCache {
-    /// Data version of that state.
-    version: u32,
-    /// Settings by family name.
-    of: BTreeMap<String, Settings>,
-    limit: Known,
-}
-
-/// Knowledge about the size limit of the store.
-#[derive(Default, Clone, Copy)]
-enum Known {
-    #[default]
-    Nothing,
-    Unlimited,
-    Limited(Bound),
-}
-
-impl SettingsCache {
-    /// Discards settings that were read from another state of the file.
-    #[inline]
-    fn renew(&mut self, version: u32) {
-        if self.version != version {
-            self.version = version;
-            self.forget();
-        }
-    }
-
-    fn forget(&mut self) {
-        self.of.clear();
-        self.limit = Known::Nothing;
-    }
-}
 
 impl Db {
     /// Creates a family, inside a write transaction. Returns `false` if it exists already.
@@ -134,7 +98,7 @@ impl Db {
 
     /// Returns the size limit of the store, as it is in the open transaction.
     #[inline]
-    pub(super) fn limit(&self) -> Result<Option<Bound>> {
+    pub(super) fn limit(&self) -> Result<Option<Quota>> {
         let version = self.data_version()?;
         let known = {
             let mut cache = self.settings.borrow_mut();
@@ -161,7 +125,7 @@ impl Db {
     }
 
     #[cold]
-    fn look_up_limit(&self) -> Result<Option<Bound>> {
+    fn look_up_limit(&self) -> Result<Option<Quota>> {
         let limit = self.read_limit()?;
         self.settings.borrow_mut().limit = limit.map_or(Known::Unlimited, Known::Limited);
         Ok(limit)

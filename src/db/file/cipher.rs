@@ -162,7 +162,7 @@ impl Db {
         // Users of the wal-index must be dropped before closing the connection unmaps it.
         self.stop_writing_back();
         self.checkpoints = Checkpoints::new(&config.file);
-        self.dead.take();
+        self.pending.take();
         #[cfg(kvstore_btree)]
         drop(self.direct.take());
         drop(std::mem::replace(&mut self.conn, nothing));

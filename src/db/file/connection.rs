@@ -4,14 +4,13 @@
 #[cfg(feature = "encryption")]
 use std::cell::Cell;
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::catalogue::SettingsCache;
 use super::checkpoint::Checkpoints;
 use super::disk_space::DiskSpace;
 use super::engine::Rows;
@@ -21,13 +20,15 @@ use super::engine::sql::SqlEngine;
 use super::failure::{name_the_forbidden, translate};
 use super::frozen::Frozen;
 use super::leftovers::Leftovers;
-use super::limit::Room;
 use super::next_expiry_index::NextExpiryIndex;
-use super::open;
 use super::os::{self, FileIdentity, Opened, Pages, Presence};
 use super::pending_removals::PendingRemovals;
+use super::quota::QuotaTracker;
+use super::settings_cache::SettingsCache;
 use super::watch::Watched;
-use crate::config::{Config, SyncLevel};
+#[cfg(feature = "encryption")]
+use crate::config::Config;
+use crate::config::SyncLevel;
 use crate::db::TransactionState;
 use crate::db::transaction::no_transaction;
 use crate::error::{Error, ErrorKind, Result};
@@ -69,7 +70,7 @@ pub(crate) struct Db {
     /// Lower bounds on the earliest write times in the families; `next_expiry` has those of expiry
     /// times.
     pub(super) next_written: RefCell<NextExpiryIndex>,
-    pub(super) room: Room,
+    pub(super) quota: QuotaTracker,
     pub(super) disk_space: DiskSpace,
     pub(super) pending: RefCell<PendingRemovals>,
     /// Configuration with which an encrypted file was opened.
@@ -91,12 +92,6 @@ pub(crate) struct Db {
 const RESERVED: u64 = 20;
 
 impl Db {
-    /// Opens the store at `path`, and creates it if it does not exist. `None` opens a store in
-    /// memory.
-    pub(crate) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
-        open::open(path, config, now_ms)
-    }
-
     /// Returns the storage engine, which performs the row operations.
     #[inline]
     pub(super) fn rows(&self) -> Rows<'_> {

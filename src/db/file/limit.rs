@@ -8,15 +8,15 @@
 //! Correctness depends on no state in memory: the limit is stored in the file, SQLite counts the
 //! pages, and the indexes by time give the order of eviction.
 
-use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use super::connection::Db;
 use super::engine::{Engine, Step, TimeIndex, from_time};
 use super::expiry_schedule::FamiliesBy;
 use super::plan::Contents;
+use super::quota::{Quota, Removed};
 use super::schema::{self, Tables};
 use crate::clock::Clock;
 use crate::db::TransactionState;
@@ -32,67 +32,13 @@ const EVICTION: &str = "eviction";
 /// data.
 const LEAST_PAGES: u64 = 32;
 
-/// A store that evicts keys keeps one in this number of pages of its limit free, as a reserve. So
-/// each write evicts only a few keys, and a new page need not come from the end of the file.
-const RESERVE: u32 = 32;
-/// Maximum number of pages in the reserve.
-const MOST_RESERVE: u32 = 256;
-/// Maximum number of keys that a write evicts if it only uses the reserve.
-const KEYS_AHEAD: u32 = 16;
 /// Maximum number of ids of removed large values that are remembered for one family.
 const MOST_HOLES: usize = 1024;
 /// Maximum number of families for which they are remembered.
 const MOST_FAMILIES: usize = 64;
 
-/// Size limit of a store, converted to pages of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bound {
-    pub(super) limit: SizeLimit,
-    /// Maximum number of pages in use.
-    pub(super) pages: u32,
-}
-
-impl Bound {
-    /// Returns the number of pages in use above which a write begins to evict keys.
-    fn comfortable(self) -> u32 {
-        match self.limit.eviction {
-            Eviction::None => self.pages,
-            _ => self.pages - (self.pages / RESERVE).clamp(1, MOST_RESERVE).min(self.pages),
-        }
-    }
-}
-
-/// State of a write that must stay within the size limit.
-#[derive(Default)]
-pub(super) struct Room {
-    /// Whether the store has a limit, so that the current write must be recorded.
-    watched: Cell<bool>,
-    /// Whether the write may have made the store grow.
-    grown: Cell<bool>,
-    /// Puts of the current write: key and length of the value, by family.
-    put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
-    /// Total length of these keys and values.
-    bytes: Cell<u64>,
-    /// Keys that the last write has evicted.
-    removed: Cell<Option<Removed>>,
-    /// Ids of removed large values, by family. New large values get these ids. At the end of the
-    /// table, where SQLite would place them, they would leave the pages of the removed ones half
-    /// empty. Whether an id is still free is checked when it is used.
-    holes: RefCell<HashMap<String, VecDeque<i64>>>,
-    /// Limit in pages, as it was read last; 0 if there is none. The length of the WAL depends on
-    /// it.
-    pages: Cell<u32>,
-}
-
-/// Number of keys removed to stay within the size limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Removed {
-    /// Number of live keys removed.
-    pub(crate) live: u64,
-    /// Number of expired keys removed.
-    pub(crate) expired: u64,
-}
-
+/// Maximum number of keys that a write evicts if it only uses the reserve.
+const KEYS_AHEAD: u32 = 16;
 /// Current write in a store that has a limit.
 struct Watch {
     /// Number of pages that were in use before the write.
@@ -101,36 +47,18 @@ struct Watch {
     savepoint: bool,
 }
 
-impl Room {
-    /// Resets the state for a new write.
-    fn begin(&self, watched: bool) {
-        if self.watched.get() {
-            self.put.borrow_mut().clear();
-            self.bytes.set(0);
-        }
-        self.watched.set(watched);
-        self.grown.set(false);
-        self.removed.take();
-    }
-
-    /// Returns `true` if the current write has put the key.
-    fn has_put(&self, family: &str, key: &[u8]) -> bool {
-        self.put.borrow().get(family).is_some_and(|keys| keys.contains_key(key))
-    }
-}
-
 impl Db {
     // ---- the limit ---------------------------------------------------------------------------
 
     /// Reads the size limit from the file, in the open transaction or in one of its own. An invalid
     /// limit is read as a stricter one.
-    pub(super) fn read_limit(&self) -> Result<Option<Bound>> {
+    pub(super) fn read_limit(&self) -> Result<Option<Quota>> {
         let bound = self.read_bound()?;
-        self.room.pages.set(bound.map_or(0, |bound| bound.pages));
+        self.quota.pages.set(bound.map_or(0, |bound| bound.pages));
         Ok(bound)
     }
 
-    fn read_bound(&self) -> Result<Option<Bound>> {
+    fn read_bound(&self) -> Result<Option<Quota>> {
         let [max_bytes, eviction] = self.read_meta([MAX_BYTES, EVICTION])?;
         let Some(max_bytes) =
             max_bytes.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0)
@@ -145,15 +73,15 @@ impl Db {
         self.bound(SizeLimit { max_bytes, eviction }).map(Some)
     }
 
-    fn bound(&self, limit: SizeLimit) -> Result<Bound> {
+    fn bound(&self, limit: SizeLimit) -> Result<Quota> {
         let pages = limit.max_bytes / self.page_size()?.max(1);
-        Ok(Bound { limit, pages: u32::try_from(pages).unwrap_or(u32::MAX) })
+        Ok(Quota { limit, pages: u32::try_from(pages).unwrap_or(u32::MAX) })
     }
 
     /// Returns the size limit in pages, as it was read last.
     #[inline]
     pub(super) fn limit_in_pages(&self) -> Option<u32> {
-        Some(self.room.pages.get()).filter(|pages| *pages > 0)
+        Some(self.quota.pages.get()).filter(|pages| *pages > 0)
     }
 
     /// Returns the size limit that the file has now.
@@ -214,7 +142,7 @@ impl Db {
     /// transaction. If it cannot hold, the write is undone.
     #[inline]
     pub(crate) fn within_limit(&self, clock: &Clock, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
-        if self.is_known_unlimited() && !self.room.watched.get() {
+        if self.is_known_unlimited() && !self.quota.watched.get() {
             return f(self);
         }
         let watch = self.begin_watch()?;
@@ -229,7 +157,7 @@ impl Db {
     #[inline(never)]
     fn begin_watch(&self) -> Result<Option<Watch>> {
         if self.limit()?.is_none() {
-            self.room.begin(false);
+            self.quota.begin(false);
             return Ok(None);
         }
         let watch =
@@ -237,7 +165,7 @@ impl Db {
         if watch.savepoint {
             self.begin_savepoint()?; // a separate transaction is rolled back as a whole instead
         }
-        self.room.begin(true);
+        self.quota.begin(true);
         Ok(Some(watch))
     }
 
@@ -251,13 +179,13 @@ impl Db {
     /// Records that the store may grow. Call this when something is written.
     #[inline]
     pub(super) fn note_growth(&self) {
-        self.room.grown.set(true);
+        self.quota.grown.set(true);
     }
 
     /// Returns, once, what the last write removed to stay within the size limit.
     #[inline]
     pub(crate) fn take_removed(&self) -> Option<Removed> {
-        self.room.removed.take()
+        self.quota.removed.take()
     }
 
     /// Returns the number of pages in use.
@@ -292,20 +220,20 @@ impl Db {
         // A write that only removes keys may still need a page, because another key takes the place
         // of a removed one that separates two pages of the B-tree. It evicts keys for that page
         // only.
-        let only_removes = before.is_some() && !self.room.grown.get();
+        let only_removes = before.is_some() && !self.quota.grown.get();
         let is_much = match before {
             None => used > bound.pages, // a new limit that already holds evicts nothing
             Some(_) if only_removes => used > bound.pages && has_grown(used),
             Some(_) => used > bound.comfortable(),
         };
-        let mut removed = self.room.removed.get().unwrap_or_default();
+        let mut removed = self.quota.removed.get().unwrap_or_default();
         if is_much {
             used = self.make_room(bound, used, clock, &mut removed)?;
         }
         if !only_removes && used > bound.pages && has_grown(used) {
             return Err(full(bound.limit, before.is_none()));
         }
-        self.room.removed.set(Some(removed).filter(|removed| *removed != Removed::default()));
+        self.quota.removed.set(Some(removed).filter(|removed| *removed != Removed::default()));
         if self.transaction == TransactionState::None {
             self.shrink_to_limit()?; // the commit does that for a transaction of the caller
         }
@@ -314,7 +242,7 @@ impl Db {
 
     /// Evicts keys until the limit holds or no candidate is left. Returns the number of pages that
     /// are then in use.
-    fn make_room(&self, bound: Bound, mut used: u32, clock: &Clock, removed: &mut Removed) -> Result<u32> {
+    fn make_room(&self, bound: Quota, mut used: u32, clock: &Clock, removed: &mut Removed) -> Result<u32> {
         let now_ms = clock.now_ms();
         let order = match bound.limit.eviction {
             Eviction::None => return Ok(used),
@@ -366,23 +294,23 @@ impl Contents<'_> {
     #[inline]
     pub(super) fn note_put(self, key: &[u8], bytes: usize) -> Result<()> {
         self.db.note_growth();
-        if self.db.room.watched.get() { self.note_put_of(key, bytes) } else { Ok(()) }
+        if self.db.quota.watched.get() { self.note_put_of(key, bytes) } else { Ok(()) }
     }
 
     /// Records that a key loses its expiry time, before it happens.
     #[inline]
     pub(super) fn note_persisted(self, key: &[u8]) {
-        let room = &self.db.room;
-        if room.watched.get() {
-            let mut put = room.put.borrow_mut();
+        let quota = &self.db.quota;
+        if quota.watched.get() {
+            let mut put = quota.put.borrow_mut();
             put.entry(self.tables.family().to_owned()).or_default().insert(key.to_vec(), 0);
         }
     }
 
     #[cold]
     fn note_put_of(self, key: &[u8], bytes: usize) -> Result<()> {
-        let room = &self.db.room;
-        let mut put = room.put.borrow_mut();
+        let quota = &self.db.quota;
+        let mut put = quota.put.borrow_mut();
         let family = self.tables.family();
         if !put.contains_key(family) {
             put.insert(family.to_owned(), HashMap::new());
@@ -396,10 +324,10 @@ impl Contents<'_> {
                 0
             }
         };
-        room.bytes.set(room.bytes.get().saturating_sub(old as u64).saturating_add(new));
+        quota.bytes.set(quota.bytes.get().saturating_sub(old as u64).saturating_add(new));
         // This check is before the write, which could be many times larger than the limit.
         match self.db.limit()? {
-            Some(bound) if room.bytes.get() > bound.limit.max_bytes => Err(too_much(bound.limit)),
+            Some(bound) if quota.bytes.get() > bound.limit.max_bytes => Err(too_much(bound.limit)),
             _ => Ok(()),
         }
     }
@@ -427,7 +355,7 @@ impl Contents<'_> {
 impl Contents<'_> {
     /// Remembers the id of a removed large value.
     fn note_hole(self, id: i64) {
-        let mut holes = self.db.room.holes.borrow_mut();
+        let mut holes = self.db.quota.holes.borrow_mut();
         let family = self.tables.family();
         if holes.len() >= MOST_FAMILIES && !holes.contains_key(family) {
             holes.clear();
@@ -442,10 +370,10 @@ impl Contents<'_> {
     /// Returns the id of a removed large value, for a new one. The id may be in use again.
     #[inline]
     pub(super) fn take_hole(self) -> Option<i64> {
-        if !self.db.room.watched.get() {
+        if !self.db.quota.watched.get() {
             return None;
         }
-        self.db.room.holes.borrow_mut().get_mut(self.tables.family())?.pop_front()
+        self.db.quota.holes.borrow_mut().get_mut(self.tables.family())?.pop_front()
     }
 }
 
@@ -519,7 +447,7 @@ impl<'d> Candidates<'d> {
             if time_ms > self.last_ms {
                 return Ok(Step::Stop);
             }
-            if self.db.room.has_put(tables.family(), key) {
+            if self.db.quota.has_put(tables.family(), key) {
                 return Ok(Step::Continue);
             }
             found = Some((time_ms, at, key.to_vec()));

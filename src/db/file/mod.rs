@@ -10,7 +10,7 @@
 //! - [`purge`]: removal of expired keys of all families.
 //! - [`catalogue`]: the families and their settings.
 //! - [`schema`]: names and definitions of the tables.
-//! - [`limit`]: the size limit of a store, and eviction.
+//! - [`limit`]: the size limit of a store, and eviction; [`quota`] is its state.
 //!
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
@@ -66,8 +66,10 @@ mod plan;
 mod pragmas;
 mod probe;
 mod purge;
+mod quota;
 mod repair;
 mod schema;
+mod settings_cache;
 #[cfg(feature = "encryption")]
 mod undo;
 mod watch;
@@ -77,7 +79,6 @@ pub(crate) use backup::copy;
 pub(crate) use connection::Db;
 pub(crate) use failure::moved_away;
 pub(crate) use integrity::{Found as Disagreement, Report};
-pub(crate) use limit::Removed;
 pub(crate) use os::refusal::is_without_space;
 pub(crate) use os::{
     FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
@@ -86,6 +87,7 @@ pub(crate) use os::{
 #[cfg(feature = "remote")]
 pub(super) use os::{Mortal, set_up as watch_forks};
 pub(crate) use plan::Contents;
+pub(crate) use quota::Removed;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 
 /// A row whose value is inline takes at most one page divided by this number. Longer values are

@@ -27,9 +27,9 @@ use super::engine::btree::{Direct, Keep};
 use super::failure::{forbidden, name_the_forbidden, translate};
 use super::frozen::{Frozen, Seen};
 use super::leftovers::Leftovers;
-use super::limit::Room;
 use super::os::{self, OsFile, Place, Presence, WalIndex};
 use super::probe::{Looked, check_files_beside, check_kind, look_at, not_ours};
+use super::quota::QuotaTracker;
 use super::schema;
 use super::watch::Watched;
 use super::write_back::WriteBack;
@@ -58,8 +58,12 @@ const OPEN_WAIT: Duration = Duration::from_secs(2);
 /// write without a pause, only frequent checks find the moment between two transactions.
 const TURN: Duration = Duration::from_millis(8);
 
-pub(super) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
-    open_as(path, config, now_ms, false)
+impl Db {
+    /// Opens the store at `path`, and creates it if it does not exist. `None` opens a store in
+    /// memory.
+    pub(crate) fn open(path: Option<&Path>, config: &Config, now_ms: i64) -> Result<Db> {
+        open_as(path, config, now_ms, false)
+    }
 }
 
 /// Opens a store again for a handle whose connection was closed: after a change of the file, or
@@ -448,7 +452,7 @@ fn set_up(
         presence: None,
         next_expiry: RefCell::default(),
         next_written: RefCell::default(),
-        room: Room::default(),
+        quota: QuotaTracker::default(),
         disk_space: DiskSpace::default(),
         pending: RefCell::default(),
         #[cfg(feature = "encryption")]

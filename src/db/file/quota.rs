@@ -1,0 +1,78 @@
+//! State of the size limit of a connection: the limit in pages, and what the current write has put.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+
+use crate::options::{Eviction, SizeLimit};
+
+/// A store that evicts keys keeps one in this number of pages of its limit free, as a reserve. So
+/// each write evicts only a few keys, and a new page need not come from the end of the file.
+const RESERVE: u32 = 32;
+/// Maximum number of pages in the reserve.
+const MOST_RESERVE: u32 = 256;
+/// Size limit of a store, converted to pages of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quota {
+    pub(super) limit: SizeLimit,
+    /// Maximum number of pages in use.
+    pub(super) pages: u32,
+}
+
+impl Quota {
+    /// Returns the number of pages in use above which a write begins to evict keys.
+    pub(super) fn comfortable(self) -> u32 {
+        match self.limit.eviction {
+            Eviction::None => self.pages,
+            _ => self.pages - (self.pages / RESERVE).clamp(1, MOST_RESERVE).min(self.pages),
+        }
+    }
+}
+
+/// State of a write that must stay within the size limit.
+#[derive(Default)]
+pub(super) struct QuotaTracker {
+    /// Whether the store has a limit, so that the current write must be recorded.
+    pub(super) watched: Cell<bool>,
+    /// Whether the write may have made the store grow.
+    pub(super) grown: Cell<bool>,
+    /// Puts of the current write: key and length of the value, by family.
+    pub(super) put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
+    /// Total length of these keys and values.
+    pub(super) bytes: Cell<u64>,
+    /// Keys that the last write has evicted.
+    pub(super) removed: Cell<Option<Removed>>,
+    /// Ids of removed large values, by family. New large values get these ids. At the end of the
+    /// table, where SQLite would place them, they would leave the pages of the removed ones half
+    /// empty. Whether an id is still free is checked when it is used.
+    pub(super) holes: RefCell<HashMap<String, VecDeque<i64>>>,
+    /// Limit in pages, as it was read last; 0 if there is none. The length of the WAL depends on
+    /// it.
+    pub(super) pages: Cell<u32>,
+}
+
+/// Number of keys removed to stay within the size limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// Number of live keys removed.
+    pub(crate) live: u64,
+    /// Number of expired keys removed.
+    pub(crate) expired: u64,
+}
+
+impl QuotaTracker {
+    /// Resets the state for a new write.
+    pub(super) fn begin(&self, watched: bool) {
+        if self.watched.get() {
+            self.put.borrow_mut().clear();
+            self.bytes.set(0);
+        }
+        self.watched.set(watched);
+        self.grown.set(false);
+        self.removed.take();
+    }
+
+    /// Returns `true` if the current write has put the key.
+    pub(super) fn has_put(&self, family: &str, key: &[u8]) -> bool {
+        self.put.borrow().get(family).is_some_and(|keys| keys.contains_key(key))
+    }
+}
