@@ -8,187 +8,22 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::checkpoint_schedule::{MAX_WAIT, MIN_WAIT, WalLimit};
 use super::connection::Db;
 use super::failure::translate;
 use super::os::{self, WalIndex};
-use super::write_back::{Aim, WriteBack};
-use crate::config::{CheckpointMode, FileConfig, JournalMode, MIN_WAL_PAGES};
+use crate::config::{CheckpointMode, JournalMode};
 use crate::db::TransactionState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::wait;
 
-/// Minimum and maximum time for which an automatic checkpoint waits for other connections.
-pub(super) const MIN_WAIT: Duration = Duration::from_millis(10);
-const MAX_WAIT: Duration = Duration::from_millis(100);
 /// Maximum time to wait per frame that was added since the last checkpoint, if readers have kept
 /// the WAL from starting over. The wait must be short compared with the time for writing these
 /// frames.
 const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
 /// Pause between two checks whether the checkpoint of another connection has ended.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Target length of the WAL, in frames.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WalLimit(u32);
-
-/// Divisor: the target length of the WAL is this part of the size limit of the store, in pages,
-/// unless it is configured.
-const PART_OF_LIMIT: u32 = 8;
-/// Divisor: the target length of the WAL is at most this part of the free space of the disk, in
-/// pages, unless it is configured. The WAL file becomes almost twice as long as the target.
-const PART_OF_SPACE: u64 = 16;
-
-impl WalLimit {
-    /// Returns the target length of the WAL from the configured length, the default length, the
-    /// size limit of the store, and the free space of the disk, all in pages.
-    pub(super) fn of(given: Option<u32>, default: u32, limit: Option<u32>, space: Option<u64>) -> WalLimit {
-        let by_limit = limit.map_or(default, |pages| pages / PART_OF_LIMIT);
-        let by_space = space.map_or(default, |pages| u32::try_from(pages / PART_OF_SPACE).unwrap_or(default));
-        let least = MIN_WAL_PAGES.min(default);
-        WalLimit(given.unwrap_or_else(|| by_limit.min(by_space).clamp(least, default)))
-    }
-
-    /// Returns the number of frames from which on the WAL should start over, if it is copied into
-    /// the database while it grows.
-    fn first(self) -> u32 {
-        self.0 - self.0 / 4
-    }
-
-    /// Returns the number of frames by which the WAL grows between two checkpoints after which it
-    /// did not start over.
-    fn step(self) -> u32 {
-        self.0 / 4
-    }
-
-    /// Returns the largest backlog, in frames, that a checkpoint of a WAL with `frames` frames
-    /// finishes in one go.
-    fn rest(self, frames: u32) -> u32 {
-        if frames < self.0 { self.0 / 8 } else { self.0 / 4 }
-    }
-
-    /// Returns the number of frames from which on a commit waits for the checkpoint. The file keeps
-    /// this length when the WAL starts over.
-    ///
-    /// With a smaller number, the file would be truncated and extended each time.
-    pub(super) fn most(self) -> u32 {
-        2 * self.0 - self.0 / 8
-    }
-}
-
-/// State of the checkpoints of a connection.
-pub(super) struct Checkpoints {
-    limit: WalLimit,
-    /// Target length of the WAL in the configuration; `None` for the default.
-    given: Option<u32>,
-    default: u32,
-    /// Size limit of the store for which the target length was computed.
-    for_limit: Option<u32>,
-    /// Number of commits after which a checkpoint runs; `None` if the length of the WAL decides.
-    every: Option<u32>,
-    commits: u32,
-    /// Number of frames from which on a checkpoint is tried.
-    at: u32,
-    /// Length of the WAL at the last checkpoint, in frames.
-    last: u32,
-    /// Number of times that readers have kept the WAL from starting over since it last did.
-    in_vain: u32,
-    /// Error of the last automatic checkpoint, if the system caused it.
-    failure: Option<Error>,
-    /// State of copying the WAL into the database; `None` if only checkpoints do that.
-    write_back: Option<WriteBack>,
-}
-
-impl Checkpoints {
-    pub(super) fn new(config: &FileConfig) -> Checkpoints {
-        let limit = WalLimit::of(config.wal_pages, config.default_wal_pages, None, None);
-        Checkpoints {
-            limit,
-            given: config.wal_pages,
-            default: config.default_wal_pages,
-            for_limit: None,
-            every: config.checkpoint_every,
-            commits: 0,
-            at: limit.0,
-            last: 0,
-            in_vain: 0,
-            failure: None,
-            write_back: None,
-        }
-    }
-
-    /// Makes the connection copy the WAL into the database while the WAL grows. Must not be called
-    /// if checkpoints run after a number of commits; `open.rs` ensures this.
-    pub(super) fn write_back_with(&mut self, write_back: WriteBack) {
-        self.write_back = Some(write_back);
-        self.at = self.first();
-    }
-
-    /// Returns the number of frames from which on a WAL that has started over is checkpointed.
-    fn first(&self) -> u32 {
-        if self.write_back.is_some() { self.limit.first() } else { self.limit.0 }
-    }
-
-    /// Returns `true` if a checkpoint of a WAL with `frames` frames should run now. It should not
-    /// while the backlog is long, or while another connection copies the WAL into the database.
-    fn can_finish(&mut self, frames: u32) -> bool {
-        let limit = self.limit;
-        let Some(write_back) = &mut self.write_back else { return true };
-        let before = write_back.written_back();
-        frames.saturating_sub(before) <= limit.rest(frames) && !write_back.is_theirs(before, limit.step())
-    }
-
-    pub(super) fn take_failure(&mut self) -> Option<Error> {
-        self.failure.take()
-    }
-
-    fn aim(&self, frames: u32) -> Aim {
-        let at_the_end = frames >= self.limit.first();
-        let part = if at_the_end { self.limit.0 / 16 } else { self.limit.step() };
-        Aim { part, patience: self.limit.step(), at_the_end }
-    }
-
-    /// Records that a checkpoint has left `frames` frames in the WAL.
-    fn done(&mut self, frames: u32) {
-        self.commits = 0;
-        self.last = frames;
-        self.again_after(frames);
-    }
-
-    /// Resets the state for a WAL that starts over. Call this when the next commit will start the
-    /// WAL over, or when the last commit has.
-    ///
-    /// The length of the WAL alone does not show this if a transaction is as long as the one before
-    /// it.
-    fn begins_anew(&mut self) {
-        self.last = 0;
-        self.in_vain = 0;
-        self.at = self.first();
-    }
-
-    /// Returns the number of frames by which the WAL grows before a checkpoint is tried again while
-    /// readers stay.
-    fn patience(&self, frames: u32) -> u32 {
-        self.limit.step().max(frames / 8)
-    }
-
-    /// Sets the length of the WAL at which a checkpoint is tried again, unless the WAL starts over
-    /// before.
-    ///
-    /// - While a reader stays, the next try comes the later, the longer the WAL is: the cost of the
-    ///   tries must be small compared with that of the writes.
-    /// - While other connections write and the WAL is too long, the next try comes soon, because
-    ///   each try may succeed.
-    fn again_after(&mut self, frames: u32) {
-        let step = self.limit.step();
-        let more = match self.in_vain {
-            0 if frames >= self.limit.most() => step / 4,
-            0 => step,
-            _ => self.patience(frames),
-        };
-        self.at = frames.saturating_add(more).max(self.first());
-    }
-}
 
 impl Db {
     /// Copies the frames of the WAL into the database file. Returns the length of the WAL and the

@@ -5,7 +5,7 @@ use std::ffi::CString;
 
 use rusqlite::{Connection, ffi};
 
-use super::checkpoint::Checkpoints;
+use super::checkpoint_schedule::CheckpointSchedule;
 use super::connection::Db;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
@@ -161,7 +161,7 @@ impl Db {
         let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.frozen.as_ref()?.epoch());
         // Users of the wal-index must be dropped before closing the connection unmaps it.
         self.stop_writing_back();
-        self.checkpoints = Checkpoints::new(&config.file);
+        self.checkpoints = CheckpointSchedule::new(&config.file);
         self.pending.take();
         #[cfg(kvstore_btree)]
         drop(self.direct.take());

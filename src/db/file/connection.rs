@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::checkpoint::Checkpoints;
-use super::disk_space::DiskSpace;
+use super::checkpoint_schedule::CheckpointSchedule;
+use super::disk_reserve::DiskSpace;
 use super::engine::Rows;
 #[cfg(kvstore_btree)]
 use super::engine::btree::{BtreeEngine, Direct};
@@ -20,15 +20,15 @@ use super::engine::sql::SqlEngine;
 use super::failure::{name_the_forbidden, translate};
 use super::frozen::Frozen;
 use super::leftovers::Leftovers;
+use super::moved_file::Watched;
 use super::next_expiry_index::NextExpiryIndex;
 use super::os::{self, FileIdentity, Opened, Pages, Presence};
 use super::pending_removals::PendingRemovals;
 use super::quota::QuotaTracker;
 use super::settings_cache::SettingsCache;
-use super::watch::Watched;
 #[cfg(feature = "encryption")]
 use crate::config::Config;
-use crate::config::SyncLevel;
+use crate::config::{CheckpointMode, SyncLevel};
 use crate::db::TransactionState;
 use crate::db::transaction::no_transaction;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +58,7 @@ pub(crate) struct Db {
     pub(super) max_inline: usize,
     /// Number of frames in the WAL after the last commit, as the WAL hook reports it.
     pub(super) wal_frames: Arc<AtomicU32>,
-    pub(super) checkpoints: Checkpoints,
+    pub(super) checkpoints: CheckpointSchedule,
     pub(super) settings: RefCell<SettingsCache>,
     /// Location of the file, to detect that it was moved; `None` for a store in memory.
     pub(super) watched: Option<Watched>,
@@ -515,6 +515,21 @@ impl Db {
 
     // ---- the end ------------------------------------------------------------------------------
 
+    /// Prepares the close of the connection. Call this before it.
+    ///
+    /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
+    /// checkpoint, after which the file has all commits, wherever it is now.
+    pub(crate) fn before_close(&mut self) {
+        self.keep_wal_if_nearly_full();
+        if self.read_only || self.watched.as_ref().is_none_or(|watched| watched.place.is_kept()) {
+            return;
+        }
+        if os::has_moved(&self.conn) {
+            let _ = self.rollback(); // fails if there is nothing to roll back
+            let _ = self.checkpoint(CheckpointMode::Truncate); // a failure leaves the WAL unchanged
+        }
+    }
+
     /// Rolls back an open transaction and closes the connection, which is closed even if this
     /// fails.
     pub(crate) fn close(mut self) -> Result<()> {
@@ -527,6 +542,17 @@ impl Db {
         #[cfg(not(kvstore_btree))]
         let Db { conn, .. } = self;
         conn.close().map_err(|(_, e)| translate(e))
+    }
+
+    /// Fails if the file is no longer at its location.
+    pub(super) fn check_place(&self) -> Result<()> {
+        self.watched.as_ref().map_or(Ok(()), Watched::check)
+    }
+
+    /// Like `check_place`, but does nothing if the last check was only some milliseconds ago.
+    #[inline]
+    pub(super) fn check_place_now_and_then(&self) -> Result<()> {
+        self.watched.as_ref().map_or(Ok(()), Watched::check_now_and_then)
     }
 
     // ---- helpers -----------------------------------------------------------------------------

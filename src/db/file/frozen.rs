@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::connection::Db;
-use super::disk_space::SHARED_MEMORY;
+use super::disk_reserve::SHARED_MEMORY;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::failure::moved_away;

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::disk_space::{SHARED_MEMORY, is_nearly_full};
+use super::disk_reserve::{SHARED_MEMORY, is_nearly_full};
 use super::os::{FileIdentity, OsFile, Place};
 use crate::config::DEFAULT_PAGE_SIZE;
 use crate::place::sibling;

@@ -15,11 +15,12 @@
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
 //! - `connection`: transactions.
-//! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`write_back`] copies the WAL
+//! - [`checkpoint`]: checkpoints, after which the WAL starts over; [`checkpoint_schedule`]: when one
+//!   is due. [`write_back`] copies the WAL
 //!   into the database before that, in small parts.
-//! - [`disk_space`]: space for what a store needs when the disk is full.
+//! - [`disk_space`]: space for what a store needs when the disk is full; [`disk_reserve`]: its state.
 //! - [`maintenance`]: sync, vacuum, check and repair.
-//! - [`watch`]: detection of deleted, moved and replaced files.
+//! - [`moved_file`]: detection of deleted, moved and replaced files.
 //! - [`frozen`]: reading a store where nothing can be written.
 //! - [`leftovers`]: removal of the files that a read-only handle leaves next to the database.
 //! - [`backup`]: copying a store, page by page.
@@ -39,11 +40,13 @@
 mod backup;
 mod catalogue;
 mod checkpoint;
+mod checkpoint_schedule;
 #[cfg(feature = "encryption")]
 mod cipher;
 mod connection;
 #[cfg(feature = "encryption")]
 mod convert;
+mod disk_reserve;
 mod disk_space;
 mod engine;
 mod expiry_schedule;
@@ -58,6 +61,7 @@ mod leftovers;
 mod limit;
 mod look_up;
 mod maintenance;
+mod moved_file;
 mod next_expiry_index;
 mod open;
 mod os;
@@ -72,7 +76,6 @@ mod schema;
 mod settings_cache;
 #[cfg(feature = "encryption")]
 mod undo;
-mod watch;
 mod write_back;
 
 pub(crate) use backup::copy;

@@ -17,21 +17,21 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::INLINE_PAGE_FRACTION;
-use super::checkpoint::Checkpoints;
+use super::checkpoint_schedule::CheckpointSchedule;
 #[cfg(feature = "encryption")]
 use super::cipher;
 use super::connection::Db;
-use super::disk_space::{DiskSpace, lacks_space_for_shared_memory};
+use super::disk_reserve::{DiskSpace, lacks_space_for_shared_memory};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::failure::{forbidden, name_the_forbidden, translate};
 use super::frozen::{Frozen, Seen};
 use super::leftovers::Leftovers;
+use super::moved_file::Watched;
 use super::os::{self, OsFile, Place, Presence, WalIndex};
 use super::probe::{Looked, check_files_beside, check_kind, look_at, not_ours};
 use super::quota::QuotaTracker;
 use super::schema;
-use super::watch::Watched;
 use super::write_back::WriteBack;
 use crate::config::{Config, JournalMode, SyncLevel};
 use crate::db::TransactionState;
@@ -445,7 +445,7 @@ fn set_up(
         secure_delete: config.file.secure_delete,
         max_inline: 0,
         wal_frames,
-        checkpoints: Checkpoints::new(&config.file),
+        checkpoints: CheckpointSchedule::new(&config.file),
         settings: RefCell::default(),
         watched: place.map(Watched::new),
         frozen,

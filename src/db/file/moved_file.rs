@@ -13,10 +13,8 @@
 
 use std::cell::Cell;
 
-use super::connection::Db;
 use super::failure::moved_away;
 use super::os::{self, Place};
-use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
@@ -40,6 +38,19 @@ impl Watched {
     /// Makes the checks include the `-wal` and `-shm` files, which the connection has open now.
     pub(super) fn watch_wal(&mut self) {
         self.place.watch_companions(&["-wal", "-shm"]);
+    }
+
+    /// Fails if the file is no longer at its location.
+    pub(super) fn check(&self) -> Result<()> {
+        let now = os::coarse_ms();
+        if self.is_valid(now) && self.place.is_kept() { Ok(()) } else { self.check_all(now) }
+    }
+
+    /// Like `check`, but does nothing if the last check was only some milliseconds ago.
+    #[inline]
+    pub(super) fn check_now_and_then(&self) -> Result<()> {
+        let now = os::coarse_ms();
+        if self.is_valid(now) { Ok(()) } else { self.check_all(now) }
     }
 
     fn is_valid(&self, now: u64) -> bool {
@@ -66,36 +77,4 @@ fn wal_gone() -> Error {
         more is written to it",
     )
     .with_hint(Hint::OpenAgain)
-}
-
-impl Db {
-    /// Fails if the file is no longer at its location.
-    pub(super) fn check_place(&self) -> Result<()> {
-        let Some(watched) = &self.watched else { return Ok(()) };
-        let now = os::coarse_ms();
-        if watched.is_valid(now) && watched.place.is_kept() { Ok(()) } else { watched.check_all(now) }
-    }
-
-    /// Like `check_place`, but does nothing if the last check was only some milliseconds ago.
-    #[inline]
-    pub(super) fn check_place_now_and_then(&self) -> Result<()> {
-        let Some(watched) = &self.watched else { return Ok(()) };
-        let now = os::coarse_ms();
-        if watched.is_valid(now) { Ok(()) } else { watched.check_all(now) }
-    }
-
-    /// Prepares the close of the connection. Call this before it.
-    ///
-    /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
-    /// checkpoint, after which the file has all commits, wherever it is now.
-    pub(crate) fn before_close(&mut self) {
-        self.keep_wal_if_nearly_full();
-        if self.read_only || self.watched.as_ref().is_none_or(|watched| watched.place.is_kept()) {
-            return;
-        }
-        if os::has_moved(&self.conn) {
-            let _ = self.rollback(); // fails if there is nothing to roll back
-            let _ = self.checkpoint(CheckpointMode::Truncate); // a failure leaves the WAL unchanged
-        }
-    }
 }

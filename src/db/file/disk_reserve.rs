@@ -1,0 +1,45 @@
+//! State of the disk space that a connection reserves, and checks of the free space.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use super::os;
+
+/// State of the disk space of a connection.
+#[derive(Default)]
+pub(super) struct DiskSpace {
+    /// Whether blocks are reserved.
+    pub(super) is_used: Cell<bool>,
+    /// Number of pages of the database at the last commit.
+    pub(super) pages: Cell<u32>,
+    /// Number of pages whose blocks are reserved; 0 if that is not known.
+    pub(super) reserved: Cell<u32>,
+    /// Whether the disk was full in the last write.
+    pub(super) is_full: Cell<bool>,
+    /// Whether the next write transaction begins by giving back the spare blocks.
+    pub(super) gives_back: Cell<bool>,
+    /// Whether the open write transaction makes the database longer.
+    pub(super) grows: Cell<bool>,
+}
+
+/// Size of the first part of the shared memory, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c). A
+/// `-shm` file that is shorter is not in use: no connection could create all of it.
+pub(super) const SHARED_MEMORY: u64 = 32_768;
+
+/// Returns `true` if the disk of a store may lack the space for the files of a WAL.
+pub(super) fn is_nearly_full(path: &Path, page_size: u64) -> bool {
+    let needed = 2 * SHARED_MEMORY + os::least_wal(page_size);
+    os::free_space(path).is_some_and(|free| free < needed)
+}
+
+/// Returns `true` if the disk of a store lacks the space for a new `-shm` file.
+pub(super) fn lacks_space_for_shared_memory(path: &Path) -> bool {
+    os::free_space(path).is_some_and(|free| free < SHARED_MEMORY)
+}
+
+impl DiskSpace {
+    /// Returns `true` if the disk was full in the last write.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full.get()
+    }
+}
