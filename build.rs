@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-/// The SQLites whose internal declarations are in src/db/file/engine/btree/raw.rs: that of libsqlite3-sys, and that of
+/// The SQLites whose internal declarations are in src/backend/file/engine/btree/raw.rs: that of libsqlite3-sys, and that of
 /// SQLCipher, which it has with the feature `encryption`.
 const SQLITE_VERSIONS: [&str; 2] = ["3.54.1", "3.53.4"];
 /// How it must be compiled: internal functions can be linked; there is no shared cache, whose locks the engine does
-/// not know; and its defaults are those of src/db/file/pragmas.rs. (.cargo/config.toml)
+/// not know; and its defaults are those of src/backend/file/pragmas.rs. (.cargo/config.toml)
 const SQLITE_FLAGS: [&str; 5] = [
     "-DSQLITE_PRIVATE=",
     "-DSQLITE_OMIT_SHARED_CACHE",

@@ -1,5 +1,5 @@
 //! Where should a value live: in its row, or in a rowid table of its own? Measures both layouts of the
-//! file format in plain SQL, by value size. The result is `INLINE_PAGE_FRACTION` in `src/db/file/mod.rs`.
+//! file format in plain SQL, by value size. The result is `INLINE_PAGE_FRACTION` in `src/backend/file/mod.rs`.
 //!
 //! `cargo bench --bench blob_threshold [-- KEYS]`
 

@@ -1,7 +1,7 @@
 //! Effect of a fork on the library: detects handles that were inherited from a parent process, and
 //! keeps locks from being inherited in the locked state.
 //!
-//! `db/file/os/unix/forks.rs` installs the fork handlers and treats the files that a child
+//! `backend/file/os/unix/forks.rs` installs the fork handlers and treats the files that a child
 //! inherits. This module must not know files or SQLite.
 
 use std::ffi::CStr;

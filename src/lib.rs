@@ -125,9 +125,9 @@
 )]
 
 mod atomic;
+mod backend;
 mod clock;
 mod config;
-mod db;
 mod error;
 mod expiry;
 mod family;
@@ -146,11 +146,11 @@ mod store;
 mod unwind;
 mod wait;
 
+pub(crate) use backend::{ENGINE, SQLITE_VERSION};
 pub(crate) use clock::is_far_off;
 pub use config::{
     CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_SERVER_KEY_SIZE, MAX_VALUE_SIZE, SyncLevel,
 };
-pub(crate) use db::{ENGINE, SQLITE_VERSION};
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Expiry, ExpiryCondition, Ttl};
 pub use family::{Cursor, Direction, Entry, EntryBatch, Family, Iter, KeyRange, PurgeStep, row_key};
@@ -182,7 +182,7 @@ pub fn now_ms() -> i64 {
 /// The call is not needed after `fork`, because a fork handler makes it. It has no effect on
 /// Windows.
 pub fn notify_fork() {
-    db::note_fork();
+    backend::note_fork();
 }
 
 /// Sets a function that can end the waits of this process for locks, by returning `true`.
@@ -235,7 +235,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Returns the version of the SQLite in this library, such as `"3.54.1"`.
 #[must_use]
 pub fn sqlite_version() -> &'static str {
-    db::SQLITE_VERSION.to_str().unwrap_or_default()
+    backend::SQLITE_VERSION.to_str().unwrap_or_default()
 }
 
 /// Returns the name of the storage engine of this build: `"sql"` or `"btree"`.
@@ -245,5 +245,5 @@ pub fn sqlite_version() -> &'static str {
 /// one.
 #[must_use]
 pub fn engine() -> &'static str {
-    db::ENGINE.to_str().unwrap_or_default()
+    backend::ENGINE.to_str().unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Location of a store: the path of a file, or the URL of a server.
 //!
-//! This module must not know what a URL means to the server (`db/remote/url.rs`).
+//! This module must not know what a URL means to the server (`backend/postgres/url.rs`).
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

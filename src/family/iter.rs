@@ -13,9 +13,9 @@ use std::sync::Arc;
 pub use fetch::{Entry, EntryBatch};
 
 use super::KeyRange;
+use crate::backend::{Chunk, ChunkEntry, Contents, Limits, Scan};
 use crate::clock;
 use crate::config::check_key;
-use crate::db::{Chunk, ChunkEntry, Contents, Limits, Scan};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry};
 #[allow(unused_imports)] // named in documentation

@@ -1,7 +1,7 @@
 //! Operations on many keys in one call.
 
 use super::{Family, KeyRange};
-use crate::db::{BatchWrite, Found};
+use crate::backend::{BatchWrite, Found};
 use crate::error::Result;
 use crate::memory;
 use crate::options::PutOptions;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::backend::{Contents, Found, Tables, Times, View};
 use crate::config::check_key;
-use crate::db::{Contents, Found, Tables, Times, View};
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
 use crate::hint::Hint;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use super::Direction;
-use crate::db::Scan;
+use crate::backend::Scan;
 
 /// Range of keys, in byte order, between two bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]

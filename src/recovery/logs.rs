@@ -8,7 +8,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::page::number32;
-use crate::db;
+use crate::backend;
 
 /// Pages of a log file, which replace those of the database.
 pub(super) struct Overlay {
@@ -191,6 +191,6 @@ fn is_zero(from: &mut impl Read) -> bool {
 /// Reads `length` bytes of a file; `None` if there are fewer, or if they cannot be read.
 pub(super) fn read_at(file: &File, at: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
-    db::read_exact_at(file, &mut bytes, at).ok()?;
+    backend::read_exact_at(file, &mut bytes, at).ok()?;
     Some(bytes)
 }

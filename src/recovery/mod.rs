@@ -32,7 +32,7 @@ use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::db::FORMAT_VERSION;
+use crate::backend::FORMAT_VERSION;
 use crate::error::{Error, Result};
 use crate::place::check_scheme;
 use crate::store::NewFile;

@@ -44,7 +44,7 @@ impl Saving {
     /// Creates a family with the settings that it had.
     pub(super) fn family(&self, found: &Found, has_write_times: bool) -> Result<Batch<'_>> {
         let family = match found.name.as_str() {
-            crate::db::DEFAULT_FAMILY => self.store.default_family().unregistered(),
+            crate::backend::DEFAULT_FAMILY => self.store.default_family().unregistered(),
             name => self.store.get_or_create_family(name)?,
         };
         let settings = found.settings.unwrap_or_default();

@@ -1,11 +1,11 @@
 //! Times at which noted expired rows are removed: many together, or with a write that commits
-//! anyway. The connection holds the notes (`db/file/pending_removals.rs`).
+//! anyway. The connection holds the notes (`backend/file/pending_removals.rs`).
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Shared;
-use crate::db::{Db, Tables, TransactionState, View};
+use crate::backend::{Db, Tables, TransactionState, View};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Part of a transaction that failed, if it removes noted rows and does another write.

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::atomic::AtomicU64;
+use crate::backend::{Db, FileIdentity, Removed, Tables, TransactionState, View, is_at};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
-use crate::db::{Db, FileIdentity, Removed, Tables, TransactionState, View, is_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
 use crate::hint::Hint;

@@ -1,12 +1,12 @@
 //! Open handles of this process by file.
 //!
 //! A checkpoint can only write and reset the WAL up to the oldest snapshot in use, and idle handles
-//! keep theirs (see `db/file/engine/btree/session.rs`). So a handle that is about to checkpoint
+//! keep theirs (see `backend/file/engine/btree/session.rs`). So a handle that is about to checkpoint
 //! asks the other handles on its file to release theirs.
 
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::db::FileIdentity;
+use crate::backend::FileIdentity;
 use crate::fork::with_list;
 use crate::shared::{Seat, Shared};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::db::with_signals_blocked;
+use crate::backend::with_signals_blocked;
 use crate::error::{Error, Result};
 
 thread_local! {

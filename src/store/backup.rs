@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{NewFile, Store};
+use crate::backend::TransactionState;
 use crate::config::Config;
-use crate::db::TransactionState;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Store;
-use crate::db::BatchWrite;
+use crate::backend::BatchWrite;
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;

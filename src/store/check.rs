@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::Store;
-use crate::db::{Disagreement, Report};
+use crate::backend::{Disagreement, Report};
 use crate::error::{Error, Result};
 
 /// Maximum number of lines reported from the integrity check of SQLite. One damaged page can cause

@@ -1,12 +1,12 @@
-//! Encryption and decryption of an existing store. `db/file/convert.rs` changes the file.
+//! Encryption and decryption of an existing store. `backend/file/convert.rs` changes the file.
 
 use super::Store;
 use crate::error::Result;
 #[cfg(feature = "encryption")]
 use {
     super::cleaner,
+    crate::backend::TransactionState,
     crate::config::Config,
-    crate::db::TransactionState,
     crate::error::{Error, ErrorKind},
     crate::hint::Hint,
     crate::secret::Secret,

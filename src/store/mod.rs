@@ -18,9 +18,9 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::backend::{DEFAULT_FAMILY, Db, Disagreement, TransactionState, moved_away};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config, check_name};
-use crate::db::{DEFAULT_FAMILY, Db, Disagreement, TransactionState, moved_away};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::hint::Hint;
@@ -254,7 +254,7 @@ impl Store {
                 Error::invalid("the default family cannot be dropped").with_hint(Hint::ClearFamily)
             ));
         }
-        let tables = crate::db::Tables::of(name);
+        let tables = crate::backend::Tables::of(name);
         let dropped = self.shared.write(|db| {
             if self.shared.is_family_open(name) {
                 // A `None` here, because an error would fail the transaction of the caller.

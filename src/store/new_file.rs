@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::atomic::AtomicU64;
-use crate::db;
+use crate::backend;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::fork;
 use crate::hint::Hint;
@@ -37,7 +37,7 @@ impl NewFile {
         refuse_existing(&path, what)?;
         let partial = partial_name(&path, what)?;
         let filling = ready()?;
-        db::make_like(original, mode, &partial).map_err(|e| {
+        backend::make_like(original, mode, &partial).map_err(|e| {
             full_if_no_space(Error::cant_open(format!("cannot create the file of the {what}: {e}")), &e)
         })?;
         Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
@@ -53,9 +53,9 @@ impl NewFile {
         let failed = |e: std::io::Error| {
             full_if_no_space(Error::io(format!("cannot finish the {}: {e}", self.what)), &e)
         };
-        db::sync_file(&self.partial).map_err(failed)?;
+        backend::sync_file(&self.partial).map_err(failed)?;
         give_name(&self.partial, &self.path, self.what)?;
-        self.path.parent().map_or(Ok(()), db::sync_directory).map_err(failed)
+        self.path.parent().map_or(Ok(()), backend::sync_directory).map_err(failed)
     }
 }
 
@@ -74,7 +74,7 @@ impl Drop for NewFile {
 
 /// Makes an error `Full` if the system says that the disk or a quota has no space.
 fn full_if_no_space(error: Error, why: &std::io::Error) -> Error {
-    if !db::is_without_space(why) {
+    if !backend::is_without_space(why) {
         return error;
     }
     let message = error.message().to_owned();
@@ -157,7 +157,7 @@ fn is_there(path: &Path) -> bool {
 
 /// Gives the complete file its name, without replacing a file created meanwhile.
 fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
-    match db::rename_new(partial, path).or_else(|e| rename_by_link(e, partial, path)) {
+    match backend::rename_new(partial, path).or_else(|e| rename_by_link(e, partial, path)) {
         Ok(()) => Ok(()),
         // The other file may have been removed since: this file has not got the name nevertheless.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(is_taken(what)),

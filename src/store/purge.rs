@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::db::Due;
+use crate::backend::Due;
 use crate::error::Result;
 use crate::family::PurgeStep;
 use crate::family::purge::KEYS_PER_STEP;

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use super::Store;
-use crate::db::TransactionState;
+use crate::backend::TransactionState;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::shared::read_only;

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 /// directly in `src` that is not listed is a layer by itself.
 const LAYERS: &[(&str, &[&str])] = &[
     ("common", &[]),
-    ("db/file/os", &["common"]),
-    ("db", &["common", "db/file/os"]),
-    ("shared", &["common", "db"]),
-    ("family", &["common", "db", "shared"]),
-    ("store", &["common", "db", "shared", "family"]),
-    ("recovery", &["common", "db", "family", "store"]),
+    ("backend/file/os", &["common"]),
+    ("backend", &["common", "backend/file/os"]),
+    ("shared", &["common", "backend"]),
+    ("family", &["common", "backend", "shared"]),
+    ("store", &["common", "backend", "shared", "family"]),
+    ("recovery", &["common", "backend", "family", "store"]),
     ("ffi", &["lib"]),
-    ("lib", &["common", "db", "shared", "family", "store", "recovery", "ffi"]),
+    ("lib", &["common", "backend", "shared", "family", "store", "recovery", "ffi"]),
 ];
 
 /// Modules that every layer may use. They may use only each other.
@@ -31,20 +31,20 @@ const COMMON: &[&str] = &[
 const UNSAFE: &[&str] = &[
     "clock/beyond_2038.rs",
     "ffi",
-    "db/file/cipher.rs",
-    "db/file/engine/btree/cursor.rs",
-    "db/file/engine/btree/pager.rs",
-    "db/file/engine/btree/raw.rs",
-    "db/file/engine/btree/tree.rs",
-    "db/file/os",
+    "backend/file/cipher.rs",
+    "backend/file/engine/btree/cursor.rs",
+    "backend/file/engine/btree/pager.rs",
+    "backend/file/engine/btree/raw.rs",
+    "backend/file/engine/btree/tree.rs",
+    "backend/file/os",
 ];
 
 /// Words that may occur in certain folders and files only.
 const ONLY_IN: &[(&[&str], &[&str])] = &[
-    (&["rusqlite", "libsqlite3_sys"], &["db/file"]),
-    (&["tokio_postgres", "rustls", "socket2"], &["db/remote"]),
+    (&["rusqlite", "libsqlite3_sys"], &["backend/file"]),
+    (&["tokio_postgres", "rustls", "socket2"], &["backend/postgres"]),
     (&["SystemTime::now"], &["clock.rs", "clock/beyond_2038.rs"]),
-    (&["RawFd", "OwnedFd", "std::os::fd"], &["db/file/os"]),
+    (&["RawFd", "OwnedFd", "std::os::fd"], &["backend/file/os"]),
     (&["no_mangle"], &["ffi"]),
 ];
 
@@ -305,16 +305,16 @@ fn each_listed_layer_and_common_module_exists() {
 #[test]
 fn use_of_higher_layer_is_found_in_any_syntax() {
     for (path, text) in [
-        ("db/file/plan.rs", "use crate::family::Family;"),
-        ("db/file/plan.rs", "use crate::{error::Error, family::{self, Family}};"),
-        ("db/file/plan.rs", "fn f() -> super::super::super::store::Store {}"),
-        ("db/mod.rs", "use super::shared::Shared;"),
+        ("backend/file/plan.rs", "use crate::family::Family;"),
+        ("backend/file/plan.rs", "use crate::{error::Error, family::{self, Family}};"),
+        ("backend/file/plan.rs", "fn f() -> super::super::super::store::Store {}"),
+        ("backend/mod.rs", "use super::shared::Shared;"),
         ("shared/mod.rs", "fn f() { crate::store::Store::open(); }"),
         ("family/mod.rs", "use crate::Store;"),
-        ("expiry.rs", "use crate::db::Db;"),
+        ("expiry.rs", "use crate::backend::Db;"),
         ("ffi/call.rs", "use crate::shared::Shared;"),
-        ("db/file/os/locks.rs", "use crate::db::file::connection::Db;"),
-        ("db/file/os/locks.rs", "use super::super::connection::Db;"),
+        ("backend/file/os/locks.rs", "use crate::backend::file::connection::Db;"),
+        ("backend/file/os/locks.rs", "use super::super::connection::Db;"),
     ] {
         let found = breaches(&[Source::of(path, text)]);
         let found = found.iter().filter(|breach| breach.contains("may not look at")).count();
@@ -325,13 +325,16 @@ fn use_of_higher_layer_is_found_in_any_syntax() {
 #[test]
 fn use_of_same_or_lower_layer_is_allowed() {
     for (path, text) in [
-        ("family/mod.rs", "use crate::db::{Db, Found}; use crate::shared::Shared; use super::error::Error;"),
+        (
+            "family/mod.rs",
+            "use crate::backend::{Db, Found}; use crate::shared::Shared; use super::error::Error;",
+        ),
         ("family/ttl.rs", "use super::Family; use crate::family::iter::Cursor;"),
         (
-            "db/file/plan.rs",
-            "pub(in crate::db) use super::os::Presence; use crate::db::Scan; // crate::family\n",
+            "backend/file/plan.rs",
+            "pub(in crate::backend) use super::os::Presence; use crate::backend::Scan; // crate::family\n",
         ),
-        ("db/file/os/locks.rs", "pub(in crate::db) fn f() { super::files::open(); }"),
+        ("backend/file/os/locks.rs", "pub(in crate::backend) fn f() { super::files::open(); }"),
         ("ffi/call.rs", "use crate::{Store, Family}; use super::args; fn f() { crate::now_ms() }"),
         ("config.rs", "const A: &str = \"crate::store\"; const B: char = '\"'; use crate::error::Error;"),
         ("clock.rs", "#[cfg(test)]\nmod tests { use crate::store::Store; }"),
@@ -346,7 +349,7 @@ fn use_of_same_or_lower_layer_is_allowed() {
 fn code_restricted_to_one_layer_is_found_in_others() {
     for (path, text, expected) in [
         ("family/mod.rs", "\nlet a = unsafe { b() };", "src/family/mod.rs:2: unsafe"),
-        ("db/file/plan.rs", "#![allow(unsafe_code)]", "unsafe"),
+        ("backend/file/plan.rs", "#![allow(unsafe_code)]", "unsafe"),
         ("shared/mod.rs", "use rusqlite::Connection;", "rusqlite may only be in"),
         ("store/purge.rs", "let now = SystemTime::now();", "SystemTime::now may only be in"),
         ("lib.rs", "#[unsafe(no_mangle)] pub extern \"C\" fn f() {}", "no_mangle may only be in"),

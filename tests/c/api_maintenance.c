@@ -229,7 +229,7 @@ static void integrity(void)
     GIVES(KVSTORE_MISUSE, kvstore_integrity_check(p.kv, &message));
     GIVES(KVSTORE_ERROR, kvstore_integrity_check(NULL, &message));
     CHECK(message == NULL);
-    if (is_of_files("damage is done to its tables by src/db/remote/tests.rs")) return;
+    if (is_of_files("damage is done to its tables by src/backend/postgres/tests.rs")) return;
 
     CHECK(system("python3 -c \"import sqlite3; db = sqlite3.connect('test.db'); "
                  "db.execute('DELETE FROM \\\"ttl_key:users\\\"'); db.commit()\"") == 0);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::slice;
 
 use super::{Cursor, From, Place};
-use crate::db::{Chunk, ChunkEntry};
+use crate::backend::{Chunk, ChunkEntry};
 use crate::error::Result;
 use crate::expiry::{self, Expiry};
 use crate::unwind::or_undo;

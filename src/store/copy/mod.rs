@@ -5,7 +5,7 @@ mod record;
 mod resumable;
 
 use super::Store;
-use crate::db::{DEFAULT_FAMILY, TransactionState};
+use crate::backend::{DEFAULT_FAMILY, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::{Direction, Family, KeyRange};
 use crate::hint::Hint;

@@ -4,7 +4,7 @@
 //! the data always agree. The last transaction drops it.
 
 use super::Store;
-use crate::db::{BatchWrite, DEFAULT_FAMILY};
+use crate::backend::{BatchWrite, DEFAULT_FAMILY};
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;

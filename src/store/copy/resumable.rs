@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::record::{FAMILY, Held, Place, Record, Source};
 use super::{ROWS, Store, between, does_not_fit, goes_on, has_keys};
-use crate::db::{BatchWrite, Tables, TransactionState};
+use crate::backend::{BatchWrite, Tables, TransactionState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::expiry::Expiry;
 use crate::family::{Cursor, Direction, Family, KeyRange};

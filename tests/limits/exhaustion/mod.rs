@@ -81,7 +81,7 @@ fn descriptors() -> usize {
 }
 
 /// Maximum number of descriptors that stay open when everything is closed: those kept for the next
-/// open (src/db/file/os/unix/files.rs), and one that replaces inherited ones in a forked child.
+/// open (src/backend/file/os/unix/parked_files.rs), and one that replaces inherited ones in a forked child.
 const PARKED: usize = 64 + 1;
 
 /// Asserts that no more descriptors are open than before, except those that are kept.

@@ -1,0 +1,274 @@
+//! Families of a store and their settings, as its catalogue contains them; and the settings of the
+//! store itself.
+
+use rusqlite::FileControl;
+
+use super::connection::Db;
+use super::failure::translate;
+use super::quota::Quota;
+use super::schema::{self, Settings, Tables};
+use super::settings_cache::Known;
+use crate::error::{Error, Result};
+use crate::hint::Hint;
+use crate::options::Eviction;
+
+impl Db {
+    /// Creates a family, inside a write transaction. Returns `false` if it exists already.
+    pub(crate) fn create_family(&self, tables: &Tables, now_ms: i64) -> Result<bool> {
+        if self.family_exists(tables.family())? {
+            return Ok(false);
+        }
+        self.note_growth();
+        self.settings.borrow_mut().of.remove(tables.family());
+        self.family_changed(tables, true);
+        self.make_family(tables, now_ms)?;
+        if self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+            self.set_write_tracking(tables, true, now_ms)?;
+        }
+        Ok(true)
+    }
+
+    fn make_family(&self, tables: &Tables, now_ms: i64) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && direct.create_family(self, tables, now_ms)?
+        {
+            return Ok(());
+        }
+        schema::create_family(self.switch_to_sql()?, tables, now_ms)?;
+        Ok(())
+    }
+
+    /// Drops a family, inside a write transaction. Returns `false` if it does not exist.
+    pub(crate) fn drop_family(&self, tables: &Tables) -> Result<bool> {
+        self.settings.borrow_mut().of.remove(tables.family());
+        self.family_changed(tables, false);
+        schema::drop_family(self.switch_to_sql()?, tables)
+    }
+
+    pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(catalogue) = direct.catalogue(self)?
+        {
+            return catalogue.find(family).map(|settings| settings.is_some());
+        }
+        schema::family_exists(self.switch_to_sql()?, family)
+    }
+
+    /// Returns the names of all families, including the default one.
+    pub(crate) fn families(&self) -> Result<Vec<String>> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(catalogue) = direct.catalogue(self)?
+        {
+            return catalogue.names();
+        }
+        schema::families(self.switch_to_sql()?)
+    }
+
+    /// Reads the settings of a family from the file; `None` if there is no family of that name.
+    ///
+    /// It uses SQL only if the catalogue does not have the form that this library creates.
+    fn find_family(&self, family: &str) -> Result<Option<Settings>> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(catalogue) = direct.catalogue(self)?
+        {
+            return catalogue.find(family);
+        }
+        schema::settings(self.switch_to_sql()?, family)
+    }
+
+    /// Returns the settings of a family, as they are in the open transaction. Other connections may
+    /// change them; a change takes effect with its commit.
+    ///
+    /// It needs no SQL if the catalogue has the form that this library creates.
+    pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
+        let version = self.data_version()?;
+        let mut cache = self.settings.borrow_mut();
+        cache.renew(version);
+        if let Some(settings) = cache.of.get(tables.family()) {
+            return Ok(*settings);
+        }
+        let settings = self.read_settings(tables)?;
+        cache.of.insert(tables.family().to_owned(), settings);
+        Ok(settings)
+    }
+
+    /// Returns the size limit of the store, as it is in the open transaction.
+    #[inline]
+    pub(super) fn limit(&self) -> Result<Option<Quota>> {
+        let version = self.data_version()?;
+        let known = {
+            let mut cache = self.settings.borrow_mut();
+            cache.renew(version);
+            cache.limit
+        };
+        match known {
+            Known::Unlimited => Ok(None),
+            Known::Limited(bound) => Ok(Some(bound)),
+            Known::Nothing => self.look_up_limit(),
+        }
+    }
+
+    /// Returns `true` if the store is known to have no size limit. Otherwise [`limit`](Db::limit)
+    /// reads it.
+    #[inline]
+    pub(super) fn is_known_unlimited(&self) -> bool {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            let cache = self.settings.borrow();
+            return matches!(cache.limit, Known::Unlimited) && cache.version == direct.commits_of_others();
+        }
+        false
+    }
+
+    #[cold]
+    fn look_up_limit(&self) -> Result<Option<Quota>> {
+        let limit = self.read_limit()?;
+        self.settings.borrow_mut().limit = limit.map_or(Known::Unlimited, Known::Limited);
+        Ok(limit)
+    }
+
+    /// Returns the integers that the table kvstore_meta contains under these names; `None` for a
+    /// name without an integer.
+    pub(super) fn read_meta<const N: usize>(&self, names: [&str; N]) -> Result<[Option<i64>; N]> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && let Some(found) = direct.meta(self, names)?
+        {
+            return Ok(found);
+        }
+        schema::meta(self.switch_to_sql()?, names)
+    }
+
+    /// Returns a number that changes when the open transaction sees commits of other connections.
+    /// It runs no statement.
+    fn data_version(&self) -> Result<u32> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Ok(direct.commits_of_others());
+        }
+        let mut version = 0u32; // this number also changes with commits of this connection
+        self.conn.file_control(Some(c"main"), FileControl::DataVersion(&mut version)).map_err(translate)?;
+        Ok(version)
+    }
+
+    /// Returns a number that changes with commits of other connections only. Call this in a
+    /// transaction.
+    pub(super) fn commits_of_others(&self) -> Result<u32> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return direct.version_now(self);
+        }
+        self.read_number("PRAGMA data_version").map(|version| version.cast_unsigned() as u32)
+    }
+
+    /// Reads the settings of a family from the file.
+    pub(crate) fn read_settings(&self, tables: &Tables) -> Result<Settings> {
+        self.find_family(tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
+    }
+
+    /// Reads the creation time of a family from the file, in milliseconds since the Unix epoch.
+    pub(crate) fn created_ms(&self, tables: &Tables) -> Result<i64> {
+        schema::created_ms(self.switch_to_sql()?, tables.family())?
+            .ok_or_else(|| schema::no_longer_exists(tables))
+    }
+
+    /// Sets the default TTL of a family, inside a write transaction.
+    pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
+        self.settings(tables)?; // fails if the family is no longer there
+        self.forget_settings();
+        schema::set_default_ttl(self.switch_to_sql()?, tables.family(), ttl_ms)
+    }
+
+    /// Turns write tracking of a family on or off, inside a write transaction.
+    pub(crate) fn set_write_tracking(&self, tables: &Tables, on: bool, now_ms: i64) -> Result<()> {
+        if self.settings(tables)?.track_writes == on {
+            return Ok(());
+        }
+        if !on && self.limit()?.is_some_and(|bound| bound.limit.eviction == Eviction::Oldest) {
+            return Err(Error::invalid(
+                "write tracking cannot be turned off, because this store evicts the keys that were \
+                written longest ago",
+            )
+            .with_hint(Hint::ChangeEviction));
+        }
+        if on {
+            self.note_growth();
+        }
+        self.forget_settings();
+        self.forget_all_bounds(); // SQL sets write times, which `time_set` does not see
+        match on {
+            true => schema::track_writes(self.switch_to_sql()?, tables, now_ms),
+            false => schema::forget_writes(self.switch_to_sql()?, tables),
+        }
+    }
+
+    /// Discards the cached settings.
+    pub(super) fn forget_settings(&self) {
+        self.settings.borrow_mut().forget();
+    }
+
+    /// Creates the index tables of a family if they do not exist.
+    pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && direct.create_ttl_tables(self, tables)?
+        {
+            return Ok(());
+        }
+        schema::create_ttl_tables(self.switch_to_sql()?, tables)
+    }
+
+    /// Creates the table of large values of a family if it does not exist.
+    pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct
+            && direct.create_blob_table(self, tables)?
+        {
+            return Ok(());
+        }
+        schema::create_blob_table(self.switch_to_sql()?, tables)
+    }
+}
+
+#[cfg(test)]
+#[cfg(kvstore_btree)]
+mod tests {
+    use super::*;
+    use crate::backend::file::engine::Engine;
+    use crate::backend::file::engine::btree::Direct;
+    use crate::config::Config;
+
+    /// Makes `puts` single puts. Returns the number of those that used no SQL before their commit.
+    fn direct_puts(db: &mut Db, tables: &Tables, puts: u8) -> u32 {
+        let mut direct = 0;
+        for n in 0..puts {
+            db.in_own_transaction(true, |db| {
+                db.settings(tables)?;
+                db.rows().put_plain(tables, b"key", &[n])?;
+                direct += u32::from(db.direct.as_ref().is_some_and(Direct::is_writing));
+                Ok(())
+            })
+            .unwrap();
+        }
+        direct
+    }
+
+    #[test]
+    fn puts_into_shared_file_skip_sql_once_settings_are_cached() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let mut one = Db::open(Some(&path), &Config::new(), 1).unwrap();
+        let mut other = Db::open(Some(&path), &Config::new(), 1).unwrap();
+        let tables = Tables::of("default");
+        direct_puts(&mut one, &tables, 1);
+        assert_eq!(direct_puts(&mut one, &tables, 10), 10);
+        // A commit of another connection may have changed the settings: they are read again, once.
+        direct_puts(&mut other, &tables, 1);
+        direct_puts(&mut one, &tables, 1);
+        assert_eq!(direct_puts(&mut one, &tables, 10), 10);
+    }
+}

@@ -1,0 +1,287 @@
+//! Checkpoints: when one is due, and how the content of the WAL is copied into the database. Which
+//! handle or thread runs one is decided in the layers above.
+//!
+//! Where possible, the WAL is copied into the database while it grows (`write_back.rs`). An
+//! automatic checkpoint then has little left to copy. It waits for both syncs, and the WAL starts
+//! over.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::checkpoint_schedule::{MAX_WAIT, MIN_WAIT, WalLimit};
+use super::connection::Db;
+use super::failure::translate;
+use super::os::{self, WalIndex};
+use crate::backend::TransactionState;
+use crate::config::{CheckpointMode, JournalMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
+use crate::wait;
+
+/// Maximum time to wait per frame that was added since the last checkpoint, if readers have kept
+/// the WAL from starting over. The wait must be short compared with the time for writing these
+/// frames.
+const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
+/// Pause between two checks whether the checkpoint of another connection has ended.
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Db {
+    /// Copies the frames of the WAL into the database file. Returns the length of the WAL and the
+    /// number of frames copied.
+    pub(crate) fn checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        self.checkpoint_within(mode, self.busy_timeout)
+    }
+
+    /// Like [`checkpoint`](Db::checkpoint), but waits for other connections for at most `wait`.
+    pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
+        self.set_busy_timeout(wait)?;
+        let done = self.run_checkpoint(mode);
+        self.set_busy_timeout(self.busy_timeout)?;
+        done
+    }
+
+    fn run_checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        if self.transaction != TransactionState::None {
+            return Err(Error::busy("a transaction is open on this handle, so no checkpoint can run")
+                .with_hint(Hint::EndTransaction));
+        }
+        self.stop_writing_back();
+        let (log, done) = self.run_sqlites_checkpoint(mode)?;
+        let is_cut = log == done && mode != CheckpointMode::Truncate && self.wipe_wal()?;
+        let mode = if is_cut { CheckpointMode::Truncate } else { mode };
+        self.checkpoints.done(if is_cut { 0 } else { log });
+        if matches!(mode, CheckpointMode::Restart | CheckpointMode::Truncate) {
+            self.checkpoints.begins_anew(); // no reader keeps the WAL from starting over
+        }
+        if log == done {
+            self.wal_frames.store(0, Ordering::Relaxed);
+        }
+        Ok((log, done))
+    }
+
+    /// Truncates the WAL if deleted data must be overwritten and no connection reads from the WAL.
+    /// Returns `true` if it was truncated. All content of the WAL must be in the database.
+    ///
+    /// If a connection reads from the WAL, the commit with which the WAL starts over truncates it
+    /// (`set_length_of_wal`).
+    fn wipe_wal(&self) -> Result<bool> {
+        if !self.secure_delete {
+            return Ok(false);
+        }
+        self.set_busy_timeout(Duration::ZERO)?; // the caller of `run_checkpoint` restores it
+        match self.run_sqlites_checkpoint(CheckpointMode::Truncate) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is_retryable() => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Abandons a copy of the WAL that is in progress.
+    pub(super) fn stop_writing_back(&mut self) {
+        if let Some(write_back) = &mut self.checkpoints.write_back {
+            write_back.stop(&self.conn);
+        }
+    }
+
+    /// Runs a checkpoint of SQLite. Returns the same numbers as `checkpoint`.
+    fn run_sqlites_checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
+        let mode = match mode {
+            CheckpointMode::Passive => rusqlite::wal::CheckpointMode::PASSIVE,
+            CheckpointMode::Full => rusqlite::wal::CheckpointMode::FULL,
+            CheckpointMode::Restart => rusqlite::wal::CheckpointMode::RESTART,
+            CheckpointMode::Truncate => rusqlite::wal::CheckpointMode::TRUNCATE,
+        };
+        let (log, done) = self.switch_to_sql()?.wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
+        // Outside WAL mode, SQLite returns -1 and -1.
+        Ok((log.max(0).unsigned_abs(), done.max(0).unsigned_abs()))
+    }
+
+    /// Sets the target length of the WAL for a size limit of the store, in pages.
+    #[cold]
+    pub(super) fn set_length_of_wal(&mut self, limit: Option<u32>) -> Result<()> {
+        let page_size = self.page_size()?.max(1);
+        let space = self.path.as_deref().and_then(os::free_space).map(|bytes| bytes / page_size);
+        let checkpoints = &mut self.checkpoints;
+        checkpoints.for_limit = limit;
+        checkpoints.limit = WalLimit::of(checkpoints.given, checkpoints.default, limit, space);
+        checkpoints.at = checkpoints.first();
+        let most = checkpoints.limit.most();
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &mut self.direct {
+            direct.set_long(most);
+        }
+        if self.secure_delete {
+            os::vfs::keep_wal_space(&self.conn, page_size)?;
+            // This also applies to a rollback journal that is kept, as in an exclusive store: it is
+            // truncated to zero bytes.
+            return self.limit_wal(0);
+        }
+        self.limit_wal(os::length_of_wal(page_size, most))
+    }
+
+    /// Returns the greatest length of the WAL, in frames, if readers do not make it longer.
+    #[cfg(kvstore_btree)]
+    pub(super) fn most_frames(&self) -> u32 {
+        self.checkpoints.limit.most()
+    }
+
+    /// Updates the checkpoint state. Call this after each write commit.
+    pub(crate) fn note_commit(&mut self) {
+        let limit = self.limit_in_pages();
+        if limit != self.checkpoints.for_limit {
+            // The size limit was changed, by this write or by another connection. If this call
+            // fails, the WAL file is longer when the WAL starts over.
+            let _ = self.set_length_of_wal(limit);
+        }
+        let frames = self.wal_frames();
+        let checkpoints = &mut self.checkpoints;
+        if frames < checkpoints.last {
+            checkpoints.begins_anew();
+        }
+        checkpoints.commits = checkpoints.commits.saturating_add(1);
+    }
+
+    /// Returns `true` if a checkpoint should run now, after the commits so far.
+    pub(crate) fn checkpoint_is_due(&self) -> bool {
+        self.checkpoints.every.is_some_and(|every| self.checkpoints.commits >= every)
+            || self.length_of_wal_counts() && self.wal_is_long()
+    }
+
+    /// Returns `true` if the length of the WAL triggers checkpoints. It always does in a store with
+    /// a size limit, because the WAL takes space, too.
+    fn length_of_wal_counts(&self) -> bool {
+        self.checkpoints.every.is_none() || self.checkpoints.for_limit.is_some()
+    }
+
+    /// Returns `true` if a checkpoint should have run long ago.
+    pub(crate) fn checkpoint_is_overdue(&self) -> bool {
+        self.checkpoints.every.is_some_and(|every| self.checkpoints.commits / 2 >= every)
+            || self.length_of_wal_counts() && self.wal_frames() >= self.checkpoints.limit.most()
+    }
+
+    pub(crate) fn wal_is_long(&self) -> bool {
+        self.wal_frames() >= self.checkpoints.at
+    }
+
+    /// Runs an automatic checkpoint. Returns `true` if one was made.
+    ///
+    /// A passive checkpoint waits for no other connection, but leaves the frames that other
+    /// connections write meanwhile. With several writers the WAL might never start over. So when
+    /// the WAL has become long, the checkpoint blocks writers and waits for readers, if only for a
+    /// moment.
+    pub(crate) fn checkpoint_by_itself(&mut self, may_keep_writers_out: bool) -> bool {
+        let frames = self.wal_frames();
+        let limit = self.checkpoints.limit;
+        let done = if may_keep_writers_out && frames >= limit.most() {
+            self.restart_wal()
+        } else if self.checkpoints.can_finish(frames) {
+            self.checkpoint(CheckpointMode::Passive).map(drop)
+        } else {
+            self.checkpoints.at = frames.saturating_add(limit.step() / 4);
+            return false;
+        };
+        self.note_outcome(frames, done)
+    }
+
+    /// Runs an automatic checkpoint that truncates the WAL, if other connections allow it. Returns
+    /// `true` if one was made.
+    pub(crate) fn cut_wal(&mut self) -> bool {
+        let frames = self.wal_frames();
+        let done = self.checkpoint_within(CheckpointMode::Truncate, MIN_WAIT);
+        self.note_outcome(frames, done.map(drop))
+    }
+
+    fn note_outcome(&mut self, frames: u32, done: Result<()>) -> bool {
+        match done {
+            Ok(()) => true,
+            Err(e) => {
+                self.checkpoints.again_after(frames);
+                self.checkpoints.failure = Some(e).filter(|e| e.kind() == ErrorKind::Io);
+                false
+            }
+        }
+    }
+
+    /// Makes the WAL start over. Blocks writers and waits for readers. The wait is shorter if
+    /// readers have kept the WAL from starting over before.
+    fn restart_wal(&mut self) -> Result<()> {
+        let started = Instant::now();
+        let mut wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
+        if self.checkpoints.in_vain > 0 {
+            wait = wait.min(WAIT_FOR_A_FRAME * self.checkpoints.patience(self.wal_frames()));
+        }
+        loop {
+            // The first try comes at once: this handle has just committed, so no connection writes
+            // at this moment. A connection that waits for a lock sleeps between two tries. Among
+            // several writers that write without a pause, a later try would seldom find the lock
+            // free.
+            match self.checkpoint_within(CheckpointMode::Restart, wait.min(MIN_WAIT)) {
+                Ok(_) => return Ok(()),
+                // A failed sync is reported once: the next sync may succeed although pages are
+                // lost.
+                Err(e) if e.kind() == ErrorKind::Io => return Err(e),
+                Err(_) => {}
+            }
+            // A reader that begins when everything is in the database does not keep the WAL from
+            // starting over.
+            match self.checkpoint(CheckpointMode::Passive) {
+                Err(e) if e.kind() == ErrorKind::Io => return Err(e),
+                // Another connection runs a checkpoint; nothing else makes a passive checkpoint
+                // fail in this way. SQLite does not wait for a checkpoint of another connection.
+                // Without a wait here, the WAL would grow as fast as data is written while that
+                // checkpoint lasts.
+                Err(e) if e.is_retryable() && started.elapsed() < self.busy_timeout => {
+                    if !wait::pause(PAUSE) {
+                        return Err(e);
+                    }
+                }
+                passive => {
+                    let restart = self.checkpoint_within(CheckpointMode::Restart, wait);
+                    if restart.is_err() && passive.is_ok_and(|(log, done)| done < log) {
+                        self.checkpoints.in_vain += 1;
+                    }
+                    return restart.map(drop);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn wal_frames(&self) -> u32 {
+        self.wal_frames.load(Ordering::Relaxed)
+    }
+
+    /// Returns a counter that advances with each commit of any process; `None` where no memory is
+    /// shared.
+    pub(crate) fn commit_counter(&self) -> Option<u32> {
+        self.presence.as_ref()?;
+        if self.journal_mode().ok()? != Some(JournalMode::Wal) {
+            return None; // `WalIndex::of` would create the shared memory
+        }
+        WalIndex::of(&self.conn).map(|index| index.commits())
+    }
+
+    // ---- writing back while the WAL grows ------------------------------------------------------
+
+    /// Returns `true` if `go_on_writing_back` must be called. Call this after `note_commit`.
+    #[inline]
+    pub(crate) fn has_to_write_back(&mut self) -> bool {
+        let frames = self.wal_frames();
+        let aim = self.checkpoints.aim(frames);
+        self.checkpoints.write_back.as_mut().is_some_and(|write_back| write_back.note_commit(frames, aim))
+    }
+
+    /// Continues to copy the WAL into the database. `let_go` releases the snapshots that other
+    /// handles keep between reads.
+    #[cold]
+    pub(crate) fn go_on_writing_back(&mut self, let_go: impl FnOnce()) {
+        let aim = self.checkpoints.aim(self.wal_frames());
+        let Some(mut write_back) = self.checkpoints.write_back.take() else { return };
+        let all_let_go = || {
+            let_go();
+            let _ = self.switch_to_sql(); // fails only in the middle of a write
+        };
+        if write_back.go_on(&self.conn, aim, all_let_go) {
+            self.checkpoints.write_back = Some(write_back);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Encrypted files. SQLCipher encrypts each page separately, below SQLite's pager, so that no code
+//! above the pager depends on it. (Format and key derivation: zetetic.net/sqlcipher/design.)
+
+use std::ffi::CString;
+
+use rusqlite::{Connection, ffi};
+
+use super::checkpoint_schedule::CheckpointSchedule;
+use super::connection::Db;
+#[cfg(kvstore_btree)]
+use super::engine::btree::Direct;
+use super::failure::{damaged, translate};
+use super::frozen::Frozen;
+use super::os;
+use crate::backend::TransactionState;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
+use crate::secret::Secret;
+
+// SQLCipher adds this function to SQLite.
+#[allow(unsafe_code)]
+unsafe extern "C" {
+    fn sqlite3_key_v2(
+        db: *mut ffi::sqlite3,
+        name: *const std::ffi::c_char,
+        key: *const std::ffi::c_void,
+        size: std::ffi::c_int,
+    ) -> std::ffi::c_int;
+}
+
+/// Sets the secret of one file of a connection. Call this before anything is read.
+///
+/// # Errors
+/// Those of SQLite. A wrong secret is detected only when the file is read.
+#[allow(unsafe_code)]
+pub(super) fn set_secret(conn: &Connection, schema: &str, secret: &Secret) -> Result<()> {
+    let bytes = secret.as_bytes();
+    let size = std::ffi::c_int::try_from(bytes.len())
+        .map_err(|_| Error::invalid("the password is too long: the maximum is 2147483647 bytes"))?;
+    let schema = CString::new(schema).map_err(|_| Error::invalid("the name of a database contains a NUL"))?;
+    // SAFETY: the connection is open, and only this thread uses it. The name ends with NUL. The key
+    // has `size` bytes, which SQLCipher copies.
+    let code = unsafe { sqlite3_key_v2(conn.handle(), schema.as_ptr(), bytes.as_ptr().cast(), size) };
+    if code == ffi::SQLITE_OK {
+        return Ok(());
+    }
+    Err(translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
+}
+
+/// Converts the error of opening a file that is encrypted with another secret.
+pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
+    if let Some(code) = os::vfs::take_failed_read(conn) {
+        return translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+    }
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::NotADatabase => Error::auth_failed(
+            "the password or key is wrong for this file, or the beginning or the end of the file is \
+            damaged",
+        )
+        .with_hint(Hint::GivePassword),
+        _ => error,
+    }
+}
+
+/// Returns `true` if SQLCipher could not decrypt a page that was read.
+///
+/// SQLCipher supplies zeros instead of such a page, without an error.
+pub(super) fn is_spoilt(conn: &Connection) -> bool {
+    let ask = |pragma: &str| conn.query_row(pragma, [], |row| row.get::<_, String>(0)).ok();
+    // The status is also "0" for a connection without a key; that one has no `cipher_page_size`.
+    ask("PRAGMA cipher_status").is_some_and(|status| status == "0")
+        && ask("PRAGMA cipher_page_size").is_some()
+}
+
+pub(super) fn not_decrypted() -> Error {
+    damaged("a page of the file cannot be decrypted, because it was changed or is damaged")
+}
+
+impl Db {
+    /// Converts an error of an encrypted file to that of its cause.
+    ///
+    /// SQLCipher reports a page that cannot be read as one that cannot be decrypted. From then on
+    /// it reports that the file is no database.
+    #[cold]
+    pub(super) fn as_lost_page(&self, why: Error) -> Error {
+        if self.encrypted.is_none() || why.is_retryable() {
+            return why;
+        }
+        if let Some(code) = os::vfs::take_failed_read(&self.conn) {
+            return translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        }
+        if why.kind() != ErrorKind::NotADatabase {
+            return why;
+        }
+        self.spoilt.clone().unwrap_or_else(|| {
+            Error::corrupt(
+                "the first page of the file is damaged, or another process gave the file another \
+                password while it was open here",
+            )
+            .with_hint(Hint::OpenAgain)
+        })
+    }
+
+    /// Converts the result of opening an encrypted file, so that a failed read without an error
+    /// becomes one.
+    pub(super) fn without_failed_reads(&self, ready: Result<()>) -> Result<()> {
+        if self.encrypted.is_none() {
+            return ready;
+        }
+        match (ready, os::vfs::take_failed_read(&self.conn)) {
+            (_, Some(code)) => Err(translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))),
+            // Another process may have given the file another secret while it was opened.
+            (Err(e), None) if e.kind() == ErrorKind::NotADatabase => Err(as_wrong_secret(&self.conn, e)),
+            (ready, None) => ready,
+        }
+    }
+
+    /// Fails if a page that the call has read could not be decrypted.
+    #[inline]
+    pub(crate) fn check_decrypted(&self) -> Result<()> {
+        // Most calls find everything in the page cache, and need no check.
+        let reads = os::vfs::reads();
+        if self.encrypted.is_none() || self.reads_seen.replace(reads) == reads {
+            return Ok(());
+        }
+        if os::vfs::take_reads(&self.conn) && is_spoilt(&self.conn) { Err(not_decrypted()) } else { Ok(()) }
+    }
+
+    /// Marks the connection as unusable after a page could not be read or decrypted, because
+    /// SQLCipher then decrypts no further page.
+    ///
+    /// The connection is replaced as soon as no transaction is open; the next call opens the file
+    /// again (`sqlcipher_codec_ctx_set_error`: "a permanent error").
+    #[cold]
+    pub(super) fn note_spoilt(&mut self, why: &Error) {
+        let is_of_a_page = !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
+        let may_be = why.dooms_transaction() && !why.is_retryable() && is_of_a_page;
+        if self.encrypted.is_some() && self.frozen.is_none() && may_be {
+            self.spoilt.get_or_insert_with(|| why.clone());
+            self.leave_if_spoilt();
+        }
+    }
+
+    /// Closes a connection that is marked as unusable, unless a transaction is open.
+    pub(super) fn leave_if_spoilt(&mut self) {
+        if self.spoilt.is_none() || self.transaction != TransactionState::None {
+            return;
+        }
+        // If there is no memory for the replacement, the next failure tries again.
+        if let (Some(config), Ok(memory)) = (self.encrypted.clone(), Connection::open_in_memory()) {
+            self.leave(memory, &config);
+        }
+    }
+
+    /// Closes this connection and puts `nothing` in its place. The next call opens the file again
+    /// with `config`.
+    pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
+        let Some(path) = self.path.clone() else { return };
+        #[cfg(kvstore_btree)]
+        let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.frozen.as_ref()?.epoch());
+        // Users of the wal-index must be dropped before closing the connection unmaps it.
+        self.stop_writing_back();
+        self.checkpoints = CheckpointSchedule::new(&config.file);
+        self.pending.take();
+        #[cfg(kvstore_btree)]
+        drop(self.direct.take());
+        drop(std::mem::replace(&mut self.conn, nothing));
+        self.frozen = Some(Frozen::to_be_opened(
+            &path,
+            config,
+            #[cfg(kvstore_btree)]
+            epoch,
+        ));
+    }
+}

@@ -1,0 +1,208 @@
+//! Reserves disk space for what a store needs when the disk is full (ADR 31).
+//!
+//! - In WAL mode a commit first writes to the WAL. If the checkpoint could not make the database
+//!   longer, the WAL could not start over, and no write could succeed. So before a commit the file
+//!   system reserves the blocks of all pages of the database.
+//! - A write on a full disk is tried again after a checkpoint: the WAL starts over, in the space
+//!   that it has. The open reserves space for some frames in the WAL.
+//! - A close on a full disk leaves the `-wal` and `-shm` files, which the next open needs.
+//! - In DELETE mode the rollback journal needs space. Some spare blocks after the end of the
+//!   database are reserved, and given back for a write on a full disk.
+//!
+//! None of this works on a file system that cannot reserve blocks (`fallocate`), or on systems
+//! other than Linux.
+
+use std::path::Path;
+
+use super::checkpoint_schedule::MIN_WAIT;
+use super::connection::Db;
+use super::disk_reserve::{SHARED_MEMORY, is_nearly_full};
+use super::os::refusal::Refusal;
+use super::os::{self, OsFile};
+use crate::backend::TransactionState;
+use crate::config::{CheckpointMode, JournalMode};
+use crate::error::{Error, Result};
+use crate::hint::Hint;
+use crate::place::sibling;
+
+/// Bounds of the number of pages that are reserved in addition to those of the database.
+const MIN_SPARE: u32 = 12;
+const MAX_SPARE: u32 = 64;
+/// For each group of this number of pages of the database, one more page is reserved.
+const PAGES_PER_SPARE: u32 = 4;
+
+impl Db {
+    /// Begins to reserve blocks, after the store was opened for writing. Limits the database to the
+    /// size of files that the process may write.
+    pub(super) fn begin_reserving(&self, has_wal: bool) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        self.disk_space.pages.set(u32::try_from(self.page_count()?).unwrap_or(u32::MAX));
+        self.disk_space.is_used.set(true);
+        let page_size = self.page_size()?;
+        if let Some(bytes) = os::file_size_limit() {
+            // Otherwise commits could fill the WAL with pages that no checkpoint may copy.
+            let pages = (bytes / page_size.max(1)).clamp(1, u64::from(u32::MAX - 1));
+            self.read_number(&format!("PRAGMA max_page_count = {pages}"))?;
+        }
+        if has_wal && let Ok(wal) = OsFile::open(&sibling(path, "-wal"), true, false) {
+            os::reserve_least_wal(&wal, page_size);
+        }
+        Ok(())
+    }
+
+    /// Reserves the blocks of the pages that the open write transaction adds, before its commit.
+    ///
+    /// # Errors
+    /// `Full` if the disk has too few free blocks.
+    #[inline]
+    pub(super) fn reserve_pages(&self) -> Result<()> {
+        let space = &self.disk_space;
+        if !space.is_used.get() {
+            return Ok(());
+        }
+        let pages = self.pages_in_transaction()?;
+        let before = space.pages.replace(pages);
+        if pages < before {
+            space.reserved.set(space.reserved.get().min(pages)); // the file was truncated
+        }
+        if pages <= before {
+            return Ok(());
+        }
+        self.reserve_more(pages).inspect_err(|_| space.pages.set(before))?;
+        space.grows.set(true);
+        Ok(())
+    }
+
+    /// Reserves spare blocks again after a commit that made the database longer.
+    #[inline]
+    pub(super) fn keep_spare_blocks(&self) {
+        if self.disk_space.grows.replace(false) {
+            self.reserve_again();
+        }
+    }
+
+    /// Reserves spare blocks again in DELETE mode, where commits and rollbacks free them when they
+    /// cut off the unused end of the file.
+    #[cold]
+    fn reserve_again(&self) {
+        let space = &self.disk_space;
+        if space.is_used.get() && matches!(self.journal_mode(), Ok(Some(JournalMode::Delete))) {
+            space.reserved.set(0);
+            // An error is ignored: a commit that makes the database longer would report it.
+            let _ = self.reserve_more(space.pages.get());
+        }
+    }
+
+    /// Reserves the blocks of `pages` pages, and spare blocks after them as far as there is space.
+    #[cold]
+    fn reserve_more(&self, pages: u32) -> Result<()> {
+        let space = &self.disk_space;
+        let spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, MAX_SPARE);
+        // Not beyond the size limit of the store.
+        let most = self.limit_in_pages().map_or(u32::MAX, |limit| limit.max(pages));
+        let wanted = (pages + spare).min(most);
+        // In WAL mode removals use the space of the WAL file, so spare blocks are optional.
+        let is_wal = self.journal_mode()? == Some(JournalMode::Wal);
+        let least = if is_wal { pages } else { (pages + spare / 2).min(most) };
+        if space.reserved.get() >= least {
+            return Ok(());
+        }
+        let (Some(path), Some(watched)) = (&self.path, &self.watched) else { return Ok(()) };
+        let Ok(file) = OsFile::open(path, true, false) else { return Ok(()) };
+        if file.identity().ok() != Some(watched.place.file()) {
+            return Ok(()); // the file was replaced, which the next check of its location reports
+        }
+        let page_size = self.page_size()?;
+        let mut last = Ok(false);
+        for wanted in [wanted, least] {
+            last = file.reserve(u64::from(wanted) * page_size);
+            if let Ok(true) = last {
+                space.reserved.set(wanted);
+                return Ok(());
+            }
+        }
+        match last {
+            Err(e) => Err(Refusal::for_space(&e).unwrap_or(Refusal::Space).error()),
+            Ok(_) => {
+                space.is_used.set(false); // this file system cannot reserve blocks
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the number of pages of the database, in the open write transaction.
+    fn pages_in_transaction(&self) -> Result<u32> {
+        #[cfg(kvstore_btree)]
+        if let Some(direct) = &self.direct {
+            return Ok(direct.pages());
+        }
+        Ok(u32::try_from(self.page_count()?).unwrap_or(u32::MAX))
+    }
+
+    /// Records a failure for lack of disk space.
+    pub(super) fn note_full_disk(&self, why: &Error) {
+        if why.hint() == Some(Hint::FreeDiskSpace) {
+            self.disk_space.is_full.set(true);
+            self.reserve_again();
+        }
+    }
+
+    /// Makes space for another try of a write that failed because the disk was full. Returns `true`
+    /// if that may succeed.
+    #[cold]
+    pub(crate) fn make_disk_space_after(&mut self, why: &Error) -> bool {
+        self.note_full_disk(why);
+        self.make_disk_space()
+    }
+
+    /// Like `make_disk_space_after`, but does nothing unless the last write failed because the disk
+    /// was full.
+    #[cold]
+    pub(super) fn make_disk_space(&mut self) -> bool {
+        if !self.disk_space.is_full.replace(false)
+            || self.read_only
+            || self.path.is_none()
+            || self.transaction != TransactionState::None
+        {
+            return false;
+        }
+        match self.journal_mode() {
+            Ok(Some(JournalMode::Wal)) => self.checkpoint_within(CheckpointMode::Restart, MIN_WAIT).is_ok(),
+            Ok(Some(JournalMode::Delete)) => {
+                self.disk_space.gives_back.set(true);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes the close of the connection keep the `-wal` and `-shm` files if the disk is nearly
+    /// full: the next open may have no space for new ones. The WAL is empty then. Files of an open
+    /// that failed for lack of space help no open.
+    pub(super) fn keep_wal_if_nearly_full(&self) {
+        let is_begun =
+            |shm: &Path| matches!(os::length_of_file(shm), Ok(Some(length)) if length < SHARED_MEMORY);
+        if let Some(path) = &self.path
+            && self.frozen.is_none()
+            && !is_begun(&sibling(path, "-shm"))
+            && matches!(self.journal_mode(), Ok(Some(JournalMode::Wal)))
+            && self.page_size().is_ok_and(|page_size| is_nearly_full(path, page_size))
+        {
+            os::keep_wal(&self.conn);
+        }
+    }
+
+    /// Gives back the spare blocks, if `make_disk_space` has requested that. Call this at the
+    /// beginning of a write transaction: no other connection makes the database longer then.
+    #[inline]
+    pub(super) fn give_spare_blocks_back(&self) {
+        if self.disk_space.gives_back.replace(false)
+            && let Some(path) = &self.path
+            && let Ok(file) = OsFile::open(path, true, false)
+            && file.identity().ok() == self.file_identity()
+        {
+            file.give_reserved_back();
+            self.disk_space.reserved.set(0);
+        }
+    }
+}

@@ -1,0 +1,547 @@
+//! The `btree` engine: row operations that call SQLite's B-tree layer directly.
+//!
+//! It works on the same tables and inside the same transactions as SQL, but without SQLite's
+//! virtual machine. It is built only with the versions of SQLite for which it was written
+//! (build.rs). This file contains the operations. The modules below it are:
+//!
+//! - `raw.rs`: declarations of the functions of SQLite that the engine calls.
+//! - `tree.rs` and `cursor.rs`: methods around these functions that are safe to call.
+//! - `hold.rs` and `session.rs`: when these methods may be called.
+//! - `roots.rs`: the root pages of the tables; `sizes.rs`: the number of pages of each table.
+//! - `families.rs`: the catalogue of families, and the creation of tables.
+//! - `walk.rs`: reads keys and rows page by page; `leaf.rs` reads many rows of a page at once.
+//! - `pager.rs`: access to pages; `page.rs`: the content of a page.
+//! - `record.rs`: the content of a row.
+
+mod cursor;
+mod families;
+mod hold;
+mod leaf;
+mod page;
+mod pager;
+mod raw;
+mod record;
+mod root_cache;
+mod roots;
+mod session;
+mod sizes;
+mod tree;
+mod walk;
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use cursor::TreeCursor;
+pub(in crate::backend) use hold::Keep;
+use record::{Columns, DataRow, Malformed, NoDataRow, Value};
+pub(in crate::backend) use root_cache::RootCache;
+use root_cache::Roots;
+pub(in crate::backend) use session::Direct;
+pub(in crate::backend::file) use session::Visit;
+use tree::Order;
+use walk::{Look, PageWalk, Walked};
+
+use super::sql::SqlEngine;
+use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
+use crate::backend::Scan;
+use crate::backend::file::connection::Db;
+use crate::backend::file::failure::damaged;
+use crate::backend::file::filling::Filling;
+use crate::backend::file::schema::{Tables, no_longer_exists};
+use crate::error::{Error, Result};
+
+/// Storage engine that uses the B-trees of SQLite directly, without SQL.
+#[derive(Clone, Copy)]
+pub(in crate::backend::file) struct BtreeEngine<'c> {
+    pub(in crate::backend) db: &'c Db,
+    pub(in crate::backend) direct: &'c Direct,
+}
+
+impl Head {
+    /// Head of a row that has only an inline value.
+    const PLAIN: Head = Head { expire_ms: None, blob_id: None, written_ms: None };
+
+    fn is_plain(&self) -> bool {
+        *self == Head::PLAIN
+    }
+}
+
+impl<'c> BtreeEngine<'c> {
+    /// Begins an operation on a family. Returns the SQL engine if the tables do not have the form
+    /// that this library creates.
+    #[inline]
+    pub(super) fn enter(self, tables: &Tables) -> Result<std::result::Result<Visit<'c>, SqlEngine<'c>>> {
+        let visit = self.direct.enter(self.db, tables)?;
+        if visit.roots.data == 0 {
+            return Err(no_longer_exists(tables));
+        }
+        if visit.roots.foreign {
+            drop(visit);
+            return Ok(Err(SqlEngine { db: self.db }));
+        }
+        Ok(Ok(visit))
+    }
+}
+
+fn malformed(tables: &Tables, _: Malformed) -> Error {
+    damaged(format!("a row of family \"{}\" is not a record", tables.family()))
+}
+
+#[inline(always)] // called for every row of a scan
+fn parts<'a>(tables: &Tables, record: &'a [u8]) -> Result<DataRow<'a>> {
+    DataRow::of(record).map_err(|why| match why {
+        NoDataRow::Malformed => malformed(tables, Malformed),
+        NoDataRow::WrongType(column) => wrong_type(tables, column),
+    })
+}
+
+/// Decodes an entry of a time index.
+fn time_entry<'a>(tables: &Tables, record: &'a [u8]) -> Result<(i64, &'a [u8])> {
+    let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
+    let Value::Integer(time_ms) = columns.next().map_err(|e| malformed(tables, e))? else {
+        return Err(wrong_type(tables, "time"));
+    };
+    let Value::Blob(key) = columns.next().map_err(|e| malformed(tables, e))? else {
+        return Err(wrong_type(tables, "key"));
+    };
+    columns.end().map_err(|e| malformed(tables, e))?;
+    Ok((time_ms, key))
+}
+
+/// Decodes the large value in a row of the table of large values.
+fn large_value<'a>(tables: &Tables, record: &'a [u8]) -> Result<&'a [u8]> {
+    let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
+    columns.next().map_err(|e| malformed(tables, e))?; // the rowid
+    let Value::Blob(value) = columns.next().map_err(|e| malformed(tables, e))? else {
+        return Err(wrong_type(tables, "large value"));
+    };
+    columns.end().map_err(|e| malformed(tables, e))?;
+    Ok(value)
+}
+
+/// Moves the cursor to the row of a key. Returns `true` if there is one.
+#[inline]
+fn find(tree: &tree::Tree, cursor: &mut TreeCursor, key: &[u8]) -> Result<bool> {
+    Ok(tree.seek(cursor, |sought| record::key_row(sought, key, None))? == Ordering::Equal)
+}
+
+impl Engine for Visit<'_> {
+    #[inline]
+    fn get<R>(
+        &self,
+        tables: &Tables,
+        key: &[u8],
+        visit: impl FnOnce(RowView<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let show = |record: &[u8]| {
+            let DataRow { value, joined, head, .. } = parts(tables, record)?;
+            visit(RowView { values: LargeValues::Btree(self), tables, inline: value, joined, head }).map(Some)
+        };
+        match self.look_up(self.roots.data, key)? {
+            Look::Found(page, record) => show(page.bytes().get(record).unwrap_or_default()),
+            Look::Missing => Ok(None),
+            Look::NotPlain => self.with(self.roots.data, Order::Key, |tree, cursor| {
+                if find(tree, cursor, key)? { show(cursor.record()?) } else { Ok(None) }
+            }),
+        }
+    }
+
+    #[inline]
+    fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>> {
+        match self.look_up(self.roots.data, key)? {
+            Look::Found(page, record) => {
+                Ok(Some(parts(tables, page.bytes().get(record).unwrap_or_default())?.head))
+            }
+            Look::Missing => Ok(None),
+            Look::NotPlain => self.with(self.roots.data, Order::Key, |tree, cursor| {
+                if !find(tree, cursor, key)? {
+                    return Ok(None);
+                }
+                Ok(Some(parts(tables, cursor.record()?)?.head))
+            }),
+        }
+    }
+
+    #[inline]
+    fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.with(self.roots.data, Order::Key, |tree, cursor| {
+            if find(tree, cursor, key)? && !parts(tables, cursor.record()?)?.head.is_plain() {
+                return Ok(false);
+            }
+            self.with_record(key.len() + value.len(), |record| {
+                record::data_row(record, key, Some(value), Head::PLAIN);
+                cursor.put(record)
+            })?;
+            Ok(true)
+        })
+    }
+
+    fn put(&self, _: &Tables, key: &[u8], row: Row<'_>) -> Result<()> {
+        self.with(self.roots.data, Order::Key, |tree, cursor| {
+            find(tree, cursor, key)?;
+            self.with_record(key.len() + row.value.map_or(0, <[u8]>::len), |record| {
+                record::data_row(record, key, row.value, row.head);
+                cursor.put(record)
+            })
+        })
+    }
+
+    fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool> {
+        self.with(self.roots.data, Order::Key, |tree, cursor| {
+            if !find(tree, cursor, key)? || !parts(tables, cursor.record()?)?.head.is_plain() {
+                return Ok(false);
+            }
+            cursor.delete()?;
+            Ok(true)
+        })
+    }
+
+    fn delete(&self, _: &Tables, key: &[u8]) -> Result<()> {
+        self.with(self.roots.data, Order::Key, |tree, cursor| {
+            if find(tree, cursor, key)? { cursor.delete() } else { Ok(()) }
+        })
+    }
+
+    fn scan(
+        &self,
+        tables: &Tables,
+        scan: Scan<'_>,
+        visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
+    ) -> Result<bool> {
+        show_rows(self, tables, scan, &mut RowByRow(visit))
+    }
+
+    fn fill(&self, tables: &Tables, scan: Scan<'_>, filling: &mut Filling<'_>) -> Result<()> {
+        show_rows(self, tables, scan, filling).map(drop)
+    }
+
+    fn count(&self, _: &Tables) -> Result<u64> {
+        self.entries_of(self.roots.data)
+    }
+
+    fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        if self.roots.blob == 0 {
+            return Err(dangling(tables));
+        }
+        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
+            if !cursor.seek_rowid(id)? {
+                return Err(dangling(tables));
+            }
+            Ok(visit(large_value(tables, cursor.record()?)?))
+        })
+    }
+
+    fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>> {
+        if self.roots.blob == 0 {
+            return Ok(None);
+        }
+        let inserted = self.with(self.roots.blob, Order::Rowid, |_, cursor| {
+            let last = if cursor.last()? { cursor.rowid()? } else { 0 };
+            // SQLite chooses a rowid in the same way: one more than the greatest.
+            let Some(id) = last.max(0).checked_add(1) else { return Ok(None) };
+            self.with_record(value.len(), |record| {
+                record::blob_row(record, value);
+                cursor.put_rowid(id, record)
+            })?;
+            Ok(Some(id))
+        })?;
+        match inserted {
+            Some(id) => Ok(Some(id)),
+            // The greatest rowid is taken. SQL looks for a free one.
+            None => SqlEngine { db: self.db }.blob_insert(tables, value),
+        }
+    }
+
+    fn blob_insert_at(&self, _: &Tables, id: i64, value: &[u8]) -> Result<bool> {
+        if self.roots.blob == 0 {
+            return Ok(false);
+        }
+        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
+            if cursor.seek_rowid(id)? {
+                return Ok(false);
+            }
+            self.with_record(value.len(), |record| {
+                record::blob_row(record, value);
+                cursor.put_rowid(id, record)
+            })?;
+            Ok(true)
+        })
+    }
+
+    fn blob_update(&self, tables: &Tables, id: i64, value: &[u8]) -> Result<()> {
+        if self.roots.blob == 0 {
+            return Err(dangling(tables));
+        }
+        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
+            if !cursor.seek_rowid(id)? {
+                return Err(dangling(tables));
+            }
+            self.with_record(value.len(), |record| {
+                record::blob_row(record, value);
+                cursor.put_rowid(id, record)
+            })
+        })
+    }
+
+    fn blob_delete(&self, _: &Tables, id: i64) -> Result<()> {
+        if self.roots.blob == 0 {
+            return Ok(());
+        }
+        self.with(self.roots.blob, Order::Rowid, |_, cursor| {
+            if cursor.seek_rowid(id)? { cursor.delete() } else { Ok(()) }
+        })
+    }
+
+    fn index(&self, _: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        let Roots { ttl_key, ttl_expiry, .. } = self.roots;
+        if ttl_key == 0 || ttl_expiry == 0 {
+            return Ok(false);
+        }
+        move_time_entry(self, ttl_expiry, key, old, new)?;
+        self.with(ttl_key, Order::Key, |tree, cursor| {
+            let found = find(tree, cursor, key)?;
+            match new {
+                Some(_) => self.with_record(key.len(), |record| {
+                    record::key_row(record, key, new);
+                    cursor.put(record)
+                }),
+                None if found => cursor.delete(),
+                None => Ok(()),
+            }
+        })?;
+        Ok(true)
+    }
+
+    fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()> {
+        self.with(self.roots.data, Order::Key, |tree, cursor| {
+            if !find(tree, cursor, key)? {
+                return Ok(());
+            }
+            let bytes = cursor.record()?.len();
+            self.with_record(bytes, |record| {
+                let DataRow { key, value, head, .. } = parts(tables, cursor.record()?)?;
+                record::data_row(record, key, value, Head { expire_ms, ..head });
+                cursor.put(record)
+            })
+        })
+    }
+
+    fn index_written(&self, _: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool> {
+        if self.roots.written == 0 {
+            return Ok(false);
+        }
+        move_time_entry(self, self.roots.written, key, old, new)?;
+        Ok(true)
+    }
+
+    fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()> {
+        match self.roots.on(index) {
+            0 => Ok(()),
+            root => self.with(root, Order::Time, |tree, cursor| {
+                match tree.seek(cursor, |sought| record::time_row(sought, time_ms, key))? {
+                    Ordering::Equal => cursor.delete(),
+                    Ordering::Less | Ordering::Greater => Err(out_of_order(tables)),
+                }
+            }),
+        }
+    }
+
+    fn by_time(
+        &self,
+        tables: &Tables,
+        index: TimeIndex,
+        after: (i64, &[u8]),
+        mut visit: impl FnMut(i64, &[u8]) -> Result<Step>,
+    ) -> Result<()> {
+        let root = self.roots.on(index);
+        if root == 0 {
+            return Ok(());
+        }
+        self.with(root, Order::Time, |tree, cursor| {
+            let order = tree.seek(cursor, |sought| record::time_row(sought, after.0, after.1))?;
+            let mut there = match order {
+                Ordering::Greater => true,
+                Ordering::Equal | Ordering::Less => cursor.next()?,
+            };
+            let mut room = self.room();
+            while there {
+                room = room.checked_sub(1).ok_or_else(walk::in_circles)?;
+                let (time_ms, key) = time_entry(tables, cursor.record()?)?;
+                if visit(time_ms, key)? == Step::Stop {
+                    break;
+                }
+                there = cursor.next()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn count_expired(&self, tables: &Tables, now_ms: i64) -> Result<u64> {
+        let mut count = 0;
+        self.by_time(tables, TimeIndex::Expiry, super::from_time(i64::MIN), |expire_ms, _| {
+            if expire_ms > now_ms {
+                return Ok(Step::Stop);
+            }
+            count += 1;
+            Ok(Step::Continue)
+        })?;
+        Ok(count)
+    }
+}
+
+/// Receiver of the rows of a scan.
+trait Visitor {
+    /// Reads some of the next rows of the scan at once, if the visitor can do that.
+    fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step>;
+    fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step>;
+}
+
+struct RowByRow<F>(F);
+
+impl<F: FnMut(&[u8], RowView<'_>) -> Result<Step>> Visitor for RowByRow<F> {
+    fn take(&mut self, _: &mut PageWalk<'_>, _: Bound<&[u8]>) -> Result<Step> {
+        Ok(Step::Continue)
+    }
+
+    #[inline(always)]
+    fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step> {
+        (self.0)(key, row)
+    }
+}
+
+impl Visitor for Filling<'_> {
+    #[inline]
+    fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step> {
+        leaf::add_rows(walk, to, self)?;
+        Ok(if self.has_enough() { Step::Stop } else { Step::Continue })
+    }
+
+    fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step> {
+        Filling::row(self, key, &row)
+    }
+}
+
+/// Passes the rows of a scan to `visitor`, until it stops the scan or the range ends. Returns
+/// `true` if the range ended.
+fn show_rows(here: &Visit<'_>, tables: &Tables, scan: Scan<'_>, visitor: &mut impl Visitor) -> Result<bool> {
+    let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
+    let root = here.roots.data;
+    let mut walk = here.walk(root, &scan)?;
+    let mut cursor = None;
+    let ended = loop {
+        let record = match &mut cursor {
+            None => {
+                if visitor.take(&mut walk, to)? == Step::Stop {
+                    break false;
+                }
+                match walk.next()? {
+                    Walked::On(part) => walk.record(part),
+                    Walked::End => break true,
+                    Walked::NotPlain(shown) => {
+                        let cursor = cursor.insert(here.cursor(root, Order::Key)?);
+                        if !start(here, cursor, from, scan.reverse, shown)? {
+                            break true;
+                        }
+                        cursor.record()?
+                    }
+                }
+            }
+            Some(cursor) => {
+                if !advance(cursor, scan.reverse)? {
+                    break true;
+                }
+                cursor.record()?
+            }
+        };
+        let DataRow { key, value, joined, head } = parts(tables, record)?;
+        if is_past(key, to, scan.reverse) {
+            break true;
+        }
+        let row = RowView { values: LargeValues::Btree(here), tables, inline: value, joined, head };
+        if visitor.row(key, row)? == Step::Stop {
+            break false;
+        }
+    };
+    if let Some(cursor) = cursor {
+        here.keep(cursor);
+    }
+    Ok(ended)
+}
+
+impl Roots {
+    fn on(&self, index: TimeIndex) -> u32 {
+        match index {
+            TimeIndex::Expiry => self.ttl_expiry,
+            TimeIndex::Written => self.written,
+        }
+    }
+}
+
+fn move_time_entry(
+    here: &Visit<'_>,
+    root: u32,
+    key: &[u8],
+    old: Option<i64>,
+    new: Option<i64>,
+) -> Result<()> {
+    here.with(root, Order::Time, |tree, cursor| {
+        if let Some(old) = old
+            && tree.seek(cursor, |sought| record::time_row(sought, old, key))? == Ordering::Equal
+        {
+            cursor.delete()?;
+        }
+        let Some(new) = new else { return Ok(()) };
+        tree.seek(cursor, |sought| record::time_row(sought, new, key))?;
+        here.with_record(key.len(), |record| {
+            record::time_row(record, new, key);
+            cursor.put(record)
+        })
+    })
+}
+
+/// Moves the cursor to the first row of a scan, and then past `rows` more rows. Returns `true` if
+/// it is at a row.
+fn start(
+    here: &Visit<'_>,
+    cursor: &mut TreeCursor,
+    from: Bound<&[u8]>,
+    reverse: bool,
+    rows: usize,
+) -> Result<bool> {
+    let mut there = match from {
+        Bound::Unbounded if reverse => cursor.last()?,
+        Bound::Unbounded => cursor.first()?,
+        Bound::Included(key) | Bound::Excluded(key) => {
+            let order = here.seek(cursor, |sought| record::key_row(sought, key, None))?;
+            let before = if reverse { Ordering::Greater } else { Ordering::Less };
+            if order == before || order == Ordering::Equal && from == Bound::Excluded(key) {
+                advance(cursor, reverse)?
+            } else {
+                cursor.is_on_entry() // in an empty table it is at no entry
+            }
+        }
+    };
+    for _ in 0..rows {
+        there = there && advance(cursor, reverse)?;
+    }
+    Ok(there)
+}
+
+fn advance(cursor: &mut TreeCursor, reverse: bool) -> Result<bool> {
+    if reverse { cursor.previous() } else { cursor.next() }
+}
+
+/// Returns `true` if a key is after the end of a scan, in the direction of the scan.
+#[inline]
+fn is_past(key: &[u8], to: Bound<&[u8]>, reverse: bool) -> bool {
+    let (end, included) = match to {
+        Bound::Unbounded => return false,
+        Bound::Included(end) => (end, true),
+        Bound::Excluded(end) => (end, false),
+    };
+    match key.cmp(end) {
+        Ordering::Equal => !included,
+        Ordering::Less => reverse,
+        Ordering::Greater => !reverse,
+    }
+}

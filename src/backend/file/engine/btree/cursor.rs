@@ -1,0 +1,236 @@
+//! A cursor on one table, with methods that are safe to call for the reasons that `tree.rs` gives.
+#![allow(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::ffi::c_int;
+use std::ptr;
+
+use super::raw;
+use super::tree::{Order, at_no_entry, check, moved, no_memory, not_writing, too_long};
+use crate::backend::file::failure::damaged;
+use crate::error::{Error, Result};
+
+/// Open cursor on one table.
+pub(super) struct TreeCursor {
+    pub(super) memory: Box<[u64]>,
+    pub(super) root: u32,
+    pub(super) order: Order,
+    pub(super) write: bool,
+    /// Comparison of the current entry with the key in `sought`, if the cursor is where `seek` left
+    /// it.
+    pub(super) place: Option<Ordering>,
+    /// Whether the last move ended at an entry.
+    pub(super) on_entry: bool,
+    pub(super) sought: Vec<u8>,
+    /// Buffer for the next key to seek.
+    pub(super) spare: Vec<u8>,
+    /// Copy of a record whose bytes are on several pages.
+    pub(super) overflow: Vec<u8>,
+}
+
+// SAFETY: as for `Tree`.
+unsafe impl Send for TreeCursor {}
+
+impl TreeCursor {
+    pub(super) fn raw(&mut self) -> *mut raw::BtCursor {
+        self.memory.as_mut_ptr().cast()
+    }
+
+    /// Returns `true` if this is a cursor on the given table, with the given order and access.
+    pub(super) fn is_on(&self, root: u32, order: Order, write: bool) -> bool {
+        (self.root, self.order, self.write) == (root, order, write)
+    }
+
+    pub(super) fn has_moved(&mut self) -> bool {
+        // SAFETY: an open cursor.
+        unsafe { raw::sqlite3BtreeCursorHasMoved(self.raw()) != 0 }
+    }
+
+    /// Returns `true` if the cursor is at an entry.
+    pub(super) fn is_on_entry(&self) -> bool {
+        self.on_entry
+    }
+
+    pub(super) fn is_valid(&mut self) -> bool {
+        // SAFETY: an open cursor.
+        unsafe { raw::sqlite3BtreeCursorIsValidNN(self.raw()) != 0 }
+    }
+
+    /// Moves to the row with this id. Returns `false` if there is none.
+    pub(super) fn seek_rowid(&mut self, id: i64) -> Result<bool> {
+        let mut result = 0;
+        self.on_entry = false;
+        // SAFETY: an open cursor on a rowid table, and a valid place for the result.
+        check(unsafe { raw::sqlite3BtreeTableMoveto(self.raw(), id, 0, &raw mut result) })?;
+        self.on_entry = self.is_valid();
+        Ok(result == 0 && self.on_entry)
+    }
+
+    /// Moves to the first entry. Returns `false` if there is none.
+    pub(super) fn first(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        let mut empty = 0;
+        // SAFETY: an open cursor, and a valid place for the result.
+        check(unsafe { raw::sqlite3BtreeFirst(self.raw(), &raw mut empty) })?;
+        self.on_entry = empty == 0;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the last entry. Returns `false` if there is none.
+    pub(super) fn last(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        let mut empty = 0;
+        // SAFETY: an open cursor, and a valid place for the result.
+        check(unsafe { raw::sqlite3BtreeLast(self.raw(), &raw mut empty) })?;
+        self.on_entry = empty == 0;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the next entry. Returns `false` if there is none.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        // SAFETY: an open cursor.
+        self.on_entry = moved(unsafe { raw::sqlite3BtreeNext(self.raw(), 0) })?;
+        Ok(self.on_entry)
+    }
+
+    /// Moves to the previous entry. Returns `false` if there is none.
+    #[inline]
+    pub(super) fn previous(&mut self) -> Result<bool> {
+        self.place = None;
+        self.on_entry = false;
+        // SAFETY: an open cursor.
+        self.on_entry = moved(unsafe { raw::sqlite3BtreePrevious(self.raw(), 0) })?;
+        Ok(self.on_entry)
+    }
+
+    /// Returns the rowid of the current entry.
+    pub(super) fn rowid(&mut self) -> Result<i64> {
+        if !self.is_valid() {
+            return Err(at_no_entry());
+        }
+        // SAFETY: an open cursor at an entry of a rowid table.
+        Ok(unsafe { raw::sqlite3BtreeIntegerKey(self.raw()) })
+    }
+
+    /// Returns the record of the current entry: a reference to its bytes on the page, or to a copy
+    /// if the record is on several pages.
+    #[inline]
+    pub(super) fn record(&mut self) -> Result<&[u8]> {
+        if !self.on_entry {
+            return Err(at_no_entry());
+        }
+        debug_assert!(self.is_valid());
+        let mut local = 0;
+        // SAFETY: an open cursor that has been at an entry since its last move: nothing writes to
+        // the table while a visitor uses a row, a rule for visitors (`RowView` in `engine.rs`). The
+        // size is read first: that makes SQLite parse the cell, which the fetch needs.
+        let (size, start) = unsafe {
+            let size = raw::sqlite3BtreePayloadSize(self.raw());
+            (size, raw::sqlite3BtreePayloadFetch(self.raw(), &raw mut local))
+        };
+        if local >= size && size > 0 {
+            // SAFETY: SQLite returns `local` bytes on the page, which stays in memory while the
+            // cursor is on it. The borrow keeps the cursor where it is.
+            return Ok(unsafe { std::slice::from_raw_parts(start.cast(), size as usize) });
+        }
+        self.copy_record(size)
+    }
+
+    fn copy_record(&mut self, size: u32) -> Result<&[u8]> {
+        // SAFETY: an open cursor at an entry.
+        let bound = unsafe { raw::sqlite3BtreeMaxRecordSize(self.raw()) };
+        if i64::from(size) > bound {
+            return Err(damaged("a row is longer than the file"));
+        }
+        let mut copy = std::mem::take(&mut self.overflow);
+        copy.clear();
+        copy.try_reserve(size as usize).map_err(|_| no_memory())?;
+        copy.resize(size as usize, 0);
+        // SAFETY: an open cursor at an entry, and `size` bytes of memory.
+        let code = unsafe { raw::sqlite3BtreePayload(self.raw(), 0, size, copy.as_mut_ptr().cast()) };
+        self.overflow = copy;
+        check(code)?;
+        Ok(&self.overflow)
+    }
+
+    fn must_write(&self) -> Result<()> {
+        if self.write {
+            return Ok(());
+        }
+        Err(not_writing())
+    }
+
+    /// Inserts the record, or replaces the entry with its key. `seek` must just have sought that
+    /// key.
+    pub(super) fn put(&mut self, record: &[u8]) -> Result<()> {
+        self.must_write()?;
+        self.on_entry = false;
+        let Some(place) = self.place.take() else {
+            return Err(Error::failed("a row is written without having been sought"));
+        };
+        let payload = payload(record.as_ptr(), record.len() as i64, &[])?;
+        let (flags, result) = match place {
+            Ordering::Less => (0, -1),
+            Ordering::Greater => (0, 1),
+            // Without the flag SQLite would seek again, and compare more columns than the key has.
+            Ordering::Equal => (raw::BTREE_SAVEPOSITION, 0),
+        };
+        // SAFETY: an open write cursor, where `seek` left it for the key of this record. In an
+        // empty table the cursor is at no entry. For that case SQLite requires a result other than
+        // 0, which it is.
+        check(unsafe { raw::sqlite3BtreeInsert(self.raw(), &raw const payload, flags, result) })
+    }
+
+    /// Writes a row with this id, replacing an existing one.
+    pub(super) fn put_rowid(&mut self, id: i64, record: &[u8]) -> Result<()> {
+        self.must_write()?;
+        self.on_entry = false;
+        let payload = payload(ptr::null(), id, record)?;
+        // SAFETY: an open write cursor on a rowid table. SQLite seeks by itself, unless the cursor
+        // is at the row. `sqlite3BtreePayloadSize` makes SQLite parse the cell of that row, so that
+        // it can detect that the new row fits in the place of the old one.
+        check(unsafe {
+            if self.is_valid() {
+                raw::sqlite3BtreePayloadSize(self.raw());
+            }
+            raw::sqlite3BtreeInsert(self.raw(), &raw const payload, 0, 0)
+        })
+    }
+
+    /// Deletes the current entry.
+    pub(super) fn delete(&mut self) -> Result<()> {
+        self.must_write()?;
+        self.place = None;
+        self.on_entry = false;
+        if !self.is_valid() {
+            return Err(at_no_entry());
+        }
+        // SAFETY: an open write cursor at an entry.
+        check(unsafe { raw::sqlite3BtreeDelete(self.raw(), 0) })
+    }
+}
+
+impl Drop for TreeCursor {
+    fn drop(&mut self) {
+        // SAFETY: `Tree::cursor` has initialized the memory as a cursor. Closing a cursor that is
+        // not linked in does nothing.
+        unsafe { raw::sqlite3BtreeCloseCursor(self.raw()) };
+    }
+}
+
+fn payload(key: *const u8, key_size: i64, data: &[u8]) -> Result<raw::BtreePayload> {
+    Ok(raw::BtreePayload {
+        key: key.cast(),
+        key_size,
+        data: data.as_ptr().cast(),
+        mem: ptr::null_mut(),
+        mem_count: 0,
+        data_size: c_int::try_from(data.len()).map_err(|_| too_long())?,
+        zero: 0,
+    })
+}

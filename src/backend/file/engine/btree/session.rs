@@ -1,0 +1,630 @@
+//! Use of the B-tree layer on a connection that also runs SQL: which transaction and which cursors
+//! are open, and where the root pages of the tables are.
+//!
+//! - Inside a transaction that SQL has begun, direct operations are part of that transaction.
+//! - Outside a transaction, a read begins a read transaction of its own. It is kept ("held") for
+//!   the next read, as long as `hold.rs` can tell that no other connection has committed since.
+//! - A write outside a transaction may begin and commit a transaction directly. If something in it
+//!   needs SQL, it becomes an SQL transaction.
+//! - An SQL statement outside a transaction ends a transaction that was begun directly. It must not
+//!   run while a cursor is open, because it could change what the cursor refers to. So code that
+//!   runs SQL first calls [`Direct::make_way`]; `Db::switch_to_sql` does that.
+//! - Root pages move when a table is dropped or the file is vacuumed. Both change the schema
+//!   cookie, which every transaction returns. If the cookie differs, the list of tables is read
+//!   again.
+//! - A rollback can restore an earlier cookie, whose successor may later stand for other tables. So
+//!   a rollback of changed tables begins a new epoch.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use rusqlite::Connection;
+
+use super::cursor::TreeCursor;
+use super::hold::{Hold, Keep};
+use super::pager::KeptPages;
+use super::record;
+use super::root_cache::Roots;
+use super::roots::{self, Listed, TableList};
+use super::sizes;
+use super::tree::{Order, Tree, no_memory};
+use super::walk::{self, Look, PageWalk};
+use crate::backend::Scan;
+use crate::backend::file::connection::Db;
+use crate::backend::file::failure::translate;
+use crate::backend::file::os::Header;
+use crate::backend::file::schema::Tables;
+use crate::config::JournalMode;
+use crate::error::{Error, Result};
+use crate::hint::Hint;
+
+/// Maximum number of open cursors that are kept for the next operation.
+const MAX_CURSORS: usize = 16;
+/// Maximum number of times that an operation looks up root pages before it fails, because other
+/// connections keep changing the schema.
+const ATTEMPTS: usize = 100;
+
+/// State that a connection needs to use its B-trees without SQL.
+pub(in crate::backend) struct Direct {
+    idle: RefCell<Vec<TreeCursor>>,
+    /// Interior pages, kept and released together with the idle cursors.
+    pages: RefCell<KeptPages>,
+    pub(super) tree: Tree,
+    hold: Hold,
+    /// Policy for keeping snapshots.
+    keep: Keep,
+    /// Whether a read transaction is kept for the next read.
+    held: Cell<bool>,
+    /// Whether the snapshot also survives the commits of this connection. Then its lock is not
+    /// taken again for each write transaction, which saves two thirds of the system calls of a
+    /// write transaction.
+    pinned: Cell<bool>,
+    /// Whether a write transaction is open that was begun directly and that SQL has not joined.
+    writing: Cell<bool>,
+    /// Header of the wal-index at the snapshot that is kept.
+    header: Cell<Header>,
+    /// Number of operations in progress, one inside the other.
+    depth: Cell<u32>,
+    /// Number that changes with each rollback of changed tables.
+    epoch: Cell<u32>,
+    /// Schema cookie at the beginning of the last write transaction.
+    began_with: Cell<u32>,
+    /// Whether cached table information describes uncommitted changes of the write transaction.
+    knows_changed: Cell<bool>,
+    /// Whether the write transaction has created tables without SQL, or has begun to. Then the list
+    /// of tables may have changed before the cookie has.
+    pub(super) made_tables: Cell<bool>,
+    pub(super) list: RefCell<TableList>,
+    /// Buffer for the next record.
+    record: Cell<Vec<u8>>,
+}
+
+impl Direct {
+    pub(in crate::backend) fn new(conn: &Connection) -> Result<Direct> {
+        Ok(Direct {
+            idle: RefCell::default(),
+            pages: RefCell::default(),
+            tree: Tree::of(conn)?,
+            hold: Hold::Never,
+            keep: Keep::Never,
+            held: Cell::new(false),
+            pinned: Cell::new(false),
+            writing: Cell::new(false),
+            header: Cell::default(),
+            depth: Cell::new(0),
+            epoch: Cell::new(1),
+            began_with: Cell::new(0),
+            knows_changed: Cell::new(false),
+            made_tables: Cell::new(false),
+            list: RefCell::default(),
+            record: Cell::default(),
+        })
+    }
+
+    /// Sets the options that PRAGMA statements would set, before the file is read.
+    pub(in crate::backend) fn configure(&self, spill_pages: i32, mmap_size: i64) {
+        self.tree.configure(spill_pages, mmap_size);
+    }
+
+    /// Sets the maximum length of the WAL file that is kept when the WAL starts over, in bytes.
+    pub(in crate::backend) fn limit_journal(&self, bytes: u64) {
+        self.tree.limit_journal(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Returns the size of a page, in bytes. Valid after the first read.
+    pub(in crate::backend) fn page_size(&self) -> u64 {
+        self.tree.page_size()
+    }
+
+    /// Returns the journal mode; `None` if it is none of the configurable ones. Valid after the
+    /// first read.
+    pub(in crate::backend) fn journal_mode(&self) -> Option<JournalMode> {
+        self.tree.journal_mode()
+    }
+
+    /// Returns the application id of the file and the version of its format.
+    pub(in crate::backend) fn marks(&self, db: &Db) -> Result<(i32, i32)> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.marks())
+    }
+
+    /// Begins to detect commits of other connections without a transaction. For a file this needs
+    /// an open WAL.
+    ///
+    /// Keeps read snapshots as `keep` specifies, while the WAL has fewer than `long` frames.
+    /// `alone` means that no other connection can write.
+    pub(in crate::backend) fn watch(&mut self, conn: &Connection, alone: bool, keep: Keep, long: u32) {
+        self.hold = if alone { Hold::Always } else { Hold::by_header(conn, long) };
+        self.keep = if let Hold::Never = self.hold { Keep::Never } else { keep };
+    }
+
+    /// Returns `true` if a snapshot that is taken now, of the state that this header describes,
+    /// should be kept.
+    fn keeps(&self, header: &Header) -> bool {
+        self.keep.now() && self.hold.may_keep(header)
+    }
+
+    /// Sets the length of the WAL, in frames, from which on snapshots are no longer kept.
+    pub(in crate::backend) fn set_long(&mut self, long: u32) {
+        if let Hold::ByHeader(_, frames) = &mut self.hold {
+            *frames = long;
+        }
+    }
+
+    /// Returns the number of pages of the file and the number of free pages.
+    #[inline]
+    pub(in crate::backend) fn size(&self, db: &Db) -> Result<(u32, u32)> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.size())
+    }
+
+    /// Returns the number of pages of the file, in the open write transaction, which SQL may have
+    /// begun.
+    #[inline]
+    pub(in crate::backend) fn pages(&self) -> u32 {
+        self.tree.pages().count()
+    }
+
+    /// Returns the number of pages of each table, by its root page; `None` if the file has no page
+    /// map.
+    pub(in crate::backend) fn pages_of_tables(&self, db: &Db) -> Result<Option<HashMap<u32, u64>>> {
+        let (_visit, _) = self.begin(db)?;
+        if !self.tree.has_map() {
+            return Ok(None);
+        }
+        sizes::pages_of_tables(self.tree.pages()).map(Some)
+    }
+
+    /// Returns up to `pages` free pages to the file system, in the open write transaction.
+    pub(in crate::backend) fn take_pages_off(&self, pages: u32) -> Result<()> {
+        self.clear();
+        for _ in 0..pages {
+            if !self.tree.take_page_off()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the epoch of the cached table information.
+    pub(in crate::backend) fn epoch(&self) -> u32 {
+        self.epoch.get()
+    }
+
+    /// Begins an epoch after `before`, the epoch of the connection that this one replaces. Cached
+    /// table information of that connection becomes invalid.
+    pub(in crate::backend) fn follow(&mut self, before: u32) {
+        self.epoch.set(before.wrapping_add(1).max(1));
+    }
+
+    /// Returns a number that changes when other connections have committed, for the open
+    /// transaction.
+    pub(in crate::backend) fn commits_of_others(&self) -> u32 {
+        self.tree.data_version()
+    }
+
+    /// Like [`commits_of_others`](Direct::commits_of_others), for the current state: in the open
+    /// transaction or one of its own.
+    pub(in crate::backend) fn version_now(&self, db: &Db) -> Result<u32> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.data_version())
+    }
+
+    /// Prepares the connection for SQL. Call this before any SQL statement.
+    ///
+    /// If it fails, the written data is rolled back, and the caller must run no statement.
+    #[inline]
+    pub(in crate::backend) fn make_way(&self, conn: &Connection) -> Result<()> {
+        self.clear();
+        if self.writing.replace(false) {
+            // Outside an SQL transaction, the end of any statement would commit what was written.
+            // So an SQL transaction is begun.
+            if let Err(e) = conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])) {
+                let _ = self.tree.rollback();
+                return Err(translate(e));
+            }
+            // Makes SQLite read the schema now, with the tables that other connections have created
+            // since. If a write statement were the first to find the change, SQLite would undo that
+            // statement and repeat it. If it had no memory to undo it, SQLite would roll back the
+            // whole transaction and run the statement outside of it.
+            conn.prepare_cached("SELECT 0 FROM sqlite_schema LIMIT 0")
+                .and_then(|mut read| read.query([])?.next().map(drop))
+                .map_err(translate)?;
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    /// Closes the cursors that are kept for the next operation of a transaction.
+    pub(super) fn clear(&self) {
+        self.idle.borrow_mut().clear();
+        self.pages.borrow_mut().clear();
+    }
+
+    /// Begins a write transaction without SQL, if no other connection is writing. Returns `true` if
+    /// it did.
+    ///
+    /// The caller then calls `commit` or `rollback`, unless the transaction has become one of SQL
+    /// meanwhile.
+    pub(in crate::backend) fn begin_write(&self) -> Result<bool> {
+        self.clear();
+        if !self.pinned.get() && self.keeps(&self.hold.header()) {
+            self.pinned.set(self.tree.pin());
+        }
+        // A read transaction is begun first. Without one, SQLite would wait for the write lock
+        // here.
+        let anew = || self.tree.begin(false).and_then(|_| self.tree.begin(true));
+        let kept = self.held.get() || self.pinned.get();
+        let mut begun = if kept { self.tree.begin(true) } else { anew() };
+        if begun.is_err() && kept {
+            // Another connection has committed since the held snapshot, or is writing.
+            self.let_go();
+            begun = anew();
+        }
+        match begun {
+            Ok(cookie) => {
+                self.held.set(false);
+                self.writing.set(true);
+                self.began_with.set(cookie);
+                self.made_tables.set(false);
+                Ok(true)
+            }
+            Err(e) => {
+                self.tree.end_read()?;
+                if e.is_retryable() { Ok(false) } else { Err(e) }
+            }
+        }
+    }
+
+    /// Updates the state after SQL has begun a write transaction.
+    pub(in crate::backend) fn begun_by_sql(&self) -> Result<()> {
+        self.made_tables.set(false);
+        self.began_with.set(self.tree.begin(true)?);
+        Ok(())
+    }
+
+    /// Takes the snapshot of the caller's transaction, which SQL has begun.
+    pub(in crate::backend) fn read_first(&self) -> Result<()> {
+        self.tree.begin(self.tree.is_writing()).map(drop)
+    }
+
+    /// Returns `true` if `begin_write` has begun the open transaction and SQL has not joined it.
+    pub(in crate::backend) fn is_writing(&self) -> bool {
+        self.writing.get()
+    }
+
+    /// Commits the write transaction. Returns the number of frames in the WAL, if the file is in
+    /// WAL mode.
+    pub(in crate::backend) fn commit(&self) -> Result<Option<u32>> {
+        self.clear();
+        if !self.tree.is_writing() {
+            return Err(Error::failed("the transaction has been rolled back").with_hint(Hint::RollBack));
+        }
+        let header = self.tree.commit(|| self.hold.header())?;
+        self.writing.set(false);
+        self.held.set(self.pinned.get());
+        self.header.set(header);
+        if !self.hold.may_keep(&header) {
+            self.let_go();
+        }
+        Ok(Some(self.tree.take_wal_frames()).filter(|frames| *frames > 0))
+    }
+
+    pub(in crate::backend) fn rollback(&self) {
+        self.clear();
+        self.writing.set(false);
+        // After a failure nothing is left to roll back.
+        let _ = self.tree.rollback();
+        self.let_go();
+    }
+
+    /// Updates the state after a transaction or a savepoint was rolled back.
+    pub(in crate::backend) fn rolled_back(&self) {
+        if self.knows_changed.replace(false) | self.made_tables.get() {
+            self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
+        }
+        if self.made_tables.get() {
+            // SQLite may know tables that no longer exist, and their cookie may be used again for
+            // other tables. `made_tables` stays set: after the rollback of a savepoint, this can
+            // happen once more before the transaction ends.
+            self.tree.forget_schema();
+        }
+    }
+
+    /// Ends the snapshot that is kept, if there is one.
+    fn let_go(&self) {
+        if self.held.replace(false) | self.pinned.get() {
+            self.clear();
+            if self.pinned.replace(false) {
+                self.tree.unpin();
+            }
+            if !self.tree.is_writing() {
+                // If ending a read transaction fails, there is nothing more to do.
+                let _ = self.tree.end_read();
+            }
+        }
+    }
+
+    /// Begins an operation on a family.
+    #[inline]
+    pub(super) fn enter<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<Visit<'d>> {
+        for _ in 0..ATTEMPTS {
+            let (mut visit, cookie) = self.begin(db)?;
+            if let Some(roots) = tables.roots.get(self.stamp(cookie)) {
+                visit.roots = roots;
+                return Ok(visit);
+            }
+            if self.find_in_list(cookie, tables)? {
+                continue;
+            }
+            drop(visit);
+            self.look_closely(db, tables)?;
+        }
+        Err(Error::busy("other handles keep changing the families of this store").with_hint(Hint::Retry))
+    }
+
+    /// Begins an operation that belongs to no particular family.
+    pub(super) fn enter_list<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
+        let (visit, cookie) = self.begin(db)?;
+        self.read_list(cookie)?;
+        Ok((visit, cookie))
+    }
+
+    fn stamp(&self, cookie: u32) -> u64 {
+        u64::from(self.epoch.get()) << 32 | u64::from(cookie)
+    }
+
+    /// Updates the list of tables to the state that the open transaction sees. `cookie` is the
+    /// schema cookie of that transaction.
+    #[cold]
+    fn read_list(&self, cookie: u32) -> Result<()> {
+        let stamp = self.stamp(cookie);
+        if self.list.borrow().stamp == stamp {
+            return Ok(());
+        }
+        self.note_cookie(cookie);
+        let list = match self.tree.is_utf8() {
+            true => TableList::read(&self.tree, stamp)?,
+            false => TableList::not_understood(stamp),
+        };
+        self.list.replace(list);
+        Ok(())
+    }
+
+    /// Records whether table information with this cookie describes changes of the open write
+    /// transaction. Call this whenever the open transaction reads the list of tables.
+    fn note_cookie(&self, cookie: u32) {
+        if self.tree.is_writing() && cookie != self.began_with.get() {
+            self.knows_changed.set(true);
+        }
+    }
+
+    /// Finds the root pages of a family in the list of tables. Returns `false` if SQL must examine
+    /// its tables.
+    #[cold]
+    fn find_in_list(&self, cookie: u32, tables: &Tables) -> Result<bool> {
+        self.read_list(cookie)?;
+        let list = self.list.borrow();
+        let listed = list.of(tables);
+        let found = list.is_plain && !listed.odd;
+        if found {
+            self.note_cookie(cookie);
+            tables.roots.set(list.stamp, listed.pages, false);
+        }
+        Ok(found)
+    }
+
+    /// Updates the listed tables of a family, which the open transaction has just changed, and the
+    /// schema cookie.
+    pub(super) fn tables_made(&self, cookie: u32, tables: &Tables, listed: Listed) -> Result<()> {
+        let next = cookie.wrapping_add(1);
+        self.tree.set_cookie(next)?;
+        self.knows_changed.set(true);
+        self.list.borrow_mut().change(tables, listed, self.stamp(next));
+        Ok(())
+    }
+
+    /// Begins an operation in the open transaction, on the held snapshot, or in a new read
+    /// transaction. Returns the schema cookie, too.
+    fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
+        let visit =
+            |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
+        let mut end = End::Nothing;
+        let cookie = if self.depth.get() > 0 || self.writing.get() || !db.is_idle() {
+            self.tree.begin(self.tree.is_writing())?
+        } else if self.held.get() && self.header.get() == self.hold.header() {
+            db.check_place_now_and_then()?;
+            self.tree.begin(false)?
+        } else if let Hold::Never = self.hold {
+            end = End::Sql;
+            db.check_place_now_and_then()?;
+            self.begin_by_sql(db)?
+        } else {
+            self.let_go();
+            let before = self.hold.header();
+            match self.tree.begin(false) {
+                Ok(cookie) => {
+                    let keep = self.keeps(&before) && before == self.hold.header();
+                    let there = if keep { db.check_place() } else { db.check_place_now_and_then() };
+                    if let Err(e) = there {
+                        self.tree.end_read()?;
+                        return Err(e);
+                    }
+                    if keep {
+                        self.header.set(before);
+                        self.held.set(true);
+                    } else {
+                        end = End::Read;
+                    }
+                    cookie
+                }
+                // SQL waits for locks up to the configured busy timeout.
+                Err(e) if e.is_retryable() => {
+                    end = End::Sql;
+                    self.begin_by_sql(db)?
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        Ok((self.counted(visit(end)), cookie))
+    }
+
+    fn begin_by_sql(&self, db: &Db) -> Result<u32> {
+        db.execute("BEGIN")?;
+        db.read_first().and_then(|()| self.tree.begin(false)).inspect_err(|_| {
+            // Nothing was read, so a failure has no effect.
+            let _ = db.execute("COMMIT");
+        })
+    }
+
+    fn counted<'d>(&self, visit: Visit<'d>) -> Visit<'d> {
+        self.depth.set(self.depth.get() + 1);
+        visit
+    }
+
+    /// Examines the tables of a family by SQL, in one transaction.
+    fn look_closely(&self, db: &Db, tables: &Tables) -> Result<()> {
+        if self.writing.get() || !db.is_idle() {
+            if self.tree.is_writing() {
+                self.knows_changed.set(true);
+            }
+            return roots::look_closely(db, tables, self.epoch.get());
+        }
+        db.execute("BEGIN")?;
+        let done = roots::look_closely(db, tables, self.epoch.get());
+        let ended = db.execute("COMMIT");
+        done.and(ended)
+    }
+}
+
+/// Work that the end of an operation must do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Nothing,
+    /// End the read transaction that was begun directly.
+    Read,
+    /// End the read transaction that was begun by SQL.
+    Sql,
+}
+
+/// Operation in progress on a family.
+pub(in crate::backend::file) struct Visit<'d> {
+    direct: &'d Direct,
+    pub(super) db: &'d Db,
+    pub(super) roots: Roots,
+    write: bool,
+    end: End,
+}
+
+impl Visit<'_> {
+    /// Runs `f` with a cursor on a table, which is kept for the next operation unless `f` fails.
+    #[inline]
+    pub(super) fn with<R>(
+        &self,
+        root: u32,
+        order: Order,
+        f: impl FnOnce(&Tree, &mut TreeCursor) -> Result<R>,
+    ) -> Result<R> {
+        let mut cursor = self.cursor(root, order)?;
+        let done = f(&self.direct.tree, &mut cursor)?;
+        self.keep(cursor);
+        Ok(done)
+    }
+
+    /// Moves a cursor to the entry with a key or to a neighbor of its position, as `Tree::seek`
+    /// does.
+    pub(super) fn seek(
+        &self,
+        cursor: &mut TreeCursor,
+        sought: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<std::cmp::Ordering> {
+        self.direct.tree.seek(cursor, sought)
+    }
+
+    /// Returns a cursor on a table, at any position.
+    pub(super) fn cursor(&self, root: u32, order: Order) -> Result<TreeCursor> {
+        let direct = self.direct;
+        let kept = {
+            let mut idle = direct.idle.borrow_mut();
+            let at = idle.iter().position(|cursor| cursor.is_on(root, order, self.write));
+            at.map(|at| idle.swap_remove(at))
+        };
+        match kept {
+            Some(cursor) => Ok(cursor),
+            None => direct.tree.cursor(root, order, self.write),
+        }
+    }
+
+    /// Keeps a cursor for the next operation.
+    pub(super) fn keep(&self, cursor: TreeCursor) {
+        let mut idle = self.direct.idle.borrow_mut();
+        if idle.len() >= MAX_CURSORS {
+            idle.remove(0);
+        }
+        idle.push(cursor);
+    }
+
+    /// Looks up a row without a cursor. In a write transaction it uses a cursor, whose position
+    /// serves the write that follows.
+    #[inline]
+    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
+        if self.write {
+            return Ok(Look::NotPlain);
+        }
+        let keep = self.end == End::Nothing;
+        walk::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
+    }
+
+    /// Returns the number of entries of a table.
+    pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
+        match walk::count(self.direct.tree.pages(), root)? {
+            Some(entries) => Ok(entries),
+            None => self.with(root, Order::Key, |tree, cursor| tree.count(cursor)),
+        }
+    }
+
+    /// Returns the maximum number of entries that a table can have.
+    pub(super) fn room(&self) -> u64 {
+        self.direct.tree.pages().room()
+    }
+
+    /// Begins a scan over the records of a table without a cursor.
+    pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'_>> {
+        PageWalk::new(self.direct.tree.pages(), root, scan)
+    }
+
+    /// Runs `f` with a buffer that has memory for a record with `bytes` bytes of keys and values.
+    pub(super) fn with_record<R>(
+        &self,
+        bytes: usize,
+        f: impl FnOnce(&mut Vec<u8>) -> Result<R>,
+    ) -> Result<R> {
+        let mut record = self.direct.record.take();
+        record.clear();
+        record.try_reserve(bytes + record::MOST_BESIDE).map_err(|_| no_memory())?;
+        let done = f(&mut record);
+        if record.capacity() <= 1 << 20 {
+            self.direct.record.set(record);
+        }
+        done
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let direct = self.direct;
+        direct.depth.set(direct.depth.get() - 1);
+        match self.end {
+            End::Nothing => {}
+            End::Read => {
+                direct.clear();
+                // As in `let_go`, there is nothing more to do if this fails.
+                let _ = direct.tree.end_read();
+            }
+            End::Sql => {
+                // The transaction has only read, so a failure has no effect.
+                let _ = self.db.execute("COMMIT");
+            }
+        }
+    }
+}

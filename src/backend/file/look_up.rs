@@ -1,0 +1,195 @@
+//! Reads of the tables of a family: single keys, expired keys, and the next rows of a scan.
+
+use super::engine::{Engine, Head, Step, TimeIndex, from_time};
+use super::failure::damaged;
+use super::filling::{Filling, copy};
+use super::plan::Contents;
+use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
+use crate::error::Result;
+use crate::expiry::Expiry;
+
+/// Result of examining one row.
+enum Met<R, V> {
+    Missing,
+    Live(R),
+    /// The row is expired by this `expire_ms`. The visitor was not called and is returned.
+    Dead(i64, V),
+}
+
+impl Contents<'_> {
+    /// Passes the value and the expiry time of a live key to `visit`.
+    #[inline]
+    pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
+        self.look_up(key, visit, |visit| self.meet(key, visit))
+    }
+
+    /// Returns the expiry time and the write time of a live key.
+    pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
+        self.look_up(key, (), |()| {
+            let Some(head) = self.rows().head(self.tables, key)? else { return Ok(Met::Missing) };
+            Ok(match self.dead_since(head) {
+                Some(expire_ms) => Met::Dead(expire_ms, ()),
+                None => {
+                    Met::Live(Times { expiry: Expiry::of_row(head.expire_ms), written_ms: head.written_ms })
+                }
+            })
+        })
+    }
+
+    /// Returns the write time of each of several live keys; `None` for one whose write time is not
+    /// known.
+    pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
+        keys.iter().map(|key| Ok(self.times(key)?.live().and_then(|times| times.written_ms))).collect()
+    }
+
+    /// Calls `visit` with the index and the lookup result of each key. All results come from one
+    /// snapshot.
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        self,
+        keys: &[K],
+        mut visit: impl FnMut(usize, Found<&[u8]>),
+    ) -> Result<()> {
+        self.db.in_snapshot(|_| {
+            for (number, key) in keys.iter().enumerate() {
+                match self.meet(key.as_ref(), |value, _| visit(number, Found::Live(value)))? {
+                    Met::Live(()) => {}
+                    Met::Missing => visit(number, Found::Missing),
+                    Met::Dead(expire_ms, _) => visit(number, self.found_dead(key.as_ref(), expire_ms)),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the number of live keys.
+    pub(crate) fn count_live(self) -> Result<u64> {
+        self.db.in_snapshot(|_| {
+            let all = self.rows().count(self.tables)?;
+            let expired = self.rows().count_expired(self.tables, self.clock.now_ms())?;
+            all.checked_sub(expired).ok_or_else(|| {
+                let family = self.tables.family();
+                damaged(format!("the expiry index of family \"{family}\" has too many entries"))
+            })
+        })
+    }
+
+    /// Returns `true` if a key has an expiry time of `last_ms` or earlier and has expired.
+    pub(crate) fn has_expired(self, last_ms: i64, now_ms: i64) -> Result<bool> {
+        Ok(!self.due(last_ms.min(now_ms), 1)?.is_empty())
+    }
+
+    /// Returns the first entries of the expiry index whose time is `last_ms` or earlier.
+    pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+        self.entries_up_to(TimeIndex::Expiry, last_ms, max)
+    }
+
+    /// Returns `true` if a key was written at `last_ms` or earlier.
+    pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
+        Ok(!self.entries_up_to(TimeIndex::Written, last_ms, 1)?.is_empty())
+    }
+
+    /// Returns the first entries of an index by time whose time is `last_ms` or earlier.
+    pub(super) fn entries_up_to(self, index: TimeIndex, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
+        let mut entries = Vec::new();
+        self.rows().by_time(self.tables, index, from_time(i64::MIN), |time_ms, key| {
+            if time_ms > last_ms {
+                return Ok(Step::Stop);
+            }
+            entries.push((time_ms, key.to_vec()));
+            Ok(if entries.len() < max { Step::Continue } else { Step::Stop })
+        })?;
+        Ok(entries)
+    }
+
+    /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
+    /// examined, or `None` at the end of the scan.
+    pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
+        let mut filling = Filling::new(chunk, self.clock);
+        self.rows().fill(self.tables, scan, &mut filling)?;
+        Ok(filling.read_to())
+    }
+
+    /// Reads the next rows of a walk over the expiry index into an empty chunk. Expired rows are
+    /// included, unless a read has found them.
+    ///
+    /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
+    /// Returns the last entry, or `None` at the end.
+    pub(crate) fn next_expiring(
+        self,
+        after: (i64, &[u8]),
+        to_ms: Option<i64>,
+        chunk: &mut Chunk,
+    ) -> Result<Option<TimeEntry>> {
+        let rows = self.rows();
+        let mut last = None;
+        self.db.in_snapshot(|_| {
+            rows.by_time(self.tables, TimeIndex::Expiry, after, |expire_ms, key| {
+                if to_ms.is_some_and(|to_ms| expire_ms >= to_ms) {
+                    return Ok(Step::Stop);
+                }
+                if self.is_hidden(key, expire_ms) {
+                    return Ok(Step::Continue);
+                }
+                rows.get(self.tables, key, |row| copy(key, Some(expire_ms), &row, chunk))?;
+                if !chunk.is_full() {
+                    return Ok(Step::Continue);
+                }
+                last = Some((expire_ms, key.to_vec()));
+                Ok(Step::Stop)
+            })
+        })?;
+        Ok(last)
+    }
+
+    /// Looks up a row, and again if it seems to be expired.
+    ///
+    /// The clock is read after the row. In between, another connection may have extended the TTL of
+    /// the key before it expired. A row that is found again after the clock was read is expired.
+    #[inline]
+    fn look_up<R, V>(
+        self,
+        key: &[u8],
+        mut visit: V,
+        look: impl Fn(V) -> Result<Met<R, V>>,
+    ) -> Result<Found<R>> {
+        let mut dead = None;
+        loop {
+            match look(visit)? {
+                Met::Live(shown) => return Ok(Found::Live(shown)),
+                Met::Missing => return Ok(Found::Missing),
+                Met::Dead(expire_ms, unused) => {
+                    if *self.db.transaction() != TransactionState::None || dead == Some(expire_ms) {
+                        return Ok(self.found_dead(key, expire_ms));
+                    }
+                    dead = Some(expire_ms);
+                    visit = unused;
+                }
+            }
+        }
+    }
+
+    /// Returns the lookup result for an expired row. A row that a read has already found counts as
+    /// missing.
+    fn found_dead<R>(self, key: &[u8], expire_ms: i64) -> Found<R> {
+        if self.was_met(key, expire_ms) { Found::Missing } else { Found::Expired(expire_ms) }
+    }
+
+    /// Examines a row once.
+    #[inline]
+    fn meet<R, V: FnOnce(&[u8], Expiry) -> R>(self, key: &[u8], visit: V) -> Result<Met<R, V>> {
+        let met = self.rows().get(self.tables, key, |row| {
+            let head = row.head();
+            if let Some(expire_ms) = self.dead_since(head) {
+                return Ok(Met::Dead(expire_ms, visit));
+            }
+            row.value(|value| Met::Live(visit(value, Expiry::of_row(head.expire_ms))))
+        })?;
+        Ok(met.unwrap_or(Met::Missing))
+    }
+
+    /// Returns the `expire_ms` of a row that is expired; `None` if it is live.
+    #[inline]
+    fn dead_since(self, head: Head) -> Option<i64> {
+        head.expire_ms.filter(|_| self.is_expired(head))
+    }
+}

@@ -1,0 +1,196 @@
+//! Buffer for the frames of a WAL that SQLite has written but that are not in the file yet
+//! (ADR 12).
+//!
+//! SQLite writes each frame as a header of 24 bytes and a page. That takes two system calls per
+//! frame, and a commit has several frames. This buffer collects them until the page of the *commit*
+//! frame arrives, and writes them into the file with one call. That is early enough: no connection
+//! reads frames beyond those that the wal-index counts, and SQLite counts them only after its last
+//! write has returned. So an error (a full disk) is still returned where SQLite expects one.
+//!
+//! Only frames at the end of the WAL are buffered. Two kinds of writes go to the file at once:
+//! writes into frames that SQLite has written before (by a transaction too large for the cache),
+//! and bytes that are not a frame. Every other operation on the file first writes the buffered
+//! frames. (WAL format: SQLite's fileformat2.html, chapter 4; the writes: `walFrames` in wal.c.)
+
+use std::ffi::c_int;
+
+use rusqlite::ffi::SQLITE_OK;
+
+use super::system::OsFile;
+
+/// Size of the header of a WAL, in bytes (SQLite's fileformat2.html, chapter 4.1).
+pub(in crate::backend::file) const WAL_HEADER: u32 = 32;
+pub(in crate::backend::file) const FRAME_HEADER: u32 = 24;
+
+/// Numbers of frames for which space is reserved in the WAL: the first number for which the disk
+/// has space. Removing a key writes about ten frames.
+const FIRST_FRAMES: [u32; 3] = [32, 20, 12];
+
+/// Returns the length of a WAL of this number of frames, in bytes.
+pub(in crate::backend::file) fn length_of_wal(page_size: u64, frames: u32) -> u64 {
+    u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size)
+}
+
+/// Returns the number of bytes that a WAL needs for removals on a full disk.
+pub(in crate::backend::file) fn least_wal(page_size: u64) -> u64 {
+    length_of_wal(page_size, FIRST_FRAMES[0])
+}
+
+/// Reserves space in a WAL for removals on a full disk, as far as the disk has space.
+pub(in crate::backend::file) fn reserve_least_wal(wal: &OsFile, page_size: u64) {
+    let reserve = |frames| wal.reserve(length_of_wal(page_size, frames));
+    FIRST_FRAMES.into_iter().find(|frames| reserve(*frames).is_ok());
+}
+
+/// Byte range, in the header of a frame, of the size of the database in pages after the commit. It
+/// is 0 if the frame does not end a commit.
+const COMMIT: std::ops::Range<usize> = 4..8;
+/// Maximum number of buffered bytes, unless one frame is larger.
+const MOST: usize = 64 * 1024;
+
+/// Function that writes bytes into the file at an offset and returns SQLite's result code.
+pub(super) trait Write: FnMut(&[u8], i64) -> c_int {}
+impl<F: FnMut(&[u8], i64) -> c_int> Write for F {}
+
+/// Buffer for the frames that SQLite writes into one open WAL.
+#[derive(Default)]
+pub(super) struct Frames {
+    kept: Vec<u8>,
+    /// Offset in the file of the first buffered byte.
+    start: i64,
+    /// Whether the last buffered bytes are a header whose page has not been written yet.
+    wants_page: bool,
+    /// Whether that header belongs to a commit frame.
+    is_commit: bool,
+    /// End offset of all bytes that were written since the writer's lock was taken.
+    end: i64,
+    /// Offset of the last commit frame that was written and must be synced before it is valid.
+    unsynced_commit: Option<i64>,
+}
+
+impl Frames {
+    /// Returns the end offset of the buffered bytes.
+    fn end_of_kept(&self) -> i64 {
+        self.start + i64::try_from(self.kept.len()).unwrap_or(i64::MAX)
+    }
+
+    /// Accepts bytes that SQLite writes into the file. Returns SQLite's result code, and `true` if
+    /// a whole commit was written into the file.
+    pub(super) fn write(&mut self, bytes: &[u8], at: i64, write: &mut impl Write) -> (c_int, bool) {
+        if self.kept.is_empty() {
+            self.start = at;
+        }
+        let follows = at == self.end_of_kept() && at >= self.end;
+        if self.wants_page && follows {
+            return self.page(bytes, write);
+        }
+        if bytes.len() == FRAME_HEADER as usize && follows && at >= i64::from(WAL_HEADER) && self.keep(bytes)
+        {
+            self.wants_page = true;
+            self.is_commit = bytes.get(COMMIT).is_some_and(|pages| pages.iter().any(|byte| *byte != 0));
+            return (SQLITE_OK, false);
+        }
+        match self.flush(write) {
+            SQLITE_OK => (self.put(bytes, at, write), false),
+            code => (code, false),
+        }
+    }
+
+    fn page(&mut self, bytes: &[u8], write: &mut impl Write) -> (c_int, bool) {
+        let at = self.end_of_kept();
+        if !self.keep(bytes) {
+            // Without memory to buffer the page, the buffered bytes are written first, then the
+            // page.
+            let code = match self.flush(write) {
+                SQLITE_OK => self.put(bytes, at, write),
+                code => code,
+            };
+            return (code, code == SQLITE_OK && self.is_commit);
+        }
+        self.wants_page = false;
+        if !self.is_commit && self.kept.len() + FRAME_HEADER as usize + bytes.len() <= MOST {
+            return (SQLITE_OK, false);
+        }
+        match self.flush(write) {
+            SQLITE_OK => (SQLITE_OK, self.is_commit),
+            code => {
+                // Drops this frame, whose write fails. The frames before it stay buffered, because
+                // SQLite may assume that they are written.
+                self.kept.truncate(self.kept.len().saturating_sub(FRAME_HEADER as usize + bytes.len()));
+                (code, false)
+            }
+        }
+    }
+
+    /// Adds bytes to the buffer. Returns `false` if there is no memory.
+    #[inline]
+    fn keep(&mut self, bytes: &[u8]) -> bool {
+        let has_room = self.kept.try_reserve(bytes.len()).is_ok();
+        if has_room {
+            self.kept.extend_from_slice(bytes);
+        }
+        has_room
+    }
+
+    /// Writes the buffered bytes. After a failure they stay buffered, because SQLite assumes that
+    /// they are written.
+    #[inline]
+    pub(super) fn flush(&mut self, write: &mut impl Write) -> c_int {
+        if self.kept.is_empty() {
+            return SQLITE_OK;
+        }
+        let code = write(&self.kept, self.start);
+        if code == SQLITE_OK {
+            self.end = self.end.max(self.end_of_kept());
+            self.kept.clear();
+            self.wants_page = false;
+        }
+        code
+    }
+
+    fn put(&mut self, bytes: &[u8], at: i64, write: &mut impl Write) -> c_int {
+        let code = write(bytes, at);
+        if at == 0 {
+            self.end = 0; // the WAL restarts
+        }
+        self.end = self.end.max(at.saturating_add(i64::try_from(bytes.len()).unwrap_or(i64::MAX)));
+        code
+    }
+
+    /// Discards the buffered bytes when the writer's lock is released. They belong to no commit,
+    /// and other writers may use their place in the file.
+    pub(super) fn discard(&mut self) {
+        self.kept.clear();
+        self.wants_page = false;
+        self.end = 0;
+        self.unsynced_commit = None;
+    }
+
+    /// Updates the buffer after the file was truncated to `length` bytes.
+    pub(super) fn truncated(&mut self, length: i64) {
+        self.end = self.end.min(length);
+    }
+
+    /// Records that a commit, whose last frame was just written, is synced before its call returns.
+    pub(super) fn awaits_sync(&mut self, frame: usize) {
+        self.unsynced_commit = Some(self.end - i64::try_from(frame).unwrap_or(0));
+    }
+
+    /// Ends the wait for the sync of a commit. `well` is `false` if the sync failed.
+    ///
+    /// The call of a commit whose sync failed returns the error, and SQLite rolls the commit back
+    /// in memory. So the header of its commit frame is overwritten with zeros. Otherwise a
+    /// connection that reads the file after a crash would find the commit.
+    pub(super) fn synced(&mut self, well: bool, write: &mut impl Write) {
+        if let Some(at) = self.unsynced_commit.take()
+            && !well
+        {
+            write(&[0; FRAME_HEADER as usize], at);
+        }
+    }
+
+    /// Returns the offset after the last byte written.
+    pub(super) fn end(&self) -> i64 {
+        self.end
+    }
+}

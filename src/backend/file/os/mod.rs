@@ -1,0 +1,130 @@
+//! System layer: SQLite's interface to the operating system. Only this module knows descriptors and
+//! handles.
+//!
+//! The parts that differ between systems are in two modules with the same interface. `unix/` gives
+//! each open file a lock owner and an identity of its own (ADR 10). `windows/` relies on SQLite's
+//! own VFS (ADR 24). This module imports one of them as `system`. They contain:
+//!
+//! - files that are opened in addition to SQLite's (`OsFile`), their identity (`FileIdentity`) and
+//!   location (`Place`);
+//! - the mark of a process that has a file open (`Mark`);
+//! - creation and renaming of files;
+//! - forks.
+//!
+//! The other modules are the same on all systems:
+//!
+//! - `presence.rs`: how processes that share a file detect each other;
+//! - `opened.rs`: the files that a connection has open;
+//! - `vfs.rs`: the VFS that opens them; `vfs/`: its methods;
+//! - `frames.rs`: the buffer for the frames of a WAL until a commit is complete;
+//! - `wal_index.rs`: the shared memory of SQLite's WAL mode;
+//! - `journal.rs`: a rollback journal that this library writes;
+//! - `wipe.rs`: the unused bytes of a page;
+//! - `refusal.rs`: the cause of a failed system call;
+//! - `handed_over.rs`: syncs that the kernel performs in the background;
+//! - `busy.rs`: the wait for locks of other connections;
+//! - `openssl.rs`: OpenSSL at the end of the process.
+#![allow(unsafe_code)]
+#![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
+
+mod busy;
+mod frames;
+mod handed_over;
+#[cfg(feature = "encryption")]
+mod journal;
+mod opened;
+#[cfg(kvstore_openssl)]
+mod openssl;
+mod presence;
+pub(super) mod refusal;
+#[cfg(unix)]
+mod unix;
+pub(super) mod vfs;
+mod wal_index;
+#[cfg(windows)]
+mod windows;
+mod wipe;
+mod zeros;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rusqlite::Connection;
+
+pub(super) use busy::set_busy_timeout;
+pub(super) use frames::{FRAME_HEADER, WAL_HEADER, least_wal, length_of_wal, reserve_least_wal};
+pub(super) use handed_over::HandedOver;
+#[cfg(feature = "encryption")]
+pub(super) use journal::Journal;
+pub(super) use opened::{Opened, has_moved, keep_wal, read, sync, write};
+#[cfg(feature = "encryption")]
+pub(super) use opened::{length, truncate};
+pub(crate) use presence::Presence;
+#[cfg(feature = "remote")]
+pub(crate) use system::Mortal;
+pub(crate) use system::{
+    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
+    with_signals_blocked,
+};
+pub(super) use system::{
+    MAX_PATH, OsFile, Place, State, coarse_ms, file_size_limit, free_space, is_forbidden_to_write,
+    length_of_file, may_write,
+};
+#[cfg(feature = "encryption")]
+pub(super) use system::{
+    beyond_limit, make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
+};
+pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};
+pub(super) use wipe::Pages;
+
+#[cfg(unix)]
+use unix as system;
+#[cfg(windows)]
+use windows as system;
+
+use crate::error::{Error, Result};
+use crate::fork::Gate;
+
+/// Gate of the threads that set up the library. A fork waits until no thread is inside. This is not
+/// the gate of the lists: setting up SQLite takes SQLite's locks, and a thread inside that gate
+/// must not wait for them.
+static SETTING_UP: Gate = Gate::new();
+static IS_SET_UP: AtomicBool = AtomicBool::new(false);
+
+/// Sets up SQLite and replaces its system calls. Call this before a connection is opened.
+///
+/// SQLite initialises itself when it is first used, and checks without a lock whether that is done.
+/// Its system calls must be replaced before it opens its first file.
+///
+/// # Errors
+/// `NoMemory`; the next call tries again.
+pub(in crate::backend) fn set_up() -> Result<()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    if IS_SET_UP.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    system::watch_forks()?;
+    let _inside = SETTING_UP.enter();
+    let _alone = ONE_AT_A_TIME.lock();
+    if !IS_SET_UP.load(Ordering::Relaxed) {
+        // Before SQLCipher uses it.
+        #[cfg(kvstore_openssl)]
+        openssl::init();
+        let conn = Connection::open_in_memory()
+            .map_err(|e| Error::no_memory(format!("SQLite cannot be initialised: {e}")))?;
+        #[cfg(kvstore_openssl)]
+        openssl::wrap(&conn);
+        drop(conn);
+        if !system::install() {
+            return Err(Error::no_memory("SQLite's system calls cannot be replaced"));
+        }
+        IS_SET_UP.store(true, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Returns `true` if this library has set up SQLite.
+#[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
+fn is_set_up() -> bool {
+    IS_SET_UP.load(Ordering::Acquire)
+}

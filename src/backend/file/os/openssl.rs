@@ -1,0 +1,209 @@
+//! OpenSSL at the end of the process.
+//!
+//! OpenSSL frees its state in an exit handler, while other threads may be encrypting a page. If
+//! this library is the first to use OpenSSL, [`init`] omits that handler. Otherwise the program has
+//! registered it. The library cannot find out which of the two it is, so [`wrap`] always wraps the
+//! functions that SQLCipher calls. OpenSSL runs a handler of this library before it frees anything
+//! (OPENSSL_atexit(3)). That handler waits for running calls; later ones fail.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ffi};
+
+use crate::fork;
+
+unsafe extern "C" {
+    fn OPENSSL_init_crypto(options: u64, settings: *const c_void) -> c_int;
+    fn OPENSSL_atexit(handler: extern "C" fn()) -> c_int;
+    fn sqlcipher_get_provider() -> *mut Provider;
+}
+
+/// `OPENSSL_INIT_NO_ATEXIT` (openssl/crypto.h).
+const NO_EXIT_HANDLER: u64 = 0x0008_0000;
+
+/// The release of SQLCipher that has [`Provider`] as it is declared here.
+const SQLCIPHER: &str = "4.19.";
+
+/// Maximum time that the end of the process waits for running calls. A key derivation, the longest
+/// of them, takes 130 ms.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// Bytes that a function reads.
+type In = *const u8;
+type Random = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int) -> c_int;
+type Hmac = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, In, c_int, *mut u8) -> c_int;
+type Kdf = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, c_int, c_int, *mut u8) -> c_int;
+type Cipher = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, In, c_int, *mut u8) -> c_int;
+
+/// `sqlcipher_provider` (sqlcipher.h): the functions that SQLCipher calls, as far as they are used
+/// here. Pointers that are not used have the type `usize`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Provider {
+    init: usize,
+    shutdown: usize,
+    name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
+    add_random: usize,
+    random: Random,
+    hmac: Hmac,
+    kdf: Kdf,
+    cipher: Cipher,
+}
+
+/// OpenSSL's functions, once they are wrapped.
+static OPENSSL: OnceLock<Provider> = OnceLock::new();
+/// Number of running calls in the lower half, and the fork generation in the upper one. A forked
+/// child has none of its parent's calls.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+static IS_FREED: AtomicBool = AtomicBool::new(false);
+
+/// Initialises OpenSSL without its exit handler. Call this before SQLCipher initialises it.
+///
+/// Has no effect if the program itself has initialised this OpenSSL before.
+pub(super) fn init() {
+    // SAFETY: may be called at any time, by any thread. NULL is for the default settings. A failure
+    // shows again when SQLCipher uses OpenSSL.
+    unsafe { OPENSSL_init_crypto(NO_EXIT_HANDLER, ptr::null()) };
+}
+
+/// Wraps the functions that SQLCipher calls. Call this once SQLCipher is initialised, and before it
+/// has encrypted anything. `conn` is any connection.
+pub(super) fn wrap(conn: &Connection) {
+    let version = conn.query_row("PRAGMA cipher_version", [], |row| row.get::<_, String>(0));
+    if !version.is_ok_and(|version| version.starts_with(SQLCIPHER)) || OPENSSL.get().is_some() {
+        return;
+    }
+    // SAFETY: a provider is declared as in the release of SQLCipher that was checked above, and
+    // lives as long as the process. Nothing calls its functions yet, because only one thread
+    // initialises SQLite.
+    unsafe {
+        let provider = sqlcipher_get_provider();
+        if provider.is_null() || CStr::from_ptr(((*provider).name)(ptr::null_mut())) != c"openssl" {
+            return;
+        }
+        if OPENSSL_atexit(wait_for_running_calls) == 0 || OPENSSL.set(*provider).is_err() {
+            return;
+        }
+        (*provider).random = wrapped_random;
+        (*provider).hmac = wrapped_hmac;
+        (*provider).kdf = wrapped_kdf;
+        (*provider).cipher = wrapped_cipher;
+    }
+}
+
+/// Runs a call of OpenSSL, or fails if its state is freed.
+fn call(function: impl FnOnce(&Provider) -> c_int) -> c_int {
+    count(&RUNNING, |calls| calls + 1);
+    let code = match OPENSSL.get() {
+        Some(openssl) if !IS_FREED.load(Ordering::SeqCst) => function(openssl),
+        _ => ffi::SQLITE_ERROR,
+    };
+    count(&RUNNING, |calls| calls.saturating_sub(1));
+    code
+}
+
+/// Changes a number like [`RUNNING`], and returns the new number of running calls.
+fn count(running: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
+    let generation = fork::generation() << 16;
+    let new = |old: u32| match old ^ generation {
+        calls if calls >> 16 == 0 => generation | change(calls),
+        _ => generation | change(0),
+    };
+    let mut old = running.load(Ordering::SeqCst);
+    while let Err(other) = running.compare_exchange_weak(old, new(old), Ordering::SeqCst, Ordering::SeqCst) {
+        old = other;
+    }
+    new(old) & 0xffff
+}
+
+/// Waits for running calls, and makes later ones fail. OpenSSL calls this before it frees its
+/// state.
+extern "C" fn wait_for_running_calls() {
+    IS_FREED.store(true, Ordering::SeqCst);
+    let begin = Instant::now();
+    while count(&RUNNING, |calls| calls) > 0 && begin.elapsed() < MAX_WAIT {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+unsafe extern "C" fn wrapped_random(ctx: *mut c_void, buffer: *mut c_void, length: c_int) -> c_int {
+    // SAFETY: SQLCipher calls this like the function that it wraps, which gets the same arguments.
+    call(|f| unsafe { (f.random)(ctx, buffer, length) })
+}
+
+unsafe extern "C" fn wrapped_hmac(
+    ctx: *mut c_void,
+    algorithm: c_int,
+    key: In,
+    key_len: c_int,
+    first: In,
+    first_len: c_int,
+    second: In,
+    second_len: c_int,
+    out: *mut u8,
+) -> c_int {
+    // SAFETY: SQLCipher calls this like the function that it wraps, which gets the same arguments.
+    call(|f| unsafe { (f.hmac)(ctx, algorithm, key, key_len, first, first_len, second, second_len, out) })
+}
+
+unsafe extern "C" fn wrapped_kdf(
+    ctx: *mut c_void,
+    algorithm: c_int,
+    password: In,
+    password_len: c_int,
+    salt: In,
+    salt_len: c_int,
+    rounds: c_int,
+    key_len: c_int,
+    key: *mut u8,
+) -> c_int {
+    // SAFETY: SQLCipher calls this like the function that it wraps, which gets the same arguments.
+    call(|f| unsafe { (f.kdf)(ctx, algorithm, password, password_len, salt, salt_len, rounds, key_len, key) })
+}
+
+unsafe extern "C" fn wrapped_cipher(
+    ctx: *mut c_void,
+    mode: c_int,
+    key: In,
+    key_len: c_int,
+    iv: In,
+    bytes: In,
+    len: c_int,
+    out: *mut u8,
+) -> c_int {
+    // SAFETY: SQLCipher calls this like the function that it wraps, which gets the same arguments.
+    call(|f| unsafe { (f.cipher)(ctx, mode, key, key_len, iv, bytes, len, out) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_linked_sqlcipher_are_wrapped() {
+        crate::backend::file::os::set_up().unwrap();
+        // SAFETY: SQLCipher is initialised, so its provider exists, and does not change any more.
+        let now = unsafe { *sqlcipher_get_provider() };
+        let wrapped: [usize; 4] = [
+            wrapped_random as Random as usize,
+            wrapped_hmac as Hmac as usize,
+            wrapped_kdf as Kdf as usize,
+            wrapped_cipher as Cipher as usize,
+        ];
+        let found = [now.random as usize, now.hmac as usize, now.kdf as usize, now.cipher as usize];
+        assert_eq!(found, wrapped, "compare SQLCipher's struct sqlcipher_provider, then change SQLCIPHER");
+    }
+
+    #[test]
+    fn forked_child_counts_no_calls_of_its_parent() {
+        let running = AtomicU32::new(0);
+        assert_eq!(count(&running, |calls| calls + 3), 3);
+        let of_parent = running.load(Ordering::SeqCst) ^ (1 << 16);
+        running.store(of_parent, Ordering::SeqCst);
+        assert_eq!(count(&running, |calls| calls), 0);
+    }
+}

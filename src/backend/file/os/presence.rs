@@ -1,0 +1,81 @@
+//! Detection of other processes that have a store open.
+//!
+//! Each process opens the database once more and sets a mark on it (`system::Mark`). The mark is
+//! made of locks on bytes that SQLite never locks, so the other processes see it. Programs that use
+//! SQLite without this library set no mark and are not detected.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
+
+use super::system::{FileIdentity, Mark, OsFile};
+use crate::fork::{self, with_list};
+
+static PRESENCES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+struct Entry {
+    file: FileIdentity,
+    /// Fork generation of the process that added the entry. Entries of an older generation belong
+    /// to the parent.
+    generation: u32,
+    presence: Weak<Presence>,
+}
+
+/// Lock that shows other processes that this one has the file open, until it is dropped.
+pub(crate) struct Presence {
+    mark: Mark,
+    file: OsFile,
+}
+
+impl Presence {
+    /// Returns the lock of this process on the file at a path. Returns `None` where locks belong to
+    /// the process, or if the file cannot be opened.
+    pub(crate) fn on(path: &Path) -> Option<Arc<Presence>> {
+        Presence::with(OsFile::open(path, false, false).ok()?)
+    }
+
+    /// Like `on`, for a file that is already open.
+    pub(crate) fn with(file: OsFile) -> Option<Arc<Presence>> {
+        let identity = file.identity().ok()?;
+        let generation = fork::generation();
+        // Only the wanted entry is upgraded. Dropping the last reference to another one would enter
+        // the gate a second time.
+        let known = |presences: &mut Vec<Entry>| {
+            let entry =
+                presences.iter().find(|entry| (entry.file, entry.generation) == (identity, generation))?;
+            entry.presence.upgrade()
+        };
+        if let Some(presence) = with_list(&PRESENCES, known) {
+            return Some(presence);
+        }
+        let made = Arc::new(Presence { mark: Mark::on(&file)?, file });
+        // The process has a single lock for each file: a second one would look like another
+        // process.
+        with_list(&PRESENCES, |presences| {
+            presences.retain(|entry| entry.presence.strong_count() > 0);
+            Some(known(presences).unwrap_or_else(|| {
+                presences.push(Entry { file: identity, generation, presence: Arc::downgrade(&made) });
+                Arc::clone(&made)
+            }))
+        })
+    }
+
+    /// Returns `true` if this process or another one has the file at a path open through this
+    /// library, as far as that can be detected.
+    pub(crate) fn is_on(path: &Path) -> bool {
+        Presence::on(path).is_some_and(|presence| Arc::strong_count(&presence) > 1 || !presence.is_alone())
+    }
+
+    /// Returns the database file, which this process has opened in addition to SQLite.
+    pub(in crate::backend::file) fn file(&self) -> &OsFile {
+        &self.file
+    }
+
+    /// Returns `true` if no other process has the store open through this library.
+    #[cfg_attr(
+        not(kvstore_btree),
+        allow(dead_code, reason = "SQL keeps no snapshots; others still see this process")
+    )]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.mark.is_alone(&self.file)
+    }
+}

@@ -1,0 +1,117 @@
+//! Writes beyond the limits of the process and of its user. They fail, and the process continues.
+//!
+//! If a write begins at or beyond the process's limit on the size of a file (`RLIMIT_FSIZE`,
+//! `ulimit -f`), the kernel returns `EFBIG` and sends the signal SIGXFSZ. The signal ends a program
+//! that does not ignore it. So such a write is made with the signal blocked in this thread, and the
+//! pending signal is then removed. The program's own handling of the signal stays as it is.
+//!
+//! A query of the limit is a system call, which costs a tenth of a write. So the limit is queried
+//! once per tick of the coarse clock (at most 10 ms). A program that lowers its own limit below the
+//! length of an open file gets the signal if it writes before the next tick.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use super::clock::coarse_ms;
+use super::original_calls::{errno, set_errno};
+use crate::atomic::AtomicU64;
+use crate::backend::file::os::refusal::{self, Refusal};
+
+/// Length beyond which a write may raise the signal.
+static LIMIT: AtomicU64 = AtomicU64::new(0);
+/// Tick in which `LIMIT` was queried, plus one.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the process's limit on the size of a file, in bytes; `None` if there is none. It is
+/// queried now, not once per tick.
+pub(in crate::backend::file) fn file_size_limit() -> Option<u64> {
+    Some(query()).filter(|limit| *limit != u64::MAX)
+}
+
+/// Returns the process's limit on the size of a file, as of the last tick of the coarse clock.
+#[inline]
+fn limit() -> u64 {
+    let tick = coarse_ms().wrapping_add(1);
+    if ASKED.load(Ordering::Acquire) != tick {
+        ask(tick);
+    }
+    LIMIT.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn ask(tick: u64) {
+    LIMIT.store(query(), Ordering::Relaxed);
+    ASKED.store(tick, Ordering::Release);
+}
+
+fn query() -> u64 {
+    let mut found = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct may be written.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut found) } == 0;
+    if known && found.rlim_cur != libc::RLIM_INFINITY { found.rlim_cur as u64 } else { u64::MAX }
+}
+
+/// Runs a write that ends at the offset `end`, or makes the file that long. If it fails because of
+/// the disk's space or a limit, the cause is recorded, and the error becomes that of a full disk.
+#[inline]
+pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOnce() -> R) -> R {
+    let done = if end > limit() { without_signal(write) } else { write() };
+    if done < R::default() {
+        name_the_refusal();
+    }
+    done
+}
+
+/// Like `written`, for a write whose end is not known.
+pub(super) fn written_somewhere<R: PartialOrd + Default + Copy>(write: impl FnOnce() -> R) -> R {
+    written(if limit() == u64::MAX { 0 } else { u64::MAX }, write)
+}
+
+#[cold]
+fn name_the_refusal() {
+    let refused = match errno() {
+        libc::ENOSPC => Refusal::Space,
+        libc::EDQUOT => Refusal::Quota,
+        libc::EFBIG => Refusal::FileSize,
+        _ => return,
+    };
+    refusal::note(refused);
+    // SQLite recognises no other error for a disk without space.
+    set_errno(libc::ENOSPC);
+}
+
+/// Runs a write with SIGXFSZ blocked, and removes the signal if the write has raised it. `errno` is
+/// that of the write.
+#[cold]
+pub(in crate::backend::file) fn without_signal<R>(write: impl FnOnce() -> R) -> R {
+    // SAFETY: the sets belong to this thread, and the C library fills them before they are read.
+    unsafe {
+        let mut signal: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signal);
+        libc::sigaddset(&raw mut signal, libc::SIGXFSZ);
+        let was_pending = is_pending();
+        if libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signal, &raw mut before) != 0 {
+            return write();
+        }
+        let done = write();
+        let errno = errno();
+        if !was_pending && is_pending() {
+            let mut taken = 0;
+            libc::sigwait(&raw const signal, &raw mut taken);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        set_errno(errno);
+        done
+    }
+}
+
+/// Returns `true` if SIGXFSZ is pending for this thread or for the process.
+fn is_pending() -> bool {
+    // SAFETY: the set belongs to this thread, and the C library fills it before it is read.
+    unsafe {
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigpending(&raw mut pending) == 0
+            && libc::sigismember(&raw const pending, libc::SIGXFSZ) as c_int == 1
+    }
+}

@@ -1,0 +1,298 @@
+//! The library's VFS. It is layered over the system's VFS and replaces a few methods of databases
+//! and WALs (ADR 12).
+//!
+//! The system's VFS opens a file, in memory of the size that the library's VFS requires. Then the
+//! file's method table is exchanged for a copy in which some functions are replaced. So all other
+//! methods cost the same as before. The library's data about a file follows the part of the
+//! system's VFS in that memory.
+//!
+//! `database.rs` has the methods of a database, `wal.rs` those of a WAL, and `file.rs` what both
+//! need. This module registers the
+//! VFS and opens files. Its functions for connections set what the methods need to know. (SQLite's
+//! vfs.html; `sqlite3_io_methods`.)
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+
+use rusqlite::{Connection, ffi};
+
+use super::opened::{Opened, object};
+use super::system;
+use super::wipe::Pages;
+use crate::error::{Error, Result};
+
+mod database;
+mod file;
+mod wal;
+
+#[cfg(feature = "encryption")]
+use database::READS;
+use database::{Database, Wipes};
+use file::{File, Table, exchange, note};
+use wal::Wal;
+
+/// VFS of the library, layered over another one: SQLite's unix VFS, or a VFS that the program has
+/// made the default.
+#[repr(C)]
+struct Vfs {
+    /// SQLite's part. It is the first field, so that a pointer to it is also a pointer to the
+    /// `Vfs`.
+    vfs: ffi::sqlite3_vfs,
+    system: *mut ffi::sqlite3_vfs,
+    name: CString,
+    /// Offset of the library's data in the memory of a file.
+    at: usize,
+    databases: AtomicPtr<Table>,
+    wals: AtomicPtr<Table>,
+    /// The VFS that was registered before this one.
+    next: *const Vfs,
+}
+
+/// List of all VFSs of the library, mostly of one. They are never freed.
+static ALL: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
+
+/// Returns the name of the library's VFS, which is layered over the current default VFS.
+///
+/// # Errors
+/// `NoMemory`.
+pub(in crate::backend::file) fn name() -> Result<&'static CStr> {
+    let none = || Error::no_memory("out of memory while registering the VFS");
+    // SAFETY: SQLite is set up. It returns a VFS that lives as long as the process. The library's
+    // VFS is a copy of it with an xOpen of the same type, and is never freed. Nor is anything in
+    // the list.
+    unsafe {
+        let system = ffi::sqlite3_vfs_find(ptr::null());
+        let Some(methods) = system.as_ref() else { return Err(none()) };
+        let first = ALL.load(Ordering::Acquire);
+        let mut known: *const Vfs = first;
+        while let Some(vfs) = known.as_ref() {
+            if ptr::eq(vfs.system, system) {
+                return Ok(vfs.name.as_c_str());
+            }
+            known = vfs.next;
+        }
+        let part = align_of::<Wal>().max(align_of::<Database>());
+        let at = usize::try_from(methods.szOsFile).unwrap_or(0).next_multiple_of(part);
+        let size = c_int::try_from(at + size_of::<Wal>().max(size_of::<Database>())).map_err(|_| none())?;
+        let name = CString::new(format!("kvstore-{system:p}")).map_err(|_| none())?;
+        let made = Box::into_raw(Box::new(Vfs {
+            vfs: ffi::sqlite3_vfs {
+                szOsFile: size,
+                pNext: ptr::null_mut(),
+                zName: name.as_ptr(),
+                xOpen: Some(open),
+                xSleep: if CStr::from_ptr(methods.zName) == system::VFS {
+                    Some(sleep)
+                } else {
+                    methods.xSleep
+                },
+                ..*methods
+            },
+            system,
+            name,
+            at,
+            databases: AtomicPtr::default(),
+            wals: AtomicPtr::default(),
+            next: first,
+        }));
+        // Two threads may do this at the same time. Then one of two equal VFSs is not in the list,
+        // but works as well.
+        let _ = ALL.compare_exchange(first, made, Ordering::AcqRel, Ordering::Relaxed);
+        if ffi::sqlite3_vfs_register(made.cast(), 0) != ffi::SQLITE_OK {
+            return Err(none());
+        }
+        Ok((*made).name.as_c_str())
+    }
+}
+
+/// Sleeps for the whole time. The sleep of SQLite's unix VFS returns early after a signal handler
+/// has run, and SQLite's busy timeout counts the times that it requested.
+unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
+    std::thread::sleep(Duration::from_micros(microseconds.max(0).unsigned_abs().into()));
+    microseconds
+}
+
+/// Records that each commit of a connection is synced.
+///
+/// # Errors
+/// The error of SQLite if it does not return the file.
+pub(in crate::backend::file) fn syncs_commits(conn: &Connection) -> Result<()> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        if is_database(file) {
+            (*note::<Database>(file)).syncs = true;
+        }
+    }
+    Ok(())
+}
+
+/// Discards the buffered frames of a transaction that has ended without a commit. Call this only
+/// while the connection has no write transaction open.
+pub(in crate::backend::file) fn forget_frames(conn: &Connection) {
+    let Ok(file) = object(conn, Opened::Main) else { return };
+    // SAFETY: this is SQLite's object of the file, or NULL. Its data refers to its WAL while that
+    // is open. The connection is used by this thread only.
+    unsafe {
+        if is_database(file)
+            && let wal = (*note::<Database>(file)).wal
+            && !wal.is_null()
+        {
+            wal::frames(wal).discard();
+        }
+    }
+}
+
+/// Returns `true` if the database of a connection is a file of the system's VFS below the library's
+/// VFS.
+pub(in crate::backend::file) fn is_over_the_systems(conn: &Connection) -> bool {
+    let Ok(file) = object(conn, Opened::Main) else { return false };
+    // SAFETY: this is SQLite's object of the file, or NULL. A VFS of the library and the one below
+    // it live as long as the process, and a VFS has a name, which is a C string.
+    unsafe {
+        let mut vfs: *mut Vfs = ptr::null_mut();
+        let asked = is_database(file)
+            && ffi::sqlite3_file_control(
+                conn.handle(),
+                c"main".as_ptr(),
+                ffi::SQLITE_FCNTL_VFS_POINTER,
+                (&raw mut vfs).cast(),
+            ) == ffi::SQLITE_OK;
+        asked && vfs.as_ref().is_some_and(|vfs| CStr::from_ptr((*vfs.system).zName) == system::VFS)
+    }
+}
+
+/// Returns `true` if a file is a database with the library's methods.
+///
+/// # Safety
+/// `file` is NULL or SQLite's object of a file.
+unsafe fn is_database(file: *mut File) -> bool {
+    // SAFETY: the caller guarantees the file, and an open file has methods as long as it is open.
+    unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) }
+        .and_then(|methods| methods.xShmLock)
+        .is_some_and(|method| method as usize == database::shm_lock as *const () as usize)
+}
+
+/// Makes the VFS overwrite what is cut off the files of a connection, and what is removed. With
+/// `syncs`, the overwritten bytes are synced before their space is released. Returns `false` if the
+/// files do not use the library's VFS.
+///
+/// # Errors
+/// The error of SQLite if it does not return the file.
+pub(in crate::backend::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -> Result<bool> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        let is_ours = is_database(file);
+        if is_ours {
+            (*note::<Database>(file)).wipes = Some(Wipes { pages: None, syncs, page_size: None });
+        }
+        Ok(is_ours)
+    }
+}
+
+/// Makes the VFS also overwrite the unused bytes of pages; with `None`, no longer. Has no effect
+/// unless `wipe_what_goes` was called before. Use this only for pages that are written into the
+/// file as SQLite has them in memory, not encrypted.
+///
+/// # Errors
+/// The error of SQLite if it does not return the file.
+pub(in crate::backend::file) fn wipe_pages(conn: &Connection, pages: Option<Pages>) -> Result<()> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        if is_database(file)
+            && let Some(wipes) = &mut (*note::<Database>(file)).wipes
+        {
+            wipes.pages = pages;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the VFS keep disk space for the WAL when it overwrites the WAL and cuts it off. Has no
+/// effect unless `wipe_what_goes` was called before.
+///
+/// # Errors
+/// The error of SQLite if it does not return the file.
+pub(in crate::backend::file) fn keep_wal_space(conn: &Connection, page_size: u64) -> Result<()> {
+    let file = object(conn, Opened::Main)?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe {
+        if is_database(file)
+            && let Some(wipes) = &mut (*note::<Database>(file)).wipes
+        {
+            wipes.page_size = Some(page_size);
+        }
+    }
+    Ok(())
+}
+
+// SQLite calls this function and the methods, with files that `open` has opened and that only the
+// calling thread uses meanwhile. No panic may leave them, and nothing in them panics.
+
+unsafe extern "C" fn open(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: ffi::sqlite3_filename,
+    file: *mut File,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite passes the VFS that `name` has registered, which is the first field of a
+    // `Vfs`. The arguments are passed on with the VFS that they are now for. The memory is larger
+    // than that VFS requires. The data is written at the offset that `name` reserved, before the
+    // methods that read it are set. The name of a WAL leads to its database.
+    unsafe {
+        let vfs = &*vfs.cast::<Vfs>();
+        let Some(open) = (*vfs.system).xOpen else { return ffi::SQLITE_CANTOPEN };
+        let code = open(vfs.system, name, file, flags, out);
+        if code != ffi::SQLITE_OK || (*file).pMethods.is_null() || (*(*file).pMethods).iVersion < 3 {
+            return code;
+        }
+        let part = file.cast::<u8>().add(vfs.at);
+        if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
+            part.cast::<Database>().write(Database::default());
+            exchange(file, vfs.at, &vfs.databases, database::change);
+        } else if flags & ffi::SQLITE_OPEN_WAL != 0 {
+            let database = ffi::sqlite3_database_file_object(name.cast::<c_char>());
+            if is_database(database) {
+                part.cast::<Wal>().write(Wal::of(database, name));
+                if exchange(file, vfs.at, &vfs.wals, wal::change) {
+                    (*note::<Database>(database)).wal = file;
+                }
+            }
+        }
+        code
+    }
+}
+
+/// Returns a number that changes when this process has read any database. It is cheaper than
+/// [`take_reads`].
+#[cfg(feature = "encryption")]
+#[inline]
+pub(in crate::backend::file) fn reads() -> u64 {
+    READS.load(Ordering::Relaxed)
+}
+
+/// Returns `true` if anything was read for a connection since the last call.
+#[cfg(feature = "encryption")]
+pub(in crate::backend::file) fn take_reads(conn: &Connection) -> bool {
+    let Ok(file) = object(conn, Opened::Main) else { return true };
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    unsafe { !is_database(file) || std::mem::take(&mut (*note::<Database>(file)).was_read) }
+}
+
+/// Returns the error of the last failed read of a connection since the last call, and clears it.
+pub(in crate::backend::file) fn take_failed_read(conn: &Connection) -> Option<c_int> {
+    let file = object(conn, Opened::Main).ok()?;
+    // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
+    let failed = unsafe {
+        if !is_database(file) {
+            return None;
+        }
+        std::mem::replace(&mut (*note::<Database>(file)).failed, ffi::SQLITE_OK)
+    };
+    (failed != ffi::SQLITE_OK).then_some(failed)
+}

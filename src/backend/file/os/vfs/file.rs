@@ -1,0 +1,131 @@
+//! A file that the library's VFS has opened: its method table, the library's data about it, and calls
+//! of the system's methods.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use rusqlite::ffi;
+
+use crate::backend::file::os::zeros::zeros;
+
+pub(super) type Methods = ffi::sqlite3_io_methods;
+pub(super) type File = ffi::sqlite3_file;
+
+/// Method table in which some methods are replaced, with the system's original table.
+#[repr(C)]
+pub(super) struct Table {
+    /// The first field, so that a file's pointer to its methods is also a pointer to the `Table`.
+    ours: Methods,
+    pub(super) system: *const Methods,
+    at: usize,
+}
+
+/// Calls a method of the system's VFS for a file that has the library's methods.
+macro_rules! system {
+    ($method:ident($file:expr $(, $argument:expr)*)) => {{
+        // SAFETY: the file has the library's methods, and the arguments come from SQLite.
+        unsafe {
+            match (*table($file).system).$method {
+                Some(method) => method($file $(, $argument)*),
+                None => ffi::SQLITE_IOERR,
+            }
+        }
+    }};
+}
+pub(super) use system;
+
+/// Returns the method table of a file.
+///
+/// # Safety
+/// The file has the library's methods.
+pub(super) unsafe fn table<'t>(file: *mut File) -> &'t Table {
+    // SAFETY: `exchange` has set the methods to the first field of a `Table`, which is never freed.
+    unsafe { &*(*file).pMethods.cast::<Table>() }
+}
+
+/// Returns the library's data about a file.
+///
+/// # Safety
+/// The file has the library's methods, and its data is a `T`.
+pub(super) unsafe fn note<T>(file: *mut File) -> *mut T {
+    // SAFETY: `name` reserved memory for the data at this offset. It is aligned if the file is, and
+    // SQLite aligns to 8.
+    unsafe { file.cast::<u8>().add(table(file).at).cast() }
+}
+
+/// Exchanges the methods of a file that the system's VFS has opened. Returns `true` on success.
+///
+/// The first file determines the system's methods for which the table is made. A file with other
+/// methods keeps them.
+///
+/// # Safety
+/// The file is open.
+pub(super) unsafe fn exchange(
+    file: *mut File,
+    at: usize,
+    table: &AtomicPtr<Table>,
+    change: fn(&mut Methods),
+) -> bool {
+    // SAFETY: an open file has methods, which live as long as the process. A table is never freed
+    // once `table` points to it.
+    unsafe {
+        let system = (*file).pMethods;
+        let mut found = table.load(Ordering::Acquire);
+        if found.is_null() {
+            let mut ours = *system;
+            change(&mut ours);
+            let made = Box::into_raw(Box::new(Table { ours, system, at }));
+            found = match table.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => made,
+                Err(first) => {
+                    drop(Box::from_raw(made));
+                    first
+                }
+            };
+        }
+        let can = ptr::eq((*found).system, system);
+        if can {
+            (*file).pMethods = found.cast();
+        }
+        can
+    }
+}
+
+/// Overwrites a file with zeros, from an offset to its end. The file has the library's methods.
+pub(super) fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
+    let mut length = 0;
+    let code = system!(xFileSize(file, &raw mut length));
+    if code != ffi::SQLITE_OK || length <= from {
+        return code;
+    }
+    let mut at = from;
+    while at < length {
+        let part = zeros(length - at);
+        let code = put(file)(part, at);
+        if code != ffi::SQLITE_OK {
+            return code;
+        }
+        at += i64::try_from(part.len()).unwrap_or(i64::MAX);
+    }
+    if syncs { system!(xSync(file, ffi::SQLITE_SYNC_NORMAL)) } else { ffi::SQLITE_OK }
+}
+
+/// Returns a function that writes bytes at an offset of a file. The file has the library's methods.
+pub(super) fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
+    move |bytes, at| match c_int::try_from(bytes.len()) {
+        Ok(length) => system!(xWrite(file, bytes.as_ptr().cast::<c_void>(), length, at)),
+        Err(_) => ffi::SQLITE_IOERR_WRITE,
+    }
+}
+
+/// Reads bytes of a file, and corrects the error of a disk that cannot read (EIO).
+///
+/// For EIO, SQLite's VFS reports a damaged file system, and SQLite then reports a damaged database.
+/// But bytes that could not be read show nothing about the database.
+pub(super) fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
+    match system!(xRead(file, to, length, at)) {
+        ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
+        code => code,
+    }
+}

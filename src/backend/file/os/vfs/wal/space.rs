@@ -1,0 +1,83 @@
+//! Disk space that a WAL keeps when it is truncated (ADR 31).
+
+use std::ffi::{CStr, OsStr, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rusqlite::ffi;
+
+use super::super::file::{File, note, system, table};
+use super::Wal;
+use crate::backend::file::os::frames::reserve_least_wal;
+use crate::backend::file::os::system::{self, OsFile};
+
+/// Divisor: on a nearly full disk, a WAL that is overwritten keeps this part of the space that the
+/// store can use, up to a maximum in bytes.
+const PART_OF_SPACE: u64 = 16;
+const MAX_SHARE: u64 = 16 << 20;
+/// Number of these shares that a longer WAL keeps. A disk with less free space is nearly full.
+const LONGEST_IN_SHARES: u64 = 4;
+
+/// Truncates a WAL, and reserves space for the frames that a removal on a full disk writes.
+///
+/// A truncation frees the blocks of the file. SQLite calls this while it holds the writer's lock, so
+/// no other connection uses them for the database before they are reserved again.
+pub(super) fn truncate_and_reserve(file: *mut File, length: i64, page_size: u64) -> c_int {
+    // SAFETY: the file is an open WAL with the library's methods, so its name is a C string. The
+    // database's file is open as long as its WAL.
+    let (name, database) = unsafe {
+        let Wal { name, database, .. } = &*note::<Wal>(file);
+        (CStr::from_ptr(*name), *database)
+    };
+    let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+    let Ok(wal) = OsFile::open(path, true, false) else { return system!(xTruncate(file, length)) };
+    let mut database_length = 0;
+    let code = system!(xFileSize(database, &raw mut database_length));
+    let kept = match (code, wal.allocated(), system::free_space(path)) {
+        (ffi::SQLITE_OK, Ok(allocated), Some(free)) => {
+            kept_space(u64::try_from(database_length).unwrap_or(0), allocated, free)
+        }
+        _ => 0,
+    };
+    let code = system!(xTruncate(file, length));
+    if code == ffi::SQLITE_OK {
+        let _ = wal.reserve(kept); // without it, only small removals are possible
+        reserve_least_wal(&wal, page_size);
+    }
+    code
+}
+
+/// Returns the number of bytes that a WAL of `allocated` bytes keeps on a nearly full disk; 0 if the
+/// disk has more than `free` bytes that the next frames can use.
+///
+/// The removal of a value overwrites all its pages, and each page takes a frame. So the space is a
+/// share of what the store can use. A WAL that became longer, for a long value, may stay longer.
+fn kept_space(database: u64, allocated: u64, free: u64) -> u64 {
+    let total = database.saturating_add(allocated).saturating_add(free);
+    let share = (total / PART_OF_SPACE).min(MAX_SHARE);
+    if free < LONGEST_IN_SHARES * share { allocated.clamp(share, LONGEST_IN_SHARES * share) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept_space;
+
+    #[test]
+    fn wal_keeps_space_only_on_nearly_full_disk() {
+        const MB: u64 = 1 << 20;
+        for (database, allocated, free, kept) in [
+            (0, 0, 16 * MB, 0),
+            (10 * MB, 2 * MB, 4 * MB, 0),
+            (14 * MB, MB / 2, 3 * MB / 2, MB),
+            (13 * MB, 2 * MB, MB, 2 * MB),
+            (7 * MB, 9 * MB, 0, 4 * MB),
+            (1 << 40, 32 * MB, 64 * MB, 0),
+            (1 << 40, 8 * MB, 63 * MB, 16 * MB),
+            (1 << 40, 1 << 30, 0, 64 * MB),
+            (u64::MAX, u64::MAX, 0, 64 * MB),
+            (0, 0, 0, 0),
+        ] {
+            assert_eq!(kept_space(database, allocated, free), kept, "{database}, {allocated}, {free}");
+        }
+    }
+}

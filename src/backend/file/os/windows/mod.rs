@@ -1,0 +1,89 @@
+//! System module for Windows (ADR 24).
+//!
+//! Locks belong to one handle only. SQLite opens its files without `FILE_SHARE_DELETE`. Such a file
+//! keeps its name while it is open, and so do the directories on its path. So no system call of
+//! SQLite is replaced, there is no fork, and an open file does not move.
+//!
+//! Locks are mandatory: other handles cannot read or write locked bytes. SQLite locks a page that
+//! is never used, and this library locks bytes where no file has content.
+//!
+//! `files.rs` has the files that are opened in addition to SQLite's, with their locks. `place.rs`
+//! has directories and names.
+
+mod files;
+mod place;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+use std::ffi::CStr;
+use std::ptr;
+
+use rusqlite::ffi;
+
+pub(super) use files::Mark;
+pub(in crate::backend::file) use files::OsFile;
+pub(crate) use files::{FileIdentity, is_at, read_exact_at};
+pub(in crate::backend::file) use place::{
+    Place, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
+};
+pub(crate) use place::{make_like, rename_new, sync_directory, sync_file};
+#[cfg(feature = "encryption")]
+pub(in crate::backend::file) use place::{
+    make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
+};
+
+use crate::error::Result;
+
+/// Returns the process's limit on the size of a file. Windows has none.
+pub(in crate::backend::file) fn file_size_limit() -> Option<u64> {
+    None
+}
+
+/// Runs a write. On this system a write beyond a limit raises no signal.
+#[cfg(feature = "encryption")]
+pub(in crate::backend::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R {
+    write()
+}
+
+/// Name of SQLite's VFS for this system, unless another one was made the default.
+pub(super) const VFS: &CStr = c"win32-longpath";
+/// Name of SQLite's default VFS. It differs from [`VFS`] only in the length of paths, of which it
+/// accepts 260 characters.
+const SHORT: &CStr = c"win32";
+
+/// Maximum length of a path, in bytes. The system accepts 32 767 characters.
+pub(in crate::backend::file) const MAX_PATH: usize = 32_000;
+
+/// Makes SQLite accept long paths. Returns `false` if that failed. Call this once, before SQLite
+/// opens a file.
+pub(super) fn install() -> bool {
+    // SAFETY: SQLite is set up, and no other thread sets it up. A VFS lives as long as the process,
+    // and its name is a C string. Registering a VFS again only makes it the default.
+    unsafe {
+        let is_short = ffi::sqlite3_vfs_find(ptr::null())
+            .as_ref()
+            .is_some_and(|vfs| !vfs.zName.is_null() && CStr::from_ptr(vfs.zName) == SHORT);
+        let long = ffi::sqlite3_vfs_find(VFS.as_ptr());
+        !is_short || (!long.is_null() && ffi::sqlite3_vfs_register(long, 1) == ffi::SQLITE_OK)
+    }
+}
+
+/// Does nothing, because this system has no forks.
+#[allow(clippy::unnecessary_wraps, reason = "where there are, they may be beyond watching")]
+pub(super) fn watch_forks() -> Result<()> {
+    Ok(())
+}
+
+/// Does nothing, because this system has no forks.
+pub(crate) fn note_fork() {}
+
+/// Calls `start`, which starts a thread. This system has no signals to block.
+pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+    start()
+}
+
+/// Runs `f`, which extends shared memory. SQLite does so with one call.
+pub(super) fn making_longer<R>(_length: i64, f: impl FnOnce() -> R) -> R {
+    f()
+}

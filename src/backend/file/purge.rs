@@ -1,0 +1,68 @@
+//! Removal of expired keys of all families, in the order of expiry time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::connection::Db;
+use super::schema::Tables;
+use crate::backend::{Due, TimeEntry};
+use crate::clock::Clock;
+use crate::error::Result;
+
+/// Number of keys that are removed between two checks of the time limit.
+const KEYS_PER_LOOK: usize = 16;
+
+impl Db {
+    /// Removes up to `max` of the earliest expired keys of these families, and few once the time is
+    /// over, inside a write transaction. Returns the number of removed keys.
+    pub(crate) fn purge_due(
+        &self,
+        due: &Due,
+        clock: &Clock,
+        now_ms: i64,
+        max: usize,
+        in_time: &dyn Fn() -> bool,
+    ) -> Result<u64> {
+        // Time of the next entry of each family, the earliest first.
+        let mut next: BinaryHeap<_> =
+            due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();
+        let (mut seen, mut removed) = (0, 0);
+        while let Some(Reverse((first_ms, at))) = next.pop()
+            && seen < max
+            && (seen == 0 || in_time())
+        {
+            let Some((_, tables)) = due.families.get(at) else { continue };
+            let until_ms = next.peek().map_or(now_ms, |Reverse((ms, _))| *ms);
+            let (entries, after) =
+                self.first_entries(tables, clock, until_ms.max(first_ms), now_ms, max - seen)?;
+            for (expire_ms, key) in &entries {
+                removed += u64::from(self.contents(tables, clock).purge_entry(*expire_ms, key, now_ms)?);
+            }
+            seen += entries.len();
+            next.extend(after.map(|after_ms| Reverse((after_ms, at))));
+        }
+        Ok(removed)
+    }
+
+    /// Returns the first entries of the expiry index of a family: those up to `until_ms`, and at
+    /// most as many as are removed between two checks of the time limit. Also returns the time of
+    /// the next entry if it is expired.
+    fn first_entries(
+        &self,
+        tables: &Tables,
+        clock: &Clock,
+        until_ms: i64,
+        now_ms: i64,
+        max: usize,
+    ) -> Result<(Vec<TimeEntry>, Option<i64>)> {
+        if !self.family_exists(tables.family())? {
+            return Ok((Vec::new(), None)); // dropped since it was found due
+        }
+        let max = max.min(KEYS_PER_LOOK);
+        let mut entries = self.contents(tables, clock).due(now_ms, max + 1)?;
+        let taken = entries.iter().take(max).take_while(|(ms, _)| *ms <= until_ms).count();
+        let after = entries.get(taken).map(|(ms, _)| *ms);
+        entries.truncate(taken);
+        Ok((entries, after))
+    }
+}

@@ -1,0 +1,100 @@
+//! Backend for a store on a PostgreSQL server. Only this module uses tokio-postgres.
+//!
+//! `docs/explanation/postgresql.md` explains the design, `docs/how-to/postgresql.md` the use. The
+//! modules:
+//! - [`plan`] writes the rows of a family, [`look_up`] reads them, and [`expiry_schedule`] finds and removes
+//!   expired rows of all families;
+//! - [`catalogue`] manages the families, [`schema`] creates the tables, [`integrity`] checks them,
+//!   and [`info`] describes the store;
+//! - [`session`] runs statements, and connects again when a connection breaks; [`transaction`] runs
+//!   transactions;
+//! - [`link`] is one connection with its prepared statements; [`line`] sends its requests, [`tls`]
+//!   encrypts it, [`wire`] is its socket, and [`pauses`] are the pauses between attempts;
+//! - [`url`] parses the URL of the server, and [`password`] reads the password file;
+//! - [`sql_text`] has fragments of SQL; [`failure`] translates errors.
+//!
+//! An operation on rows is one statement and one round trip, unless a write must lock rows first
+//! (`plan/late.rs`). A statement takes the time from the server's clock.
+
+mod catalogue;
+mod expiry_schedule;
+mod failure;
+mod info;
+mod integrity;
+mod line;
+mod link;
+mod look_up;
+mod password;
+mod pauses;
+mod plan;
+mod schema;
+mod session;
+mod sql_text;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod transaction;
+mod url;
+mod wire;
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use plan::Contents;
+use session::Session;
+
+use crate::backend::TransactionState;
+use crate::clock::Clock;
+use crate::config::Config;
+pub(crate) use crate::config::MAX_SERVER_KEY_SIZE as MAX_KEY_SIZE;
+use crate::error::Result;
+
+/// Connection of a handle to a store on a server.
+pub(crate) struct Db {
+    session: RefCell<Session>,
+    transaction: TransactionState,
+    clock: Arc<Clock>,
+    read_only: bool,
+    /// URL with which the store was opened, for a second connection. It may contain the password,
+    /// so it must not be displayed.
+    url: PathBuf,
+}
+
+impl Db {
+    pub(crate) fn busy_timeout(&self) -> Duration {
+        self.session.borrow().busy_timeout
+    }
+
+    /// Opens the store at a URL, and creates it if it does not exist.
+    pub(crate) fn open(url: &str, config: &Config, clock: Arc<Clock>) -> Result<Db> {
+        crate::backend::watch_forks()?;
+        let settings = url::Settings::of(url, &url::Environment::of_process())?;
+        let mut session = Session::open(settings, config)?;
+        clock.note_server(session.opened_ms()); // before anything else takes time
+        session.limit_opening();
+        let is_unsettled = schema::ensure(&mut session, config.read_only)?;
+        let db = Db {
+            session: RefCell::new(session),
+            transaction: TransactionState::None,
+            clock,
+            read_only: config.read_only,
+            url: PathBuf::from(url),
+        };
+        if is_unsettled && !config.read_only {
+            db.settle();
+        }
+        db.session.borrow_mut().limit = None;
+        Ok(db)
+    }
+
+    /// Returns the URL for a second connection.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        Some(self.url.clone())
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+}

@@ -1,0 +1,467 @@
+//! Statements that write to a family, and the fragments from which all statements are built.
+//!
+//! A statement returns one row, or none if the family does not exist. The row contains its outcome,
+//! as one of the numbers here, or the number of rows.
+
+use crate::backend::postgres::Db;
+
+/// Texts of one statement: for use outside the caller's transaction, and inside it.
+pub(in crate::backend::postgres) struct Text {
+    pub(in crate::backend::postgres) alone: &'static str,
+    pub(in crate::backend::postgres) inside: &'static str,
+}
+
+impl Text {
+    pub(in crate::backend::postgres) fn on(&self, db: &Db) -> &'static str {
+        if db.is_alone() { self.alone } else { self.inside }
+    }
+}
+
+/// Outcome of a conditional write: its condition was not met.
+pub(super) const NOT: i32 = 0;
+pub(super) const DONE: i32 = 1;
+/// Outcome: another client has interfered; the statement must be run again.
+pub(super) const AGAIN: i32 = 2;
+/// Outcome: the row is live but was not changed. The sum is out of range, or the condition is not
+/// met.
+pub(super) const REFUSED: i32 = 3;
+/// Outcome: the value is not a number.
+pub(super) const NO_NUMBER: i32 = 4;
+
+/// SQL expression for the server's time in milliseconds, from one of PostgreSQL's clock functions.
+macro_rules! ms {
+    ($clock:literal) => {
+        concat!("(floor(extract(epoch from ", $clock, "()) * 1000))::bigint")
+    };
+}
+
+/// Current time. It is another value at each evaluation, so it cannot be a condition for an index.
+macro_rules! clock {
+    () => {
+        $crate::backend::postgres::plan::sql::ms!("clock_timestamp")
+    };
+}
+
+/// Time at which the statement arrived at the server. It is one value for the whole statement, by
+/// which an index can be searched.
+macro_rules! came {
+    () => {
+        $crate::backend::postgres::plan::sql::ms!("statement_timestamp")
+    };
+}
+
+/// Common table expression `f`: the family with the name `$1`.
+macro_rules! with_family {
+    () => {
+        "WITH f AS MATERIALIZED (SELECT id, default_ttl_ms, track_writes FROM kvstore_family WHERE name = $1)"
+    };
+}
+
+/// Condition: row `r` has the key `$2` and belongs to the family `f`.
+macro_rules! row {
+    () => {
+        "r.family = f.id AND r.key = $2"
+    };
+}
+
+/// Condition: row `r` is live at the time `$now`.
+macro_rules! live {
+    ($now:expr) => {
+        concat!("(r.expire_ms IS NULL OR r.expire_ms > ", $now, ")")
+    };
+}
+
+/// Time that is `$millis` milliseconds after `$moment`, limited to the last possible time.
+macro_rules! after {
+    ($moment:expr, $millis:expr) => {
+        concat!($moment, " + LEAST(", $millis, ", 9223372036854775807 - ", $moment, ")")
+    };
+}
+
+/// Condition to use after [`row_locked`]. It refers to the result of the lock, and is always true.
+macro_rules! and_locked {
+    () => {
+        " AND l.rows >= 0"
+    };
+}
+
+pub(in crate::backend::postgres) use {after, and_locked, came, clock, live, ms, with_family};
+
+/// Expiry time of a put: `$4`; or `$5` milliseconds after `$now`; or, if `$5` is [`BY_DEFAULT`],
+/// the default TTL of the family after `$now`.
+macro_rules! put_end {
+    ($now:expr) => {
+        concat!(
+            "CASE WHEN $5::bigint IS NULL THEN $4::bigint WHEN $5 >= 0 THEN ",
+            after!($now, "$5"),
+            " WHEN f.default_ttl_ms > 0 THEN ",
+            $now,
+            " + f.default_ttl_ms END"
+        )
+    };
+}
+
+/// TTL parameter that selects the default TTL of the family.
+pub(super) const BY_DEFAULT: i64 = -1;
+
+/// Columns of a row to be put: `$3` is the value, `$4` the expiry time, `$5` the TTL in its place,
+/// `$6` the write time.
+macro_rules! new_row {
+    () => {
+        concat!(
+            "SELECT f.id, $2::bytea, $3::bytea, ",
+            put_end!(came!()),
+            ", ",
+            "CASE WHEN f.track_writes THEN coalesce($6::bigint, ",
+            clock!(),
+            ") END"
+        )
+    };
+}
+
+/// Locks the row of key `$2` in the snapshot, if there is one, before the statement inserts a row.
+///
+/// In the caller's transaction, `INSERT … ON CONFLICT` needs this. If another client has deleted
+/// the row since the snapshot, the INSERT finds no conflict and inserts a second row. The
+/// transaction, which has seen the first row and still sees it, would be committed. With the lock,
+/// the statement fails (40001). (An INSERT does not pass over rows that other clients have inserted
+/// or changed: PostgreSQL's `ExecCheckTIDVisible`.)
+macro_rules! row_locked {
+    () => {
+        concat!(
+            " CROSS JOIN LATERAL (SELECT count(*) AS rows FROM (SELECT FROM kvstore_row r WHERE ",
+            row!(),
+            " FOR UPDATE) l) l"
+        )
+    };
+}
+
+/// Both texts of a statement that inserts. The macro `$sql` gets the fragment that locks the row,
+/// and the condition after it.
+macro_rules! insert_text {
+    ($sql:ident) => {
+        Text { alone: $sql!("", ""), inside: $sql!(row_locked!(), and_locked!()) }
+    };
+}
+
+/// Both texts of a put of the row that the expressions describe. It returns no row, and the server
+/// counts one as written: returning it costs a tenth of the server's work.
+macro_rules! put {
+    ($expire_ms:expr, $written_ms:expr, $new_expire_ms:expr) => {
+        Text {
+            alone: put!($expire_ms, $written_ms, $new_expire_ms, "", ""),
+            inside: put!($expire_ms, $written_ms, $new_expire_ms, row_locked!(), and_locked!()),
+        }
+    };
+    ($expire_ms:expr, $written_ms:expr, $new_expire_ms:expr, $lock:expr, $locked:expr) => {
+        concat!(
+            "INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) SELECT f.id, $2::bytea, $3::bytea, ",
+            $expire_ms,
+            ", CASE WHEN f.track_writes THEN coalesce(",
+            $written_ms,
+            ", ",
+            clock!(),
+            ") END FROM kvstore_family f",
+            $lock,
+            " WHERE f.name = $1",
+            $locked,
+            " ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, ",
+            "written_ms = EXCLUDED.written_ms, expire_ms = ",
+            $new_expire_ms
+        )
+    };
+}
+
+/// Put with the expiry time `$4` and the write time `$5`.
+pub(super) const PUT: Text = put!("$4::bigint", "$5::bigint", "EXCLUDED.expire_ms");
+
+/// Put with the default TTL of the family, and the write time `$4`.
+pub(super) const PUT_BY_DEFAULT: Text = put!(
+    concat!("CASE WHEN f.default_ttl_ms > 0 THEN ", came!(), " + f.default_ttl_ms END"),
+    "$4::bigint",
+    "EXCLUDED.expire_ms"
+);
+
+/// Put with a TTL of `$4` milliseconds, at most [`LONGEST_LIFE`], and the write time `$5`.
+pub(super) const PUT_FOR: Text = put!(concat!(came!(), " + $4::bigint"), "$5::bigint", "EXCLUDED.expire_ms");
+
+/// TTL in milliseconds from which on a key gets the last possible expiry time.
+pub(super) const LONGEST_LIFE: i64 = i64::MAX >> 1;
+
+/// Put with all options. `$7`: a live key keeps its expiry time.
+pub(super) const PUT_WITH: Text = put!(
+    put_end!(came!()),
+    "$6::bigint",
+    concat!("CASE WHEN $7::boolean AND ", live!(clock!()), " THEN r.expire_ms ELSE EXCLUDED.expire_ms END")
+);
+
+/// Text of [`PUT_IF_ABSENT`].
+macro_rules! put_if_absent {
+    ($lock:expr, $locked:expr) => { concat!(
+    with_family!(),
+    ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
+    new_row!(),
+    " FROM f",
+    $lock,
+    " WHERE NOT EXISTS (SELECT FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(clock!()),
+    ")",
+    $locked,
+    " ON CONFLICT (family, key) DO UPDATE SET value = EXCLUDED.value, written_ms = EXCLUDED.written_ms, ",
+    "expire_ms = EXCLUDED.expire_ms WHERE r.expire_ms <= ",
+    clock!(),
+    " RETURNING 1) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE 0 END FROM f"
+) } }
+
+/// Puts the key if it is missing or expired. If its snapshot shows a live key, it locks and writes
+/// nothing.
+pub(super) const PUT_IF_ABSENT: Text = insert_text!(put_if_absent);
+
+/// Outcome of the write `w`: [`DONE`] if it has written; else [`AGAIN`] if the row of the snapshot
+/// meets `$condition`; else [`NOT`].
+macro_rules! done_or {
+    ($condition:expr) => {
+        concat!(
+            "SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 WHEN EXISTS (SELECT FROM kvstore_row r WHERE ",
+            row!(),
+            " AND ",
+            $condition,
+            ") THEN 2 ELSE 0 END FROM f"
+        )
+    };
+}
+
+pub(super) const PUT_IF_PRESENT: &str = concat!(
+    with_family!(),
+    ", w AS (UPDATE kvstore_row r SET value = $3::bytea, expire_ms = CASE WHEN $7::boolean THEN r.expire_ms ",
+    "ELSE ",
+    put_end!(clock!()),
+    " END, ",
+    "written_ms = CASE WHEN f.track_writes THEN coalesce($6::bigint, ",
+    clock!(),
+    ") END ",
+    "FROM f WHERE ",
+    row!(),
+    " AND ",
+    live!(clock!()),
+    " RETURNING 1) ",
+    done_or!(live!(came!()))
+);
+
+pub(super) const DELETE: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE ",
+    row!(),
+    " RETURNING ",
+    live!(clock!()),
+    " AS live) ",
+    "SELECT CASE WHEN EXISTS (SELECT FROM w) THEN (SELECT CASE WHEN live THEN 1 ELSE 0 END FROM w) ",
+    "WHEN EXISTS (SELECT FROM kvstore_row r WHERE ",
+    row!(),
+    ") THEN 2 ELSE 0 END FROM f"
+);
+
+/// Deletes the keys from `$2` to before `$3`; [`DELETE_FROM`] deletes all keys from `$2` on.
+pub(super) const DELETE_BETWEEN: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE r.family = f.id AND r.key >= $2 AND r.key < $3 ",
+    "RETURNING ",
+    live!(clock!()),
+    " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
+);
+pub(super) const DELETE_FROM: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE r.family = f.id AND r.key >= $2 ",
+    "RETURNING ",
+    live!(clock!()),
+    " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
+);
+
+/// Expiry time of a write. The parameter is NULL for never, and [`BY_DEFAULT`] for the default TTL of
+/// family `f`.
+macro_rules! end_or_default {
+    ($parameter:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $parameter,
+            "::bigint IS DISTINCT FROM -1 THEN ",
+            $parameter,
+            " WHEN f.default_ttl_ms > 0 THEN ",
+            clock!(),
+            " + f.default_ttl_ms END"
+        )
+    };
+}
+
+/// Replaces the value `$3` by `$4`. `$5` is the expiry time: NULL for never, [`BY_DEFAULT`] for the
+/// default TTL of the family.
+pub(super) const SWAP: &str = concat!(
+    with_family!(),
+    ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = ",
+    end_or_default!("$5"),
+    ", written_ms = CASE WHEN f.track_writes THEN ",
+    clock!(),
+    " END FROM f WHERE ",
+    row!(),
+    " AND r.value = $3::bytea AND ",
+    live!(clock!()),
+    " RETURNING 1) ",
+    done_or!(concat!("r.value = $3 AND ", live!(came!())))
+);
+
+pub(super) const DELETE_IF_EQUAL: &str = concat!(
+    with_family!(),
+    ", w AS (DELETE FROM kvstore_row r USING f WHERE ",
+    row!(),
+    " AND r.value = $3::bytea AND ",
+    live!(clock!()),
+    " RETURNING 1) ",
+    done_or!(concat!("r.value = $3 AND ", live!(came!())))
+);
+
+/// Number in the value of row `r`, as Rust parses it; NULL if it is not an integer of 64 bits.
+macro_rules! number {
+    () => {
+        concat!(
+            "(SELECT CASE WHEN x.t ~ '^[+-]?[0-9]+$' AND length(ltrim(x.t, '+-0')) <= 19 THEN CASE WHEN x.t::numeric BETWEEN ",
+            "-9223372036854775808 AND 9223372036854775807 THEN x.t::numeric END END FROM (SELECT encode(r.value, 'escape') AS t) x)"
+        )
+    };
+}
+
+/// Text of [`INCREMENT`].
+macro_rules! increment {
+    ($lock:expr, $locked:expr) => { concat!(
+    with_family!(),
+    ", w AS (INSERT INTO kvstore_row AS r (family, key, value, expire_ms, written_ms) ",
+    "SELECT f.id, $2::bytea, convert_to($3::bigint::text, 'UTF8'), ",
+    end_or_default!("$4"),
+    ", CASE WHEN f.track_writes THEN ",
+    clock!(),
+    " END FROM f",
+    $lock,
+    " WHERE true",
+    $locked,
+    " ON CONFLICT (family, key) DO UPDATE SET written_ms = EXCLUDED.written_ms, (value, expire_ms) = (SELECT ",
+    "CASE WHEN d.dead THEN EXCLUDED.value ELSE convert_to((",
+    number!(),
+    " + $3)::text, 'UTF8') END, ",
+    "CASE WHEN d.dead THEN EXCLUDED.expire_ms ELSE r.expire_ms END ",
+    "FROM (SELECT coalesce(r.expire_ms <= ",
+    clock!(),
+    ", false) AS dead) d) ",
+    "WHERE r.expire_ms <= ",
+    clock!(),
+    " OR ",
+    number!(),
+    " + $3 BETWEEN -9223372036854775808 AND 9223372036854775807 ",
+    "RETURNING value) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE coalesce((SELECT CASE WHEN ",
+    number!(),
+    " IS NULL THEN 4 WHEN ",
+    number!(),
+    " + $3 BETWEEN -9223372036854775808 AND 9223372036854775807 THEN 2 ELSE 3 END ",
+    "FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(came!()),
+    "), 2) END, (SELECT value FROM w) FROM f"
+) } }
+
+/// Adds `$3`. A new row gets the expiry time `$4`, or the default TTL of the family for
+/// [`BY_DEFAULT`]. Whether the old row is expired is determined once for all its columns.
+pub(super) const INCREMENT: Text = insert_text!(increment);
+
+/// Condition number `$4` on the old expiry time of row `r` and the new one, `$3`.
+macro_rules! condition {
+    () => {
+        concat!(
+            "CASE $4::integer WHEN 0 THEN true WHEN 1 THEN r.expire_ms IS NULL WHEN 2 THEN r.expire_ms IS NOT NULL ",
+            "WHEN 3 THEN r.expire_ms IS NOT NULL AND ($3 IS NULL OR $3 > r.expire_ms) ",
+            "ELSE $3 IS NOT NULL AND (r.expire_ms IS NULL OR $3 < r.expire_ms) END"
+        )
+    };
+}
+
+/// Sets the expiry time `$3` of the rows `r` of `$from`, as `w`. If that time has passed, removes
+/// the rows instead, as `d`.
+macro_rules! change_end {
+    ($from:literal, $condition:expr) => {
+        concat!(
+            ", n AS MATERIALIZED (SELECT ",
+            clock!(),
+            " AS ms), ",
+            "d AS (DELETE FROM kvstore_row r USING ",
+            $from,
+            ", n WHERE $3::bigint <= n.ms AND ",
+            $condition,
+            " RETURNING 1), ",
+            "w AS (UPDATE kvstore_row r SET expire_ms = $3 FROM ",
+            $from,
+            ", n WHERE ($3 IS NULL OR $3 > n.ms) AND ",
+            $condition,
+            " RETURNING 1) "
+        )
+    };
+}
+
+pub(super) const EXPIRE: &str = concat!(
+    with_family!(),
+    change_end!("f", concat!(row!(), " AND ", live!(clock!()), " AND ", condition!())),
+    "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 ELSE coalesce((SELECT CASE WHEN ",
+    condition!(),
+    " THEN 2 ELSE 3 END FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(came!()),
+    "), 0) END FROM f"
+);
+
+/// Sets the expiry time `$3`. For the undo, it also returns the row as it was when it was locked,
+/// and whether it was removed. In the snapshot, the row may have another expiry time.
+pub(super) const GET_AND_EXPIRE: &str = concat!(
+    with_family!(),
+    ", l AS MATERIALIZED (SELECT v.* FROM f CROSS JOIN LATERAL (SELECT r.family, r.key, r.value, r.expire_ms, r.written_ms ",
+    "FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(clock!()),
+    " FOR UPDATE) v LIMIT 1)",
+    change_end!("l", "r.family = l.family AND r.key = l.key"),
+    "SELECT CASE WHEN EXISTS (SELECT FROM w) OR EXISTS (SELECT FROM d) THEN 1 WHEN EXISTS (SELECT FROM kvstore_row r WHERE ",
+    row!(),
+    " AND ",
+    live!(came!()),
+    ") THEN 2 ELSE 0 END, l.value, l.expire_ms, l.written_ms, EXISTS (SELECT FROM d) FROM f LEFT JOIN l ON true"
+);
+
+/// Restores the expiry time `$4`. `$5` is the expiry time that was set, `$3` the value that was
+/// returned.
+pub(super) const UNDO_EXPIRE: &str = concat!(
+    with_family!(),
+    ", w AS (UPDATE kvstore_row r SET expire_ms = $4::bigint FROM f WHERE ",
+    row!(),
+    " AND r.value = $3::bytea ",
+    "AND r.expire_ms IS NOT DISTINCT FROM $5::bigint RETURNING 1) SELECT 1 FROM f"
+);
+
+/// Deletes the rows that `d` has locked. Returns their number, and how many of them count. The
+/// limit of 256, which applies whatever `$3` is, informs the planner of the maximum number of rows.
+macro_rules! delete_locked {
+    ($due:expr, $order:literal, $counts:expr) => {
+        concat!(
+            with_family!(), ", d AS MATERIALIZED (SELECT v.family, v.key FROM f CROSS JOIN LATERAL (SELECT r.family, r.key FROM kvstore_row r ",
+            "WHERE r.family = f.id AND ", $due, " ORDER BY ", $order, ", r.key LIMIT $3 FOR UPDATE SKIP LOCKED) v LIMIT 256), ",
+            "w AS (DELETE FROM kvstore_row r USING d WHERE r.family = d.family AND r.key = d.key RETURNING ", $counts, " AS counts) ",
+            "SELECT (SELECT count(*) FROM w), (SELECT count(*) FROM w WHERE counts) FROM f"
+        )
+    };
+}
+
+/// Removes rows with an expiry time of `$2` or earlier that have expired.
+pub(super) const PURGE: &str =
+    delete_locked!(concat!("r.expire_ms <= LEAST($2::bigint, ", came!(), ")"), "r.expire_ms", "true");
+
+/// Removes rows that were written at `$2` or earlier.
+pub(super) const SWEEP: &str = delete_locked!("r.written_ms <= $2::bigint", "r.written_ms", live!(clock!()));
