@@ -1,4 +1,4 @@
-//! Encryption and decryption of an existing store. `backend/file/convert.rs` changes the file.
+//! Encryption and decryption of an existing store. `backend/file/rekey.rs` changes the file.
 
 use super::Store;
 use crate::error::Result;

@@ -305,9 +305,9 @@ fn each_listed_layer_and_common_module_exists() {
 #[test]
 fn use_of_higher_layer_is_found_in_any_syntax() {
     for (path, text) in [
-        ("backend/file/plan.rs", "use crate::family::Family;"),
-        ("backend/file/plan.rs", "use crate::{error::Error, family::{self, Family}};"),
-        ("backend/file/plan.rs", "fn f() -> super::super::super::store::Store {}"),
+        ("backend/file/write.rs", "use crate::family::Family;"),
+        ("backend/file/write.rs", "use crate::{error::Error, family::{self, Family}};"),
+        ("backend/file/write.rs", "fn f() -> super::super::super::store::Store {}"),
         ("backend/mod.rs", "use super::shared::Shared;"),
         ("shared/mod.rs", "fn f() { crate::store::Store::open(); }"),
         ("family/mod.rs", "use crate::Store;"),
@@ -331,7 +331,7 @@ fn use_of_same_or_lower_layer_is_allowed() {
         ),
         ("family/ttl.rs", "use super::Family; use crate::family::iter::Cursor;"),
         (
-            "backend/file/plan.rs",
+            "backend/file/write.rs",
             "pub(in crate::backend) use super::os::Presence; use crate::backend::Scan; // crate::family\n",
         ),
         ("backend/file/os/locks.rs", "pub(in crate::backend) fn f() { super::files::open(); }"),
@@ -349,7 +349,7 @@ fn use_of_same_or_lower_layer_is_allowed() {
 fn code_restricted_to_one_layer_is_found_in_others() {
     for (path, text, expected) in [
         ("family/mod.rs", "\nlet a = unsafe { b() };", "src/family/mod.rs:2: unsafe"),
-        ("backend/file/plan.rs", "#![allow(unsafe_code)]", "unsafe"),
+        ("backend/file/write.rs", "#![allow(unsafe_code)]", "unsafe"),
         ("shared/mod.rs", "use rusqlite::Connection;", "rusqlite may only be in"),
         ("store/purge.rs", "let now = SystemTime::now();", "SystemTime::now may only be in"),
         ("lib.rs", "#[unsafe(no_mangle)] pub extern \"C\" fn f() {}", "no_mangle may only be in"),

@@ -6,7 +6,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::connection::Db;
-use super::failure::translate;
+use super::error::translate;
 use super::open::wipe_what_goes;
 use super::os;
 use crate::config::SyncLevel;

@@ -4,7 +4,7 @@
 use rusqlite::FileControl;
 
 use super::connection::Db;
-use super::failure::translate;
+use super::error::translate;
 use super::quota::Quota;
 use super::schema::{self, Settings, Tables};
 use super::settings_cache::Known;

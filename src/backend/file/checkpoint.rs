@@ -1,7 +1,7 @@
 //! Checkpoints: when one is due, and how the content of the WAL is copied into the database. Which
 //! handle or thread runs one is decided in the layers above.
 //!
-//! Where possible, the WAL is copied into the database while it grows (`write_back.rs`). An
+//! Where possible, the WAL is copied into the database while it grows (`backfill.rs`). An
 //! automatic checkpoint then has little left to copy. It waits for both syncs, and the WAL starts
 //! over.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::checkpoint_schedule::{MAX_WAIT, MIN_WAIT, WalLimit};
 use super::connection::Db;
-use super::failure::translate;
+use super::error::translate;
 use super::os::{self, WalIndex};
 use crate::backend::TransactionState;
 use crate::config::{CheckpointMode, JournalMode};

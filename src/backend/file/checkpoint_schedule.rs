@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::write_back::{Aim, WriteBack};
+use super::backfill::{Aim, WriteBack};
 use crate::config::{FileConfig, MIN_WAL_PAGES};
 use crate::error::Error;
 

@@ -9,8 +9,8 @@ use super::checkpoint_schedule::CheckpointSchedule;
 use super::connection::Db;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
-use super::failure::{damaged, translate};
-use super::frozen::Frozen;
+use super::error::{damaged, translate};
+use super::immutable::Frozen;
 use super::os;
 use crate::backend::TransactionState;
 use crate::config::Config;

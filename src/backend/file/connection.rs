@@ -17,15 +17,15 @@ use super::engine::Rows;
 #[cfg(kvstore_btree)]
 use super::engine::btree::{BtreeEngine, Direct};
 use super::engine::sql::SqlEngine;
-use super::failure::{name_the_forbidden, translate};
-use super::frozen::Frozen;
-use super::leftovers::Leftovers;
+use super::error::{name_the_forbidden, translate};
+use super::immutable::Frozen;
 use super::moved_file::Watched;
 use super::next_expiry_index::NextExpiryIndex;
 use super::os::{self, FileIdentity, Opened, Pages, Presence};
 use super::pending_removals::PendingRemovals;
 use super::quota::QuotaTracker;
 use super::settings_cache::SettingsCache;
+use super::wal_cleanup::Leftovers;
 use crate::backend::TransactionState;
 use crate::backend::transaction::no_transaction;
 #[cfg(feature = "encryption")]

@@ -2,7 +2,7 @@
 //!
 //! An engine reads and writes single rows of one family's tables inside whatever transaction the
 //! connection is in. It never begins or ends a transaction and never changes the schema. It makes
-//! no decisions: `plan.rs` knows which rows belong together.
+//! no decisions: `write.rs` knows which rows belong together.
 
 #[cfg(kvstore_btree)]
 pub(super) mod btree;
@@ -10,8 +10,8 @@ mod row;
 pub(super) mod sql;
 mod statements;
 
-use super::failure::damaged;
-use super::filling::Filling;
+use super::chunk_builder::Filling;
+use super::error::damaged;
 use super::schema::Tables;
 use crate::backend::Scan;
 use crate::error::{Error, Result};

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::connection::Db;
-use super::failure::{is_missing_table, translate};
+use super::error::{is_missing_table, translate};
 use super::os::WalIndex;
-use super::plan::Contents;
 use super::schema::{self, BLOB, DATA, TTL_EXPIRY, TTL_KEY, Tables, WRITTEN, table_name};
+use super::write::Contents;
 use crate::clock::Clock;
 use crate::config::JournalMode;
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Integrity check: first SQLite's own check, then the consistency of the tables of each family.
 //!
 //! The message of each inconsistency names the kind, the table and the family, and never contains a
-//! key or a value. `form.rs` compares the definitions of tables with those that this library
+//! key or a value. `schema_check.rs` compares the definitions of tables with those that this library
 //! creates.
 
 use std::collections::HashSet;
@@ -10,14 +10,14 @@ use std::ops::ControlFlow;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, FileControl, ffi};
 
-use super::failure::{is_missing_table, translate};
-use super::form::{FACTS, FAMILIES, Form, Listed};
+use super::error::{is_missing_table, translate};
 use super::os;
 use super::pragmas::page_size;
 use super::schema::{
     self, BLOB, DATA, DEFAULT_FAMILY, FORMAT_VERSION, KINDS, Kind, Setting, TTL_EXPIRY, TTL_KEY, Tables,
     WRITTEN, quote, table_name,
 };
+use super::schema_check::{FACTS, FAMILIES, Form, Listed};
 use crate::config::MAX_KEY_SIZE;
 use crate::error::{Error, ErrorKind, Result};
 

@@ -2,7 +2,7 @@
 //! check and repair.
 
 use super::connection::Db;
-use super::failure::{hint_for_damage, translate};
+use super::error::{hint_for_damage, translate};
 use super::os::{self, Opened};
 use super::{integrity, repair};
 use crate::config::SyncLevel;

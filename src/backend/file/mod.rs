@@ -1,9 +1,9 @@
 //! SQLite backend: a store in a file or in memory. Only this layer uses SQLite.
 //!
 //! Operations on families:
-//! - [`plan`]: the writes, and which rows of which tables they change.
-//! - [`look_up`]: the reads.
-//! - [`filling`]: filling a chunk with the rows of a scan.
+//! - [`write`]: the writes, and which rows of which tables they change.
+//! - [`read`]: the reads.
+//! - [`chunk_builder`]: filling a chunk with the rows of a scan.
 //! - [`engine`]: operations on single rows, by SQL or by SQLite's B-tree functions.
 //! - [`lazy_expiry`]: removal of expired rows that reads have found, which [`pending_removals`] lists.
 //! - [`expiry_schedule`]: which families have expired keys, by [`next_expiry_index`].
@@ -16,71 +16,71 @@
 //! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
 //! - `connection`: transactions.
 //! - [`checkpoint`]: checkpoints, after which the WAL starts over; [`checkpoint_schedule`]: when one
-//!   is due. [`write_back`] copies the WAL
+//!   is due. [`backfill`] copies the WAL
 //!   into the database before that, in small parts.
 //! - [`disk_space`]: space for what a store needs when the disk is full; [`disk_reserve`]: its state.
 //! - [`maintenance`]: sync, vacuum, check and repair.
 //! - [`moved_file`]: detection of deleted, moved and replaced files.
-//! - [`frozen`]: reading a store where nothing can be written.
-//! - [`leftovers`]: removal of the files that a read-only handle leaves next to the database.
+//! - [`immutable`]: reading a store where nothing can be written.
+//! - [`wal_cleanup`]: removal of the files that a read-only handle leaves next to the database.
 //! - [`backup`]: copying a store, page by page.
 //! - `cipher`: the secret of an encrypted file.
-//! - `convert`: encryption and decryption in place. `undo` restores the old content after a crash.
+//! - `rekey`: encryption and decryption in place. `rollback_journal` restores the old content after a crash.
 //! - [`os`]: SQLite's use of the operating system.
 //!
 //! Inspection:
-//! - [`integrity`]: the integrity check. [`form`] compares tables with their definitions.
+//! - [`integrity`]: the integrity check. [`schema_check`] compares tables with their definitions.
 //! - [`repair`]: repair of tables that do not agree with each other.
 //! - [`info`]: the description of a store.
-//! - [`failure`]: conversion of SQLite's errors.
+//! - [`error`]: conversion of SQLite's errors.
 //!
 //! Time is an argument of the operations: a moment, or the clock of the store. The clock is read
 //! only for a row that can expire.
 
+mod backfill;
 mod backup;
 mod catalogue;
 mod checkpoint;
 mod checkpoint_schedule;
+mod chunk_builder;
 #[cfg(feature = "encryption")]
 mod cipher;
 mod connection;
-#[cfg(feature = "encryption")]
-mod convert;
 mod disk_reserve;
 mod disk_space;
 mod engine;
+mod error;
 mod expiry_schedule;
-mod failure;
-mod filling;
-mod form;
-mod frozen;
+mod immutable;
 mod info;
 mod integrity;
 mod lazy_expiry;
-mod leftovers;
 mod limit;
-mod look_up;
 mod maintenance;
 mod moved_file;
 mod next_expiry_index;
 mod open;
 mod os;
 mod pending_removals;
-mod plan;
 mod pragmas;
 mod probe;
 mod purge;
 mod quota;
-mod repair;
-mod schema;
-mod settings_cache;
+mod read;
 #[cfg(feature = "encryption")]
-mod undo;
-mod write_back;
+mod rekey;
+mod repair;
+#[cfg(feature = "encryption")]
+mod rollback_journal;
+mod schema;
+mod schema_check;
+mod settings_cache;
+mod wal_cleanup;
+mod write;
 
 pub(crate) use backup::copy;
 pub(crate) use connection::Db;
-pub(crate) use failure::moved_away;
+pub(crate) use error::moved_away;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use os::refusal::is_without_space;
 pub(crate) use os::{
@@ -89,9 +89,9 @@ pub(crate) use os::{
 };
 #[cfg(feature = "remote")]
 pub(super) use os::{Mortal, set_up as watch_forks};
-pub(crate) use plan::Contents;
 pub(crate) use quota::Removed;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
+pub(crate) use write::Contents;
 
 /// A row whose value is inline takes at most one page divided by this number. Longer values are
 /// stored in the blob table.

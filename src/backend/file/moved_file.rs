@@ -13,7 +13,7 @@
 
 use std::cell::Cell;
 
-use super::failure::moved_away;
+use super::error::moved_away;
 use super::os::{self, Place};
 use crate::error::{Error, Result};
 use crate::hint::Hint;

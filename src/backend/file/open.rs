@@ -17,6 +17,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::INLINE_PAGE_FRACTION;
+use super::backfill::WriteBack;
 use super::checkpoint_schedule::CheckpointSchedule;
 #[cfg(feature = "encryption")]
 use super::cipher;
@@ -24,15 +25,14 @@ use super::connection::Db;
 use super::disk_reserve::{DiskSpace, lacks_space_for_shared_memory};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
-use super::failure::{forbidden, name_the_forbidden, translate};
-use super::frozen::{Frozen, Seen};
-use super::leftovers::Leftovers;
+use super::error::{forbidden, name_the_forbidden, translate};
+use super::immutable::{Frozen, Seen};
 use super::moved_file::Watched;
 use super::os::{self, OsFile, Place, Presence, WalIndex};
 use super::probe::{Looked, check_files_beside, check_kind, look_at, not_ours};
 use super::quota::QuotaTracker;
 use super::schema;
-use super::write_back::WriteBack;
+use super::wal_cleanup::Leftovers;
 use crate::backend::TransactionState;
 use crate::config::{Config, JournalMode, SyncLevel};
 use crate::error::{Error, ErrorKind as Kind, Result};

@@ -7,7 +7,7 @@
 use rusqlite::Connection;
 
 use super::connection::Db;
-use super::failure::translate;
+use super::error::translate;
 use super::schema;
 use crate::config::{DEFAULT_CACHE_PAGES, FileConfig, JournalMode, SyncLevel};
 use crate::error::Result;

@@ -15,7 +15,7 @@ use crate::place::sibling;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// First bytes of a rollback journal (fileformat2.html, chapter 3).
 pub(super) const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
-/// Mark in a rollback journal that restores the whole file and has page 1 first (`undo.rs`), and
+/// Mark in a rollback journal that restores the whole file and has page 1 first (`rollback_journal.rs`), and
 /// the offset of the mark.
 pub(super) const JOURNAL_MARK: &[u8] = b"kvstore: the whole file";
 pub(super) const JOURNAL_MARK_AT: usize = 28;

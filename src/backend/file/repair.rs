@@ -12,12 +12,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params};
 
-use super::failure::translate;
-use super::form::{FACTS, FAMILIES, Form, Listed, OfTheStore, columns_of};
+use super::error::translate;
 use super::integrity::{self, Found};
 use super::schema::{
     self, BLOB, DATA, DEFAULT_FAMILY, FORMAT_VERSION, KINDS, Kind, Setting, Tables, exists, quote, table_name,
 };
+use super::schema_check::{FACTS, FAMILIES, Form, Listed, OfTheStore, columns_of};
 use crate::config::{MAX_KEY_SIZE, check_name};
 use crate::error::Result;
 use crate::hint::Hint;

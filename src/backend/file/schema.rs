@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use super::engine::Statements;
 #[cfg(kvstore_btree)]
 use super::engine::btree::RootCache;
-use super::failure::{damaged, is_missing_table, translate};
+use super::error::{damaged, is_missing_table, translate};
 use crate::error::{Error, Result};
 use crate::expiry::MAX_DEFAULT_TTL_MS;
 use crate::hint::Hint;

@@ -7,11 +7,11 @@
 use tokio_postgres::Row;
 
 use super::Db;
-use super::failure::Failure;
-use super::failure::{no_longer_exists, strange};
-use super::plan::sql::clock;
+use super::error::Failure;
+use super::error::{no_longer_exists, strange};
 use super::session::Again;
 use super::sql_text::NOW_MS;
+use super::write::sql::clock;
 use crate::error::{Error, Result};
 
 const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 use super::Db;
-use super::failure::strange;
-use super::plan::sql::came;
-use super::plan::{MAX_STEP, column, count};
+use super::error::strange;
 use super::session::Again;
+use super::write::sql::came;
+use super::write::{MAX_STEP, column, count};
 use crate::backend::{Due, Tables};
 use crate::error::Result;
 

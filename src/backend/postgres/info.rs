@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Db;
-use super::failure::shown;
-use super::failure::strange;
-use super::link::Link;
+use super::connection::Link;
+use super::error::shown;
+use super::error::strange;
 use super::schema::FORMAT;
 use super::session::Again;
 use crate::error::Result;

@@ -2,48 +2,48 @@
 //!
 //! `docs/explanation/postgresql.md` explains the design, `docs/how-to/postgresql.md` the use. The
 //! modules:
-//! - [`plan`] writes the rows of a family, [`look_up`] reads them, and [`expiry_schedule`] finds and removes
+//! - [`write`] writes the rows of a family, [`read`] reads them, and [`expiry_schedule`] finds and removes
 //!   expired rows of all families;
 //! - [`catalogue`] manages the families, [`schema`] creates the tables, [`integrity`] checks them,
 //!   and [`info`] describes the store;
 //! - [`session`] runs statements, and connects again when a connection breaks; [`transaction`] runs
 //!   transactions;
-//! - [`link`] is one connection with its prepared statements; [`line`] sends its requests, [`tls`]
-//!   encrypts it, [`wire`] is its socket, and [`pauses`] are the pauses between attempts;
+//! - [`connection`] is one connection with its prepared statements; [`client`] sends its requests, [`tls`]
+//!   encrypts it, [`socket`] is its socket, and [`backoff`] are the pauses between attempts;
 //! - [`url`] parses the URL of the server, and [`password`] reads the password file;
-//! - [`sql_text`] has fragments of SQL; [`failure`] translates errors.
+//! - [`sql_text`] has fragments of SQL; [`error`] translates errors.
 //!
 //! An operation on rows is one statement and one round trip, unless a write must lock rows first
-//! (`plan/late.rs`). A statement takes the time from the server's clock.
+//! (`write/late.rs`). A statement takes the time from the server's clock.
 
+mod backoff;
 mod catalogue;
+mod client;
+mod connection;
+mod error;
 mod expiry_schedule;
-mod failure;
 mod info;
 mod integrity;
-mod line;
-mod link;
-mod look_up;
 mod password;
-mod pauses;
-mod plan;
+mod read;
 mod schema;
 mod session;
+mod socket;
 mod sql_text;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod transaction;
 mod url;
-mod wire;
+mod write;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use plan::Contents;
 use session::Session;
+pub(crate) use write::Contents;
 
 use crate::backend::TransactionState;
 use crate::clock::Clock;

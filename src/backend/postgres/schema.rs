@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::failure::{Failure, Sort, shown, strange};
-use super::pauses::Pauses;
+use super::backoff::Pauses;
+use super::error::{Failure, Sort, shown, strange};
 use super::session::Session;
 use super::sql_text::{NOW_MS, quoted, search_path};
 use crate::backend::DEFAULT_FAMILY;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{Row, types::ToSql};
 
 use super::Db;
-use super::failure::{Failure, Sort, unsent};
-use super::line::Line;
-use super::link::{Backend, END_WAIT, Link, MAX_DELAY};
-use super::pauses::Pauses;
+use super::backoff::Pauses;
+use super::client::Line;
+use super::connection::{Backend, END_WAIT, Link, MAX_DELAY};
+use super::error::{Failure, Sort, unsent};
 use super::sql_text::{NOW_MS, search_path};
 use super::url::Settings;
 use crate::config::{Config, SyncLevel};
@@ -256,7 +256,7 @@ impl Session {
     /// Returns the connection of the open transaction.
     pub(super) fn link_in_use(&mut self) -> Result<&mut Link, Failure> {
         self.drop_inherited();
-        self.link.as_mut().ok_or_else(|| super::failure::broken("before this call"))
+        self.link.as_mut().ok_or_else(|| super::error::broken("before this call"))
     }
 
     /// Returns `true` if the open transaction cannot continue, even after a rollback to a
@@ -423,14 +423,14 @@ impl Session {
         if self.link.is_none() {
             // A new connection would wait for the same lock.
             if wait::is_ended() {
-                return Err(super::failure::broken("the program ended the wait for it"));
+                return Err(super::error::broken("the program ended the wait for it"));
             }
             let link = self.connect()?;
             return Ok(self.link.insert(link));
         }
         match &mut self.link {
             Some(link) => Ok(link),
-            None => Err(super::failure::broken("it is not there")),
+            None => Err(super::error::broken("it is not there")),
         }
     }
 

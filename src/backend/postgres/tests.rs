@@ -817,7 +817,7 @@ fn recalled_socket_discards_unsent_bytes() {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    use super::wire::{Socket, Stream};
+    use super::socket::{Socket, Stream};
 
     for is_called_back in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Db;
-use super::failure::{Failure, Sort, unsent};
-use super::link::{History, Link};
-use super::pauses::Pauses;
+use super::backoff::Pauses;
+use super::connection::{History, Link};
+use super::error::{Failure, Sort, unsent};
 use super::session::{Again, Block, End, Fall, Patience, Session, read_only, unknown};
 use super::sql_text::NOW_MS;
 use crate::backend::TransactionState;

@@ -44,9 +44,9 @@ use walk::{Look, PageWalk, Walked};
 use super::sql::SqlEngine;
 use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
 use crate::backend::Scan;
+use crate::backend::file::chunk_builder::Filling;
 use crate::backend::file::connection::Db;
-use crate::backend::file::failure::damaged;
-use crate::backend::file::filling::Filling;
+use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 

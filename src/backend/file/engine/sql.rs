@@ -10,7 +10,7 @@ use super::statements::TimeStatements;
 use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
 use crate::backend::Scan;
 use crate::backend::file::connection::Db;
-use crate::backend::file::failure::{is_missing_table, translate};
+use crate::backend::file::error::{is_missing_table, translate};
 use crate::backend::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 

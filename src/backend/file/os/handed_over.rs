@@ -5,7 +5,7 @@
 //! up.
 //!
 //! Where it is not available (on other systems, in a sandbox that forbids it), no sync is begun,
-//! and only checkpoints sync (`write_back.rs`). If too many syncs are in progress, a further one
+//! and only checkpoints sync (`backfill.rs`). If too many syncs are in progress, a further one
 //! fails.
 //!
 //! If the database is not a file of the system's VFS, that VFS performs the sync, somewhat later.

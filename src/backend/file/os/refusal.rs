@@ -1,7 +1,7 @@
 //! Cause of a failed system call, where SQLite's result code does not name it.
 //!
 //! SQLite returns one code for many causes. The replaced system calls (`unix/calls.rs`) record the
-//! cause for the thread. `failure.rs` takes it when it converts the error of the same call.
+//! cause for the thread. `error.rs` takes it when it converts the error of the same call.
 
 #![cfg_attr(not(unix), allow(dead_code, reason = "only SQLite's unix VFS has system calls to replace"))]
 

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::message_proxy::{SOCKET, read_message};
 use super::*;
-use crate::backend::postgres::failure::Sort;
-use crate::backend::postgres::line::Line;
-use crate::backend::postgres::link::Link;
+use crate::backend::postgres::client::Line;
+use crate::backend::postgres::connection::Link;
+use crate::backend::postgres::error::Sort;
 use crate::backend::postgres::url::{Environment, Settings};
 
 /// Fake server, which sends what a test specifies.

@@ -2,7 +2,7 @@
 
 use super::proxy::{Proxy, Rule};
 use super::*;
-use crate::backend::postgres::link::{Backend, END_WAIT};
+use crate::backend::postgres::connection::{Backend, END_WAIT};
 
 #[test]
 fn unanswered_commit_found_on_server_succeeds() {

@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::raw;
 use super::tree::{Order, at_no_entry, check, moved, no_memory, not_writing, too_long};
-use crate::backend::file::failure::damaged;
+use crate::backend::file::error::damaged;
 use crate::error::{Error, Result};
 
 /// Open cursor on one table.

@@ -16,7 +16,7 @@ use super::session::{Direct, Visit};
 use super::tree::Order;
 use super::walk;
 use crate::backend::file::connection::Db;
-use crate::backend::file::failure::damaged;
+use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{self, BLOB, DATA, KINDS, Kind, Settings, TTL_EXPIRY, TTL_KEY, Tables};
 use crate::error::{Error, Result};
 

@@ -11,7 +11,7 @@ use super::page::Node;
 use super::record::{SIX_BYTES, type_of_value};
 use super::walk::{Ahead, PageWalk};
 use crate::backend::ChunkEntry;
-use crate::backend::file::filling::Filling;
+use crate::backend::file::chunk_builder::Filling;
 use crate::error::Result;
 
 /// Adds the next rows of a scan to the chunk, and moves the scan past them.

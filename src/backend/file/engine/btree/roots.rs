@@ -14,7 +14,7 @@ use super::record::{Columns, Value};
 use super::tree::{Order, Tree};
 use super::walk;
 use crate::backend::file::connection::Db;
-use crate::backend::file::failure::{is_missing_table, translate};
+use crate::backend::file::error::{is_missing_table, translate};
 use crate::backend::file::schema::{self, CATALOGUE, KINDS, META, Tables, quote};
 use crate::error::Result;
 

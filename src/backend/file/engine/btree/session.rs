@@ -31,7 +31,7 @@ use super::tree::{Order, Tree, no_memory};
 use super::walk::{self, Look, PageWalk};
 use crate::backend::Scan;
 use crate::backend::file::connection::Db;
-use crate::backend::file::failure::translate;
+use crate::backend::file::error::translate;
 use crate::backend::file::os::Header;
 use crate::backend::file::schema::Tables;
 use crate::config::JournalMode;

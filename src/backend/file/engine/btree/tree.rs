@@ -21,7 +21,7 @@ use rusqlite::{Connection, ffi};
 use super::cursor::TreeCursor;
 use super::pager::Pages;
 use super::raw;
-use crate::backend::file::failure::{damaged, translate};
+use crate::backend::file::error::{damaged, translate};
 use crate::config::JournalMode;
 use crate::error::{Error, Result};
 

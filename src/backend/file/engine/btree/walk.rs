@@ -6,7 +6,7 @@ use std::ops::{Bound, Range};
 use super::page::{Layout, Node};
 use super::pager::{KeptPages, Page, Pages};
 use crate::backend::Scan;
-use crate::backend::file::failure::damaged;
+use crate::backend::file::error::damaged;
 use crate::error::{Error, Result};
 
 /// Maximum depth of a B-tree in SQLite: a cursor has space for this number of pages.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::failure::translate;
+use super::error::translate;
 use super::os::{self, Journal, Opened};
 use super::probe::{JOURNAL_MAGIC, JOURNAL_MARK, JOURNAL_MARK_AT, SECTOR};
 use crate::error::{Error, Result};

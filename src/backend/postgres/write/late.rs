@@ -6,7 +6,7 @@
 //! is evaluated after such a wait.
 //!
 //! So a write that may set an expiry time or a write time does not wait: it fails after
-//! [`MAX_DELAY`](crate::backend::postgres::link::MAX_DELAY). This costs nothing unless a wait occurs. In
+//! [`MAX_DELAY`](crate::backend::postgres::connection::MAX_DELAY). This costs nothing unless a wait occurs. In
 //! that case the write is done in a transaction. The transaction first waits for the row, and
 //! inserts one if there is none; then it runs the statement.
 //!

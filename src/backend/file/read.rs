@@ -1,9 +1,9 @@
 //! Reads of the tables of a family: single keys, expired keys, and the next rows of a scan.
 
+use super::chunk_builder::{Filling, copy};
 use super::engine::{Engine, Head, Step, TimeIndex, from_time};
-use super::failure::damaged;
-use super::filling::{Filling, copy};
-use super::plan::Contents;
+use super::error::damaged;
+use super::write::Contents;
 use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use rusqlite::Connection;
 
-use super::failure::translate;
+use super::error::translate;
 use super::schema::{
     self, BLOB, CATALOGUE, DATA, KINDS, Kind, META, Tables, is_defined_as, quote, table_name,
 };

@@ -38,7 +38,7 @@ use std::ops::Bound;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
-use super::failure::{no_longer_exists, strange};
+use super::error::{no_longer_exists, strange};
 use super::session::Again;
 use super::{Db, MAX_KEY_SIZE};
 use crate::backend::{Removals, Scan, TransactionState};

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::{Row, Statement, types::ToSql};
 
-use super::failure::{Failure, NOT_SUPPORTED, Sort, only_reads, unsent};
-use super::line::Line;
-use super::pauses::Pauses;
+use super::backoff::Pauses;
+use super::client::Line;
+use super::error::{Failure, NOT_SUPPORTED, Sort, only_reads, unsent};
 use super::sql_text::{PLANNER, in_schema};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::hint::Hint;
 
 /// Maximum lock wait of the first attempt of a statement. A write that would wait longer is run
-/// again, in a way that takes the write's time after the wait (`plan/late.rs`).
+/// again, in a way that takes the write's time after the wait (`write/late.rs`).
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
 
 /// Maximum number of prepared statements that are kept. The library has fewer different statements.

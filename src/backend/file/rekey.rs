@@ -22,10 +22,10 @@ use rusqlite::types::ValueRef;
 
 use super::cipher;
 use super::connection::Db;
-use super::failure::{moved_away, translate};
+use super::error::{moved_away, translate};
 use super::os::{self, FileIdentity, Opened};
 use super::pragmas;
-use super::undo::{CHUNK, Undo};
+use super::rollback_journal::{CHUNK, Undo};
 use crate::config::{Config, DEFAULT_PAGE_SIZE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;

@@ -38,7 +38,7 @@ macro_rules! ms {
 /// Current time. It is another value at each evaluation, so it cannot be a condition for an index.
 macro_rules! clock {
     () => {
-        $crate::backend::postgres::plan::sql::ms!("clock_timestamp")
+        $crate::backend::postgres::write::sql::ms!("clock_timestamp")
     };
 }
 
@@ -46,7 +46,7 @@ macro_rules! clock {
 /// which an index can be searched.
 macro_rules! came {
     () => {
-        $crate::backend::postgres::plan::sql::ms!("statement_timestamp")
+        $crate::backend::postgres::write::sql::ms!("statement_timestamp")
     };
 }
 

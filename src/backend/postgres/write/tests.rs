@@ -579,7 +579,7 @@ fn statements() -> Vec<String> {
         super::late::LOCK,
     ];
     let all = texts.iter().flat_map(|text| [text.alone, text.inside]).chain(one).map(str::to_owned);
-    all.chain(crate::backend::postgres::look_up::statements())
+    all.chain(crate::backend::postgres::read::statements())
         .chain(crate::backend::postgres::expiry_schedule::statements())
         .collect()
 }

@@ -16,11 +16,11 @@ use std::ops::Bound;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::failure::{no_longer_exists, strange};
-use super::plan::size::check_keys;
-use super::plan::sql::{Text, live, ms, with_family};
-use super::plan::{Contents, before, check_key, column, count, from};
+use super::error::{no_longer_exists, strange};
 use super::session::Again;
+use super::write::size::check_keys;
+use super::write::sql::{Text, live, ms, with_family};
+use super::write::{Contents, before, check_key, column, count, from};
 use crate::backend::{Chunk, Found, Limits, Scan, TimeEntry, Times};
 use crate::clock::unix_ms;
 use crate::error::Result;

@@ -9,7 +9,7 @@
 
 use super::connection::Db;
 use super::engine::{Engine, Head, Row, Rows, Step, TimeIndex};
-use super::failure::damaged;
+use super::error::damaged;
 use super::schema::Tables;
 use crate::backend::{BatchWrite, Removals, Scan, TimeEntry};
 use crate::clock::Clock;

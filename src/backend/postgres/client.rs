@@ -17,10 +17,10 @@ use tokio_postgres::tls::{MakeTlsConnect, NoTls};
 use tokio_postgres::types::{self, ToSql};
 use tokio_postgres::{AsyncMessage, Client, Column, Connection, Row, SimpleQueryMessage, Statement};
 
-use super::failure::{Failure, MOST_CHARS, Sort, broken, cut, said, shown, summary, translate};
+use super::error::{Failure, MOST_CHARS, Sort, broken, cut, said, shown, summary, translate};
+use super::socket::{Driver, Socket, Stream, Wire};
 use super::tls;
 use super::url::{Host, Place, Settings, TlsMode};
-use super::wire::{Driver, Socket, Stream, Wire};
 use crate::error::{Error, ErrorKind};
 
 /// Part of a connection that reads and writes the socket.

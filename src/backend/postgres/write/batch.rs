@@ -11,7 +11,7 @@ use super::size::{BESIDE_KEY, check_size};
 use super::sql::{Text, after, and_locked, came, clock, live};
 use super::{Db, check_key, column, count, life};
 use crate::backend::BatchWrite;
-use crate::backend::postgres::failure::{no_longer_exists, strange};
+use crate::backend::postgres::error::{no_longer_exists, strange};
 use crate::backend::postgres::session::Again;
 use crate::error::Result;
 use crate::options::PutOptions;

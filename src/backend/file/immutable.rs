@@ -18,7 +18,7 @@ use super::connection::Db;
 use super::disk_reserve::SHARED_MEMORY;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
-use super::failure::moved_away;
+use super::error::moved_away;
 use super::open;
 use super::os::{self, Place, State};
 use crate::backend::TransactionState;
