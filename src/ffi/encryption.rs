@@ -47,7 +47,7 @@ pub unsafe extern "C" fn kvstore_open_encrypted(
     config: *const KVStoreConfig,
 ) -> c_int {
     super::call::silence_guarded_panics();
-    super::under_way::prepare();
+    super::hazard::prepare();
     call_without_handle(|| {
         // SAFETY: NULL or valid, as documented.
         let result = unsafe { output(ppKV, "ppKV")? };

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::call::Session;
+use super::hazard::{Header, InUse, Stay, is_mine, is_mine_alone};
 use super::types::{KVBatch, KVColumnFamily, KVIterator, KVStore};
-use super::under_way::{Header, InUse, Stay, is_mine, is_mine_alone};
 use crate::{Cursor, Family, Store, WriteBatch};
 
 /// Value of a `KVStore *`.

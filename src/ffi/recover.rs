@@ -10,7 +10,7 @@ use super::args::bad_argument;
 use super::call::{call_without_handle, silence_guarded_panics};
 use super::codes::KVSTORE_OK;
 use super::conditional::give_count;
-use super::under_way;
+use super::hazard;
 use crate::{RecoverEvent, path_of};
 
 /// Saves every readable row of a damaged file into a new store, with its family, value, expiry time
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn kvstore_recover(
     pLost: *mut i64,
 ) -> c_int {
     silence_guarded_panics();
-    under_way::prepare();
+    hazard::prepare();
     call_without_handle(|| {
         if path.is_null() || newPath.is_null() {
             return bad_argument("a path is NULL: pass the damaged file, and the name of the new store");

@@ -7,9 +7,9 @@ use super::call::{Session, call, call_close, call_without_handle, silence_guarde
 use super::codes::KVSTORE_OK;
 use super::errmsg::{Part, thread_hint, thread_text};
 use super::handle::{self, NotOpen, StoreHandle};
+use super::hazard;
 use super::hint::KVSTORE_HINT_NONE;
 use super::types::{KVColumnFamily, KVStore, KVStoreConfig, journal_mode};
-use super::under_way;
 use crate::{Config, Store, path_of};
 
 /// Opens the store at `path` with the default configuration, and creates it if it does not exist.
@@ -95,7 +95,7 @@ unsafe fn open(
     config: impl FnOnce() -> Outcome<Config>,
 ) -> c_int {
     silence_guarded_panics();
-    under_way::prepare();
+    hazard::prepare();
     call_without_handle(|| {
         // SAFETY: NULL or valid, as documented.
         let result = unsafe { output(result, "ppKV")? };

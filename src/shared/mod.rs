@@ -1,8 +1,8 @@
 //! State that a store handle shares with its families, iterators and batches: the connection behind
 //! its lock, and how reads and writes run on it.
 
+pub(crate) mod handle_registry;
 mod lazy_expiry;
-pub(crate) mod neighbours;
 mod stats;
 pub(crate) mod worker;
 
@@ -331,7 +331,7 @@ impl Shared {
                     };
                     match run(db) {
                         Err(e) if e.hint() == Some(Hint::FreeDiskSpace) => {
-                            neighbours::let_go(self); // their snapshots would keep the WAL as it is
+                            handle_registry::let_go(self); // their snapshots would keep the WAL as it is
                             if !db.make_disk_space_after(&e) || matches!(way, Way::Once) {
                                 return Err(e);
                             }
@@ -382,7 +382,7 @@ impl Shared {
         self.counters.commits.add(1);
         db.note_commit();
         if db.has_to_write_back() {
-            db.go_on_writing_back(|| neighbours::let_go(self));
+            db.go_on_writing_back(|| handle_registry::let_go(self));
         }
         if db.checkpoint_is_due() {
             self.checkpoint_quietly(db, true);
@@ -408,7 +408,7 @@ impl Shared {
     /// Runs an automatic checkpoint. A failure is ignored, because it is no failure of the commit
     /// before it.
     fn checkpoint_quietly(&self, db: &mut Db, may_keep_writers_out: bool) {
-        neighbours::let_go(self);
+        handle_registry::let_go(self);
         if db.checkpoint_by_itself(may_keep_writers_out) {
             self.counters.checkpoints.add(1);
         }
@@ -420,7 +420,7 @@ impl Shared {
         // On a closed handle there is nothing to do.
         let _ = self.with_uncounted(|db| {
             if *db.transaction() == TransactionState::None {
-                neighbours::let_go(self);
+                handle_registry::let_go(self);
                 self.counters.checkpoints.add(u64::from(db.cut_wal()));
             }
             Ok(())
@@ -430,7 +430,7 @@ impl Shared {
     /// Runs a checkpoint that the caller has requested.
     pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.with(|db| {
-            neighbours::let_go(self);
+            handle_registry::let_go(self);
             if *db.transaction() != TransactionState::None {
                 return db.checkpoint(mode); // refused
             }
@@ -444,7 +444,7 @@ impl Shared {
                 if self.is_closed() {
                     return Err(closed()); // the thread that closes the store waits for this call
                 }
-                neighbours::let_go(self);
+                handle_registry::let_go(self);
                 // In slices, because neighbours that read in a loop keep taking new snapshots.
                 let left = self.config.busy_timeout.saturating_sub(started.elapsed());
                 let tried = Instant::now();

@@ -10,7 +10,7 @@ use {
     crate::error::{Error, ErrorKind},
     crate::hint::Hint,
     crate::secret::Secret,
-    crate::shared::{neighbours, read_only},
+    crate::shared::{handle_registry, read_only},
     crate::wait,
     std::path::Path,
     std::time::{Duration, Instant},
@@ -149,7 +149,7 @@ impl Store {
                     Error::busy("a transaction is open on this handle").with_hint(Hint::EndTransaction)
                 );
             }
-            if !neighbours::has_none(shared) {
+            if !handle_registry::has_none(shared) {
                 return Err(Error::busy(
                     "another handle of this process has the store open; a store can only be encrypted, \
                     decrypted or rekeyed by its only handle",

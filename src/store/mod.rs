@@ -24,7 +24,7 @@ use crate::config::{CheckpointMode, Config, check_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::hint::Hint;
-use crate::shared::neighbours;
+use crate::shared::handle_registry;
 use crate::shared::{Shared, Stats, read_only};
 pub use batch::WriteBatch;
 pub use check::{CheckEvent, CheckReport, RepairEvent};
@@ -145,7 +145,7 @@ impl Store {
     fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {
         let db = Db::open(path, config, &clock)?;
         let shared = Arc::new(Shared::new(db, config, clock));
-        neighbours::register(&shared);
+        handle_registry::register(&shared);
         Ok(Store { default: Family::new(&shared, DEFAULT_FAMILY), shared })
     }
 

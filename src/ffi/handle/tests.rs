@@ -8,7 +8,7 @@ use std::thread;
 
 use super::*;
 use crate::ffi::call::Session;
-use crate::ffi::under_way::prepare;
+use crate::ffi::hazard::prepare;
 
 /// How many handles are opened and closed at least until every slot that is free has been used again.
 const MANY: usize = WAITING + 2 * TOGETHER;

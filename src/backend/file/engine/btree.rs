@@ -6,40 +6,40 @@
 //!
 //! - `raw.rs`: declarations of the functions of SQLite that the engine calls.
 //! - `tree.rs` and `cursor.rs`: methods around these functions that are safe to call.
-//! - `hold.rs` and `session.rs`: when these methods may be called.
-//! - `roots.rs`: the root pages of the tables; `sizes.rs`: the number of pages of each table.
+//! - `snapshot_cache.rs` and `session.rs`: when these methods may be called.
+//! - `table_roots.rs`: the root pages of the tables; `page_stats.rs`: the number of pages of each table.
 //! - `families.rs`: the catalogue of families, and the creation of tables.
-//! - `walk.rs`: reads keys and rows page by page; `leaf.rs` reads many rows of a page at once.
+//! - `scan.rs`: reads keys and rows page by page; `leaf.rs` reads many rows of a page at once.
 //! - `pager.rs`: access to pages; `page.rs`: the content of a page.
 //! - `record.rs`: the content of a row.
 
 mod cursor;
 mod families;
-mod hold;
 mod leaf;
 mod page;
+mod page_stats;
 mod pager;
 mod raw;
 mod record;
 mod root_cache;
-mod roots;
+mod scan;
 mod session;
-mod sizes;
+mod snapshot_cache;
+mod table_roots;
 mod tree;
-mod walk;
 
 use std::cmp::Ordering;
 use std::ops::Bound;
 
 use cursor::TreeCursor;
-pub(in crate::backend) use hold::Keep;
 use record::{Columns, DataRow, Malformed, NoDataRow, Value};
 pub(in crate::backend) use root_cache::RootCache;
 use root_cache::Roots;
+use scan::{Look, PageWalk, Walked};
 pub(in crate::backend) use session::Direct;
 pub(in crate::backend::file) use session::Visit;
+pub(in crate::backend) use snapshot_cache::Keep;
 use tree::Order;
-use walk::{Look, PageWalk, Walked};
 
 use super::sql::SqlEngine;
 use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
@@ -365,7 +365,7 @@ impl Engine for Visit<'_> {
             };
             let mut room = self.room();
             while there {
-                room = room.checked_sub(1).ok_or_else(walk::in_circles)?;
+                room = room.checked_sub(1).ok_or_else(scan::in_circles)?;
                 let (time_ms, key) = time_entry(tables, cursor.record()?)?;
                 if visit(time_ms, key)? == Step::Stop {
                     break;

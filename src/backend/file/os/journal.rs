@@ -9,7 +9,7 @@ use std::ptr;
 
 use rusqlite::ffi;
 
-use super::opened::{failed, methods, sync_object, truncate_object, write_object};
+use super::sqlite_file::{failed, methods, sync_object, truncate_object, write_object};
 use super::vfs;
 use crate::error::{Error, Result};
 

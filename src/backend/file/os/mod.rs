@@ -13,37 +13,37 @@
 //!
 //! The other modules are the same on all systems:
 //!
-//! - `presence.rs`: how processes that share a file detect each other;
-//! - `opened.rs`: the files that a connection has open;
+//! - `process_lock.rs`: how processes that share a file detect each other;
+//! - `sqlite_file.rs`: the files that a connection has open;
 //! - `vfs.rs`: the VFS that opens them; `vfs/`: its methods;
-//! - `frames.rs`: the buffer for the frames of a WAL until a commit is complete;
+//! - `wal_write_buffer.rs`: the buffer for the frames of a WAL until a commit is complete;
 //! - `wal_index.rs`: the shared memory of SQLite's WAL mode;
 //! - `journal.rs`: a rollback journal that this library writes;
-//! - `wipe.rs`: the unused bytes of a page;
+//! - `secure_delete.rs`: the unused bytes of a page;
 //! - `refusal.rs`: the cause of a failed system call;
-//! - `handed_over.rs`: syncs that the kernel performs in the background;
+//! - `aio_sync.rs`: syncs that the kernel performs in the background;
 //! - `busy.rs`: the wait for locks of other connections;
 //! - `openssl.rs`: OpenSSL at the end of the process.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
 
+mod aio_sync;
 mod busy;
-mod frames;
-mod handed_over;
 #[cfg(feature = "encryption")]
 mod journal;
-mod opened;
 #[cfg(kvstore_openssl)]
 mod openssl;
-mod presence;
+mod process_lock;
 pub(super) mod refusal;
+mod secure_delete;
+mod sqlite_file;
 #[cfg(unix)]
 mod unix;
 pub(super) mod vfs;
 mod wal_index;
+mod wal_write_buffer;
 #[cfg(windows)]
 mod windows;
-mod wipe;
 mod zeros;
 
 use std::sync::Mutex;
@@ -51,15 +51,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
 
+pub(super) use aio_sync::HandedOver;
 pub(super) use busy::set_busy_timeout;
-pub(super) use frames::{FRAME_HEADER, WAL_HEADER, least_wal, length_of_wal, reserve_least_wal};
-pub(super) use handed_over::HandedOver;
 #[cfg(feature = "encryption")]
 pub(super) use journal::Journal;
-pub(super) use opened::{Opened, has_moved, keep_wal, read, sync, write};
+pub(crate) use process_lock::Presence;
+pub(super) use secure_delete::Pages;
+pub(super) use sqlite_file::{Opened, has_moved, keep_wal, read, sync, write};
 #[cfg(feature = "encryption")]
-pub(super) use opened::{length, truncate};
-pub(crate) use presence::Presence;
+pub(super) use sqlite_file::{length, truncate};
 #[cfg(feature = "remote")]
 pub(crate) use system::Mortal;
 pub(crate) use system::{
@@ -75,7 +75,7 @@ pub(super) use system::{
     beyond_limit, make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
 };
 pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};
-pub(super) use wipe::Pages;
+pub(super) use wal_write_buffer::{FRAME_HEADER, WAL_HEADER, least_wal, length_of_wal, reserve_least_wal};
 
 #[cfg(unix)]
 use unix as system;

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ffi};
 
-use super::opened::{Opened, object};
+use super::secure_delete::Pages;
+use super::sqlite_file::{Opened, object};
 use super::system;
-use super::wipe::Pages;
 use crate::error::{Error, Result};
 
 mod database;

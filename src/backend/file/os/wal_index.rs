@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ffi};
 
-use super::opened::{Opened, object};
+use super::sqlite_file::{Opened, object};
 use crate::error::Result;
 
 /// Number of frames whose pages the first region of the wal-index contains (`HASHTABLE_NPAGE_ONE`).

@@ -11,10 +11,10 @@
 use std::cmp::Ordering;
 
 use super::record::{self, Columns, Value};
-use super::roots::{LIST, Listed, VIEW};
+use super::scan;
 use super::session::{Direct, Visit};
+use super::table_roots::{LIST, Listed, VIEW};
 use super::tree::Order;
-use super::walk;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{self, BLOB, DATA, KINDS, Kind, Settings, TTL_EXPIRY, TTL_KEY, Tables};
@@ -131,7 +131,7 @@ impl Catalogue<'_> {
             let mut room = self.here.room();
             let mut there = cursor.first()?;
             while there {
-                room = room.checked_sub(1).ok_or_else(walk::in_circles)?;
+                room = room.checked_sub(1).ok_or_else(scan::in_circles)?;
                 let name = Columns::of(cursor.record()?).and_then(|mut columns| columns.next());
                 let name = match name.map_err(|_| not_a_record("kvstore_family"))? {
                     Value::Text(name) => std::str::from_utf8(name).ok(),

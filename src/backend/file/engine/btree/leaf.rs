@@ -1,7 +1,7 @@
 //! Reads the plain rows of a leaf into a chunk at once.
 //!
 //! Each row is decoded in place, and the bytes of the page are copied together. Other rows are left
-//! to `walk.rs` and `record.rs`, which read row by row, and to the cursor that those fall back on.
+//! to `scan.rs` and `record.rs`, which read row by row, and to the cursor that those fall back on.
 //! No byte of the page is trusted.
 
 use std::ops::{Bound, Range};
@@ -9,7 +9,7 @@ use std::ops::{Bound, Range};
 use super::is_past;
 use super::page::Node;
 use super::record::{SIX_BYTES, type_of_value};
-use super::walk::{Ahead, PageWalk};
+use super::scan::{Ahead, PageWalk};
 use crate::backend::ChunkEntry;
 use crate::backend::file::chunk_builder::Filling;
 use crate::error::Result;

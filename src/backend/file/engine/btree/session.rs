@@ -3,7 +3,7 @@
 //!
 //! - Inside a transaction that SQL has begun, direct operations are part of that transaction.
 //! - Outside a transaction, a read begins a read transaction of its own. It is kept ("held") for
-//!   the next read, as long as `hold.rs` can tell that no other connection has committed since.
+//!   the next read, as long as `snapshot_cache.rs` can tell that no other connection has committed since.
 //! - A write outside a transaction may begin and commit a transaction directly. If something in it
 //!   needs SQL, it becomes an SQL transaction.
 //! - An SQL statement outside a transaction ends a transaction that was begun directly. It must not
@@ -21,14 +21,14 @@ use std::collections::HashMap;
 use rusqlite::Connection;
 
 use super::cursor::TreeCursor;
-use super::hold::{Hold, Keep};
+use super::page_stats;
 use super::pager::KeptPages;
 use super::record;
 use super::root_cache::Roots;
-use super::roots::{self, Listed, TableList};
-use super::sizes;
+use super::scan::{self, Look, PageWalk};
+use super::snapshot_cache::{Hold, Keep};
+use super::table_roots::{self, Listed, TableList};
 use super::tree::{Order, Tree, no_memory};
-use super::walk::{self, Look, PageWalk};
 use crate::backend::Scan;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::translate;
@@ -172,7 +172,7 @@ impl Direct {
         if !self.tree.has_map() {
             return Ok(None);
         }
-        sizes::pages_of_tables(self.tree.pages()).map(Some)
+        page_stats::pages_of_tables(self.tree.pages()).map(Some)
     }
 
     /// Returns up to `pages` free pages to the file system, in the open write transaction.
@@ -488,10 +488,10 @@ impl Direct {
             if self.tree.is_writing() {
                 self.knows_changed.set(true);
             }
-            return roots::look_closely(db, tables, self.epoch.get());
+            return table_roots::look_closely(db, tables, self.epoch.get());
         }
         db.execute("BEGIN")?;
-        let done = roots::look_closely(db, tables, self.epoch.get());
+        let done = table_roots::look_closely(db, tables, self.epoch.get());
         let ended = db.execute("COMMIT");
         done.and(ended)
     }
@@ -572,12 +572,12 @@ impl Visit<'_> {
             return Ok(Look::NotPlain);
         }
         let keep = self.end == End::Nothing;
-        walk::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
+        scan::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
     }
 
     /// Returns the number of entries of a table.
     pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
-        match walk::count(self.direct.tree.pages(), root)? {
+        match scan::count(self.direct.tree.pages(), root)? {
             Some(entries) => Ok(entries),
             None => self.with(root, Order::Key, |tree, cursor| tree.count(cursor)),
         }

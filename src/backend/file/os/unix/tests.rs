@@ -15,7 +15,7 @@ use rusqlite::ffi;
 
 use super::*;
 use crate::atomic::halves::AtomicU64;
-use crate::backend::file::os::frames::Frames;
+use crate::backend::file::os::wal_write_buffer::Frames;
 use crate::backend::file::os::*;
 
 /// Creates a file of four bytes in a folder of its own, and sets the library up, so that `open`
@@ -586,7 +586,7 @@ fn reader_takes_write_lock_only_for_torn_wal_index_header() {
     let path = folder.path().join("a.db");
     let conn = database_with_wal(&path, 3);
     let lock = |number, flags| {
-        let file = opened::object(&conn, Opened::Main).unwrap();
+        let file = sqlite_file::object(&conn, Opened::Main).unwrap();
         // SAFETY: SQLite's object of an open file, which this thread uses alone.
         unsafe { (*(*file).pMethods).xShmLock.unwrap()(file, number, 1, flags) }
     };
@@ -773,7 +773,7 @@ fn lost_async_sync_fails_and_disables_later_ones() {
     assert!(in_child(|| {
         crate::fork::begin_generation(); // gives the child a queue of its own
         if let Some(mut sync) = HandedOver::begin(&conn, Opened::Main, &file(&path)) {
-            handed_over::forget_the_queue();
+            aio_sync::forget_the_queue();
             if sync.wait(&conn) {
                 return false;
             }

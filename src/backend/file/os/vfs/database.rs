@@ -5,7 +5,7 @@
 //! - Without a WAL, the file is not extended ahead of its writes.
 //! - A reader that begins during a commit does not take the writer's lock.
 //! - Where deleted data is overwritten, so are the bytes that are cut off the file, and the unused
-//!   bytes of a page (`wipe.rs`).
+//!   bytes of a page (`secure_delete.rs`).
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -20,9 +20,9 @@ use super::wal::{frames, wipe_wal};
 #[cfg(feature = "encryption")]
 use crate::atomic::AtomicU64;
 use crate::backend::file::os::refusal;
+use crate::backend::file::os::secure_delete::{self, Pages};
 use crate::backend::file::os::system;
 use crate::backend::file::os::wal_index::WalIndex;
-use crate::backend::file::os::wipe::{self, Pages};
 
 /// Number of reads of databases and their WALs by this process.
 #[cfg(feature = "encryption")]
@@ -197,13 +197,13 @@ unsafe extern "C" fn write_page(file: *mut File, from: *const c_void, length: c_
     if let Some(Wipes { pages: Some(pages), .. }) = wipes {
         // SAFETY: SQLite passes a buffer of this length.
         let page = unsafe { slice::from_raw_parts(from.cast::<u8>(), usize::try_from(length).unwrap_or(0)) };
-        let unused = wipe::unused(page, at, pages).filter(|unused| {
+        let unused = secure_delete::unused(page, at, pages).filter(|unused| {
             page.get(unused.clone()).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
         });
         let mut file_length = 0;
         if let Some(unused) = unused
             && system!(xFileSize(file, &raw mut file_length)) == ffi::SQLITE_OK
-            && wipe::tells_pages_apart(file_length, page.len())
+            && secure_delete::tells_pages_apart(file_length, page.len())
         {
             let mut clean = Vec::new();
             if clean.try_reserve_exact(page.len()).is_err() {

@@ -1,6 +1,6 @@
 //! Methods of the file of a WAL. They differ from the system's in these points:
 //!
-//! - Frames are buffered until a commit is complete (`frames.rs`).
+//! - Frames are buffered until a commit is complete (`wal_write_buffer.rs`).
 //! - Where commits are synced, the file is extended with zeros ahead of them. A sync that must also
 //!   write a new length of the file costs twice as much.
 //! - Where deleted data is overwritten, so is the WAL, before it is removed or restarts. The file
@@ -17,8 +17,8 @@ use rusqlite::ffi;
 
 use super::database::{Database, Wipes, noted};
 use super::file::{File, Methods, note, put, read_by_system, system, table, wipe_from};
-use crate::backend::file::os::frames::{FRAME_HEADER, Frames, WAL_HEADER};
 use crate::backend::file::os::refusal;
+use crate::backend::file::os::wal_write_buffer::{FRAME_HEADER, Frames, WAL_HEADER};
 use crate::backend::file::os::zeros::zeros;
 
 /// Maximum number of zeros, in bytes, by which a WAL is extended at once. A WAL is also extended at

@@ -8,8 +8,8 @@ use rusqlite::ffi;
 
 use super::super::file::{File, note, system, table};
 use super::Wal;
-use crate::backend::file::os::frames::reserve_least_wal;
 use crate::backend::file::os::system::{self, OsFile};
+use crate::backend::file::os::wal_write_buffer::reserve_least_wal;
 
 /// Divisor: on a nearly full disk, a WAL that is overwritten keeps this part of the space that the
 /// store can use, up to a maximum in bytes.

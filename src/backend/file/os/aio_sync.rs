@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::opened::{Opened, sync};
+use super::sqlite_file::{Opened, sync};
 use super::system::OsFile;
 use super::vfs;
 use crate::atomic::AtomicI64;

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use rusqlite::Row;
 
 use super::record::{Columns, Value};
+use super::scan;
 use super::tree::{Order, Tree};
-use super::walk;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::{is_missing_table, translate};
 use crate::backend::file::schema::{self, CATALOGUE, KINDS, META, Tables, quote};
@@ -67,7 +67,7 @@ impl TableList {
         let mut room = tree.pages().room();
         let mut there = cursor.first()?;
         while there {
-            room = room.checked_sub(1).ok_or_else(walk::in_circles)?;
+            room = room.checked_sub(1).ok_or_else(scan::in_circles)?;
             let rowid = cursor.rowid()?;
             let Some(row) = ListRow::of(cursor.record()?) else {
                 return Ok(TableList::not_understood(stamp));
