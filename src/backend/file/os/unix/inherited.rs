@@ -12,7 +12,9 @@ use super::descriptors::{SOCKET, UNKNOWN, slot_to_fill};
 use super::descriptors::{is_still, slot, slots};
 use super::parked_files::PARKED;
 #[cfg(feature = "remote")]
-use super::status::{FileIdentity, Status};
+use super::status::FileIdentity;
+#[cfg(any(feature = "remote", not(any(target_os = "linux", target_os = "android"))))]
+use super::status::Status;
 
 /// Descriptor that replaces inherited descriptors in a forked child: no call can read, write or
 /// lock it.

@@ -24,6 +24,10 @@ pub(super) struct Status {
     /// Length of the file, in bytes.
     pub(super) length: i64,
     /// Space that the file occupies, in units of 512 bytes.
+    #[cfg_attr(
+        not(any(target_os = "linux", target_os = "android")),
+        allow(dead_code, reason = "blocks are reserved on Linux only")
+    )]
     pub(super) blocks: i64,
     /// Time of the last modification: seconds since the Unix epoch, and nanoseconds.
     pub(super) modified: (i64, i64),
