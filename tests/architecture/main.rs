@@ -1,11 +1,13 @@
 //! Module layers of `src` (`docs/contributing/adr/0009-layers.md`): which layer may use which other
-//! one, and where `unsafe` is permitted.
+//! one, and where `unsafe` is permitted. `rings.rs` has the rings of files.
 //!
 //! Reads the sources as text, without comments, string literals and tests. A failure lists each
 //! violation with its line.
 
+mod rings;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The layers from the lowest to the highest, each with the other layers that it may use. A file
 /// directly in `src` that is not listed is a layer by itself.
@@ -253,14 +255,14 @@ fn breaches(sources: &[Source]) -> Vec<String> {
     breaches
 }
 
-fn sources(folder: &Path, into: &mut Vec<Source>) {
-    let src = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
+/// Adds the files of a folder of the crate in `root`.
+fn sources(root: &Path, folder: &Path, into: &mut Vec<Source>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, into);
+            sources(root, &path, into);
         } else if path.extension().is_some_and(|e| e == "rs") && path.file_stem() != Some("tests".as_ref()) {
-            let name = path.strip_prefix(&src).unwrap().to_str().unwrap();
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
             into.push(Source::of(name, &fs::read_to_string(&path).unwrap()));
         }
     }
@@ -268,7 +270,8 @@ fn sources(folder: &Path, into: &mut Vec<Source>) {
 
 fn all_sources() -> Vec<Source> {
     let mut all = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    sources(&root, &root, &mut all);
     assert!(all.len() > 50, "only {} files were found", all.len());
     all
 }
