@@ -10,7 +10,7 @@ use super::connection::Db;
 #[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::error::{damaged, translate};
-use super::immutable::Frozen;
+use super::immutable_state::Immutable;
 use super::os;
 use crate::backend::TransactionState;
 use crate::config::Config;
@@ -136,7 +136,7 @@ impl Db {
     pub(super) fn note_spoilt(&mut self, why: &Error) {
         let is_of_a_page = !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
         let may_be = why.dooms_transaction() && !why.is_retryable() && is_of_a_page;
-        if self.encrypted.is_some() && self.frozen.is_none() && may_be {
+        if self.encrypted.is_some() && self.immutable.is_none() && may_be {
             self.spoilt.get_or_insert_with(|| why.clone());
             self.leave_if_spoilt();
         }
@@ -158,7 +158,7 @@ impl Db {
     pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
         let Some(path) = self.path.clone() else { return };
         #[cfg(kvstore_btree)]
-        let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.frozen.as_ref()?.epoch());
+        let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.immutable.as_ref()?.epoch());
         // Users of the wal-index must be dropped before closing the connection unmaps it.
         self.stop_writing_back();
         self.checkpoints = CheckpointSchedule::new(&config.file);
@@ -166,7 +166,7 @@ impl Db {
         #[cfg(kvstore_btree)]
         drop(self.direct.take());
         drop(std::mem::replace(&mut self.conn, nothing));
-        self.frozen = Some(Frozen::to_be_opened(
+        self.immutable = Some(Immutable::to_be_opened(
             &path,
             config,
             #[cfg(kvstore_btree)]

@@ -18,7 +18,7 @@ use super::engine::Rows;
 use super::engine::btree::{BtreeEngine, Direct};
 use super::engine::sql::SqlEngine;
 use super::error::{name_the_forbidden, translate};
-use super::immutable::Frozen;
+use super::immutable_state::Immutable;
 use super::moved_file::Watched;
 use super::next_expiry_index::NextExpiryIndex;
 use super::os::{self, FileIdentity, Opened, Pages, Presence};
@@ -63,7 +63,7 @@ pub(crate) struct Db {
     /// Location of the file, to detect that it was moved; `None` for a store in memory.
     pub(super) watched: Option<Watched>,
     /// State of a store that cannot be written; otherwise `None`.
-    pub(super) frozen: Option<Box<Frozen>>,
+    pub(super) immutable: Option<Box<Immutable>>,
     /// Lock that shows other processes that this one has the file open.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) next_expiry: RefCell<NextExpiryIndex>,

@@ -183,7 +183,7 @@ impl Db {
         let is_begun =
             |shm: &Path| matches!(os::length_of_file(shm), Ok(Some(length)) if length < SHARED_MEMORY);
         if let Some(path) = &self.path
-            && self.frozen.is_none()
+            && self.immutable.is_none()
             && !is_begun(&sibling(path, "-shm"))
             && matches!(self.journal_mode(), Ok(Some(JournalMode::Wal)))
             && self.page_size().is_ok_and(|page_size| is_nearly_full(path, page_size))

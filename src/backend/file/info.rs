@@ -36,9 +36,9 @@ impl Db {
                     family.sizes = Some(sizes);
                 }
             }
-            let journal_mode = match (&db.path, &db.frozen) {
+            let journal_mode = match (&db.path, &db.immutable) {
                 (None, _) => None,
-                (_, Some(frozen)) => Some(frozen.journal_mode()),
+                (_, Some(immutable)) => Some(immutable.journal_mode()),
                 _ => db.journal_mode()?,
             };
             let (wal_bytes, wal_pending_bytes) = match journal_mode {
@@ -109,7 +109,7 @@ impl Db {
     fn wal_bytes(&self, page_size: u64) -> (u64, u64) {
         let length = self.length_of_file("-wal");
         // Only with a WAL: asking for the wal-index would create it if there is none.
-        let index = if length > 0 && self.frozen.is_none() { WalIndex::of(&self.conn) } else { None };
+        let index = if length > 0 && self.immutable.is_none() { WalIndex::of(&self.conn) } else { None };
         let frames = |index: WalIndex| index.state().map(|(_, all)| all.saturating_sub(index.written_back()));
         let pending = index.and_then(frames).unwrap_or_default();
         (length, (u64::from(pending) * page_size).min(length / (page_size + FRAME_HEADER) * page_size))

@@ -17,7 +17,7 @@ impl Db {
     /// Makes all commits so far survive a power failure.
     pub(crate) fn sync(&mut self) -> Result<()> {
         let Some(watched) = &self.watched else { return Ok(()) };
-        if self.frozen.is_some() {
+        if self.immutable.is_some() {
             return Ok(()); // this handle cannot write, so it has nothing to sync
         }
         // In WAL mode the commits are in the WAL, and checkpoints sync by themselves. In DELETE

@@ -52,6 +52,7 @@ mod engine;
 mod error;
 mod expiry_schedule;
 mod immutable;
+mod immutable_state;
 mod info;
 mod integrity;
 mod lazy_expiry;

@@ -26,7 +26,7 @@ use super::disk_reserve::{DiskSpace, lacks_space_for_shared_memory};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::error::{forbidden, name_the_forbidden, translate};
-use super::immutable::{Frozen, Seen};
+use super::immutable_state::{FileState, Immutable};
 use super::moved_file::Watched;
 use super::os::{self, OsFile, Place, Presence, WalIndex};
 use super::probe::{Looked, check_files_beside, check_kind, look_at, not_ours};
@@ -198,7 +198,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         return Ok(Some(db));
     }
     let closed = |place: &Place| {
-        let seen = Seen::at(place)?;
+        let seen = FileState::at(place)?;
         if seen.is_closed() {
             return Ok(seen);
         }
@@ -207,19 +207,19 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             it where it is open, or open it once where its directory can be written",
         ))
     };
-    let frozen = |found: Found, seen: Seen| {
+    let immutable = |found: Found, seen: FileState| {
         let conn =
             Connection::open_with_flags(immutable(real), BASE | OpenFlags::SQLITE_OPEN_READ_ONLY | URI)
                 .map_err(translate)?;
-        let frozen = Frozen::new(real, config, seen, looked.has_wal);
-        match set_up(conn, Some(found), Some(frozen), config, now_ms) {
+        let immutable = Immutable::new(real, config, seen, looked.has_wal);
+        match set_up(conn, Some(found), Some(immutable), config, now_ms) {
             Err(_) if has_changed(real, seen) => Ok(None), // the change may be the cause
             opened => opened.map(Some),
         }
     };
     if looked.names > 1 {
         let seen = closed(&found.place)?;
-        return frozen(found, seen);
+        return immutable(found, seen);
     }
     // A process that may not write a closed store, but may create files next to it, creates none.
     // New files would belong to another user than the store, so that processes that may write the
@@ -230,14 +230,14 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
     let lacks_space = !config.file.is_encrypted() && lacks_space_for_shared_memory(real);
     let mut kept = None;
     if looked.has_wal && (!os::may_write(real) || lacks_space) {
-        let mut seen = Seen::at(&found.place)?;
+        let mut seen = FileState::at(&found.place)?;
         if !seen.is_closed() {
             kept = Some(until_free(config, || keep_files_beside(real))?);
-            seen = Seen::at(&found.place)?;
+            seen = FileState::at(&found.place)?;
         }
         if seen.is_closed() {
             drop(kept);
-            return frozen(found, seen);
+            return immutable(found, seen);
         }
     }
     let again = Place::of(real);
@@ -253,11 +253,11 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
                 && !place.can_be_written_to() =>
         {
             let seen = closed(&place)?;
-            frozen(Found { path: real, place, file: None }, seen)
+            immutable(Found { path: real, place, file: None }, seen)
         }
         // A closed store can be read without the files that the disk has no space for.
-        (Err(e), Ok(place)) if looked.has_wal && e.kind() == Kind::Full => match Seen::at(&place)? {
-            seen if seen.is_closed() => frozen(Found { path: real, place, file: None }, seen),
+        (Err(e), Ok(place)) if looked.has_wal && e.kind() == Kind::Full => match FileState::at(&place)? {
+            seen if seen.is_closed() => immutable(Found { path: real, place, file: None }, seen),
             seen if seen.has_frames() && e.hint() == Some(Hint::FreeDiskSpace) => Err(Error::full(
                 "the store was not closed cleanly, and the disk has no space for the -shm file (32 KiB) that \
                 reading its -wal needs; a copy of the file and its -wal can be opened on another disk",
@@ -313,8 +313,8 @@ fn can_be_shared_memory(found: &Found) -> bool {
 }
 
 /// Returns `true` if the metadata of the files of a store has changed.
-fn has_changed(path: &Path, seen: Seen) -> bool {
-    Place::of(path).is_ok_and(|place| Seen::at(&place).is_ok_and(|now| now != seen))
+fn has_changed(path: &Path, seen: FileState) -> bool {
+    Place::of(path).is_ok_and(|place| FileState::at(&place).is_ok_and(|now| now != seen))
 }
 
 /// Locks the database as a reader does. While the returned file is open, no process that closes the
@@ -399,7 +399,7 @@ struct Found<'p> {
 fn set_up(
     mut conn: Connection,
     file: Option<Found>,
-    frozen: Option<Box<Frozen>>,
+    immutable: Option<Box<Immutable>>,
     config: &Config,
     now_ms: i64,
 ) -> Result<Db> {
@@ -408,7 +408,7 @@ fn set_up(
         None => (None, None, None),
     };
     let leftovers = match (path, &place) {
-        (Some(path), Some(place)) if config.read_only && frozen.is_none() => {
+        (Some(path), Some(place)) if config.read_only && immutable.is_none() => {
             Some(Leftovers::of(path, place.file()))
         }
         _ => None,
@@ -448,7 +448,7 @@ fn set_up(
         checkpoints: CheckpointSchedule::new(&config.file),
         settings: RefCell::default(),
         watched: place.map(Watched::new),
-        frozen,
+        immutable,
         presence: None,
         next_expiry: RefCell::default(),
         next_written: RefCell::default(),
@@ -550,7 +550,7 @@ fn make_ready(
     let has_wal = db.journal_mode()? == Some(JournalMode::Wal);
     if let Some(path) = &db.path
         && !config.file.exclusive
-        && db.frozen.is_none()
+        && db.immutable.is_none()
     {
         db.presence = looked_with.map_or_else(|| Presence::on(path), Presence::with);
         if let (Some(watched), true) = (&mut db.watched, has_wal) {
@@ -585,7 +585,7 @@ fn make_ready(
 #[cfg(kvstore_btree)]
 fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     let Some(mut direct) = db.direct.take() else { return };
-    let alone = db.path.is_none() || config.file.exclusive || db.frozen.is_some();
+    let alone = db.path.is_none() || config.file.exclusive || db.immutable.is_some();
     // In DELETE mode a commit waits for readers, and nothing shows that another connection has
     // committed.
     db.writes_directly = alone || has_wal;

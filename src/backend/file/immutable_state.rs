@@ -1,0 +1,125 @@
+//! State of a store that is read where nothing can be written (`immutable.rs`).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::disk_reserve::SHARED_MEMORY;
+use super::os::{Place, State};
+use crate::clock::system_now_ms;
+use crate::config::{Config, JournalMode};
+use crate::error::{Error, Result};
+
+/// Longest tick of the clock of a file system. (On Linux it is usually some milliseconds.)
+const TICK: Duration = Duration::from_millis(50);
+
+/// Metadata of the files of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileState {
+    pub(super) file: Option<State>,
+    pub(super) wal: Option<State>,
+    pub(super) shared_memory: Option<State>,
+    pub(super) journal: Option<State>,
+}
+
+impl FileState {
+    pub(super) fn at(place: &Place) -> Result<FileState> {
+        let look = |suffix| {
+            place
+                .state(suffix)
+                .map_err(|e| Error::io(format!("cannot read the status of the store's files: {e}")))
+        };
+        Ok(FileState {
+            file: look("")?,
+            wal: look("-wal")?,
+            shared_memory: look("-shm")?,
+            journal: look("-journal")?,
+        })
+    }
+
+    /// Returns `true` if all content is in the database file and no process is writing.
+    pub(super) fn is_closed(&self) -> bool {
+        let is_empty = |state: Option<State>| state.is_none_or(|state| state.is_empty());
+        // A process on a full disk may have left the beginning of a `-shm` file.
+        let has_shared_memory = self.shared_memory.is_some_and(|state| state.size() >= SHARED_MEMORY);
+        is_empty(self.journal) && is_empty(self.wal) && (self.wal.is_none() || !has_shared_memory)
+    }
+
+    /// Returns `true` if the WAL may contain commits.
+    pub(super) fn has_frames(&self) -> bool {
+        self.wal.is_some_and(|wal| !wal.is_empty())
+    }
+
+    /// Returns `true` if the file was changed so recently that another change could leave the same
+    /// metadata.
+    fn is_fresh(&self) -> bool {
+        let now = Duration::from_millis(system_now_ms().unsigned_abs());
+        self.file.is_some_and(|file| {
+            let age = now.checked_sub(file.changed());
+            age.is_some_and(|age| age < TICK)
+        })
+    }
+}
+
+/// State of a store that cannot be written, and how it was opened.
+pub(super) struct Immutable {
+    pub(super) path: PathBuf,
+    pub(super) config: Config,
+    /// Metadata of the files before they were opened. `None`: the store is not open, and the next
+    /// call opens it.
+    pub(super) seen: Option<FileState>,
+    /// Epoch of the table information that the previous connection cached.
+    #[cfg(kvstore_btree)]
+    pub(super) epoch: Option<u32>,
+    /// Whether another change could have left the same metadata.
+    pub(super) fresh: bool,
+    /// Whether the file is in WAL mode.
+    pub(super) has_wal: bool,
+}
+
+impl Immutable {
+    /// Creates the state of a store that was opened. `seen`: the metadata before it was opened.
+    /// `has_wal`: whether the file is in WAL mode.
+    pub(super) fn new(path: &Path, config: &Config, seen: FileState, has_wal: bool) -> Box<Immutable> {
+        let (path, config) = (path.to_owned(), config.clone());
+        Box::new(Immutable {
+            path,
+            config,
+            seen: Some(seen),
+            #[cfg(kvstore_btree)]
+            epoch: None,
+            fresh: seen.is_fresh(),
+            has_wal,
+        })
+    }
+
+    /// Creates the state of a store whose connection was closed, so that the next call opens it.
+    /// `epoch`: that of the table information which the closed connection cached.
+    #[cfg(feature = "encryption")]
+    pub(super) fn to_be_opened(
+        path: &Path,
+        config: &Config,
+        #[cfg(kvstore_btree)] epoch: Option<u32>,
+    ) -> Box<Immutable> {
+        let (path, config) = (path.to_owned(), config.clone());
+        let has_wal = config.file.journal_mode == JournalMode::Wal;
+        Box::new(Immutable {
+            path,
+            config,
+            seen: None,
+            #[cfg(kvstore_btree)]
+            epoch,
+            fresh: true,
+            has_wal,
+        })
+    }
+
+    #[cfg(all(feature = "encryption", kvstore_btree))]
+    pub(super) fn epoch(&self) -> Option<u32> {
+        self.epoch
+    }
+
+    /// Returns the journal mode that writers use. (SQLite reports none for an immutable file.)
+    pub(super) fn journal_mode(&self) -> JournalMode {
+        if self.has_wal { JournalMode::Wal } else { JournalMode::Delete }
+    }
+}
