@@ -5,27 +5,27 @@
 //! - [`read`]: the reads.
 //! - [`chunk_builder`]: filling a chunk with the rows of a scan.
 //! - [`engine`]: operations on single rows, by SQL or by SQLite's B-tree functions.
-//! - [`lazy_expiry`]: removal of expired rows that reads have found, which [`pending_removals`] lists.
+//! - [`lazy_expiry`]: removal of expired rows that reads have found. [`pending_removals`] lists them.
 //! - [`expiry_schedule`]: which families have expired keys, by [`next_expiry_index`].
 //! - [`purge`]: removal of expired keys of all families.
-//! - [`catalogue`]: the families and their settings.
+//! - [`catalogue`]: the families and their settings, which [`settings_cache`] keeps in memory.
 //! - [`schema`]: names and definitions of the tables.
 //! - [`limit`]: the size limit of a store, and eviction; [`quota`] is its state.
 //!
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
 //! - `connection`: transactions.
-//! - [`checkpoint`]: checkpoints, after which the WAL starts over; [`checkpoint_schedule`]: when one
-//!   is due. [`backfill`] copies the WAL
-//!   into the database before that, in small parts.
+//! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`checkpoint_schedule`]: when one
+//!   is due. [`backfill`] copies the WAL into the database before that, in small parts.
 //! - [`disk_space`]: space for what a store needs when the disk is full; [`disk_reserve`]: its state.
 //! - [`maintenance`]: sync, vacuum, check and repair.
 //! - [`moved_file`]: detection of deleted, moved and replaced files.
-//! - [`immutable`]: reading a store where nothing can be written.
+//! - [`immutable`]: reading a store where nothing can be written; [`immutable_state`] is its state.
 //! - [`wal_cleanup`]: removal of the files that a read-only handle leaves next to the database.
 //! - [`backup`]: copying a store, page by page.
 //! - `cipher`: the secret of an encrypted file.
-//! - `rekey`: encryption and decryption in place. `rollback_journal` restores the old content after a crash.
+//! - `rekey`: encryption and decryption in place. `rollback_journal` restores the old content after
+//!   a crash.
 //! - [`os`]: SQLite's use of the operating system.
 //!
 //! Inspection:

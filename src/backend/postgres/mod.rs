@@ -2,14 +2,14 @@
 //!
 //! `docs/explanation/postgresql.md` explains the design, `docs/how-to/postgresql.md` the use. The
 //! modules:
-//! - [`write`] writes the rows of a family, [`read`] reads them, and [`expiry_schedule`] finds and removes
-//!   expired rows of all families;
+//! - [`write`] writes the rows of a family, [`read`] reads them, and [`expiry_schedule`] finds and
+//!   removes expired rows of all families;
 //! - [`catalogue`] manages the families, [`schema`] creates the tables, [`integrity`] checks them,
 //!   and [`info`] describes the store;
 //! - [`session`] runs statements, and connects again when a connection breaks; [`transaction`] runs
 //!   transactions;
-//! - [`connection`] is one connection with its prepared statements; [`client`] sends its requests, [`tls`]
-//!   encrypts it, [`socket`] is its socket, and [`backoff`] are the pauses between attempts;
+//! - [`connection`] is one connection with its prepared statements; [`client`] sends its requests,
+//!   [`tls`] encrypts it, [`socket`] is its socket, and [`backoff`] has the pauses between attempts;
 //! - [`url`] parses the URL of the server, and [`password`] reads the password file;
 //! - [`sql_text`] has fragments of SQL; [`error`] translates errors.
 //!
