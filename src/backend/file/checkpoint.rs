@@ -116,7 +116,8 @@ impl Db {
             // truncated to zero bytes.
             return self.limit_wal(0);
         }
-        self.limit_wal(os::length_of_wal(page_size, most))
+        // A truncation also frees the blocks that are reserved beyond the end of the file.
+        self.limit_wal(os::length_of_wal(page_size, most).max(os::least_wal(page_size)))
     }
 
     /// Returns the greatest length of the WAL, in frames, if readers do not make it longer.

@@ -25,6 +25,15 @@ pub(in crate::backend::file) const FRAME_HEADER: u32 = 24;
 /// Numbers of frames for which space is reserved in the WAL: the first number for which the disk
 /// has space. Removing a key writes about ten frames.
 const FIRST_FRAMES: [u32; 3] = [32, 20, 12];
+/// Total size of the pages for which space is reserved, in bytes, if that is more than the first
+/// number of frames. With small pages, a long value takes many frames.
+const FIRST_BYTES: u64 = 64 * 1024;
+
+/// Returns the numbers of frames for which space is reserved, in the order in which they are tried.
+fn first_frames(page_size: u64) -> impl Iterator<Item = u32> {
+    let by_size = u32::try_from(FIRST_BYTES / page_size.max(1)).unwrap_or(0);
+    std::iter::once(by_size.max(FIRST_FRAMES[0])).chain(FIRST_FRAMES)
+}
 
 /// Returns the length of a WAL of this number of frames, in bytes.
 pub(in crate::backend::file) fn length_of_wal(page_size: u64, frames: u32) -> u64 {
@@ -33,13 +42,13 @@ pub(in crate::backend::file) fn length_of_wal(page_size: u64, frames: u32) -> u6
 
 /// Returns the number of bytes that a WAL needs for removals on a full disk.
 pub(in crate::backend::file) fn least_wal(page_size: u64) -> u64 {
-    length_of_wal(page_size, FIRST_FRAMES[0])
+    length_of_wal(page_size, first_frames(page_size).next().unwrap_or_default())
 }
 
 /// Reserves space in a WAL for removals on a full disk, as far as the disk has space.
 pub(in crate::backend::file) fn reserve_least_wal(wal: &OsFile, page_size: u64) {
     let reserve = |frames| wal.reserve(length_of_wal(page_size, frames));
-    FIRST_FRAMES.into_iter().find(|frames| reserve(*frames).is_ok());
+    first_frames(page_size).find(|frames| reserve(*frames).is_ok());
 }
 
 /// Byte range, in the header of a frame, of the size of the database in pages after the commit. It
