@@ -13,8 +13,8 @@
 //!   (see `update`).
 //! - The latest time (`clock.rs`) grows, too, unless the system clock was set back (ADR 30).
 //! - The names of partial files (`new_file.rs`) contain a counter, and the process id as well.
-//! - The entries of descriptors (`os/unix/descriptors.rs`) are written inside the gate of the lists, or
-//!   get their kind only when they are complete.
+//! - The entries of descriptors (`os/unix/descriptors.rs`) are written inside the gate of the
+//!   lists, or get their kind only when they are complete.
 
 // `make test` checks with the setting that the crate compiles with the halves.
 #[cfg(any(kvstore_split_atomics, not(target_has_atomic = "64")))]

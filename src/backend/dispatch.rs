@@ -1,4 +1,5 @@
-//! Interface of the storage backends: a file (`backend/file`) or a PostgreSQL server (`backend/postgres`).
+//! Interface of the storage backends: a file (`backend/file`) or a PostgreSQL server
+//! (`backend/postgres`).
 //!
 //! - [`Db`]: a connection.
 //! - [`View`]: a connection inside one read or write.

@@ -1,5 +1,5 @@
-//! Rings of files: files that use each other, directly or through others. A reader of one of them has
-//! to know all of them.
+//! Rings of files: files that use each other, directly or through further files. A reader of one of
+//! them has to know all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -27,7 +27,7 @@ fn build_library() -> PathBuf {
 }
 
 /// Returns the crate `libkvstore.rlib`, built with the profile, target and features of the test binary.
-/// The crates it depends on are in the folder `deps` beside it.
+/// The crates it depends on are in the folder `deps` next to it.
 pub fn rust_crate() -> PathBuf {
     cargo_build("build", []).join("libkvstore.rlib")
 }

@@ -7,7 +7,8 @@
 //! - `raw.rs`: declarations of the functions of SQLite that the engine calls.
 //! - `tree.rs` and `cursor.rs`: methods around these functions that are safe to call.
 //! - `snapshot_cache.rs` and `session.rs`: when these methods may be called.
-//! - `table_roots.rs`: the root pages of the tables; `page_stats.rs`: the number of pages of each table.
+//! - `table_roots.rs`: the root pages of the tables; `page_stats.rs`: the number of pages of each
+//!   table.
 //! - `families.rs`: the catalogue of families, and the creation of tables.
 //! - `scan.rs`: reads keys and rows page by page; `leaf.rs` reads many rows of a page at once.
 //! - `pager.rs`: access to pages; `page.rs`: the content of a page.

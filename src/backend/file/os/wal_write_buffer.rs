@@ -32,7 +32,8 @@ const FIRST_BYTES: u64 = 64 * 1024;
 /// Returns the numbers of frames for which space is reserved, in the order in which they are tried.
 fn first_frames(page_size: u64) -> impl Iterator<Item = u32> {
     let by_size = u32::try_from(FIRST_BYTES / page_size.max(1)).unwrap_or(0);
-    std::iter::once(by_size.max(FIRST_FRAMES[0])).chain(FIRST_FRAMES)
+    let first = (by_size > FIRST_FRAMES[0]).then_some(by_size);
+    first.into_iter().chain(FIRST_FRAMES)
 }
 
 /// Returns the length of a WAL of this number of frames, in bytes.

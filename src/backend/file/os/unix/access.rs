@@ -1,4 +1,4 @@
-//! What the process may do with a file, and whether a file is at a path.
+//! Access rights of the process to a file, and the check that a file is at a path.
 
 use std::ffi::{CStr, c_int};
 use std::io;

@@ -70,11 +70,10 @@ pub(super) fn written_somewhere<R: PartialOrd + Default + Copy>(write: impl FnOn
 #[cold]
 fn name_the_refusal() {
     let refused = match errno() {
-        libc::ENOSPC => Refusal::Space,
-        libc::EDQUOT => Refusal::Quota,
-        libc::EFBIG => Refusal::FileSize,
-        _ => return,
+        libc::EFBIG => Some(Refusal::FileSize),
+        errno => Refusal::for_space(&std::io::Error::from_raw_os_error(errno)),
     };
+    let Some(refused) = refused else { return };
     refusal::note(refused);
     // SQLite recognises no other error for a disk without space.
     set_errno(libc::ENOSPC);

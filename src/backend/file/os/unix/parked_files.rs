@@ -2,6 +2,7 @@
 //! locks of this process.
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
@@ -105,8 +106,6 @@ unsafe fn open_by_system(before: &Before, path: *const c_char, flags: c_int, mod
             return fd;
         }
         match errno() {
-            libc::ENOSPC => refusal::note(Refusal::Space),
-            libc::EDQUOT => refusal::note(Refusal::Quota),
             libc::EACCES if flags & libc::O_EXCL == 0 => {
                 let fd = (before.open)(path, flags & !libc::O_CREAT, mode);
                 if fd < 0 {
@@ -114,7 +113,11 @@ unsafe fn open_by_system(before: &Before, path: *const c_char, flags: c_int, mod
                 }
                 return fd;
             }
-            _ => {}
+            errno => {
+                if let Some(refusal) = Refusal::for_space(&io::Error::from_raw_os_error(errno)) {
+                    refusal::note(refusal);
+                }
+            }
         }
         fd
     }
