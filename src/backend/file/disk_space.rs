@@ -25,11 +25,17 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::place::sibling;
 
-/// Bounds of the number of pages that are reserved in addition to those of the database.
+/// Minimum number of pages that are reserved in addition to those of the database.
 const MIN_SPARE: u32 = 12;
+/// Maximum number of these pages, or their total size in bytes if that is more.
 const MAX_SPARE: u32 = 64;
+const MAX_SPARE_BYTES: u64 = 256 << 10;
 /// For each group of this number of pages of the database, one more page is reserved.
 const PAGES_PER_SPARE: u32 = 4;
+/// The same for secure deletion in DELETE mode: the rollback journal then has each deleted page.
+const PAGES_PER_SPARE_TO_WIPE: u32 = 8;
+/// Maximum size of the pages that are reserved for secure deletion, in bytes.
+const MAX_SPARE_TO_WIPE: u64 = 16 << 20;
 
 impl Db {
     /// Begins to reserve blocks, after the store was opened for writing. Limits the database to the
@@ -97,12 +103,18 @@ impl Db {
     #[cold]
     fn reserve_more(&self, pages: u32) -> Result<()> {
         let space = &self.disk_space;
-        let spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, MAX_SPARE);
+        let is_wal = self.journal_mode()? == Some(JournalMode::Wal);
+        let page_size = self.page_size()?;
+        let pages_of = |bytes: u64| u32::try_from(bytes / page_size.max(1)).unwrap_or(u32::MAX);
+        let max_spare = MAX_SPARE.max(pages_of(MAX_SPARE_BYTES));
+        let mut spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, max_spare);
+        if self.secure_delete && !is_wal {
+            spare = spare.max((pages / PAGES_PER_SPARE_TO_WIPE).min(pages_of(MAX_SPARE_TO_WIPE)));
+        }
         // Not beyond the size limit of the store.
         let most = self.limit_in_pages().map_or(u32::MAX, |limit| limit.max(pages));
         let wanted = (pages + spare).min(most);
         // In WAL mode removals use the space of the WAL file, so spare blocks are optional.
-        let is_wal = self.journal_mode()? == Some(JournalMode::Wal);
         let least = if is_wal { pages } else { (pages + spare / 2).min(most) };
         if space.reserved.get() >= least {
             return Ok(());
@@ -112,7 +124,6 @@ impl Db {
         if file.identity().ok() != Some(watched.place.file()) {
             return Ok(()); // the file was replaced, which the next check of its location reports
         }
-        let page_size = self.page_size()?;
         let mut last = Ok(false);
         for wanted in [wanted, least] {
             last = file.reserve(u64::from(wanted) * page_size);

@@ -105,11 +105,7 @@ fn disks() -> &'static [(usize, usize)] {
 
 pub fn expired_disk(dir: &Path) {
     for (megabytes, least_percent) in disks() {
-        let page_sizes: &[u32] = match (is_long(), megabytes) {
-            (true, _) => &[1024, 4096, 16_384],
-            (false, 2) => &[1024, 4096],
-            (false, _) => &[4096],
-        };
+        let page_sizes: &[u32] = if is_long() { &[1024, 4096, 16_384] } else { &[1024, 4096] };
         let Some(disk) = Tmpfs::mount_of(dir, *megabytes) else {
             println!("{SKIPPED}no file system can be mounted here");
             return;
