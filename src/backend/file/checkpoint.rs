@@ -117,7 +117,9 @@ impl Db {
             return self.limit_wal(0);
         }
         // A truncation also frees the blocks that are reserved beyond the end of the file.
-        self.limit_wal(os::length_of_wal(page_size, most).max(os::least_wal(page_size)))
+        let length = self.path.as_deref().and_then(|path| os::length_of_file(path).ok().flatten());
+        let least = os::least_wal(page_size, length.unwrap_or(0) / page_size);
+        self.limit_wal(os::length_of_wal(page_size, most).max(least))
     }
 
     /// Returns the greatest length of the WAL, in frames, if readers do not make it longer.

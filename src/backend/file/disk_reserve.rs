@@ -28,7 +28,8 @@ pub(super) const SHARED_MEMORY: u64 = 32_768;
 
 /// Returns `true` if the disk of a store may lack the space for the files of a WAL.
 pub(super) fn is_nearly_full(path: &Path, page_size: u64) -> bool {
-    let needed = 2 * SHARED_MEMORY + os::least_wal(page_size);
+    let length = os::length_of_file(path).ok().flatten().unwrap_or(0);
+    let needed = 2 * SHARED_MEMORY + os::least_wal(page_size, length / page_size.max(1));
     os::free_space(path).is_some_and(|free| free < needed)
 }
 

@@ -42,7 +42,8 @@ impl Db {
     /// size of files that the process may write.
     pub(super) fn begin_reserving(&self, has_wal: bool) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        self.disk_space.pages.set(u32::try_from(self.page_count()?).unwrap_or(u32::MAX));
+        let pages = self.pages()?;
+        self.disk_space.pages.set(pages);
         self.disk_space.is_used.set(true);
         let page_size = self.page_size()?;
         if let Some(bytes) = os::file_size_limit() {
@@ -51,7 +52,7 @@ impl Db {
             self.read_number(&format!("PRAGMA max_page_count = {pages}"))?;
         }
         if has_wal && let Ok(wal) = OsFile::open(&sibling(path, "-wal"), true, false) {
-            os::reserve_least_wal(&wal, page_size);
+            os::reserve_least_wal(&wal, page_size, pages.into());
         }
         Ok(())
     }
@@ -107,7 +108,9 @@ impl Db {
         let page_size = self.page_size()?;
         let pages_of = |bytes: u64| u32::try_from(bytes / page_size.max(1)).unwrap_or(u32::MAX);
         let max_spare = MAX_SPARE.max(pages_of(MAX_SPARE_BYTES));
-        let mut spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, max_spare);
+        // Half of them must have room for the journal of a removal.
+        let least = 2 * (MIN_SPARE + os::pointer_map_pages(page_size, pages.into()));
+        let mut spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, max_spare.max(least));
         if self.secure_delete && !is_wal {
             spare = spare.max((pages / PAGES_PER_SPARE_TO_WIPE).min(pages_of(MAX_SPARE_TO_WIPE)));
         }
@@ -147,6 +150,11 @@ impl Db {
         if let Some(direct) = &self.direct {
             return Ok(direct.pages());
         }
+        self.pages()
+    }
+
+    /// Returns the number of pages of the database.
+    fn pages(&self) -> Result<u32> {
         Ok(u32::try_from(self.page_count()?).unwrap_or(u32::MAX))
     }
 

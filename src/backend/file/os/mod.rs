@@ -75,7 +75,9 @@ pub(super) use system::{
     beyond_limit, make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
 };
 pub(super) use wal_index::{Begun, Header, Salts, WalIndex, frames};
-pub(super) use wal_write_buffer::{FRAME_HEADER, WAL_HEADER, least_wal, length_of_wal, reserve_least_wal};
+pub(super) use wal_write_buffer::{
+    FRAME_HEADER, WAL_HEADER, least_wal, length_of_wal, pointer_map_pages, reserve_least_wal,
+};
 
 #[cfg(unix)]
 use unix as system;

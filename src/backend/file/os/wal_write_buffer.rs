@@ -23,17 +23,33 @@ pub(in crate::backend::file) const WAL_HEADER: u32 = 32;
 pub(in crate::backend::file) const FRAME_HEADER: u32 = 24;
 
 /// Numbers of frames for which space is reserved in the WAL: the first number for which the disk
-/// has space. Removing a key writes about ten frames.
+/// has space. Removing a key writes about ten frames, and sometimes [pointer map
+/// pages](pointer_map_pages).
 const FIRST_FRAMES: [u32; 3] = [32, 20, 12];
 /// Total size of the pages for which space is reserved, in bytes, if that is more than the first
 /// number of frames. With small pages, a long value takes many frames.
 const FIRST_BYTES: u64 = 64 * 1024;
 
+/// Size of an entry of a pointer map page, in bytes (SQLite's fileformat2.html, chapter 1.8).
+const POINTER_MAP_ENTRY: u64 = 5;
+
+/// Returns the greatest number of pointer map pages that the removal of one key changes, in a
+/// database of this number of pages.
+///
+/// When SQLite moves children between neighbouring interior pages of a B-tree, it changes the entry
+/// of each child, and each entry may be on another page. An interior page has at most one child per
+/// 7 bytes, and SQLite moves those of three pages (`balance_nonroot` in btree.c).
+pub(in crate::backend::file) fn pointer_map_pages(page_size: u64, pages: u64) -> u32 {
+    let pages = pages / (page_size / POINTER_MAP_ENTRY).max(1) + 1;
+    u32::try_from(pages.min(3 * page_size / 7)).unwrap_or(u32::MAX)
+}
+
 /// Returns the numbers of frames for which space is reserved, in the order in which they are tried.
-fn first_frames(page_size: u64) -> impl Iterator<Item = u32> {
+fn first_frames(page_size: u64, pages: u64) -> impl Iterator<Item = u32> {
     let by_size = u32::try_from(FIRST_BYTES / page_size.max(1)).unwrap_or(0);
-    let first = (by_size > FIRST_FRAMES[0]).then_some(by_size);
-    first.into_iter().chain(FIRST_FRAMES)
+    let first = by_size.max(FIRST_FRAMES[0]);
+    let with_pointers = first.saturating_add(pointer_map_pages(page_size, pages));
+    [with_pointers, first].into_iter().chain(FIRST_FRAMES)
 }
 
 /// Returns the length of a WAL of this number of frames, in bytes.
@@ -41,15 +57,16 @@ pub(in crate::backend::file) fn length_of_wal(page_size: u64, frames: u32) -> u6
     u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size)
 }
 
-/// Returns the number of bytes that a WAL needs for removals on a full disk.
-pub(in crate::backend::file) fn least_wal(page_size: u64) -> u64 {
-    length_of_wal(page_size, first_frames(page_size).next().unwrap_or_default())
+/// Returns the number of bytes that the WAL of a database of this number of pages needs for
+/// removals on a full disk.
+pub(in crate::backend::file) fn least_wal(page_size: u64, pages: u64) -> u64 {
+    length_of_wal(page_size, first_frames(page_size, pages).next().unwrap_or_default())
 }
 
 /// Reserves space in a WAL for removals on a full disk, as far as the disk has space.
-pub(in crate::backend::file) fn reserve_least_wal(wal: &OsFile, page_size: u64) {
+pub(in crate::backend::file) fn reserve_least_wal(wal: &OsFile, page_size: u64, pages: u64) {
     let reserve = |frames| wal.reserve(length_of_wal(page_size, frames));
-    first_frames(page_size).find(|frames| reserve(*frames).is_ok());
+    first_frames(page_size, pages).find(|frames| reserve(*frames).is_ok());
 }
 
 /// Byte range, in the header of a frame, of the size of the database in pages after the commit. It

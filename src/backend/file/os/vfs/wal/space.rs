@@ -39,10 +39,11 @@ pub(super) fn truncate_and_reserve(file: *mut File, length: i64, page_size: u64)
         }
         _ => 0,
     };
+    let pages = u64::try_from(database_length).unwrap_or(0) / page_size.max(1);
     let code = system!(xTruncate(file, length));
     if code == ffi::SQLITE_OK {
         let _ = wal.reserve(kept); // without it, only small removals are possible
-        reserve_least_wal(&wal, page_size);
+        reserve_least_wal(&wal, page_size, pages);
     }
     code
 }
