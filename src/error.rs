@@ -231,6 +231,15 @@ impl Error {
         Error { hint: Some(hint), ..self }
     }
 
+    /// Adds the busy timeout to the message of an error that says that it was over.
+    pub(crate) fn with_busy_timeout(self, timeout: std::time::Duration) -> Error {
+        if self.hint() != Some(Hint::RaiseBusyTimeout) {
+            return self;
+        }
+        let message = format!("{} (busy timeout: {} ms)", self.message(), timeout.as_millis());
+        self.with_message(message)
+    }
+
     /// Replaces the message; kind and hint stay.
     pub(crate) fn with_message(&self, message: String) -> Error {
         Error { message, ..self.clone() }

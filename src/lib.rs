@@ -142,6 +142,7 @@ mod recovery;
 #[cfg(feature = "encryption")]
 mod secret;
 mod shared;
+mod stats;
 mod store;
 mod unwind;
 mod wait;
@@ -162,7 +163,7 @@ pub(crate) use place::path_of;
 pub use recovery::{Loss, RecoverEvent, RecoverReport, recover};
 #[cfg(feature = "encryption")]
 pub use secret::Secret;
-pub use shared::Stats;
+pub use stats::Stats;
 pub use store::{CheckEvent, CheckReport, CopyReport, RepairEvent, Store, Transaction, WriteBatch};
 
 /// Returns the current time of the system clock, in milliseconds since the Unix epoch.

@@ -3,12 +3,9 @@
 //! Each backend is a layer of its own. `backend/file` is the SQLite backend: nothing outside it may use
 //! SQLite's SQL or a type of rusqlite.
 //!
-//! The interface is in `dispatch.rs`:
-//!
-//! - [`Db`]: a connection, with its transactions and its maintenance.
-//! - [`View`]: a connection as one operation uses it.
-//! - [`Contents`]: the operations on a family. Each is a whole operation, such as "write this if
-//!   the key is absent", or reads a [`Chunk`] of rows. The backend decides which tables it changes.
+//! The interface is [`Db`] in `dispatch.rs`: a connection and its operations. Each is a whole
+//! operation, such as "write this if the key is absent", or reads a [`Chunk`] of rows. The backend
+//! decides which tables it changes.
 
 mod batch_write;
 mod chunk;
@@ -22,10 +19,10 @@ mod transaction;
 
 pub(crate) use batch_write::BatchWrite;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
-pub(crate) use dispatch::{Contents, Db, View};
+pub(crate) use dispatch::Db;
 pub(crate) use due::Due;
 pub(crate) use file::{
-    DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, Removed, Report, SQLITE_VERSION,
+    DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, OpenHandle, Report, SQLITE_VERSION,
     Tables, is_at, is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new,
     sync_directory, sync_file, with_signals_blocked,
 };

@@ -29,6 +29,29 @@ impl TransactionState {
         }
     }
 
+    /// Fails if the state does not allow a write.
+    #[inline]
+    pub(super) fn check_write(&self) -> Result<()> {
+        match self {
+            TransactionState::None | TransactionState::Write => Ok(()),
+            _ => Err(self.no_write()),
+        }
+    }
+
+    #[cold]
+    fn no_write(&self) -> Error {
+        match self {
+            TransactionState::Doomed(why) => why
+                .with_message(format!(
+                    "the transaction accepts no more writes, because a call in it failed ({})",
+                    why.message()
+                ))
+                .with_hint(Hint::RollBack),
+            _ => Error::read_only("a read transaction is open on this handle, so nothing can be written")
+                .with_hint(Hint::UseWriteTransaction),
+        }
+    }
+
     /// Fails if the state does not allow a commit.
     pub(super) fn check_commit(&self) -> Result<()> {
         match self {

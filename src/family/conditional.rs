@@ -21,7 +21,7 @@ impl Family {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.check_entry(key, value, options.expiry)?;
         self.shared().count_failure(options.check())?;
-        let written = self.shared().write(|db| self.on(db).put(key, value, options))?;
+        let written = self.shared().write(|db| db.put(self.tables(), key, value, options))?;
         if written {
             self.count_put(key, value);
         }
@@ -46,7 +46,8 @@ impl Family {
         let (key, value, expiry) = (key.as_ref(), value.as_ref(), expiry.into());
         self.check_entry(key, value, expiry)?;
         let expected = expected.as_ref();
-        let swapped = self.shared().write(|db| self.on(db).compare_and_swap(key, expected, value, expiry))?;
+        let swapped =
+            self.shared().write(|db| db.compare_and_swap(self.tables(), key, expected, value, expiry))?;
         if swapped {
             self.count_put(key, value);
         }
@@ -62,7 +63,7 @@ impl Family {
         let key = key.as_ref();
         self.check_key(key)?;
         let expected = expected.as_ref();
-        let deleted = self.shared().write(|db| self.on(db).compare_and_delete(key, expected))?;
+        let deleted = self.shared().write(|db| db.compare_and_delete(self.tables(), key, expected))?;
         if deleted {
             self.shared().counters.deletes.add(1);
         }
@@ -87,7 +88,7 @@ impl Family {
     ) -> Result<i64> {
         let (key, expiry) = (key.as_ref(), expiry.into());
         self.check_entry(key, &[], expiry)?;
-        let (sum, written) = self.shared().write(|db| self.on(db).increment(key, delta, expiry))?;
+        let (sum, written) = self.shared().write(|db| db.increment(self.tables(), key, delta, expiry))?;
         self.shared().counters.puts.add(1);
         self.shared().counters.bytes_written.add((key.len() + written) as u64);
         Ok(sum)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub use fetch::{Entry, EntryBatch};
 
 use super::KeyRange;
-use crate::backend::{Chunk, ChunkEntry, Contents, Limits, Scan};
+use crate::backend::{Chunk, ChunkEntry, Db, Limits, Scan, Tables};
 use crate::clock;
 use crate::config::check_key;
 use crate::error::{Error, Result};
@@ -478,8 +478,8 @@ impl Cursor {
             Some(bound) => range.clone().from(bound, direction),
         };
         let scan = Scan { reverse: direction == Direction::Reverse, ..range.scan() };
-        self.read(|family| {
-            let read_to = family.next_rows(scan, chunk)?;
+        self.read(|db, tables| {
+            let read_to = db.next_rows(tables, scan, chunk)?;
             Ok(read_to.map(|key| Place { time_ms: 0, key }))
         })
     }
@@ -489,8 +489,8 @@ impl Cursor {
             From::After(place) => (place.time_ms, place.key),
             From::Start | From::At(_) => (from_ms, Vec::new()), // no key is empty
         };
-        self.read(|family| {
-            let read_to = family.next_expiring((after.0, &after.1), to_ms, chunk)?;
+        self.read(|db, tables| {
+            let read_to = db.next_expiring(tables, (after.0, &after.1), to_ms, chunk)?;
             Ok(read_to.map(|(time_ms, key)| Place { time_ms, key }))
         })
     }
@@ -500,11 +500,11 @@ impl Cursor {
         Limits { rows: self.chunk_rows, bytes, skipped: MAX_SKIPPED, keys_only: self.keys_only }
     }
 
-    fn read(&self, read: impl FnOnce(Contents<'_>) -> Result<Option<Place>>) -> Result<Loaded> {
+    fn read(&self, read: impl FnOnce(&mut Db, &Tables) -> Result<Option<Place>>) -> Result<Loaded> {
         let Target { shared, tables } = &*self.family;
         shared.with(|db| {
             let changes = shared.changes();
-            Ok(Loaded { changes, read_to: read(db.view().contents(tables, &shared.clock))? })
+            Ok(Loaded { changes, read_to: read(db, tables)? })
         })
     }
 }

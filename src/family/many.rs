@@ -12,7 +12,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn delete_range(&self, range: &KeyRange) -> Result<u64> {
-        let deleted = self.shared().write(|db| self.on(db).delete_range(range.scan()))?;
+        let deleted = self.shared().write(|db| db.delete_range(self.tables(), range.scan()))?;
         self.shared().counters.deletes.add(deleted);
         Ok(deleted)
     }
@@ -34,7 +34,7 @@ impl Family {
             .iter()
             .map(|key| BatchWrite { family: self.tables(), key: key.as_ref(), put: None })
             .collect();
-        let deleted = self.shared().write(|db| db.write_batch(&writes, &self.shared().clock))?;
+        let deleted = self.shared().write(|db| db.write_batch(&writes))?;
         self.shared().counters.deletes.add(deleted);
         Ok(deleted)
     }
@@ -49,7 +49,7 @@ impl Family {
             self.check_entry(key, value, options.expiry)?;
             writes.push(BatchWrite { family: self.tables(), key, put: Some((value, options)) });
         }
-        self.shared().write(|db| db.write_batch(&writes, &self.shared().clock))?;
+        self.shared().write(|db| db.write_batch(&writes))?;
         writes.iter().for_each(|write| self.count_put(write.key, write.put.map_or(&[], |(value, _)| value)));
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Family {
     /// Returns the write times of several keys; `None` for a key that is missing, expired, or has
     /// no write time.
     pub(crate) fn write_times(&self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
-        self.shared().with(|db| self.on(db.view()).write_times(keys))
+        self.shared().with(|db| db.write_times(self.tables(), keys))
     }
 
     /// Returns copies of the values of several keys, in the order of the keys and from one
@@ -98,7 +98,7 @@ impl Family {
             self.check_key(key.as_ref())?;
         }
         self.shared().with(|db| {
-            self.on(db.view()).get_many(&keys, |number, found| {
+            db.get_many(self.tables(), &keys, |number, found| {
                 match found {
                     Found::Live(value) => self.count_get(value.len()),
                     Found::Expired(_) => {

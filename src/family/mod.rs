@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Contents, Found, Tables, Times, View};
+use crate::backend::{Db, Found, Tables, Times};
 use crate::config::check_key;
 use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, Ttl};
@@ -92,7 +92,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn created_ms(&self) -> Result<i64> {
-        self.shared().with(|db| db.view().created_ms(self.tables()))
+        self.shared().with(|db| db.created_ms(self.tables()))
     }
 
     pub(crate) fn tables(&self) -> &Tables {
@@ -106,12 +106,6 @@ impl Family {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.target.shared
-    }
-
-    /// Returns the content of the family as seen through a connection, with the clock of the store.
-    #[inline]
-    pub(crate) fn on<'c>(&'c self, db: View<'c>) -> Contents<'c> {
-        db.contents(self.tables(), &self.shared().clock)
     }
 
     // ---- writes ------------------------------------------------------------------------------
@@ -187,7 +181,7 @@ impl Family {
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         self.check_key(key)?;
-        let deleted = self.shared().write(|db| self.on(db).delete(key))?;
+        let deleted = self.shared().write(|db| db.delete(self.tables(), key))?;
         if deleted {
             self.shared().counters.deletes.add(1);
         }
@@ -199,7 +193,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn clear(&self) -> Result<()> {
-        self.shared().write(|db| self.on(db).clear())
+        self.shared().write(|db| db.clear(self.tables()))
     }
 
     // ---- reads -------------------------------------------------------------------------------
@@ -226,8 +220,9 @@ impl Family {
         visit: impl FnOnce(&[u8], Expiry) -> R,
     ) -> Result<Option<R>> {
         let key = key.as_ref();
-        let found =
-            self.look_up(key, |family| family.get(key, |value, expiry| (visit(value, expiry), value.len())))?;
+        let found = self.look_up(key, |db, tables| {
+            db.get(tables, key, |value, expiry| (visit(value, expiry), value.len()))
+        })?;
         let Found::Live((shown, bytes)) = found else {
             self.count_miss();
             return Ok(None);
@@ -281,7 +276,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn count(&self) -> Result<u64> {
-        self.shared().with(|db| self.on(db.view()).count())
+        self.shared().with(|db| db.count(self.tables()))
     }
 
     // ---- iteration ---------------------------------------------------------------------------
@@ -369,18 +364,19 @@ impl Family {
 
     // ---- helpers -----------------------------------------------------------------------------
 
-    /// Runs a lookup of one key. If its row turns out to be expired, notes it for removal.
+    /// Runs a lookup of one key. Counts an expired row that it finds, which the connection removes
+    /// later.
     fn look_up<R>(
         &self,
         key: &[u8],
-        look: impl FnOnce(Contents<'_>) -> Result<Found<R>>,
+        look: impl FnOnce(&mut Db, &Arc<Tables>) -> Result<Found<R>>,
     ) -> Result<Found<R>> {
         self.check_key(key)?;
         self.shared().with(|db| {
-            let found = look(self.on(db.view()))?;
-            if let Found::Expired(expire_ms) = found {
+            let found = look(db, &self.target.tables)?;
+            if let Found::Expired(_) = found {
                 self.shared().counters.ttl_expired.add(1);
-                self.shared().remove_in_time(db, &self.target.tables, key, expire_ms);
+                self.shared().note_change(); // what iterators have read ahead may show it
             }
             Ok(found)
         })
@@ -388,7 +384,7 @@ impl Family {
 
     /// Returns the expiry time and write time of a key.
     pub(crate) fn times(&self, key: &[u8]) -> Result<Found<Times>> {
-        self.look_up(key, |family| family.times(key))
+        self.look_up(key, |db, tables| db.times(tables, key))
     }
 
     /// Returns the duration until `expiry`, by the clock of the store; zero if that moment has

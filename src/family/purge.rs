@@ -70,16 +70,13 @@ impl Family {
         let (mut deleted, mut others_have_the_rest) = (0, false);
         loop {
             // This read needs no lock on the file if nothing has expired.
-            let more = self.shared().with(|db| self.on(db.view()).has_expired(last_ms, now_ms))?;
+            let more = self.shared().with(|db| db.has_expired(self.tables(), last_ms, now_ms))?;
             let left = max_keys.saturating_sub(deleted);
             if !more || left == 0 || others_have_the_rest {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.shared().write_removals(max, false, |db, max| {
-                db.remove_dead(&self.shared().clock, now_ms)?; // rows noted by reads are not counted
-                self.on(db).purge(last_ms, now_ms, max)
-            })?;
+            let step = self.shared().write(|db| db.purge(self.tables(), last_ms, now_ms, max))?;
             self.shared().counters.ttl_purged.add(step.counted);
             deleted += step.counted;
             others_have_the_rest = step.entries == 0;

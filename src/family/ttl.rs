@@ -24,7 +24,7 @@ impl Family {
     ) -> Result<Option<bool>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
-        self.shared().write(|db| self.on(db).expire(key, expiry, condition))
+        self.shared().write(|db| db.expire(self.tables(), key, expiry, condition))
     }
 
     /// Removes the expiry time of a live key, so that the key never expires.
@@ -75,8 +75,8 @@ impl Family {
     ) -> Result<Option<R>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
-        let found = self.shared().write_once(|db| {
-            self.on(db).get_and_expire(key, expiry, |value| Ok((value.len(), visit(value)?)))
+        let found = self.shared().write(|db| {
+            db.get_and_expire(self.tables(), key, expiry, |value| Ok((value.len(), visit(value)?)))
         })?;
         match found {
             Some((bytes, shown)) => {
@@ -110,7 +110,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn default_ttl(&self) -> Result<Option<Duration>> {
-        let ms = self.shared().with(|db| db.view().default_ttl_ms(self.tables()))?.unsigned_abs();
+        let ms = self.shared().with(|db| db.default_ttl_ms(self.tables()))?.unsigned_abs();
         Ok((ms > 0).then(|| Duration::from_millis(ms)))
     }
 
@@ -124,7 +124,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn next_expiry(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| self.on(db.view()).next_expiry())
+        self.shared().with(|db| db.next_expiry(self.tables()))
     }
 
     /// Returns the number of rows with an expiry time, including expired rows that have not been
@@ -133,7 +133,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn count_with_ttl(&self) -> Result<u64> {
-        self.shared().with(|db| self.on(db.view()).count_ttl())
+        self.shared().with(|db| db.count_ttl(self.tables()))
     }
 
     /// Returns the number of live keys, with the help of the indexes.
@@ -141,6 +141,6 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn count_live(&self) -> Result<u64> {
-        self.shared().with(|db| self.on(db.view()).count_live())
+        self.shared().with(|db| db.count_live(self.tables()))
     }
 }

@@ -30,7 +30,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn tracks_writes(&self) -> Result<bool> {
-        self.shared().with(|db| db.view().tracks_writes(self.tables()))
+        self.shared().with(|db| db.tracks_writes(self.tables()))
     }
 
     /// Returns the time at which the value of a key was written, in milliseconds since the Unix
@@ -82,12 +82,12 @@ impl Family {
         let last_ms = before_ms(self.shared().clock.now_ms()).saturating_sub(1);
         let (mut left, mut deleted, mut others_have_the_rest) = (max_keys, 0, false);
         loop {
-            let more = self.shared().with(|db| self.on(db.view()).has_written_by(last_ms))?;
+            let more = self.shared().with(|db| db.has_written_by(self.tables(), last_ms))?;
             if !more || left == 0 || others_have_the_rest {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.shared().write_removals(max, false, |db, max| self.on(db).sweep(last_ms, max))?;
+            let step = self.shared().write(|db| db.sweep(self.tables(), last_ms, max))?;
             left = left.saturating_sub(step.entries);
             deleted += step.counted;
             others_have_the_rest = step.entries == 0;

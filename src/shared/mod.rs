@@ -1,28 +1,23 @@
 //! State that a store handle shares with its families, iterators and batches: the connection behind
 //! its lock, and how reads and writes run on it.
 
-pub(crate) mod handle_registry;
-mod lazy_expiry;
-mod stats;
 pub(crate) mod worker;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::atomic::AtomicU64;
-use crate::backend::{Db, FileIdentity, Removed, Tables, TransactionState, View, is_at};
+use crate::backend::{Db, FileIdentity, OpenHandle, Tables, TransactionState, is_at};
 use crate::clock::Clock;
 use crate::config::{CheckpointMode, Config};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fork;
 use crate::hint::Hint;
+use crate::stats::Counters;
 use crate::wait;
-use stats::Counters;
-pub use stats::Stats;
 use worker::Running;
 
 /// Time for which a checkpoint waits for other handles before it asks them again to release their
@@ -38,18 +33,13 @@ const MAX_TABLES: usize = 1024;
 /// reach. It does not keep the connection open.
 pub(crate) struct Seat {
     db: Mutex<Option<Db>>,
-    /// Fork generation of the connection. The child of a fork has copies of the connections of its
-    /// parent.
-    generation: u32,
     /// Whether the thread that uses the connection must release the snapshot of the handle when it
     /// is done.
     let_go: AtomicBool,
 }
 
-impl Seat {
-    /// Releases the snapshot that the handle keeps between reads: now, or when the thread that uses
-    /// the handle is done.
-    pub(crate) fn let_reads_go(&self) {
+impl OpenHandle for Seat {
+    fn release_snapshot(&self) {
         self.let_go.store(true, Ordering::Relaxed);
         if let Some(mut db) = self.try_enter() {
             self.let_go.store(false, Ordering::Relaxed);
@@ -59,16 +49,13 @@ impl Seat {
         }
     }
 
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.generation == fork::generation()
-    }
-
-    /// Returns `true` if the connection was closed. A connection in use counts as open.
     #[cfg(feature = "encryption")]
     fn is_closed(&self) -> bool {
         self.try_enter().is_some_and(|db| db.is_none())
     }
+}
 
+impl Seat {
     /// Locks the connection if no thread uses it; otherwise returns `None`.
     ///
     /// A panic of a callback does not poison the lock: everything that was begun is rolled back
@@ -88,16 +75,6 @@ impl Seat {
     }
 }
 
-/// How a write runs in a transaction of its own.
-#[derive(Clone, Copy)]
-enum Way {
-    /// The transaction also removes noted expired rows, so the write may run twice.
-    WithDead,
-    Once,
-    /// The transaction leaves a checkpoint that is due to the next write.
-    InHaste,
-}
-
 /// State that a handle, its families and its iterators share.
 pub(crate) struct Shared {
     seat: Arc<Seat>,
@@ -115,7 +92,7 @@ pub(crate) struct Shared {
     open_families: Mutex<BTreeMap<String, usize>>,
     tables: Mutex<KnownTables>,
     pub(crate) clock: Arc<Clock>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     /// Configuration of the handle. The secret of the file may have changed since: see
     /// `config_now`.
     pub(crate) config: Config,
@@ -151,14 +128,16 @@ impl KnownTables {
 }
 
 impl Shared {
-    pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>) -> Shared {
+    pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>, counters: Arc<Counters>) -> Shared {
+        let file = db.file_identity();
+        let seat = Arc::new(Seat { db: Mutex::new(Some(db)), let_go: AtomicBool::new(false) });
+        let handle: Weak<Seat> = Arc::downgrade(&seat);
+        if let Some(db) = seat.enter().as_mut() {
+            db.register(handle);
+        }
         Shared {
-            file: db.file_identity(),
-            seat: Arc::new(Seat {
-                db: Mutex::new(Some(db)),
-                generation: fork::generation(),
-                let_go: AtomicBool::new(false),
-            }),
+            file,
+            seat,
             owner: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -167,7 +146,7 @@ impl Shared {
             open_families: Mutex::new(BTreeMap::new()),
             tables: Mutex::default(),
             clock,
-            counters: Counters::default(),
+            counters,
             config: config.clone(),
             cleaner: Mutex::new(None),
             turn: Mutex::new(()),
@@ -185,12 +164,6 @@ impl Shared {
 
     /// Like `with`, for work of the library itself: a failure is not counted in the statistics.
     pub(crate) fn with_uncounted<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
-        self.alone(|db| db.check_snapshot().and_then(|()| db.reading(f)))
-    }
-
-    /// Like `with_uncounted`, but runs `f` also when the snapshot is lost, so that commit and
-    /// rollback work.
-    pub(crate) fn alone<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.check_process()?;
         self.check_no_callback()?;
         if self.is_closed() {
@@ -210,15 +183,10 @@ impl Shared {
         let Some(db) = guard.as_mut() else { return Err(closed()) };
         self.owner.store(thread_token(), Ordering::Relaxed);
         let _leave = Leave(&self.owner);
-        let done = db.roll_back_remains().and_then(|()| f(db));
-        #[cfg(feature = "encryption")]
-        let done = done.and_then(|done| db.check_decrypted().map(|()| done));
-        let done = done.map_err(|e| {
-            let e = db.explained(e);
-            db.note_failure(&e);
+        let done = f(db);
+        if done.is_err() {
             self.note_change(); // a transaction may be undone: what iterators have read ahead may be of it
-            e
-        });
+        }
         // A callback may have forked, and this be the child: what it has read is not to be relied on.
         self.check_process()?;
         done
@@ -261,10 +229,6 @@ impl Shared {
         Ok(self.config.clone())
     }
 
-    pub(crate) fn seat(&self) -> &Arc<Seat> {
-        &self.seat
-    }
-
     /// Counts an error that was found before the connection was needed, and returns `result`.
     pub(crate) fn count_failure<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
@@ -273,180 +237,37 @@ impl Shared {
         result
     }
 
-    /// Runs a write in the open transaction, or in a transaction of its own, which also removes the
-    /// noted expired rows.
-    ///
-    /// `f` may run twice: the second time after everything the first run did was rolled back.
+    /// Runs a write.
     #[inline]
-    pub(crate) fn write<R>(&self, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
-        self.write_as(Way::WithDead, f)
-    }
-
-    /// Like `write`, for a write that can run only once. The noted expired rows are not removed.
-    pub(crate) fn write_once<R>(&self, f: impl FnOnce(View<'_>) -> Result<R>) -> Result<R> {
-        let f = Cell::new(Some(f));
-        self.write_as(Way::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
-    }
-
-    /// Runs a write that removes up to `most` keys; fewer of them if the disk is full.
-    pub(crate) fn write_removals<R>(
-        &self,
-        most: usize,
-        in_haste: bool,
-        f: impl Fn(View<'_>, usize) -> Result<R>,
-    ) -> Result<R> {
-        let way = if in_haste { Way::InHaste } else { Way::WithDead };
-        let mut max = most;
-        loop {
-            match self.write_as(way, |db| f(db, max)) {
-                Err(e) if e.hint() == Some(Hint::FreeDiskSpace) && max > 1 => max = (max / 16).max(1),
-                done => return done,
-            }
-        }
-    }
-
-    /// Runs a write in the given way and returns its result.
-    ///
-    /// The result is passed around `run_write`, which is therefore compiled only once, and not for
-    /// each type of result.
-    #[inline]
-    fn write_as<R>(&self, way: Way, f: impl Fn(View<'_>) -> Result<R>) -> Result<R> {
-        let given = Cell::new(None);
-        self.run_write(way, &|db| f(db).map(|r| given.set(Some(r))))?;
-        given.take().ok_or_else(never_run)
-    }
-
-    fn run_write(&self, way: Way, f: &dyn Fn(View<'_>) -> Result<()>) -> Result<()> {
-        let f = &|db: View<'_>| db.within_limit(&self.clock, f);
+    pub(crate) fn write<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.with(|db| {
-            if db.is_read_only() {
+            if self.config.read_only {
                 return Err(read_only());
             }
             self.note_change();
-            match db.transaction() {
-                TransactionState::None => {
-                    let run = |db: &mut Db| match way {
-                        Way::WithDead => self.write_and_remove_dead(db, f),
-                        Way::Once | Way::InHaste => db.in_own_transaction(true, f),
-                    };
-                    match run(db) {
-                        Err(e) if e.hint() == Some(Hint::FreeDiskSpace) => {
-                            handle_registry::let_go(self); // their snapshots would keep the WAL as it is
-                            if !db.make_disk_space_after(&e) || matches!(way, Way::Once) {
-                                return Err(e);
-                            }
-                            run(db)?;
-                        }
-                        done => done?,
-                    }
-                    self.count_removed(db);
-                    match way {
-                        Way::WithDead | Way::Once => self.committed(db),
-                        Way::InHaste => self.committed_in_haste(db),
-                    }
-                    Ok(())
-                }
-                TransactionState::Write => {
-                    let done = db.write_or_doom(f);
-                    match &done {
-                        Ok(()) => self.count_removed(db),
-                        Err(e) if e.dooms_transaction() => db.doom(e),
-                        Err(_) => {}
-                    }
-                    done
-                }
-                TransactionState::Read | TransactionState::Lost(_) => Err(Error::read_only(
-                    "a read transaction is open on this handle, so nothing can be written",
-                )
-                .with_hint(Hint::UseWriteTransaction)),
-                TransactionState::Doomed(why) => Err(why
-                    .with_message(format!(
-                        "the transaction accepts no more writes, because a call in it failed ({})",
-                        why.message()
-                    ))
-                    .with_hint(Hint::RollBack)),
-            }
+            f(db)
         })
-    }
-
-    /// Counts the keys that a write has removed to stay within the size limit.
-    #[inline]
-    fn count_removed(&self, db: &Db) {
-        if let Some(Removed { live, expired }) = db.view().take_removed() {
-            self.counters.evicted.add(live);
-            self.counters.ttl_purged.add(expired);
-        }
-    }
-
-    pub(crate) fn committed(&self, db: &mut Db) {
-        self.counters.commits.add(1);
-        db.note_commit();
-        if db.has_to_write_back() {
-            db.go_on_writing_back(|| handle_registry::let_go(self));
-        }
-        if db.checkpoint_is_due() {
-            self.checkpoint_quietly(db, true);
-        }
-    }
-
-    fn committed_in_haste(&self, db: &mut Db) {
-        self.counters.commits.add(1);
-        db.note_commit();
-        if db.checkpoint_is_overdue() {
-            self.checkpoint_quietly(db, true);
-        }
-    }
-
-    /// Checkpoints the WAL if it is long, without blocking writers, because the cleaner does this
-    /// while other threads write.
-    pub(crate) fn checkpoint_if_grown(&self, db: &mut Db) {
-        if db.wal_is_long() {
-            self.checkpoint_quietly(db, false);
-        }
-    }
-
-    /// Runs an automatic checkpoint. A failure is ignored, because it is no failure of the commit
-    /// before it.
-    fn checkpoint_quietly(&self, db: &mut Db, may_keep_writers_out: bool) {
-        handle_registry::let_go(self);
-        if db.checkpoint_by_itself(may_keep_writers_out) {
-            self.counters.checkpoints.add(1);
-        }
-    }
-
-    /// Truncates the file to its content and the WAL to nothing, outside a transaction and if no
-    /// other connection blocks it.
-    pub(crate) fn cut_files(&self) {
-        // On a closed handle there is nothing to do.
-        let _ = self.with_uncounted(|db| {
-            if *db.transaction() == TransactionState::None {
-                handle_registry::let_go(self);
-                self.counters.checkpoints.add(u64::from(db.cut_wal()));
-            }
-            Ok(())
-        });
     }
 
     /// Runs a checkpoint that the caller has requested.
     pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.with(|db| {
-            handle_registry::let_go(self);
+            let timeout = self.config.busy_timeout;
             if *db.transaction() != TransactionState::None {
-                return db.checkpoint(mode); // refused
+                return db.checkpoint_within(mode, timeout); // refused
             }
             if mode != CheckpointMode::Passive {
                 // A reader that comes back when everything is in the file does not stand in the way of a
                 // new start of the WAL. What fails here is reported below.
-                let _ = db.checkpoint(CheckpointMode::Passive);
+                let _ = db.checkpoint_within(CheckpointMode::Passive, timeout);
             }
             let started = Instant::now();
             let done = loop {
                 if self.is_closed() {
                     return Err(closed()); // the thread that closes the store waits for this call
                 }
-                handle_registry::let_go(self);
                 // In slices, because neighbours that read in a loop keep taking new snapshots.
-                let left = self.config.busy_timeout.saturating_sub(started.elapsed());
+                let left = timeout.saturating_sub(started.elapsed());
                 let tried = Instant::now();
                 match db.checkpoint_within(mode, left.min(CHECKPOINT_SLICE)) {
                     Err(e) if e.kind() == ErrorKind::Busy && left > CHECKPOINT_SLICE => {
@@ -624,7 +445,7 @@ impl Shared {
         }
         let mut db = self.seat.enter().take();
         if let Some(db) = &mut db {
-            self.remove_dead_before_close(db);
+            db.before_close(); // it may need the time
         }
         if !self.clock.is_a_servers() {
             self.clock.inject(None); // no thread is inside the injected clock when this returns
@@ -644,7 +465,6 @@ impl Drop for Shared {
         } else {
             drop(self.cleaner().take());
             if let Some(mut db) = self.seat.enter().take() {
-                self.remove_dead_before_close(&mut db);
                 db.before_close();
             }
         }
@@ -670,7 +490,7 @@ impl Drop for LetGo<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.0.let_go.load(Ordering::Relaxed) {
-            self.0.let_reads_go();
+            self.0.release_snapshot();
         }
     }
 }
@@ -679,11 +499,6 @@ impl Drop for LetGo<'_> {
 pub(crate) fn read_only() -> Error {
     Error::read_only("the store was opened read-only, so nothing can be written")
         .with_hint(Hint::OpenForWriting)
-}
-
-#[cold]
-fn never_run() -> Error {
-    Error::failed("the write was not run")
 }
 
 fn closed() -> Error {

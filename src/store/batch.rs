@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Store;
-use crate::backend::BatchWrite;
+use crate::backend::{BatchWrite, Db};
 use crate::error::{Error, Result};
 use crate::expiry::Expiry;
 use crate::family::Family;
@@ -139,7 +139,7 @@ impl WriteBatch {
     /// happened then.
     pub fn commit(&mut self) -> Result<()> {
         if self.is_empty() {
-            return self.shared.with(|_| Ok(()));
+            return self.shared.with(Db::check);
         }
         let WriteBatch { shared, bytes, writes, families } = &*self;
         let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
@@ -155,7 +155,7 @@ impl WriteBatch {
             Some(BatchWrite { family: families.get(write.family)?.tables(), key: slice(&write.key), put })
         });
         let writes: Vec<_> = in_families.collect();
-        let deletes = shared.write(|db| db.write_batch(&writes, &shared.clock))?;
+        let deletes = shared.write(|db| db.write_batch(&writes))?;
         let puts = writes.iter().filter_map(|write| Some(write.key.len() + write.put?.0.len()));
         shared.counters.puts.add(puts.clone().count() as u64);
         shared.counters.deletes.add(deletes);

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Store;
+use crate::backend::Db;
 use crate::config::JournalMode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
@@ -96,7 +97,8 @@ impl Store {
             return shared
                 .count_failure(Err(Error::invalid("the interval of the cleaner is 0: give a longer one")));
         }
-        if shared.with(|db| Ok(db.is_read_only()))? {
+        shared.with(Db::check)?;
+        if shared.config.read_only {
             return shared.count_failure(Err(read_only()));
         }
         let mut running = shared.cleaner();
@@ -117,7 +119,7 @@ impl Store {
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn stop_cleaner(&self) -> Result<()> {
         let shared = self.shared();
-        shared.with(|_| Ok(()))?;
+        shared.with(Db::check)?;
         let cleaner = shared.cleaner().take();
         if let Some(cleaner) = cleaner {
             cleaner.worker.stop();

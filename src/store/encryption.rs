@@ -10,7 +10,7 @@ use {
     crate::error::{Error, ErrorKind},
     crate::hint::Hint,
     crate::secret::Secret,
-    crate::shared::{handle_registry, read_only},
+    crate::shared::read_only,
     crate::wait,
     std::path::Path,
     std::time::{Duration, Instant},
@@ -141,7 +141,7 @@ impl Store {
             if db.is_encrypted() != is_encrypted {
                 return Err(otherwise);
             }
-            if db.is_read_only() {
+            if shared.config.read_only {
                 return Err(read_only());
             }
             if *db.transaction() != TransactionState::None {
@@ -149,7 +149,7 @@ impl Store {
                     Error::busy("a transaction is open on this handle").with_hint(Hint::EndTransaction)
                 );
             }
-            if !handle_registry::has_none(shared) {
+            if !db.is_only_handle() {
                 return Err(Error::busy(
                     "another handle of this process has the store open; a store can only be encrypted, \
                     decrypted or rekeyed by its only handle",

@@ -1,6 +1,7 @@
 //! Description of a store: [`Store::info`].
 
 use super::Store;
+use crate::backend::Db;
 use crate::error::Result;
 use crate::info::StoreInfo;
 
@@ -13,7 +14,6 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn info(&self) -> Result<StoreInfo> {
-        let shared = self.shared();
-        shared.with(|db| db.info(&shared.clock))
+        self.shared().with(Db::info)
     }
 }

@@ -40,13 +40,13 @@ impl Store {
     /// evicted; otherwise a [write error](crate#errors). Nothing is changed then.
     pub fn set_size_limit(&self, limit: Option<SizeLimit>) -> Result<()> {
         let shared = self.shared();
-        let before = shared.write(|db| {
-            let before = db.limit_now()?;
-            db.set_limit(limit, &shared.clock)?;
-            Ok(before)
-        })?;
+        let before = shared.write(|db| db.change_limit(limit))?;
         if limit.is_some() && limit != before {
-            shared.cut_files();
+            // On a closed handle there is nothing to do.
+            let _ = shared.with_uncounted(|db| {
+                db.cut_files();
+                Ok(())
+            });
         }
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Store {
     /// As [`set_size_limit`](Store::set_size_limit), with a text about the copy. The caller must
     /// roll the transaction back.
     pub(crate) fn take_limit(&self, limit: SizeLimit) -> Result<()> {
-        if !self.shared().with(|db| Ok(db.view().can_have_limit()))? {
+        if !self.shared().with(|db| Ok(db.can_have_limit()))? {
             return Ok(());
         }
         let evicted = self.stats()?.evicted;
@@ -84,6 +84,6 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn size_limit(&self) -> Result<Option<SizeLimit>> {
-        self.shared().with(|db| db.view().limit_now())
+        self.shared().with(|db| db.size_limit())
     }
 }

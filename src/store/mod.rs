@@ -24,8 +24,8 @@ use crate::config::{CheckpointMode, Config, check_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::hint::Hint;
-use crate::shared::handle_registry;
-use crate::shared::{Shared, Stats, read_only};
+use crate::shared::Shared;
+use crate::stats::Stats;
 pub use batch::WriteBatch;
 pub use check::{CheckEvent, CheckReport, RepairEvent};
 pub use copy::CopyReport;
@@ -143,9 +143,9 @@ impl Store {
     }
 
     fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {
-        let db = Db::open(path, config, &clock)?;
-        let shared = Arc::new(Shared::new(db, config, clock));
-        handle_registry::register(&shared);
+        let counters = Arc::default();
+        let db = Db::open(path, config, &clock, &counters)?;
+        let shared = Arc::new(Shared::new(db, config, clock, counters));
         Ok(Store { default: Family::new(&shared, DEFAULT_FAMILY), shared })
     }
 
@@ -219,7 +219,7 @@ impl Store {
     pub fn family(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
-        match self.shared.with(|db| db.view().family_exists(name))? {
+        match self.shared.with(|db| db.family_exists(name))? {
             true => Ok(family),
             false => Err(no_family(name)),
         }
@@ -233,7 +233,7 @@ impl Store {
     pub fn get_or_create_family(&self, name: &str) -> Result<Family> {
         self.shared.count_failure(check_name(name))?;
         let family = Family::new(&self.shared, name);
-        if !self.shared.with(|db| db.view().family_exists(name))? {
+        if !self.shared.with(|db| db.family_exists(name))? {
             let now = self.shared.clock.now_ms();
             self.shared.write(|db| db.create_family(family.tables(), now))?;
         }
@@ -256,6 +256,7 @@ impl Store {
         }
         let tables = crate::backend::Tables::of(name);
         let dropped = self.shared.write(|db| {
+            db.check_write()?;
             if self.shared.is_family_open(name) {
                 // A `None` here, because an error would fail the transaction of the caller.
                 return Ok(None);
@@ -277,7 +278,7 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn family_names(&self) -> Result<Vec<String>> {
-        let mut names = self.shared.with(|db| db.view().families())?;
+        let mut names = self.shared.with(|db| db.families())?;
         names.retain(|name| name != DEFAULT_FAMILY);
         Ok(names)
     }
@@ -290,7 +291,7 @@ impl Store {
     /// A [read error](crate#errors): the sizes are read from the file.
     pub fn stats(&self) -> Result<Stats> {
         let (pages, used, frames) =
-            self.shared.with(|db| Ok((db.page_count()?, db.used_bytes()?, db.wal_frames())))?;
+            self.shared.with(|db| db.size().map(|(pages, used)| (pages, used, db.wal_frames())))?;
         Ok(self.shared.counters.read(pages, u64::from(frames), used))
     }
 
@@ -304,7 +305,7 @@ impl Store {
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn commit_counter(&self) -> Result<Option<u32>> {
-        self.shared.with(|db| Ok(db.commit_counter()))
+        self.shared.with(Db::commit_counter)
     }
 
     /// Sets the counters of this handle to zero.
@@ -312,7 +313,7 @@ impl Store {
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn reset_stats(&self) -> Result<()> {
-        self.shared.with(|_| Ok(()))?;
+        self.shared.with(Db::check)?;
         self.shared.counters.reset();
         Ok(())
     }
@@ -329,7 +330,7 @@ impl Store {
     /// [`Corrupt`](crate::ErrorKind::Corrupt) with the first problem; otherwise a [read
     /// error](crate#errors).
     pub fn integrity_check(&self) -> Result<()> {
-        self.shared.with(|db| db.integrity_check())
+        self.shared.with(Db::integrity_check)
     }
 
     /// Rebuilds everything that can be derived from the data rows, in one transaction.
@@ -379,20 +380,14 @@ impl Store {
     /// As [`repair`](Store::repair).
     pub fn repair_with(&self, mut report: impl FnMut(RepairEvent<'_>)) -> Result<u64> {
         let now_ms = self.shared.clock.now_ms();
-        self.shared.with(|db| {
-            if db.is_read_only() {
-                return Err(read_only());
-            }
+        self.shared.write(|db| {
             if *db.transaction() != TransactionState::None {
                 return Err(Error::busy("a transaction is open on this handle, so no repair can run")
                     .with_hint(Hint::EndTransaction));
             }
-            self.shared.note_change();
             let mut tell =
                 |found: Disagreement<'_>| report(RepairEvent { message: found.text, key: found.key });
-            let fixed = db.in_own_transaction(true, |db| db.repair(now_ms, &mut tell))?;
-            self.shared.committed(db);
-            Ok(fixed)
+            db.repair(now_ms, &mut tell)
         })
     }
 
@@ -427,7 +422,7 @@ impl Store {
     pub(crate) fn checkpoint_if_grown(&self) {
         // On a closed handle there is nothing to do.
         let _ = self.shared.with_uncounted(|db| {
-            self.shared.checkpoint_if_grown(db);
+            db.checkpoint_if_long();
             Ok(())
         });
     }
@@ -442,18 +437,11 @@ impl Store {
     pub fn incremental_vacuum(&self, pages: Option<u32>) -> Result<()> {
         let mut left = pages.map_or(u64::MAX, u64::from);
         if left == 0 {
-            return self.shared.with(|_| Ok(()));
+            return self.shared.with(Db::check);
         }
         loop {
             let step = left.min(VACUUM_PAGES_PER_STEP);
-            // In one transaction: otherwise pages that other connections free meanwhile could hide
-            // that nothing was returned. Nothing is returned in a file without auto-vacuum, which
-            // other programs can make of a store.
-            let (before, after) = self.shared.write(|db| {
-                let before = db.free_pages()?;
-                db.incremental_vacuum(step)?;
-                Ok((before, db.free_pages()?))
-            })?;
+            let (before, after) = self.shared.write(|db| db.vacuum_step(step))?;
             left -= step;
             if left == 0 || after == 0 || after >= before {
                 return Ok(());

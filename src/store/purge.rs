@@ -37,7 +37,7 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn next_expiry_all_families(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| db.view().next_expiry(&self.shared().clock))
+        self.shared().with(|db| db.next_expiry_of_all())
     }
 
     /// Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
@@ -94,7 +94,7 @@ impl Store {
 
     /// Returns the families that have expired keys, at most as many as one transaction handles.
     pub(super) fn due(&self, now_ms: i64, in_time: impl Fn() -> bool) -> Result<Due> {
-        self.shared().with(|db| db.view().due(now_ms, KEYS_PER_STEP, in_time))
+        self.shared().with(|db| db.due(now_ms, KEYS_PER_STEP, in_time))
     }
 
     /// Removes the earliest expired keys of these families in one transaction: at most `max`, and
@@ -110,10 +110,7 @@ impl Store {
     ) -> Result<u64> {
         let shared = self.shared();
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
-        let removed = shared.write_removals(max, in_haste, |db, max| {
-            db.remove_dead(&shared.clock, now_ms)?; // rows noted by reads are not counted
-            db.purge_due(due, &shared.clock, now_ms, max, &in_time)
-        })?;
+        let removed = shared.write(|db| db.purge_due(due, now_ms, max, in_haste, &in_time))?;
         shared.counters.ttl_purged.add(removed);
         Ok(removed)
     }

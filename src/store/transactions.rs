@@ -100,16 +100,12 @@ impl Store {
                 return Err(Error::invalid("a transaction is already open on this handle")
                     .with_hint(Hint::EndTransaction));
             }
-            if write && db.is_read_only() {
+            if write && self.shared.config.read_only {
                 return Err(read_only());
             }
             self.shared.note_change();
             self.shared.before_begin(db);
-            if !write {
-                return db.begin_read();
-            }
-            self.shared.remove_dead_before_begin(db);
-            db.begin_write()
+            if write { db.begin_write() } else { db.begin_read() }
         })
     }
 
@@ -122,14 +118,9 @@ impl Store {
     /// - Otherwise a [write error](crate#errors), also that of an earlier call that failed the
     ///   transaction. Nothing was committed, and only [`rollback`](Store::rollback) is possible.
     pub fn commit(&self) -> Result<()> {
-        self.shared.count_failure(self.shared.alone(|db| {
-            let wrote = *db.transaction() == TransactionState::Write;
+        self.shared.count_failure(self.shared.with_uncounted(|db| {
             self.shared.note_change(); // also if the commit fails and is undone
-            db.commit()?;
-            if wrote {
-                self.shared.committed(db);
-            }
-            Ok(())
+            db.commit()
         }))
     }
 
@@ -139,7 +130,7 @@ impl Store {
     /// [`Error`](crate::ErrorKind::Error) if no transaction is open; [`Io`](crate::ErrorKind::Io);
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn rollback(&self) -> Result<()> {
-        self.shared.count_failure(self.shared.alone(|db| {
+        self.shared.count_failure(self.shared.with_uncounted(|db| {
             self.shared.note_change();
             db.rollback()
         }))
@@ -167,7 +158,7 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
             // The closure may have ended it already; then there is nothing to roll back.
-            let _ = self.store.shared.alone(|db| {
+            let _ = self.store.shared.with_uncounted(|db| {
                 self.store.shared.note_change();
                 db.rollback()
             });

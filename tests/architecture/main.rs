@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Modules that every layer may use. They may use only each other.
 const COMMON: &[&str] = &[
     "atomic", "clock", "config", "error", "expiry", "fork", "hint", "info", "memory", "options", "place",
-    "secret", "unwind", "wait",
+    "stats", "secret", "unwind", "wait",
 ];
 
 /// Folders and files in which `unsafe` is permitted.

@@ -34,6 +34,7 @@ impl Db {
 
     /// Like [`checkpoint`](Db::checkpoint), but waits for other connections for at most `wait`.
     pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
+        self.release_other_snapshots();
         self.set_busy_timeout(wait)?;
         let done = self.run_checkpoint(mode);
         self.set_busy_timeout(self.busy_timeout)?;
@@ -273,14 +274,13 @@ impl Db {
         self.checkpoints.write_back.as_mut().is_some_and(|write_back| write_back.note_commit(frames, aim))
     }
 
-    /// Continues to copy the WAL into the database. `let_go` releases the snapshots that other
-    /// handles keep between reads.
+    /// Continues to copy the WAL into the database.
     #[cold]
-    pub(crate) fn go_on_writing_back(&mut self, let_go: impl FnOnce()) {
+    pub(super) fn go_on_writing_back(&mut self) {
         let aim = self.checkpoints.aim(self.wal_frames());
         let Some(mut write_back) = self.checkpoints.write_back.take() else { return };
         let all_let_go = || {
-            let_go();
+            self.release_other_snapshots();
             let _ = self.switch_to_sql(); // fails only in the middle of a write
         };
         if write_back.go_on(&self.conn, aim, all_let_go) {

@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -18,6 +18,7 @@ use super::engine::Rows;
 use super::engine::btree::{BtreeEngine, Direct};
 use super::engine::sql::SqlEngine;
 use super::error::{name_the_forbidden, translate};
+use super::handle_registry::{OpenHandle, Registration};
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
 use super::next_expiry_index::NextExpiryIndex;
@@ -28,15 +29,27 @@ use super::settings_cache::SettingsCache;
 use super::wal_cleanup::Leftovers;
 use crate::backend::TransactionState;
 use crate::backend::transaction::no_transaction;
+use crate::clock::Clock;
 #[cfg(feature = "encryption")]
 use crate::config::Config;
 use crate::config::{CheckpointMode, SyncLevel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
+use crate::stats::Counters;
 use crate::unwind::or_undo;
+
+/// What a connection has of the handle that owns it.
+#[derive(Default)]
+pub(super) struct Owner {
+    pub(super) clock: Arc<Clock>,
+    pub(super) counters: Arc<Counters>,
+    /// `None` for a store in memory.
+    pub(super) registration: Option<Registration>,
+}
 
 /// SQLite connection to a store in a file or in memory.
 pub(crate) struct Db {
+    pub(super) owner: Owner,
     /// State of the `btree` engine; `None` if this handle uses the `sql` engine.
     ///
     /// It comes before the connection, so that it is dropped first.
@@ -155,13 +168,34 @@ impl Db {
         config
     }
 
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
     /// Returns the maximum number of bytes of a key and an inline value together, in this file.
     pub(super) fn max_inline(&self) -> usize {
         self.max_inline
+    }
+
+    /// Uses the clock and the counters of a handle from now on.
+    pub(crate) fn set_owner(&mut self, clock: &Arc<Clock>, counters: &Arc<Counters>) {
+        self.owner.clock = Arc::clone(clock);
+        self.owner.counters = Arc::clone(counters);
+    }
+
+    /// Adds the handle that owns this connection to the open handles of this process.
+    pub(crate) fn register(&mut self, handle: Weak<dyn OpenHandle>) {
+        self.owner.registration = self.file_identity().map(|file| Registration::new(file, handle));
+    }
+
+    /// Makes the other handles of this process on the same file release the snapshots that they
+    /// keep between reads.
+    pub(super) fn release_other_snapshots(&self) {
+        if let Some(registration) = &self.owner.registration {
+            registration.release_other_snapshots();
+        }
+    }
+
+    /// Returns `true` if no other handle of this process has the file open.
+    #[cfg(feature = "encryption")]
+    pub(crate) fn is_only_handle(&self) -> bool {
+        self.owner.registration.as_ref().is_none_or(Registration::is_only_one)
     }
 
     // ---- transactions ------------------------------------------------------------------------
@@ -267,10 +301,6 @@ impl Db {
             TransactionState::Doomed(_) => self.rolled_back(),
             TransactionState::None | TransactionState::Lost(_) => {}
         }
-    }
-
-    pub(crate) fn busy_timeout(&self) -> Duration {
-        self.busy_timeout
     }
 
     /// Converts an error to the form that the caller gets.
@@ -419,7 +449,7 @@ impl Db {
 
     /// Runs a write in the caller's transaction. If a callback in it panics, the transaction can
     /// only be rolled back.
-    fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+    pub(super) fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         or_undo(
             self,
             |db| f(db),
@@ -515,11 +545,13 @@ impl Db {
 
     // ---- the end ------------------------------------------------------------------------------
 
-    /// Prepares the close of the connection. Call this before it.
+    /// Prepares the close of the connection, and removes the noted expired rows. Call this before
+    /// the close.
     ///
     /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
     /// checkpoint, after which the file has all commits, wherever it is now.
     pub(crate) fn before_close(&mut self) {
+        self.remove_pending_before_close();
         self.keep_wal_if_nearly_full();
         if self.read_only || self.watched.as_ref().is_none_or(|watched| watched.place.is_kept()) {
             return;

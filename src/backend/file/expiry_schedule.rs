@@ -94,7 +94,9 @@ impl Db {
                 let tables =
                     db.next_expiry.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
                 let shown = match (tables, bound) {
-                    (Some(tables), _) if db.has_dead() => db.contents(&tables, clock).next_expiry()?,
+                    (Some(tables), _) if db.pending.borrow().rows > 0 => {
+                        db.contents(&tables, clock).next_expiry()?
+                    }
                     (_, When::At(expire_ms)) => Some(expire_ms),
                     (_, When::Unknown(_) | When::Never) => None,
                 };

@@ -101,7 +101,6 @@ impl Db {
         if self.file_identity().is_some_and(|file| !os::is_at(&immutable.path, file)) {
             return Err(moved_away());
         }
-        #[cfg_attr(not(kvstore_btree), allow(unused_mut))]
         let mut db = open::open_again(&immutable.path, &immutable.config)?;
         if db.file_identity() != self.file_identity() {
             return Err(moved_away());
@@ -112,6 +111,7 @@ impl Db {
         {
             new.follow(before);
         }
+        std::mem::swap(&mut db.owner, &mut self.owner);
         *self = db;
         Ok(())
     }

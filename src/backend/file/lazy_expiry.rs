@@ -1,6 +1,11 @@
-//! Notes of expired rows that reads of this connection have found, and that are still in the file
-//! (ADR 14). The removal of one row costs a commit, and that of several rows hardly more. So the
-//! rows are noted, and removed together.
+//! Removal of expired rows that reads have found (ADR 14).
+//!
+//! The removal of one row costs a commit, and that of several rows hardly more. So a read that finds
+//! an expired row only notes it. The next write removes the noted rows in its own transaction, before
+//! its own changes. When many rows are noted, they are removed without waiting for a write.
+//!
+//! If the removal fails, the write runs without it, in a new transaction: the write itself has not
+//! run yet. If the commit fails, the next write leaves the noted rows alone.
 //!
 //! Invariants:
 //! - A noted row is identified by its key and its `expire_ms`. A row that another connection writes
@@ -9,6 +14,7 @@
 //! - Rows that are found inside a transaction of the caller are not noted, so a rollback changes no
 //!   note.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::connection::Db;
@@ -16,21 +22,51 @@ use super::engine::{Engine, Head, Step, TimeIndex, from_time};
 use super::pending_removals::FamilyRemovals;
 use super::schema::Tables;
 use super::write::Contents;
+use crate::backend::TransactionState;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::expiry;
 
+/// Part of a transaction in which it failed, if it removes noted rows and does another write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Removal,
+    Write,
+    /// The begin or the commit.
+    Rest,
+}
+
 impl Db {
-    /// Returns `true` if there is no space left for a note of this key.
-    pub(crate) fn has_no_room_for_dead(&self, key: &[u8]) -> bool {
-        self.pending.borrow().is_full(key)
+    /// Arranges the removal of an expired row that a read has found: at once in an open write
+    /// transaction; otherwise later, together with other rows.
+    ///
+    /// In a read transaction and on a read-only handle nothing happens.
+    #[cold]
+    pub(super) fn found_expired(&mut self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
+        if self.read_only {
+            return;
+        }
+        match self.transaction {
+            TransactionState::None => {
+                if self.pending.borrow().is_full(key) {
+                    self.remove_pending_if_allowed();
+                }
+                if self.note_expired(tables, key, expire_ms) {
+                    self.remove_pending_if_allowed();
+                }
+            }
+            TransactionState::Write => {
+                self.attempt(|db| db.contents(tables, &db.owner.clock).remove_if_expired(key));
+            }
+            TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
+        }
     }
 
     /// Notes an expired row that was found outside a transaction. Returns `true` if the noted rows
     /// should be removed now.
     ///
     /// If there is no space for a note, the row is found again later.
-    pub(crate) fn note_dead(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
+    fn note_expired(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
         let mut pending = self.pending.borrow_mut();
         if pending.is_full(key) {
             return false;
@@ -39,27 +75,86 @@ impl Db {
         pending.are_enough()
     }
 
-    /// Returns `true` if expired rows are noted.
-    pub(crate) fn has_dead(&self) -> bool {
-        self.pending.borrow().rows > 0
-    }
-
     /// Returns `true` if expired rows are noted that the next write should also remove.
     #[inline]
-    pub(crate) fn has_dead_for_a_write(&self) -> bool {
+    pub(super) fn has_pending_for_a_write(&self) -> bool {
         let pending = self.pending.borrow();
         pending.rows > 0 && !pending.failed
     }
 
+    /// Removes the noted rows, unless the WAL waits for a checkpoint: it must not grow by that.
+    fn remove_pending_if_allowed(&mut self) {
+        if self.checkpoint_is_due() {
+            self.pending.borrow_mut().keep(false);
+        } else {
+            self.remove_pending_quietly(self.owner.clock.now_ms());
+        }
+    }
+
+    /// Removes the noted rows in a transaction of their own, without disturbing the caller.
+    ///
+    /// It waits for no lock, runs no checkpoint, and leaves nothing behind if it fails.
+    pub(super) fn remove_pending_quietly(&mut self, now_ms: i64) {
+        match self.in_own_transaction(false, |db| db.remove_pending(&db.owner.clock, now_ms)) {
+            Ok(()) => {
+                self.pending.take();
+                self.owner.counters.commits.add(1);
+                self.note_commit();
+            }
+            Err(e) => self.pending.borrow_mut().keep(!e.is_retryable()),
+        }
+    }
+
+    /// Runs a write in a transaction of its own, which first removes the noted rows.
+    ///
+    /// They come first because the write may write one of these keys with the same expiry time
+    /// again, and that row has not been found expired.
+    #[inline]
+    pub(super) fn write_and_remove_pending(&mut self, f: &impl Fn(&Db) -> Result<()>) -> Result<()> {
+        if !self.has_pending_for_a_write() {
+            return self.in_own_transaction(true, f);
+        }
+        let phase = Cell::new(Phase::Rest);
+        let done = self.in_own_transaction(true, |db| {
+            let clock = &db.owner.clock;
+            db.remove_pending(clock, clock.now_ms()).inspect_err(|_| phase.set(Phase::Removal))?;
+            f(db).inspect_err(|_| phase.set(Phase::Write))
+        });
+        match &done {
+            Ok(()) => drop(self.pending.take()),
+            Err(e) if e.is_retryable() || phase.get() == Phase::Write => {}
+            Err(_) => {
+                self.pending.borrow_mut().keep(true);
+                if phase.get() == Phase::Removal {
+                    return self.in_own_transaction(true, f);
+                }
+            }
+        }
+        done
+    }
+
+    /// Removes the noted rows when the connection closes. An injected clock is not called any more.
+    pub(super) fn remove_pending_before_close(&mut self) {
+        if self.pending.borrow().rows == 0 {
+            return;
+        }
+        if self.transaction != TransactionState::None {
+            let _ = self.rollback(); // as the close does; what fails now, fails there again
+        }
+        self.remove_pending_quietly(self.owner.clock.latest_ms());
+    }
+
     /// Removes the noted rows that still exist and are expired, inside a write transaction. They
     /// stay noted, because the transaction may be rolled back.
-    pub(crate) fn remove_dead(&self, clock: &Clock, now_ms: i64) -> Result<()> {
+    pub(super) fn remove_pending(&self, clock: &Clock, now_ms: i64) -> Result<()> {
         let pending = self.pending.borrow();
         for FamilyRemovals { tables, rows } in &pending.families {
             let contents = self.contents(tables, clock);
             for (key, expire_ms) in rows {
                 match contents.rows().head(tables, key) {
-                    Ok(Some(head)) if is_dead(head, *expire_ms, now_ms) => contents.delete_row(key, head)?,
+                    Ok(Some(head)) if has_expired(head, *expire_ms, now_ms) => {
+                        contents.delete_row(key, head)?;
+                    }
                     Ok(_) => {} // written again, or removed
                     Err(e) if e.dooms_transaction() => return Err(e),
                     Err(_) => break, // the family was dropped
@@ -68,21 +163,9 @@ impl Db {
         }
         Ok(())
     }
-
-    /// Discards the notes, after the removal of the noted rows was committed.
-    pub(crate) fn dead_are_removed(&self) {
-        self.pending.take();
-    }
-
-    /// Records that the noted rows could not be removed. `failed`: for another reason than a lock.
-    pub(crate) fn dead_are_stuck(&self, failed: bool) {
-        let mut pending = self.pending.borrow_mut();
-        pending.stuck_at = pending.rows;
-        pending.failed |= failed;
-    }
 }
 
-fn is_dead(head: Head, expire_ms: i64, now_ms: i64) -> bool {
+fn has_expired(head: Head, expire_ms: i64, now_ms: i64) -> bool {
     head.expire_ms == Some(expire_ms) && expiry::is_expired(expire_ms, now_ms)
 }
 
@@ -111,7 +194,7 @@ impl Contents<'_> {
             let mut hidden = 0;
             for (key, expire_ms) in self.db.pending.borrow().of(self.tables).into_iter().flatten() {
                 let head = self.rows().head(self.tables, key)?;
-                hidden += u64::from(head.is_some_and(|head| is_dead(head, *expire_ms, now_ms)));
+                hidden += u64::from(head.is_some_and(|head| has_expired(head, *expire_ms, now_ms)));
             }
             Ok(all.saturating_sub(hidden))
         })
@@ -168,22 +251,22 @@ mod tests {
             let (tables, clock) = (Arc::new(Tables::of("default")), Clock::default());
             let mut db = store(&config, &tables, &[b"a", b"b", b"c", b"d"]);
             for key in [b"a", b"b", b"c"] {
-                assert!(!db.note_dead(&tables, key, 1000));
+                assert!(!db.note_expired(&tables, key, 1000));
             }
             put(&mut db, &tables, &[b"b"], 1001); // also expired, but another row
             assert_eq!(db.contents(&tables, &clock).count().unwrap(), 2);
-            db.in_own_transaction(true, |db| db.remove_dead(&clock, 999)).unwrap();
+            db.in_own_transaction(true, |db| db.remove_pending(&clock, 999)).unwrap();
             assert_eq!(rows_left(&db, &tables), 4);
             // After a rollback the rows are still noted.
             db.begin_write().unwrap();
-            db.remove_dead(&clock, 1000).unwrap();
+            db.remove_pending(&clock, 1000).unwrap();
             assert_eq!(rows_left(&db, &tables), 2);
             db.rollback().unwrap();
             assert_eq!((rows_left(&db, &tables), db.contents(&tables, &clock).count().unwrap()), (4, 2));
-            db.in_own_transaction(true, |db| db.remove_dead(&clock, 1000)).unwrap();
-            db.dead_are_removed();
+            db.in_own_transaction(true, |db| db.remove_pending(&clock, 1000)).unwrap();
+            db.pending.take();
             assert_eq!((rows_left(&db, &tables), db.contents(&tables, &clock).count().unwrap()), (2, 2));
-            assert!(!db.has_dead());
+            assert_eq!(db.pending.borrow().rows, 0);
             db.integrity_check().unwrap(); // large values and index entries were removed, too
         }
     }
@@ -192,20 +275,20 @@ mod tests {
     fn pending_removals_are_bounded_and_retried_in_batches() {
         let (tables, db) = (Arc::new(Tables::of("default")), Db::open(None, &Config::new(), 1).unwrap());
         for n in 0..2 * MAX_ROWS {
-            let is_enough = db.note_dead(&tables, &n.to_be_bytes(), 1000);
+            let is_enough = db.note_expired(&tables, &n.to_be_bytes(), 1000);
             assert_eq!(is_enough, n < MAX_ROWS && (n + 1).is_multiple_of(ENOUGH_ROWS), "row {n}");
             if is_enough {
-                db.dead_are_stuck(false);
+                db.pending.borrow_mut().keep(false);
             }
         }
-        assert!(db.has_no_room_for_dead(b"key") && db.has_dead_for_a_write());
-        db.dead_are_stuck(true);
-        assert!(db.has_dead() && !db.has_dead_for_a_write());
-        db.dead_are_removed();
-        assert!(!db.has_dead() && !db.has_no_room_for_dead(b"key"));
+        assert!(db.pending.borrow().is_full(b"key") && db.has_pending_for_a_write());
+        db.pending.borrow_mut().keep(true);
+        assert!(db.pending.borrow().rows > 0 && !db.has_pending_for_a_write());
+        db.pending.take();
+        assert!(db.pending.borrow().rows == 0 && !db.pending.borrow().is_full(b"key"));
         let long = [0; 60_000];
         for n in 0..10 {
-            let noted = db.note_dead(&tables, &[&[n], &long[..]].concat(), 1000);
+            let noted = db.note_expired(&tables, &[&[n], &long[..]].concat(), 1000);
             assert_eq!(noted, (1..4).contains(&n), "row {n}");
         }
         assert!(db.pending.borrow().bytes <= MAX_BYTES);
@@ -216,9 +299,9 @@ mod tests {
         for config in [Config::new(), Config::new().sql_engine(true)] {
             let (gone, tables) = (Arc::new(Tables::of("gone")), Arc::new(Tables::of("default")));
             let mut db = store(&config, &tables, &[b"a"]);
-            db.note_dead(&gone, b"a", 1000);
-            db.note_dead(&tables, b"a", 1000);
-            db.in_own_transaction(true, |db| db.remove_dead(&Clock::default(), 1000)).unwrap();
+            db.note_expired(&gone, b"a", 1000);
+            db.note_expired(&tables, b"a", 1000);
+            db.in_own_transaction(true, |db| db.remove_pending(&Clock::default(), 1000)).unwrap();
             assert_eq!(rows_left(&db, &tables), 0);
         }
     }

@@ -51,6 +51,7 @@ mod disk_space;
 mod engine;
 mod error;
 mod expiry_schedule;
+mod handle_registry;
 mod immutable;
 mod immutable_state;
 mod info;
@@ -76,12 +77,14 @@ mod rollback_journal;
 mod schema;
 mod schema_check;
 mod settings_cache;
+mod store;
 mod wal_cleanup;
 mod write;
 
 pub(crate) use backup::copy;
 pub(crate) use connection::Db;
 pub(crate) use error::moved_away;
+pub(crate) use handle_registry::OpenHandle;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use os::refusal::is_without_space;
 pub(crate) use os::{
@@ -90,8 +93,8 @@ pub(crate) use os::{
 };
 #[cfg(feature = "remote")]
 pub(super) use os::{Mortal, set_up as watch_forks};
-pub(crate) use quota::Removed;
 pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
+#[cfg(all(test, feature = "remote"))]
 pub(crate) use write::Contents;
 
 /// A row whose value is inline takes at most one page divided by this number. Longer values are

@@ -21,7 +21,7 @@ use super::backfill::WriteBack;
 use super::checkpoint_schedule::CheckpointSchedule;
 #[cfg(feature = "encryption")]
 use super::cipher;
-use super::connection::Db;
+use super::connection::{Db, Owner};
 use super::disk_reserve::{DiskSpace, lacks_space_for_shared_memory};
 #[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
@@ -432,6 +432,7 @@ fn set_up(
     conn.set_prepared_statement_cache_capacity(256);
 
     let mut db = Db {
+        owner: Owner::default(),
         #[cfg(kvstore_btree)]
         direct: None,
         #[cfg(kvstore_btree)]

@@ -57,6 +57,13 @@ impl PendingRemovals {
         self.rows >= self.stuck_at + ENOUGH_ROWS || self.bytes >= ENOUGH_BYTES
     }
 
+    /// Keeps the noted rows after they could not be removed. `failed`: for another reason than a
+    /// lock.
+    pub(super) fn keep(&mut self, failed: bool) {
+        self.stuck_at = self.rows;
+        self.failed |= failed;
+    }
+
     pub(super) fn add(&mut self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
         let at = self.families.iter().position(|family| family.tables.family() == tables.family());
         let at = at.unwrap_or_else(|| {

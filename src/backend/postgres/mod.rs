@@ -30,6 +30,7 @@ mod schema;
 mod session;
 mod socket;
 mod sql_text;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -43,19 +44,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use session::Session;
-pub(crate) use write::Contents;
 
 use crate::backend::TransactionState;
 use crate::clock::Clock;
 use crate::config::Config;
 pub(crate) use crate::config::MAX_SERVER_KEY_SIZE as MAX_KEY_SIZE;
 use crate::error::Result;
+use crate::stats::Counters;
 
 /// Connection of a handle to a store on a server.
 pub(crate) struct Db {
     session: RefCell<Session>,
     transaction: TransactionState,
     clock: Arc<Clock>,
+    counters: Arc<Counters>,
     read_only: bool,
     /// URL with which the store was opened, for a second connection. It may contain the password,
     /// so it must not be displayed.
@@ -79,6 +81,7 @@ impl Db {
             session: RefCell::new(session),
             transaction: TransactionState::None,
             clock,
+            counters: Arc::default(),
             read_only: config.read_only,
             url: PathBuf::from(url),
         };
@@ -92,9 +95,5 @@ impl Db {
     /// Returns the URL for a second connection.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         Some(self.url.clone())
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only
     }
 }

@@ -132,8 +132,8 @@ impl<'s> Side<'s> {
 
 /// Copies the content of a snapshot, inside a write transaction.
 fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
-    let names = from.shared().with(|db| db.view().families())?;
-    if to.shared().with(|db| db.view().family_exists(record::FAMILY))? {
+    let names = from.shared().with(|db| db.families())?;
+    if to.shared().with(|db| db.family_exists(record::FAMILY))? {
         return Err(Error::invalid(format!(
             "the target store holds an unfinished copy (its progress is in the family \"{}\")",
             record::FAMILY
@@ -144,9 +144,7 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
     let mut total = 0;
     for name in &names {
         total += from.unregistered_family(name).count_live()?;
-        if to.shared().with(|db| db.view().family_exists(name))?
-            && to.unregistered_family(name).count_live()? > 0
-        {
+        if to.shared().with(|db| db.family_exists(name))? && to.unregistered_family(name).count_live()? > 0 {
             return Err(has_keys(name));
         }
     }
@@ -184,7 +182,7 @@ fn does_not_fit() -> Error {
 }
 
 fn is_empty(store: &Store) -> Result<bool> {
-    for name in store.shared().with(|db| db.view().families())? {
+    for name in store.shared().with(|db| db.families())? {
         if store.unregistered_family(&name).count_live()? > 0 {
             return Ok(false);
         }
@@ -194,7 +192,7 @@ fn is_empty(store: &Store) -> Result<bool> {
 
 /// Returns the target family, with the settings of the source family.
 fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
-    if name != DEFAULT_FAMILY && !to.shared().with(|db| db.view().family_exists(name))? {
+    if name != DEFAULT_FAMILY && !to.shared().with(|db| db.family_exists(name))? {
         to.create_family(name)?;
     }
     let family = to.unregistered_family(name);

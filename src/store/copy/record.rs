@@ -123,7 +123,7 @@ impl<'s> Held<'s> {
 
     /// Returns `true` if the store has a record.
     pub(super) fn is_there(&self) -> Result<bool> {
-        self.store.shared().with(|db| db.view().family_exists(FAMILY))
+        self.store.shared().with(|db| db.family_exists(FAMILY))
     }
 
     /// Returns `true` if this run owns the record. It does not after its last transaction, or if
@@ -149,7 +149,7 @@ impl<'s> Held<'s> {
         let write =
             BatchWrite { family: self.family.tables(), key: AT.as_bytes(), put: Some((&bytes, &options)) };
         let shared = self.store.shared();
-        shared.write(|db| db.write_batch(&[write], &shared.clock)).map(drop)
+        shared.write(|db| db.write_batch(&[write])).map(drop)
     }
 
     pub(super) fn end_first_round(&self) -> Result<()> {

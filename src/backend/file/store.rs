@@ -1,0 +1,332 @@
+//! How calls run on a store in a file.
+//!
+//! - A call begins and ends with the checks in [`Db::call`].
+//! - A write runs in the open transaction, or in one of its own ([`Db::write`]). Its own transaction
+//!   also removes the expired rows that reads have noted (`lazy_expiry.rs`).
+//! - After a commit, the WAL is written back or checkpointed if that is due.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::connection::Db;
+use super::integrity::Found;
+use super::quota::Removed;
+use super::schema::Tables;
+use super::write::Contents;
+use crate::backend::{Due, Found as Lookup, Removals, Times, TransactionState};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::expiry::Expiry;
+use crate::hint::Hint;
+use crate::options::SizeLimit;
+
+/// How a write runs in a transaction of its own.
+#[derive(Clone, Copy)]
+pub(super) enum WriteMode {
+    Normal,
+    /// The write can run only once, so it is not tried again when the disk is full.
+    Once,
+    /// The transaction leaves a checkpoint that is due to the next write.
+    InHaste,
+}
+
+impl Db {
+    /// Runs a call that reads or writes, with the checks that each call needs before and after it.
+    #[inline]
+    pub(crate) fn call<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        let done = self.before_call().and_then(|look_again| {
+            let done = f(self);
+            if look_again { self.after_reading(done) } else { done }
+        });
+        self.after_call(done)
+    }
+
+    /// Like `call`, but also runs `f` when the snapshot of the caller's transaction is lost, so that
+    /// commit and rollback work.
+    pub(crate) fn call_in_any_state<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        let done = self.roll_back_remains().and_then(|()| f(self));
+        self.after_call(done)
+    }
+
+    /// Prepares a call. Returns `true` if `after_reading` must be called after it.
+    #[inline]
+    fn before_call(&mut self) -> Result<bool> {
+        self.roll_back_remains()?;
+        self.transaction.check_snapshot()?;
+        self.before_reading()
+    }
+
+    #[inline]
+    fn after_call<R>(&mut self, done: Result<R>) -> Result<R> {
+        #[cfg(feature = "encryption")]
+        let done = done.and_then(|done| self.check_decrypted().map(|()| done));
+        done.map_err(|e| self.failed(e))
+    }
+
+    /// Updates the state after a failed call. Returns the error that the caller gets.
+    #[cold]
+    fn failed(&mut self, why: Error) -> Error {
+        let why = self.explained(why).with_busy_timeout(self.busy_timeout);
+        self.note_failure(&why);
+        why
+    }
+
+    // ---- writes ------------------------------------------------------------------------------
+
+    /// Runs a write in the open transaction, or in a transaction of its own.
+    ///
+    /// On a full disk, `f` may run twice: the second time after everything the first run did was
+    /// rolled back and space was made.
+    #[inline]
+    pub(crate) fn write<R>(&mut self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        self.write_as(WriteMode::Normal, f)
+    }
+
+    /// Like `write`, for a write that can run only once.
+    pub(crate) fn write_once<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        let f = Cell::new(Some(f));
+        self.write_as(WriteMode::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
+    }
+
+    /// Runs a write that removes up to `most` keys; fewer of them if the disk is full. `in_haste`:
+    /// leaves a checkpoint that is due to the next write, if that is possible.
+    pub(crate) fn write_removals<R>(
+        &mut self,
+        most: usize,
+        in_haste: bool,
+        f: impl Fn(&Db, usize) -> Result<R>,
+    ) -> Result<R> {
+        let mode = if in_haste { WriteMode::InHaste } else { WriteMode::Normal };
+        let mut max = most;
+        loop {
+            match self.write_as(mode, |db| f(db, max)) {
+                Err(e) if e.hint() == Some(Hint::FreeDiskSpace) && max > 1 => {
+                    self.note_failure(&e);
+                    max = (max / 16).max(1);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Runs a write in the given mode and returns its result.
+    ///
+    /// The result is passed around `run_write`, which is therefore compiled only once, and not for
+    /// each type of result.
+    #[inline]
+    fn write_as<R>(&mut self, mode: WriteMode, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
+        let given = Cell::new(None);
+        self.run_write(mode, &|db| f(db).map(|r| given.set(Some(r))))?;
+        given.take().ok_or_else(never_run)
+    }
+
+    fn run_write(&mut self, mode: WriteMode, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
+        self.transaction.check_write()?;
+        let f = &|db: &Db| db.within_limit(&db.owner.clock, f);
+        if self.transaction == TransactionState::Write {
+            let done = self.write_or_doom(f);
+            match &done {
+                Ok(()) => self.count_evicted(),
+                Err(e) if e.dooms_transaction() => self.doom(e),
+                Err(_) => {}
+            }
+            return done;
+        }
+        match self.write_and_remove_pending(f) {
+            Err(e) if e.hint() == Some(Hint::FreeDiskSpace) => {
+                if !self.make_disk_space_after(&e) || matches!(mode, WriteMode::Once) {
+                    return Err(e);
+                }
+                self.write_and_remove_pending(f)?;
+            }
+            done => done?,
+        }
+        self.count_evicted();
+        self.after_commit(matches!(mode, WriteMode::InHaste));
+        Ok(())
+    }
+
+    /// Counts the keys that a write has removed to stay within the size limit.
+    #[inline]
+    fn count_evicted(&self) {
+        if let Some(Removed { live, expired }) = self.take_removed() {
+            self.owner.counters.evicted.add(live);
+            self.owner.counters.ttl_purged.add(expired);
+        }
+    }
+
+    /// Begins the write transaction of the caller, which does not remove the noted expired rows: so
+    /// they are removed before.
+    pub(crate) fn begin_write_call(&mut self) -> Result<()> {
+        if self.has_pending_for_a_write() {
+            self.remove_pending_quietly(self.owner.clock.now_ms());
+        }
+        self.begin_write()
+    }
+
+    /// Commits the transaction of the caller, and does what is due after a commit.
+    pub(crate) fn commit_call(&mut self) -> Result<()> {
+        let wrote = self.transaction == TransactionState::Write;
+        self.commit()?;
+        if wrote {
+            self.after_commit(false);
+        }
+        Ok(())
+    }
+
+    // ---- after a commit ----------------------------------------------------------------------
+
+    /// Counts a commit, and writes the WAL back or checkpoints it if that is due.
+    fn after_commit(&mut self, in_haste: bool) {
+        self.owner.counters.commits.add(1);
+        self.note_commit();
+        if in_haste {
+            if self.checkpoint_is_overdue() {
+                self.checkpoint_quietly(true);
+            }
+            return;
+        }
+        if self.has_to_write_back() {
+            self.go_on_writing_back();
+        }
+        if self.checkpoint_is_due() {
+            self.checkpoint_quietly(true);
+        }
+    }
+
+    /// Checkpoints the WAL if it is long, without blocking writers, because the cleaner does this
+    /// while other threads write.
+    pub(crate) fn checkpoint_if_long(&mut self) {
+        if self.wal_is_long() {
+            self.checkpoint_quietly(false);
+        }
+    }
+
+    /// Runs an automatic checkpoint. A failure is ignored, because it is no failure of the commit
+    /// before it.
+    fn checkpoint_quietly(&mut self, may_keep_writers_out: bool) {
+        self.release_other_snapshots();
+        if self.checkpoint_by_itself(may_keep_writers_out) {
+            self.owner.counters.checkpoints.add(1);
+        }
+    }
+
+    /// Truncates the file to its content and the WAL to nothing, outside a transaction and if no
+    /// other connection blocks it.
+    pub(crate) fn cut_files(&mut self) {
+        if self.transaction == TransactionState::None {
+            self.release_other_snapshots();
+            let is_cut = self.cut_wal();
+            self.owner.counters.checkpoints.add(u64::from(is_cut));
+        }
+    }
+
+    /// Returns the clock of the handle.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.owner.clock
+    }
+
+    // ---- operations ------------------------------------------------------------------------------
+
+    /// Returns the content of a family, with the clock of the handle.
+    #[inline(always)]
+    pub(crate) fn on<'c>(&'c self, tables: &'c Tables) -> Contents<'c> {
+        self.contents(tables, &self.owner.clock)
+    }
+
+    /// Passes the value and the expiry time of a live key to `visit`. An expired row that is found
+    /// is removed later.
+    #[inline]
+    pub(crate) fn get<R>(
+        &mut self,
+        tables: &Arc<Tables>,
+        key: &[u8],
+        visit: impl FnOnce(&[u8], Expiry) -> R,
+    ) -> Result<Lookup<R>> {
+        let found = self.on(tables).get(key, visit)?;
+        if let Lookup::Expired(expire_ms) = found {
+            self.found_expired(tables, key, expire_ms);
+        }
+        Ok(found)
+    }
+
+    /// Returns the expiry time and the write time of a live key. An expired row that is found is
+    /// removed later.
+    pub(crate) fn times(&mut self, tables: &Arc<Tables>, key: &[u8]) -> Result<Lookup<Times>> {
+        let found = self.on(tables).times(key)?;
+        if let Lookup::Expired(expire_ms) = found {
+            self.found_expired(tables, key, expire_ms);
+        }
+        Ok(found)
+    }
+
+    /// Removes up to `max` of the earliest expired keys of these families in one transaction, and
+    /// few once the time is over. Rows that reads have noted are not counted.
+    pub(crate) fn purge_families(
+        &mut self,
+        due: &Due,
+        now_ms: i64,
+        max: usize,
+        in_haste: bool,
+        in_time: &dyn Fn() -> bool,
+    ) -> Result<u64> {
+        self.write_removals(max, in_haste, |db, max| {
+            db.remove_pending(db.clock(), now_ms)?;
+            db.purge_due(due, db.clock(), now_ms, max, in_time)
+        })
+    }
+
+    /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)` of one family. Rows that
+    /// reads have noted are not counted.
+    pub(crate) fn purge_family(
+        &mut self,
+        tables: &Tables,
+        last_ms: i64,
+        now_ms: i64,
+        max: usize,
+    ) -> Result<Removals> {
+        self.write_removals(max, false, |db, max| {
+            db.remove_pending(db.clock(), now_ms)?;
+            db.on(tables).purge(last_ms, now_ms, max)
+        })
+    }
+
+    /// Removes up to `max` keys that were written at `last_ms` or earlier.
+    pub(crate) fn sweep_family(&mut self, tables: &Tables, last_ms: i64, max: usize) -> Result<Removals> {
+        self.write_removals(max, false, |db, max| db.on(tables).sweep(last_ms, max))
+    }
+
+    /// Sets the size limit. Returns the one before.
+    pub(crate) fn change_limit(&mut self, limit: Option<SizeLimit>) -> Result<Option<SizeLimit>> {
+        self.write(|db| {
+            let before = db.limit_now()?;
+            db.set_limit(limit, &db.owner.clock)?;
+            Ok(before)
+        })
+    }
+
+    /// Returns free pages to the file system. Returns the numbers of free pages before and after.
+    ///
+    /// It is one transaction: otherwise pages that other connections free meanwhile could hide that
+    /// nothing was returned. Nothing is returned in a file without auto-vacuum, which other programs
+    /// can make of a store.
+    pub(crate) fn vacuum_step(&mut self, pages: u64) -> Result<(u64, u64)> {
+        self.write(|db| {
+            let before = db.free_pages()?;
+            db.incremental_vacuum(pages)?;
+            Ok((before, db.free_pages()?))
+        })
+    }
+
+    /// Rebuilds what can be derived from the data rows, in a transaction of its own.
+    pub(crate) fn repair_call(&mut self, now_ms: i64, tell: &mut dyn FnMut(Found<'_>)) -> Result<u64> {
+        let fixed = self.in_own_transaction(true, |db| db.repair(now_ms, tell))?;
+        self.after_commit(false);
+        Ok(fixed)
+    }
+}
+
+#[cold]
+fn never_run() -> Error {
+    Error::failed("the write was not run")
+}

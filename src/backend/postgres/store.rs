@@ -1,0 +1,67 @@
+//! How calls run on a store on a server. Each operation outside a transaction of the caller is a
+//! transaction of its own.
+
+use std::sync::Arc;
+
+use super::Db;
+use crate::backend::TransactionState;
+use crate::error::{Error, Result};
+use crate::hint::Hint;
+use crate::stats::Counters;
+use crate::unwind::or_undo;
+
+impl Db {
+    /// Counts commits in these counters from now on.
+    pub(crate) fn count_in(&mut self, counters: &Arc<Counters>) {
+        self.counters = Arc::clone(counters);
+    }
+
+    /// Runs a call that reads or writes, with the checks that each call needs before and after it.
+    pub(crate) fn call<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        let done = self.transaction.check_snapshot().and_then(|()| f(self));
+        self.after_call(done)
+    }
+
+    /// Like `call`, but also runs `f` when the snapshot of the caller's transaction is lost, so that
+    /// commit and rollback work.
+    pub(crate) fn call_in_any_state<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
+        let done = f(self);
+        self.after_call(done)
+    }
+
+    fn after_call<R>(&mut self, done: Result<R>) -> Result<R> {
+        done.map_err(|e| {
+            let e = e.with_busy_timeout(self.busy_timeout());
+            self.note_failure(&e);
+            e
+        })
+    }
+
+    /// Runs a write in the open transaction, or in one of its own.
+    pub(crate) fn write<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+        self.transaction.check_write()?;
+        if self.transaction == TransactionState::None {
+            let done = f(self)?;
+            self.counters.commits.add(1);
+            return Ok(done);
+        }
+        let panicked = |db: &mut &mut Db| {
+            db.doom(&Error::failed("a callback panicked inside the transaction").with_hint(Hint::RollBack));
+        };
+        let done = or_undo(&mut *self, |db| f(db), panicked);
+        if let Err(e) = &done
+            && e.dooms_transaction()
+        {
+            self.doom(e);
+        }
+        done
+    }
+
+    /// Commits the transaction of the caller, and counts it if it could write.
+    pub(crate) fn commit_call(&mut self) -> Result<()> {
+        let wrote = self.transaction == TransactionState::Write;
+        self.commit()?;
+        self.counters.commits.add(u64::from(wrote));
+        Ok(())
+    }
+}
