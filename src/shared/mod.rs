@@ -31,14 +31,14 @@ const MAX_TABLES: usize = 1024;
 
 /// Connection of a handle with its lock: the part of a handle that other handles of the process can
 /// reach. It does not keep the connection open.
-pub(crate) struct Seat {
+pub(crate) struct LockedDb {
     db: Mutex<Option<Db>>,
     /// Whether the thread that uses the connection must release the snapshot of the handle when it
     /// is done.
     let_go: AtomicBool,
 }
 
-impl OpenHandle for Seat {
+impl OpenHandle for LockedDb {
     fn release_snapshot(&self) {
         self.let_go.store(true, Ordering::Relaxed);
         if let Some(mut db) = self.try_enter() {
@@ -55,7 +55,7 @@ impl OpenHandle for Seat {
     }
 }
 
-impl Seat {
+impl LockedDb {
     /// Locks the connection if no thread uses it; otherwise returns `None`.
     ///
     /// A panic of a callback does not poison the lock: everything that was begun is rolled back
@@ -77,7 +77,7 @@ impl Seat {
 
 /// State that a handle, its families and its iterators share.
 pub(crate) struct Shared {
-    seat: Arc<Seat>,
+    locked: Arc<LockedDb>,
     /// Token of the thread that uses the connection, or 0. It detects a callback that calls its own
     /// store.
     owner: AtomicUsize,
@@ -130,14 +130,14 @@ impl KnownTables {
 impl Shared {
     pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>, counters: Arc<Counters>) -> Shared {
         let file = db.file_identity();
-        let seat = Arc::new(Seat { db: Mutex::new(Some(db)), let_go: AtomicBool::new(false) });
-        let handle: Weak<Seat> = Arc::downgrade(&seat);
-        if let Some(db) = seat.enter().as_mut() {
+        let locked = Arc::new(LockedDb { db: Mutex::new(Some(db)), let_go: AtomicBool::new(false) });
+        let handle: Weak<LockedDb> = Arc::downgrade(&locked);
+        if let Some(db) = locked.enter().as_mut() {
             db.register(handle);
         }
         Shared {
             file,
-            seat,
+            locked,
             owner: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -172,11 +172,11 @@ impl Shared {
             return Err(closed());
         }
         // Dropped last, when the connection is free.
-        let _last = LetGo(&self.seat);
+        let _last = LetGo(&self.locked);
         // Counted only if the lock is taken.
-        let mut guard = self.seat.try_enter().unwrap_or_else(|| {
+        let mut guard = self.locked.try_enter().unwrap_or_else(|| {
             self.waiting.fetch_add(1, Ordering::Relaxed);
-            let entered = self.seat.enter();
+            let entered = self.locked.enter();
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             entered
         });
@@ -443,7 +443,7 @@ impl Shared {
         if let Some(cleaner) = cleaner {
             cleaner.worker.stop();
         }
-        let mut db = self.seat.enter().take();
+        let mut db = self.locked.enter().take();
         if let Some(db) = &mut db {
             db.before_close(); // it may need the time
         }
@@ -460,11 +460,11 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if self.check_process().is_err() {
             // The connection is the parent's: closing it here could remove the parent's WAL.
-            std::mem::forget(Arc::clone(&self.seat));
+            std::mem::forget(Arc::clone(&self.locked));
             std::mem::forget(self.cleaner().take()); // its thread is the parent's, too
         } else {
             drop(self.cleaner().take());
-            if let Some(mut db) = self.seat.enter().take() {
+            if let Some(mut db) = self.locked.enter().take() {
                 db.before_close();
             }
         }
@@ -484,7 +484,7 @@ impl Drop for Leave<'_> {
 /// was in use.
 ///
 /// It is checked when the connection is free again, so that no request is missed.
-struct LetGo<'a>(&'a Seat);
+struct LetGo<'a>(&'a LockedDb);
 
 impl Drop for LetGo<'_> {
     #[inline]

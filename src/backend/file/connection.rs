@@ -1,11 +1,10 @@
-//! One connection and its transactions. `open.rs` opens it, `checkpoint.rs` has the checkpoints,
-//! and `maintenance.rs` has the maintenance.
+//! One connection: its components, its close, and what all files of this layer use of it.
 
 #[cfg(feature = "encryption")]
 use std::cell::Cell;
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::engine::Rows;
 #[cfg(kvstore_btree)]
 use super::engine::btree::{BtreeEngine, Direct};
 use super::engine::sql::SqlEngine;
-use super::error::{name_the_forbidden, translate};
+use super::error::translate;
 use super::handle_registry::{OpenHandle, Registration};
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
@@ -28,15 +27,14 @@ use super::quota::QuotaTracker;
 use super::settings_cache::SettingsCache;
 use super::wal_cleanup::Leftovers;
 use crate::backend::TransactionState;
-use crate::backend::transaction::no_transaction;
 use crate::clock::Clock;
 #[cfg(feature = "encryption")]
 use crate::config::Config;
 use crate::config::{CheckpointMode, SyncLevel};
-use crate::error::{Error, ErrorKind, Result};
-use crate::hint::Hint;
+#[cfg(feature = "encryption")]
+use crate::error::Error;
+use crate::error::Result;
 use crate::stats::Counters;
-use crate::unwind::or_undo;
 
 /// What a connection has of the handle that owns it.
 #[derive(Default)]
@@ -196,351 +194,6 @@ impl Db {
     #[cfg(feature = "encryption")]
     pub(crate) fn is_only_handle(&self) -> bool {
         self.owner.registration.as_ref().is_none_or(Registration::is_only_one)
-    }
-
-    // ---- transactions ------------------------------------------------------------------------
-
-    pub(crate) fn transaction(&self) -> &TransactionState {
-        &self.transaction
-    }
-
-    /// Begins the read transaction of the caller, whose snapshot is the current state.
-    pub(crate) fn begin_read(&mut self) -> Result<()> {
-        self.execute("BEGIN")?;
-        if let Err(e) = self.read_first().and_then(|()| self.check_place()) {
-            self.roll_back_quietly();
-            return Err(e);
-        }
-        self.transaction = TransactionState::Read;
-        Ok(())
-    }
-
-    /// Begins the write transaction of the caller.
-    pub(crate) fn begin_write(&mut self) -> Result<()> {
-        if self.disk_space.is_full() {
-            self.make_disk_space();
-        }
-        self.begin_immediate()?;
-        if let Err(e) = self.check_place_now_and_then() {
-            self.roll_back_quietly();
-            return Err(e);
-        }
-        self.transaction = TransactionState::Write;
-        Ok(())
-    }
-
-    /// Commits the transaction of the caller. After `Busy` it is still open and can be committed
-    /// again; after any other failure it can only be rolled back.
-    pub(crate) fn commit(&mut self) -> Result<()> {
-        self.transaction.check_commit()?;
-        let ready = match self.transaction {
-            TransactionState::Write => {
-                self.check_place().and_then(|()| self.shrink_to_limit()).and_then(|()| self.reserve_pages())
-            }
-            _ => Ok(()),
-        };
-        match ready.and_then(|()| self.commit_by_sql()) {
-            Ok(()) => {
-                self.transaction = TransactionState::None;
-                self.keep_spare_blocks();
-                Ok(())
-            }
-            Err(e) => {
-                if e.kind() != ErrorKind::Busy || self.is_idle() {
-                    self.doom(&e);
-                }
-                Err(e)
-            }
-        }
-    }
-
-    /// Rolls back the transaction of the caller.
-    pub(crate) fn rollback(&mut self) -> Result<()> {
-        if self.transaction == TransactionState::None {
-            return Err(no_transaction("roll back"));
-        }
-        self.transaction = TransactionState::None;
-        self.rolled_back();
-        // If no transaction is open, SQLite itself has rolled it back after the failure.
-        let done = if self.is_idle() { Ok(()) } else { self.execute("ROLLBACK") };
-        self.forget_frames();
-        #[cfg(feature = "encryption")]
-        self.leave_if_spoilt();
-        done
-    }
-
-    /// Rolls back what a failed rollback has left open although the caller has no transaction. Call
-    /// this before any other operation, so that the remains are neither read nor committed.
-    #[inline]
-    pub(crate) fn roll_back_remains(&self) -> Result<()> {
-        if self.transaction != TransactionState::None || self.is_idle() {
-            return Ok(());
-        }
-        self.rolled_back();
-        let done = self.execute("ROLLBACK");
-        self.forget_frames();
-        done
-    }
-
-    /// Checks after any failure, also of a read, whether SQLite has ended the transaction of the
-    /// caller.
-    ///
-    /// Later writes would be committed at once, and later reads would see another state.
-    #[cold]
-    pub(crate) fn note_failure(&mut self, why: &Error) {
-        self.forget_frames();
-        self.note_full_disk(why);
-        #[cfg(feature = "encryption")]
-        self.note_spoilt(why);
-        if self.transaction == TransactionState::None || !self.is_idle() {
-            return;
-        }
-        match self.transaction {
-            TransactionState::Write => self.doom(why),
-            TransactionState::Read => self.transaction = TransactionState::Lost(why.clone()),
-            TransactionState::Doomed(_) => self.rolled_back(),
-            TransactionState::None | TransactionState::Lost(_) => {}
-        }
-    }
-
-    /// Converts an error to the form that the caller gets.
-    #[cold]
-    pub(crate) fn explained(&self, why: Error) -> Error {
-        #[cfg(feature = "encryption")]
-        let why = self.as_lost_page(why);
-        name_the_forbidden(why, self.path.as_deref())
-    }
-
-    /// Marks the write transaction of the caller as failed and rolls it back at once. Until the
-    /// caller ends it, reads see the last committed state.
-    pub(crate) fn doom(&mut self, why: &Error) {
-        if self.transaction == TransactionState::Write {
-            self.transaction = TransactionState::Doomed(why.clone());
-            self.roll_back_quietly();
-        }
-    }
-
-    /// Runs `f` in a write transaction of its own. `wait`: whether to wait for the lock of another
-    /// writer, up to the busy timeout.
-    pub(crate) fn in_own_transaction<R>(
-        &mut self,
-        wait: bool,
-        f: impl FnOnce(&Db) -> Result<R>,
-    ) -> Result<R> {
-        if wait {
-            return self.run_transaction(f);
-        }
-        self.set_busy_timeout(Duration::ZERO)?;
-        // In DELETE journal mode the commit may wait for locks, too.
-        let done = or_undo(&*self, |db| db.run_transaction(f), |db| drop(db.wait_again()));
-        self.wait_again()?;
-        done
-    }
-
-    /// Restores the configured busy timeout.
-    fn wait_again(&self) -> Result<()> {
-        self.set_busy_timeout(self.busy_timeout)
-    }
-
-    fn run_transaction<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        #[cfg(kvstore_btree)]
-        if let Some(direct) = &self.direct
-            && self.writes_directly
-            && direct.begin_write()?
-        {
-            return self.run_direct_transaction(direct, f);
-        }
-        self.begin_immediate()?;
-        let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
-        let done = done.and_then(|r| {
-            self.check_place_now_and_then()?;
-            self.reserve_pages()?;
-            self.commit_by_sql()?;
-            self.keep_spare_blocks();
-            Ok(r)
-        });
-        if done.is_err() {
-            self.roll_back_quietly();
-        }
-        done
-    }
-
-    /// Runs `f` in a write transaction that was begun without SQL. If `f` needs SQL, such as for a
-    /// new table, the transaction becomes one of SQL.
-    #[cfg(kvstore_btree)]
-    fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        self.give_spare_blocks_back();
-        let undo = || {
-            if direct.is_writing() {
-                direct.rollback();
-            }
-            self.roll_back_quietly();
-        };
-        let done = or_undo(self, |db| f(db), |_| undo()).and_then(|r| {
-            self.check_place_now_and_then()?;
-            self.reserve_pages()?;
-            if !direct.is_writing() {
-                self.commit_by_sql()?;
-            } else if let Some(frames) = direct.commit()? {
-                self.wal_frames.store(frames, Ordering::Relaxed);
-            }
-            self.keep_spare_blocks();
-            Ok(r)
-        });
-        if done.is_err() {
-            undo();
-        }
-        done
-    }
-
-    /// Runs `f` on one snapshot: in the transaction of the caller, or in a read transaction of its
-    /// own.
-    pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        // A transaction that SQLite has rolled back has no snapshot.
-        let is_over = self.is_idle() && matches!(self.transaction, TransactionState::Doomed(_));
-        if self.transaction != TransactionState::None && !is_over {
-            return f(self);
-        }
-        self.execute("BEGIN")?;
-        let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
-        // Nothing was written: this only ends the snapshot.
-        if self.execute("COMMIT").is_err() {
-            self.roll_back_quietly();
-        }
-        done
-    }
-
-    /// Runs `f` inside a write transaction. If `f` fails, its changes are undone.
-    pub(crate) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        if self.transaction == TransactionState::None {
-            // The write has a transaction of its own, which is rolled back as a whole.
-            return f(self);
-        }
-        self.begin_savepoint()?;
-        // After a panic the caller's transaction can only be rolled back, so the result is ignored.
-        let undo = |db: &mut &Db| drop(db.end_savepoint(Err::<(), _>(Error::failed("a callback panicked"))));
-        let done = or_undo(self, |db| f(db), undo);
-        self.end_savepoint(done)
-    }
-
-    pub(super) fn begin_savepoint(&self) -> Result<()> {
-        self.execute("SAVEPOINT kvstore")
-    }
-
-    /// Ends a savepoint. After a failure, everything since its beginning is undone.
-    pub(super) fn end_savepoint<R>(&self, done: Result<R>) -> Result<R> {
-        let mut ended = Ok(());
-        if done.is_err() {
-            self.rolled_back();
-            if !self.is_idle() {
-                ended = self.execute("ROLLBACK TO kvstore");
-            }
-        }
-        if ended.is_ok() && !self.is_idle() {
-            ended = self.execute("RELEASE kvstore");
-        }
-        match (done, ended) {
-            // The first error is the cause: SQLite reports a file as damaged if it cannot read it
-            // while it undoes changes.
-            (Err(why), Err(_)) if why.dooms_transaction() => Err(why),
-            (done, ended) => ended.and(done),
-        }
-    }
-
-    /// Runs a write in the caller's transaction. If a callback in it panics, the transaction can
-    /// only be rolled back.
-    pub(super) fn write_or_doom<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        or_undo(
-            self,
-            |db| f(db),
-            |db| {
-                db.doom(
-                    &Error::failed("a callback panicked inside the transaction").with_hint(Hint::RollBack),
-                )
-            },
-        )
-    }
-
-    /// Runs `f` inside the write transaction of the caller. If `f` fails, its changes are undone
-    /// and the transaction continues.
-    ///
-    /// It does not continue if SQLite has ended it, or if the changes of `f` cannot be undone.
-    pub(crate) fn attempt(&mut self, f: impl FnOnce(&Db) -> Result<()>) {
-        if let Err(e) = self.execute("SAVEPOINT kvstore") {
-            return self.note_failure(&e);
-        }
-        if let Err(e) = self.write_or_doom(f) {
-            self.rolled_back();
-            if self.is_idle() || self.execute("ROLLBACK TO kvstore").is_err() {
-                return self.doom(&e);
-            }
-        }
-        // If this fails, the savepoint ends with the transaction.
-        if let Err(e) = self.execute("RELEASE kvstore") {
-            self.note_failure(&e);
-        }
-    }
-
-    /// Releases the snapshot that is kept between reads.
-    pub(crate) fn let_reads_go(&mut self) {
-        let _ = self.switch_to_sql(); // fails only in the middle of a write
-    }
-
-    fn begin_immediate(&self) -> Result<()> {
-        self.execute("BEGIN IMMEDIATE")?;
-        #[cfg(kvstore_btree)]
-        if let Some(direct) = &self.direct {
-            direct.begun_by_sql().inspect_err(|_| self.roll_back_quietly())?;
-        }
-        self.give_spare_blocks_back();
-        Ok(())
-    }
-
-    fn commit_by_sql(&self) -> Result<()> {
-        if self.is_idle() {
-            return Err(Error::no_memory("out of memory: SQLite has rolled the transaction back"));
-        }
-        self.execute("COMMIT")
-    }
-
-    fn roll_back_quietly(&self) {
-        self.rolled_back();
-        if !self.is_idle() {
-            // A rollback that fails has nothing left to roll back. The error that led here is
-            // reported.
-            let _ = self.execute("ROLLBACK");
-        }
-        self.forget_frames();
-    }
-
-    /// Discards the frames of a write transaction that the VFS of this library has buffered. Call
-    /// this when a write transaction may have ended without a commit.
-    ///
-    /// The VFS cannot detect that for an exclusive connection, which releases no lock.
-    fn forget_frames(&self) {
-        #[cfg(kvstore_btree)]
-        if self.direct.as_ref().is_some_and(Direct::is_writing) {
-            return;
-        }
-        if self.is_idle() {
-            os::vfs::forget_frames(&self.conn);
-        }
-    }
-
-    /// Returns `true` if no transaction is open that SQL has begun.
-    #[inline]
-    pub(super) fn is_idle(&self) -> bool {
-        self.conn.is_autocommit()
-    }
-
-    /// Updates the state after a rollback.
-    fn rolled_back(&self) {
-        self.forget_settings(); // the transaction may have changed them
-        self.forget_tentative_bounds();
-        #[cfg(kvstore_btree)]
-        if let Some(direct) = &self.direct {
-            direct.rolled_back();
-        }
     }
 
     // ---- the end ------------------------------------------------------------------------------

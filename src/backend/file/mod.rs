@@ -1,6 +1,8 @@
 //! SQLite backend: a store in a file or in memory. Only this layer uses SQLite.
 //!
 //! Operations on families:
+//! - [`store`]: how a call runs. A write runs in a transaction, and is followed by what is due after
+//!   a commit. Start reading here.
 //! - [`write`]: the writes, and which rows of which tables they change.
 //! - [`read`]: the reads.
 //! - [`chunk_builder`]: filling a chunk with the rows of a scan.
@@ -14,11 +16,12 @@
 //!
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
-//! - `connection`: transactions.
+//! - `connection`: a connection and its components. [`transaction`]: its transactions.
 //! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`checkpoint_schedule`]: when one
 //!   is due. [`backfill`] copies the WAL into the database before that, in small parts.
 //! - [`disk_space`]: space for what a store needs when the disk is full; [`disk_reserve`]: its state.
 //! - [`maintenance`]: sync, vacuum, check and repair.
+//! - [`handle_registry`]: the other handles of this process on the same file.
 //! - [`moved_file`]: detection of deleted, moved and replaced files.
 //! - [`immutable`]: reading a store where nothing can be written; [`immutable_state`] is its state.
 //! - [`wal_cleanup`]: removal of the files that a read-only handle leaves next to the database.
@@ -78,6 +81,7 @@ mod schema;
 mod schema_check;
 mod settings_cache;
 mod store;
+mod transaction;
 mod wal_cleanup;
 mod write;
 

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::connection::Db;
+use super::error::name_the_forbidden;
 use super::integrity::Found;
 use super::quota::Removed;
 use super::schema::Tables;
@@ -66,7 +67,9 @@ impl Db {
     /// Updates the state after a failed call. Returns the error that the caller gets.
     #[cold]
     fn failed(&mut self, why: Error) -> Error {
-        let why = self.explained(why).with_busy_timeout(self.busy_timeout);
+        #[cfg(feature = "encryption")]
+        let why = self.as_lost_page(why);
+        let why = name_the_forbidden(why, self.path.as_deref()).with_busy_timeout(self.busy_timeout);
         self.note_failure(&why);
         why
     }
