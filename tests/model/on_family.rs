@@ -151,7 +151,7 @@ impl World {
             Op::GetAndExpire(key, moment) => {
                 let end = expiry(*moment, &self.clock);
                 let got = answer(family.get_and_set_expiry(key, end));
-                let expected = self.writable_table_once(side, name).map(|table| {
+                let expected = self.writable_table(side, name).map(|table| {
                     let value = table.get(key, now)?.value.clone();
                     table.set_expiry(key, end.millis(), kvstore::ExpiryCondition::Always, now);
                     Some(value)

@@ -136,19 +136,6 @@ impl World {
         }
     }
 
-    /// Like `writable`, for the one write that does not remove the noted rows of its handle.
-    pub fn writable_table_once(&mut self, side: usize, family: &str) -> Answer<&mut Table> {
-        let removals = std::mem::take(&mut self.sides[side].pending_removals);
-        let done = self.writable(side).map(drop);
-        self.sides[side].pending_removals = removals;
-        done?;
-        match &mut self.sides[side].transaction {
-            Some(Transaction::Write(view)) => view.get_mut(family),
-            _ => self.committed.get_mut(family),
-        }
-        .ok_or(ErrorKind::Error)
-    }
-
     /// Call this when a write has failed after it had begun: then no noted row was removed either.
     pub fn rolled_back(&mut self) {
         if let Some((side, committed, removals)) = self.before.take() {

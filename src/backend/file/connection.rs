@@ -12,10 +12,8 @@ use rusqlite::Connection;
 
 use super::checkpoint_schedule::CheckpointSchedule;
 use super::disk_reserve::DiskSpace;
-use super::engine::Rows;
 #[cfg(kvstore_btree)]
-use super::engine::btree::{BtreeEngine, Direct};
-use super::engine::sql::SqlEngine;
+use super::engine::btree::Direct;
 use super::error::translate;
 use super::handle_registry::{OpenHandle, Registration};
 use super::immutable_state::Immutable;
@@ -103,16 +101,6 @@ pub(crate) struct Db {
 const RESERVED: u64 = 20;
 
 impl Db {
-    /// Returns the storage engine, which performs the row operations.
-    #[inline]
-    pub(super) fn rows(&self) -> Rows<'_> {
-        #[cfg(kvstore_btree)]
-        if let Some(direct) = &self.direct {
-            return Rows::Btree(BtreeEngine { db: self, direct });
-        }
-        Rows::Sql(SqlEngine { db: self })
-    }
-
     /// Returns the connection for running SQL, after the `btree` engine has closed its cursors and
     /// its snapshot.
     ///

@@ -26,8 +26,10 @@ mod root_cache;
 mod scan;
 mod session;
 mod snapshot_cache;
+mod table_check;
 mod table_roots;
 mod tree;
+mod visit;
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -38,12 +40,13 @@ pub(in crate::backend) use root_cache::RootCache;
 use root_cache::Roots;
 use scan::{Look, PageWalk, Walked};
 pub(in crate::backend) use session::Direct;
-pub(in crate::backend::file) use session::Visit;
 pub(in crate::backend) use snapshot_cache::Keep;
 use tree::Order;
+pub(in crate::backend::file) use visit::Visit;
 
+use super::interface::{Engine, dangling, out_of_order, wrong_type};
+use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::sql::SqlEngine;
-use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
 use crate::backend::Scan;
 use crate::backend::file::chunk_builder::Filling;
 use crate::backend::file::connection::Db;
@@ -126,6 +129,12 @@ fn find(tree: &tree::Tree, cursor: &mut TreeCursor, key: &[u8]) -> Result<bool> 
     Ok(tree.seek(cursor, |sought| record::key_row(sought, key, None))? == Ordering::Equal)
 }
 
+impl LargeValues for Visit<'_> {
+    fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.blob(tables, id, visit)
+    }
+}
+
 impl Engine for Visit<'_> {
     #[inline]
     fn get<R>(
@@ -136,7 +145,7 @@ impl Engine for Visit<'_> {
     ) -> Result<Option<R>> {
         let show = |record: &[u8]| {
             let DataRow { value, joined, head, .. } = parts(tables, record)?;
-            visit(RowView { values: LargeValues::Btree(self), tables, inline: value, joined, head }).map(Some)
+            visit(RowView { values: self, tables, inline: value, joined, head }).map(Some)
         };
         match self.look_up(self.roots.data, key)? {
             Look::Found(page, record) => show(page.bytes().get(record).unwrap_or_default()),
@@ -458,7 +467,7 @@ fn show_rows(here: &Visit<'_>, tables: &Tables, scan: Scan<'_>, visitor: &mut im
         if is_past(key, to, scan.reverse) {
             break true;
         }
-        let row = RowView { values: LargeValues::Btree(here), tables, inline: value, joined, head };
+        let row = RowView { values: here, tables, inline: value, joined, head };
         if visitor.row(key, row)? == Step::Stop {
             break false;
         }

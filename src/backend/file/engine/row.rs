@@ -1,5 +1,9 @@
 //! Rows and positions in the tables of a family.
 
+use crate::backend::file::error::damaged;
+use crate::backend::file::schema::Tables;
+use crate::error::{Error, Result};
+
 /// Data row without its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend::file) struct Head {
@@ -38,4 +42,53 @@ pub(in crate::backend::file) enum TimeIndex {
 /// Returns the start position of a scan of a time index: the first entry at or after `time_ms`.
 pub(in crate::backend::file) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {
     (time_ms, &[]) // no key is empty, so each one comes after this
+}
+
+/// Data row as read, borrowed from the snapshot in which it was found.
+///
+/// A visitor that receives a row must not write to the store while it uses the row: the row may
+/// borrow SQLite's own memory.
+pub(in crate::backend::file) struct RowView<'a> {
+    pub(in crate::backend::file) values: &'a dyn LargeValues,
+    pub(in crate::backend::file) tables: &'a Tables,
+    pub(in crate::backend::file) inline: Option<&'a [u8]>,
+    /// Key and inline value as one slice, if they are contiguous in memory.
+    pub(in crate::backend::file) joined: Option<&'a [u8]>,
+    pub(in crate::backend::file) head: Head,
+}
+
+impl RowView<'_> {
+    #[inline]
+    pub(in crate::backend::file) fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Returns key and value as one slice, if they are contiguous in memory.
+    #[inline]
+    pub(in crate::backend::file) fn key_and_value(&self) -> Option<&[u8]> {
+        self.joined
+    }
+
+    /// Passes the value to `visit`. A large value is read only now.
+    pub(in crate::backend::file) fn value<R>(&self, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        match (self.inline, self.head.blob_id) {
+            (Some(value), _) => Ok(visit(value)),
+            (None, Some(id)) => {
+                let (mut visit, mut seen) = (Some(visit), None);
+                let mut visit_once = |value: &[u8]| seen = visit.take().map(|visit| visit(value));
+                self.values.read(self.tables, id, &mut visit_once)?;
+                seen.ok_or_else(|| Error::failed("a large value was not read"))
+            }
+            (None, None) => Err(damaged(format!(
+                "a row of family \"{}\" has neither a value nor a blob_id",
+                self.tables.family()
+            ))),
+        }
+    }
+}
+
+/// Storage engine that reads the large value of a row.
+pub(in crate::backend::file) trait LargeValues {
+    /// Passes a large value to `visit`. Fails if there is no large value with this id.
+    fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
 }

@@ -6,8 +6,9 @@ use std::ops::Bound;
 use rusqlite::types::{Null, ValueRef};
 use rusqlite::{CachedStatement, Row as SqlRow, ToSql, ffi};
 
+use super::interface::{Engine, dangling, out_of_order, wrong_type};
+use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
 use super::statements::TimeStatements;
-use super::{Engine, Head, LargeValues, Row, RowView, Step, TimeIndex, dangling, out_of_order, wrong_type};
 use crate::backend::Scan;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::{is_missing_table, translate};
@@ -71,13 +72,13 @@ impl SqlEngine<'_> {
             ValueRef::Null => None,
             _ => return Err(wrong_type(tables, "value")),
         };
-        Ok(RowView {
-            values: LargeValues::Sql(*self),
-            tables,
-            inline,
-            joined: None,
-            head: head_of(tables, row)?,
-        })
+        Ok(RowView { values: self, tables, inline, joined: None, head: head_of(tables, row)? })
+    }
+}
+
+impl LargeValues for SqlEngine<'_> {
+    fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.blob(tables, id, visit)
     }
 }
 

@@ -12,9 +12,10 @@ use std::cmp::Ordering;
 
 use super::record::{self, Columns, Value};
 use super::scan;
-use super::session::{Direct, Visit};
+use super::session::Direct;
 use super::table_roots::{LIST, Listed, VIEW};
 use super::tree::Order;
+use super::visit::Visit;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{self, BLOB, DATA, KINDS, Kind, Settings, TTL_EXPIRY, TTL_KEY, Tables};

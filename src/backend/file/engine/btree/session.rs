@@ -16,21 +16,14 @@
 //!   a rollback of changed tables begins a new epoch.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 
 use rusqlite::Connection;
 
 use super::cursor::TreeCursor;
-use super::page_stats;
 use super::pager::KeptPages;
-use super::record;
-use super::root_cache::Roots;
-use super::scan::{self, Look, PageWalk};
 use super::snapshot_cache::{Hold, Keep};
-use super::table_roots::{self, Listed, TableList};
-use super::tree::{Order, Tree, no_memory};
-use crate::backend::Scan;
-use crate::backend::file::connection::Db;
+use super::table_roots::{Listed, TableList};
+use super::tree::Tree;
 use crate::backend::file::error::translate;
 use crate::backend::file::os::Header;
 use crate::backend::file::schema::Tables;
@@ -38,45 +31,39 @@ use crate::config::JournalMode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Maximum number of open cursors that are kept for the next operation.
-const MAX_CURSORS: usize = 16;
-/// Maximum number of times that an operation looks up root pages before it fails, because other
-/// connections keep changing the schema.
-const ATTEMPTS: usize = 100;
-
 /// State that a connection needs to use its B-trees without SQL.
 pub(in crate::backend) struct Direct {
-    idle: RefCell<Vec<TreeCursor>>,
+    pub(super) idle: RefCell<Vec<TreeCursor>>,
     /// Interior pages, kept and released together with the idle cursors.
-    pages: RefCell<KeptPages>,
+    pub(super) pages: RefCell<KeptPages>,
     pub(super) tree: Tree,
-    hold: Hold,
+    pub(super) hold: Hold,
     /// Policy for keeping snapshots.
     keep: Keep,
     /// Whether a read transaction is kept for the next read.
-    held: Cell<bool>,
+    pub(super) held: Cell<bool>,
     /// Whether the snapshot also survives the commits of this connection. Then its lock is not
     /// taken again for each write transaction, which saves two thirds of the system calls of a
     /// write transaction.
     pinned: Cell<bool>,
     /// Whether a write transaction is open that was begun directly and that SQL has not joined.
-    writing: Cell<bool>,
+    pub(super) writing: Cell<bool>,
     /// Header of the wal-index at the snapshot that is kept.
-    header: Cell<Header>,
+    pub(super) header: Cell<Header>,
     /// Number of operations in progress, one inside the other.
-    depth: Cell<u32>,
+    pub(super) depth: Cell<u32>,
     /// Number that changes with each rollback of changed tables.
-    epoch: Cell<u32>,
+    pub(super) epoch: Cell<u32>,
     /// Schema cookie at the beginning of the last write transaction.
     began_with: Cell<u32>,
     /// Whether cached table information describes uncommitted changes of the write transaction.
-    knows_changed: Cell<bool>,
+    pub(super) knows_changed: Cell<bool>,
     /// Whether the write transaction has created tables without SQL, or has begun to. Then the list
     /// of tables may have changed before the cookie has.
     pub(super) made_tables: Cell<bool>,
     pub(super) list: RefCell<TableList>,
     /// Buffer for the next record.
-    record: Cell<Vec<u8>>,
+    pub(super) record: Cell<Vec<u8>>,
 }
 
 impl Direct {
@@ -122,12 +109,6 @@ impl Direct {
         self.tree.journal_mode()
     }
 
-    /// Returns the application id of the file and the version of its format.
-    pub(in crate::backend) fn marks(&self, db: &Db) -> Result<(i32, i32)> {
-        let (_visit, _) = self.begin(db)?;
-        Ok(self.tree.marks())
-    }
-
     /// Begins to detect commits of other connections without a transaction. For a file this needs
     /// an open WAL.
     ///
@@ -140,7 +121,7 @@ impl Direct {
 
     /// Returns `true` if a snapshot that is taken now, of the state that this header describes,
     /// should be kept.
-    fn keeps(&self, header: &Header) -> bool {
+    pub(super) fn keeps(&self, header: &Header) -> bool {
         self.keep.now() && self.hold.may_keep(header)
     }
 
@@ -151,28 +132,11 @@ impl Direct {
         }
     }
 
-    /// Returns the number of pages of the file and the number of free pages.
-    #[inline]
-    pub(in crate::backend) fn size(&self, db: &Db) -> Result<(u32, u32)> {
-        let (_visit, _) = self.begin(db)?;
-        Ok(self.tree.size())
-    }
-
     /// Returns the number of pages of the file, in the open write transaction, which SQL may have
     /// begun.
     #[inline]
     pub(in crate::backend) fn pages(&self) -> u32 {
         self.tree.pages().count()
-    }
-
-    /// Returns the number of pages of each table, by its root page; `None` if the file has no page
-    /// map.
-    pub(in crate::backend) fn pages_of_tables(&self, db: &Db) -> Result<Option<HashMap<u32, u64>>> {
-        let (_visit, _) = self.begin(db)?;
-        if !self.tree.has_map() {
-            return Ok(None);
-        }
-        page_stats::pages_of_tables(self.tree.pages()).map(Some)
     }
 
     /// Returns up to `pages` free pages to the file system, in the open write transaction.
@@ -201,13 +165,6 @@ impl Direct {
     /// transaction.
     pub(in crate::backend) fn commits_of_others(&self) -> u32 {
         self.tree.data_version()
-    }
-
-    /// Like [`commits_of_others`](Direct::commits_of_others), for the current state: in the open
-    /// transaction or one of its own.
-    pub(in crate::backend) fn version_now(&self, db: &Db) -> Result<u32> {
-        let (_visit, _) = self.begin(db)?;
-        Ok(self.tree.data_version())
     }
 
     /// Prepares the connection for SQL. Call this before any SQL statement.
@@ -332,7 +289,7 @@ impl Direct {
     }
 
     /// Ends the snapshot that is kept, if there is one.
-    fn let_go(&self) {
+    pub(super) fn let_go(&self) {
         if self.held.replace(false) | self.pinned.get() {
             self.clear();
             if self.pinned.replace(false) {
@@ -345,39 +302,14 @@ impl Direct {
         }
     }
 
-    /// Begins an operation on a family.
-    #[inline]
-    pub(super) fn enter<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<Visit<'d>> {
-        for _ in 0..ATTEMPTS {
-            let (mut visit, cookie) = self.begin(db)?;
-            if let Some(roots) = tables.roots.get(self.stamp(cookie)) {
-                visit.roots = roots;
-                return Ok(visit);
-            }
-            if self.find_in_list(cookie, tables)? {
-                continue;
-            }
-            drop(visit);
-            self.look_closely(db, tables)?;
-        }
-        Err(Error::busy("other handles keep changing the families of this store").with_hint(Hint::Retry))
-    }
-
-    /// Begins an operation that belongs to no particular family.
-    pub(super) fn enter_list<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
-        let (visit, cookie) = self.begin(db)?;
-        self.read_list(cookie)?;
-        Ok((visit, cookie))
-    }
-
-    fn stamp(&self, cookie: u32) -> u64 {
+    pub(super) fn stamp(&self, cookie: u32) -> u64 {
         u64::from(self.epoch.get()) << 32 | u64::from(cookie)
     }
 
     /// Updates the list of tables to the state that the open transaction sees. `cookie` is the
     /// schema cookie of that transaction.
     #[cold]
-    fn read_list(&self, cookie: u32) -> Result<()> {
+    pub(super) fn read_list(&self, cookie: u32) -> Result<()> {
         let stamp = self.stamp(cookie);
         if self.list.borrow().stamp == stamp {
             return Ok(());
@@ -393,7 +325,7 @@ impl Direct {
 
     /// Records whether table information with this cookie describes changes of the open write
     /// transaction. Call this whenever the open transaction reads the list of tables.
-    fn note_cookie(&self, cookie: u32) {
+    pub(super) fn note_cookie(&self, cookie: u32) {
         if self.tree.is_writing() && cookie != self.began_with.get() {
             self.knows_changed.set(true);
         }
@@ -402,7 +334,7 @@ impl Direct {
     /// Finds the root pages of a family in the list of tables. Returns `false` if SQL must examine
     /// its tables.
     #[cold]
-    fn find_in_list(&self, cookie: u32, tables: &Tables) -> Result<bool> {
+    pub(super) fn find_in_list(&self, cookie: u32, tables: &Tables) -> Result<bool> {
         self.read_list(cookie)?;
         let list = self.list.borrow();
         let listed = list.of(tables);
@@ -422,209 +354,5 @@ impl Direct {
         self.knows_changed.set(true);
         self.list.borrow_mut().change(tables, listed, self.stamp(next));
         Ok(())
-    }
-
-    /// Begins an operation in the open transaction, on the held snapshot, or in a new read
-    /// transaction. Returns the schema cookie, too.
-    fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
-        let visit =
-            |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
-        let mut end = End::Nothing;
-        let cookie = if self.depth.get() > 0 || self.writing.get() || !db.is_idle() {
-            self.tree.begin(self.tree.is_writing())?
-        } else if self.held.get() && self.header.get() == self.hold.header() {
-            db.check_place_now_and_then()?;
-            self.tree.begin(false)?
-        } else if let Hold::Never = self.hold {
-            end = End::Sql;
-            db.check_place_now_and_then()?;
-            self.begin_by_sql(db)?
-        } else {
-            self.let_go();
-            let before = self.hold.header();
-            match self.tree.begin(false) {
-                Ok(cookie) => {
-                    let keep = self.keeps(&before) && before == self.hold.header();
-                    let there = if keep { db.check_place() } else { db.check_place_now_and_then() };
-                    if let Err(e) = there {
-                        self.tree.end_read()?;
-                        return Err(e);
-                    }
-                    if keep {
-                        self.header.set(before);
-                        self.held.set(true);
-                    } else {
-                        end = End::Read;
-                    }
-                    cookie
-                }
-                // SQL waits for locks up to the configured busy timeout.
-                Err(e) if e.is_retryable() => {
-                    end = End::Sql;
-                    self.begin_by_sql(db)?
-                }
-                Err(e) => return Err(e),
-            }
-        };
-        Ok((self.counted(visit(end)), cookie))
-    }
-
-    fn begin_by_sql(&self, db: &Db) -> Result<u32> {
-        db.execute("BEGIN")?;
-        db.read_first().and_then(|()| self.tree.begin(false)).inspect_err(|_| {
-            // Nothing was read, so a failure has no effect.
-            let _ = db.execute("COMMIT");
-        })
-    }
-
-    fn counted<'d>(&self, visit: Visit<'d>) -> Visit<'d> {
-        self.depth.set(self.depth.get() + 1);
-        visit
-    }
-
-    /// Examines the tables of a family by SQL, in one transaction.
-    fn look_closely(&self, db: &Db, tables: &Tables) -> Result<()> {
-        if self.writing.get() || !db.is_idle() {
-            if self.tree.is_writing() {
-                self.knows_changed.set(true);
-            }
-            return table_roots::look_closely(db, tables, self.epoch.get());
-        }
-        db.execute("BEGIN")?;
-        let done = table_roots::look_closely(db, tables, self.epoch.get());
-        let ended = db.execute("COMMIT");
-        done.and(ended)
-    }
-}
-
-/// Work that the end of an operation must do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Nothing,
-    /// End the read transaction that was begun directly.
-    Read,
-    /// End the read transaction that was begun by SQL.
-    Sql,
-}
-
-/// Operation in progress on a family.
-pub(in crate::backend::file) struct Visit<'d> {
-    direct: &'d Direct,
-    pub(super) db: &'d Db,
-    pub(super) roots: Roots,
-    write: bool,
-    end: End,
-}
-
-impl Visit<'_> {
-    /// Runs `f` with a cursor on a table, which is kept for the next operation unless `f` fails.
-    #[inline]
-    pub(super) fn with<R>(
-        &self,
-        root: u32,
-        order: Order,
-        f: impl FnOnce(&Tree, &mut TreeCursor) -> Result<R>,
-    ) -> Result<R> {
-        let mut cursor = self.cursor(root, order)?;
-        let done = f(&self.direct.tree, &mut cursor)?;
-        self.keep(cursor);
-        Ok(done)
-    }
-
-    /// Moves a cursor to the entry with a key or to a neighbor of its position, as `Tree::seek`
-    /// does.
-    pub(super) fn seek(
-        &self,
-        cursor: &mut TreeCursor,
-        sought: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<std::cmp::Ordering> {
-        self.direct.tree.seek(cursor, sought)
-    }
-
-    /// Returns a cursor on a table, at any position.
-    pub(super) fn cursor(&self, root: u32, order: Order) -> Result<TreeCursor> {
-        let direct = self.direct;
-        let kept = {
-            let mut idle = direct.idle.borrow_mut();
-            let at = idle.iter().position(|cursor| cursor.is_on(root, order, self.write));
-            at.map(|at| idle.swap_remove(at))
-        };
-        match kept {
-            Some(cursor) => Ok(cursor),
-            None => direct.tree.cursor(root, order, self.write),
-        }
-    }
-
-    /// Keeps a cursor for the next operation.
-    pub(super) fn keep(&self, cursor: TreeCursor) {
-        let mut idle = self.direct.idle.borrow_mut();
-        if idle.len() >= MAX_CURSORS {
-            idle.remove(0);
-        }
-        idle.push(cursor);
-    }
-
-    /// Looks up a row without a cursor. In a write transaction it uses a cursor, whose position
-    /// serves the write that follows.
-    #[inline]
-    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
-        if self.write {
-            return Ok(Look::NotPlain);
-        }
-        let keep = self.end == End::Nothing;
-        scan::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
-    }
-
-    /// Returns the number of entries of a table.
-    pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
-        match scan::count(self.direct.tree.pages(), root)? {
-            Some(entries) => Ok(entries),
-            None => self.with(root, Order::Key, |tree, cursor| tree.count(cursor)),
-        }
-    }
-
-    /// Returns the maximum number of entries that a table can have.
-    pub(super) fn room(&self) -> u64 {
-        self.direct.tree.pages().room()
-    }
-
-    /// Begins a scan over the records of a table without a cursor.
-    pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'_>> {
-        PageWalk::new(self.direct.tree.pages(), root, scan)
-    }
-
-    /// Runs `f` with a buffer that has memory for a record with `bytes` bytes of keys and values.
-    pub(super) fn with_record<R>(
-        &self,
-        bytes: usize,
-        f: impl FnOnce(&mut Vec<u8>) -> Result<R>,
-    ) -> Result<R> {
-        let mut record = self.direct.record.take();
-        record.clear();
-        record.try_reserve(bytes + record::MOST_BESIDE).map_err(|_| no_memory())?;
-        let done = f(&mut record);
-        if record.capacity() <= 1 << 20 {
-            self.direct.record.set(record);
-        }
-        done
-    }
-}
-
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        let direct = self.direct;
-        direct.depth.set(direct.depth.get() - 1);
-        match self.end {
-            End::Nothing => {}
-            End::Read => {
-                direct.clear();
-                // As in `let_go`, there is nothing more to do if this fails.
-                let _ = direct.tree.end_read();
-            }
-            End::Sql => {
-                // The transaction has only read, so a failure has no effect.
-                let _ = self.db.execute("COMMIT");
-            }
-        }
     }
 }

@@ -1,0 +1,288 @@
+//! Operations by B-tree functions: how one begins and ends, and what it uses.
+//!
+//! An operation runs in the open transaction, on the snapshot that is kept, or in a read transaction
+//! of its own. `session.rs` has the state between operations.
+
+use std::collections::HashMap;
+
+use super::cursor::TreeCursor;
+use super::page_stats;
+use super::record;
+use super::root_cache::Roots;
+use super::scan::{self, Look, PageWalk};
+use super::session::Direct;
+use super::snapshot_cache::Hold;
+use super::table_check;
+use super::tree::{Order, Tree, no_memory};
+use crate::backend::Scan;
+use crate::backend::file::connection::Db;
+use crate::backend::file::schema::Tables;
+use crate::error::{Error, Result};
+use crate::hint::Hint;
+
+/// Maximum number of open cursors that are kept for the next operation.
+const MAX_CURSORS: usize = 16;
+/// Maximum number of times that an operation looks up root pages before it fails, because other
+/// connections keep changing the schema.
+const ATTEMPTS: usize = 100;
+
+impl Direct {
+    /// Returns the application id of the file and the version of its format.
+    pub(in crate::backend) fn marks(&self, db: &Db) -> Result<(i32, i32)> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.marks())
+    }
+
+    /// Returns the number of pages of the file and the number of free pages.
+    #[inline]
+    pub(in crate::backend) fn size(&self, db: &Db) -> Result<(u32, u32)> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.size())
+    }
+
+    /// Returns the number of pages of each table, by its root page; `None` if the file has no page
+    /// map.
+    pub(in crate::backend) fn pages_of_tables(&self, db: &Db) -> Result<Option<HashMap<u32, u64>>> {
+        let (_visit, _) = self.begin(db)?;
+        if !self.tree.has_map() {
+            return Ok(None);
+        }
+        page_stats::pages_of_tables(self.tree.pages()).map(Some)
+    }
+
+    /// Like [`commits_of_others`](Direct::commits_of_others), for the current state: in the open
+    /// transaction or one of its own.
+    pub(in crate::backend) fn version_now(&self, db: &Db) -> Result<u32> {
+        let (_visit, _) = self.begin(db)?;
+        Ok(self.tree.data_version())
+    }
+
+    /// Begins an operation on a family.
+    #[inline]
+    pub(super) fn enter<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<Visit<'d>> {
+        for _ in 0..ATTEMPTS {
+            let (mut visit, cookie) = self.begin(db)?;
+            if let Some(roots) = tables.roots.get(self.stamp(cookie)) {
+                visit.roots = roots;
+                return Ok(visit);
+            }
+            if self.find_in_list(cookie, tables)? {
+                continue;
+            }
+            drop(visit);
+            self.look_closely(db, tables)?;
+        }
+        Err(Error::busy("other handles keep changing the families of this store").with_hint(Hint::Retry))
+    }
+
+    /// Begins an operation that belongs to no particular family.
+    pub(super) fn enter_list<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
+        let (visit, cookie) = self.begin(db)?;
+        self.read_list(cookie)?;
+        Ok((visit, cookie))
+    }
+
+    /// Begins an operation in the open transaction, on the held snapshot, or in a new read
+    /// transaction. Returns the schema cookie, too.
+    fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
+        let visit =
+            |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
+        let mut end = End::Nothing;
+        let cookie = if self.depth.get() > 0 || self.writing.get() || !db.is_idle() {
+            self.tree.begin(self.tree.is_writing())?
+        } else if self.held.get() && self.header.get() == self.hold.header() {
+            db.check_place_now_and_then()?;
+            self.tree.begin(false)?
+        } else if let Hold::Never = self.hold {
+            end = End::Sql;
+            db.check_place_now_and_then()?;
+            self.begin_by_sql(db)?
+        } else {
+            self.let_go();
+            let before = self.hold.header();
+            match self.tree.begin(false) {
+                Ok(cookie) => {
+                    let keep = self.keeps(&before) && before == self.hold.header();
+                    let there = if keep { db.check_place() } else { db.check_place_now_and_then() };
+                    if let Err(e) = there {
+                        self.tree.end_read()?;
+                        return Err(e);
+                    }
+                    if keep {
+                        self.header.set(before);
+                        self.held.set(true);
+                    } else {
+                        end = End::Read;
+                    }
+                    cookie
+                }
+                // SQL waits for locks up to the configured busy timeout.
+                Err(e) if e.is_retryable() => {
+                    end = End::Sql;
+                    self.begin_by_sql(db)?
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        Ok((self.counted(visit(end)), cookie))
+    }
+
+    fn begin_by_sql(&self, db: &Db) -> Result<u32> {
+        db.execute("BEGIN")?;
+        db.read_first().and_then(|()| self.tree.begin(false)).inspect_err(|_| {
+            // Nothing was read, so a failure has no effect.
+            let _ = db.execute("COMMIT");
+        })
+    }
+
+    fn counted<'d>(&self, visit: Visit<'d>) -> Visit<'d> {
+        self.depth.set(self.depth.get() + 1);
+        visit
+    }
+
+    /// Examines the tables of a family by SQL, in one transaction.
+    fn look_closely(&self, db: &Db, tables: &Tables) -> Result<()> {
+        if self.writing.get() || !db.is_idle() {
+            if self.tree.is_writing() {
+                self.knows_changed.set(true);
+            }
+            return table_check::look_closely(db, tables, self.epoch.get());
+        }
+        db.execute("BEGIN")?;
+        let done = table_check::look_closely(db, tables, self.epoch.get());
+        let ended = db.execute("COMMIT");
+        done.and(ended)
+    }
+}
+
+/// Work that the end of an operation must do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Nothing,
+    /// End the read transaction that was begun directly.
+    Read,
+    /// End the read transaction that was begun by SQL.
+    Sql,
+}
+
+/// Operation in progress on a family.
+pub(in crate::backend::file) struct Visit<'d> {
+    direct: &'d Direct,
+    pub(super) db: &'d Db,
+    pub(super) roots: Roots,
+    write: bool,
+    end: End,
+}
+
+impl Visit<'_> {
+    /// Runs `f` with a cursor on a table, which is kept for the next operation unless `f` fails.
+    #[inline]
+    pub(super) fn with<R>(
+        &self,
+        root: u32,
+        order: Order,
+        f: impl FnOnce(&Tree, &mut TreeCursor) -> Result<R>,
+    ) -> Result<R> {
+        let mut cursor = self.cursor(root, order)?;
+        let done = f(&self.direct.tree, &mut cursor)?;
+        self.keep(cursor);
+        Ok(done)
+    }
+
+    /// Moves a cursor to the entry with a key or to a neighbor of its position, as `Tree::seek`
+    /// does.
+    pub(super) fn seek(
+        &self,
+        cursor: &mut TreeCursor,
+        sought: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<std::cmp::Ordering> {
+        self.direct.tree.seek(cursor, sought)
+    }
+
+    /// Returns a cursor on a table, at any position.
+    pub(super) fn cursor(&self, root: u32, order: Order) -> Result<TreeCursor> {
+        let direct = self.direct;
+        let kept = {
+            let mut idle = direct.idle.borrow_mut();
+            let at = idle.iter().position(|cursor| cursor.is_on(root, order, self.write));
+            at.map(|at| idle.swap_remove(at))
+        };
+        match kept {
+            Some(cursor) => Ok(cursor),
+            None => direct.tree.cursor(root, order, self.write),
+        }
+    }
+
+    /// Keeps a cursor for the next operation.
+    pub(super) fn keep(&self, cursor: TreeCursor) {
+        let mut idle = self.direct.idle.borrow_mut();
+        if idle.len() >= MAX_CURSORS {
+            idle.remove(0);
+        }
+        idle.push(cursor);
+    }
+
+    /// Looks up a row without a cursor. In a write transaction it uses a cursor, whose position
+    /// serves the write that follows.
+    #[inline]
+    pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
+        if self.write {
+            return Ok(Look::NotPlain);
+        }
+        let keep = self.end == End::Nothing;
+        scan::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
+    }
+
+    /// Returns the number of entries of a table.
+    pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
+        match scan::count(self.direct.tree.pages(), root)? {
+            Some(entries) => Ok(entries),
+            None => self.with(root, Order::Key, |tree, cursor| tree.count(cursor)),
+        }
+    }
+
+    /// Returns the maximum number of entries that a table can have.
+    pub(super) fn room(&self) -> u64 {
+        self.direct.tree.pages().room()
+    }
+
+    /// Begins a scan over the records of a table without a cursor.
+    pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'_>> {
+        PageWalk::new(self.direct.tree.pages(), root, scan)
+    }
+
+    /// Runs `f` with a buffer that has memory for a record with `bytes` bytes of keys and values.
+    pub(super) fn with_record<R>(
+        &self,
+        bytes: usize,
+        f: impl FnOnce(&mut Vec<u8>) -> Result<R>,
+    ) -> Result<R> {
+        let mut record = self.direct.record.take();
+        record.clear();
+        record.try_reserve(bytes + record::MOST_BESIDE).map_err(|_| no_memory())?;
+        let done = f(&mut record);
+        if record.capacity() <= 1 << 20 {
+            self.direct.record.set(record);
+        }
+        done
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let direct = self.direct;
+        direct.depth.set(direct.depth.get() - 1);
+        match self.end {
+            End::Nothing => {}
+            End::Read => {
+                direct.clear();
+                // As in `let_go`, there is nothing more to do if this fails.
+                let _ = direct.tree.end_read();
+            }
+            End::Sql => {
+                // The transaction has only read, so a failure has no effect.
+                let _ = self.db.execute("COMMIT");
+            }
+        }
+    }
+}
