@@ -29,7 +29,6 @@ impl Db {
     }
 
     fn make_family(&self, tables: &Tables, now_ms: i64) -> Result<()> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && direct.create_family(self, tables, now_ms)?
         {
@@ -47,7 +46,6 @@ impl Db {
     }
 
     pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && let Some(catalogue) = direct.catalogue(self)?
         {
@@ -58,7 +56,6 @@ impl Db {
 
     /// Returns the names of all families, including the default one.
     pub(crate) fn families(&self) -> Result<Vec<String>> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && let Some(catalogue) = direct.catalogue(self)?
         {
@@ -71,7 +68,6 @@ impl Db {
     ///
     /// It uses SQL only if the catalogue does not have the form that this library creates.
     fn find_family(&self, family: &str) -> Result<Option<Settings>> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && let Some(catalogue) = direct.catalogue(self)?
         {
@@ -116,7 +112,6 @@ impl Db {
     /// reads it.
     #[inline]
     pub(super) fn is_known_unlimited(&self) -> bool {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             let cache = self.settings.borrow();
             return matches!(cache.limit, Known::Unlimited) && cache.version == direct.commits_of_others();
@@ -134,7 +129,6 @@ impl Db {
     /// Returns the integers that the table kvstore_meta contains under these names; `None` for a
     /// name without an integer.
     pub(super) fn read_meta<const N: usize>(&self, names: [&str; N]) -> Result<[Option<i64>; N]> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && let Some(found) = direct.meta(self, names)?
         {
@@ -146,7 +140,6 @@ impl Db {
     /// Returns a number that changes when the open transaction sees commits of other connections.
     /// It runs no statement.
     fn data_version(&self) -> Result<u32> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Ok(direct.commits_of_others());
         }
@@ -158,7 +151,6 @@ impl Db {
     /// Returns a number that changes with commits of other connections only. Call this in a
     /// transaction.
     pub(super) fn commits_of_others(&self) -> Result<u32> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return direct.version_now(self);
         }
@@ -213,7 +205,6 @@ impl Db {
 
     /// Creates the index tables of a family if they do not exist.
     pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && direct.create_ttl_tables(self, tables)?
         {
@@ -224,7 +215,6 @@ impl Db {
 
     /// Creates the table of large values of a family if it does not exist.
     pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && direct.create_blob_table(self, tables)?
         {

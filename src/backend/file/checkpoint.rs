@@ -107,7 +107,6 @@ impl Db {
         checkpoints.limit = WalLimit::of(checkpoints.given, checkpoints.default, limit, space);
         checkpoints.at = checkpoints.first();
         let most = checkpoints.limit.most();
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &mut self.direct {
             direct.set_long(most);
         }
@@ -124,7 +123,6 @@ impl Db {
     }
 
     /// Returns the greatest length of the WAL, in frames, if readers do not make it longer.
-    #[cfg(kvstore_btree)]
     pub(super) fn most_frames(&self) -> u32 {
         self.checkpoints.limit.most()
     }

@@ -7,7 +7,6 @@ use rusqlite::{Connection, ffi};
 
 use super::checkpoint_schedule::CheckpointSchedule;
 use super::connection::Db;
-#[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::error::{damaged, translate};
 use super::immutable_state::Immutable;
@@ -157,20 +156,13 @@ impl Db {
     /// with `config`.
     pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
         let Some(path) = self.path.clone() else { return };
-        #[cfg(kvstore_btree)]
         let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.immutable.as_ref()?.epoch());
         // Users of the wal-index must be dropped before closing the connection unmaps it.
         self.stop_writing_back();
         self.checkpoints = CheckpointSchedule::new(&config.file);
         self.pending.take();
-        #[cfg(kvstore_btree)]
         drop(self.direct.take());
         drop(std::mem::replace(&mut self.conn, nothing));
-        self.immutable = Some(Immutable::to_be_opened(
-            &path,
-            config,
-            #[cfg(kvstore_btree)]
-            epoch,
-        ));
+        self.immutable = Some(Immutable::to_be_opened(&path, config, epoch));
     }
 }

@@ -12,7 +12,6 @@ use rusqlite::Connection;
 
 use super::checkpoint_schedule::CheckpointSchedule;
 use super::disk_reserve::DiskSpace;
-#[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::error::translate;
 use super::handle_registry::{OpenHandle, Registration};
@@ -49,10 +48,8 @@ pub(crate) struct Db {
     /// State of the `btree` engine; `None` if this handle uses the `sql` engine.
     ///
     /// It comes before the connection, so that it is dropped first.
-    #[cfg(kvstore_btree)]
     pub(super) direct: Option<Direct>,
     /// Whether commits never wait for readers, so that writes need no SQL. (SQL does such waiting.)
-    #[cfg(kvstore_btree)]
     pub(super) writes_directly: bool,
     /// SQLite connection. Once the store is open, use it through `switch_to_sql()`.
     pub(super) conn: Connection,
@@ -107,7 +104,6 @@ impl Db {
     /// A write transaction that the engine began becomes one of SQL.
     #[inline]
     pub(super) fn switch_to_sql(&self) -> Result<&Connection> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             direct.make_way(&self.conn)?;
         }
@@ -208,11 +204,7 @@ impl Db {
     pub(crate) fn close(mut self) -> Result<()> {
         self.before_close();
         self.roll_back_quietly();
-        #[cfg(kvstore_btree)]
-        let Db { direct, conn, .. } = self;
-        #[cfg(kvstore_btree)]
-        drop(direct);
-        #[cfg(not(kvstore_btree))]
+        self.direct = None;
         let Db { conn, .. } = self;
         conn.close().map_err(|(_, e)| translate(e))
     }
@@ -243,7 +235,6 @@ impl Db {
 
     /// Reads something, so that the transaction takes its snapshot. BEGIN alone takes none.
     pub(super) fn read_first(&self) -> Result<()> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && !self.is_idle()
         {

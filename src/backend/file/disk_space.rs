@@ -146,7 +146,6 @@ impl Db {
 
     /// Returns the number of pages of the database, in the open write transaction.
     fn pages_in_transaction(&self) -> Result<u32> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Ok(direct.pages());
         }

@@ -7,6 +7,8 @@
 #[cfg(kvstore_btree)]
 pub(super) mod btree;
 mod interface;
+#[cfg(not(kvstore_btree))]
+pub(super) mod no_btree;
 mod row;
 pub(super) mod sql;
 mod statements;
@@ -17,6 +19,8 @@ use super::schema::Tables;
 use crate::backend::Scan;
 use crate::error::Result;
 pub(super) use interface::Engine;
+#[cfg(not(kvstore_btree))]
+pub(super) use no_btree as btree;
 pub(super) use row::{Head, Row, RowView, Step, TimeIndex, from_time};
 pub(super) use statements::Statements;
 
@@ -24,7 +28,6 @@ impl Db {
     /// Returns the storage engine, which performs the row operations.
     #[inline]
     pub(super) fn rows(&self) -> Rows<'_> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Rows::Btree(btree::BtreeEngine { db: self, direct });
         }
@@ -35,7 +38,6 @@ impl Db {
 /// Storage engine of a connection.
 pub(super) enum Rows<'c> {
     Sql(sql::SqlEngine<'c>),
-    #[cfg(kvstore_btree)]
     Btree(btree::BtreeEngine<'c>),
 }
 
@@ -45,7 +47,6 @@ macro_rules! either {
     ($rows:expr, $tables:expr, $engine:ident => $call:expr) => {
         match $rows {
             Rows::Sql($engine) => $call,
-            #[cfg(kvstore_btree)]
             Rows::Btree(btree) => match btree.enter($tables)? {
                 Ok($engine) => $call,
                 Err($engine) => $call,
@@ -58,7 +59,6 @@ impl<'c> Rows<'c> {
     fn db(&self) -> &'c Db {
         match self {
             Rows::Sql(engine) => engine.db,
-            #[cfg(kvstore_btree)]
             Rows::Btree(engine) => engine.db,
         }
     }
@@ -67,7 +67,6 @@ impl<'c> Rows<'c> {
     pub(super) fn clear(&self, tables: &Tables) -> Result<()> {
         match self {
             Rows::Sql(engine) => engine.clear(tables),
-            #[cfg(kvstore_btree)]
             Rows::Btree(btree) => sql::SqlEngine { db: btree.db }.clear(tables),
         }
     }

@@ -109,7 +109,6 @@ impl Db {
     /// Returns `true` if nothing has expired at `now_ms`. Returns `false` if that cannot be
     /// determined without looking up a family.
     fn is_nothing_due(&self, now_ms: i64) -> Result<bool> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             let (version, first) = {
                 let times = self.next_expiry.borrow();
@@ -119,7 +118,6 @@ impl Db {
                 return Ok(Some(direct.version_now(self)?) == version);
             }
         }
-        let _ = now_ms;
         Ok(false)
     }
 

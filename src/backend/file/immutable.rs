@@ -12,7 +12,6 @@
 //! the file is opened again in its new state.
 
 use super::connection::Db;
-#[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::error::moved_away;
 use super::immutable_state::FileState;
@@ -32,11 +31,7 @@ impl Db {
         if self.immutable.is_some() {
             return self.before_reading_immutable().map(|()| true);
         }
-        #[cfg(kvstore_btree)]
-        let by_sql = self.direct.is_none();
-        #[cfg(not(kvstore_btree))]
-        let by_sql = true;
-        if by_sql {
+        if self.direct.is_none() {
             self.check_place_now_and_then()?; // the `btree` engine does it when it takes a snapshot
         }
         Ok(false)
@@ -105,7 +100,6 @@ impl Db {
         if db.file_identity() != self.file_identity() {
             return Err(moved_away());
         }
-        #[cfg(kvstore_btree)]
         if let (Some(new), Some(before)) =
             (&mut db.direct, self.direct.as_ref().map(Direct::epoch).or(immutable.epoch))
         {

@@ -68,7 +68,6 @@ pub(super) struct Immutable {
     /// call opens it.
     pub(super) seen: Option<FileState>,
     /// Epoch of the table information that the previous connection cached.
-    #[cfg(kvstore_btree)]
     pub(super) epoch: Option<u32>,
     /// Whether another change could have left the same metadata.
     pub(super) fresh: bool,
@@ -81,39 +80,19 @@ impl Immutable {
     /// `has_wal`: whether the file is in WAL mode.
     pub(super) fn new(path: &Path, config: &Config, seen: FileState, has_wal: bool) -> Box<Immutable> {
         let (path, config) = (path.to_owned(), config.clone());
-        Box::new(Immutable {
-            path,
-            config,
-            seen: Some(seen),
-            #[cfg(kvstore_btree)]
-            epoch: None,
-            fresh: seen.is_fresh(),
-            has_wal,
-        })
+        Box::new(Immutable { path, config, seen: Some(seen), epoch: None, fresh: seen.is_fresh(), has_wal })
     }
 
     /// Creates the state of a store whose connection was closed, so that the next call opens it.
     /// `epoch`: that of the table information which the closed connection cached.
     #[cfg(feature = "encryption")]
-    pub(super) fn to_be_opened(
-        path: &Path,
-        config: &Config,
-        #[cfg(kvstore_btree)] epoch: Option<u32>,
-    ) -> Box<Immutable> {
+    pub(super) fn to_be_opened(path: &Path, config: &Config, epoch: Option<u32>) -> Box<Immutable> {
         let (path, config) = (path.to_owned(), config.clone());
         let has_wal = config.file.journal_mode == JournalMode::Wal;
-        Box::new(Immutable {
-            path,
-            config,
-            seen: None,
-            #[cfg(kvstore_btree)]
-            epoch,
-            fresh: true,
-            has_wal,
-        })
+        Box::new(Immutable { path, config, seen: None, epoch, fresh: true, has_wal })
     }
 
-    #[cfg(all(feature = "encryption", kvstore_btree))]
+    #[cfg(feature = "encryption")]
     pub(super) fn epoch(&self) -> Option<u32> {
         self.epoch
     }

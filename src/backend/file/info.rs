@@ -124,7 +124,6 @@ impl Db {
 
     /// Returns the size of each table, in bytes, by its name; `None` if it cannot be determined.
     fn bytes_of_tables(&self) -> Result<Option<HashMap<String, u64>>> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             let page_size = self.page_size()?;
             // The engine allocates memory for each page, whether it exists or not. So a false
@@ -144,7 +143,6 @@ impl Db {
     }
 
     /// Returns the names of all tables, with the numbers of their root pages.
-    #[cfg(kvstore_btree)]
     fn roots(&self) -> Result<Vec<(String, i64)>> {
         let mut statement = self
             .switch_to_sql()?

@@ -196,7 +196,6 @@ impl Db {
 
     /// Returns the number of pages of the file, and the number of its free pages.
     fn size_in_pages(&self) -> Result<(u32, u32)> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return direct.size(self);
         }
@@ -280,7 +279,6 @@ impl Db {
     /// Cuts up to `pages` free pages off the file.
     #[cold]
     fn take_pages_off(&self, pages: u32) -> Result<()> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return direct.take_pages_off(pages);
         }

@@ -113,4 +113,4 @@ const INLINE_PAGE_FRACTION: usize = 16;
 pub(crate) const SQLITE_VERSION: &std::ffi::CStr = rusqlite::ffi::SQLITE_VERSION;
 
 /// Name of the storage engine of this build.
-pub(crate) const ENGINE: &std::ffi::CStr = if cfg!(kvstore_btree) { c"btree" } else { c"sql" };
+pub(crate) const ENGINE: &std::ffi::CStr = if engine::btree::IS_BUILT { c"btree" } else { c"sql" };

@@ -23,7 +23,6 @@ use super::checkpoint_schedule::CheckpointSchedule;
 use super::cipher;
 use super::connection::{Db, Owner};
 use super::disk_reserve::{DiskSpace, lacks_space_for_shared_memory};
-#[cfg(kvstore_btree)]
 use super::engine::btree::{Direct, Keep};
 use super::error::{forbidden, name_the_forbidden, translate};
 use super::immutable_state::{FileState, Immutable};
@@ -433,9 +432,7 @@ fn set_up(
 
     let mut db = Db {
         owner: Owner::default(),
-        #[cfg(kvstore_btree)]
         direct: None,
-        #[cfg(kvstore_btree)]
         writes_directly: false,
         conn,
         transaction: TransactionState::None,
@@ -464,9 +461,8 @@ fn set_up(
         spoilt: None,
         _leftovers: leftovers,
     };
-    #[cfg(kvstore_btree)]
     if !config.file.sql_engine {
-        db.direct = Some(Direct::new(&db.conn)?);
+        db.direct = Direct::new(&db.conn)?;
     }
     db.set_busy_timeout(TURN)?;
     if config.file.secure_delete && path.is_some() && !config.read_only {
@@ -574,7 +570,6 @@ fn make_ready(
         // One of them may have encrypted or decrypted the file since it was read.
         until_free(config, || db.is_ours())?;
     }
-    #[cfg(kvstore_btree)]
     watch(db, config, has_wal);
     if !config.read_only {
         until_free(config, || db.begin_reserving(has_wal))?;
@@ -583,7 +578,6 @@ fn make_ready(
 }
 
 /// Lets the `btree` engine, if it is used, keep snapshots and write without SQL.
-#[cfg(kvstore_btree)]
 fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     let Some(mut direct) = db.direct.take() else { return };
     let alone = db.path.is_none() || config.file.exclusive || db.immutable.is_some();

@@ -7,6 +7,7 @@
 use rusqlite::Connection;
 
 use super::connection::Db;
+use super::engine::btree;
 use super::error::translate;
 use super::schema;
 use crate::config::{DEFAULT_CACHE_PAGES, FileConfig, JournalMode, SyncLevel};
@@ -19,7 +20,7 @@ use crate::error::Result;
 /// - Commits to a WAL are not synced (`SQLITE_DEFAULT_WAL_SYNCHRONOUS`). Commits with other
 ///   journals are, by SQLite's own default.
 /// - Temporary tables are in memory (`SQLITE_TEMP_STORE`).
-const HAS_DEFAULTS: bool = cfg!(kvstore_btree);
+const HAS_DEFAULTS: bool = btree::IS_BUILT;
 const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it");
 
 /// Number of pages that a transaction may change before some are written ahead of its commit, as a
@@ -51,11 +52,9 @@ impl Db {
         }
         let spill = i32::try_from(config.cache_pages.saturating_mul(SPILL)).unwrap_or(i32::MAX);
         let mapped = i64::try_from(config.mmap_size).unwrap_or(i64::MAX);
-        #[cfg(kvstore_btree)]
-        let direct = self.direct.as_ref().map(|direct| direct.configure(spill, mapped)).is_some();
-        #[cfg(not(kvstore_btree))]
-        let direct = false;
-        if !direct {
+        if let Some(direct) = &self.direct {
+            direct.configure(spill, mapped);
+        } else {
             self.execute(&format!("PRAGMA cache_spill = {spill}"))?;
             self.execute(&format!("PRAGMA mmap_size = {mapped}"))?;
         }
@@ -101,7 +100,6 @@ impl Db {
 
     /// Returns `true` if the file has the application id of a store.
     pub(super) fn is_ours(&self) -> Result<bool> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Ok(direct.marks(self)?.0 == schema::APPLICATION_ID);
         }
@@ -110,7 +108,6 @@ impl Db {
 
     /// Returns the version of the file format.
     pub(super) fn format_version(&self) -> Result<i64> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Ok(direct.marks(self)?.1.into());
         }
@@ -119,7 +116,6 @@ impl Db {
 
     /// Returns the size of a page, in bytes. Valid after the first read.
     pub(super) fn page_size(&self) -> Result<u64> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Ok(direct.page_size());
         }
@@ -129,7 +125,6 @@ impl Db {
     /// Returns the journal mode; `None` if it is none of the configurable ones. Valid after the
     /// first read.
     pub(super) fn journal_mode(&self) -> Result<Option<JournalMode>> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             return Ok(direct.journal_mode());
         }
@@ -144,7 +139,6 @@ impl Db {
 
     /// Sets the maximum length of the WAL file that is kept when the WAL starts over, in bytes.
     pub(super) fn limit_wal(&self, bytes: u64) -> Result<()> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             direct.limit_journal(bytes);
             return Ok(());

@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 
 use super::engine::Statements;
-#[cfg(kvstore_btree)]
 use super::engine::btree::RootCache;
 use super::error::{damaged, is_missing_table, translate};
 use crate::error::{Error, Result};
@@ -29,7 +28,6 @@ pub(crate) const DEFAULT_FAMILY: &str = "default";
 pub(crate) struct Tables {
     family: String,
     /// Part of the table names after the colon.
-    #[cfg(kvstore_btree)]
     pub(super) suffix: String,
     pub(super) data: String,
     pub(super) blob: String,
@@ -39,7 +37,6 @@ pub(crate) struct Tables {
     pub(super) live: String,
     /// SQL texts of the statements, created at first use because they take kilobytes.
     statements: OnceLock<Box<Statements>>,
-    #[cfg(kvstore_btree)]
     pub(super) roots: RootCache,
 }
 
@@ -67,9 +64,7 @@ impl Tables {
             written: quoted(WRITTEN.name),
             live: quoted("live"),
             statements: OnceLock::new(),
-            #[cfg(kvstore_btree)]
             roots: RootCache::default(),
-            #[cfg(kvstore_btree)]
             suffix,
         }
     }

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::connection::Db;
-#[cfg(kvstore_btree)]
 use super::engine::btree::Direct;
 use super::os;
 use crate::backend::TransactionState;
@@ -149,7 +148,6 @@ impl Db {
     }
 
     fn run_transaction<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct
             && self.writes_directly
             && direct.begin_write()?
@@ -173,7 +171,6 @@ impl Db {
 
     /// Runs `f` in a write transaction that was begun without SQL. If `f` needs SQL, such as for a
     /// new table, the transaction becomes one of SQL.
-    #[cfg(kvstore_btree)]
     fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         self.give_spare_blocks_back();
         let undo = || {
@@ -294,7 +291,6 @@ impl Db {
 
     fn begin_immediate(&self) -> Result<()> {
         self.execute("BEGIN IMMEDIATE")?;
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             direct.begun_by_sql().inspect_err(|_| self.roll_back_quietly())?;
         }
@@ -324,7 +320,6 @@ impl Db {
     ///
     /// The VFS cannot detect that for an exclusive connection, which releases no lock.
     fn forget_frames(&self) {
-        #[cfg(kvstore_btree)]
         if self.direct.as_ref().is_some_and(Direct::is_writing) {
             return;
         }
@@ -343,7 +338,6 @@ impl Db {
     fn rolled_back(&self) {
         self.forget_settings(); // the transaction may have changed them
         self.forget_tentative_bounds();
-        #[cfg(kvstore_btree)]
         if let Some(direct) = &self.direct {
             direct.rolled_back();
         }

@@ -54,6 +54,9 @@ use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 
+/// Whether this build has the `btree` engine.
+pub(in crate::backend::file) const IS_BUILT: bool = true;
+
 /// Storage engine that uses the B-trees of SQLite directly, without SQL.
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) struct BtreeEngine<'c> {

@@ -71,10 +71,6 @@ impl Presence {
     }
 
     /// Returns `true` if no other process has the store open through this library.
-    #[cfg_attr(
-        not(kvstore_btree),
-        allow(dead_code, reason = "SQL keeps no snapshots; others still see this process")
-    )]
     pub(crate) fn is_alone(&self) -> bool {
         self.mark.is_alone(&self.file)
     }

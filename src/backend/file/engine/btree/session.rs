@@ -67,8 +67,8 @@ pub(in crate::backend) struct Direct {
 }
 
 impl Direct {
-    pub(in crate::backend) fn new(conn: &Connection) -> Result<Direct> {
-        Ok(Direct {
+    pub(in crate::backend) fn new(conn: &Connection) -> Result<Option<Direct>> {
+        Ok(Some(Direct {
             idle: RefCell::default(),
             pages: RefCell::default(),
             tree: Tree::of(conn)?,
@@ -85,7 +85,7 @@ impl Direct {
             made_tables: Cell::new(false),
             list: RefCell::default(),
             record: Cell::default(),
-        })
+        }))
     }
 
     /// Sets the options that PRAGMA statements would set, before the file is read.
