@@ -36,8 +36,8 @@ pub(crate) mod halves {
 
     use crate::fork::Gate;
 
-    /// Lock of all these numbers, held for a few instructions that call nothing else. It is a gate,
-    /// because the child of a fork can open a gate.
+    /// Lock for all numbers of this module, held for a few instructions that call nothing else. It
+    /// is a [`Gate`] and not a `Mutex`, because the child of a fork can release a gate.
     pub(super) static LOCK: Gate = Gate::new();
 
     #[derive(Debug, Default)]

@@ -539,10 +539,10 @@ impl Db {
         read!(self, tables, next_rows(scan, chunk))
     }
 
-    /// Reads the next rows of a walk in the order of expiry time into an empty chunk.
+    /// Reads the next rows, in the order of expiry time, into an empty chunk: those after the entry
+    /// `after` that expire before `to_ms` (`None`: all).
     ///
-    /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
-    /// Returns the last entry, or `None` at the end.
+    /// Returns the last entry that was read, or `None` if no entry is left.
     pub(crate) fn next_expiring(
         &mut self,
         tables: &Tables,

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 
 /// Encoding of a zero byte of the partition.
 const ESCAPED_ZERO: [u8; 2] = [0x00, 0xFF];
-/// End of the partition. It is less than any continuation of an escaped partition, so no partition
-/// is a prefix of another.
+/// End of the partition in a row key. It is less than any bytes that can follow in an escaped
+/// partition, so no partition with its end is a prefix of another.
 const TERMINATOR: [u8; 2] = [0x00, 0x01];
 
 /// Builds a key from a partition and a clustering part, so that the rows of a partition are

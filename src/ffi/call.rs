@@ -102,7 +102,7 @@ where
 /// Runs a C call on a single-thread handle (iterator or batch), with mutable access to its value.
 ///
 /// # Safety
-/// As [`call`]; and no other thread uses the handle meanwhile, but to close it.
+/// As [`call`]. During the call, other threads do not use the handle, except to close it.
 pub(super) unsafe fn call_single<T, V: 'static>(
     handle: *mut T,
     f: impl FnOnce(&mut V) -> Outcome<c_int>,

@@ -200,8 +200,8 @@ pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
     }
 }
 
-/// Open handle with a call in progress. The value stays unchanged until this is dropped, also if the handle is closed
-/// meanwhile.
+/// Open handle with a call in progress. The value stays in memory until this is dropped, also if
+/// another thread closes the handle.
 pub(super) struct Entered<'a, V> {
     value: &'a V,
     stay: Stay<'a>,
@@ -284,7 +284,7 @@ pub(super) struct Exclusive<'a, V>(&'a Entered<'a, Single<V>>);
 
 impl<'a, V> Exclusive<'a, V> {
     /// # Safety
-    /// No other thread uses the handle meanwhile, except to close it.
+    /// While the returned value exists, other threads do not use the handle, except to close it.
     pub(super) unsafe fn of(entered: &'a Entered<'a, Single<V>>) -> Result<Exclusive<'a, V>, NotOpen> {
         let handle = entered.stay.handle();
         if handle.is_in_use() {
@@ -311,7 +311,7 @@ impl<V> Entered<'_, Single<V>> {
     /// Returns the value for reading.
     ///
     /// # Safety
-    /// No other thread uses the handle meanwhile, except to close it.
+    /// While the reference is in use, other threads do not use the handle, except to close it.
     #[inline(always)]
     pub(super) unsafe fn look(&self) -> Result<&V, NotOpen> {
         if self.stay.handle().is_in_use() {
@@ -334,7 +334,8 @@ impl<V> Entered<'_, Single<V>> {
     /// Like [`glance`](Entered::glance), for writing.
     ///
     /// # Safety
-    /// As [`look`](Entered::look); and no other function is called meanwhile.
+    /// As [`look`](Entered::look). While the reference is in use, the caller does not call another
+    /// function of this value.
     #[inline(always)]
     pub(super) unsafe fn glance_mut(&mut self) -> &mut V {
         // SAFETY: another reference could only exist in another thread, or in another such call of this thread.

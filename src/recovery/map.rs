@@ -27,7 +27,7 @@ pub(super) enum Link {
 const ROOT: u8 = 1;
 const FREE: u8 = 2;
 
-/// Result of a claim.
+/// Result of the attempt to add a page to a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     /// The pointer map confirms the claim.
@@ -47,7 +47,8 @@ pub(super) struct Map {
     distrusted: RefCell<HashSet<u32>>,
 }
 
-/// Number for each page, initially 0. It takes memory only for pages with a number.
+/// A number for each page, 0 by default. Memory is allocated only for groups of pages in which a
+/// number was set.
 #[derive(Default)]
 pub(super) struct Numbers(Vec<Option<Box<[u32; GROUP]>>>);
 

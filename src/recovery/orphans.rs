@@ -21,7 +21,7 @@ pub(super) struct Orphans {
     pub(super) of: HashMap<u32, Vec<Orphan>>,
     /// Pages without a known owner that can be assigned to a tree that misses pages.
     pub(super) strays: Vec<u32>,
-    /// Pages below a page without a known owner.
+    /// Pages whose parent, by the pointer map, has no known owner.
     pub(super) unplaced: Vec<u32>,
 }
 

@@ -19,7 +19,7 @@ const PYTHON: &str = "KVSTORE_PYTHON";
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Line {
-    /// The first line: the format of the source.
+    /// The first line of the output: the format of the source.
     Source(String),
     /// An entry. Key and value are in base64.
     Entry { key: String, value: String, family: Option<String>, expire_ms: Option<i64> },

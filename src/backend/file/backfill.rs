@@ -21,7 +21,7 @@ use crate::hint::Hint;
 const LOOK_EACH: u32 = 8;
 /// Number of pages that are written at a time, if as many are left.
 const PAGES: u32 = 64;
-/// Number of pages that are written for each new frame of the WAL.
+/// Number of pages that are copied into the database for each frame that is added to the WAL.
 const SPEED: u32 = 2;
 /// Like `SPEED`, but while the WAL should start over.
 const SPEED_AT_THE_END: u32 = 4;

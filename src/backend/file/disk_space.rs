@@ -32,7 +32,8 @@ const MAX_SPARE: u32 = 64;
 const MAX_SPARE_BYTES: u64 = 256 << 10;
 /// For each group of this number of pages of the database, one more page is reserved.
 const PAGES_PER_SPARE: u32 = 4;
-/// The same for secure deletion in DELETE mode: the rollback journal then has each deleted page.
+/// Like `PAGES_PER_SPARE`, for secure deletion in DELETE mode, where the rollback journal also gets
+/// the content of each page that is deleted.
 const PAGES_PER_SPARE_TO_WIPE: u32 = 8;
 /// Maximum size of the pages that are reserved for secure deletion, in bytes.
 const MAX_SPARE_TO_WIPE: u64 = 16 << 20;

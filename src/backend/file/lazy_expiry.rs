@@ -171,8 +171,8 @@ fn has_expired(head: Head, expire_ms: i64, now_ms: i64) -> bool {
 
 /// Reads whose results exclude noted rows.
 impl Contents<'_> {
-    /// Returns `true` if an expired row with this `expire_ms` was already found and therefore
-    /// counts as missing.
+    /// Returns `true` if a read has already found the row of this key with this `expire_ms`
+    /// expired. Then it counts as missing.
     #[inline]
     pub(super) fn was_met(self, key: &[u8], expire_ms: i64) -> bool {
         self.db.pending.borrow().has(self.tables, key, expire_ms)

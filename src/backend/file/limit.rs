@@ -437,7 +437,7 @@ impl<'d> Candidates<'d> {
         Ok(Some(Candidate { tables, time_ms, key }))
     }
 
-    /// Finds the next candidate of a family.
+    /// Adds the next key of a family that may be evicted, after the entry `after` of the time index.
     fn add_next(&mut self, at: usize, after: (i64, &[u8])) -> Result<()> {
         let Some(tables) = self.families.get(at) else { return Ok(()) };
         let mut found = None;
@@ -466,8 +466,8 @@ fn too_much(limit: SizeLimit) -> Error {
     .with_hint(Hint::RaiseSizeLimit)
 }
 
-/// Returns the error for a write that does not fit, if nothing can be evicted. `set`: the limit was
-/// set, and the data exceeds it.
+/// Returns the error for a write that does not fit when no key can be evicted. `set` is `true` if
+/// the write sets the limit to less than the size of the data.
 #[cold]
 fn full(limit: SizeLimit, set: bool) -> Error {
     let why = match limit.eviction {

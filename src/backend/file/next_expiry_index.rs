@@ -16,7 +16,7 @@ pub(super) enum When {
     /// of the family, or 0 if there was none. So the family with the oldest lookup comes first.
     Unknown(u64),
     At(i64),
-    /// The family has no entry.
+    /// No key of the family has a time in this index.
     Never,
 }
 

@@ -114,8 +114,8 @@ impl Db {
 
     /// Runs a write in the given mode and returns its result.
     ///
-    /// The result is passed around `run_write`, which is therefore compiled only once, and not for
-    /// each type of result.
+    /// The result goes into a variable and not through `run_write`. So `run_write` is compiled once,
+    /// and not for each type of result.
     #[inline]
     fn write_as<R>(&mut self, mode: WriteMode, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
         let given = Cell::new(None);

@@ -20,7 +20,8 @@ impl Pauses {
         Pauses { end: Instant::now() + time, next: FIRST_PAUSE }
     }
 
-    /// Waits. Returns `false` if the time is over, or the wait hook requests the end.
+    /// Waits before the next attempt. Returns `false` if the time for attempts is over, or if the
+    /// wait hook asks to stop.
     pub(super) fn pause(&mut self) -> bool {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

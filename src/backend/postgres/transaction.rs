@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::unwind::or_undo;
 
-/// Minimum time for which the outcome of a commit is looked up.
+/// If the answer to a commit is lost, the library tries for at least this time to find out whether
+/// the transaction was committed.
 const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 
 /// Lock that every writing statement takes. A write transaction takes it before its snapshot.

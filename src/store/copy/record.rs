@@ -75,7 +75,8 @@ impl Source {
 /// Progress of a copy as recorded in the target.
 pub(super) struct Record {
     pub(super) at: Place,
-    /// Whether nothing has been copied beyond that position yet.
+    /// Whether the copy has not reached the end of the source yet. Then the target has no rows
+    /// after `at`.
     pub(super) is_first_round: bool,
 }
 

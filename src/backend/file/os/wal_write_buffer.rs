@@ -63,7 +63,8 @@ pub(in crate::backend::file) fn least_wal(page_size: u64, pages: u64) -> u64 {
     length_of_wal(page_size, first_frames(page_size, pages).next().unwrap_or_default())
 }
 
-/// Reserves space in a WAL for removals on a full disk, as far as the disk has space.
+/// Reserves space in a WAL, so that keys can still be removed when the disk is full. Reserves less
+/// if the disk lacks the space.
 pub(in crate::backend::file) fn reserve_least_wal(wal: &OsFile, page_size: u64, pages: u64) {
     let reserve = |frames| wal.reserve(length_of_wal(page_size, frames));
     first_frames(page_size, pages).find(|frames| reserve(*frames).is_ok());

@@ -155,7 +155,8 @@ pub(super) const MIXED: Text =
 struct Folded<'a> {
     /// The last write, which decides: the value to put, or `None` for a deletion.
     last: Option<(&'a [u8], &'a PutOptions)>,
-    /// Whether the first write is a deletion. It counts if the key is live.
+    /// Whether the first write to the key is a deletion. It adds to the number of deleted keys if
+    /// the key is live before the batch.
     deletes_first: bool,
 }
 

@@ -116,8 +116,8 @@ impl TableList {
         self.families.get(tables.suffix.to_ascii_lowercase().as_str()).copied().unwrap_or_default()
     }
 
-    /// Replaces the entries for a family after the list itself was changed. `stamp` is the new
-    /// epoch and schema cookie.
+    /// Replaces the entries for a family after SQLite's list of tables was changed. `stamp` is the
+    /// new epoch and schema cookie.
     pub(super) fn change(&mut self, tables: &Tables, listed: Listed, stamp: u64) {
         self.families.insert(tables.suffix.to_ascii_lowercase().into(), listed);
         self.stamp = stamp;

@@ -48,7 +48,7 @@ const STATIC_MUTEXES: [c_int; 9] = [
 static WATCHING: AtomicU32 = AtomicU32::new(0);
 const WATCHED: u32 = u32::MAX;
 
-/// Id of the last process that the library knows of, through the handlers or [`note_fork`].
+/// Id of this process, as a handler of `pthread_atfork` or [`note_fork`] has recorded it.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Registers the handlers, which are called at each fork from now on.

@@ -11,8 +11,8 @@ use super::original_calls::{Before, errno, set_errno};
 /// Lock as SQLite passes it to `fcntl`.
 ///
 /// On 32-bit Linux, SQLite is compiled for large files and uses the kernel's `struct flock64`
-/// (asm-generic/fcntl.h). Android's C library has no other name for it, and the crate libc does not
-/// declare it for all processors.
+/// (asm-generic/fcntl.h). Android's C library has only that name for it, and the crate libc does
+/// not declare it for all architectures.
 #[cfg(not(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32")))]
 pub(super) type Flock = libc::flock;
 #[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]

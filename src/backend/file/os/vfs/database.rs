@@ -79,7 +79,7 @@ impl Default for Database {
     }
 }
 
-/// Replaces some of the system's methods in a copy of its table.
+/// Puts this library's methods for database files into a copy of the table of the system's VFS.
 pub(super) fn change(methods: &mut Methods) {
     methods.xWrite = Some(write_page);
     methods.xTruncate = Some(cut_database);

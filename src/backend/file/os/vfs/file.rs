@@ -54,10 +54,11 @@ pub(super) unsafe fn note<T>(file: *mut File) -> *mut T {
     unsafe { file.cast::<u8>().add(table(file).at).cast() }
 }
 
-/// Exchanges the methods of a file that the system's VFS has opened. Returns `true` on success.
+/// Replaces the methods (`sqlite3_io_methods`) of a file that the system's VFS has opened by those
+/// of this library. Returns `true` on success.
 ///
-/// The first file determines the system's methods for which the table is made. A file with other
-/// methods keeps them.
+/// The library's table is made once, from the methods of the first file. A file with other methods
+/// than the first one keeps them.
 ///
 /// # Safety
 /// The file is open.

@@ -29,7 +29,7 @@ const AHEAD: i64 = 256 * 1024;
 pub(super) struct Wal {
     /// File of the database. It is open while the WAL is.
     database: *mut File,
-    /// Path of the WAL, which SQLite keeps while the file is open.
+    /// Path of the WAL. The string belongs to SQLite, and is valid while the file is open.
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "space is reserved on Linux only")

@@ -11,8 +11,8 @@ use super::Wal;
 use crate::backend::file::os::system::{self, OsFile};
 use crate::backend::file::os::wal_write_buffer::reserve_least_wal;
 
-/// Divisor: on a nearly full disk, a WAL that is overwritten keeps this part of the space that the
-/// store can use, up to a maximum in bytes.
+/// On a nearly full disk, a WAL that is overwritten with zeros and truncated keeps some disk space:
+/// the space that the store can use divided by this number, up to `MAX_SHARE` bytes.
 const PART_OF_SPACE: u64 = 16;
 const MAX_SHARE: u64 = 16 << 20;
 /// Number of these shares that a longer WAL keeps. A disk with less free space is nearly full.
