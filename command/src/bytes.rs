@@ -1,5 +1,5 @@
 //! The text form of keys and values: UTF-8 with escapes such as `\n` and `\xff`, or hex or base64
-//! (`--hex`, `--base64`). Printed text can be typed in again.
+//! (`--hex`, `--base64`). Printed keys and values are accepted as arguments in the same form.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use crate::failure::{Result, usage};
 
-/// A text form of bytes.
+/// Encoding of keys and values in arguments and output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
     /// UTF-8, with the escapes `\n \r \t \\` and `\x..`.
@@ -19,7 +19,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Parses an argument; `what` names it in an error message.
+    /// Decodes an argument to bytes. `what` names the argument in error messages, such as "key".
     pub fn parse(self, word: &str, what: &str) -> Result<Vec<u8>> {
         match self {
             Form::Hex => match HEXLOWER_PERMISSIVE.decode(word.as_bytes()) {
@@ -34,7 +34,8 @@ impl Form {
         }
     }
 
-    /// Appends the text form to a buffer; used for long listings.
+    /// Appends the encoded bytes to a buffer. Long listings use this to avoid an allocation per
+    /// entry.
     pub fn write(self, bytes: &[u8], to: &mut Vec<u8>) {
         let mut encode = |encoding: &data_encoding::Encoding| {
             let start = to.len();
@@ -49,7 +50,7 @@ impl Form {
         }
     }
 
-    /// Returns the text form, on one line.
+    /// Returns the encoded bytes. The text has no newline, because control characters are escaped.
     pub fn show(self, bytes: &[u8]) -> Cow<'_, str> {
         match self {
             Form::Hex => HEXLOWER.encode(bytes).into(),
@@ -64,7 +65,8 @@ fn is_plain(c: char) -> bool {
     c != '\\' && !c.is_control()
 }
 
-/// A fast path: most keys are plain ASCII and need no decoding.
+/// Returns `true` if all bytes are printable ASCII other than the backslash, so that they are their
+/// own text form. This is a fast path: most keys are plain ASCII.
 fn is_plain_ascii(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'\\')
 }

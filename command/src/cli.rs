@@ -1,6 +1,6 @@
 //! The command-line interface: the commands, and their groups in the help. Help, completions and
-//! man pages are generated from it. The arguments and the work of each command are in its own file;
-//! the options that all of them take are in `context.rs`.
+//! man pages are generated from it. Each command has its arguments and its code in a file of its
+//! own; the options that all commands take are in `context.rs`.
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
@@ -39,7 +39,8 @@ Examples:
   kvstore expiring app.db --chart        how many keys expire when
   kvstore help COMMAND                   options and examples of a command";
 
-/// The commands by subject, as the help lists them.
+/// Groups of commands in the help: the heading, and the names of the commands. `use` and `quit`
+/// exist only in the interactive shell.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Keys", &["get", "put", "del", "exists", "incr", "cas"]),
     ("Expiry", &["ttl", "expire", "persist", "touch", "expiring", "next", "purge", "sweep", "clean"]),
@@ -50,12 +51,13 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Other", &["shell", "completions", "use", "quit", "help"]),
 ];
 
-/// The definition of the whole command line.
+/// Returns the clap definition of the whole command line, with the commands grouped in the help.
 pub fn definition() -> clap::Command {
     with_groups(Cli::command())
 }
 
-/// Lists the subcommands by group in the help, in place of one long list.
+/// Sets a help template that lists the subcommands under the headings of [`GROUPS`]. Names that
+/// `command` does not define are left out.
 pub fn with_groups(command: clap::Command) -> clap::Command {
     let names_of = |name: &str| match (name, command.find_subcommand(name)) {
         ("help", _) => Some(("help".to_owned(), "Print this help, or the help of a command".to_owned())),

@@ -4,13 +4,15 @@ use std::io::{IsTerminal as _, Write as _};
 
 use crate::failure::Result;
 
-/// Returns `true` if the command may ask: on a terminal, without `--yes`.
+/// Returns `true` if the user is to be asked: stdin and stderr are terminals, and `--yes` was not
+/// given.
 pub fn asks(yes: bool) -> bool {
     !yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// States what is about to be done and asks whether to continue. Returns `false` if the user
-/// declines, and `true` without asking if there is no terminal or `--yes` was given.
+/// Prints `what` (a sentence that says what will be done) and asks the user whether to continue.
+/// Returns `false` if the user declines, and `true` without asking if there is no terminal or
+/// `--yes` was given.
 pub fn confirm(what: &str, yes: bool) -> Result<bool> {
     if !asks(yes) {
         return Ok(true);

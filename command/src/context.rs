@@ -42,17 +42,17 @@ pub struct Common {
 /// The environment of a command: its output and the global options.
 pub struct Context {
     pub out: Output,
-    /// How keys and values are read and printed.
+    /// Encoding of keys and values in arguments and output.
     pub form: Form,
-    /// `--yes`: no questions.
+    /// Whether `--yes` was given: the user is then not asked for confirmation.
     pub yes: bool,
     /// Passwords and keys of encrypted stores.
     pub secrets: Rc<Secrets>,
 }
 
 impl Context {
-    /// For a command that reads `what` from standard input: fails if the password is to be read
-    /// from there, too.
+    /// Fails if the password is to be read from standard input, too. Called by commands that read
+    /// `what` from standard input.
     pub fn take_stdin(&self, what: &str) -> Result<()> {
         match self.secrets.read_stdin() {
             true => failure::usage(format!(

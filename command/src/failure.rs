@@ -7,7 +7,7 @@ use kvstore::{ErrorKind, Hint};
 
 use crate::system;
 
-/// The outcome of a command that ran.
+/// Result of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Exit status 0.
@@ -22,10 +22,10 @@ impl Answer {
     }
 }
 
-/// Why a command failed.
+/// Why a command failed. The text is the error message.
 #[derive(Debug)]
 pub enum Failure {
-    /// Not found: exit status 1.
+    /// A key or family was not found, or a condition was not met: exit status 1.
     Missing(String),
     /// Usage error: exit status 2.
     Usage(String),
@@ -37,7 +37,8 @@ pub enum Failure {
     Busy(String),
     /// The reader of standard output has closed the pipe. Not an error: exit status 0.
     Pipe,
-    /// Already reported by a line of the interactive shell: its exit status.
+    /// A line of the interactive shell ended the shell, and its failure has been reported. The
+    /// number is the exit status of the line.
     Reported(u8),
 }
 
@@ -51,8 +52,9 @@ pub fn refused<T>(text: impl Into<String>) -> Result<T> {
     Err(Failure::Refused(text.into()))
 }
 
-/// Renders a hint of the library in the words of the command; `None` if it does not apply to a
-/// command, which opens its own handles and runs its own transactions.
+/// Returns the advice for a hint of the library, in terms of this command. Returns `None` for hints
+/// about the handles, transactions and calls of a program, which the user of a command does not
+/// control, and for hints that are unknown here.
 fn advice(hint: Hint) -> Option<&'static str> {
     Some(match hint {
         Hint::Retry => "try again",
@@ -121,7 +123,8 @@ fn advice(hint: Hint) -> Option<&'static str> {
     })
 }
 
-/// Returns `true` for advice about files, which is wrong for a store on a server.
+/// Returns `true` if the advice for a hint applies to stores in files only, not to stores on a
+/// server.
 fn is_about_files(hint: Hint) -> bool {
     matches!(
         hint,
@@ -129,7 +132,7 @@ fn is_about_files(hint: Hint) -> bool {
     )
 }
 
-/// Returns what to do about an error.
+/// Returns the advice that is printed after the message of an error; `None` if there is none.
 fn advice_of(error: &kvstore::Error) -> Option<String> {
     let is_in_a_file = !error.is_from_server();
     let hint = error.hint().filter(|hint| is_in_a_file || !is_about_files(*hint));
@@ -138,7 +141,8 @@ fn advice_of(error: &kvstore::Error) -> Option<String> {
             let advice = advice(Hint::FreeDiskSpace).unwrap_or_default();
             return Some(format!("{advice}; {}", system::DISK_SPACE_ADVICE));
         }
-        // Each run of a command rolls back the transaction of a killed process.
+        // The store has an unfinished transaction of a killed process. The next run of a command
+        // rolls it back.
         (Some(Hint::OpenForWriting), ErrorKind::ReadOnly) => advice(Hint::OpenAgain)?.to_owned(),
         (Some(hint), _) => advice(hint)?.to_owned(),
         (None, ErrorKind::NotADatabase) if is_in_a_file => format!(
@@ -160,7 +164,8 @@ impl From<kvstore::Error> for Failure {
 }
 
 impl Failure {
-    /// Converts an error of the library, with a context before its message, such as "line 7: ".
+    /// Converts an error of the library to a failure. Its text is `context` (such as "line 7: "),
+    /// the message of the error, and the advice.
     pub fn in_context(context: &str, error: &kvstore::Error) -> Failure {
         let message = error.message();
         let text = match advice_of(error) {
@@ -175,8 +180,9 @@ impl Failure {
         }
     }
 
-    /// Makes a usage error of the library a store error: for commands whose arguments were valid, and
-    /// that were refused for the contents of a file or store.
+    /// Converts a usage error (exit status 2) to a store error (exit status 3). For errors of the
+    /// library that were caused by the contents of a file or store, not by the arguments of the
+    /// command.
     pub fn into_refused(self) -> Failure {
         match self {
             Failure::Usage(text) => Failure::Refused(text),
@@ -194,7 +200,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Reports a failure on stderr and returns the exit status.
+/// Prints the message of a failure on stderr. Returns the exit status for `result`.
 pub fn report(result: Result) -> u8 {
     let (code, text) = match result {
         Ok(Answer::Yes) | Err(Failure::Pipe) => return 0,

@@ -16,7 +16,7 @@ impl Object {
         Object::default()
     }
 
-    /// Starts a new object in the same buffer.
+    /// Discards the content and starts a new object, which reuses the buffer.
     pub fn clear(&mut self) -> &mut Object {
         self.text.clear();
         self
@@ -66,7 +66,7 @@ impl Object {
         }
     }
 
-    /// Adds text that is JSON already.
+    /// Adds a value that is already encoded as JSON.
     pub fn raw(&mut self, name: &str, json: &str) -> &mut Object {
         self.name(name);
         self.text.extend_from_slice(json.as_bytes());

@@ -25,18 +25,20 @@ pub enum Color {
     Never,
 }
 
-/// Writes the results of a command. Progress, questions and errors go to stderr instead.
+/// Standard output, for the results of a command. Progress, questions and errors are written to
+/// stderr instead.
 pub struct Output {
     to: BufWriter<Stdout>,
-    /// Standard output is a terminal.
+    /// Whether standard output is a terminal.
     pub is_terminal: bool,
     /// `--json`.
     pub json: bool,
     colored: bool,
     /// The `--color` option.
     pub color: Color,
-    /// Ends all output when it is set: in the interactive shell, Ctrl-C ends the line and not the
-    /// process.
+    /// The signal watch of the interactive shell; `None` outside it. After a signal that the
+    /// running command does not check itself, writes fail. This ends the command, but not the
+    /// shell.
     stopped_by: Option<Interrupt>,
     ignores_broken_pipe: bool,
 }
@@ -58,13 +60,14 @@ impl Output {
         Output { to, is_terminal, json, colored, color, stopped_by: None, ignores_broken_pipe: false }
     }
 
-    /// Makes writes fail with `BrokenPipe` after the interrupt.
+    /// Makes writes fail with `BrokenPipe` after a signal that the running command does not check
+    /// itself.
     pub fn stop_by(&mut self, interrupt: Interrupt) {
         self.stopped_by = Some(interrupt);
     }
 
-    /// Ignores a closed pipe, for commands whose exit status matters even if the output is not
-    /// read.
+    /// Sets whether writing to a closed pipe counts as success, for commands whose exit status
+    /// matters even if the output is not read.
     pub fn ignore_broken_pipe(&mut self, ignore: bool) {
         self.ignores_broken_pipe = ignore;
     }
@@ -84,7 +87,7 @@ impl Output {
         }
     }
 
-    /// Returns `true` for output on a terminal without `--json`.
+    /// Returns `true` if standard output is a terminal and `--json` was not given.
     pub fn is_for_people(&self) -> bool {
         self.is_terminal && !self.json
     }
@@ -93,7 +96,8 @@ impl Output {
         self.colored
     }
 
-    /// Returns the text in that style if output is colored.
+    /// Returns the text with the escape sequences of `style`, or unchanged if output is not
+    /// colored.
     pub fn paint(&self, style: Style, text: impl std::fmt::Display) -> String {
         let text = text.to_string();
         if self.colored && !text.is_empty() { format!("{style}{text}{style:#}") } else { text }
@@ -122,7 +126,8 @@ impl Output {
     }
 }
 
-/// Says that an error is one of standard output. Its kind stays.
+/// Adds to the message of an error that it occurred on standard output. The kind of the error stays
+/// the same, so that a closed pipe is still recognized.
 pub fn of_standard_output(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
@@ -163,7 +168,7 @@ pub fn count(number: u64) -> String {
     shown
 }
 
-/// `1 key`, `2 keys`.
+/// Formats a number of keys: `1 key`, `2 keys`.
 pub fn keys(number: u64) -> String {
     format!("{} {}", count(number), if number == 1 { "key" } else { "keys" })
 }

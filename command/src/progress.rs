@@ -11,13 +11,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::system;
 
-/// Shorter work shows no progress.
+/// Time until a progress display appears. Work that takes less time shows none.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Time between frames of a spinner.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A progress line on stderr, if that is a terminal. It appears after half a second and is removed
-/// at the end.
+/// A progress line on stderr, if stderr is a terminal. It appears after half a second and is
+/// removed when the value is dropped.
 pub struct Progress {
     what: String,
     total: Option<u64>,
@@ -28,7 +28,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `total` is the amount of work if it is known; it may change.
+    /// Starts a progress line that begins with `what`. `total` is the amount of work, in the unit
+    /// of `add` and `set`; `None` if it is not known yet.
     pub fn new(what: impl Into<String>, total: Option<u64>) -> Progress {
         let quiet = !std::io::stderr().is_terminal();
         Progress { what: what.into(), total, done: 0, began: Instant::now(), bar: None, quiet }
@@ -80,9 +81,10 @@ impl Drop for Progress {
     }
 }
 
-/// A spinner for work without measurable progress: a single call.
+/// A spinner on stderr for a single call whose progress cannot be measured. It appears after half a
+/// second, if stderr is a terminal, and is removed when the value is dropped.
 pub struct Spinner {
-    /// Dropped to end it.
+    /// Dropping the sender ends the thread that draws the spinner.
     ends: Option<Sender<()>>,
     shows: Option<JoinHandle<()>>,
 }
@@ -119,14 +121,15 @@ impl Drop for Spinner {
     }
 }
 
-/// Detects Ctrl-C, SIGTERM and Ctrl-Break, for work in steps that stops after the current step.
-/// Other work ends with the process: commits that were acknowledged stay, and transactions are
-/// rolled back.
+/// A watch for Ctrl-C, SIGTERM and Ctrl-Break. Commands that work in steps check it, and stop after
+/// the current step. Without a watch, a signal ends the process: commits that were acknowledged
+/// stay, and unfinished transactions are rolled back.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Watching>);
 
-/// For each signal, whether it ends the process. The first signal during a watch only sets the
-/// flag.
+/// The signal handlers of the process, and a flag for each signal: while it is `true`, the signal
+/// ends the process. A watch sets the flags to `false`. The first signal sets its flag to `true`
+/// again, so that the second ends the process.
 struct Signals {
     interrupt: Arc<AtomicBool>,
     terminate: Arc<AtomicBool>,
@@ -135,13 +138,13 @@ struct Signals {
 
 #[derive(Default)]
 struct Watching {
-    /// A command of the interactive shell checks the flag, not the shell itself.
+    /// Whether the running command of the interactive shell checks for signals itself.
     by_command: AtomicBool,
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // Restore the default action.
+        // From now on, a signal ends the process again.
         if let Some(signals) = SIGNALS.get() {
             signals.set(true);
         }
@@ -173,8 +176,8 @@ impl Signals {
 }
 
 impl Interrupt {
-    /// Starts a watch. Until the returned value and its clones are dropped, the first signal only
-    /// sets a flag, and the second one ends the process.
+    /// Starts a watch, or returns the one that exists. Until the returned value and its clones are
+    /// dropped, the first signal only sets a flag, and the second one ends the process.
     pub fn watch() -> std::io::Result<Interrupt> {
         let signals = Signals::of_process()?;
         let mut watching = signals.watching.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,12 +195,12 @@ impl Interrupt {
         SIGNALS.get().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed)) || self.is_to_end()
     }
 
-    /// Returns `true` after a signal that the running command does not check.
+    /// Returns `true` if a signal has arrived that the running command does not check itself.
     pub fn came_unseen(&self) -> bool {
         self.came() && !self.0.by_command.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if the signal was SIGTERM or Ctrl-Break.
+    /// Returns `true` if SIGTERM or Ctrl-Break has arrived.
     pub fn is_to_end(&self) -> bool {
         SIGNALS.get().is_some_and(|signals| signals.terminate.load(Ordering::Relaxed))
     }

@@ -40,7 +40,7 @@ impl ListedArgs {
         self.range.range_with(self.start.as_ref(), form)
     }
 
-    /// The prefix, as typed.
+    /// Returns the prefix as typed, before it is decoded; `None` if no prefix was given.
     pub fn prefix(&self) -> Option<&str> {
         self.start.as_ref().or(self.range.prefix.as_ref()).map(String::as_str)
     }
@@ -52,7 +52,8 @@ impl RangeArgs {
         self.prefix.is_some() || self.from.is_some() || self.to.is_some()
     }
 
-    /// Returns the range; all keys if no option was given. A prefix and bounds are intersected.
+    /// Returns the selected range: all keys if no option was given. A prefix and bounds are
+    /// intersected.
     pub fn range(&self, form: Form) -> Result<KeyRange> {
         self.range_with(None, form)
     }
@@ -67,7 +68,8 @@ impl RangeArgs {
         {
             return usage("--from is after --to, so no key can match: swap them");
         }
-        // The range of a prefix ends before the first key above it that does not start with it.
+        // The keys that start with the prefix end before the smallest key that is greater than all
+        // of them.
         let end = prefix.as_deref().and_then(after_prefix);
         let from = from.into_iter().chain(prefix).max();
         let to = to.into_iter().chain(end).min();
@@ -99,12 +101,13 @@ impl ManyArgs {
         self.all
     }
 
-    /// Returns the named keys.
+    /// Returns the keys that are named as arguments, decoded; empty if a range was given instead.
     pub fn keys(&self, form: Form) -> Result<Vec<Vec<u8>>> {
         self.keys.iter().map(|key| form.parse(key, "key")).collect()
     }
 
-    /// Returns the range, if one was given.
+    /// Returns the range that `--prefix`, `--from`, `--to` or `--all` selects; `None` if keys are
+    /// named instead. Fails if the value of an option is empty.
     pub fn range(&self, form: Form) -> Result<Option<KeyRange>> {
         let RangeArgs { prefix, from, to } = &self.range;
         for (name, word) in [("--prefix", prefix), ("--from", from), ("--to", to)] {

@@ -14,10 +14,10 @@ use crate::secret::{Opened, Secrets};
 use crate::system;
 use crate::times;
 
-/// The environment variable that `-` stands for.
+/// The environment variable that names the store if STORE is `-`.
 pub const VARIABLE: &str = "KVSTORE";
 
-/// The family that every store has.
+/// Name of the family that every store has.
 pub const DEFAULT: &str = "default";
 
 /// STORE of commands without other positional arguments: optional.
@@ -82,13 +82,14 @@ pub struct FamilyArgs {
 }
 
 impl FamilyArgs {
-    /// Opens the family, which must exist.
+    /// Opens the family that `--family` names. Fails with [`Failure::Missing`] if it does not
+    /// exist.
     pub fn of(&self, store: &Store) -> Result<Family> {
         family(store, &self.family)
     }
 }
 
-/// Opens a family by name, which must exist.
+/// Opens a family by name. Fails with [`Failure::Missing`] if it does not exist.
 pub fn family(store: &Store, name: &str) -> Result<Family> {
     store.family(name).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::Missing(format!(
@@ -98,14 +99,14 @@ pub fn family(store: &Store, name: &str) -> Result<Family> {
     })
 }
 
-/// The purpose of opening a store.
+/// The access to a store that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Read-only.
+    /// Reads only. The store must exist.
     Read,
-    /// The store must exist.
+    /// Reads and writes. The store must exist.
     Write,
-    /// The store is created if it does not exist.
+    /// Reads and writes. The store is created if it does not exist.
     Create,
 }
 
@@ -135,7 +136,8 @@ impl StoreFirst {
     }
 }
 
-/// Resolves a STORE argument.
+/// Resolves a STORE argument to a path or a URL. `-` is replaced by the value of [`VARIABLE`].
+/// Fails for an empty path, a store in memory, and a URL that this build does not support.
 pub fn path(store: &str) -> Result<PathBuf> {
     let path = match store {
         "-" => match std::env::var_os(VARIABLE) {
@@ -163,7 +165,8 @@ pub fn path(store: &str) -> Result<PathBuf> {
     }
 }
 
-/// Fails for a store on a server: for commands on files. `otherwise` is the alternative.
+/// Fails if `path` is the URL of a store on a server, for commands that work on files only.
+/// `otherwise` is the end of the error message: what to do on a server.
 pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     if is_url(path) {
         return refused(format!("{} is a store on a server: {otherwise}", shown(path)));
@@ -171,8 +174,8 @@ pub fn must_be_a_file(path: &Path, otherwise: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails for a URL and for standard output, where a file is to be created. `instead` says what
-/// writes to a URL.
+/// Fails if the path of a file to create is a URL, or `-` for standard output. In the error
+/// message, `what` names the file, and `instead` says how to write to a server.
 pub fn must_name_a_file(path: &Path, what: &str, instead: &str) -> Result<()> {
     if is_url(path) {
         let path = shown(path);
@@ -197,7 +200,8 @@ pub fn must_be_creatable(file: &Path) -> Result<()> {
     }
 }
 
-/// Size of the memory map. Mapped pages count as memory of the process, so it is kept small.
+/// Size of the memory map of a store's file, in bytes. It is small because mapped pages count as
+/// memory of the process.
 const MAPPED: u64 = 32 << 20;
 
 /// Opens a store, without changing its journal mode.
@@ -205,7 +209,7 @@ pub fn open(path: &Path, purpose: Purpose, how: &OpenArgs, secrets: &Secrets) ->
     open_with(path, purpose, how, secrets, Config::new().mmap_size(MAPPED))
 }
 
-/// Like `open`, with a configuration.
+/// Like `open`, but takes a configuration. The journal mode of the configuration is not used.
 pub fn open_with(
     path: &Path,
     purpose: Purpose,
@@ -216,7 +220,8 @@ pub fn open_with(
     open_in_mode(path, purpose, how, secrets, config.keep_journal_mode(true))
 }
 
-/// Like `open_with`, but sets the journal mode of the configuration.
+/// Like `open_with`, but changes the journal mode of the store to that of the configuration, unless
+/// `keep_journal_mode` is set in it.
 pub fn open_in_mode(
     path: &Path,
     purpose: Purpose,
@@ -255,8 +260,8 @@ pub fn open_in_mode(
     })
 }
 
-/// Opens a store for writing and closes it. This rolls back the transaction of a killed process,
-/// because of which a read-only open failed.
+/// Opens a store for writing and closes it, which rolls back the unfinished transaction of a killed
+/// process. `cause` is the error of a read-only open that failed because of such a transaction.
 fn roll_back(path: &Path, cause: &kvstore::Error, config: Config) -> Result<()> {
     match Store::open_with(path, &config.read_only(false)).and_then(|store| store.close()) {
         Err(e) if matches!(e.kind(), ErrorKind::ReadOnly | ErrorKind::CantOpen) => refused(format!(
@@ -269,7 +274,8 @@ fn roll_back(path: &Path, cause: &kvstore::Error, config: Config) -> Result<()> 
     }
 }
 
-/// Opens a store on a server. Only `Purpose::Create` creates one.
+/// Opens a store on a server. Only `Purpose::Create` creates a store that does not exist: for
+/// `Purpose::Write`, a read-only open checks first that it exists.
 fn on_a_server(url: &Path, purpose: Purpose, how: &OpenArgs, config: Config) -> Result<Store> {
     let config = config.busy_timeout(how.timeout).max_value_size(kvstore::MAX_VALUE_SIZE);
     if purpose == Purpose::Write {
@@ -278,7 +284,7 @@ fn on_a_server(url: &Path, purpose: Purpose, how: &OpenArgs, config: Config) -> 
     Ok(Store::open_with(url, &config.read_only(purpose == Purpose::Read))?)
 }
 
-/// Explains why a damaged store cannot be opened, and what to do.
+/// Converts the error of opening a damaged store to a failure that says what to do.
 fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
     let (cause, path_text) = (error.message(), shown(path));
     let save = match is_encrypted(path) {
@@ -299,7 +305,8 @@ fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
     }
 }
 
-/// Fails if the file does not exist or is empty: opening it would create a store.
+/// Fails if the file does not exist, or if the file and its WAL are empty: opening it would create
+/// a store.
 fn must_have_a_store(path: &Path) -> Result<()> {
     let Ok(file) = path.metadata() else {
         return refused(format!(
@@ -318,10 +325,11 @@ fn must_have_a_store(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The page size of all encrypted stores (docs/how-to/encrypt.md).
+/// Page size of every encrypted store, in bytes (docs/how-to/encrypt.md).
 const ENCRYPTED_PAGE_SIZE: u64 = 4096;
 
-/// Returns the page size of a store's file; 0 if the file has no header yet.
+/// Returns the page size of a store's file in bytes; 0 if the file cannot be read or has no header
+/// yet.
 pub fn page_size(path: &Path) -> u64 {
     match header(path) {
         Some(header) if !header.starts_with(MAGIC) => ENCRYPTED_PAGE_SIZE,
@@ -331,10 +339,11 @@ pub fn page_size(path: &Path) -> u64 {
     }
 }
 
-/// The first bytes of an SQLite file.
+/// The first bytes of an SQLite file that is not encrypted.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// Returns `true` if the file is encrypted, judged by its header.
+/// Returns `true` if the file has a header and the header is not that of an unencrypted SQLite
+/// file.
 pub fn is_encrypted(path: &Path) -> bool {
     header(path).is_some_and(|header| !header.starts_with(MAGIC))
 }

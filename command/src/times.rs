@@ -47,8 +47,8 @@ pub fn parse_ttl(word: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time named on the command line. A relative one is resolved with the store's clock: on a server
-/// that is the server's clock.
+/// A time given on the command line. A relative time is resolved with the store's clock; for a
+/// store on a server, that is the clock of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Milliseconds since 1970.
@@ -59,14 +59,15 @@ pub enum Moment {
     Calendar(Calendar),
 }
 
-/// A time named by a calendar word, in the local time zone.
+/// A time given as a time of day or a day, such as `06:00` or `monday 09:30`, in the local time
+/// zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calendar {
     /// The next time local clocks show this time of day.
     Clock(civil::Time),
-    /// A time of the day that is this number of days after today.
+    /// This time of day, this number of days after today; negative: before today.
     Day(i64, civil::Time),
-    /// A time of the next day with this name; never today.
+    /// This time of day on the next such weekday after today.
     Weekday(civil::Weekday, civil::Time),
 }
 
@@ -75,7 +76,7 @@ impl Moment {
         Moment::FromNow(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Milliseconds since 1970, given the current time.
+    /// Returns the time in milliseconds since 1970. `now_ms` is the current time, in the same unit.
     pub fn millis(self, now_ms: i64) -> i64 {
         self.millis_in(now_ms, &TimeZone::system())
     }
@@ -84,15 +85,16 @@ impl Moment {
         match self {
             Moment::At(ms) => ms,
             Moment::FromNow(ms) => now_ms.saturating_add(ms),
-            // Only a clock outside the years jiff knows has no calendar day.
+            // `None` only if the clock is outside the years that jiff supports.
             Moment::Calendar(calendar) => calendar.millis(now_ms, zone).unwrap_or(now_ms),
         }
     }
 }
 
 impl Calendar {
-    /// Milliseconds since 1970. A time that daylight saving skips is moved forward by the length of
-    /// the gap; of a time that occurs twice, `Day` and `Weekday` mean the first.
+    /// Returns the time in milliseconds since 1970; `None` outside the years that jiff supports. A
+    /// time that daylight saving skips is moved forward by the length of the gap. If a time occurs
+    /// twice, `Day` and `Weekday` mean the first occurrence, and `Clock` the next one.
     fn millis(self, now_ms: i64, zone: &TimeZone) -> Option<i64> {
         let today = Timestamp::from_millisecond(now_ms).ok()?.to_zoned(zone.clone()).date();
         let on = |date: Date, time| {
@@ -116,7 +118,8 @@ impl Calendar {
         }
     }
 
-    /// `06:00`, `tonight`, `tomorrow`, `monday 09:30` and the like; `None` for any other text.
+    /// Parses a time of day or a day: `06:00`, `tonight`, `tomorrow`, `monday 09:30` and the like.
+    /// Returns `None` for any other text.
     fn parse(word: &str) -> Option<Calendar> {
         const DAYS: [(&str, civil::Weekday); 7] = [
             ("monday", civil::Weekday::Monday),
@@ -147,7 +150,7 @@ impl Calendar {
     }
 }
 
-/// A time of day: `6:00`, `06:00` or `06:00:30`.
+/// Parses a time of day: `6:00`, `06:00` or `06:00:30`. Returns `None` for any other text.
 fn clock(word: &str) -> Option<civil::Time> {
     let mut parts = word.split(':').map(|part| {
         let is_number = (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -158,7 +161,8 @@ fn clock(word: &str) -> Option<civil::Time> {
     if parts.next().is_some() { None } else { civil::Time::new(hour, minute, second, 0).ok() }
 }
 
-/// This machine's clock, for times that belong to no store.
+/// Returns the time of this machine's clock, in milliseconds since 1970. For times that do not come
+/// from the clock of a store.
 pub fn now_here_ms() -> i64 {
     kvstore::now_ms()
 }
@@ -196,8 +200,8 @@ pub fn parse_moment(word: &str) -> Result<Moment, String> {
              (local time), 2027-01-01T00:00Z, or @1798761600 (seconds since 1970)"
         )
     };
-    // In pieces: a jiff timestamp cannot hold the last day of the year 9999, a common stand-in for
-    // "never".
+    // Parsed in pieces, because a jiff timestamp cannot represent the last day of the year 9999,
+    // which often stands for "never".
     let pieces = Pieces::parse(word).map_err(|_| wrong())?;
     let civil = pieces.date().to_datetime(pieces.time().unwrap_or_else(civil::Time::midnight));
     let offset = match pieces.to_numeric_offset() {
@@ -217,7 +221,8 @@ pub fn parse_moment(word: &str) -> Result<Moment, String> {
 
 const EPOCH: civil::DateTime = civil::date(1970, 1, 1).at(0, 0, 0, 0);
 
-/// Returns the UTC date and time; `None` after the year 9999.
+/// Converts milliseconds since 1970 to a date and time in UTC; `None` outside the years -9999 to
+/// 9999.
 fn civil_at(ms: i64) -> Option<civil::DateTime> {
     EPOCH.checked_add(SignedDuration::from_millis(ms)).ok()
 }
@@ -233,7 +238,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// Formats the distance from now: `in 2h 05m`, `3d 04h ago`.
+/// Formats a time relative to now: `in 2h 05m`, `3d 04h ago`.
 pub fn from_now(then_ms: i64, now_ms: i64) -> String {
     let off = duration(then_ms.abs_diff(now_ms));
     if then_ms >= now_ms { format!("in {off}") } else { format!("{off} ago") }
@@ -286,13 +291,13 @@ mod tests {
         for word in ["2027-01-01T00:00Z", "2027-01-01T00:00:00Z", "2027-01-01T01:00+01:00", "@1798761600"] {
             assert_eq!(parse_moment(word), Ok(Moment::At(1_798_761_600_000)), "{word}");
         }
-        // In any zone of this machine's.
+        // The results do not depend on the time zone of this machine.
         for word in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59+00:00", "10000-01-01T00:59:59+01:00"] {
             let last = parse_moment(word);
             assert_eq!(last.ok(), word.starts_with('9').then_some(Moment::At(253_402_300_799_000)), "{word}");
         }
         assert!(parse_moment("9999-12-31").is_ok() && parse_moment("9999-12-31 23:59").is_ok());
-        assert!(parse_moment("2027-01-01T00:00[Europe/Berlin]").is_err()); // zones by name may not be known here
+        assert!(parse_moment("2027-01-01T00:00[Europe/Berlin]").is_err()); // zone names may be unknown here
         let local = parse_moment("2027-01-01").unwrap();
         assert_eq!(parse_moment("2027-01-01 00:00"), Ok(local));
         assert_eq!(parse_moment("2027-01-01T00:00:00"), Ok(local));

@@ -23,7 +23,8 @@ pub struct ExpiryArgs {
 }
 
 impl ExpiryArgs {
-    /// Returns the expiry the options ask for; `None` stands for the family's default TTL.
+    /// Returns the expiry that the options set; `None` without an option, so that the family's
+    /// default TTL applies.
     pub fn expiry(&self, store: &Store) -> Option<Expiry> {
         match (self.ttl, self.at) {
             (Some(ttl), _) => Some(store.expiry_after(ttl)),
@@ -33,8 +34,8 @@ impl ExpiryArgs {
     }
 }
 
-/// Formats the time left: `2h 05m` on a terminal, milliseconds in a pipe, or `never`; 0 if the time
-/// has passed.
+/// Formats the time left until `expiry`: `2h 05m` on a terminal, milliseconds in a pipe, or
+/// `never`. The time left is 0 if the key has expired.
 pub fn left(context: &Context, expiry: Expiry, now_ms: i64) -> String {
     match expiry.millis() {
         None => "never".to_owned(),

@@ -9,12 +9,13 @@ use crate::failure::{Answer, report};
 use crate::output::of_standard_output;
 use crate::store_arg::{VARIABLE, is_url, shown};
 
-/// Prints an error of the argument parser, or the help or version that was asked for. Returns the exit status.
+/// Prints an error of the argument parser, or the help or version that was asked for. Returns the
+/// exit status.
 pub fn report_arguments(error: clap::Error) -> u8 {
     let error = explain(error);
     let printed = error.print().and_then(|()| io::stdout().flush());
     if error.use_stderr() {
-        return u8::try_from(error.exit_code()).unwrap_or(2); // nothing else could tell of it
+        return u8::try_from(error.exit_code()).unwrap_or(2); // a failed write cannot be reported
     }
     report(printed.map_err(of_standard_output).map_or_else(|e| Err(e.into()), |()| Ok(Answer::Yes)))
 }
@@ -40,8 +41,8 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
             )
         }
         clap::error::ErrorKind::UnknownArgument => {
-            // clap suggests "pass it after --" for any unknown option, which would make a key of a
-            // misspelled one.
+            // For any unknown option, clap suggests passing it after "--". A misspelled option
+            // would then become a key.
             error.remove(ContextKind::Suggested);
             match wrong.as_bytes() {
                 [b'-', b'0'..=b'9', ..] => Some(
@@ -88,8 +89,8 @@ pub fn explain(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Commands of other tools, and what does the same here. (Names that mean exactly a command here
-/// are its aliases.)
+/// Command names of other tools, and the tip that is printed for each. (A name that means exactly
+/// the same as a command of kvstore is an alias of that command instead.)
 const ELSEWHERE: [(&str, &str); 28] = [
     ("append", "'kvstore get' and 'kvstore put' read and write whole values"),
     ("cat", "'kvstore get' prints a value"),
@@ -121,7 +122,8 @@ const ELSEWHERE: [(&str, &str); 28] = [
     ("verify", "'kvstore check' checks a store"),
 ];
 
-/// A tip about a word that is no command.
+/// Returns a tip for a word that is not a command: a command name of another tool, or a store.
+/// Returns `None` for any other word.
 fn about_command(word: &str) -> Option<String> {
     if let Some((_, tip)) = ELSEWHERE.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)) {
         return Some((*tip).to_owned());

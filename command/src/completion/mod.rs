@@ -16,10 +16,10 @@ use crate::store_arg::{self, OpenArgs, Purpose};
 
 pub use shells::{CompleteArgs, script};
 
-/// Maximum number of keys and of families that are offered.
+/// Maximum number of words that are offered.
 const MOST: usize = 100;
 
-/// A word that can be inserted.
+/// A word that is offered as a completion, and its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub word: String,
@@ -36,11 +36,11 @@ impl Candidate {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offer {
     Words(Vec<Candidate>),
-    /// Names of files, which the caller completes.
+    /// The word is a file name, which the caller completes.
     Files,
 }
 
-/// The kind of word that is expected.
+/// The kind of word that is expected at the cursor.
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
     Words(Vec<Candidate>),
@@ -51,7 +51,7 @@ enum Expected {
 
 /// The store that families and keys are read from.
 pub enum Source {
-    /// Always this one, as in the interactive shell.
+    /// The store with this path, as in the interactive shell.
     Fixed(PathBuf),
     /// The store named by the command line.
     Named,
@@ -61,9 +61,9 @@ pub enum Source {
 pub struct Completer {
     pub definition: Command,
     pub source: Source,
-    /// How keys are written, unless an option says otherwise.
+    /// Encoding of keys, unless the line has `--hex` or `--base64`.
     pub form: Form,
-    /// The family of commands that name none.
+    /// The family of a line that names none; if `None`, the default family.
     pub family: Option<String>,
     pub secrets: Secrets,
 }
@@ -72,7 +72,8 @@ pub struct Completer {
 struct Parsed<'a> {
     command: &'a Command,
     positionals: Vec<&'a str>,
-    /// The command around a nested one, such as `families ... drop`, and its positional arguments.
+    /// The parent of `command`, and its positional arguments: those of `families` in
+    /// `families ... drop`. `None` if `command` is the whole command line.
     outer: Option<(&'a Command, Vec<&'a str>)>,
     /// The option whose value is under the cursor.
     option: Option<&'a Arg>,
@@ -173,7 +174,7 @@ impl Completer {
         }
     }
 
-    /// The options of a command, with those of all commands.
+    /// Returns the visible options of a command and the global options.
     fn options(&self, command: &Command) -> Vec<Candidate> {
         let globals = self.definition.get_arguments().filter(|arg| arg.is_global_set());
         let options = command.get_arguments().filter(|arg| !arg.is_global_set()).chain(globals);
@@ -186,7 +187,8 @@ impl Completer {
         shown.collect()
     }
 
-    /// Finds the option that a word names, among those of the command and of all commands.
+    /// Returns the option that a word such as `-f` or `--family=web` names, among the options of
+    /// the command and the global options; `None` if there is none.
     fn option_of<'a>(&'a self, command: &'a Command, word: &str) -> Option<&'a Arg> {
         let name = word.split('=').next().unwrap_or(word);
         command.get_arguments().chain(self.definition.get_arguments()).find(|arg| {
@@ -200,7 +202,8 @@ impl Completer {
         })
     }
 
-    /// Opens the store for reading, without waiting for locks or asking for a password.
+    /// Opens the store for reading, without waiting for locks or asking for a password. Returns
+    /// `None` if it cannot be opened, or if the line names no store or one on a server.
     fn store(&self, parsed: &Parsed<'_>) -> Option<Store> {
         let path = match &self.source {
             Source::Fixed(path) => path.clone(),
@@ -225,12 +228,14 @@ impl Completer {
         let store = self.store(parsed)?;
         let mut names = vec![store.default_family().name().to_owned()];
         names.extend(store.family_names().ok()?);
-        // The names of families are typed as they are, without escapes.
+        // Family names are typed without escapes, so names with control characters cannot be
+        // completed.
         names.retain(|name| !name.contains(char::is_control));
         Some(names.into_iter().map(Candidate::new).collect())
     }
 
-    /// The first keys of the family that start with what is typed.
+    /// Returns the first keys of the family that start with `typed`, in the encoding that the line
+    /// uses; `None` after an error.
     fn keys(&self, parsed: &Parsed<'_>, words: &[String], typed: &str) -> Option<Vec<Candidate>> {
         let store = self.store(parsed)?;
         let family = match self.named_family(words).or(self.family.as_deref()) {
@@ -266,8 +271,8 @@ impl Completer {
     }
 }
 
-/// The bytes that a partly typed key stands for: an escape, or a group of digits, may be incomplete
-/// at its end.
+/// Decodes a partly typed key, without an escape or a group of digits that is incomplete at its
+/// end. Returns `None` if the rest is not valid.
 fn prefix_of(form: Form, typed: &str) -> Option<Vec<u8>> {
     let ends = typed.char_indices().map(|(at, _)| at).rev();
     let whole = [typed.len()].into_iter().chain(ends).take(4);
@@ -303,7 +308,7 @@ fn is_many(arg: &Arg) -> bool {
         || matches!(arg.get_action(), clap::ArgAction::Append)
 }
 
-/// The kind of value of an argument.
+/// Returns the kind of word that is expected as the value of an argument of `command`.
 fn of_value(command: &Command, arg: &Arg) -> Expected {
     let possible = arg.get_possible_values();
     if !possible.is_empty() {

@@ -1,7 +1,8 @@
-//! Completion in bash, zsh and fish. Their scripts run `kvstore complete SHELL ...` for the word
-//! under the cursor. It prints "files" if that word is a file name, which the shell completes
-//! itself; otherwise "words", and a candidate per line. Errors are silent, because anything on the
-//! terminal would disturb the line that is being typed.
+//! Completion in bash, zsh and fish. The completion script of each shell runs
+//! `kvstore complete SHELL ...` for the word under the cursor. The command prints the line "files"
+//! if the word is a file name, which the shell completes itself. Otherwise it prints the line
+//! "words", and then a candidate per line. Errors are silent, because anything on the terminal
+//! would disturb the line that is being typed.
 
 use clap::Args;
 
@@ -79,8 +80,8 @@ end
 complete -c kvstore -f -a '(__kvstore_complete)'
 "#;
 
-/// Returns the completion script of a shell; `None` if it has none that completes families and
-/// keys.
+/// Returns the completion script of a shell; `None` for shells without a script that completes
+/// families and keys.
 pub fn script(shell: clap_complete::Shell) -> Option<&'static str> {
     match shell {
         clap_complete::Shell::Bash => Some(BASH),
@@ -131,8 +132,8 @@ impl CompleteArgs {
 }
 
 fn offer(words: &[String], typed: &str) -> Offer {
-    // As in the commands it completes, a password comes from $KVSTORE_PASSWORD_FILE only: nothing
-    // is asked here.
+    // The password comes from $KVSTORE_PASSWORD_FILE only: the user is not asked during a
+    // completion.
     let secrets = crate::secret::Secrets::without_questions();
     let mut definition = cli::definition();
     definition.build(); // adds --help and --version
@@ -152,15 +153,16 @@ fn lines_of(offer: Offer, show: impl Fn(&Candidate) -> Option<String>) -> Vec<St
 /// How the word under the cursor is quoted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quoting {
-    /// Not, or by backslashes.
+    /// Not quoted, or quoted by backslashes.
     Plain,
-    /// By a quote that is open: bash replaces the text after it, and closes it.
+    /// The word starts with a quote that is still open. bash replaces the text after the quote, and
+    /// closes the quote.
     Open(char),
 }
 
 impl Quoting {
-    /// `None` for a word with a quote that is not at its beginning: bash does not say which part it
-    /// replaces.
+    /// Returns the quoting of a word. Returns `None` if a quote is closed or is not at the
+    /// beginning of the word: bash does not say then which part of the word it replaces.
     fn of(raw: &str) -> Option<Quoting> {
         let mut chars = raw.chars();
         match chars.next() {
@@ -191,7 +193,7 @@ impl Quoting {
     }
 }
 
-/// Returns `true` if there is a quote that no backslash precedes.
+/// Returns `true` if the word has a quote that no backslash escapes.
 fn has_plain_quote(raw: &str) -> bool {
     let mut is_escaped = false;
     raw.chars().any(|c| {
@@ -201,9 +203,9 @@ fn has_plain_quote(raw: &str) -> bool {
     })
 }
 
-/// Completes a line of bash. bash splits words at `COMP_WORDBREAKS`, too, which usually has `:` and
-/// `=`, and replaces only what follows the last of them: so candidates have to leave out the part
-/// before it.
+/// Completes a line of bash, and returns the lines to print. bash also splits words at the
+/// characters of `COMP_WORDBREAKS` (`breaks`), which usually has `:` and `=`. It replaces only the
+/// text after the last of these, so candidates must not include the text before it.
 fn bash(line: &str, breaks: &str, offer: impl Fn(&[String], &str) -> Offer) -> Vec<String> {
     let (before, raw) = line.split_at(start_of_word(line));
     let (Some(words), Some(quoting)) = (shlex::split(before), Quoting::of(raw)) else { return Vec::new() };

@@ -18,31 +18,34 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Maximum number of buckets while counting.
+/// Maximum number of buckets while counting, if the length of the bucket is chosen automatically.
+/// Beyond it, buckets are merged into longer ones.
 const MOST_COUNTED: usize = 4096;
-/// Maximum number of bars, including empty ones.
+/// Maximum number of bars of a chart, including empty ones.
 const MOST_BARS: usize = 10_000;
-/// Maximum number of bars if the bucket is chosen automatically.
+/// Maximum number of bars of a chart if the length of the bucket is chosen automatically.
 const BARS: usize = 24;
-/// Later expiry times share one bar.
+/// Time from now, in milliseconds, after which all expiry times share one bar.
 const FAR_MS: i64 = 100 * 366 * DAY;
 
 /// The time span of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bucket {
-    /// Milliseconds, less than a day, counted from midnight; the last bucket of a day may be
-    /// shorter.
+    /// A number of milliseconds, less than a day. Buckets are counted from midnight; the last one
+    /// of a day may be shorter.
     Part(i64),
     /// A number of days; weeks start on Mondays.
     Days(i32),
     Months(i32),
 }
 
-/// The buckets of counting, from fine to coarse; each consists of whole buckets of the one before.
+/// Bucket lengths that are used while counting, from short to long. Each bucket consists of whole
+/// buckets of the length before, so that counts can be merged.
 const COUNTED: [Bucket; 5] =
     [Bucket::Part(SECOND), Bucket::Part(MINUTE), Bucket::Part(HOUR), Bucket::Days(1), Bucket::Months(1)];
 
-/// The buckets of a chart: the first that gives few enough bars is used.
+/// Bucket lengths of the bars of a chart. If the length is chosen automatically, it is the first
+/// that gives at most [`BARS`] bars.
 const SHOWN: [Bucket; 16] = [
     Bucket::Part(SECOND),
     Bucket::Part(5 * SECOND),
@@ -81,7 +84,7 @@ pub fn parse(word: &str) -> std::result::Result<Bucket, String> {
     }
 }
 
-/// Days and months in a time zone.
+/// Calculates the bounds of buckets in a time zone.
 pub struct Calendar {
     zone: TimeZone,
 }
@@ -99,7 +102,8 @@ impl Calendar {
         Some(date.to_zoned(self.zone.clone()).ok()?.timestamp().as_millisecond())
     }
 
-    /// Returns the start and the end of the bucket that contains a time.
+    /// Returns the start and the end (exclusive) of the bucket that contains the time `ms`, all in
+    /// milliseconds since 1970; `None` if jiff does not support a date.
     fn bounds(&self, bucket: Bucket, ms: i64) -> Option<(i64, i64)> {
         let date = self.at(ms)?.date();
         let (first, last) = match bucket {
@@ -127,7 +131,7 @@ impl Calendar {
         Some((self.midnight(first)?, self.midnight(last)?))
     }
 
-    /// Formats the label of a bar: its start.
+    /// Formats the start of a bar as its label, as precisely as the length of the bucket needs.
     pub fn label(&self, bucket: Bucket, from_ms: i64) -> String {
         let format = match bucket {
             Bucket::Part(..SECOND) => "%F %T.%3f",
@@ -141,7 +145,7 @@ impl Calendar {
     }
 }
 
-/// Describes the length of a bucket.
+/// Formats the length of a bucket: `15m`, `a week`, `3 months`.
 pub fn words(bucket: Bucket) -> String {
     match bucket {
         Bucket::Part(ms) => {
@@ -162,7 +166,7 @@ pub fn words(bucket: Bucket) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bar {
     pub from_ms: i64,
-    /// `None` for the bar of all later times.
+    /// End of the bar, exclusive; `None` for the last bar if it counts all later expiry times.
     pub to_ms: Option<i64>,
     pub count: u64,
 }
@@ -170,19 +174,20 @@ pub struct Bar {
 /// Counts expiry times by bucket.
 pub struct Tally {
     calendar: Calendar,
-    /// The current bucket, and the index of the next one in [`COUNTED`] if it is chosen
-    /// automatically.
+    /// Current length of the buckets. `coarser` is the index of the next length in [`COUNTED`]; it
+    /// is `None` if the user has chosen the length.
     bucket: Bucket,
     coarser: Option<usize>,
     counts: BTreeMap<i64, u64>,
-    /// The bounds of the bucket that was counted last.
+    /// Start and end (exclusive) of the bucket of the last expiry time that was added. A cache: the
+    /// expiry times of a family are added in order.
     last: (i64, i64),
     far_ms: i64,
     far: u64,
 }
 
 impl Tally {
-    /// `bucket` is the length of the bars; `None` to choose it.
+    /// Starts a count. `bucket` is the length of the bars; `None` chooses it automatically.
     pub fn new(calendar: Calendar, bucket: Option<Bucket>, now_ms: i64) -> Tally {
         Tally {
             calendar,
@@ -227,7 +232,8 @@ impl Tally {
         self.calendar.bounds(self.bucket, ms).unwrap_or((ms, ms + 1))
     }
 
-    /// Returns the bars from the first to the last that is not empty, and their bucket.
+    /// Returns the bars, including empty ones between others, with the calendar and bucket length
+    /// that are needed to label them. Fails if there are more than [`MOST_BARS`].
     pub fn bars(mut self) -> Result<(Calendar, Bucket, Vec<Bar>)> {
         if self.coarser.is_some() {
             let few = |bucket: &Bucket| self.spread(*bucket, BARS).is_some();
@@ -245,7 +251,8 @@ impl Tally {
         Ok((self.calendar, self.bucket, bars))
     }
 
-    /// Distributes the counts over bars; `None` if there would be more than `most`.
+    /// Distributes the counts over bars of the length `bucket`; `None` if there would be more than
+    /// `most`.
     fn spread(&self, bucket: Bucket, most: usize) -> Option<Vec<Bar>> {
         let mut bars: Vec<Bar> = Vec::new();
         for (ms, count) in &self.counts {

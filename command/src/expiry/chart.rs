@@ -20,9 +20,9 @@ pub struct ChartArgs {
     pub bucket: Option<Bucket>,
 }
 
-/// Maximum width of a chart.
+/// Maximum width of a chart, in columns.
 const WIDEST: usize = 100;
-/// Marks the bar of the current time.
+/// Prefix of the line of the current time.
 const NOW: &str = "now ▸ ";
 
 pub fn run(context: &mut Context, families: &[Family], args: &ChartArgs) -> Result {
@@ -111,7 +111,8 @@ fn draw(
     Ok(())
 }
 
-/// Draws a bar to an eighth of a column. A part above 0 is never drawn as empty.
+/// Draws a bar of `part / whole * width` columns, to an eighth of a column. If `part` is above 0,
+/// the bar has at least an eighth of a column.
 fn blocks(part: u64, whole: u64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = u128::from(part) * width as u128 * 8 / u128::from(whole.max(1));

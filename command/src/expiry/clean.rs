@@ -16,7 +16,7 @@ use crate::store_arg::{self, Purpose, StoreArgs};
 use crate::system;
 use crate::times;
 
-/// How often a pause checks for Ctrl-C.
+/// Interval at which the pause between rounds checks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Purge expired keys continuously, until Ctrl-C
@@ -47,10 +47,10 @@ pub struct CleanArgs {
     max_keys: Option<u64>,
 }
 
-/// The result of a round.
+/// The result of one round of purging.
 struct Round {
     removed: u64,
-    /// The store was locked by another process.
+    /// Whether the round ended early because another process held a lock.
     busy: bool,
 }
 

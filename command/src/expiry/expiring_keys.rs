@@ -11,12 +11,12 @@ use crate::json::Object;
 use crate::output::{BAD, Output, WARN};
 use crate::{store_arg, times};
 
-/// Entries read at a time.
+/// Maximum number of entries that a fetch returns.
 const CHUNK: usize = 512;
 /// Keys that expire within this time are highlighted.
 const SOON_MS: i64 = 60_000;
 
-/// Opens the named family, or all families, the default one first.
+/// Opens the named family. If `name` is `None`, opens all families, the default one first.
 pub fn families(store: &Store, name: Option<&str>) -> Result<Vec<Family>> {
     if let Some(name) = name {
         return Ok(vec![store_arg::family(store, name)?]);
@@ -32,8 +32,8 @@ pub fn families(store: &Store, name: Option<&str>) -> Result<Vec<Family>> {
     Ok(families)
 }
 
-/// Calls `visit` for each key of the family with `from_ms <= expire_ms < to_ms`, in order of
-/// expiry, until it returns `false`.
+/// Calls `visit` with the expiry time and the key, for each key of the family with
+/// `from_ms <= expire_ms < to_ms`, in order of expiry. Stops when `visit` returns `false`.
 pub fn each(
     family: &Family,
     from_ms: i64,
@@ -57,7 +57,8 @@ pub fn each(
     }
 }
 
-/// Counts the keys of the family that have expired but have not been purged.
+/// Counts the keys of the family that have expired but have not been purged. Calls `counted` with
+/// the count so far after each key.
 pub fn count_expired(family: &Family, now_ms: i64, mut counted: impl FnMut(u64)) -> Result<u64> {
     let mut count = 0;
     each(family, i64::MIN, now_ms.saturating_add(1), |_, _| {
@@ -75,17 +76,19 @@ pub struct ExpiringKey<'a> {
     pub key: &'a [u8],
 }
 
-/// Merges the keys of several families in order of expiry.
+/// The keys of several families, merged in order of expiry.
 pub struct ExpiringKeys {
     cursors: Vec<(String, Cursor)>,
-    /// The current expiry time of each family that has more keys.
+    /// Expiry time of the current key, and index in `cursors`, of each cursor that has one; the
+    /// earliest on top.
     heads: BinaryHeap<Reverse<(i64, usize)>>,
-    /// The cursor of the last entry returned, which must advance next.
+    /// Index of the cursor whose key `next` returned last. The cursor advances at the next call,
+    /// because the returned key borrows from it.
     shown: Option<usize>,
 }
 
 impl ExpiringKeys {
-    /// Merges the keys with `from_ms <= expire_ms < to_ms`.
+    /// Starts a merge of the keys with `from_ms <= expire_ms < to_ms`.
     pub fn new(families: &[Family], from_ms: i64, to_ms: i64) -> Result<ExpiringKeys> {
         let cursors = families
             .iter()
@@ -121,7 +124,8 @@ impl ExpiringKeys {
     }
 }
 
-/// Treats a family that was dropped during the scan as exhausted.
+/// Converts the result of moving a cursor. Returns `false` (no more keys) if the family was dropped
+/// during the scan.
 fn there(moved: kvstore::Result<bool>) -> Result<bool> {
     match moved {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),

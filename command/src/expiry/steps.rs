@@ -1,5 +1,5 @@
-//! Removal of many keys in short transactions, within a budget and until Ctrl-C. The number of
-//! removed keys is reported in any case.
+//! Removal of many keys in short transactions, until a limit is reached or Ctrl-C is pressed. The
+//! number of removed keys is also reported if the removal stops early.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::output::{WARN, keys};
 use crate::progress::{Interrupt, Progress};
 use crate::times;
 
-/// Keys per transaction.
+/// Maximum number of keys that one transaction removes.
 pub const KEYS_PER_STEP: u64 = 256;
 
 /// Limits of a removal.
@@ -27,7 +27,8 @@ pub struct BudgetArgs {
     pub max_time: Option<Duration>,
 }
 
-/// The progress of a removal.
+/// The progress of a removal: the number of removed keys, whether more keys are left to remove, and
+/// whether a signal stopped it.
 #[derive(Default)]
 struct Done {
     removed: u64,
@@ -35,8 +36,9 @@ struct Done {
     stopped: bool,
 }
 
-/// Calls `step` with a maximum number of keys until nothing is left, the budget is used up, or
-/// Ctrl-C; then reports.
+/// Calls `step` with the maximum number of keys that it may remove, until no keys are left, the
+/// budget is used up, or Ctrl-C is pressed. A last step of 0 keys finds out whether more are left.
+/// Then prints the result, in which `what` describes the removed keys.
 pub fn run(
     context: &mut Context,
     budget: &BudgetArgs,

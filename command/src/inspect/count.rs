@@ -35,7 +35,7 @@ pub struct CountArgs {
     family: Option<String>,
 }
 
-/// The keys of a family, or the sum over families.
+/// The number of keys of a family, or the sum over families.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     live: u64,

@@ -192,7 +192,7 @@ impl FamiliesArgs {
     }
 }
 
-/// With `--json`, prints the settings of a family.
+/// Prints the settings of a family with `--json`; otherwise prints nothing.
 fn report(context: &mut Context, store: &Store, name: &str) -> Result {
     if context.out.json {
         let family = store_arg::family(store, name)?;

@@ -41,7 +41,7 @@ pub struct InfoArgs {
 #[derive(Debug, Clone, Copy)]
 struct Keys {
     live: u64,
-    /// Expired, not purged.
+    /// Keys that have expired but have not been purged.
     expired: u64,
     /// Live keys with a TTL.
     with_ttl: u64,
@@ -50,7 +50,7 @@ struct Keys {
 /// The data to print.
 struct Shown {
     info: StoreInfo,
-    /// By family; `None` if not counted.
+    /// Key counts in the order of `info.families`; `None` with `--quick`.
     keys: Vec<Option<Keys>>,
     now_ms: i64,
     is_encrypted: bool,
@@ -120,7 +120,7 @@ impl Shown {
         self.info.families.iter().zip(self.keys.iter().copied())
     }
 
-    /// Sums one kind of size over the families; `None` if it is not known.
+    /// Sums one kind of size over the families, in bytes; `None` if that of a family is not known.
     fn sum(&self, part: fn(kvstore::FamilySizes) -> u64) -> Option<u64> {
         self.info.families.iter().map(|family| family.sizes.map(part)).sum()
     }
@@ -216,7 +216,8 @@ impl Shown {
         };
     }
 
-    /// Returns the named numbers of a family. On a server the size of a single family is not known.
+    /// Returns the numbers of a family and their names in the output for programs. Leaves out the
+    /// sizes on a server, where the size of a single family is not known.
     fn numbers(
         &self,
         family: &FamilyInfo,
@@ -226,7 +227,7 @@ impl Shown {
         numbers(family, keys).into_iter().filter(move |(name, _)| is_in_a_file || !name.ends_with("_bytes"))
     }
 
-    /// Returns the sizes and their names in the output for programs.
+    /// Returns the sizes of the store in bytes, and their names in the output for programs.
     fn sizes(&self) -> [(&'static str, Option<u64>); 11] {
         let info = &self.info;
         [
@@ -244,7 +245,8 @@ impl Shown {
         ]
     }
 
-    /// The output in a pipe: a name, a tab and a value per line. Unknown values are left out.
+    /// Returns the output in a pipe: a name, a tab and a value per line. Unknown values are left
+    /// out.
     fn lines(&self) -> Vec<String> {
         let info = &self.info;
         let mut lines = vec![
@@ -322,7 +324,8 @@ impl Shown {
         out.line("")?;
         let mut names = vec!["FAMILY", "KEYS", "WITH TTL", "EXPIRED", "NEXT EXPIRY", "DEFAULT TTL"];
         names.extend(info.server.is_none().then_some("SIZE"));
-        // If there are many families, only the largest: the output should fit on a screen.
+        // If there are many families, only the largest are shown, so that the output fits on a
+        // screen.
         let mut families: Vec<_> = self.families().collect();
         let more = families.len().saturating_sub(FAMILIES);
         if more > 0 {
@@ -374,7 +377,8 @@ impl Shown {
         ("pages", format!("{} bytes, journal mode {}{encrypted}", self.info.page_size, self.mode()))
     }
 
-    /// Returns the parts of the file, each with its size and a note.
+    /// Returns the rows of sizes for a terminal: name, size in bytes (`None` if not known), and a
+    /// note.
     fn rows_of_sizes(&self) -> Vec<(&'static str, Option<u64>, String)> {
         let info = &self.info;
         let mut sizes = vec![
@@ -450,10 +454,11 @@ fn rows_of_server(server: &ServerInfo) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Maximum number of families in the table.
+/// Maximum number of families in the table on a terminal.
 const FAMILIES: usize = 12;
 
-/// A longer WAL is worth a hint: checkpoints keep it below half of this, 4000 pages of 4096 bytes.
+/// Size in bytes of the part of the WAL that is not checkpointed, above which a hint is printed.
+/// Checkpoints keep it below half of this: 4000 pages of 4096 bytes.
 const LONG_WAL: u64 = 32 << 20;
 
 fn plural(keys: u64) -> &'static str {

@@ -14,7 +14,7 @@ use crate::range::ListedArgs;
 use crate::store_arg::{FamilyArgs, Purpose, StoreArgs};
 use crate::times;
 
-/// Bytes of a value shown on a terminal.
+/// Maximum number of bytes of a value that are shown on a terminal.
 const SHOWN: usize = 160;
 
 #[derive(Debug, Args)]
@@ -205,7 +205,8 @@ impl<'f> Lines<'f> {
         }
     }
 
-    /// The header of a long listing on a terminal.
+    /// Returns the header of a long listing on a terminal; `None` for other listings, and in a
+    /// pipe.
     fn head(context: &Context, shape: Shape) -> Option<String> {
         let Shape::Long { tracked } = shape else { return None };
         let age = if tracked { format!("  {:>11}", "AGE") } else { String::new() };

@@ -11,7 +11,7 @@ use crate::bytes::Form;
 use crate::completion::{self, Offer, Source};
 use crate::secret::Secrets;
 
-/// The helper of the line editor.
+/// The helper of the line editor: completes words and formats the prompt.
 pub struct Completions {
     completer: completion::Completer,
     files: FilenameCompleter,
@@ -82,11 +82,13 @@ impl Completer for Completions {
     }
 }
 
-/// Returns where the last word of a line starts, by the rules of `sh`.
+/// Returns the byte offset at which the last word of a line starts, by the rules of `sh`; the
+/// length of the line after unquoted white space.
 pub fn start_of_word(line: &str) -> usize {
     let begins = |at: &usize| {
         let Some(before) = line.get(..*at) else { return false };
-        // A word starts here if one more letter would be one more word: after unquoted white space.
+        // A word starts here if a letter added here would be a further word: after unquoted white
+        // space.
         let words = |line: &str| shlex::split(line).map(|words| words.len());
         match (words(before), words(&format!("{before}x"))) {
             (Some(so_far), Some(more)) => more == so_far + 1,
@@ -96,7 +98,8 @@ pub fn start_of_word(line: &str) -> usize {
     (0..=line.len()).rev().find(begins).unwrap_or_default()
 }
 
-/// Removes the quotes of a word; the last one need not be closed yet.
+/// Removes the quotes and backslashes of a word. At the end of the word, a quote may still be open,
+/// and an escape incomplete.
 pub fn unquoted(word: &str) -> String {
     let whole = word.strip_suffix('\\').unwrap_or(word);
     [whole.to_owned(), format!("{whole}'"), format!("{whole}\"")]

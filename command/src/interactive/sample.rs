@@ -1,5 +1,5 @@
-//! Sampling for `watch`. Samples take at most a twentieth of the time, whatever the size of the
-//! store.
+//! Sampling for `watch`. A thread samples for at most a twentieth of the time, whatever the size of
+//! the store.
 //!
 //! Two threads sample, each with its own handle. One samples file sizes, the number of keys that
 //! expire soon (up to a bound), and the next keys to expire. The other counts keys, for which
@@ -21,9 +21,9 @@ use crate::failure::{Failure, Result};
 use crate::secret::Secrets;
 use crate::store_arg::{self, OpenArgs, Purpose};
 
-/// Maximum number of expiry times counted per family.
+/// Maximum number counted per family of expired keys, and of keys that expire later.
 pub const BOUND: u64 = 10_000;
-/// Sampling takes at most one part in this number of the time.
+/// A thread samples for at most 1/`SHARE` of the time.
 const SHARE: u32 = 20;
 /// Number of next keys to expire that are shown.
 const NEXT: usize = 10;
@@ -35,7 +35,7 @@ const SECOND_MS: i64 = 1000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounded {
     pub count: u64,
-    /// The bound was reached; there may be more.
+    /// Whether the count stopped at the bound, so that there may be more.
     pub more: bool,
 }
 
@@ -45,13 +45,13 @@ impl Bounded {
     }
 }
 
-/// Number of keys that expire soon.
+/// Number of keys that expire within a minute, an hour and a day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Soon {
     pub minute: Bounded,
     pub hour: Bounded,
     pub day: Bounded,
-    /// Expired, not purged.
+    /// Keys that have expired but have not been purged.
     pub expired: Bounded,
 }
 
@@ -66,7 +66,7 @@ impl Soon {
     }
 }
 
-/// A key that expires next.
+/// One of the keys that expire next.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Next {
     pub expire_ms: i64,
@@ -79,7 +79,8 @@ pub struct Next {
 pub struct Counted {
     pub keys: u64,
     pub at: Instant,
-    /// Change per second since the count before.
+    /// Change of the number of keys per second since the previous count; `None` for the first
+    /// count.
     pub per_second: Option<f64>,
 }
 
@@ -99,34 +100,36 @@ pub struct Tables {
     pub total: u64,
 }
 
-/// One sample.
+/// One sample of a store, without the number of keys.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
-    /// The store's clock.
+    /// Time of the store's clock, in milliseconds since 1970.
     pub now_ms: i64,
-    /// Set for a store on a server; the sizes of files are 0 then.
+    /// State of the server; `None` for a store in a file. On a server, the file, WAL and free sizes
+    /// are 0.
     pub server: Option<OnServer>,
     pub file_bytes: u64,
     pub wal_bytes: u64,
-    /// Size of the pages in use.
+    /// Size of the pages in use; on a server, total size of the tables.
     pub used_bytes: u64,
     pub free_bytes: u64,
     pub used_per_second: Option<f64>,
-    /// `None` if commits are not counted.
+    /// `None` in the first sample, and if commits are not counted: on a server, and outside WAL
+    /// mode.
     pub commits_per_second: Option<f64>,
-    /// Earlier rates, the latest last.
+    /// Commits per second of the last samples, up to this one, in order of time.
     pub commit_rates: Vec<u64>,
     pub families: Vec<(String, Soon)>,
     pub soon: Soon,
     pub next: Vec<Next>,
 }
 
-/// The latest results of both threads.
+/// The latest results of the sampling threads.
 #[derive(Default)]
 pub struct Latest {
     pub sample: Option<(Sample, Instant)>,
     pub counts: HashMap<String, Counted>,
-    /// Why the last sample failed.
+    /// Message if the last sample failed because of a lock; the next sample tries again.
     pub trouble: Option<String>,
     failed: Option<Failure>,
 }
@@ -139,7 +142,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens the store and starts the threads.
+    /// Opens the store once for each thread, and starts the threads.
     pub fn start(path: &Path, open: &OpenArgs, secrets: &Secrets, interval: Duration) -> Result<Sampler> {
         let page_size = store_arg::page_size(path);
         // No read snapshot is held between samples, because it would block checkpoints of other
@@ -186,7 +189,7 @@ impl Sampler {
         lock(&self.latest)
     }
 
-    /// Fails with the error of a thread that has ended.
+    /// Fails if a thread has ended: with the error of the thread, or because it panicked.
     pub fn check(&self) -> Result<()> {
         if let Some(failure) = self.latest().failed.take() {
             return Err(failure);
@@ -210,14 +213,14 @@ fn lock(latest: &Mutex<Latest>) -> MutexGuard<'_, Latest> {
     latest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Change per second.
+/// Returns the change per second from `before` to `after`.
 fn rate(before: u64, after: u64, within: Duration) -> f64 {
     #[allow(clippy::cast_precision_loss)] // approximate output
     let change = after as f64 - before as f64;
     change / within.as_secs_f64().max(0.001)
 }
 
-/// Counts the live keys of all families.
+/// Counts the live keys of all families, and stores the counts in `latest`.
 fn count(store: &Store, latest: &Mutex<Latest>) -> Result<()> {
     let families = expiring_keys::families(store, None)?;
     lock(latest).counts.retain(|name, _| families.iter().any(|family| family.name() == name));
@@ -235,13 +238,13 @@ fn count(store: &Store, latest: &Mutex<Latest>) -> Result<()> {
     Ok(())
 }
 
-/// Samples everything but the number of keys.
+/// Sampler of everything but the number of keys.
 struct Source {
     store: Store,
     path: PathBuf,
     wal: PathBuf,
     page_size: u64,
-    /// Time, bytes in use and commit counter of the sample before.
+    /// Time, bytes in use and commit counter of the previous sample.
     before: Option<(Instant, u64, Option<u32>)>,
     commit_rates: Vec<u64>,
 }
@@ -319,7 +322,8 @@ impl Source {
     }
 }
 
-/// Counts the keys of a family that expire soon, and merges the first of them into `next`.
+/// Counts the expired keys of a family and those that expire soon. Merges the next keys to expire
+/// into `next`, which keeps the first [`NEXT`] of all families.
 fn sample_family(family: &Family, now_ms: i64, next: &mut Vec<Next>) -> Result<Soon> {
     let mut soon = Soon::default();
     expiring_keys::each(family, i64::MIN, now_ms.saturating_add(1), |_, _| {

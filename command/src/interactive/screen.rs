@@ -12,13 +12,14 @@ use super::sample::{Bounded, Counted, Latest, Sample, Tables};
 use crate::bytes::Form;
 use crate::{output, times};
 
-/// An older count is shown with its age.
+/// Age from which a key count is shown with its age.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Minimum width of a terminal for two boxes side by side. Narrower ones have one below the other.
+/// Minimum width of the screen, in columns, for two boxes side by side. On a narrower screen, the
+/// boxes are one below the other.
 const WIDE: u16 = 90;
 
-/// Columns of a number.
+/// Width of a right-aligned number, in columns.
 const NUMBER: usize = 14;
 
 /// State kept between frames.
@@ -27,7 +28,7 @@ pub struct Shown {
     pub form: Form,
     pub colored: bool,
     pub interval: Duration,
-    /// Number of families scrolled past.
+    /// Number of families above the visible part of the list.
     pub scrolled: usize,
 }
 
@@ -76,7 +77,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, latest: &Latest) {
     next(frame, next_area, shown, sample, now_ms);
 }
 
-/// Returns the areas of the four boxes.
+/// Returns the areas of the four boxes: store, keys that expire, families, and next to expire.
 fn boxes(body: Rect) -> [Rect; 4] {
     if body.width < WIDE {
         return Layout::vertical([
@@ -94,8 +95,9 @@ fn boxes(body: Rect) -> [Rect; 4] {
     [store, soon, families, next]
 }
 
-/// Returns a label and a value that take at most `width` columns together. The value is whole, or
-/// `…`: part of a number would be another number. A short value ends where a number ends.
+/// Returns a label and a value that together take at most `width` columns. The label may be cut.
+/// The value is whole, or `…`, because part of a number would be another number. Values of at most
+/// [`NUMBER`] columns are right-aligned.
 fn labelled(label: &str, label_width: usize, value: &str, width: usize) -> [String; 2] {
     let value = if value.chars().count() < width { value } else { "…" };
     let length = value.chars().count();
@@ -104,7 +106,7 @@ fn labelled(label: &str, label_width: usize, value: &str, width: usize) -> [Stri
     [format!(" {label:<left$}"), value.to_owned()]
 }
 
-/// Splits a line into a left and a right part.
+/// Splits an area into a left part (60 %) and a right part (40 %).
 fn sides(line: Rect) -> [Rect; 2] {
     Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(line)
 }
@@ -130,7 +132,8 @@ fn brief(duration: Duration) -> String {
     times::duration(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Formats a change per second: `+12/s`, or nothing for 0.
+/// Formats a change per second: `+12/s`; empty for 0 and `None`. `unit` formats the absolute
+/// amount.
 fn change(per_second: Option<f64>, unit: impl Fn(u64) -> String) -> String {
     let Some(per_second) = per_second else { return String::new() };
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not negative; saturates
@@ -225,10 +228,11 @@ fn soon(frame: &mut Frame<'_>, area: Rect, shown: &Shown, sample: &Sample) {
     frame.render_widget(Paragraph::new(lines).block(shown.block("keys that expire")), area);
 }
 
-/// Returns the columns of the families that fit into a width whole, by number, with their widths.
+/// Returns the columns of the family table that fit into `width`: number and width of each. `ages`
+/// is whether the table has a column of ages.
 fn columns(width: usize, ages: bool) -> Vec<(usize, u16)> {
     const WIDTHS: [u16; 6] = [8, 11, 9, 7, 7, 11];
-    /// Columns to leave out, the first one first: age, change, in 1h, expired, keys.
+    /// Columns in the order in which they are left out: age, change, in 1h, expired, keys.
     const LEFT_OUT: [usize; 5] = [5, 2, 3, 4, 1];
     let mut columns: Vec<_> = WIDTHS.into_iter().enumerate().filter(|(n, _)| ages || *n != 5).collect();
     for left_out in LEFT_OUT {
@@ -244,7 +248,7 @@ fn columns(width: usize, ages: bool) -> Vec<(usize, u16)> {
 fn families(frame: &mut Frame<'_>, area: Rect, shown: &mut Shown, sample: &Sample, latest: &Latest) {
     let mut order: Vec<_> =
         sample.families.iter().map(|(name, soon)| (name, soon, latest.counts.get(name))).collect();
-    // The largest first; a stable sort.
+    // Families with the most keys first; a stable sort.
     order.sort_by_key(|(_, _, counted)| std::cmp::Reverse(counted.map(|counted| counted.keys)));
     let room = usize::from(area.height.saturating_sub(3)).max(1);
     shown.scrolled = shown.scrolled.min(order.len().saturating_sub(room));

@@ -60,7 +60,7 @@ impl ShellArgs {
         context.take_stdin("the lines of the shell")?;
         let path = self.store.path()?;
         if path.exists() {
-            self.store.open(Purpose::Read, &context.secrets)?; // reports a store that cannot be opened once, not for each line
+            self.store.open(Purpose::Read, &context.secrets)?; // reports once, not for each line, that the store cannot be opened
         }
         let Some(store) = path.to_str() else {
             return usage("the path of the store is not UTF-8: the shell needs one that is");
@@ -116,7 +116,7 @@ impl ShellArgs {
             {
                 let _ = editor.append_history(history); // a full disk does not end the shell
             }
-            // While the line runs, Ctrl-C stops the line.
+            // While a line runs, Ctrl-C stops its command, not the shell.
             let interrupt = Interrupt::watch()?;
             let Some(code) = lines.run(&line, Some(&interrupt)) else { return Ok(Answer::Yes) };
             if interrupt.is_to_end() {
@@ -150,12 +150,13 @@ impl ShellArgs {
     }
 }
 
-/// Runs the lines of standard input, up to the first that fails.
+/// Runs the lines of standard input. Stops at the first line that fails, and returns its exit
+/// status.
 fn read(lines: &mut Lines) -> Result {
     let (mut line, mut number) = (String::new(), 0u64);
     loop {
         line.clear();
-        // Not locked across lines: "put KEY -" reads the following input.
+        // Standard input is not locked across lines, because "put KEY -" reads the following input.
         if io::stdin().read_line(&mut line)? == 0 {
             return Ok(Answer::Yes);
         }
@@ -184,13 +185,13 @@ fn of_editor(error: ReadlineError) -> Failure {
 pub struct Lines {
     store: String,
     timeout: String,
-    /// Selected by `use`.
+    /// Family that `use` has selected.
     family: Option<String>,
     json: bool,
     form: Form,
     yes: bool,
     color: Color,
-    /// Passwords and keys, unless a line gives its own.
+    /// Passwords and keys for lines that do not give their own.
     secrets: Rc<Secrets>,
 }
 
@@ -219,7 +220,8 @@ impl Lines {
         }
     }
 
-    /// Returns the command line definition with STORE and the shared options filled in.
+    /// Returns the clap definition of a line of the shell. It is that of the command line, but the
+    /// store, the timeout and the selected family are default values.
     pub fn definition(&self) -> Command {
         let mut whole = Cli::command();
         let mut shell = Command::new("kvstore")
@@ -261,7 +263,7 @@ impl Lines {
         filled.mut_subcommands(|sub| self.fill_in(sub))
     }
 
-    /// Runs a line and returns its exit status; `None` ends the shell.
+    /// Runs a line and returns its exit status; `None` if the line ends the shell.
     fn run(&mut self, line: &str, interrupt: Option<&Interrupt>) -> Option<u8> {
         let line = line.get(..system::without_newline(line.as_bytes()).len()).unwrap_or(line);
         let Some(words) = shlex::split(line) else {

@@ -15,7 +15,8 @@ use crate::progress::Interrupt;
 use crate::store_arg::StoreArgs;
 use crate::times;
 
-/// Time between frames; countdowns advance between samples.
+/// Maximum time between frames. It is shorter than the default time between samples, so that
+/// countdowns advance smoothly.
 const FRAME: Duration = Duration::from_millis(250);
 
 /// Show a live view: keys, rates, sizes, next expiries
@@ -80,7 +81,7 @@ impl WatchArgs {
     }
 }
 
-/// Handles a key; returns `false` to quit.
+/// Handles a terminal event: scrolls the list of families. Returns `false` if the key quits.
 fn goes_on(event: &Event, shown: &mut Shown) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else { return true };
     match code {

@@ -14,7 +14,7 @@ use crate::progress::{Interrupt, Progress};
 use crate::range::ManyArgs;
 use crate::store_arg::{FamilyArgs, Purpose, StoreFirst};
 
-/// Keys of a range that one transaction removes.
+/// Maximum number of live keys of a range that one transaction removes.
 const KEYS_PER_STEP: usize = 4096;
 
 /// Remove keys, by name or by range
@@ -88,8 +88,8 @@ fn delete_range(context: &Context, family: &Family, range: &KeyRange) -> Result<
     let mut deleted = 0;
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
     while !interrupt.came() {
-        // Up to the last key of the step. If no live key is left, the whole range: only expired
-        // rows remain in it.
+        // A step removes all rows up to its last live key. If fewer live keys than a step are left,
+        // the last step removes the whole range, with the expired rows after the last live key.
         cursor.first()?;
         let (mut keys, mut last) = (0, None);
         while keys < KEYS_PER_STEP {
@@ -131,7 +131,7 @@ fn count(family: &Family, range: &KeyRange) -> Result<u64> {
     }
 }
 
-/// Returns the part of the range up to and including this key.
+/// Returns the part of the range up to and including the key `last`.
 fn up_to(range: &KeyRange, last: Vec<u8>) -> KeyRange {
     KeyRange::new(range.lower().map(<[u8]>::to_vec), Bound::Included(last))
 }

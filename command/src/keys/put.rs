@@ -63,8 +63,8 @@ struct WrittenFamily {
 }
 
 impl WrittenFamily {
-    /// Opens the store and the family. Does not create a store for a family that would be missing
-    /// from it.
+    /// Opens the store and the family. Creates a missing store only if the family will exist in it:
+    /// the default family, or any family with `--create-family`.
     fn open(&self, store: &StoreFirst, secrets: &Secrets) -> Result<(Store, Family)> {
         let making = self.create_family || self.family.family == "default";
         let store = match making {
@@ -82,7 +82,7 @@ impl WrittenFamily {
     }
 }
 
-/// Returns the value that an argument stands for.
+/// Decodes a value argument; for `-`, reads the value from standard input, unchanged.
 fn value(context: &Context, word: &str) -> Result<Vec<u8>> {
     if word != "-" {
         return context.form.parse(word, "value");
@@ -97,7 +97,8 @@ fn value(context: &Context, word: &str) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Reports whether the value was written.
+/// Prints with `--json` whether the value was written. On a terminal, prints `why_not` if it was
+/// not.
 fn report(context: &mut Context, key: &[u8], written: bool, why_not: &str) -> Result {
     let out = &mut context.out;
     if out.json {
@@ -225,7 +226,8 @@ impl CasArgs {
             }
         };
         let value = value(context, new)?;
-        // A comparison with a missing key fails, so nothing is created for it.
+        // With an expected value, no store or family is created: the comparison with a missing key
+        // would fail.
         let (store, family) = match expected {
             Some(_) => {
                 let store = self.store.open(Purpose::Write, &context.secrets)?;

@@ -37,12 +37,13 @@ pub struct CheckArgs {
     max: u64,
 }
 
-/// The recommended command.
+/// The recommended way to fix a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remedy {
     Repair,
     Recover,
-    /// `recover` cannot read encrypted files, and nothing here repairs a server.
+    /// Restore a backup: `recover` cannot read encrypted files, and no command repairs a store on a
+    /// server.
     Backup,
 }
 
@@ -57,7 +58,7 @@ impl Remedy {
         }
     }
 
-    /// The name in JSON.
+    /// Returns the name of the remedy in JSON.
     fn name(self) -> &'static str {
         match self {
             Remedy::Repair => "repair",
@@ -166,8 +167,8 @@ impl CheckArgs {
     }
 }
 
-/// Prints the last line with `--json`. `stopped` is the error that ended the check early; its first
-/// line is printed.
+/// Prints the last line of the output with `--json`; otherwise prints nothing. `stopped` is the
+/// error that ended the check early; only the first line of its text is printed.
 fn summary(
     out: &mut Output,
     checked: &CheckReport,

@@ -106,7 +106,8 @@ impl LimitArgs {
         Ok(if looked { Answer::from_bool(limit.is_some()) } else { Answer::Yes })
     }
 
-    /// Sets the limit; a part that is not given stays unchanged.
+    /// Sets the size limit of a store and returns it. A size or policy that is not given stays
+    /// unchanged.
     fn set(&self, store: &Store, to: Option<Size>, evict: Option<Evict>) -> Result<Option<SizeLimit>> {
         let was = store.size_limit()?;
         let eviction = evict.map_or_else(|| was.map_or(Eviction::None, |was| was.eviction), Into::into);

@@ -109,7 +109,7 @@ impl RecoverArgs {
             out.object(object.number("other_losses", other_losses))?;
             return Ok(());
         }
-        // The losses are the output; this summary is a message.
+        // The losses are the output; this summary is a message on stderr.
         out.flush()?;
         let style = if recovered.is_complete() { GOOD } else { WARN };
         let family = if families == 1 { "family" } else { "families" };
@@ -133,7 +133,8 @@ impl RecoverArgs {
     }
 }
 
-/// Returns `true` if the library asks for a password to open a file without readable pages.
+/// Returns `true` if the library needs a password to open the file. Called for a file without
+/// readable pages, which may be encrypted.
 fn is_encrypted(path: &Path) -> bool {
     Store::open_with(path, &Config::new().read_only(true)).is_err_and(|e| e.kind() == ErrorKind::AuthFailed)
 }

@@ -41,7 +41,7 @@ impl RepairArgs {
         if !confirm(&question, context.yes)? {
             return Ok(Answer::No);
         }
-        // Printed after the commit only.
+        // Losses are printed only after the commit: a repair that fails changes nothing.
         let mut lost: Vec<(String, Option<Vec<u8>>)> = Vec::new();
         let done =
             store.repair_with(|what| lost.push((what.message.to_owned(), what.key.map(<[u8]>::to_vec))));

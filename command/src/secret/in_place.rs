@@ -108,8 +108,9 @@ impl RekeyArgs {
     }
 }
 
-/// Opens a store to be rewritten, with its current journal mode in the configuration: the rewrite
-/// uses DELETE mode, and the library then reopens the store in the configured mode.
+/// Opens a store that is to be rewritten, with its current journal mode in the configuration. The
+/// rewrite changes the mode to DELETE; afterwards the library reopens the store in the configured
+/// mode.
 fn open(of: &StoreArgs, context: &Context) -> Result<Store> {
     let store = of.open(Purpose::Write, &context.secrets)?;
     let Some(mode) = store.info()?.journal_mode else { return Ok(store) };

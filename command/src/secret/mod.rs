@@ -25,11 +25,11 @@ pub use read::Secret;
 /// The environment variable that names the password file if no option is given.
 const DEFAULT_FILE: &str = "KVSTORE_PASSWORD_FILE";
 
-/// A build without encryption hides the options, but accepts them in order to explain that it has
-/// no encryption.
+/// Whether the help hides the options for passwords and keys: `true` in a build without encryption.
+/// Such a build still accepts them, in order to explain that it has no encryption.
 const HIDDEN: bool = cfg!(not(feature = "encryption"));
 
-/// The error of a build without encryption.
+/// Error message of a build without encryption.
 pub const NO_ENCRYPTION: &str = "this build of kvstore does not support encryption: build it from its sources with \"make install \
                                  ENCRYPTION=1\" or \"cargo install --path command --features encryption\"";
 
@@ -148,7 +148,8 @@ impl ToSecretArgs {
         self.source().is_some_and(|source| source.is_stdin())
     }
 
-    /// Returns the secrets of the second store; by default, those of the first.
+    /// Returns the secrets of the second store of a command. Without an option, they are those of
+    /// the first store; with `--to-plain`, there are none.
     pub fn secrets(&self, first: &Secrets) -> Secrets {
         let given = self.source();
         let as_first = given.is_none() && !self.to_plain;
@@ -173,7 +174,8 @@ impl NewSecretArgs {
         self.source().is_some_and(|source| source.is_stdin())
     }
 
-    /// Reads the new password, or asks for it twice.
+    /// Reads the new password or key of the store `path` from the source that an option gives.
+    /// Without an option, asks for a password twice on the terminal.
     pub fn read(&self, path: &Path) -> Result<Secret> {
         match self.source() {
             Some(source) => read::read(&source, path, true),
@@ -190,18 +192,19 @@ fn is_terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// The secrets that stores are opened with.
+/// The sources of the password or key with which a command opens a store.
 #[derive(Default)]
 pub struct Secrets {
-    /// From an option; a store that is not encrypted is then refused.
+    /// Source given by an option. Opening a store that is not encrypted then fails.
     given: Option<Source>,
-    /// From the environment; for encrypted and new stores.
+    /// Source given by the environment variable [`DEFAULT_FILE`]. Used for encrypted and new stores
+    /// if no option gives a source.
     default: Option<Source>,
-    /// The secret, once it has been read.
+    /// The password or key, once it has been read.
     found: OnceCell<Secret>,
-    /// Whether a password may be asked for.
+    /// Whether the user may be asked for a password.
     may_ask: bool,
-    /// Prefix of the names of the options.
+    /// Prefix of the option names in error messages, such as "to-".
     of: &'static str,
 }
 
@@ -222,18 +225,21 @@ impl Secrets {
         self.given.as_ref().is_some_and(Source::is_stdin)
     }
 
-    /// Secrets from the environment, without questions: for completion scripts.
+    /// Returns secrets that come from [`DEFAULT_FILE`] only. The user is not asked. For completion
+    /// scripts.
     pub fn without_questions() -> Secrets {
         let default = std::env::var_os(DEFAULT_FILE).filter(|path| !path.is_empty() && path != "-");
         Secrets { default: default.map(|path| Source::File(path.into())), ..Secrets::default() }
     }
 
-    /// The secrets that are known already, without questions: for background work.
+    /// Returns secrets with only the password or key that has been read already. The user is not
+    /// asked. For background work.
     pub fn known(&self) -> Secrets {
         Secrets { found: self.found.clone(), ..Secrets::default() }
     }
 
-    /// Opens a store, with its password if it needs one.
+    /// Opens a store. Reads the password or key first if an option gives it, or if the store is new
+    /// and a default exists. Otherwise reads it only if the store turns out to be encrypted.
     pub fn open(&self, path: &Path, is_new: bool, config: &Config) -> Result<Opened> {
         if self.given.is_some() || is_new && (self.default.is_some() || self.found.get().is_some()) {
             let config = read::apply(&self.find(path, is_new)?, config);
@@ -251,7 +257,7 @@ impl Secrets {
         }
     }
 
-    /// Opens a store with a password that is known.
+    /// Opens a store with the password or key in `config`.
     fn opened(&self, path: &Path, config: Config) -> Result<Opened> {
         match Store::open_with(path, &config) {
             // A password was given, so the advice to give one would not help.
@@ -288,7 +294,7 @@ pub struct Opened {
     pub config: Config,
 }
 
-/// Formats a path for a question.
+/// Formats a path on one line, for questions and error messages.
 #[cfg_attr(not(feature = "encryption"), allow(dead_code))]
 fn shown(path: &Path) -> String {
     Form::Text.show(path.display().to_string().as_bytes()).into_owned()

@@ -8,7 +8,7 @@ use kvstore::{Config, Store};
 use super::{NO_ENCRYPTION, Source};
 use crate::failure::{Result, refused};
 
-/// A secret cannot exist in this build.
+/// A type without values: a build without encryption has no secrets.
 #[derive(Clone)]
 pub struct Secret(Infallible);
 

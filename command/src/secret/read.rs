@@ -16,13 +16,14 @@ use crate::failure::{Failure, Result, refused, usage};
 use crate::progress::Interrupt;
 use crate::system;
 
-/// Length of a key in bytes and in hex digits.
+/// Length of a key in bytes. `DIGITS` is its length in hex digits.
 const KEY: usize = 32;
 const DIGITS: usize = 2 * KEY;
-/// Maximum length of a password; a longer file is a mistake.
+/// Maximum length of a password file or key file, in bytes. A longer file cannot be the right one.
 const LONGEST: usize = 64 << 10;
 
-/// Reads a secret. If `is_new`, a typed password must be typed twice.
+/// Reads a password or key from `source`. `path` names the store when the user is asked for its
+/// password. If `is_new`, the user must type the password twice.
 pub fn read(source: &Source, path: &Path, is_new: bool) -> Result<Secret> {
     match source {
         Source::Terminal => ask(path, is_new),
@@ -57,7 +58,7 @@ pub fn read(source: &Source, path: &Path, is_new: bool) -> Result<Secret> {
     }
 }
 
-/// Adds the secret to a configuration.
+/// Returns a copy of the configuration with the secret.
 pub fn apply(secret: &Secret, config: &Config) -> Config {
     config.clone().secret(secret)
 }
@@ -78,7 +79,8 @@ fn name_of(file: &Path) -> String {
     if file.as_os_str() == "-" { "standard input".to_owned() } else { shown(file) }
 }
 
-/// Reads a file or standard input.
+/// Reads a password file or key file; `-` stands for standard input. Warns if other users can read
+/// the file.
 fn read_file(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let failed = |e: std::io::Error| Failure::Refused(format!("{}: {e}", name_of(path)));
     if path.as_os_str() == "-" {
@@ -117,7 +119,8 @@ fn read_all(from: impl Read, path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-/// Decodes a raw key, or one in hex with or without a newline.
+/// Decodes a key of 32 bytes, or of 64 hex digits with or without a newline; `None` for other
+/// input.
 fn key(read: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {
     let mut key = Zeroizing::new([0; KEY]);
     let digits = system::without_newline(read);
@@ -141,7 +144,7 @@ fn ask(path: &Path, is_new: bool) -> Result<Secret> {
     Ok(Secret::password(password))
 }
 
-/// Reads a line from the terminal without echo.
+/// Prints a question and reads a password from the terminal, without echo.
 fn typed(question: &str) -> Result<Zeroizing<Vec<u8>>> {
     // During a watch, Ctrl-C does not end the process before rpassword has restored the terminal.
     let interrupt = Interrupt::watch()?;

@@ -19,39 +19,41 @@ use crate::bytes::Form;
 pub use signal_hook::consts::{SIGINT as INTERRUPT, SIGTERM as TERMINATE};
 
 pub const NEWLINE: &[u8] = b"\n";
-/// The signals that stop a command that runs until then, for the help.
+/// The signals that stop a command that would run without end, for the help.
 pub const ENDS: &str = "Ctrl-C and SIGTERM";
-/// Path of the history, for the help.
+/// Path of the history file of the interactive shell, for the help.
 pub const HISTORY: &str = "$XDG_STATE_HOME/kvstore/history (~/.local/state/kvstore/history)";
-/// The default Python.
+/// Name of the default Python interpreter.
 pub const PYTHON: &str = "python3";
-/// Advice for a file that is not a store, and for a full disk.
+/// Advice after the error that a file is not a store. `DISK_SPACE_ADVICE` is that for a full disk.
 pub const FILE_TYPE_ADVICE: &str = "; \"file PATH\" shows the type of a file";
 pub const DISK_SPACE_ADVICE: &str = "\"df\" shows the free disk space";
 
-/// While the flag is set, the signal ends the process as it does by default.
+/// Registers a handler by which the signal ends the process, as it does by default, while `flag` is
+/// `true`.
 pub fn ends_process(signal: i32, flag: Arc<AtomicBool>) -> io::Result<()> {
     signal_hook::flag::register_conditional_default(signal, flag).map(drop)
 }
 
-/// Lets a write beyond the process's limit on the size of a file (`ulimit -f`) fail instead of ending the process. A handler
-/// does that which does nothing; programs that the command starts do not inherit it.
+/// Makes a write beyond the process's limit on the size of a file (`ulimit -f`) fail instead of
+/// ending the process. Registers a handler without effect for the signal, in place of ignoring it:
+/// programs that the command starts would inherit that the signal is ignored.
 pub fn ignore_file_size_signal() {
-    // If it fails, only the error message is lost.
+    // If the registration fails, only the error message of such a write is lost.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
 }
 
-/// Returns `true` if the terminal supports colors.
+/// Returns `true`: a terminal on Unix is assumed to support colors.
 pub fn shows_colors() -> bool {
     true
 }
 
-/// Returns `true` if the path exists and is neither a file nor a directory.
+/// Returns `true` if the path exists and is neither a regular file nor a directory.
 pub fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// Formats a path.
+/// Formats a path for output.
 pub fn path(path: &Path) -> String {
     path.display().to_string()
 }
@@ -67,18 +69,18 @@ pub fn is_one_file(one: &Path, other: &Path) -> bool {
     matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Creates a file with the permissions of another file.
+/// Creates a file, which must not exist, with the permissions of the file `other`.
 pub fn create_as_private_as(other: &Path, path: &Path) -> io::Result<File> {
     let mode = fs::metadata(other).map_or(0o600, |of| of.permissions().mode() & 0o777);
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Makes the names in a directory survive a power failure.
+/// Syncs a directory, so that the names of its files survive a power failure.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Returns advice if other users can read a file.
+/// Returns advice on how to protect a file; `None` if other users cannot read it.
 #[cfg(feature = "encryption")]
 pub fn to_keep_others_out(file: &Metadata, name: &str) -> Option<String> {
     (file.mode() & 0o044 != 0).then(|| format!("\"chmod 600 {name}\" prevents that"))
@@ -90,7 +92,8 @@ pub fn bytes(variable: OsString) -> Option<Vec<u8>> {
     Some(variable.into_vec())
 }
 
-/// Returns the user's state directory; `None` without a home directory.
+/// Returns the user's state directory; `None` if neither XDG_STATE_HOME nor HOME is an absolute
+/// path.
 pub fn state_directory() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))

@@ -17,28 +17,29 @@ use std::sync::atomic::AtomicBool;
 pub use signal_hook::consts::{SIGBREAK as TERMINATE, SIGINT as INTERRUPT};
 
 pub const NEWLINE: &[u8] = b"\r\n";
-/// The signals that stop a command that runs until then, for the help.
+/// The signals that stop a command that would run without end, for the help.
 pub const ENDS: &str = "Ctrl-C and Ctrl-Break";
-/// Path of the history, for the help.
+/// Path of the history file of the interactive shell, for the help.
 pub const HISTORY: &str = "%LOCALAPPDATA%\\kvstore\\history";
-/// The default Python. (`python3` may be a stub that offers to install Python.)
+/// Name of the default Python interpreter. (`python3` may be a stub that offers to install Python.)
 pub const PYTHON: &str = "python";
-/// Advice for a file that is not a store, and for a full disk.
+/// Advice after the error that a file is not a store. `DISK_SPACE_ADVICE` is that for a full disk.
 pub const FILE_TYPE_ADVICE: &str = "";
 pub const DISK_SPACE_ADVICE: &str = "the properties of the drive show the free disk space";
 
-/// Length in UTF-16 units from which many programs cannot open a path.
+/// Length of a path, in UTF-16 units, from which many programs cannot open it.
 const LONG: usize = 260;
 
 /// Exit code of a process ended by Ctrl-C: STATUS_CONTROL_C_EXIT.
 const CONTROL_C_EXIT: u32 = 0xc000_013a;
 
-/// While the flag is set, the signal ends the process as it does by default.
+/// Registers a handler by which the signal ends the process, as it does by default, while `flag` is
+/// `true`.
 pub fn ends_process(signal: i32, flag: Arc<AtomicBool>) -> io::Result<()> {
     signal_hook::flag::register_conditional_shutdown(signal, CONTROL_C_EXIT.cast_signed(), flag).map(drop)
 }
 
-/// No signal answers a write beyond a limit.
+/// Does nothing: Windows has no signal for a write beyond a limit.
 pub fn ignore_file_size_signal() {}
 
 /// Returns `true` if the console supports colors, and enables them.
@@ -53,10 +54,11 @@ const DEVICES: [&str; 30] = [
     "LPT¹", "LPT²", "LPT³", "NUL", "PRN",
 ];
 
-/// Returns `true` if the path names something that is neither a file nor a directory. (Judged by
-/// the name: opening a named pipe would take the place of its reader.)
+/// Returns `true` if the path names something that is neither a file nor a directory. Decides by
+/// the name, without opening the path: opening a named pipe would take the place of its reader.
 pub fn is_device(path: &Path) -> bool {
-    // Since Windows 11 most of these names can be files, too: ask the system about this one.
+    // Since Windows 11 most of these names can be files, too. The absolute path, which the system
+    // determines, tells whether this one is a device.
     is_among_devices(path)
         || path.file_name().is_some_and(may_be_device)
             && absolute(path).is_ok_and(|path| is_among_devices(&path))
@@ -75,8 +77,8 @@ fn may_be_device(name: &OsStr) -> bool {
     DEVICES.iter().any(|device| device.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Formats a path without the `\\?\` prefix of canonical paths, unless it would be too long for
-/// most programs.
+/// Formats a path for output. Removes the `\\?\` prefix of a canonical path, unless the path would
+/// then be too long for many programs.
 pub fn path(path: &Path) -> String {
     let mut parts = path.components();
     let start = match parts.next() {
@@ -104,18 +106,18 @@ pub fn is_one_file(one: &Path, other: &Path) -> bool {
     matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Creates a file, with the permissions of its directory.
+/// Creates a file, which must not exist. It inherits the permissions of its directory.
 pub fn create_as_private_as(_: &Path, path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
-/// Does nothing: the journal of the file system keeps the names.
+/// Does nothing: the journal of the file system makes file names survive a power failure.
 #[allow(clippy::unnecessary_wraps)] // as on Unix
 pub fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Does nothing: permissions are not checked here.
+/// Returns `None`: permissions are not checked on Windows.
 #[cfg(feature = "encryption")]
 pub fn to_keep_others_out(_: &Metadata, _: &str) -> Option<String> {
     None
@@ -127,7 +129,7 @@ pub fn bytes(variable: OsString) -> Option<Vec<u8>> {
     variable.into_string().ok().map(String::into_bytes)
 }
 
-/// Returns the user's state directory; `None` if it is not known.
+/// Returns the user's state directory; `None` if LOCALAPPDATA is not an absolute path.
 pub fn state_directory() -> Option<PathBuf> {
     env::var_os("LOCALAPPDATA").map(PathBuf::from).filter(|path| path.is_absolute())
 }
@@ -164,7 +166,7 @@ mod tests {
         for file in [r"\\?\C:\nul.db", r"\\?\C:\NUL", r"\\?\UNC\host\share\aux"] {
             assert!(!is_device(Path::new(file)), "{file}");
         }
-        // Files since Windows 11, and before that the device.
+        // These names are files since Windows 11, and devices before it.
         for name in ["nul.txt", "NUL .db", "Nul..a"] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(name);

@@ -91,7 +91,7 @@ impl CopyArgs {
     }
 }
 
-/// The error of a failed copy.
+/// Converts the error of a failed copy to a failure that says what to do.
 fn failed(from: &Store, error: &kvstore::Error, form: Form, resume: bool) -> Failure {
     if error.hint() == Some(Hint::UseShorterKey)
         && let Some(text) = too_long_for_a_server(from, form, resume)
@@ -107,10 +107,10 @@ fn failed(from: &Store, error: &kvstore::Error, form: Form, resume: bool) -> Fai
     }
 }
 
-/// Describes the keys that are too long for a server. (The messages of the library do not contain
-/// keys.)
+/// Returns an error message about the keys that are too long for a server; `None` if there are
+/// none, or if they cannot be read. (The messages of the library do not contain keys.)
 fn too_long_for_a_server(from: &Store, form: Form, resume: bool) -> Option<String> {
-    /// Bytes of a key that are shown.
+    /// Maximum number of bytes of a key that are shown.
     const SHOWN: usize = 40;
     let (mut first, mut others) = (None, 0_u64);
     for name in all_families(from).ok()? {

@@ -19,7 +19,7 @@ use crate::store_arg::{
 };
 use crate::system;
 
-/// Rows read at a time.
+/// Maximum number of rows that a fetch returns.
 const ROWS: usize = 512;
 
 /// Write everything as JSON lines, for "kvstore load"
@@ -108,7 +108,8 @@ impl DumpArgs {
         Ok(Answer::Yes)
     }
 
-    /// Passes each line to `write`.
+    /// Dumps the store, and passes each line with its newline to `write`. Shows no progress if
+    /// `quiet`.
     fn dump(
         &self,
         store: &Store,
@@ -118,7 +119,7 @@ impl DumpArgs {
     ) -> Result<Dumped> {
         let dumped_ms = store.now_ms();
         if self.expired {
-            store.set_clock(|| 0); // at this time, no key has expired
+            store.set_clock(|| 0); // at time 0, no key has expired
         }
         store.snapshot(|store| {
             let mut names =
@@ -189,10 +190,11 @@ fn is_dump(path: &Path) -> io::Result<bool> {
     Ok(begin.is_empty() || begin == format::BEGIN)
 }
 
-/// A file that gets its name when it is complete. A pipe or device is written to directly.
+/// The output file. It is written under a temporary name and renamed when it is complete. A pipe or
+/// device is written to directly.
 struct Target<'p> {
     to: BufWriter<File>,
-    /// The temporary and the final name.
+    /// The temporary and the final name; `None` for a pipe or device, and after the rename.
     names: Option<(PathBuf, &'p Path)>,
 }
 

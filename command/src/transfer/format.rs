@@ -13,7 +13,7 @@ use crate::json::Object;
 
 pub const VERSION: u64 = 1;
 
-/// Maximum length of a line: a byte of a key or value can take six.
+/// Maximum length of a line in bytes: an escaped byte of a key or value can take six.
 const MAX_LINE: u64 = 6 * (MAX_VALUE_SIZE + MAX_KEY_SIZE) as u64 + 4096;
 
 /// The first bytes of every dump.
@@ -90,7 +90,7 @@ pub enum Line<'a> {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// All fields of all lines. Which of them belong together is checked after parsing.
+/// All fields of all kinds of lines. Which of them belong together is checked after parsing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields<'a> {
@@ -132,7 +132,8 @@ struct AnyHeader {
     kvstore_dump: u64,
 }
 
-/// Parses a line. The error message is to be prefixed with "line 17: ".
+/// Parses a line of a dump. `Err` is a message to which the caller adds the number of the line, as
+/// in "line 17: ...".
 pub fn parse(line: &[u8]) -> std::result::Result<Line<'_>, String> {
     let mut fields: Fields<'_> = match serde_json::from_slice(line) {
         Ok(fields) => fields,
@@ -214,14 +215,15 @@ fn other_version(version: u64) -> String {
     format!("the dump has version {version}, and this kvstore reads version {VERSION}: use a newer kvstore")
 }
 
-/// Formats an error of serde_json with the column only: it has seen a single line.
+/// Formats an error of serde_json with the column, but without its line number: serde_json parses a
+/// single line at a time.
 fn why(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     format!("{text} (column {})", e.column())
 }
 
-/// Reads and counts lines.
+/// Reader of the lines of a dump. It counts lines and bytes.
 pub struct Lines<R> {
     input: R,
     line: Vec<u8>,
@@ -229,7 +231,7 @@ pub struct Lines<R> {
     pub number: u64,
     /// Number of bytes read.
     pub bytes: u64,
-    /// FNV-1a hash of the bytes read, if asked for.
+    /// FNV-1a hash of the bytes read; `None` if `new` was called without `hashed`.
     hash: Option<u64>,
 }
 
@@ -275,7 +277,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Returns the hash of all bytes read so far.
+    /// Returns the hash of all bytes read so far; 0 if they are not hashed.
     pub fn hash(&self) -> u64 {
         self.hash.unwrap_or_default()
     }

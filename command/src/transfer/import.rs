@@ -25,7 +25,8 @@ use crate::secret::Secrets;
 use crate::store_arg::{self, MakeArgs, StoreFirst};
 use crate::times::{self, Moment};
 
-/// Maximum number of entries, and approximate number of bytes, in one transaction.
+/// Maximum number of entries in one transaction. It is committed earlier if the total length of
+/// keys and values reaches `BATCH_BYTES`.
 const BATCH_ENTRIES: u64 = 1000;
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -60,7 +61,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Guesses the format from the name of a file.
+    /// Returns the format for the extension of a file name; `None` if the extension is unknown.
     fn of(source: &Path) -> Option<Kind> {
         match source.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "csv" => Some(Kind::Csv),
@@ -196,8 +197,8 @@ impl ImportArgs {
         Failure::Refused(format!("there is no file {}: check the path", store_arg::shown(&self.source)))
     }
 
-    /// Returns `true` if there is no file of that name. Modules of dbm add extensions, so names
-    /// with one count, too.
+    /// Returns `true` if the source does not exist, and no file has its name with an extension:
+    /// modules of dbm add extensions.
     fn is_missing(&self) -> bool {
         let Some(name) = self.source.file_name() else { return false };
         let is_missing = std::fs::metadata(&self.source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
@@ -262,7 +263,7 @@ impl ImportArgs {
         Ok(Answer::from_bool(report.is_complete()))
     }
 
-    /// Returns the arguments of the module that reads the source.
+    /// Returns the arguments of the Python module that reads the source.
     fn python_arguments(&self, target: &Path) -> Vec<OsString> {
         let PythonArgs { table, values, unpickle } = &self.python;
         let kind = self.from.map(|kind| kind.name().to_owned());
@@ -293,7 +294,7 @@ struct Importing<'a> {
     report: Report,
     waiting: u64,
     bytes: usize,
-    /// Entries in committed batches.
+    /// Number of entries in committed batches.
     committed: u64,
     /// `None` if the source is typed on a terminal, where Ctrl-C ends the process.
     interrupt: Option<Interrupt>,
@@ -304,7 +305,7 @@ struct Importing<'a> {
 struct Target {
     families: BTreeMap<String, Family>,
     store: Store,
-    /// The store did not exist before.
+    /// Whether the import has created the store.
     is_made: bool,
 }
 
@@ -317,7 +318,8 @@ impl Target {
         Ok(Target { families: BTreeMap::new(), store, is_made })
     }
 
-    /// Returns a family, which is opened on first use.
+    /// Returns a family, which is opened or created on first use. Fails if it has keys already,
+    /// unless `--skip-existing` or `--overwrite` is given.
     fn family(&mut self, name: &str, args: &ImportArgs) -> Result<&Family> {
         match self.families.entry(name.to_owned()) {
             Slot::Occupied(slot) => Ok(slot.into_mut()),
@@ -355,7 +357,7 @@ impl<'a> Importing<'a> {
         })
     }
 
-    /// Opens the store at the first entry.
+    /// Opens the store, unless it is open already or `--dry-run` is given.
     fn open(&mut self) -> Result<()> {
         if self.target.is_none() && !self.args.dry_run {
             self.target = Some(Target::open(self.args, self.secrets)?);
@@ -373,7 +375,8 @@ impl<'a> Importing<'a> {
         for (line, at) in lines.zip(1..) {
             let entry = match line {
                 Ok(Line::Entry { key, value, family, expire_ms }) => {
-                    // The times of a server are not those of this machine.
+                    // Expiry times are by the clock of this machine, which can differ from the
+                    // server's, so they are converted to relative times.
                     let end = expire_ms.map(|ms| match is_on_server {
                         true => Moment::FromNow(ms.saturating_sub(times::now_here_ms())),
                         false => Moment::At(ms),
@@ -391,7 +394,7 @@ impl<'a> Importing<'a> {
         refused(INCOMPLETE)
     }
 
-    /// Ends the import after the source was read, and prints the report.
+    /// Commits the last batch and prints the report. `read` is the result of reading the source.
     fn finish(mut self, read: Result<()>, kind: &str, out: &mut Output) -> Result<Report> {
         match read.and_then(|()| self.end()) {
             Err(Failure::Refused(why) | Failure::Busy(why)) => return self.refuse(why),
@@ -441,7 +444,7 @@ impl<'a> Importing<'a> {
                 if self.args.skip_existing {
                     return self.report.skip(PRESENT);
                 }
-                // The family was empty, so the key is from this source.
+                // The family was empty before, so an earlier entry of this source has the same key.
                 let before = family.expiry(&entry.key)?;
                 if let Some(imported) = self.report.imported.get_mut(name) {
                     *imported = imported.saturating_sub(1);
@@ -472,8 +475,8 @@ impl<'a> Importing<'a> {
         Ok(())
     }
 
-    /// Commits the last batch. Checks for Ctrl-C at the end of input, too: it has also stopped the
-    /// writer of a pipe.
+    /// Commits the last batch. Fails if Ctrl-C was pressed, also at the end of input: Ctrl-C also
+    /// stops the program that writes to a pipe, so the input may be incomplete.
     fn end(&mut self) -> Result<()> {
         self.check_interrupt()?;
         if self.report.is_complete() {
@@ -485,7 +488,7 @@ impl<'a> Importing<'a> {
         self.commit()
     }
 
-    /// Returns the error, with the number of entries that were imported before it.
+    /// Returns the error `why`, with the number of entries that were imported before it.
     fn refuse<T>(self, why: String) -> Result<T> {
         let is_stopped = why == STOPPED;
         let Some(target) = &self.target else {
@@ -520,7 +523,7 @@ struct Report {
     at: u64,
     /// Position of the first entry skipped for each reason that the user can fix.
     first: BTreeMap<Cow<'static, str>, u64>,
-    /// A field that looks like an expiry by its name and was not used.
+    /// A field of the source that looks like an expiry by its name, but was not imported as one.
     unused: Option<&'static str>,
 }
 
@@ -534,7 +537,8 @@ impl Report {
         Ok(())
     }
 
-    /// Returns `true` if all live entries of the source were imported.
+    /// Returns `true` if all live entries of the source were imported, except those whose key was
+    /// already in the target.
     fn is_complete(&self) -> bool {
         self.skipped.keys().all(|why| [EXPIRED, PRESENT].contains(&&**why))
     }

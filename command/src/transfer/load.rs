@@ -167,9 +167,10 @@ struct Loading<'a> {
     store: &'a Store,
     way: Way,
     batch: Option<u64>,
-    /// The family of the following keys, after its first key.
+    /// The family of the current keys. It is opened at its first key.
     family: Option<Family>,
-    /// The settings of the last family line, until its first key; it may have none.
+    /// The settings of the last family line, until the first key of that family is read. A family
+    /// can have no keys.
     waiting: Option<Settings>,
     /// The names of all family lines so far.
     seen: HashSet<String>,
@@ -177,7 +178,7 @@ struct Loading<'a> {
     committed: Option<Record>,
     into_new: bool,
     limit: Option<SizeLimit>,
-    /// The name of the family in the dump.
+    /// The name that the current family has in the dump.
     source: String,
     counts: Counts,
     evicted_before: u64,
@@ -187,7 +188,7 @@ struct Loading<'a> {
 struct Settings {
     default_ttl_ms: Option<u64>,
     track_writes: bool,
-    /// The number of the line.
+    /// The number of the family line, for error messages.
     line: u64,
 }
 
@@ -263,7 +264,8 @@ impl<'a> Loading<'a> {
         Ok(loading)
     }
 
-    /// Skips the lines that were loaded before, and checks that they are the same.
+    /// Skips the lines that the interrupted load has loaded. Fails if they differ from those of the
+    /// interrupted load.
     fn skip<R: BufRead>(&mut self, lines: &mut Lines<R>, interrupt: &Interrupt) -> Result<()> {
         let Some(record) = self.committed.clone() else { return Ok(()) };
         while lines.number < record.lines {
@@ -294,14 +296,16 @@ impl<'a> Loading<'a> {
     ) -> Result<()> {
         let now_ms = self.store.now_ms();
         if self.way.expired {
-            // At this time no key has expired: a write of an expired key would store nothing, and a read would remove it.
+            // At time 0 no key has expired. At the real time, a write of an expired key would store
+            // nothing, and a read would remove it.
             self.store.set_clock(|| 0);
         }
         let mut of_batch = 0;
         loop {
             let number = lines.number + 1;
             let read = lines.next()?;
-            // Also at the end of input: Ctrl-C has stopped the writer of the pipe, too.
+            // Checked at the end of input, too: Ctrl-C also stops the program that writes to a
+            // pipe.
             if interrupt.came() {
                 return refused("stopped");
             }
@@ -364,9 +368,10 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Handles a family without keys in the dump: creates it, or leaves an existing one unchanged.
-    /// (In a store without keys, an existing family without a default TTL counts as new: every
-    /// store has "default".)
+    /// Handles a family without keys in the dump: creates it with the settings in the dump, or
+    /// leaves an existing one unchanged. (In a store without keys and size limit, an existing
+    /// family without a default TTL also gets the settings, because every store has the family
+    /// "default".)
     fn make_waiting(&mut self) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
@@ -379,7 +384,9 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Opens the family at its first key.
+    /// Opens the family of the last family line, if that is not done yet, at its first key in line
+    /// `number`. Fails if the family has keys already, unless `--if-absent` or `--replace` is
+    /// given.
     fn open_waiting(&mut self, number: u64) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
@@ -441,7 +448,7 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Commits a batch with its position.
+    /// Commits a batch together with the position after it, and begins the next transaction.
     fn commit<R: BufRead>(&mut self, lines: &Lines<R>) -> Result<()> {
         self.count_evicted()?;
         let record = Record {
@@ -471,7 +478,8 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Checks that nothing follows the end line, and commits.
+    /// Checks that only white space follows the end line, sets the size limit of the dump if the
+    /// store was empty and had none, and commits.
     fn nothing_after<R: BufRead>(&mut self, lines: &mut Lines<R>) -> Result<()> {
         loop {
             match lines.next()? {
@@ -482,7 +490,7 @@ impl<'a> Loading<'a> {
                 }
             }
         }
-        Record::remove(self.store)?; // before the limit is set: it takes space, too
+        Record::remove(self.store)?; // before the limit is set: the record takes space, too
         if let Some(limit) = self.limit.filter(|_| self.into_new)
             && self.store.size_limit()?.is_none()
         {

@@ -31,7 +31,7 @@ pub enum Line {
     Failed(String),
 }
 
-/// A running reader of a source. It is killed when it is dropped.
+/// A running Python process that reads a source. It is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Reader(Child);
 
@@ -62,8 +62,8 @@ impl Drop for Reader {
     }
 }
 
-/// Returns an interpreter that has the package. `Err` is an interpreter without it, and why it
-/// cannot be run, if that is the reason.
+/// Returns a Python interpreter that has the package kvstore-ttl. `Err` is the last interpreter
+/// that was tried, with the I/O error if it cannot be run.
 pub fn find() -> std::result::Result<OsString, (OsString, Option<io::Error>)> {
     let mut without = (OsString::new(), None);
     for python in candidates() {
@@ -76,7 +76,7 @@ pub fn find() -> std::result::Result<OsString, (OsString, Option<io::Error>)> {
     Err(without)
 }
 
-/// Returns the error for `find`.
+/// Converts the error of `find` to a failure that says what to do.
 pub fn refuse<T>((python, error): (OsString, Option<io::Error>)) -> Result<T> {
     let python = python.to_string_lossy();
     match error {
@@ -104,7 +104,7 @@ fn candidates() -> Vec<OsString> {
     beside.into_iter().chain([system::PYTHON.into()]).collect()
 }
 
-/// Returns `true` if the interpreter has the package.
+/// Returns `true` if the interpreter has the package. Fails if it cannot be run.
 fn has_package(python: &OsStr) -> io::Result<bool> {
     let mut command = Command::new(python);
     command.args(["-c", "import kvstore._import"]);

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result, refused};
 
-/// The family that exists while a load is unfinished.
+/// Name of the family that exists while a load is unfinished.
 pub const FAMILY: &str = "load in progress";
 const KEY: &str = "how far";
 
-/// The family that the library uses for an unfinished copy with `--resume`.
+/// Name of the family that the library uses for an unfinished copy with `--resume`.
 pub const COPY: &str = "copy in progress";
 
 /// Returns the command that is unfinished in this store, if any: `load` or `copy`.
@@ -21,17 +21,18 @@ pub fn unfinished(store: &Store) -> Result<Option<&'static str>> {
     Ok(known.into_iter().find(|(family, _)| names.iter().any(|name| name == family)).map(|(_, what)| what))
 }
 
-/// The position of a load.
+/// The position and state of a load after a committed batch.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// Number of loaded lines, and the hash of their bytes.
+    /// Number of loaded lines. `hash` is the hash of their bytes.
     pub lines: u64,
     pub hash: u64,
-    /// The family of the next key in the dump.
+    /// The name that the family of the next key has in the dump.
     pub family: String,
     /// The options of the load; `None` if a version that did not store them started it.
     pub way: Option<Way>,
-    /// Whether the store was empty before, so that it gets the size limit of the dump.
+    /// Whether the store had no keys and no size limit before the load, so that it gets the size
+    /// limit of the dump.
     pub into_new: bool,
     pub counts: Counts,
 }
@@ -48,7 +49,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// Formats the options for "started ...".
+    /// Formats the options for an error message, to follow "was started".
     pub fn said(&self) -> String {
         let mut words = Vec::new();
         if let Some(family) = &self.family {
@@ -75,16 +76,16 @@ pub struct Counts {
     pub families: u64,
     /// Keys that were written.
     pub loaded: u64,
-    /// Keys that had expired.
+    /// Keys of the dump that had expired and were not written.
     pub expired: u64,
-    /// Existing keys that were kept.
+    /// Keys of the dump that were not written, because they existed in the store.
     pub present: u64,
-    /// Keys that were evicted.
+    /// Keys that were evicted from the store during the load, because of its size limit.
     pub evicted: u64,
 }
 
 impl Counts {
-    /// Number of keys of the dump.
+    /// Returns the number of keys of the dump that have been processed.
     pub fn keys(&self) -> u64 {
         self.loaded + self.expired + self.present
     }
@@ -104,14 +105,14 @@ impl Record {
         }
     }
 
-    /// Stores the position, in the transaction of a batch.
+    /// Writes the position to the store, within the open transaction of a batch.
     pub fn write(&self, store: &Store) -> Result<()> {
         let json = serde_json::to_vec(self).map_err(|e| Failure::Refused(e.to_string()))?;
         let never = kvstore::Expiry::Never;
         Ok(store.get_or_create_family(FAMILY)?.put_with_expiry(KEY, json, never)?)
     }
 
-    /// Removes the position, in the transaction of the last batch.
+    /// Removes the position from the store, within the open transaction of the last batch.
     pub fn remove(store: &Store) -> Result<()> {
         match store.drop_family(FAMILY) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),

@@ -1,5 +1,5 @@
-//! Readers of CSV, and of JSON in three shapes, for `import`. Each entry is passed on as it is
-//! read.
+//! Readers of CSV, and of JSON in three shapes, for `import`. Each entry is passed to a callback as
+//! soon as it is read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -41,7 +41,9 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Returns a column that looks like an expiry by its name, if the options name none.
+    /// Returns a column of the source that looks like an expiry by its name and is not imported.
+    /// Returns `None` if there is none, or if an option names a column of expiries. `has` returns
+    /// whether the source has a column.
     fn unused(&self, has: impl Fn(&str) -> bool) -> Option<&'static str> {
         if self.ttl_column.is_some() || self.expire_column.is_some() {
             return None;
@@ -69,7 +71,7 @@ pub struct Entry {
     pub family: Option<String>,
 }
 
-/// An entry, or why it is skipped.
+/// An entry, or the reason why it is skipped.
 type Read = std::result::Result<Entry, Cow<'static, str>>;
 
 /// Returns an entry of a source without families.
@@ -77,13 +79,13 @@ fn entry(key: Vec<u8>, value: Vec<u8>, end: Option<Moment>) -> Entry {
     Entry { key, value, end, family: None }
 }
 
-/// An item of a source.
+/// An entry of a source with its position, or the reason why it is skipped.
 #[derive(Debug)]
 pub struct Given {
     pub entry: Read,
-    /// Its line or number in the source; the first is 1.
+    /// Line of the entry in a CSV, or its number in another source; the first is 1.
     pub at: u64,
-    /// A field that looks like an expiry and is not used.
+    /// A field of the source that looks like an expiry by its name and is not imported.
     pub unused: Option<&'static str>,
 }
 
@@ -106,7 +108,8 @@ const NOTHING: &str = "its key or value is null";
 const NO_TEXT: &str = "its key or value has an unpaired surrogate (\\ud800 to \\udfff), which is not text";
 const NOT_BASE64: &str = "its key or value is not base64";
 const NOT_IN_FORM: &str = "its key or value is not in hex or base64, as --hex or --base64 requires";
-/// The end of the year 9999 in milliseconds: a later time is a mistake, or stands for "never".
+/// The end of the year 9999 in milliseconds since 1970: a later time is a mistake, or stands for
+/// "never".
 const LAST_MS: f64 = 253_402_300_800_000.0;
 
 /// Decodes a key or value of a source.
@@ -120,14 +123,14 @@ fn bytes(text: &[u8], form: Form) -> std::result::Result<Vec<u8>, &'static str> 
     }
 }
 
-/// Returns a number of milliseconds in whole, if it can be a time.
+/// Rounds a number of milliseconds up; `None` if its absolute value exceeds [`LAST_MS`].
 fn whole(ms: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation)] // bounded
     (ms.is_finite() && ms.abs() <= LAST_MS).then_some(ms.ceil() as i64)
 }
 
-/// Parses a TTL. A number is in seconds, or in milliseconds if the name of the column ends with
-/// `_ms`.
+/// Parses a TTL; `None` for an empty text. A number is in seconds, or in milliseconds if the name
+/// of the column ends with `_ms`.
 fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let after = |ms| whole(ms).map(|ms| Some(Moment::FromNow(ms))).ok_or(NO_TTL);
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
@@ -141,7 +144,8 @@ fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &
     }
 }
 
-/// Parses an expiry time.
+/// Parses an expiry time; `None` for an empty text. A number is in seconds since 1970, or in
+/// milliseconds if the name of the column ends with `_ms`.
 fn end_at(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
     match (text.trim(), text.trim().parse::<f64>()) {
@@ -151,7 +155,7 @@ fn end_at(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'sta
     }
 }
 
-/// Returns the expiry of an entry; `text` returns the content of a column.
+/// Returns the expiry of an entry; `None` if it has none. `text` returns the content of a column.
 fn end<'t>(
     columns: &Columns,
     text: impl Fn(&str) -> Option<&'t str>,
@@ -179,7 +183,8 @@ struct Quotes<R> {
     /// The line of an opening quote whose field spans lines and has text after the closing quote: a
     /// sign of a stray quote.
     strays: Option<u64>,
-    /// Number of bytes of a byte order mark seen so far.
+    /// Number of bytes of a byte order mark read so far; its full length if the input does not
+    /// start with one.
     mark: usize,
 }
 
@@ -190,7 +195,8 @@ enum At {
     Beginning,
     Field,
     Quoted,
-    /// After a quote in quotes.
+    /// After a quote in a quoted field: it closes the field, or is the first half of a doubled
+    /// quote.
     Quote,
 }
 
@@ -208,7 +214,8 @@ impl<R> Quotes<R> {
         }
     }
 
-    /// Fails if a quote is open at the end of input, or was closed in the middle of a later field.
+    /// Fails if a quote is open at the end of input, or if text follows the closing quote of a
+    /// field that spans lines, which is a sign of a stray quote.
     fn check(&self) -> Result<()> {
         let open = (self.is_at_end && self.at == At::Quoted).then_some(self.begins);
         let Some(line) = self.strays.or(open) else { return Ok(()) };
@@ -323,7 +330,7 @@ pub fn read_csv(
         let (Some(key), Some(value), Some(_)) = (record.get(key), record.get(value), record.get(last)) else {
             return refused(format!("the CSV has a line with {} columns only", record.len()));
         };
-        // Bytes that are not UTF-8 are not a duration or time.
+        // Text that is not UTF-8 becomes "?", which is not a valid duration or time.
         let text = |column: &str| Some(std::str::from_utf8(record.get(find(column)?)?).unwrap_or("?"));
         let read = || -> Read { Ok(entry(bytes(key, form)?, bytes(value, form)?, end(columns, text)?)) };
         let at = record.position().map_or(0, csv::Position::line);
@@ -335,7 +342,7 @@ pub fn read_csv(
 
 type Object = BTreeMap<String, Box<RawValue>>;
 
-/// Returns the text of a JSON string, or other JSON as it is written.
+/// Returns the text of a JSON string; other JSON as it is written. Fails for `null`.
 fn text_of(json: &RawValue) -> std::result::Result<String, &'static str> {
     match json.get() {
         "null" => Err(NOTHING),
@@ -369,7 +376,7 @@ fn entry_of(object: &Object, columns: &Columns, form: Form) -> Read {
     Ok(entry(field(&columns.key_column, "key")?, field(&columns.value_column, "value")?, end))
 }
 
-/// Reads a sequence of objects, such as one per line.
+/// Reads a sequence of JSON objects, such as one per line, and passes each entry to `sink`.
 pub fn read_json_lines(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<'_>) -> Result<()> {
     let objects = serde_json::Deserializer::from_reader(input).into_iter::<Object>();
     for (object, at) in objects.zip(1..) {
@@ -379,7 +386,8 @@ pub fn read_json_lines(input: impl BufRead, columns: &Columns, form: Form, sink:
     Ok(())
 }
 
-/// Reads an array of objects, or one object of keys and values.
+/// Reads a JSON array of objects, or one object of keys and values, and passes each entry to
+/// `sink`.
 pub fn read_json(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<'_>) -> Result<()> {
     let mut failure = None;
     let mut json = serde_json::Deserializer::from_reader(input);
@@ -399,7 +407,7 @@ struct Top<'a, 's> {
     columns: &'a Columns,
     form: Form,
     sink: Sink<'s>,
-    /// The failure of the sink.
+    /// The failure that `sink` returned, which an error of serde cannot contain.
     failure: &'a mut Option<Failure>,
 }
 

@@ -1,8 +1,9 @@
 //! Families of a store and their settings.
 //!
 //! Each statement finds a family by its name: a family that another client dropped and created
-//! again is a new family. A change that affects all rows of a family locks the table of rows
-//! against writers, because writers lock no row of the catalogue.
+//! again is a new family. A change that affects all rows of a family locks the whole table
+//! `kvstore_row` against writers. A lock on the family's row in `kvstore_family` would not stop
+//! them, because writers do not lock that row.
 
 use tokio_postgres::Row;
 
@@ -16,10 +17,11 @@ use crate::error::{Error, Result};
 
 const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
 
-/// Sorted by bytes, as in a file.
+/// Names of all families, sorted by their bytes, as in a store in a file.
 const ALL: &str = "SELECT name FROM kvstore_family ORDER BY name";
 
-/// Includes the server's time, because a sweep that follows counts from it.
+/// Settings of the family `$1`, and the server's time: a sweep that follows subtracts the maximum
+/// age of its keys from it.
 const SETTINGS: &str = concat!(
     "SELECT default_ttl_ms, track_writes, created_ms, ",
     clock!(),
@@ -38,26 +40,26 @@ const SET_TRACKING: &str = "UPDATE kvstore_family SET track_writes = $2 WHERE na
 const FORGET_WRITES: &str = "UPDATE kvstore_row SET written_ms = NULL WHERE written_ms IS NOT NULL \
     AND family = (SELECT id FROM kvstore_family WHERE name = $1)";
 
-/// Records a family as unsettled, in the transaction that makes it so.
+/// Records the family `$1` as unsettled, in the same transaction that changes the family.
 const UNSETTLED: &str = "INSERT INTO kvstore_unsettled (family) VALUES ($1)";
 
-/// Returns the unsettled families that finished transactions have recorded.
+/// Returns the unsettled families that committed transactions have recorded.
 const TO_SETTLE: &str = "SELECT id, family FROM kvstore_unsettled ORDER BY id";
 
 const SETTLED: &str = "DELETE FROM kvstore_unsettled WHERE id = $1";
 
-/// Deletes the rows that another client wrote into a dropped family: those written between the
-/// snapshot and the table lock of the transaction that dropped it.
+/// Deletes the remaining rows of the dropped family `$1`. Other clients wrote them between the
+/// snapshot and the table lock of the transaction that dropped the family.
 const SETTLE_DROP: &str = "DELETE FROM kvstore_row WHERE family = $1 \
     AND NOT EXISTS (SELECT FROM kvstore_family WHERE id = $1)";
 
-/// Corrects the write times of rows that another client wrote between the snapshot and the table
-/// lock of the transaction that switched write tracking.
+/// Corrects the write times of those rows of the family `$1` that other clients wrote between the
+/// snapshot and the table lock of the transaction that switched write tracking.
 const SETTLE_TRACKING: &str = "UPDATE kvstore_row r SET written_ms = CASE WHEN f.track_writes THEN \
     (floor(extract(epoch from statement_timestamp()) * 1000))::bigint END \
     FROM kvstore_family f WHERE f.id = $1 AND r.family = $1 AND f.track_writes <> (r.written_ms IS NOT NULL)";
 
-/// Blocks writers until the transaction ends. Readers continue.
+/// Blocks all writers of the store until the transaction ends. Readers are not blocked.
 const LOCK_ROWS: &str = "LOCK TABLE kvstore_row IN SHARE ROW EXCLUSIVE MODE";
 
 impl Db {
@@ -118,20 +120,20 @@ impl Db {
         Ok(row)
     }
 
-    /// Sets the default TTL of a family.
+    /// Sets the default TTL of a family, in milliseconds; 0 for none.
     pub(crate) fn set_default_ttl(&self, family: &str, ttl_ms: i64) -> Result<()> {
         let done = self.query(Again::Yes, SET_DEFAULT_TTL, &[&family.as_bytes(), &ttl_ms])?;
         if done.is_empty() { Err(no_longer_exists(family)) } else { Ok(()) }
     }
 
-    /// Turns write tracking of a family on or off. Existing rows count as written now, or lose
-    /// their write times.
+    /// Turns write tracking of a family on or off. Turning it on sets the write time of all
+    /// existing rows to the current time; turning it off deletes their write times.
     pub(crate) fn set_write_tracking(&self, family: &str, on: bool) -> Result<()> {
         if self.read_settings(family)?.1 == on {
             return Ok(());
         }
         let name = family.as_bytes();
-        // All rows get the same time, that of the statement.
+        // All rows get the same write time: `statement_timestamp` is constant during a statement.
         let track = format!(
             "UPDATE kvstore_row SET written_ms = {} WHERE written_ms IS NULL \
              AND family = (SELECT id FROM kvstore_family WHERE name = $1)",
@@ -150,11 +152,12 @@ impl Db {
     }
 
     /// Records that a family must be settled after the commit of the caller's transaction.
-    /// `changed` contains the number of the family.
+    /// `changed` contains the number of the family, in its first column.
     ///
-    /// The snapshot of the caller's transaction may be older than its table lock. Rows that other
-    /// clients wrote in between are looked for after the commit, by this handle. If the handle no
-    /// longer exists, the next handle that opens the store does so.
+    /// The snapshot of the caller's transaction may be older than its table lock. Other clients may
+    /// have written rows in between, which the transaction does not see. This handle corrects those
+    /// rows after the commit. If the handle no longer exists, the next handle that opens the store
+    /// for writing corrects them.
     fn settle_later(&self, changed: &[Row]) -> Result<()> {
         for row in changed {
             self.query(Again::No, UNSETTLED, &[&row.try_get::<_, i64>(0).map_err(|_| strange())?])?;
@@ -163,12 +166,13 @@ impl Db {
         Ok(())
     }
 
-    /// Corrects the rows that the transactions which changed their families could not see. Must be
-    /// called outside of a transaction.
+    /// Settles the unsettled families: deletes rows of dropped families, and corrects write times
+    /// after a switch of write tracking. These are the rows that the transactions which changed the
+    /// families could not see. Must be called outside of a transaction.
     ///
-    /// Failures are ignored: the next commit, or the next handle that opens the store, tries again.
-    /// If the work takes longer than the time limit for opening the store, the server finishes the
-    /// statement alone.
+    /// Failures are ignored: the next commit, or the next handle that opens the store for writing,
+    /// tries again. While the store is being opened, the time limit of the open applies. When it is
+    /// reached, the server finishes the current statement without this client.
     ///
     /// The number of a family is never reused, and no row is written with the number of a dropped
     /// family. So the rows can be corrected at any time, and more than once.

@@ -23,7 +23,7 @@ use super::tls;
 use super::url::{Host, Place, Settings, TlsMode};
 use crate::error::{Error, ErrorKind};
 
-/// Part of a connection that reads and writes the socket.
+/// Part of a tokio-postgres connection that reads and writes the socket.
 trait Traffic: Send {
     fn poll(
         &mut self,
@@ -53,13 +53,13 @@ pub(super) struct Line {
 /// the statement; TLS may need more for messages of its own.
 const MOST_TURNS: u32 = 8;
 
-/// Row of a result of the simple protocol, as texts.
+/// Row of a result of the simple query protocol: one text for each column, `None` for NULL.
 pub(super) type Texts = Vec<Option<String>>;
 
 impl Line {
-    /// Connects to the first host that answers and has the wanted role. `connect_timeout` limits
-    /// the time for each host. It also limits later requests, until another [limit](Line::limit) is
-    /// set.
+    /// Connects to the first host that accepts the log-in and has the required role (primary, or
+    /// any). `connect_timeout` limits the time for each host. The same deadline applies to later
+    /// requests on the connection, until [`limit`](Line::limit) sets another one.
     pub(super) fn connect(settings: &Settings, read_only: bool) -> Result<Line, Failure> {
         let wants_primary = settings.wants_primary.unwrap_or(settings.has_several_hosts() && !read_only);
         let mut failures = Vec::new();
@@ -71,7 +71,7 @@ impl Line {
                     let is_refused = failure.sort == Sort::Refused;
                     failures.push((host, failure));
                     if is_refused {
-                        break; // another host would refuse the same
+                        break; // other hosts would refuse the log-in, too
                     }
                 }
             }
@@ -114,8 +114,9 @@ impl Line {
         Ok(Line { client, traffic, driver, socket, has_ended: false })
     }
 
-    /// Fails if `wants_primary` is set and the server accepts no writes. The URL can set it; by
-    /// default, it is set for several hosts if the handle may write.
+    /// Returns the connection. Fails if `wants_primary` is set and the server accepts no writes.
+    /// The URL can set `wants_primary`; by default, it is set if the URL names several hosts and
+    /// the handle may write.
     fn fit(mut self, host: &Host, wants_primary: bool) -> Result<Line, Failure> {
         if wants_primary && self.ask("SHOW transaction_read_only")?.as_deref() == Some("on") {
             self.terminate();
@@ -125,7 +126,8 @@ impl Line {
         Ok(self)
     }
 
-    /// Sets the time at which requests fail if they are not answered; `None` for no limit.
+    /// Sets the deadline for the answers to all following requests, which fail after it; `None` for
+    /// no deadline. A deadline also limits the bytes of the answers ([`Socket::limit`]).
     pub(super) fn limit(&self, end: Option<Instant>) -> Result<(), Failure> {
         match end {
             Some(end) => self.socket.limit(end),
@@ -151,8 +153,8 @@ impl Line {
     ///
     /// All types in the library's statements are built into PostgreSQL, and the driver knows them.
     /// For any other type, the driver queries the server, and then the types of which that type
-    /// consists. These queries are recursive, so their number is limited: they must end before the
-    /// stack overflows.
+    /// consists. These queries are recursive, so [`MOST_TURNS`] limits their number, to prevent a
+    /// stack overflow.
     pub(super) fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
         let Line { client, traffic, driver, socket, has_ended } = self;
         socket.limit_turns(Some(MOST_TURNS));
@@ -200,13 +202,16 @@ impl Line {
             .map(|messages| first_row(&messages))
     }
 
-    /// Runs a statement and returns the first column of the first row, as a text.
+    /// Runs a statement and returns the first column of the first row, as a text; `None` if there
+    /// is no row or the column is NULL.
     pub(super) fn ask(&mut self, sql: &str) -> Result<Option<String>, Failure> {
         self.ask_row(sql).map(|row| row.and_then(|row| row.into_iter().next().flatten()))
     }
 
-    /// Sends two requests at once. The server answers the first one before it starts the second. So
-    /// the first answer can arrive even if the second one is lost.
+    /// Sends the query `asked` and the statements `executed` in one round trip. Returns the answer
+    /// to `asked`, or `None` if it was lost, and the result of `executed`. The server answers the
+    /// first request before it starts the second. So the first answer can arrive even if the second
+    /// one is lost.
     pub(super) fn ask_and_execute(
         &mut self,
         asked: &str,
@@ -236,7 +241,8 @@ impl Line {
         (answer, done)
     }
 
-    /// Tells the server that the connection ends.
+    /// Closes the connection. Notifies the server, unless the server has already closed the
+    /// connection or has sent data that was not read.
     pub(super) fn terminate(self) {
         let Line { client, mut traffic, driver, socket, has_ended } = self;
         drop(client);
@@ -251,7 +257,8 @@ impl Line {
     }
 }
 
-/// Result of a request: the first column of the first row.
+/// Result of a request: the first column of the first row, as a text; `None` if there is no row or
+/// the column is NULL.
 pub(super) type Answer = Result<Option<String>, Failure>;
 
 fn first_row(messages: &[SimpleQueryMessage]) -> Option<Texts> {
@@ -263,7 +270,7 @@ fn first_row(messages: &[SimpleQueryMessage]) -> Option<Texts> {
     })
 }
 
-/// Runs a request and the traffic of its connection until it is answered.
+/// Runs a request, and reads and writes the socket for it, until the request is answered.
 fn run<R>(
     driver: &Driver,
     traffic: &mut dyn Traffic,
@@ -389,7 +396,8 @@ fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
         text.push_str(&format!("; and {more} more"));
     }
     let is_one = failures.len() == 1;
-    // A permanent failure has priority, then one that may pass soon, then an unreachable host.
+    // The class of the returned failure: a permanent failure has priority, then a standby, then a
+    // busy server, then an unreachable host.
     let rank = |failure: &Failure| match failure.error.kind() {
         _ if failure.sort == Sort::Refused => 3,
         ErrorKind::ReadOnly => 2,
@@ -413,8 +421,8 @@ fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
     Failure { error: first.error.with_message(text), ..first }
 }
 
-/// Opens a socket to a host. `end` limits the connection attempt, and all requests until another
-/// limit is set.
+/// Opens a socket to a host. `end` is the deadline for the connection attempt, and for all requests
+/// on the socket until another limit is set.
 fn open(host: &Host, settings: &Settings, end: Instant) -> Result<Socket, Failure> {
     let unreachable = |e: std::io::Error| {
         let advice = match e.kind() {
@@ -460,8 +468,8 @@ fn open(host: &Host, settings: &Settings, end: Instant) -> Result<Socket, Failur
     Ok(socket)
 }
 
-/// Connects to a Unix socket, and waits at most `wait`. Without the limit, `connect` would wait as
-/// long as the server accepts no connections and its queue is full.
+/// Connects to a Unix socket, and waits at most `wait`. Without this limit, `connect` would wait
+/// for as long as the server accepts no connections and the queue of its socket is full.
 fn connect_to_folder(path: &Path, wait: Duration) -> std::io::Result<UnixStream> {
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_write_timeout(Some(wait))?;

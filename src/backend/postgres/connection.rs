@@ -15,8 +15,9 @@ use crate::error::{Error, Result};
 use crate::fork;
 use crate::hint::Hint;
 
-/// Maximum lock wait of the first attempt of a statement. A write that would wait longer is run
-/// again, in a way that takes the write's time after the wait (`write/late.rs`).
+/// Maximum time that the first attempt of a statement waits for a lock. A write that sets an expiry
+/// time or a write time and would wait longer is run again, in a way that computes these times
+/// after the wait (`write/late.rs`).
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
 
 /// Maximum number of prepared statements that are kept. The library has fewer different statements.
@@ -30,7 +31,7 @@ pub(super) struct Link {
     statements: HashMap<Box<str>, Statement>,
     /// Whether statements wait for locks longer than [`MAX_DELAY`].
     is_patient: bool,
-    /// Identifies the process that made the connection (`fork.rs`).
+    /// Number that identifies the process that made the connection, to detect a fork (`fork.rs`).
     generation: u32,
     /// Whether the server reports that it is PostgreSQL itself.
     pub(super) is_postgres: bool,
@@ -41,8 +42,8 @@ pub(super) struct Link {
 /// Identity of a server process, by which a later connection can find the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Backend {
-    /// History of the server; `None` if the role may not query it. Outcomes of commits are not
-    /// looked up then.
+    /// History of the server; `None` if the role may not query it. Without it, the outcome of a
+    /// commit whose answer was lost stays unknown.
     pub(super) history: Option<History>,
     pub(super) pid: String,
     pub(super) started: String,
@@ -55,10 +56,11 @@ pub(super) struct Backend {
 /// Server and part of its history within which a transaction number is unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct History {
-    /// Server and timeline. A promoted standby assigns the same transaction numbers again.
+    /// System identifier and timeline of the server. The timeline is part of it because a promoted
+    /// standby assigns transaction numbers again that the former primary has used.
     pub(super) server: String,
-    /// Value that changes with a crash. After a crash, the server assigns those transaction numbers
-    /// again that it had not written to disk.
+    /// Value that changes with each crash of the server. After a crash, the server assigns those
+    /// transaction numbers again that it had not written to disk.
     pub(super) run: String,
 }
 
@@ -66,7 +68,8 @@ pub(super) struct History {
 /// random.
 const MARKS: u32 = 0x6b76_7374;
 
-/// Returns the SQL condition that a row of `pg_locks` is the mark of the server process `pid`.
+/// Returns the SQL condition that a row of `pg_locks` is the advisory lock that marks the server
+/// process `pid` (`Backend::mark`).
 fn is_mark(pid: &str) -> String {
     format!("pg_locks.pid = {pid} AND locktype = 'advisory' AND classid = {MARKS} AND objsubid = 2")
 }
@@ -83,9 +86,9 @@ const WHO_AM_I: &str =
 
 /// Query for [`History`]. It also checks that the role may query the number of a transaction.
 ///
-/// A recovery from a crash resets all statistics (PostgreSQL's documentation of them). This
-/// includes a recovery after which the same postmaster continues, because a server process was
-/// killed.
+/// `stats_reset` changes in every recovery from a crash, because a recovery resets all statistics
+/// (PostgreSQL's documentation of the statistics). The start time of the postmaster does not always
+/// change: after a server process was killed, the same postmaster recovers and continues.
 const HISTORY: &str = "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' ' || \
     CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END, \
     (SELECT stats_reset FROM pg_stat_bgwriter)::text || ' ' || pg_postmaster_start_time()::text, \
@@ -123,7 +126,8 @@ impl Link {
         self.statements.clear();
     }
 
-    /// Runs `f`. Its requests fail if the server does not answer them until `limit`.
+    /// Runs `f`. A request in `f` fails if the server has not answered it by the time `limit`.
+    /// `None` changes no limit.
     pub(super) fn within<R>(
         &mut self,
         limit: Option<Instant>,
@@ -142,7 +146,8 @@ impl Link {
         self.with_statement(sql, |line, statement| line.query(statement, params))
     }
 
-    /// Runs `f` with a prepared statement, which is prepared once for each connection.
+    /// Runs `f` with the prepared statement for `sql`, which is prepared at its first use on this
+    /// connection.
     pub(super) fn with_statement<R>(
         &mut self,
         sql: &str,
@@ -154,7 +159,7 @@ impl Link {
         if self.statements.len() >= MAX_STATEMENTS {
             self.statements.clear();
         }
-        // If the connection breaks here, nothing was done yet.
+        // If the connection breaks here, the statement was not executed.
         let statement = self.line.prepare(&in_schema(&self.schema, sql)).map_err(unsent)?;
         let done = f(&mut self.line, &statement);
         self.statements.insert(sql.into(), statement);
@@ -166,7 +171,8 @@ impl Link {
         self.line.execute(&in_schema(&self.schema, sql))
     }
 
-    /// Runs a statement and returns the first column of its result, as a text.
+    /// Runs a statement and returns the first column of its first row, as a text; `None` if there
+    /// is no row or the column is NULL.
     pub(super) fn ask(&mut self, sql: &str) -> Result<Option<String>, Failure> {
         self.line.ask(&in_schema(&self.schema, sql))
     }
@@ -177,7 +183,7 @@ impl Link {
         Ok(())
     }
 
-    /// Runs the first statements on a new connection, and identifies the server.
+    /// Runs the statements `sql`, which configure a new connection, and identifies the server.
     pub(super) fn set_up(&mut self, sql: &str) -> Result<(), Failure> {
         let version = self.line.ask(&format!("{sql}; SELECT version()"))?.unwrap_or_default();
         // The version of YugabyteDB begins in the same way.
@@ -193,7 +199,7 @@ impl Link {
     /// query it, or if the answer is malformed.
     pub(super) fn who_am_i(&mut self) -> Result<Option<Backend>, Failure> {
         let Some([pid, started]) = self.ask_what_there_is(WHO_AM_I)? else { return Ok(None) };
-        // They become parts of a statement, which may be sent to another server.
+        // Both texts become parts of a statement in `end`, which may be sent to another server.
         let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number || started.contains(['\'', '\\']) {
             return Ok(None);
@@ -202,8 +208,9 @@ impl Link {
         Ok(Some(Backend { history, pid, started, mark: None }))
     }
 
-    /// Returns the first `N` columns of a row; `None` if the server does not support the query, or
-    /// not for this role.
+    /// Runs a query and returns the first `N` columns of its first row. Returns `None` if the
+    /// server does not support the query, the role may not run it, or one of the columns is NULL or
+    /// missing.
     fn ask_what_there_is<const N: usize>(&mut self, sql: &str) -> Result<Option<[String; N]>, Failure> {
         match self.line.ask_row(sql) {
             Ok(row) => {
@@ -215,8 +222,9 @@ impl Link {
         }
     }
 
-    /// Converts the failure to begin a transaction if the server is a standby. A standby refuses a
-    /// transaction that writes with [`NOT_SUPPORTED`], and reports the reason only in its message.
+    /// Converts a failure of BEGIN to [`Sort::Standby`] if the server is a standby, and returns any
+    /// other failure unchanged. A standby refuses to begin a write transaction with
+    /// [`NOT_SUPPORTED`], and reports the reason only in its message.
     pub(super) fn of_standby(&mut self, failure: Failure) -> Failure {
         if failure.code != NOT_SUPPORTED {
             return failure;
@@ -227,13 +235,15 @@ impl Link {
         }
     }
 
-    /// Configures PostgreSQL's planner, and marks the server process as belonging to this
-    /// connection. The mark is recorded only if the role may set and see it.
+    /// Configures PostgreSQL's planner, and takes an advisory lock that marks the server process as
+    /// belonging to this connection. The mark is stored in `backend` only if the role may take the
+    /// lock and see it in `pg_locks`.
     pub(super) fn set_planner(&mut self) -> Result<(), Failure> {
-        // Not negative, so that `pg_locks` shows the same number.
+        // 31 random bits: the number is not negative, so that `pg_locks` shows it unchanged.
         let mark = u32::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
         // The first SELECT releases marks of earlier connections, which a pooler may have kept. The
-        // first two return a row only if they fail; that row is then taken as the answer.
+        // first two SELECTs return a row only if they fail. That row, which is NULL, is then the
+        // answer.
         let sql = format!(
             "{PLANNER}; SELECT NULL FROM pg_locks WHERE CASE WHEN {} \
              THEN NOT pg_advisory_unlock_shared(classid::int, objid::int) ELSE false END; \
@@ -256,9 +266,14 @@ impl Link {
         }
     }
 
-    /// Ends the server process of an earlier connection, and waits until it has ended. Until then,
-    /// its last statement may take effect, which would come after the next statement of this
-    /// connection. Returns `true` if the changes of that process are on this server.
+    /// Ends the server process `old` of an earlier connection, and waits up to `wait` until it has
+    /// ended. Until then, its last statement may still take effect, and would do so after the next
+    /// statements of this connection. Fails if the process is still executing a statement after
+    /// `wait`.
+    ///
+    /// Returns `true` if the changes of the process are on this server. Returns `false` if the
+    /// process belongs to another server or timeline, or if the server of this connection cannot be
+    /// identified.
     pub(super) fn end(&mut self, old: &Backend, wait: Duration) -> Result<bool, Failure> {
         let Some(own) = &self.backend else { return Ok(false) };
         // On another server, or on another timeline, the process can no longer have an effect here.
@@ -275,7 +290,7 @@ impl Link {
             "FROM pg_stat_activity a WHERE pid = {} AND backend_start::text = '{}'",
             old.pid, old.started
         );
-        // Without the mark, the process belongs to another client.
+        // If the process no longer has this mark, a pooler has given it to another client.
         if let Some(mark) = old.mark {
             let is_mark = is_mark("a.pid");
             there.push_str(&format!(" AND EXISTS (SELECT FROM pg_locks WHERE {is_mark} AND objid = {mark})"));
@@ -300,7 +315,8 @@ impl Link {
             }
         }
         // The process could not be ended, and has not noticed that its client is disconnected. If
-        // it is idle, it has finished: what was sent has arrived by now, or will never arrive.
+        // it is idle, it has finished: all requests sent to it have arrived by now, or will never
+        // arrive.
         let at_work = format!("SELECT count(pid)::text {there} AND state IS DISTINCT FROM 'idle'");
         if !may_end && self.line.ask(&at_work)?.is_none_or(|count| count == "0") {
             return Ok(true);
@@ -312,10 +328,10 @@ impl Link {
     /// Waits until the synchronous standbys have everything that an ended server process has
     /// committed.
     ///
-    /// The process may have been ended while it waited for the standbys. Its commit is already
-    /// visible on this server, to a lookup of the outcome and to a retry, but would be lost
-    /// together with this server. The record written here comes later in the WAL, and its commit
-    /// waits for the standbys like any other.
+    /// The process may have been ended while it waited for the standbys. Its commit is then visible
+    /// on this server to a lookup of the outcome and to a retry, but would be lost together with
+    /// this server. This function writes a record, which comes later in the WAL than that commit.
+    /// The commit of this record waits for the standbys.
     pub(super) fn catch_up(&mut self) -> Result<(), Failure> {
         let writes = [
             "SELECT pg_logical_emit_message(true, 'kvstore', '')",

@@ -15,7 +15,7 @@ use crate::hint::Hint;
 /// Class of a failure, by what can be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Nothing was sent, or the server accepts no connection. It may be available again soon.
+    /// Nothing was sent, or the server accepts no connection. A retry may reach the server.
     Unreachable,
     /// The connection broke. It is unknown whether the request was executed.
     Broken,
@@ -60,13 +60,14 @@ impl Failure {
     }
 }
 
-/// Returns the failure of a broken connection.
+/// Returns the failure for a broken connection. `what` is the cause, for the message.
 pub(super) fn broken(what: impl std::fmt::Display) -> Failure {
     Failure::new(Sort::Broken, Error::io(format!("the connection to the server broke ({what})")))
 }
 
-/// Converts a failure that occurred before any request of the caller with an effect was sent. The
-/// outcome is known then, so a broken connection becomes [`Sort::Unreachable`].
+/// Converts a failure that occurred before a request with an effect for the caller was sent.
+/// Nothing was done for the caller in this case, so a broken connection or an unknown outcome
+/// becomes [`Sort::Unreachable`].
 pub(super) fn unsent(failure: Failure) -> Failure {
     match failure.sort {
         Sort::Broken | Sort::Ambiguous => Failure { sort: Sort::Unreachable, ..failure },
@@ -98,7 +99,7 @@ pub(super) fn shown(text: &str) -> String {
     cut(text, MOST_CHARS).chars().map(plain).collect()
 }
 
-/// Returns the beginning of a text that is too long.
+/// Shortens a text to `most_chars` characters and adds `…`. Returns a shorter text unchanged.
 pub(super) fn cut(text: &str, most_chars: usize) -> String {
     match text.char_indices().nth(most_chars) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
@@ -135,12 +136,13 @@ fn is_unsendable(error: &tokio_postgres::Error) -> bool {
     summary.starts_with("error encoding message") || summary.starts_with("error serializing parameter")
 }
 
-/// Returns the description of an error, without the details that an inner error may quote.
+/// Returns the text of an error up to its first colon. The rest comes from an inner error, which
+/// may quote data.
 pub(super) fn summary(error: &tokio_postgres::Error) -> String {
     shown(error.to_string().split(':').next().unwrap_or_default())
 }
 
-/// Returns the description of an I/O error, without the details that an inner error may quote.
+/// Returns the description of an I/O error of a connection, for an error message.
 pub(super) fn said(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
@@ -153,10 +155,11 @@ pub(super) fn said(error: &io::Error) -> String {
 /// full. Locks are in the shared memory.
 const OUT_OF_MEMORY: &str = "53200";
 
-/// Returns the failure of a full lock table.
+/// Returns the failure for a full lock table: a conflict, because locks of other transactions fill
+/// the table.
 ///
-/// Locks of other transactions fill it. The locks of a transaction that has ended stay in it as
-/// long as a transaction is open that was open at the same time.
+/// The predicate locks of a transaction stay in the table after its end, as long as any transaction
+/// is open that was open at the same time.
 fn no_room_for_locks(message: &str) -> Failure {
     let text = format!(
         "the lock table of the server was full until the busy timeout was over ({message}): write less in one \
@@ -202,8 +205,9 @@ fn of_server(error: &DbError) -> Failure {
 /// Returns `true` if a statement must be prepared again: the server does not know it, or its result
 /// type has changed.
 ///
-/// Only the name of the server's source file identifies the second case in all languages. Servers
-/// other than PostgreSQL have other source files, so the message is searched, too.
+/// A change of the result type has no SQLSTATE of its own. The name of the server's source file
+/// identifies it in all languages. Servers other than PostgreSQL have other source files, so the
+/// message is searched, too.
 fn is_forgotten(code: &str, file: Option<&str>, message: &str) -> bool {
     code == "26000"
         || (code == NOT_SUPPORTED && (file == Some("plancache.c") || message.contains("cached plan")))
@@ -294,7 +298,8 @@ fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     }
 }
 
-/// Returns the error for an answer that no server can give to these statements.
+/// Returns the error for an answer that no PostgreSQL server can give to the statements of this
+/// module, such as a missing row or a column of another type.
 #[cold]
 pub(super) fn strange() -> Error {
     Error::failed("the answer of the server has another form than a PostgreSQL server gives").of_a_server()

@@ -20,8 +20,8 @@ use crate::error::Result;
 const NEXT_EXPIRY: &str = "SELECT min(d.expire_ms) FROM kvstore_family f CROSS JOIN LATERAL (SELECT r.expire_ms \
     FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL ORDER BY r.expire_ms LIMIT 1) d";
 
-/// Number of rows that a step examines. It is larger than [`MAX_STEP`], so that many concurrent
-/// purgers each find rows that no other purger has locked.
+/// Maximum number of rows that one run of [`PURGE`] examines. It is larger than [`MAX_STEP`], so
+/// that each of many concurrent purges finds rows that no other purge has locked.
 macro_rules! looked_at {
     () => {
         "4096"
@@ -32,9 +32,9 @@ macro_rules! looked_at {
 ///
 /// - `due` selects up to 256 families with expired rows, in the order of their earliest expiry
 ///   time.
-/// - `first` selects the first rows of these families. The number of rows that the step examines is
-///   divided equally among the families. With few families, these are the rows that expired first
-///   in the whole store.
+/// - `first` selects from each of these families the rows that expired first. The maximum number of
+///   rows to examine is divided equally among the families. With few families, these are the rows
+///   that expired first in the whole store.
 /// - `d` locks rows of `first` that no other transaction has locked, one after another until there
 ///   are `$1`, and checks their expiry times again.
 /// - `w` deletes the rows of `d`.
@@ -69,7 +69,8 @@ const DUE: &str = concat!(
 );
 
 impl Db {
-    /// Returns up to `max` families that contain expired rows now.
+    /// Returns up to `max` families that contain expired rows now, with their earliest expiry
+    /// times. The families whose rows expired first come first.
     pub(crate) fn due(&self, max: usize) -> Result<Due> {
         let rows = self.query(Again::Read, DUE, &[&(max as i64)])?;
         let family = |row: &Row| {
@@ -97,7 +98,7 @@ impl Db {
     }
 }
 
-/// Returns every statement, for a test of the query plans.
+/// Returns the statements except [`DUE`], for a test of the query plans.
 #[cfg(test)]
 pub(super) fn statements() -> [String; 2] {
     [NEXT_EXPIRY, PURGE].map(str::to_owned)

@@ -17,24 +17,28 @@ const FAMILIES: &str = "SELECT f.name, f.created_ms, f.default_ttl_ms, f.track_w
     (SELECT r.expire_ms FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL \
     ORDER BY r.expire_ms, r.key LIMIT 1), (SELECT created_by FROM kvstore_meta) FROM kvstore_family f ORDER BY f.name";
 
-/// Query that every server with this protocol supports.
+/// Query for the version of the server and the name of the database. Every server that uses the
+/// PostgreSQL protocol supports it.
 const SERVER: &str = "SELECT current_setting('server_version'), current_database()::text";
 
-/// Query that only PostgreSQL supports. Any role may run it for tables that it may read.
+/// Query for: whether the server is a standby, the TLS version and cipher, and the bytes of the
+/// rows, of their indexes, and of all tables with their indexes. Only PostgreSQL supports it. Any
+/// role may run it for tables that it may read.
 const POSTGRES: &str = "SELECT pg_is_in_recovery(), \
     (SELECT version || ', ' || cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl), \
     pg_table_size('kvstore_row'::regclass), pg_indexes_size('kvstore_row'::regclass), \
     pg_total_relation_size('kvstore_row'::regclass) + pg_total_relation_size('kvstore_family'::regclass) \
     + pg_total_relation_size('kvstore_meta'::regclass) + pg_total_relation_size('kvstore_unsettled'::regclass)";
 
-/// Identity of the running server and of the table in it. A server that was copied file by file is
-/// another server, but has the same system identifier.
+/// Query for a text that identifies the running server and the store on it. The system identifier
+/// is not sufficient: a server that was copied file by file has the same one.
 const PLACE: &str = "SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()), \
     extract(epoch FROM pg_postmaster_start_time()), \
     (SELECT oid FROM pg_database WHERE datname = current_database()), 'kvstore_meta'::regclass::oid)";
 
 impl Db {
-    /// Returns the identity of this store and its server; `None` if the server cannot report it.
+    /// Returns a text that identifies this store and its running server, to detect that two handles
+    /// use the same store; `None` if the server cannot report it.
     pub(crate) fn place_on_its_server(&self) -> Result<Option<String>> {
         let may_ask =
             |link: &mut Link| Ok(link.backend.as_ref().is_some_and(|backend| backend.history.is_some()));
@@ -68,7 +72,7 @@ impl Db {
         Ok(info)
     }
 
-    /// Returns a description of the store. All families are described as of one moment.
+    /// Returns a description of the store. The data of all families come from one snapshot.
     pub(crate) fn info(&self) -> Result<StoreInfo> {
         let mut created_by = None;
         let mut families = Vec::new();

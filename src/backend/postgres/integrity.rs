@@ -6,8 +6,9 @@ use super::session::Again;
 use super::{Db, MAX_KEY_SIZE};
 use crate::error::{Error, Result};
 
-/// Inconsistencies, each with the query that counts the affected rows. Rows of families that are
-/// still to be settled (`catalogue.rs`) are not counted. Keys and values are not reported.
+/// Inconsistencies that the check searches for: a description, and the query that counts the
+/// affected rows. Rows of unsettled families are not counted, because they are still to be
+/// corrected (`catalogue.rs`). Keys and values are not reported.
 const CHECKS: [(&str, &str); 5] = [
     (
         "rows of no family",
@@ -34,12 +35,12 @@ const CHECKS: [(&str, &str); 5] = [
     ),
 ];
 
-/// The checks above contain this number.
+/// [`CHECKS`] contains the maximum size of a key as a number.
 const _: () = assert!(MAX_KEY_SIZE == 2500);
 
 impl Db {
     /// Fails with [`Corrupt`](crate::error::ErrorKind::Corrupt) if the tables are inconsistent. The
-    /// error names each inconsistency.
+    /// error names each kind of inconsistency, with the number of affected rows.
     pub(crate) fn integrity_check(&self) -> Result<()> {
         self.in_snapshot(|db| {
             let mut found = Vec::new();

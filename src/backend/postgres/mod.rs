@@ -8,13 +8,14 @@
 //!   and [`info`] describes the store;
 //! - [`session`] runs statements, and connects again when a connection breaks; [`transaction`] runs
 //!   transactions;
-//! - [`connection`] is one connection with its prepared statements; [`client`] sends its requests,
-//!   [`tls`] encrypts it, [`socket`] is its socket, and [`backoff`] has the pauses between attempts;
+//! - [`connection`] keeps a connection and its prepared statements; [`client`] logs in, sends
+//!   requests and receives answers; [`tls`] encrypts the connection, and [`socket`] reads and
+//!   writes its bytes; [`backoff`] computes the pauses between attempts;
 //! - [`url`] parses the URL of the server, and [`password`] reads the password file;
 //! - [`sql_text`] has fragments of SQL; [`error`] translates errors.
 //!
 //! An operation on rows is one statement and one round trip, unless a write must lock rows first
-//! (`write/late.rs`). A statement takes the time from the server's clock.
+//! (`write/late.rs`). Whether a row is expired is decided by the server's clock.
 
 mod backoff;
 mod catalogue;
@@ -74,7 +75,7 @@ impl Db {
         crate::backend::watch_forks()?;
         let settings = url::Settings::of(url, &url::Environment::of_process())?;
         let mut session = Session::open(settings, config)?;
-        clock.note_server(session.opened_ms()); // before anything else takes time
+        clock.note_server(session.opened_ms()); // at once: a delay here would make the clock late
         session.limit_opening();
         let is_unsettled = schema::ensure(&mut session, config.read_only)?;
         let db = Db {

@@ -1,4 +1,4 @@
-//! Password of a log-in, and the password file. The password is never displayed.
+//! Password of a log-in, and the parser of the password file. The password is never displayed.
 
 use std::fmt;
 use std::fs;
@@ -33,8 +33,8 @@ pub(super) struct LogIn<'a> {
     pub(super) user: &'a str,
 }
 
-/// Returns the password from a file in the format of libpq. Like libpq, it ignores a file that
-/// other users may read.
+/// Returns the password from a file in the format of libpq; `None` if no line matches. Like libpq,
+/// it ignores a file that other users may read.
 pub(super) fn of_file(path: &Path, log_in: &LogIn<'_>) -> Option<Password> {
     if !fs::metadata(path).ok()?.is_file() || is_for_others(path) {
         return None;
@@ -47,10 +47,10 @@ pub(super) fn is_for_others(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o077 != 0)
 }
 
-/// Returns the password of the first matching line.
+/// Returns the password of the first line that matches `log_in`.
 ///
-/// Lines are `host:port:database:user:password`. `*` matches everything, and `\` quotes the
-/// character after it.
+/// Lines are `host:port:database:user:password`. A field `*` matches every value, and `\` quotes
+/// the character after it.
 fn of_lines(lines: &[u8], log_in: &LogIn<'_>) -> Option<Password> {
     let port = log_in.port.to_string();
     let wanted = [log_in.host, &port, log_in.database, log_in.user];
@@ -72,7 +72,8 @@ fn of_lines(lines: &[u8], log_in: &LogIn<'_>) -> Option<Password> {
     })
 }
 
-/// Returns a field without its quoting, and the rest after its colon; `None` if there is no colon.
+/// Returns the first field of a line without its quoting, and the rest of the line after the colon
+/// of the field; `None` if there is no colon.
 fn field(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut is_quoted = false;
     let end = line.iter().position(|byte| {

@@ -1,14 +1,14 @@
 //! Reads of a family: single keys, lists of keys, expired rows, and the next rows of a scan. Each
 //! is one statement.
 //!
-//! Whether a row is expired is decided by a time before the snapshot. Outside a transaction of the
-//! caller, that is the start of the statement's own transaction. By a later time, a key could
-//! appear expired although another client has extended its TTL in time, after the snapshot. A key
-//! that is returned as live was live when the call had begun.
+//! Outside a transaction of the caller, the start time of the statement's own transaction decides
+//! whether a row is expired. It is before the snapshot. With a later time, a key could appear
+//! expired although another client has extended its TTL in time, after the snapshot. A key that is
+//! returned as live was live when the call had begun.
 //!
-//! A single row is sent together with the time, and the library decides here whether it is expired:
-//! to compare times costs the server as much as to look up the row. For many rows, the server does
-//! not send the values of expired ones.
+//! For a single key, the server sends the row together with its time, and the library compares the
+//! times: a comparison on the server costs as much as the lookup of the row. For many rows, the
+//! server compares the times, so that it does not send the values of expired rows.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -30,15 +30,16 @@ use crate::expiry::Expiry;
 // expired. Inside one, the arrival of the statement decides, because the transaction may have begun
 // long ago.
 
-/// Start of the transaction, which is before the snapshot. The subquery is evaluated once for all
-/// rows.
+/// SQL expression for the start time of the transaction in milliseconds, which is before the
+/// snapshot. As a subquery, it is evaluated once for all rows.
 macro_rules! begun {
     () => {
         concat!("(SELECT ", ms!("now"), ")")
     };
 }
 
-/// Time at which the statement arrived at the server. The subquery is evaluated once for all rows.
+/// SQL expression for the time in milliseconds at which the statement arrived at the server. As a
+/// subquery, it is evaluated once for all rows.
 macro_rules! came {
     () => {
         concat!("(SELECT ", ms!("statement_timestamp"), ")")
@@ -51,7 +52,8 @@ macro_rules! text {
     };
 }
 
-/// Returns the row of one key, with the server's time in the server's format.
+/// Statement that returns the server's time, and the expiry time and the value of the key `$2`. The
+/// server's time is a timestamp, from the SQL function `$now`.
 macro_rules! get {
     ($now:literal) => {
         concat!(
@@ -63,7 +65,8 @@ macro_rules! get {
     };
 }
 
-/// Returns the times of one key, whether it has a row, and the server's time.
+/// Statement that returns the server's time (as in `get`), the expiry time of the key `$2`, whether
+/// the key has a row, and its write time.
 macro_rules! times {
     ($now:literal) => {
         concat!(
@@ -75,8 +78,9 @@ macro_rules! times {
     };
 }
 
-/// Returns the rows of several keys. `LIMIT 1` informs the planner that each key has one row, so
-/// that it looks up each key.
+/// Statement that returns one row for each of the keys `$2`, with its number in the list from 1 on.
+/// `LIMIT 1` tells the planner that each key has at most one row, so that the plan looks up each
+/// key.
 macro_rules! get_many {
     ($now:expr) => {
         concat!(
@@ -138,11 +142,12 @@ const HAS_WRITTEN_BY: &str = concat!(
     " SELECT EXISTS (SELECT FROM kvstore_row r WHERE r.family = f.id AND r.written_ms <= $2::bigint) FROM f"
 );
 
-/// Returns the statement of a scan over the keys from `$2` to before `$3`, the latter if
-/// `is_bounded`. In place of the value of an expired row it returns NULL.
+/// Returns the statement of a scan in the order of the keys, from the key `$2` on. If `is_bounded`,
+/// the scan ends before the key `$3`. The value of an expired row is returned as NULL.
 ///
-/// The numbers of the following parameters continue from there: the maximum number of rows, and the
-/// maximum number of bytes of the rows before the last one.
+/// The next parameters after the bounds are the maximum number of rows to examine and, unless the
+/// scan returns only keys, the limit in bytes (see `walk`). `is_alone`: whether the caller has no
+/// open transaction.
 fn walk_by_key(limits: &Limits, reverse: bool, is_bounded: bool, is_alone: bool) -> String {
     let is_live = if is_alone { live!(begun!()) } else { live!(came!()) };
     let order = if reverse { "key DESC" } else { "key" };
@@ -153,9 +158,9 @@ fn walk_by_key(limits: &Limits, reverse: bool, is_bounded: bool, is_alone: bool)
     walk(limits, is_alone, &columns, &bytes, &format!("r.key >= $2{end}"), order, 3 + usize::from(is_bounded))
 }
 
-/// Returns the statement of a scan in the order of expiry time: after the key `$2` with the expiry
-/// time `$3`, to before the expiry time `$4`, the latter if `is_bounded`. Expired rows are returned
-/// with their values.
+/// Returns the statement of a scan in the order of expiry time and key. The scan starts after the
+/// row with the key `$2` and the expiry time `$3`. If `is_bounded`, it ends before the expiry time
+/// `$4`. Expired rows are returned with their values.
 fn walk_by_end(limits: &Limits, is_bounded: bool, is_alone: bool) -> String {
     let end = if is_bounded { " AND r.expire_ms < $4" } else { "" };
     let value = if limits.keys_only { "''::bytea" } else { "r.value" };
@@ -166,8 +171,9 @@ fn walk_by_end(limits: &Limits, is_bounded: bool, is_alone: bool) -> String {
 }
 
 /// Returns the statement of a scan. Its last parameters, from number `next` on, are:
-/// - the number of rows that it examines;
-/// - if it returns values: the number of bytes below which the rows before a row must be together.
+/// - the maximum number of rows to examine;
+/// - if it returns values: a limit in bytes. A row is returned if the rows before it are smaller
+///   than this limit in total, so the last row can exceed it.
 fn walk(
     limits: &Limits,
     is_alone: bool,
@@ -201,7 +207,8 @@ fn walk(
 }
 
 impl Contents<'_> {
-    /// Passes the value and the expiry time of a live key to `visit`.
+    /// Calls `visit` with the value and the expiry time of a key if it is live. Returns the lookup
+    /// result, which contains the result of `visit`.
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
         let (row, now_ms) = self.look(&GET, key)?;
         let expiry = Expiry::of_row(column(&row, 1)?);
@@ -209,7 +216,7 @@ impl Contents<'_> {
         Ok(found(value.map(|value| visit(value, expiry)), expiry.millis()))
     }
 
-    /// Returns the expiry time and the write time of a live key.
+    /// Returns the expiry time and the write time of a key if it is live.
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
         let (row, now_ms) = self.look(&TIMES, key)?;
         let expiry = Expiry::of_row(column(&row, 1)?);
@@ -241,8 +248,8 @@ impl Contents<'_> {
         Ok(())
     }
 
-    /// Returns the write time of each of several live keys; `None` for one whose write time is not
-    /// known.
+    /// Returns the write time of each key, in milliseconds since the Unix epoch and in the order of
+    /// `keys`; `None` if the key has no write time, or is missing or expired.
     pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         check_keys(keys)?;
         let mut rows = self.rows(WRITE_TIMES, &[&self.name(), &keys])?;
@@ -266,25 +273,28 @@ impl Contents<'_> {
         count(&self.ask(Again::Read, COUNT_TTL, &[&self.name()])?, 0)
     }
 
-    /// Returns the earliest expiry time in the family, including that of an expired row.
+    /// Returns the earliest expiry time in the family, in milliseconds since the Unix epoch,
+    /// including that of an expired row; `None` if no row has an expiry time.
     pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
         column(&self.ask(Again::Read, NEXT_EXPIRY, &[&self.name()])?, 0)
     }
 
-    /// Returns `true` if a key has an expiry time of `last_ms` or earlier and has expired.
+    /// Returns `true` if the family contains an expired row whose expiry time is `last_ms` or
+    /// earlier.
     pub(crate) fn has_expired(self, last_ms: i64) -> Result<bool> {
         column(&self.ask(Again::Read, HAS_EXPIRED, &[&self.name(), &last_ms])?, 0)
     }
 
-    /// Returns `true` if a key was written at `last_ms` or earlier.
+    /// Returns `true` if the family contains a row that was written at `last_ms` or earlier.
     pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
         column(&self.ask(Again::Read, HAS_WRITTEN_BY, &[&self.name(), &last_ms])?, 0)
     }
 
     /// Reads the next live rows of a scan into an empty chunk. Returns the key of the last row
-    /// examined, or `None` at the end of the scan.
+    /// examined, after which the scan continues, or `None` at the end of the scan.
     ///
-    /// The chunk can have space left if expired rows lie between the live ones.
+    /// If the scan passes expired rows, the chunk can be partly filled or empty although the scan
+    /// has not ended.
     pub(crate) fn next_rows(self, scan: Scan<'_>, chunk: &mut Chunk) -> Result<Option<Vec<u8>>> {
         let limits = *chunk.limits();
         let (mut lower, mut upper) = (from(scan.lower), before(scan.upper));
@@ -312,13 +322,14 @@ impl Contents<'_> {
                     return Ok(Some(key(row)?.to_vec()));
                 }
             }
-            // Fewer rows than wanted are the end of the scan. A row that the limit in bytes has cut
-            // off would come after a row that has filled the chunk.
+            // Fewer rows than requested mean that the scan has ended. If the limit in bytes had cut
+            // off a row, the rows before it would have filled the chunk, and this function would
+            // have returned.
             let Some(last) = rows.last().filter(|_| rows.len() >= wanted) else { return Ok(None) };
             if chunk.len() > 0 {
                 return Ok(Some(key(last)?.to_vec()));
             }
-            // All rows were expired: read more of them at once.
+            // All rows were expired: request more rows in the next statement.
             match scan.reverse {
                 true => upper = Some(key(last)?.to_vec()),
                 false => lower = from(Bound::Excluded(key(last)?)),
@@ -330,8 +341,9 @@ impl Contents<'_> {
     /// Reads the next rows of a scan in the order of expiry time into an empty chunk. Expired rows
     /// are included.
     ///
-    /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
-    /// Returns the last entry, or `None` at the end.
+    /// The scan continues after the entry `after` and ends before the expiry time `to_ms`; with
+    /// `None`, it has no upper bound. Returns the last entry that was read, or `None` at the end of
+    /// the scan.
     pub(crate) fn next_expiring(
         self,
         after: (i64, &[u8]),
@@ -354,7 +366,8 @@ impl Contents<'_> {
         Ok(None)
     }
 
-    /// Runs the statement of a scan.
+    /// Runs the statement of a scan and returns its rows. `from` and `to` are the parameters up to
+    /// the bounds, to which the maximum number of rows and the limit in bytes are added.
     fn walk(
         self,
         sql: &str,
@@ -386,7 +399,8 @@ impl Contents<'_> {
         Ok((row, now_ms))
     }
 
-    /// Runs a statement that returns many rows. Fails if there is none: the family does not exist.
+    /// Runs a statement that returns at least one row if the family exists. Fails if it returns
+    /// none.
     fn rows(self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let rows = self.db.query(Again::Read, sql, params)?;
         if rows.is_empty() { Err(no_longer_exists(self.family)) } else { Ok(rows) }
@@ -401,7 +415,8 @@ impl Contents<'_> {
     }
 }
 
-/// Returns the lookup result of a row with the expiry time `expire_ms`.
+/// Returns the lookup result of a key. `live` is the result for a live key, and `expire_ms` is the
+/// expiry time of its row.
 fn found<R>(live: Option<R>, expire_ms: Option<i64>) -> Found<R> {
     match (live, expire_ms) {
         (Some(shown), _) => Found::Live(shown),
@@ -420,16 +435,18 @@ fn entry(row: &Row) -> Result<(i64, &[u8])> {
     Ok((column(row, 2)?, key(row)?))
 }
 
-/// Sorts rows unless they are sorted already. The rows of a LATERAL arrive in its order, but no
-/// server guarantees that. Sorting them on the server would cost a fifth of the whole statement.
+/// Sorts rows unless they are sorted already. The rows of a LATERAL subquery arrive in the order of
+/// the subquery, but no server guarantees that. Sorting them on the server would cost a fifth of
+/// the whole statement.
 fn put_in_order(rows: &mut [Row], order: impl Fn(&Row, &Row) -> Ordering) {
     if !rows.is_sorted_by(|a, b| order(a, b).is_le()) {
         rows.sort_by(order);
     }
 }
 
-/// Fails unless there is exactly one row for each of `keys` keys, numbered in column `at`. The
-/// caller identifies a row by its position; the C API writes to the memory of its caller by it.
+/// Fails unless there are `keys` rows, numbered from 1 on in column `at`. Callers use the position
+/// of a row as the index of its key, and the C API writes to the caller's memory at that index. So
+/// a malformed answer of the server must be rejected.
 fn check_numbers(rows: &[Row], at: usize, keys: usize) -> Result<()> {
     let is_its_place = |(place, row)| column::<i64>(row, at).is_ok_and(|number| number == place);
     if rows.len() == keys && (1..).zip(rows).all(is_its_place) { Ok(()) } else { Err(strange()) }

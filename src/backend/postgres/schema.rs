@@ -1,4 +1,4 @@
-//! Tables of a store, in a schema of their own: their creation and their version.
+//! Creates the tables of a store, in a schema of their own, and checks their format version.
 //!
 //! The creation is a list of steps. Each step does nothing if it was done before, and the last one
 //! records the version. This allows many clients to create the tables at once. If one crashes
@@ -25,22 +25,23 @@ const TABLES: [&str; 6] = [
      NOT NULL)",
     "CREATE TABLE IF NOT EXISTS kvstore_row (family bigint NOT NULL, key bytea NOT NULL, value bytea NOT NULL, expire_ms \
      bigint, written_ms bigint, PRIMARY KEY (family, key))",
-    // Families with rows that the transaction which changed the family may not have seen
-    // (`catalogue.rs`).
+    // Families that a transaction dropped, or whose write tracking it switched, possibly without
+    // seeing all their rows (`catalogue.rs`).
     "CREATE TABLE IF NOT EXISTS kvstore_unsettled (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, family bigint NOT \
      NULL)",
     "CREATE INDEX IF NOT EXISTS kvstore_row_expiry ON kvstore_row (family, expire_ms, key) WHERE expire_ms IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS kvstore_row_written ON kvstore_row (family, written_ms, key) WHERE written_ms IS NOT NULL",
 ];
 
-/// Maximum time for which clients that create the same tables at once try again.
+/// Time limit for retries when several clients create the tables of a store at the same time.
 const MAX_TRYING: Duration = Duration::from_secs(30);
 
-/// Maximum number of times that the tables are created and are missing again.
+/// Maximum number of times that [`ensure`] creates the tables again because they are still missing
+/// after their creation.
 const MAX_MADE: usize = 10;
 
-/// Creates the tables of the store if they do not exist. Returns whether families must be
-/// [settled](super::Db::settle).
+/// Creates the tables of the store if they do not exist. Returns `true` if the store records
+/// unsettled families, so that the caller must [settle](super::Db::settle) them.
 pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
     let mut pauses = Pauses::within(MAX_TRYING);
     let mut made = 0;
@@ -93,8 +94,9 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
     }
 }
 
-/// Returns `None` if there is no store, otherwise whether families must be settled. Fails if this
-/// library does not support the version of the store.
+/// Checks whether the schema contains a store. Returns `None` if it does not, else whether the
+/// store records unsettled families (`catalogue.rs`). Fails if this library does not support the
+/// format version of the store.
 fn is_there(session: &mut Session) -> Result<Option<bool>> {
     let sql = format!(
         "{}; SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1",
@@ -119,8 +121,8 @@ fn is_there(session: &mut Session) -> Result<Option<bool>> {
     }
 }
 
-/// Returns `true` if the schema exists, but this role may not use it. Its tables then appear to be
-/// missing.
+/// Returns `true` if the schema exists, but the role of this session may not use it. In that case,
+/// the server reports the tables as missing.
 fn is_closed_to_us(session: &mut Session) -> bool {
     let sql = format!(
         "SELECT has_schema_privilege(nspname, 'USAGE') FROM pg_namespace WHERE nspname = '{}'",
@@ -168,12 +170,14 @@ fn make(session: &mut Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns `true` if a step failed only because another client did the same at that moment. There
-/// are two causes:
-/// - IF NOT EXISTS looks first and creates then.
+/// Returns `true` if a step of the creation failed only because another client ran the same step at
+/// the same time. There are two causes:
+/// - `IF NOT EXISTS` first checks and then creates. Another client can create the object in
+///   between.
 /// - A server that has committed a schema shows it before it invalidates the name caches of its
 ///   other processes (PostgreSQL's `CommitTransaction`: `ProcArrayEndTransaction` comes before
-///   `AtEOXact_Inval`). So for a moment, nothing can be created in a schema that was found.
+///   `AtEOXact_Inval`). So for a short time, a statement can find the schema, but cannot create a
+///   table in it.
 fn is_another_at_it(failure: &Failure) -> bool {
     failure.sort == Sort::Conflict && !failure.is_of_wait()
         || matches!(&*failure.code, "23505" | "3F000" | "42P01" | "42P06" | "42P07" | "42710" | "XX000")

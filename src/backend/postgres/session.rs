@@ -18,14 +18,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::wait;
 
-/// Policy for a retry when the connection breaks after a statement was sent.
+/// Policy for a retry of a statement if the connection breaks after the statement was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
-    /// A read: it is run again. Whether the first attempt was executed does not matter.
+    /// The statement is a read, which is run again. Whether the first attempt was executed does not
+    /// matter.
     Read,
-    /// A write that may run twice: it is run again.
+    /// The statement is a write that may be executed twice, and is run again.
     Yes,
-    /// It is not run again. Its outcome is unknown, and the error states that.
+    /// The statement is not run again. Its outcome is unknown, and the error states that.
     No,
 }
 
@@ -34,13 +35,14 @@ pub(super) enum Again {
 pub(super) enum Patience {
     /// The busy timeout, at least [`SHORTEST_WAIT`].
     Full,
-    /// The time that the statement sets itself.
+    /// The lock timeout that the statements set themselves.
     Own,
     /// [`MAX_DELAY`].
     None,
 }
 
-/// Minimum time to wait for a lock: it may belong to a commit that is in progress.
+/// Minimum lock timeout, if the busy timeout is shorter. A lock may belong to a commit that is in
+/// progress.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// State of the transaction on the connection.
@@ -53,7 +55,7 @@ pub(super) enum Block {
     Failed(Fall),
 }
 
-/// Failure of a transaction, and what remains of it.
+/// Failure of a transaction: its error, and its effect.
 #[derive(Debug, Clone)]
 pub(super) struct Fall {
     /// Error that the owner of the transaction gets.
@@ -61,16 +63,16 @@ pub(super) struct Fall {
     pub(super) end: End,
 }
 
-/// State that a failed transaction has left, and whether it can be run again.
+/// Effect of a failed transaction on the store, and whether it can be run again.
 #[derive(Debug, Clone)]
 pub(super) enum End {
-    /// Nothing remains: it conflicted with other transactions. It can be run again.
+    /// No effect: the transaction conflicted with other transactions. It can be run again.
     Conflict,
-    /// Nothing remains: the connection broke, with this error. It can be run again.
+    /// No effect: the connection broke, with this error. The transaction can be run again.
     Undone(Error),
-    /// Unknown: the connection broke during the commit, with this error.
+    /// Unknown effect: the connection broke during the commit, with this error.
     Unknown(Error),
-    /// Nothing remains. The transaction is not run again, because it would fail the same way.
+    /// No effect. The transaction is not run again, because it would fail the same way.
     Refused,
 }
 
@@ -84,7 +86,7 @@ impl Block {
 }
 
 impl Fall {
-    /// Returns the error of a call that was a transaction of its own.
+    /// Returns the error for the caller of an operation that ran in a transaction of its own.
     pub(super) fn alone(self) -> Error {
         match self.end {
             End::Conflict => {
@@ -106,21 +108,23 @@ pub(super) struct Session {
     pub(super) busy_timeout: Duration,
     pub(super) read_only: bool,
     link: Option<Link>,
-    /// Server process of a broken connection, which may still execute what was sent on it.
+    /// Server process of a broken connection, which may still execute the last request of that
+    /// connection.
     left_behind: Option<Backend>,
     pub(super) block: Block,
-    /// Time until which the server must answer while the store is opened. Without it, a silent
-    /// server could delay the open without limit.
+    /// Deadline for the answers of the server while the store is being opened; `None` afterwards.
+    /// Without it, a silent server could delay the open without limit.
     pub(super) limit: Option<Instant>,
-    /// Whether a transaction has changed a family without seeing all its rows (`catalogue.rs`), and
-    /// these rows are still to be corrected.
+    /// Whether a transaction of this session has changed a family without seeing all its rows, and
+    /// those rows are not corrected yet (`catalogue.rs`).
     pub(super) is_unsettled: bool,
-    /// Server's time at the first connection.
+    /// Server's time at the first connection, in milliseconds since the Unix epoch.
     opened_ms: Option<i64>,
 }
 
 impl Session {
-    /// Connects. The time is limited by the URL's `connect_timeout`.
+    /// Creates a session and connects to the server. The URL's `connect_timeout` limits the time
+    /// for each host in each attempt. Attempts are repeated within the busy timeout.
     pub(super) fn open(settings: Settings, config: &Config) -> Result<Session> {
         let mut session = Session {
             set_up: set_up(&settings, config),
@@ -138,19 +142,19 @@ impl Session {
         Ok(session)
     }
 
-    /// Limits the time for opening the store over the existing connection, to the time for another
-    /// log-in and for the wait for a lock.
+    /// Sets the deadline for the rest of the open. It leaves time for another log-in
+    /// (`connect_timeout`) and for the wait for a lock.
     pub(super) fn limit_opening(&mut self) {
         self.limit = Some(Instant::now() + self.settings.connect_timeout + self.lock_wait());
     }
 
-    /// Returns `true` if the time for opening the store is over.
+    /// Returns `true` if the deadline for opening the store has passed.
     pub(super) fn is_late(&self) -> bool {
         self.limit.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Runs a step of opening the store. It may run twice, and whether it was executed need not be
-    /// known.
+    /// Runs a step of opening the store, which may be executed twice. After a failure, the error
+    /// does not state whether the step was executed.
     pub(super) fn run_at_open<R>(
         &mut self,
         f: impl Fn(&mut Line) -> Result<R, Failure>,
@@ -173,7 +177,7 @@ impl Session {
         done
     }
 
-    /// Returns the server's time when the session was opened.
+    /// Returns the server's time when the session was opened, in milliseconds since the Unix epoch.
     pub(super) fn opened_ms(&self) -> i64 {
         self.opened_ms.unwrap_or_default()
     }
@@ -198,8 +202,8 @@ impl Session {
         self.run(again, |link| link.query(sql, params))
     }
 
-    /// Runs one write that may run twice and returns no rows. Returns the number of rows written;
-    /// `None` as in [`run_at_once`](Session::run_at_once).
+    /// Runs one write that may be executed twice and returns no rows. Returns the number of rows
+    /// written; `None` as in [`run_at_once`](Session::run_at_once).
     pub(super) fn write_at_once(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<u64>> {
         self.run_at_once(Again::Yes, |link| {
             link.with_statement(sql, |line, statement| line.write(statement, params))
@@ -217,13 +221,14 @@ impl Session {
         self.run_at_once(again, |link| link.query(sql, params))
     }
 
-    /// Runs statements without parameters and results. Together they are one transaction, unless
-    /// they begin one.
+    /// Runs statements that have no parameters and return no rows. They form one transaction,
+    /// unless a transaction is open or they begin one.
     pub(super) fn execute(&mut self, again: Again, sql: &str) -> Result<()> {
         self.run(again, |link| link.execute(sql))
     }
 
-    /// Runs one round trip, in the open transaction or in one of its own.
+    /// Runs `f`, which makes one round trip, in the open transaction, or in a transaction of its
+    /// own if none is open.
     pub(super) fn run<R>(&mut self, again: Again, f: impl Fn(&mut Link) -> Result<R, Failure>) -> Result<R> {
         match &self.block {
             Block::Failed(fall) => Err(fall.why.clone()),
@@ -233,7 +238,8 @@ impl Session {
     }
 
     /// Like [`run`](Session::run), but outside of a transaction it waits for locks no longer than
-    /// [`MAX_DELAY`]. Returns `None` if other transactions hold them longer; nothing was done then.
+    /// [`MAX_DELAY`]. Returns `None` if other transactions hold the locks longer; nothing was done
+    /// in this case.
     pub(super) fn run_at_once<R>(
         &mut self,
         again: Again,
@@ -288,8 +294,8 @@ impl Session {
         why
     }
 
-    /// Runs `f` outside of a transaction. Runs it again as long as that can help and is safe:
-    /// within the busy timeout, and once after a connection broke.
+    /// Runs `f` outside of a transaction. After a failure, runs it again if a retry can succeed and
+    /// is safe: once at once if the connection broke, then with pauses within the busy timeout.
     pub(super) fn run_alone<R>(
         &mut self,
         again: Again,
@@ -319,7 +325,8 @@ impl Session {
         self.link.as_ref().is_some_and(|link| !link.is_patient())
     }
 
-    /// Returns the time for which a statement waits for locks.
+    /// Returns the maximum time for which a statement waits for a lock: the busy timeout, at least
+    /// [`SHORTEST_WAIT`].
     pub(super) fn lock_wait(&self) -> Duration {
         self.busy_timeout.max(SHORTEST_WAIT)
     }
@@ -421,7 +428,8 @@ impl Session {
     /// Returns the connection. Connects if there is none.
     pub(super) fn link(&mut self) -> Result<&mut Link, Failure> {
         if self.link.is_none() {
-            // A new connection would wait for the same lock.
+            // The wait hook has ended the call's wait for a lock. A statement on a new connection
+            // would wait for the same lock.
             if wait::is_ended() {
                 return Err(super::error::broken("the program ended the wait for it"));
             }
@@ -466,7 +474,8 @@ impl Session {
         }
     }
 
-    /// Closes a connection that broke during a request, and remembers its server process.
+    /// Closes a connection that broke during a request, and keeps the identity of its server
+    /// process, which may still execute the request.
     pub(super) fn lose_link(&mut self) {
         if let Some(link) = self.link.take() {
             self.left_behind = link.backend.clone();
@@ -498,7 +507,7 @@ impl Drop for Session {
     }
 }
 
-/// Returns the statements that run first on each connection.
+/// Returns the statements that configure each new connection.
 fn set_up(settings: &Settings, config: &Config) -> String {
     let wait = MAX_DELAY.as_millis();
     let mut sql = format!(
@@ -516,8 +525,9 @@ fn set_up(settings: &Settings, config: &Config) -> String {
 }
 
 impl Failure {
-    /// Returns the error of a failed open. The open has done nothing for the caller, so an I/O
-    /// error means that the store cannot be opened.
+    /// Returns the error of a failed open. An I/O error becomes an error of the kind `CantOpen`:
+    /// the failed open has done nothing for the caller, so the error only means that the store
+    /// cannot be opened.
     pub(super) fn at_open(self) -> Error {
         match self.error.kind() {
             ErrorKind::Io => Error::cant_open(self.error.message()).of_a_server(),
@@ -531,8 +541,8 @@ pub(super) fn read_only() -> Error {
         .with_hint(Hint::OpenForWriting)
 }
 
-/// Returns the failure of a call of which nothing was sent, or nothing remains. The message states
-/// that.
+/// Returns the failure of a call that has had no effect. If the server was unreachable, the message
+/// states that nothing was done.
 fn undone(failure: Failure) -> Failure {
     match failure.sort {
         Sort::Unreachable if failure.error.kind() == ErrorKind::Io => {
@@ -549,14 +559,14 @@ pub(super) fn unknown(failure: Failure) -> Failure {
         "{}; whether the call was done is unknown: read the store before you run it again",
         failure.error.message()
     );
-    // With the SQLSTATE of a lock wait, it would be taken for a failure after which nothing was
-    // done.
+    // The SQLSTATE is removed: with that of a lock timeout, the failure would be treated as one
+    // after which nothing was done.
     Failure { error: Error::io(text).of_a_server(), code: String::new(), ..failure }
 }
 
 impl Db {
-    /// Runs one statement, in the open transaction or in one of its own. It takes one round trip,
-    /// once the statement is prepared.
+    /// Runs one statement in the open transaction, or in a transaction of its own if none is open.
+    /// It takes one round trip once the statement is prepared.
     pub(super) fn query(&self, again: Again, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.session.borrow_mut().query(again, sql, params)
     }

@@ -1,14 +1,15 @@
-//! A blocking socket on which futures run. All waiting happens here, in `read` and `write`.
+//! Blocking socket that runs the futures of tokio-postgres without an async runtime. All waiting is
+//! in `read` and `write` of [`Socket`].
 //!
-//! tokio-postgres needs a stream that is polled. A runtime would bring an epoll descriptor, which
-//! the child of a fork shares with its parent. When the child closes its copy of a socket, the
-//! parent's socket is removed from the epoll set. Here there is only the socket. In a child, it is
-//! replaced by an inert one ([`Mortal`]). So the child sends nothing to the server, and does not
-//! prolong the session of a parent that was killed. This also takes fewer system calls: one write
-//! and one read for each round trip.
+//! tokio-postgres needs a stream that is polled. An async runtime would use an epoll descriptor,
+//! which the child of a fork shares with its parent. When the child closes its copy of a socket,
+//! the parent's socket is removed from the epoll set. This module uses only the socket. In the
+//! child of a fork, the socket is replaced by an inert one ([`Mortal`]). So the child sends nothing
+//! to the server, and does not prolong the session of a parent that was killed. This also takes
+//! fewer system calls: one write and one read for each round trip.
 //!
-//! A read blocks only when [`Patience`] was granted. [`Driver::run`] grants it when nothing is left
-//! to send.
+//! A read blocks only if [`Patience`] was granted to it. [`Driver::run`] grants it when no data is
+//! left to send.
 
 use std::future::Future;
 use std::io::{self, Read};
@@ -40,7 +41,8 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// Limit on the time and the bytes of all answers together, however the server divides them.
+/// Deadline for all answers of the server together, and number of bytes that it may still send, in
+/// any number of packets.
 struct Limit {
     end: Instant,
     bytes: usize,
@@ -85,16 +87,18 @@ impl Socket {
         }
     }
 
-    /// Discards data that the server has not received yet when the socket is closed.
+    /// Configures the socket to discard data that the server has not received yet when the socket
+    /// is closed.
     ///
-    /// Otherwise the system would continue to send it after that, for a minute and longer. A
-    /// request that was run again in the meantime would be executed a second time.
+    /// Otherwise, the system would continue to send the data after the close, for a minute and
+    /// longer. If the request was run again on another connection, the server would execute it a
+    /// second time.
     pub(super) fn call_back(&self) {
-        let _ = self.as_ref().set_linger(Some(Duration::ZERO)); // where the option exists, it can be set
+        let _ = self.as_ref().set_linger(Some(Duration::ZERO)); // cannot fail where it exists
     }
 
     /// Limits all following reads and writes together: they must end before `end`, and read at most
-    /// [`MOST_BYTES`]. The limit applies until it is lifted.
+    /// [`MOST_BYTES`]. The limit applies until [`lift_limit`](Socket::lift_limit) is called.
     pub(super) fn limit(&self, end: Instant) {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(Limit { end, bytes: MOST_BYTES });
     }
@@ -104,19 +108,19 @@ impl Socket {
         self.set_no_timeout()
     }
 
-    /// Lets reads and writes wait forever. With a wait hook, they time out at intervals, to call
-    /// the hook.
+    /// Removes the timeout of reads and writes. If a wait hook is set, they time out at intervals
+    /// instead, so that the hook is called.
     fn set_no_timeout(&self) -> io::Result<()> {
         self.set_timeout(Some(wait::INTERVAL).filter(|_| wait::has_hook()))
     }
 
-    /// Limits the number of turns; `None` for no limit. A turn is a write that follows an answer,
-    /// or a part of one. However slow the connection is, one request is one turn.
+    /// Limits the number of turns; `None` for no limit. A turn is a write that follows a read. A
+    /// request is one turn, even if it is sent in several writes.
     pub(super) fn limit_turns(&self, turns: Option<u32>) {
         self.turns.store(turns.unwrap_or(NO_LIMIT), Ordering::Relaxed);
     }
 
-    /// Checks the limit on turns. Must be called before each write.
+    /// Fails if the next write would exceed the limit on turns. Must be called before each write.
     fn within_turns(&self) -> io::Result<()> {
         let is_turn = self.has_read.swap(false, Ordering::Relaxed);
         match self.turns.load(Ordering::Relaxed) {
@@ -129,8 +133,9 @@ impl Socket {
         }
     }
 
-    /// Checks the limit on time and bytes. Must be called before each read and write. Returns the
-    /// number of bytes that may be read.
+    /// Fails if the limit on time or bytes is reached. Otherwise, sets the timeout of the next read
+    /// or write, and returns the number of bytes that may be read. Must be called before each read
+    /// and write.
     fn within_limit(&self) -> io::Result<usize> {
         match &*self.limit.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(usize::MAX),
@@ -147,13 +152,14 @@ impl Socket {
         }
     }
 
-    /// Sets the timeout of reads and writes; `None` for none.
+    /// Sets the timeout of reads and writes; `None` for no timeout.
     fn set_timeout(&self, wait: Option<Duration>) -> io::Result<()> {
         self.as_ref().set_read_timeout(wait)?;
         self.as_ref().set_write_timeout(wait)
     }
 
-    /// Returns `true` if the server has sent something or closed the connection.
+    /// Returns `true` if the server has sent data that was not read yet, or the connection is
+    /// closed. Does not wait.
     pub(super) fn has_news(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         match self.as_ref().recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
@@ -185,11 +191,11 @@ impl Socket {
         }
     }
 
-    /// Sends bytes. If the server has closed the connection, it raises no SIGPIPE, because the
-    /// program that uses this library may not ignore that signal.
+    /// Sends bytes, and returns their number. Raises no SIGPIPE if the server has closed the
+    /// connection, because the program that uses this library may not ignore that signal.
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         #[cfg(target_vendor = "apple")]
-        const QUIETLY: libc::c_int = 0; // an option of the socket there
+        const QUIETLY: libc::c_int = 0; // Apple has a socket option instead, set in `new`
         #[cfg(not(target_vendor = "apple"))]
         const QUIETLY: libc::c_int = libc::MSG_NOSIGNAL;
         self.within_turns()?;
@@ -199,7 +205,7 @@ impl Socket {
                 Err(e) if is_pause(&e) && !wait::is_ended() => {}
                 Err(e) if is_pause(&e) => return Err(io::ErrorKind::TimedOut.into()),
                 // The server has closed the connection, and may have sent the reason before. The
-                // next read returns that, and then the end of the stream.
+                // next read returns the reason, and then the end of the stream.
                 Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                     return Ok(bytes.len());
                 }
@@ -209,8 +215,8 @@ impl Socket {
     }
 }
 
-/// Returns `true` after a signal, and when the timeout of the socket is over: `within_limit` then
-/// checks whether there is time left.
+/// Returns `true` if a read or write was interrupted by a signal or by the timeout of the socket,
+/// so that it can be tried again. `within_limit` then checks whether time is left.
 fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
@@ -289,8 +295,8 @@ impl Driver {
         Arc::clone(&self.patience)
     }
 
-    /// Polls until there is an answer. If the waker was not called meanwhile, everything is sent,
-    /// and the next read may block.
+    /// Polls until `poll` returns a result. If the waker was not called during a poll, all data has
+    /// been sent, and the next read may block.
     pub(super) fn run<R>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
         let mut context = Context::from_waker(&self.waker);
         self.patience.0.store(false, Ordering::Relaxed);
@@ -305,13 +311,13 @@ impl Driver {
         }
     }
 
-    /// Runs a future that reads from the socket itself.
+    /// Runs a future, which reads from the socket itself, until it is complete.
     pub(super) fn finish<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         self.run(|context| future.as_mut().poll(context))
     }
 
-    /// Polls once; a read may block.
+    /// Calls `poll` once. One read in it may block.
     pub(super) fn poll_once<R>(&self, poll: impl FnOnce(&mut Context<'_>) -> R) -> R {
         self.patience.0.store(true, Ordering::Relaxed);
         poll(&mut Context::from_waker(&self.waker))

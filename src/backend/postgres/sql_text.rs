@@ -1,31 +1,34 @@
-//! Fragments of SQL that several modules use: names with their schema, the server's time, and settings.
+//! Fragments of SQL that several modules use: names with their schema, the server's time, and
+//! planner settings.
 
 /// SQL expression for the time of the server, in milliseconds since the Unix epoch.
 pub(super) const NOW_MS: &str = "(floor(extract(epoch from clock_timestamp()) * 1000))::bigint";
 
 /// Planner settings for each connection to a real PostgreSQL.
 ///
-/// Plans are made once, when the tables may still be empty, and reading whole tables would be the
-/// best plan. But every statement has a plan that is right at any size: by index, one row after
-/// another. JIT compilation is off: without statistics about the rows, the planner overestimates
-/// the costs, and compilation takes up to a second on each connection.
+/// A plan is made once for each connection, possibly when the tables are still empty, and a
+/// sequential scan is the cheapest plan for an empty table. But every statement has a plan that is
+/// right for tables of any size: nested loops with index lookups. JIT compilation is off: without
+/// statistics about the rows, the planner overestimates the costs, and compilation takes up to a
+/// second on each connection.
 pub(super) const PLANNER: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 
-/// Names to which [`in_schema`] adds the schema.
+/// Names of tables, to which [`in_schema`] adds the schema.
 pub(super) const NAMES: [&str; 4] = ["kvstore_meta", "kvstore_family", "kvstore_row", "kvstore_unsettled"];
 
-/// Returns the statement that makes `schema` the one of names without a schema.
+/// Returns the SET statement after which table names without a schema refer to `schema`.
 ///
-/// Where a table may be missing, this statement precedes the other one in the same request, in
-/// place of [`in_schema`]. Then a role that may not use the schema gets the same answer as for a
-/// missing table.
+/// A statement on a table that may be missing follows it in the same request, and is not changed by
+/// [`in_schema`]. A role that may not use the schema then gets the same answer as for a missing
+/// table.
 pub(super) fn search_path(schema: &str) -> String {
     format!("SET search_path = {}", quoted(schema))
 }
 
-/// Returns the statement with the schema added to the names of tables. A pooler that does not keep
-/// sessions may run it on a connection with the `search_path` of another store.
+/// Returns the statement with `schema` added to the names of tables ([`NAMES`]). The `search_path`
+/// alone is not sufficient: a pooler that does not keep sessions may run the statement on a
+/// connection with the `search_path` of another store.
 pub(super) fn in_schema(schema: &str, sql: &str) -> String {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut named = String::with_capacity(2 * sql.len());

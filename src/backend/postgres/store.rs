@@ -1,5 +1,5 @@
-//! How calls run on a store on a server. Each operation outside a transaction of the caller is a
-//! transaction of its own.
+//! Runs calls on a store on a server: the checks before and after a call, and the count of commits.
+//! Each operation outside a transaction of the caller is a transaction of its own.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::stats::Counters;
 use crate::unwind::or_undo;
 
 impl Db {
-    /// Counts commits in these counters from now on.
+    /// Sets the counters in which commits are counted from now on.
     pub(crate) fn count_in(&mut self, counters: &Arc<Counters>) {
         self.counters = Arc::clone(counters);
     }
@@ -22,7 +22,7 @@ impl Db {
         self.after_call(done)
     }
 
-    /// Like `call`, but also runs `f` when the snapshot of the caller's transaction is lost, so that
+    /// Like `call`, but runs `f` even if the snapshot of the caller's transaction is lost, so that
     /// commit and rollback work.
     pub(crate) fn call_in_any_state<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         let done = f(self);
@@ -57,7 +57,8 @@ impl Db {
         done
     }
 
-    /// Commits the transaction of the caller, and counts it if it could write.
+    /// Commits the caller's transaction. If it is a write transaction, adds it to the number of
+    /// commits.
     pub(crate) fn commit_call(&mut self) -> Result<()> {
         let wrote = self.transaction == TransactionState::Write;
         self.commit()?;

@@ -1,8 +1,8 @@
 //! TLS by rustls, with the meaning of libpq's `sslmode` and `sslrootcert`:
 //! - `require` encrypts, but does not check the server's identity. If there is a root certificate,
-//!   it is the same as `verify-ca`, as in libpq.
+//!   `require` is the same as `verify-ca`, as in libpq.
 //! - `verify-ca` requires a certificate that is signed by the root.
-//! - `verify-full` also requires that the certificate is issued for this host.
+//! - `verify-full` also requires that the certificate is issued for the host in the URL.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::error::{Error, Result};
 /// Value of `sslrootcert` that selects the root certificates of the system.
 pub(super) const SYSTEM: &str = "system";
 
-/// Returns the connector that encrypts a connection. `root` is the value of `sslrootcert`.
+/// Returns the connector that encrypts a connection. `root` is the value of `sslrootcert`; `None`
+/// selects libpq's default file if it exists.
 pub(super) fn connector(mode: TlsMode, root: Option<&str>) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = match root {
@@ -91,7 +92,8 @@ fn of_system() -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Verifier that requires a certificate signed by one of the roots, for any name.
+/// Verifier that requires a certificate that is signed by one of the roots, but may be issued for
+/// any host.
 #[derive(Debug)]
 struct AnyName(Arc<WebPkiServerVerifier>);
 
@@ -136,7 +138,8 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
-/// Verifier that accepts every certificate. It only requires that the server has its private key.
+/// Verifier that accepts every certificate. It only requires that the server has the private key of
+/// the certificate.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 

@@ -14,11 +14,12 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::unwind::or_undo;
 
-/// If the answer to a commit is lost, the library tries for at least this time to find out whether
-/// the transaction was committed.
+/// Minimum time for which the library tries to find out whether a transaction was committed, after
+/// the answer to the commit was lost. A longer busy timeout applies instead.
 const LOOK_UP_TIME: Duration = Duration::from_secs(10);
 
-/// Lock that every writing statement takes. A write transaction takes it before its snapshot.
+/// Statement that takes the table lock that every writing statement takes. A write transaction
+/// takes it before its snapshot.
 const LOCK_TO_WRITE: &str = "LOCK TABLE kvstore_row IN ROW EXCLUSIVE MODE";
 
 /// Outcome of a commit whose answer was lost.
@@ -29,8 +30,9 @@ enum Outcome {
 }
 
 impl Session {
-    /// Begins a transaction of the isolation level and mode `kind`, and returns the answer to
-    /// `question`. `on_postgres` is also run in it if the server is PostgreSQL.
+    /// Begins a transaction. `kind` is its isolation level and access mode. `on_postgres` is a
+    /// statement that is then run if the server is PostgreSQL. Returns the answer to the query
+    /// `question`; both can be empty.
     fn begin(&mut self, kind: &str, question: &str, on_postgres: &str) -> Result<Option<String>> {
         let wait = self.lock_wait().as_millis();
         let begin = |link: &mut Link| {
@@ -41,7 +43,7 @@ impl Session {
                 if matches!(failure.sort, Sort::Broken | Sort::Unreachable) {
                     return unsent(failure);
                 }
-                let _ = link.line.execute("ROLLBACK"); // it may have failed after BEGIN
+                let _ = link.line.execute("ROLLBACK"); // BEGIN may have succeeded
                 unsent(link.of_standby(failure))
             })
         };
@@ -50,8 +52,8 @@ impl Session {
         Ok(answer)
     }
 
-    /// Begins a transaction that only reads, on the state of this moment. Returns the server's
-    /// time.
+    /// Begins a read-only transaction, whose snapshot is the current state. Returns the server's
+    /// time in milliseconds since the Unix epoch, as a text.
     fn begin_reading(&mut self) -> Result<Option<String>> {
         self.begin("REPEATABLE READ READ ONLY", &format!("SELECT {NOW_MS}"), "")
     }
@@ -65,8 +67,8 @@ impl Session {
         }
     }
 
-    /// Rolls back. If that fails, the server rolls back when it notices that the connection is
-    /// closed.
+    /// Rolls back the open transaction. If that fails, the server rolls it back when it notices
+    /// that the connection is closed.
     fn roll_back(&mut self) {
         self.block = Block::None;
         if self.has_link() && self.run_alone_once("ROLLBACK").is_err() {
@@ -79,10 +81,10 @@ impl Session {
         self.link_in_use()?.line.execute(sql)
     }
 
-    /// Commits what was written.
+    /// Commits the open transaction.
     ///
-    /// The number of the transaction is queried in the same round trip. With it, the outcome can be
-    /// looked up if the answer to the commit is lost.
+    /// The number of the transaction is queried in the same round trip. By this number, the outcome
+    /// can be looked up if the answer to the commit is lost.
     fn commit(&mut self) -> Result<()> {
         if let Block::Failed(fall) = &self.block {
             return Err(fall.why.clone());
@@ -93,8 +95,8 @@ impl Session {
             Some(_) => link.line.ask_and_execute("SELECT pg_current_xact_id_if_assigned()::text", "COMMIT"),
             None => (None, link.line.execute("COMMIT")),
         };
-        // The COMMIT of a failed transaction is a rollback, and not an error. So the error of the
-        // query counts.
+        // The server executes the COMMIT of a failed transaction as a rollback, without an error.
+        // So an error of the query is the failure of the commit.
         if let Some(Err(failure)) = number {
             let _ = done;
             return Err(self.fail_block(failure));
@@ -184,7 +186,7 @@ impl Db {
         &self.transaction
     }
 
-    /// Begins the caller's read transaction. Its snapshot is the state at this moment.
+    /// Begins the caller's read transaction. Its snapshot is the current state.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.refuse_second()?;
         let now_ms = self.session.borrow_mut().begin_reading()?;
@@ -195,8 +197,9 @@ impl Db {
 
     /// Begins the caller's write transaction.
     ///
-    /// Its snapshot is the state at its first read or write. The snapshot is newer than the lock
-    /// that prevents other clients from dropping a family meanwhile (`catalogue.rs`).
+    /// Its snapshot is the state at its first read or write. On PostgreSQL, the transaction takes
+    /// [`LOCK_TO_WRITE`] before the snapshot, so no other client can drop a family between the
+    /// snapshot and the end of the transaction (`catalogue.rs`).
     pub(crate) fn begin_write(&mut self) -> Result<()> {
         self.refuse_second()?;
         if self.read_only {
@@ -231,7 +234,7 @@ impl Db {
         Ok(())
     }
 
-    /// Commits the caller's transaction. After a failure it can only be rolled back.
+    /// Commits the caller's transaction. If that fails, the transaction can only be rolled back.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.transaction.check_commit()?;
         if self.transaction == TransactionState::Write {
@@ -261,7 +264,8 @@ impl Db {
         Ok(())
     }
 
-    /// Rolls back a transaction that is open although the caller has none: a callback has panicked.
+    /// Rolls back a transaction that an earlier call has left open because a callback panicked.
+    /// Does nothing if the caller has a transaction.
     pub(crate) fn roll_back_remains(&self) -> Result<()> {
         if self.transaction == TransactionState::None {
             let mut session = self.session.borrow_mut();
@@ -272,12 +276,12 @@ impl Db {
         Ok(())
     }
 
-    /// Records that the server has ended the caller's transaction. Must be called after every
-    /// failure, also of a read: the server ends a transaction at its first failed statement, or
-    /// with the connection.
+    /// Marks the caller's transaction as failed if the server has ended it. Must be called after
+    /// every failed call, including reads: the server ends a transaction at its first failed
+    /// statement, or when the connection ends.
     pub(crate) fn note_failure(&mut self, _: &Error) {
-        // This error can differ from that of the call: a callback may have failed first, and then
-        // the connection broke when its effects were undone.
+        // The error that ended the transaction can differ from that of the call: a callback may
+        // have failed first, and the connection may have broken while its effects were undone.
         let Block::Failed(Fall { why, .. }) = self.session.borrow().block.clone() else { return };
         match self.transaction {
             TransactionState::Write => self.doom(&why),
@@ -293,7 +297,8 @@ impl Db {
         }
     }
 
-    /// Runs `f` on one snapshot: the caller's transaction, or a read transaction of its own.
+    /// Runs `f` on one snapshot: in the open transaction, or in a read transaction of its own if
+    /// none is open.
     pub(crate) fn in_snapshot<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         if self.is_open() {
             return f(self);
@@ -307,14 +312,15 @@ impl Db {
         done
     }
 
-    /// Runs `f`, in the open write transaction or in one of its own. If `f` fails, nothing of it
-    /// remains.
+    /// Runs `f` in a savepoint of the open write transaction, or in a transaction of its own if
+    /// none is open. If `f` fails, all its changes are rolled back.
     pub(crate) fn in_savepoint<R>(&self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
         if !self.is_open() {
             return self.in_transaction(f);
         }
         self.session.borrow_mut().execute(Again::No, "SAVEPOINT kvstore")?;
-        // After a panic the caller's transaction can only be rolled back anyway.
+        // The result of the undo is ignored: after a panic, the caller's transaction can only be
+        // rolled back anyway.
         let done = or_undo(self, |db| f(db), |db| drop(db.end_savepoint(true)));
         match (&done, self.end_savepoint(done.is_err())) {
             (Ok(_), Err(e)) => Err(e),
@@ -323,7 +329,8 @@ impl Db {
         }
     }
 
-    /// Ends a savepoint. `undo`: also rolls back everything since it began, including a failure.
+    /// Ends a savepoint. If `undo` is set, it first rolls back all changes since the start of the
+    /// savepoint, after which a failed transaction can continue.
     fn end_savepoint(&self, undo: bool) -> Result<()> {
         let mut session = self.session.borrow_mut();
         if !undo {
@@ -341,11 +348,11 @@ impl Db {
         self.in_transaction_if(|db| f(db).map(|done| (done, true)))
     }
 
-    /// Runs `f` in a transaction of its own.
+    /// Runs `f` in a transaction of its own. `f` also returns whether to commit the transaction
+    /// (`true`) or to roll it back.
     ///
-    /// After a conflict with another client's transaction, or if the connection broke before the
-    /// commit, it runs `f` again, within the busy timeout. `f` also returns whether to commit what
-    /// it has written.
+    /// After a conflict with another client's transaction, or if the connection broke and the
+    /// transaction was not committed, `f` is run again, within the busy timeout.
     pub(super) fn in_transaction_if<R>(&self, f: impl Fn(&Db) -> Result<(R, bool)>) -> Result<R> {
         let mut pauses = Pauses::within(self.session.borrow().busy_timeout);
         let mut renewed = false;

@@ -32,11 +32,11 @@ pub(super) enum TlsMode {
     VerifyFull,
 }
 
-/// Host at which a server listens.
+/// Address at which a server listens: the name or IP address of a host, or a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Name(String),
-    /// Folder of its Unix socket.
+    /// Folder that contains the Unix socket of the server.
     Folder(PathBuf),
 }
 
@@ -78,7 +78,7 @@ pub(super) struct KeepAlive {
 }
 
 impl Default for KeepAlive {
-    /// Detects after half a minute that the server's machine does not respond.
+    /// Settings that detect within about half a minute that the server's machine does not respond.
     fn default() -> KeepAlive {
         KeepAlive {
             on: true,
@@ -90,7 +90,7 @@ impl Default for KeepAlive {
     }
 }
 
-/// Settings from a URL and the environment.
+/// Settings of a connection, from a URL, the environment and the defaults.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) hosts: Vec<Host>,
@@ -109,13 +109,13 @@ pub(super) struct Settings {
     pub(super) wants_primary: Option<bool>,
 }
 
-/// Environment variables of libpq that are used.
+/// Settings from libpq's environment variables, and access to the Unix sockets of this machine.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Environment {
     pub(super) user: Option<String>,
     pub(super) password: Option<Password>,
     pub(super) password_file: Option<PathBuf>,
-    /// Returns whether a server with this port has its socket in a folder.
+    /// Returns `true` if the folder contains the Unix socket of a server with this port.
     pub(super) has_socket: Option<fn(&str, u16) -> bool>,
 }
 

@@ -1,6 +1,7 @@
 //! Writes to a family. Each is one statement and one round trip.
 //!
-//! The statements are exact under READ COMMITTED, whatever other clients do at the same time:
+//! The results of the statements are exact under READ COMMITTED, whatever other clients do at the
+//! same time:
 //! - A write whose result depends on the row decides under the row's lock: `ON CONFLICT DO UPDATE …
 //!   WHERE`, or an UPDATE or DELETE, which checks its condition again after a wait.
 //! - An UPDATE or DELETE can wait for a transaction that deletes the row and inserts it again. Then
@@ -15,14 +16,15 @@
 //! - In the caller's transaction, which is SERIALIZABLE, the server refuses to overwrite what other
 //!   clients have changed since its snapshot. Where the server would not notice such a change, the
 //!   statement has another text ([`sql::Text`]).
-//! - Whether a row is expired is decided by the server's clock, read under the lock. A statement
-//!   that has no effect on an expired row does not lock it, and is a read in that case. A
-//!   transaction that found the row live, and extended its TTL, may not be committed yet
-//!   (`docs/explanation/postgresql.md`).
+//! - Whether a row is expired is decided by the server's clock, read under the row's lock. A
+//!   statement that has no effect on an expired row does not lock it, so it behaves like a read: it
+//!   can find a key expired although a transaction that is not committed yet has extended the TTL
+//!   in time (`docs/explanation/postgresql.md`).
 //!
-//! The statements are fast: they look up family and key in the primary key, and join nothing but
-//! lists of the caller. Unknown values are parameters, so that one plan is right for all.
-//! [`PLANNER`](super::sql_text::PLANNER) prevents plans that are right for the empty table only.
+//! The statements are fast: they look up family and key in the primary key, and join only with
+//! lists of the caller. All variable values are parameters, so that one plan is right for all
+//! calls. [`PLANNER`](super::sql_text::PLANNER) prevents plans that are right only for an empty
+//! table.
 //!
 //! Nothing here begins or ends the caller's transaction, or checks the maximum size of a value.
 
@@ -57,7 +59,7 @@ use sql::{
 /// Maximum number of keys that one step of a purge or a sweep removes.
 pub(super) const MAX_STEP: usize = 256;
 
-/// Maximum number of times that a statement is run because of [`AGAIN`].
+/// Maximum number of attempts of a statement whose outcome is [`AGAIN`].
 const MAX_TRIES: usize = 1000;
 
 /// Content of one family on a server, as seen through a connection.
@@ -81,13 +83,15 @@ impl Db {
     }
 }
 
-/// Returns the TTL from which the server computes the expiry time of a key: [`BY_DEFAULT`] for the
-/// default TTL of its family; `None` if the expiry time is given.
+/// Returns the TTL in milliseconds from which the server computes the expiry time of a key. It is
+/// [`BY_DEFAULT`] for the default TTL of the family, and `None` if `options` contains an expiry
+/// time.
 fn life(options: &PutOptions) -> Option<i64> {
     options.ttl_ms.or(options.expiry.is_none().then_some(BY_DEFAULT))
 }
 
-/// Returns the parameter for an expiry time: NULL for never, [`BY_DEFAULT`] for the default TTL.
+/// Returns the statement parameter for an expiry time: `None` (NULL) for a key that never expires,
+/// [`BY_DEFAULT`] for the default TTL of the family.
 fn end_or_default(expiry: Option<Expiry>) -> Option<i64> {
     expiry.map_or(Some(BY_DEFAULT), Expiry::millis)
 }
@@ -167,11 +171,11 @@ impl Contents<'_> {
         self.decide(Again::No, DELETE_IF_EQUAL, &[&self.name(), &key, &expected])
     }
 
-    /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
-    /// text.
+    /// Adds `delta` to the number in the value of a key. Returns the sum, and the length in bytes
+    /// of its decimal text.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL
-    /// of the family.
+    /// A key that is missing or expired counts as 0. It gets the expiry time `expiry`, or with
+    /// `None` the default TTL of the family.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         check_key(key)?;
         let row = self.settle_on_time(
@@ -192,8 +196,8 @@ impl Contents<'_> {
         }
     }
 
-    /// Changes the expiry time of a live key if `condition` holds. Returns whether it was changed;
-    /// `None` if the key is missing or expired.
+    /// Changes the expiry time of a live key if `condition` holds. Returns `true` if it was
+    /// changed, `false` if `condition` does not hold, and `None` if the key is missing or expired.
     pub(crate) fn expire(
         self,
         key: &[u8],
@@ -202,8 +206,8 @@ impl Contents<'_> {
     ) -> Result<Option<bool>> {
         check_key(key)?;
         let (again, condition) = match condition {
-            // A second attempt may run after the new expiry time. It would find the key expired
-            // because of the first attempt, and report that.
+            // A second attempt may run after the new expiry time. It would then report the key as
+            // expired, although the first attempt has changed it.
             ExpiryCondition::Always => (if expiry == Expiry::Never { Again::Yes } else { Again::No }, 0_i32),
             ExpiryCondition::NoTtl => (Again::No, 1),
             ExpiryCondition::HasTtl => (Again::No, 2),
@@ -249,9 +253,9 @@ impl Contents<'_> {
         self.ask(Again::Yes, UNDO_EXPIRE, &params).map(drop)
     }
 
-    /// Like `undo_expire`, but for a new expiry time that had already passed, so that the row was
-    /// removed. Only in this case is the row inserted again; otherwise, another client may have
-    /// deleted it.
+    /// Undoes a change to an expiry time that had already passed, so that the row was removed:
+    /// inserts the row again if the key is missing or expired. `undo_expire` inserts no row,
+    /// because a missing row may have been deleted by another client.
     fn undo_removal(
         self,
         key: &[u8],
@@ -302,7 +306,8 @@ impl<'c> Contents<'c> {
         rows.into_iter().next().ok_or_else(|| no_longer_exists(self.family))
     }
 
-    /// Runs a put that may run twice. It writes one row, or none if the family does not exist.
+    /// Runs a put that may be executed twice, and returns `true`. Fails if the family does not
+    /// exist: the statement then writes no row.
     fn write(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {
         let write = || self.db.session.borrow_mut().write_at_once(sql, params);
         match self.db.write_on_time(write, || self.lock(key), |count| Ok(*count > 0))? {
@@ -311,14 +316,16 @@ impl<'c> Contents<'c> {
         }
     }
 
-    /// Runs a conditional write, again if another client has interfered, and returns its row.
+    /// Runs a conditional write and returns its row. If its outcome is [`AGAIN`], because another
+    /// client has interfered, runs it again.
     fn settle(self, again: Again, sql: &str, params: Params<'_>) -> Result<Row> {
         let row = until_nobody_came_between(|| self.ask(again, sql, params).map(Some))?;
         row.ok_or_else(strange)
     }
 
-    /// Like [`settle`](Self::settle), but for a write that may set an expiry time for `key`. A TTL
-    /// must not start before a wait for the row.
+    /// Like [`settle`](Self::settle), but for a write that may set an expiry time for `key`. If the
+    /// row is locked by another transaction, the statement is run after the wait for the lock, so
+    /// that a TTL does not start before.
     fn settle_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<Row> {
         let write = || {
             until_nobody_came_between(|| {
@@ -337,7 +344,7 @@ impl<'c> Contents<'c> {
         Ok(column::<i32>(&self.settle_on_time(key, sql, params)?, 0)? == DONE)
     }
 
-    /// Like [`settle`](Self::settle), but returns `true` if the statement has written.
+    /// Like [`settle`](Self::settle), but returns `true` if the outcome is [`DONE`].
     fn decide(self, again: Again, sql: &str, params: Params<'_>) -> Result<bool> {
         Ok(column::<i32>(&self.settle(again, sql, params)?, 0)? == DONE)
     }
@@ -384,7 +391,7 @@ fn step(max: usize) -> i64 {
     max.min(MAX_STEP) as i64
 }
 
-/// Returns the least key that is inside a lower bound.
+/// Returns the smallest key within a lower bound.
 pub(super) fn from(lower: Bound<&[u8]>) -> Vec<u8> {
     match lower {
         Bound::Included(key) => key.to_vec(),
@@ -393,7 +400,7 @@ pub(super) fn from(lower: Bound<&[u8]>) -> Vec<u8> {
     }
 }
 
-/// Returns the least key that is above an upper bound; `None` if there is none.
+/// Returns the smallest key above an upper bound; `None` if there is no upper bound.
 pub(super) fn before(upper: Bound<&[u8]>) -> Option<Vec<u8>> {
     match upper {
         Bound::Included(key) => Some(after(key)),

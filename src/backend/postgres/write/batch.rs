@@ -16,8 +16,9 @@ use crate::backend::postgres::session::Again;
 use crate::error::Result;
 use crate::options::PutOptions;
 
-/// Looks up the families `$1`. The other lists refer to them by number, from 1 on. If a family does
-/// not exist, the statement does nothing and returns the number of that family.
+/// Common table expression `g`: the families with the names `$1`. Other lists refer to a family by
+/// its position in `$1`, from 1 on. If a family does not exist, `g.missing` is the position of the
+/// first missing one. The statement then writes nothing and returns this position.
 macro_rules! with_families {
     () => {
         concat!(
@@ -28,7 +29,7 @@ macro_rules! with_families {
     };
 }
 
-/// Puts the keys of a list, in the order of the list.
+/// Common table expression `w`: puts the keys of `$list`, in the order of the list.
 macro_rules! put_list {
     ($expire_ms:expr, $list:expr, $condition:expr) => {
         concat!(
@@ -46,8 +47,8 @@ macro_rules! put_list {
     };
 }
 
-/// Deletes the keys of a list as `d`, in the order of the list. Returns for each row whether the
-/// deletion counts: if it is to be counted and the key was live.
+/// Common table expression `d`: deletes the keys of `$list`, in the order of the list. Its column
+/// `counts` is true if the list requests that the deletion is counted, and the key was live.
 macro_rules! delete_list {
     ($list:expr, $condition:literal) => {
         concat!(
@@ -62,8 +63,8 @@ macro_rules! delete_list {
     };
 }
 
-/// Locks the existing row for row `k` of the list, before that is put. [`and_locked`] must follow.
-/// See [`row_locked`](super::sql) for the reason.
+/// Locks the existing row of the key in list entry `k`, before the key is put. [`and_locked`] must
+/// follow. See [`row_locked`](super::sql) for the reason.
 macro_rules! listed_locked {
     () => {
         concat!(
@@ -92,12 +93,12 @@ macro_rules! puts {
     };
 }
 
-/// Puts the keys `$3` into the families `$2`, with the values `$4`, the expiry times `$5` and the
-/// write times `$6`.
+/// Puts the keys `$3` into the families `$2` (positions in `$1`), with the values `$4`, the expiry
+/// times `$5` and the write times `$6`.
 pub(super) const PUTS: Text = Text { alone: puts!("", ""), inside: puts!(listed_locked!(), and_locked!()) };
 
-/// Deletes the keys `$3` of the families `$2`. `$4`: whether the deletion counts if the key is
-/// live.
+/// Deletes the keys `$3` of the families `$2` (positions in `$1`), and returns the number of
+/// counted deletions. `$4`: whether the deletion of this key is counted if the key is live.
 pub(super) const DELETIONS: &str = concat!(
     with_families!(),
     delete_list!("unnest($2::integer[], $3::bytea[], $4::boolean[]) AS k (family, key, counts)", ""),
@@ -138,16 +139,17 @@ macro_rules! mixed {
     };
 }
 
-/// Writes of all kinds to the keys `$3` of the families `$2`:
+/// Puts and deletes the keys `$3` of the families `$2` (positions in `$1`), and returns the number
+/// of keys that `$8` counts:
 /// - `$4`: values; NULL deletes the key;
 /// - `$5`: expiry times;
 /// - `$6`: TTLs in milliseconds, or [`BY_DEFAULT`]; if it is not NULL, it replaces `$5`;
 /// - `$7`: write times;
-/// - `$8`: whether a key, deleted or put, counts as deleted if it is live.
+/// - `$8`: whether the key is counted as deleted if it is live before the batch, also if it is put.
 ///
-/// If keys are also deleted, or counted, all keys are locked before ([`late`](super::late)). So
-/// batches reach all keys in one order and do not deadlock, and no batch skips a key that another
-/// batch is just inserting.
+/// If the batch has puts, and also deletes or counts keys, all its keys are locked first
+/// ([`late`](super::late)). So all such batches lock keys in the same order and do not deadlock,
+/// and none of them misses a key that another batch is inserting.
 pub(super) const MIXED: Text =
     Text { alone: mixed!("", ""), inside: mixed!(listed_locked!(), and_locked!()) };
 
@@ -161,8 +163,8 @@ struct Folded<'a> {
 }
 
 impl Db {
-    /// Does all these writes, or none of them. Writes to one key count in their order. Returns the
-    /// number of deleted keys that were live.
+    /// Executes all writes, or none of them. Several writes to one key take effect in their order.
+    /// Returns the number of deletions of live keys.
     pub(crate) fn write_batch(&self, writes: &[BatchWrite<'_>]) -> Result<u64> {
         if writes.is_empty() {
             return Ok(0);
@@ -201,8 +203,8 @@ impl Db {
         Ok(deleted + count(rows.first().ok_or_else(strange)?, 1)?)
     }
 
-    /// Returns `true` if the key is live after this write, for the next write of the batch to the
-    /// key.
+    /// Returns `true` if a key is live after the write `put`, where `None` is a deletion. In this
+    /// case, a following deletion in the same batch is counted.
     fn leaves_alive(&self, put: Option<(&[u8], &PutOptions)>) -> bool {
         let Some((_, options)) = put else { return false };
         match life(options) {
@@ -212,7 +214,8 @@ impl Db {
     }
 }
 
-/// Parameters of the statements: for each key the number of its family, and the rest.
+/// Parameters of the statements, as lists: `families` and `names` have one element for each family,
+/// and every other list has one for each key.
 #[derive(Default)]
 struct Lists<'a> {
     families: Vec<&'a str>,
@@ -259,8 +262,8 @@ impl<'a> Lists<'a> {
         self.values.iter().any(Option::is_some)
     }
 
-    /// Returns `true` if some keys are put, and some keys are deleted or are counted when they are
-    /// put.
+    /// Returns `true` if all keys must be locked before the statement ([`MIXED`]): some keys are
+    /// put, and some keys are deleted or counted.
     fn is_to_lock(&self) -> bool {
         let counts = |(value, counts): (&Option<_>, &bool)| value.is_none() || *counts;
         self.puts() && self.values.iter().zip(&self.counts).any(counts)

@@ -13,7 +13,7 @@ const MOST_BYTES: usize = (1 << 30) - (16 << 20);
 /// Size of a request, in bytes, up to which the memory is not checked in advance.
 const FEW_BYTES: usize = 4 << 20;
 
-/// Size of an entry of a list, in bytes, in addition to its key and its value.
+/// Estimated size in a request of an entry of a list, in bytes, without its key and value.
 pub(super) const BESIDE_KEY: usize = 64;
 
 /// Fails if the keys and values of a request are together larger than a server accepts, or larger

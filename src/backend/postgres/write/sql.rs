@@ -1,7 +1,8 @@
 //! Statements that write to a family, and the fragments from which all statements are built.
 //!
-//! A statement returns one row, or none if the family does not exist. The row contains its outcome,
-//! as one of the numbers here, or the number of rows.
+//! A statement returns one row, or none if the family does not exist. The row contains the outcome,
+//! as one of the constants of this module, or a number of rows. An unconditional put returns no
+//! row; the server reports the number of rows written.
 
 use crate::backend::postgres::Db;
 
@@ -17,15 +18,15 @@ impl Text {
     }
 }
 
-/// Outcome of a conditional write: its condition was not met.
+/// Outcome of a conditional write: the key is missing or expired, or its condition is not met.
 pub(super) const NOT: i32 = 0;
 pub(super) const DONE: i32 = 1;
-/// Outcome: another client has interfered; the statement must be run again.
+/// Outcome: another client has changed the row during the statement, which must be run again.
 pub(super) const AGAIN: i32 = 2;
-/// Outcome: the row is live but was not changed. The sum is out of range, or the condition is not
-/// met.
+/// Outcome of an increment or a change of the expiry time: the key is live, but was not changed,
+/// because the sum is out of range or the condition is not met.
 pub(super) const REFUSED: i32 = 3;
-/// Outcome: the value is not a number.
+/// Outcome of an increment: the value is not a decimal integer of 64 bits.
 pub(super) const NO_NUMBER: i32 = 4;
 
 /// SQL expression for the server's time in milliseconds, from one of PostgreSQL's clock functions.
@@ -35,15 +36,16 @@ macro_rules! ms {
     };
 }
 
-/// Current time. It is another value at each evaluation, so it cannot be a condition for an index.
+/// SQL expression for the current time in milliseconds. Each evaluation returns another value, so
+/// an index cannot be searched by it.
 macro_rules! clock {
     () => {
         $crate::backend::postgres::write::sql::ms!("clock_timestamp")
     };
 }
 
-/// Time at which the statement arrived at the server. It is one value for the whole statement, by
-/// which an index can be searched.
+/// SQL expression for the time in milliseconds at which the statement arrived at the server. It is
+/// one value for the whole statement, so an index can be searched by it.
 macro_rules! came {
     () => {
         $crate::backend::postgres::write::sql::ms!("statement_timestamp")
@@ -71,14 +73,16 @@ macro_rules! live {
     };
 }
 
-/// Time that is `$millis` milliseconds after `$moment`, limited to the last possible time.
+/// SQL expression for the time `$millis` milliseconds after `$moment`, or the last possible time if
+/// that is earlier.
 macro_rules! after {
     ($moment:expr, $millis:expr) => {
         concat!($moment, " + LEAST(", $millis, ", 9223372036854775807 - ", $moment, ")")
     };
 }
 
-/// Condition to use after [`row_locked`]. It refers to the result of the lock, and is always true.
+/// Condition that must follow [`row_locked`]. It refers to the result of the locking subquery, and
+/// is always true.
 macro_rules! and_locked {
     () => {
         " AND l.rows >= 0"
@@ -87,8 +91,11 @@ macro_rules! and_locked {
 
 pub(in crate::backend::postgres) use {after, and_locked, came, clock, live, ms, with_family};
 
-/// Expiry time of a put: `$4`; or `$5` milliseconds after `$now`; or, if `$5` is [`BY_DEFAULT`],
-/// the default TTL of the family after `$now`.
+/// SQL expression for the expiry time of a put:
+/// - `$4` if `$5` is NULL;
+/// - `$5` milliseconds after `$now` if `$5` is not negative;
+/// - the default TTL of the family after `$now` if `$5` is [`BY_DEFAULT`]; NULL if the family has
+///   none.
 macro_rules! put_end {
     ($now:expr) => {
         concat!(
@@ -104,8 +111,8 @@ macro_rules! put_end {
 /// TTL parameter that selects the default TTL of the family.
 pub(super) const BY_DEFAULT: i64 = -1;
 
-/// Columns of a row to be put: `$3` is the value, `$4` the expiry time, `$5` the TTL in its place,
-/// `$6` the write time.
+/// SELECT of a row to be put: `$3` is the value, `$4` the expiry time, `$5` the TTL that replaces
+/// `$4` unless it is NULL, and `$6` the write time.
 macro_rules! new_row {
     () => {
         concat!(
@@ -123,9 +130,9 @@ macro_rules! new_row {
 ///
 /// In the caller's transaction, `INSERT … ON CONFLICT` needs this. If another client has deleted
 /// the row since the snapshot, the INSERT finds no conflict and inserts a second row. The
-/// transaction, which has seen the first row and still sees it, would be committed. With the lock,
-/// the statement fails (40001). (An INSERT does not pass over rows that other clients have inserted
-/// or changed: PostgreSQL's `ExecCheckTIDVisible`.)
+/// transaction has seen the first row and still sees it, and would nevertheless be committed. With
+/// the lock, the statement fails (40001). (If another client has inserted or changed the row, the
+/// INSERT fails without the lock: PostgreSQL's `ExecCheckTIDVisible`.)
 macro_rules! row_locked {
     () => {
         concat!(
@@ -144,8 +151,9 @@ macro_rules! insert_text {
     };
 }
 
-/// Both texts of a put of the row that the expressions describe. It returns no row, and the server
-/// counts one as written: returning it costs a tenth of the server's work.
+/// Both texts of a put. The arguments are SQL expressions: the expiry time, the write time, and the
+/// expiry time if the key has a row already. The statement returns no row, because returning one
+/// costs a tenth of the server's work; the server reports one row as written.
 macro_rules! put {
     ($expire_ms:expr, $written_ms:expr, $new_expire_ms:expr) => {
         Text {
@@ -182,13 +190,14 @@ pub(super) const PUT_BY_DEFAULT: Text = put!(
     "EXCLUDED.expire_ms"
 );
 
-/// Put with a TTL of `$4` milliseconds, at most [`LONGEST_LIFE`], and the write time `$5`.
+/// Put with a TTL of `$4` milliseconds, less than [`LONGEST_LIFE`], and the write time `$5`.
 pub(super) const PUT_FOR: Text = put!(concat!(came!(), " + $4::bigint"), "$5::bigint", "EXCLUDED.expire_ms");
 
-/// TTL in milliseconds from which on a key gets the last possible expiry time.
+/// Smallest TTL, in milliseconds, with which a key gets the last possible expiry time.
 pub(super) const LONGEST_LIFE: i64 = i64::MAX >> 1;
 
-/// Put with all options. `$7`: a live key keeps its expiry time.
+/// Put with all options except a condition. `$4` to `$6` are as in `new_row`. `$7`: whether a live
+/// key keeps its expiry time.
 pub(super) const PUT_WITH: Text = put!(
     put_end!(came!()),
     "$6::bigint",
@@ -215,12 +224,13 @@ macro_rules! put_if_absent {
     " RETURNING 1) SELECT CASE WHEN EXISTS (SELECT FROM w) THEN 1 ELSE 0 END FROM f"
 ) } }
 
-/// Puts the key if it is missing or expired. If its snapshot shows a live key, it locks and writes
-/// nothing.
+/// Puts the key if it is missing or expired. If the key is live in the snapshot of the statement,
+/// the statement locks and writes nothing.
 pub(super) const PUT_IF_ABSENT: Text = insert_text!(put_if_absent);
 
-/// Outcome of the write `w`: [`DONE`] if it has written; else [`AGAIN`] if the row of the snapshot
-/// meets `$condition`; else [`NOT`].
+/// SELECT of the outcome of the write `w`: [`DONE`] if it has written a row; else [`AGAIN`] if the
+/// row in the snapshot meets `$condition`, so that another client has changed it since; else
+/// [`NOT`].
 macro_rules! done_or {
     ($condition:expr) => {
         concat!(
@@ -279,8 +289,8 @@ pub(super) const DELETE_FROM: &str = concat!(
     " AS live) SELECT (SELECT count(*) FROM w WHERE live) FROM f"
 );
 
-/// Expiry time of a write. The parameter is NULL for never, and [`BY_DEFAULT`] for the default TTL of
-/// family `f`.
+/// SQL expression for the expiry time of a write. The parameter is NULL for a key that never
+/// expires, and [`BY_DEFAULT`] for the default TTL of family `f`.
 macro_rules! end_or_default {
     ($parameter:literal) => {
         concat!(
@@ -295,8 +305,8 @@ macro_rules! end_or_default {
     };
 }
 
-/// Replaces the value `$3` by `$4`. `$5` is the expiry time: NULL for never, [`BY_DEFAULT`] for the
-/// default TTL of the family.
+/// Replaces the value of a live key by `$4` if it equals `$3`. `$5` is the new expiry time: NULL
+/// for a key that never expires, [`BY_DEFAULT`] for the default TTL of the family.
 pub(super) const SWAP: &str = concat!(
     with_family!(),
     ", w AS (UPDATE kvstore_row r SET value = $4::bytea, expire_ms = ",
@@ -369,11 +379,13 @@ macro_rules! increment {
     "), 2) END, (SELECT value FROM w) FROM f"
 ) } }
 
-/// Adds `$3`. A new row gets the expiry time `$4`, or the default TTL of the family for
-/// [`BY_DEFAULT`]. Whether the old row is expired is determined once for all its columns.
+/// Adds `$3` to the number in the value. A key that is missing or expired counts as 0, and gets the
+/// expiry time `$4`, or the default TTL of the family for [`BY_DEFAULT`]. Whether the old row is
+/// expired is determined once for its value and its expiry time.
 pub(super) const INCREMENT: Text = insert_text!(increment);
 
-/// Condition number `$4` on the old expiry time of row `r` and the new one, `$3`.
+/// Condition with the number `$4` on the current expiry time of row `r` and the new one, `$3`.
+/// `Contents::expire` assigns the numbers.
 macro_rules! condition {
     () => {
         concat!(
@@ -384,8 +396,8 @@ macro_rules! condition {
     };
 }
 
-/// Sets the expiry time `$3` of the rows `r` of `$from`, as `w`. If that time has passed, removes
-/// the rows instead, as `d`.
+/// Common table expressions for a new expiry time `$3` of the rows `r` of `$from`: `w` sets it, or
+/// `d` removes the rows if that time has passed.
 macro_rules! change_end {
     ($from:literal, $condition:expr) => {
         concat!(
@@ -418,8 +430,9 @@ pub(super) const EXPIRE: &str = concat!(
     "), 0) END FROM f"
 );
 
-/// Sets the expiry time `$3`. For the undo, it also returns the row as it was when it was locked,
-/// and whether it was removed. In the snapshot, the row may have another expiry time.
+/// Sets the expiry time `$3` of a live key. For an undo, it also returns the value, the old expiry
+/// time and the write time, and whether the row was removed. They are read from the locked row,
+/// because the row can have another expiry time in the snapshot.
 pub(super) const GET_AND_EXPIRE: &str = concat!(
     with_family!(),
     ", l AS MATERIALIZED (SELECT v.* FROM f CROSS JOIN LATERAL (SELECT r.family, r.key, r.value, r.expire_ms, r.written_ms ",
@@ -436,8 +449,8 @@ pub(super) const GET_AND_EXPIRE: &str = concat!(
     ") THEN 2 ELSE 0 END, l.value, l.expire_ms, l.written_ms, EXISTS (SELECT FROM d) FROM f LEFT JOIN l ON true"
 );
 
-/// Restores the expiry time `$4`. `$5` is the expiry time that was set, `$3` the value that was
-/// returned.
+/// Restores the expiry time `$4` if the key still has the expiry time `$5`, which was set, and the
+/// value `$3`, which was returned.
 pub(super) const UNDO_EXPIRE: &str = concat!(
     with_family!(),
     ", w AS (UPDATE kvstore_row r SET expire_ms = $4::bigint FROM f WHERE ",
@@ -446,8 +459,9 @@ pub(super) const UNDO_EXPIRE: &str = concat!(
     "AND r.expire_ms IS NOT DISTINCT FROM $5::bigint RETURNING 1) SELECT 1 FROM f"
 );
 
-/// Deletes the rows that `d` has locked. Returns their number, and how many of them count. The
-/// limit of 256, which applies whatever `$3` is, informs the planner of the maximum number of rows.
+/// Statement that deletes up to `$3` rows for which `$due` is true, the first ones in the order
+/// `$order`, and skips locked rows. Returns the number of deleted rows, and the number of those for
+/// which `$counts` is true. The constant limit of 256 tells the planner the maximum number of rows.
 macro_rules! delete_locked {
     ($due:expr, $order:literal, $counts:expr) => {
         concat!(
