@@ -7,11 +7,12 @@ use crate::memory;
 /// Limits on the size of one chunk of rows that are read ahead.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
-    /// Number of rows at which the chunk is full. Bytes can fill it earlier.
+    /// Number of rows at which the chunk is full, unless `bytes` is reached first.
     pub(crate) rows: usize,
+    /// Total length of keys and values, in bytes, at which the chunk is full.
     pub(crate) bytes: usize,
-    /// Number of expired rows after which the chunk ends early, so that a lock is not held for
-    /// long.
+    /// Number of skipped expired rows after which the chunk ends early, so that a read does not
+    /// hold a lock for long.
     pub(crate) skipped: usize,
     /// Whether the chunk contains keys without their values.
     pub(crate) keys_only: bool,
@@ -124,7 +125,7 @@ impl Chunk {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `NoMemory`; it is not added then.
+    /// `NoMemory`: the entry was not added.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expire_ms: Option<i64>) -> Result<()> {
         let start = self.bytes.len();
         memory::reserve(&mut self.bytes, key.len().saturating_add(value.len()))?;
@@ -134,7 +135,8 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds an entry whose value follows its key in memory. `both` is the key with the value.
+    /// Adds an entry whose key and value are contiguous in memory. `both` is the key, directly
+    /// followed by the value.
     ///
     /// # Errors
     /// As [`add`](Chunk::add).
@@ -146,11 +148,13 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds up to `most` entries whose bytes are all in `piece`, such as the rows of one page.
-    /// `decode` writes the entries.
+    /// Adds up to `most` entries whose keys and values are all in `piece`, such as the rows of one
+    /// page.
     ///
-    /// `decode` gets the offset that the piece would have in the chunk. It returns the number of
-    /// entries and their earliest expiry time.
+    /// `decode` writes the entries into a slice of length `most`. Its first argument is the offset
+    /// that the start of `piece` would have in the bytes of the chunk. It returns the number of
+    /// entries that it has written, and the earliest expiry time of these; `None` if none of them
+    /// expires.
     #[inline(always)]
     pub(crate) fn add_from(
         &mut self,
@@ -173,8 +177,9 @@ impl Chunk {
         self.copy_from(piece, first, count > 0 && count * 2 >= most);
     }
 
-    /// Copies the bytes of the entries from index `first` on, which are in `piece`. `pays`: copies
-    /// the whole piece at once, because most of it is needed.
+    /// Copies the keys and values of the entries from index `first` on from `piece` into the chunk.
+    /// `pays`: most of `piece` is needed, so it is copied as a whole, unless the chunk contains
+    /// keys only.
     fn copy_from(&mut self, piece: &[u8], first: usize, pays: bool) {
         if pays && !self.limits.keys_only {
             return self.bytes.extend_from_slice(piece);
@@ -191,7 +196,7 @@ impl Chunk {
         }
     }
 
-    /// Lowers the bound on the expiry times to that of a new entry.
+    /// Lowers `first_end`, the bound on the expiry times, to `end`, the expiry time of a new entry.
     fn note_end(&mut self, end: Option<i64>) {
         self.first_end = match (self.first_end, end) {
             (Some(first), Some(end)) => Some(first.min(end)),

@@ -1,11 +1,11 @@
 //! Interface of the storage backends: a file (`backend/file`) or a PostgreSQL server
 //! (`backend/postgres`).
 //!
-//! [`Db`] is a connection. Each of its operations passes the call on to the backend of the store,
-//! once, and does nothing else. Calls that concern only a file (checkpoints, the WAL, free pages) do
-//! nothing on a server, or fail there.
+//! [`Db`] is a connection to a store. Each of its operations calls one operation of the backend of
+//! the store, and does nothing else. Operations that concern only a file (checkpoints, the WAL,
+//! free pages) do nothing or fail for a store on a server.
 //!
-//! In a build with one backend, the type has one variant, and a call here costs nothing extra.
+//! In a build with one backend, [`Db`] has one variant, and the dispatch costs nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -35,8 +35,8 @@ pub(crate) enum Db {
     Remote(Box<postgres::Db>),
 }
 
-/// Calls a method of the same name on the backend of the store; or, with `on a server`, another
-/// method or other arguments on a server.
+/// Calls the method `$call` of the backend of the store. With `on a server`, calls `$remote`
+/// instead for a store on a server.
 macro_rules! ask {
     ($self:expr, $call:ident($($argument:expr),*)) => {
         ask!($self, $call($($argument),*), on a server $call($($argument),*))
@@ -50,7 +50,8 @@ macro_rules! ask {
     };
 }
 
-/// Calls a method that only the file backend has. On a server, the result is `$otherwise`.
+/// Calls the method `$call`, which only the file backend has. For a store on a server, the result
+/// is `$otherwise`.
 macro_rules! in_a_file {
     ($self:expr, $call:ident($($argument:expr),*), else $otherwise:expr) => {
         match $self {
@@ -61,8 +62,9 @@ macro_rules! in_a_file {
     };
 }
 
-/// Runs a call on the backend of the store, with the checks that each call needs before and after
-/// it: `$file` on a file, `$remote` on a server.
+/// Runs `$file` for a store in a file, or `$remote` for a store on a server, inside the method
+/// `call` of the backend. `call` makes the checks that every operation needs before and after it.
+/// `$otherwise` is the result for a store on a server; `$both` is run for either kind of store.
 macro_rules! call {
     ($self:expr, |$db:ident| $file:expr, on a server $remote:expr) => {
         match $self {
@@ -86,7 +88,8 @@ macro_rules! call {
     };
 }
 
-/// Reads the content of a family.
+/// Calls the method `$call` on the content of a family, to read it. With `on a server`, calls
+/// `$remote` instead for a store on a server.
 macro_rules! read {
     ($self:expr, $tables:expr, $call:ident($($argument:expr),*)) => {
         read!($self, $tables, $call($($argument),*), on a server $call($($argument),*))
@@ -100,7 +103,8 @@ macro_rules! read {
     };
 }
 
-/// Writes to the content of a family, in the open transaction or in one of its own.
+/// Calls the method `$call` on the content of a family, to write to it. The write runs in the open
+/// transaction of the caller or, if there is none, in a transaction of its own.
 macro_rules! write {
     ($self:expr, $tables:expr, $call:ident($($argument:expr),*)) => {
         call!(
@@ -174,7 +178,8 @@ impl Db {
         matches!(self, Db::File(_))
     }
 
-    /// Updates the clock of the store with the time of the server.
+    /// Updates the clock of the store with the current time of the server. Does nothing for a store
+    /// in a file.
     pub(crate) fn note_time(&mut self) -> Result<()> {
         match self {
             Db::File(db) => db.call(|_| Ok(())),
@@ -183,18 +188,19 @@ impl Db {
         }
     }
 
-    /// Makes the checks that each call makes.
+    /// Makes only the checks that every operation makes before and after its work.
     pub(crate) fn check(&mut self) -> Result<()> {
         call!(self, |_| Ok(()))
     }
 
-    /// Rolls back an open transaction and closes the connection, which is closed even if this
-    /// fails.
+    /// Rolls back an open transaction and closes the connection. The connection is closed even if
+    /// this returns an error.
     pub(crate) fn close(self) -> Result<()> {
         ask!(self, close())
     }
 
-    /// Prepares the closing of a file. Call this before the connection is closed.
+    /// Does the work that a file needs before its connection is closed, such as removing the
+    /// expired rows that reads have found. Does nothing for a store on a server.
     pub(crate) fn before_close(&mut self) {
         in_a_file!(self, before_close(), else ());
     }
@@ -242,28 +248,34 @@ impl Db {
 
     // ---- maintenance -------------------------------------------------------------------------
 
-    /// Makes every commit so far survive a power failure.
+    /// Makes every commit so far survive a power failure, by syncing the file. Does nothing for a
+    /// store on a server.
     pub(crate) fn sync(&mut self) -> Result<()> {
         call!(self, |db| db.sync(), else Ok(()))
     }
 
-    /// Releases the snapshot that is kept between reads.
+    /// Releases the snapshot that this connection keeps between reads. Does nothing for a store on
+    /// a server.
     pub(crate) fn let_reads_go(&mut self) {
         in_a_file!(self, let_reads_go(), else ());
     }
 
-    /// Runs a checkpoint, and waits for other connections for at most `wait`.
+    /// Runs a checkpoint, which waits for other connections for at most `wait`. Returns the length
+    /// of the WAL and the number of its frames that are in the database afterwards; (0, 0) for a
+    /// store on a server.
     pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
         call!(self, |db| db.checkpoint_within(mode, wait), else Ok((0, 0)))
     }
 
-    /// Runs a checkpoint if the WAL is long, without blocking writers.
+    /// Runs a checkpoint if the WAL has reached the length at which one is due. The checkpoint does
+    /// not block writers.
     pub(crate) fn checkpoint_if_long(&mut self) {
         in_a_file!(self, checkpoint_if_long(), else ());
     }
 
-    /// Truncates the file to its content and the WAL to nothing, outside a transaction and if no
-    /// other connection blocks it.
+    /// Runs a checkpoint that truncates the database file to its last page and the WAL to zero
+    /// bytes. Does nothing if a transaction is open, if another connection blocks the checkpoint,
+    /// or for a store on a server.
     pub(crate) fn cut_files(&mut self) {
         in_a_file!(self, cut_files(), else ());
     }
@@ -299,39 +311,44 @@ impl Db {
         call!(self, |db| db.integrity_check())
     }
 
-    /// Rebuilds what can be derived from the data rows, in a transaction of its own.
+    /// Makes all tables consistent with the data rows, in a transaction of its own. Reports losses
+    /// to `tell`, and returns the number of changes. Fails for a store on a server.
     pub(crate) fn repair(&mut self, now_ms: i64, tell: &mut dyn FnMut(Disagreement<'_>)) -> Result<u64> {
         call!(self, |db| db.repair_call(now_ms, tell), else Err(only_a_file("can be repaired")))
     }
 
-    /// Copies the current state, page by page, into an existing empty file. Returns `false` if
-    /// `progress` cancelled the copy; `None` if the store has no pages.
+    /// Copies the committed state, page by page, into an existing empty file. `progress` gets the
+    /// number of remaining pages and the total number of pages, and returns whether to continue.
+    /// Returns `Some(false)` if `progress` cancelled the copy; `None` for a store on a server,
+    /// which has no pages.
     pub(crate) fn copy(&mut self, to: &Path, progress: impl FnMut(u32, u32) -> bool) -> Result<Option<bool>> {
         call!(self, |db| file::copy(db, to, progress).map(Some), else Ok(None))
     }
 
-    /// Returns a description of the store at one moment.
+    /// Returns a description of the store. All families are described as of one snapshot.
     pub(crate) fn info(&mut self) -> Result<StoreInfo> {
         call!(self, |db| db.info(db.clock()), on a server db.info())
     }
 
-    /// Returns the number of pages of the database, and the size of those in use in bytes.
+    /// Returns the number of pages of the database, and the total size of its pages in use, in
+    /// bytes; (0, 0) for a store on a server.
     pub(crate) fn size(&mut self) -> Result<(u64, u64)> {
         call!(self, |db| Ok((db.page_count()?, db.used_bytes()?)), else Ok((0, 0)))
     }
 
-    /// Returns free pages to the file system, at most `pages`. Returns the numbers of free pages
-    /// before and after.
+    /// Removes up to `pages` free pages from the database file. Returns the number of its free
+    /// pages before and after that; (0, 0) for a store on a server.
     pub(crate) fn vacuum_step(&mut self, pages: u64) -> Result<(u64, u64)> {
         call!(self, |db| db.vacuum_step(pages), else Ok((0, 0)))
     }
 
-    /// Returns the size limit that the store has now.
+    /// Reads the size limit from the store; `None` if it has none, or is on a server.
     pub(crate) fn size_limit(&mut self) -> Result<Option<SizeLimit>> {
         call!(self, |db| db.limit_now(), else Ok(None))
     }
 
-    /// Sets the size limit. Returns the one before.
+    /// Sets the size limit of the store; `None` removes it. Returns the previous size limit. Fails
+    /// for a store on a server.
     pub(crate) fn change_limit(&mut self, limit: Option<SizeLimit>) -> Result<Option<SizeLimit>> {
         call!(self, |db| db.change_limit(limit), else Err(only_a_file("has a limit")))
     }
@@ -426,15 +443,20 @@ impl Db {
 
 /// Expired keys of all families.
 impl Db {
-    /// Returns up to `max` families that contain expired rows at `now_ms`, and stops early when
-    /// `in_time` returns `false`.
+    /// Returns up to `max` families that contain rows which are expired at `now_ms`. The search
+    /// ends early when `in_time` returns `false`. A server uses its own clock, and ignores
+    /// `in_time`.
     pub(crate) fn due(&mut self, now_ms: i64, max: usize, in_time: impl Fn() -> bool) -> Result<Due> {
         call!(self, |db| db.due(now_ms, max, in_time), on a server db.due(max))
     }
 
-    /// Removes up to `max` of the earliest expired keys of these families, and few once the time is
-    /// over, in one transaction. `in_haste`: leaves a checkpoint that is due to the next write, if
-    /// that is possible.
+    /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first, in
+    /// one transaction. Returns the number of removed keys. A server removes expired keys of all
+    /// families, and uses only `max`.
+    ///
+    /// Ends early when `in_time` returns `false`, but always removes some keys, if any are expired.
+    /// With `in_haste`, leaves a checkpoint that is due after the commit to the next write, unless
+    /// the checkpoint is overdue.
     pub(crate) fn purge_due(
         &mut self,
         due: &Due,
@@ -450,7 +472,8 @@ impl Db {
         )
     }
 
-    /// Returns the earliest expiry time in all families.
+    /// Returns the earliest expiry time in all families, in milliseconds since the Unix epoch;
+    /// `None` if no key has an expiry time.
     pub(crate) fn next_expiry_of_all(&mut self) -> Result<Option<i64>> {
         call!(self, |db| db.next_expiry(db.clock()), on a server db.next_expiry())
     }
@@ -458,8 +481,8 @@ impl Db {
 
 /// Reads of one family.
 impl Db {
-    /// Passes the value and the expiry time of a live key to `visit`. An expired row that is found
-    /// is removed later.
+    /// Passes the value and the expiry time of a live key to `visit`. An expired row that this call
+    /// finds is removed later.
     #[inline]
     pub(crate) fn get<R>(
         &mut self,
@@ -474,14 +497,14 @@ impl Db {
         )
     }
 
-    /// Returns the expiry time and the write time of a live key. An expired row that is found is
-    /// removed later.
+    /// Returns the expiry time and the write time of a live key. An expired row that this call
+    /// finds is removed later.
     pub(crate) fn times(&mut self, tables: &Arc<Tables>, key: &[u8]) -> Result<Found<Times>> {
         call!(self, |db| db.times(tables, key), on a server db.contents(tables.family()).times(key))
     }
 
-    /// Returns the write time of each of several live keys; `None` for one whose write time is not
-    /// known.
+    /// Returns the write time of each key, in milliseconds since the Unix epoch; `None` for a key
+    /// that is missing, expired or without a write time.
     pub(crate) fn write_times(&mut self, tables: &Tables, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         read!(self, tables, write_times(keys))
     }
@@ -497,7 +520,8 @@ impl Db {
         read!(self, tables, get_many(keys, visit))
     }
 
-    /// Returns the number of rows.
+    /// Returns the number of rows of a family, including expired rows. In a file, expired rows that
+    /// a read has already found are not included.
     pub(crate) fn count(&mut self, tables: &Tables) -> Result<u64> {
         read!(self, tables, count())
     }
@@ -507,17 +531,20 @@ impl Db {
         read!(self, tables, count_live())
     }
 
-    /// Returns the number of keys with an expiry time.
+    /// Returns the number of keys with an expiry time, including expired keys that are still in the
+    /// store.
     pub(crate) fn count_ttl(&mut self, tables: &Tables) -> Result<u64> {
         read!(self, tables, count_ttl())
     }
 
-    /// Returns the earliest expiry time in the family.
+    /// Returns the earliest expiry time in the family, in milliseconds since the Unix epoch; `None`
+    /// if no key has an expiry time.
     pub(crate) fn next_expiry(&mut self, tables: &Tables) -> Result<Option<i64>> {
         read!(self, tables, next_expiry())
     }
 
-    /// Returns `true` if a key has an expiry time of `last_ms` or earlier and has expired.
+    /// Returns `true` if a key of the family is expired and has an expiry time of `last_ms` or
+    /// earlier.
     pub(crate) fn has_expired(&mut self, tables: &Tables, last_ms: i64, now_ms: i64) -> Result<bool> {
         read!(self, tables, has_expired(last_ms, now_ms), on a server has_expired(last_ms))
     }
@@ -539,10 +566,11 @@ impl Db {
         read!(self, tables, next_rows(scan, chunk))
     }
 
-    /// Reads the next rows, in the order of expiry time, into an empty chunk: those after the entry
-    /// `after` that expire before `to_ms` (`None`: all).
+    /// Reads rows into an empty chunk, in the order of expiry time: those after the entry `after`
+    /// of the expiry index, with an expiry time before `to_ms` (`None`: no upper bound).
     ///
-    /// Returns the last entry that was read, or `None` if no entry is left.
+    /// Returns the index entry of the last row, from which the next call continues; `None` if no
+    /// further row is left.
     pub(crate) fn next_expiring(
         &mut self,
         tables: &Tables,
@@ -554,9 +582,11 @@ impl Db {
     }
 }
 
-/// Writes to one family, each in the open transaction or in one of its own.
+/// Writes to one family. Each runs in the open transaction of the caller or, if there is none, in a
+/// transaction of its own.
 impl Db {
-    /// Writes a value with options. Returns `true` if the value was written.
+    /// Writes a value with options. Returns `false`, and writes nothing, if the condition in
+    /// `options` does not hold.
     #[inline]
     pub(crate) fn put(
         &mut self,
@@ -583,8 +613,9 @@ impl Db {
         write!(self, tables, delete_range(range))
     }
 
-    /// Writes a value with a new expiry time if the key is live and its value equals `expected`.
-    /// Returns `true` if it was written.
+    /// Writes `value` with a new expiry time if the key is live and its value equals `expected`.
+    /// Returns `true` if `value` was written. With `expiry` `None`, the default TTL of the family
+    /// applies.
     pub(crate) fn compare_and_swap(
         &mut self,
         tables: &Tables,
@@ -607,11 +638,11 @@ impl Db {
         write!(self, tables, compare_and_delete(key, expected))
     }
 
-    /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
-    /// text.
+    /// Adds `delta` to the value of a key, which is a decimal integer. Returns the sum, and the
+    /// length of its decimal text in bytes.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL
-    /// of the family.
+    /// A missing or expired key counts as 0, and gets the expiry time `expiry`; with `None`, the
+    /// default TTL of the family applies. A live key keeps its expiry time.
     pub(crate) fn increment(
         &mut self,
         tables: &Tables,
@@ -622,8 +653,8 @@ impl Db {
         write!(self, tables, increment(key, delta, expiry))
     }
 
-    /// Changes the expiry time of a live key if `condition` holds. Returns whether it was changed;
-    /// `None` if the key is missing or expired.
+    /// Changes the expiry time of a live key if `condition` holds. Returns `Some(true)` if it
+    /// holds, `Some(false)` if it does not, and `None` if the key is missing or expired.
     pub(crate) fn expire(
         &mut self,
         tables: &Tables,
@@ -678,10 +709,10 @@ impl Db {
         )
     }
 
-    /// Runs all writes of a batch, or none of them. Returns the number of live keys that were
-    /// deleted.
+    /// Runs all writes of a batch, or none of them. Returns the number of live keys that the
+    /// deletions of the batch removed.
     ///
-    /// Writes to one key run in their order.
+    /// Writes to the same key take effect in the order of the batch.
     pub(crate) fn write_batch(&mut self, writes: &[BatchWrite<'_>]) -> Result<u64> {
         call!(
             self,

@@ -4,21 +4,25 @@ use std::sync::Arc;
 
 use super::Tables;
 
-/// Families with expired rows, as found by a search.
+/// Families that contain expired rows: the result of [`Db::due`](super::Db::due).
 #[derive(Debug)]
 pub(crate) struct Due {
-    /// Families with expired rows, with their earliest expiry time, which comes first.
+    /// Earliest expiry time in each family, in milliseconds since the Unix epoch, and the tables of
+    /// the family. The families are ordered by this time.
     pub(crate) families: Vec<(i64, Arc<Tables>)>,
-    /// Number of families examined.
+    /// Number of families whose earliest expiry time the search read from the file. For a store on
+    /// a server: the number of families found.
     pub(crate) looked_at: usize,
-    /// Number of families in the store.
+    /// Number of families in the store; 0 if the search did not need to examine them. For a store
+    /// on a server: the number of families found.
     pub(crate) known: usize,
-    /// Whether the search was complete: it examined all families, or found the maximum number.
+    /// `false` if the time limit ended the search before it had examined every family that may have
+    /// expired rows.
     pub(crate) complete: bool,
 }
 
 impl Due {
-    /// Returns `true` if another search found the same families.
+    /// Returns `true` if `other` has the same families with the same earliest expiry times.
     pub(crate) fn is_as(&self, other: &Due) -> bool {
         let first_ends = |due: &Due| {
             due.families.iter().map(|(ms, tables)| (*ms, tables.family().to_owned())).collect::<Vec<_>>()

@@ -1,11 +1,11 @@
 //! Storage backends, and the interface that the layers above use.
 //!
-//! Each backend is a layer of its own. `backend/file` is the SQLite backend: nothing outside it may use
-//! SQLite's SQL or a type of rusqlite.
+//! Each backend is a layer of its own. `backend/file` is the SQLite backend: no code outside it may
+//! use SQLite's SQL or a type of rusqlite.
 //!
-//! The interface is [`Db`] in `dispatch.rs`: a connection and its operations. Each is a whole
-//! operation, such as "write this if the key is absent", or reads a [`Chunk`] of rows. The backend
-//! decides which tables it changes.
+//! The interface is [`Db`] in `dispatch.rs`: a connection to a store, and the operations on the
+//! store. Each operation is complete in itself, such as "write this value if the key is absent", or
+//! reads one [`Chunk`] of rows. The backend decides which tables an operation changes.
 
 mod batch_write;
 mod chunk;

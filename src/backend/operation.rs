@@ -8,7 +8,8 @@ use crate::expiry::Expiry;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<R> {
     Live(R),
-    /// The row is expired by this `expire_ms`, and no earlier read has found it.
+    /// The row of the key is expired. The value is its `expire_ms`. No earlier read has noted the
+    /// row for removal.
     Expired(i64),
     Missing,
 }
@@ -36,15 +37,16 @@ pub(crate) struct Times {
 /// Result of one step of a purge or a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Removals {
-    /// Number of entries removed. 0 means that other clients have removed or locked all keys that
-    /// were due.
+    /// Number of entries removed. If it is 0 although keys were due, other clients have removed or
+    /// locked these keys.
     pub(crate) entries: u64,
-    /// Number of removed keys that count for the caller: expired keys in a purge, live keys in a
-    /// sweep.
+    /// Number of removed keys that is reported to the caller of the operation: the expired keys of
+    /// a purge, or the live keys of a sweep.
     pub(crate) counted: u64,
 }
 
-/// Entry of an index by time: the time and the key.
+/// Entry of a time index: the expiry time or write time, in milliseconds since the Unix epoch, and
+/// the key.
 pub(crate) type TimeEntry = (i64, Vec<u8>);
 
 /// Range of keys to walk over, and the direction of the walk.

@@ -13,9 +13,9 @@ pub(crate) enum TransactionState {
     /// A write transaction in which a write failed half-way, or that the backend has ended. It can
     /// only be rolled back.
     Doomed(Error),
-    /// A read transaction without a snapshot, because the backend has ended it. SQLite does that by
-    /// itself when it runs out of memory or cannot read. No call may read until the caller ends the
-    /// transaction.
+    /// A read transaction that has lost its snapshot, because the backend has ended it. SQLite ends
+    /// a transaction by itself when it runs out of memory or cannot read the file. No call may read
+    /// until the caller ends the transaction.
     Lost(Error),
 }
 

@@ -1,10 +1,16 @@
-//! Copying of the WAL into the database, a few pages at a time, while commits go on (ADR 13).
+//! Copying of the WAL into the database, a few pages at a time, between commits (ADR 13).
 //!
-//! The kernel syncs the WAL at intervals. The synced frames form a part. The last frame of each
-//! page in the part is written into the database, a few pages after every few commits. The kernel
-//! syncs these pages, too. When the whole part is on the disk, the number of frames that are in the
-//! database is set in the wal-index, and the next part follows. Before that nothing counts, and the
-//! part can be abandoned at any point.
+//! The WAL is copied in parts. One part takes these steps:
+//!
+//! 1. The WAL is synced in the background. The synced frames form the part.
+//! 2. The last frame of each page in the part is written into the database, a few pages after every
+//!    few commits.
+//! 3. The written pages are synced in the background.
+//! 4. When all pages of the part are on the disk, the number of copied frames is set in the
+//!    wal-index (`nBackfill`), and the next part begins.
+//!
+//! Until step 4, SQLite does not rely on the copied pages, so the part can be abandoned at any
+//! point.
 
 use std::sync::Arc;
 
@@ -16,20 +22,22 @@ use super::os::{
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Number of commits after which the work in progress is checked; fewer if parts are small. It is
-/// not checked at every commit, because asking for the state of a sync is a system call.
+/// Number of commits after which the next step of the copying runs; fewer if parts are small. It
+/// does not run after every commit, because asking for the state of a sync is a system call.
 const LOOK_EACH: u32 = 8;
-/// Number of pages that are written at a time, if as many are left.
+/// Minimum number of pages that one step writes into the database, unless fewer pages of the part
+/// are left.
 const PAGES: u32 = 64;
 /// Number of pages that are copied into the database for each frame that is added to the WAL.
 const SPEED: u32 = 2;
-/// Like `SPEED`, but while the WAL should start over.
+/// Like `SPEED`, but for a WAL that is so long that it should start over.
 const SPEED_AT_THE_END: u32 = 4;
-/// Number of new frames, or of written pages, after which their sync begins; fewer if a part is
-/// smaller, or if no page is left to write.
+/// Number of frames added to the WAL after which a sync of the WAL begins, and of pages written
+/// into the database after which a sync of the database begins. A sync begins earlier if the part
+/// is smaller, or if all its pages are written.
 const SYNCED: u32 = 512;
 
-/// Targets of copying the WAL into the database in parts.
+/// Parameters for copying the WAL into the database in parts.
 #[derive(Clone, Copy)]
 pub(super) struct Aim {
     /// Minimum number of frames of one part.
@@ -37,7 +45,7 @@ pub(super) struct Aim {
     /// Number of frames by which the WAL grows before a part that another process has begun counts
     /// as abandoned.
     pub(super) patience: u32,
-    /// Whether the WAL should start over.
+    /// Whether the WAL is so long that it should start over. Copying is faster then.
     pub(super) at_the_end: bool,
 }
 
@@ -49,14 +57,14 @@ pub(super) struct WriteBack {
     page_size: usize,
     /// Length of the WAL at the last commit, in frames.
     frames: u32,
-    /// Number of commits since the last check.
+    /// Number of commits since the last call of `go_on`.
     commits: u32,
     /// Length of the WAL when its last sync began, in frames.
     begun_to_sync: u32,
     /// Sync of the WAL in progress, with the salts of the WAL and the number of frames that it
     /// covers.
     sync: Option<(Salts, u32, HandedOver)>,
-    /// Number of frames that are on the disk, with the salts of their WAL.
+    /// Salts of the WAL, and the number of its frames that are synced to the disk.
     synced: (Salts, u32),
     part: Option<Part>,
     /// Part that another connection has begun, as last seen: the salts of the WAL, the last frame
@@ -67,7 +75,8 @@ pub(super) struct WriteBack {
 /// Part of the WAL that is being copied into the database.
 struct Part {
     begun: Begun,
-    /// Pages with their frames. The next page to write is the last element.
+    /// Pages still to be written, as page number and frame number. The next one to write is the
+    /// last element.
     pages: Vec<(u32, u32)>,
     /// Buffer for a frame.
     frame: Vec<u8>,
@@ -78,7 +87,7 @@ struct Part {
     sync: Option<HandedOver>,
 }
 
-/// Action after a step.
+/// Result of one step of a part: what the caller does next.
 enum Next {
     GoOn,
     /// Begin another part. This part is complete, cannot be completed, or was taken over by another
@@ -105,7 +114,7 @@ impl WriteBack {
         }
     }
 
-    /// Returns the number of frames that the database already has.
+    /// Returns the number of frames of the WAL that are already in the database.
     pub(super) fn written_back(&self) -> u32 {
         self.index.written_back()
     }
@@ -138,11 +147,11 @@ impl WriteBack {
         self.synced.1.saturating_sub(before) >= aim.part && !self.is_theirs(before, aim.patience)
     }
 
-    /// Returns `true` if another connection is copying the WAL into the database, or was a moment
-    /// ago. `before` is the number of frames that the database already has.
+    /// Returns `true` if the wal-index shows that another connection is copying the WAL into the
+    /// database. `before` is the number of frames that are already in the database.
     ///
-    /// After a crash the state looks the same forever. So the part is left to the other connection
-    /// only until the WAL has grown by `patience` frames.
+    /// After a crash of that connection's process, the wal-index stays in this state. So the result
+    /// becomes `false` when the WAL has grown by `patience` frames since the state was first seen.
     pub(super) fn is_theirs(&mut self, before: u32, patience: u32) -> bool {
         let (salts, begun) = (self.index.salts(), self.index.begun());
         let is_mine = self.part.as_ref().is_some_and(|part| self.index.is_at(&part.begun));
@@ -160,11 +169,12 @@ impl WriteBack {
         }
     }
 
-    /// Performs the next step. A part that fails is abandoned.
+    /// Performs the next step of the copying. A part whose step fails is abandoned. Returns `false`
+    /// if the kernel offers no asynchronous syncs; the caller must then leave the copying to
+    /// checkpoints.
     ///
-    /// `let_go` releases snapshots that are kept between reads, which would make a part smaller.
-    /// Returns `false` if the kernel offers no asynchronous syncs; from then on only checkpoints
-    /// copy the WAL.
+    /// `let_go` releases the snapshots that handles keep between reads. It is called before a part
+    /// begins, because a part covers only frames up to the oldest snapshot in use.
     pub(super) fn go_on(&mut self, conn: &Connection, aim: Aim, let_go: impl FnOnce()) -> bool {
         self.commits = 0;
         if !self.sync_the_wal(conn, aim) {
@@ -204,8 +214,8 @@ impl WriteBack {
         self.sync.is_some()
     }
 
-    /// Begins a part with the synced frames. `None` if there is nothing to copy or another
-    /// connection copies the WAL.
+    /// Begins a part that consists of the synced frames. Returns `None` if there is nothing to
+    /// copy, or if another connection copies the WAL.
     fn begin_part(&self, conn: &Connection) -> Result<Option<Part>> {
         let (salts, frames) = self.synced;
         let Some(begun) = self.index.begin(conn, salts, frames)? else { return Ok(None) };
@@ -219,8 +229,8 @@ impl WriteBack {
         Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None }))
     }
 
-    /// Abandons the part in progress. If only its sync is left, waits for that and completes the
-    /// part.
+    /// Ends the part in progress, if there is one. If all its pages are written and a sync covers
+    /// them, waits for the sync and completes the part. Otherwise abandons the part.
     pub(super) fn stop(&mut self, conn: &Connection) {
         let Some(mut part) = self.part.take() else { return };
         if part.is_all_handed_over() && part.sync.as_mut().is_some_and(|sync| sync.wait(conn)) {
@@ -230,7 +240,7 @@ impl WriteBack {
 }
 
 impl Part {
-    /// Returns `true` if a portion of pages may be written now.
+    /// Returns `true` if `credit` suffices for the pages that one step writes at least.
     #[inline]
     fn is_paid(&self) -> bool {
         let left = u32::try_from(self.pages.len()).unwrap_or(u32::MAX);
@@ -259,7 +269,7 @@ impl Part {
             return Ok(Next::GoOn);
         }
         if self.is_all_handed_over() {
-            // If another connection holds the locks for this, the next step tries again.
+            // If another connection holds a lock that this needs, the next step tries again.
             let is_over = index.set_written_back(conn, &self.begun)?.is_some();
             return Ok(if is_over { Next::BeginAnother } else { Next::GoOn });
         }
@@ -274,7 +284,7 @@ impl Part {
     }
 
     /// Writes as many pages as `credit` allows. Returns `false` if another connection has copied
-    /// frames into the database meanwhile.
+    /// frames into the database since this part began, so that the part must be abandoned.
     fn write(&mut self, conn: &Connection, index: WalIndex) -> Result<bool> {
         let credit = std::mem::take(&mut self.credit);
         let Part { begun, pages, frame, unsynced, .. } = self;
@@ -287,8 +297,8 @@ impl Part {
             Ok(())
         })?;
         match written {
-            // A lock is not free: a connection reads only from the database, or runs a checkpoint.
-            // Nothing is written now.
+            // Another connection holds one of the locks: it runs a checkpoint, or reads from the
+            // database alone, without the WAL. No page is written in this step.
             None => Ok(true),
             Some(None) => Ok(false),
             Some(Some(done)) => done.map(|()| true),

@@ -13,14 +13,14 @@ use crate::config::SyncLevel;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Number of pages between two reports of progress: usually 1 MiB.
+/// Number of pages that are copied between two calls of `progress`: 1 MiB with pages of 4096 bytes.
 const PAGES_PER_STEP: i32 = 256;
 
 /// Copies the committed content of `source` into a new file, from one snapshot. Returns `false` if
 /// `progress` cancelled the copy.
 ///
-/// Later commits are not copied, and do not delay it. `progress` gets the number of remaining pages
-/// and the total number of pages, and returns whether to continue.
+/// Commits during the copy are not copied, and do not delay it. `progress` gets the number of
+/// remaining pages and the total number of pages, and returns whether to continue.
 pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) -> bool) -> Result<bool> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

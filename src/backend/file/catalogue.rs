@@ -1,5 +1,5 @@
-//! Families of a store and their settings, as its catalogue contains them; and the settings of the
-//! store itself.
+//! Access to the catalogue of a store, which lists the families with their settings, and to the
+//! settings of the store itself.
 
 use rusqlite::FileControl;
 
@@ -66,7 +66,8 @@ impl Db {
 
     /// Reads the settings of a family from the file; `None` if there is no family of that name.
     ///
-    /// It uses SQL only if the catalogue does not have the form that this library creates.
+    /// Uses SQL only if the catalogue does not have the form that this library creates, or with the
+    /// `sql` engine.
     fn find_family(&self, family: &str) -> Result<Option<Settings>> {
         if let Some(direct) = &self.direct
             && let Some(catalogue) = direct.catalogue(self)?
@@ -76,8 +77,8 @@ impl Db {
         schema::settings(self.switch_to_sql()?, family)
     }
 
-    /// Returns the settings of a family, as they are in the open transaction. Other connections may
-    /// change them; a change takes effect with its commit.
+    /// Returns the settings of a family, as the open transaction sees them, from the cache or from
+    /// the file. A change by another connection is seen after that connection's commit.
     ///
     /// It needs no SQL if the catalogue has the form that this library creates.
     pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
@@ -92,7 +93,8 @@ impl Db {
         Ok(settings)
     }
 
-    /// Returns the size limit of the store, as it is in the open transaction.
+    /// Returns the size limit of the store, as the open transaction sees it, from the cache or from
+    /// the file; `None` if it has none.
     #[inline]
     pub(super) fn limit(&self) -> Result<Option<Quota>> {
         let version = self.data_version()?;
@@ -108,8 +110,8 @@ impl Db {
         }
     }
 
-    /// Returns `true` if the store is known to have no size limit. Otherwise [`limit`](Db::limit)
-    /// reads it.
+    /// Returns `true` if the cache shows that the store has no size limit. After `false`,
+    /// [`limit`](Db::limit) determines whether it has one.
     #[inline]
     pub(super) fn is_known_unlimited(&self) -> bool {
         if let Some(direct) = &self.direct {
@@ -137,8 +139,8 @@ impl Db {
         schema::meta(self.switch_to_sql()?, names)
     }
 
-    /// Returns a number that changes when the open transaction sees commits of other connections.
-    /// It runs no statement.
+    /// Returns a number that changes when the open transaction sees new commits of other
+    /// connections. Runs no SQL statement.
     fn data_version(&self) -> Result<u32> {
         if let Some(direct) = &self.direct {
             return Ok(direct.commits_of_others());
@@ -148,8 +150,8 @@ impl Db {
         Ok(version)
     }
 
-    /// Returns a number that changes with commits of other connections only. Call this in a
-    /// transaction.
+    /// Returns a number that changes with commits of other connections, but not with those of this
+    /// one. Call this in a transaction.
     pub(super) fn commits_of_others(&self) -> Result<u32> {
         if let Some(direct) = &self.direct {
             return direct.version_now(self);
@@ -203,7 +205,7 @@ impl Db {
         self.settings.borrow_mut().forget();
     }
 
-    /// Creates the index tables of a family if they do not exist.
+    /// Creates the key index and the expiry index of a family if they do not exist.
     pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
         if let Some(direct) = &self.direct
             && direct.create_ttl_tables(self, tables)?

@@ -1,8 +1,8 @@
 //! Checkpoints: when one is due, and how the content of the WAL is copied into the database. Which
 //! handle or thread runs one is decided in the layers above.
 //!
-//! Where possible, the WAL is copied into the database while it grows (`backfill.rs`). An
-//! automatic checkpoint then has little left to copy. It waits for both syncs, and the WAL starts
+//! Where possible, the WAL is copied into the database while it grows (`backfill.rs`). An automatic
+//! checkpoint then has little left to copy. It syncs the WAL and the database, and the WAL starts
 //! over.
 
 use std::sync::atomic::Ordering;
@@ -18,16 +18,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::wait;
 
-/// Maximum time to wait per frame that was added since the last checkpoint, if readers have kept
-/// the WAL from starting over. The wait must be short compared with the time for writing these
-/// frames.
+/// Maximum wait for readers if they have kept the WAL from starting over before, per frame by which
+/// the WAL grows between two attempts. The wait must be short compared with the time for writing
+/// these frames.
 const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
 /// Pause between two checks whether the checkpoint of another connection has ended.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Db {
-    /// Copies the frames of the WAL into the database file. Returns the length of the WAL and the
-    /// number of frames copied.
+    /// Copies the frames of the WAL into the database file. Returns the length of the WAL, in
+    /// frames, and the number of its frames that are in the database afterwards.
     pub(crate) fn checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.checkpoint_within(mode, self.busy_timeout)
     }
@@ -77,14 +77,16 @@ impl Db {
         }
     }
 
-    /// Abandons a copy of the WAL that is in progress.
+    /// Ends the background copying of a part of the WAL into the database, if a part is in
+    /// progress.
     pub(super) fn stop_writing_back(&mut self) {
         if let Some(write_back) = &mut self.checkpoints.write_back {
             write_back.stop(&self.conn);
         }
     }
 
-    /// Runs a checkpoint of SQLite. Returns the same numbers as `checkpoint`.
+    /// Runs a checkpoint by SQLite's own function. Returns the length of the WAL, in frames, and
+    /// the number of its frames that are in the database afterwards; (0, 0) outside WAL mode.
     fn run_sqlites_checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         let mode = match mode {
             CheckpointMode::Passive => rusqlite::wal::CheckpointMode::PASSIVE,
@@ -97,7 +99,9 @@ impl Db {
         Ok((log.max(0).unsigned_abs(), done.max(0).unsigned_abs()))
     }
 
-    /// Sets the target length of the WAL for a size limit of the store, in pages.
+    /// Computes the target length of the WAL, and the length to which SQLite truncates the WAL file
+    /// when the WAL starts over. `limit` is the size limit of the store, in pages; `None` if it has
+    /// none.
     #[cold]
     pub(super) fn set_length_of_wal(&mut self, limit: Option<u32>) -> Result<()> {
         let page_size = self.page_size()?.max(1);
@@ -122,7 +126,8 @@ impl Db {
         self.limit_wal(os::length_of_wal(page_size, most).max(least))
     }
 
-    /// Returns the greatest length of the WAL, in frames, if readers do not make it longer.
+    /// Returns the length of the WAL, in frames, that it does not exceed unless readers keep it
+    /// from starting over.
     pub(super) fn most_frames(&self) -> u32 {
         self.checkpoints.limit.most()
     }
@@ -131,8 +136,8 @@ impl Db {
     pub(crate) fn note_commit(&mut self) {
         let limit = self.limit_in_pages();
         if limit != self.checkpoints.for_limit {
-            // The size limit was changed, by this write or by another connection. If this call
-            // fails, the WAL file is longer when the WAL starts over.
+            // The size limit was changed, by this write or by another connection. A failure is
+            // ignored: it only leaves the WAL file longer than necessary when the WAL starts over.
             let _ = self.set_length_of_wal(limit);
         }
         let frames = self.wal_frames();
@@ -149,13 +154,14 @@ impl Db {
             || self.length_of_wal_counts() && self.wal_is_long()
     }
 
-    /// Returns `true` if the length of the WAL triggers checkpoints. It always does in a store with
-    /// a size limit, because the WAL takes space, too.
+    /// Returns `true` if the length of the WAL triggers checkpoints. In a store with a size limit
+    /// it always does, because the WAL takes disk space, too.
     fn length_of_wal_counts(&self) -> bool {
         self.checkpoints.every.is_none() || self.checkpoints.for_limit.is_some()
     }
 
-    /// Returns `true` if a checkpoint should have run long ago.
+    /// Returns `true` if a checkpoint must not be deferred any longer: the number of commits since
+    /// the last one is twice the configured number, or the WAL has its maximum length.
     pub(crate) fn checkpoint_is_overdue(&self) -> bool {
         self.checkpoints.every.is_some_and(|every| self.checkpoints.commits / 2 >= every)
             || self.length_of_wal_counts() && self.wal_frames() >= self.checkpoints.limit.most()
@@ -165,12 +171,12 @@ impl Db {
         self.wal_frames() >= self.checkpoints.at
     }
 
-    /// Runs an automatic checkpoint. Returns `true` if one was made.
+    /// Runs an automatic checkpoint. Returns `true` if it succeeded.
     ///
-    /// A passive checkpoint waits for no other connection, but leaves the frames that other
-    /// connections write meanwhile. With several writers the WAL might never start over. So when
-    /// the WAL has become long, the checkpoint blocks writers and waits for readers, if only for a
-    /// moment.
+    /// A passive checkpoint waits for no other connection, but does not copy the frames that other
+    /// connections write during the checkpoint. With several writers, the WAL might never start
+    /// over. So if `may_keep_writers_out` is `true` and the WAL has its maximum length, the
+    /// checkpoint blocks writers and waits for readers for a short time.
     pub(crate) fn checkpoint_by_itself(&mut self, may_keep_writers_out: bool) -> bool {
         let frames = self.wal_frames();
         let limit = self.checkpoints.limit;
@@ -185,8 +191,8 @@ impl Db {
         self.note_outcome(frames, done)
     }
 
-    /// Runs an automatic checkpoint that truncates the WAL, if other connections allow it. Returns
-    /// `true` if one was made.
+    /// Runs an automatic checkpoint that truncates the WAL. Returns `false` if it failed, for
+    /// example because another connection blocked it.
     pub(crate) fn cut_wal(&mut self) -> bool {
         let frames = self.wal_frames();
         let done = self.checkpoint_within(CheckpointMode::Truncate, MIN_WAIT);
@@ -252,8 +258,8 @@ impl Db {
         self.wal_frames.load(Ordering::Relaxed)
     }
 
-    /// Returns a counter that advances with each commit of any process; `None` where no memory is
-    /// shared.
+    /// Returns a counter that advances with each commit of any process; `None` if the connection
+    /// has no memory that it shares with other processes.
     pub(crate) fn commit_counter(&self) -> Option<u32> {
         self.presence.as_ref()?;
         if self.journal_mode().ok()? != Some(JournalMode::Wal) {
@@ -272,7 +278,8 @@ impl Db {
         self.checkpoints.write_back.as_mut().is_some_and(|write_back| write_back.note_commit(frames, aim))
     }
 
-    /// Continues to copy the WAL into the database.
+    /// Performs the next step of copying the WAL into the database. If the system offers no
+    /// asynchronous syncs, only checkpoints copy the WAL from then on.
     #[cold]
     pub(super) fn go_on_writing_back(&mut self) {
         let aim = self.checkpoints.aim(self.wal_frames());

@@ -13,11 +13,12 @@ pub(super) const MAX_WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalLimit(pub(super) u32);
 
-/// Divisor: the target length of the WAL is this part of the size limit of the store, in pages,
-/// unless it is configured.
+/// Divisor of the size limit of the store, in pages. The result is the maximum target length of the
+/// WAL, unless the target length is configured.
 const PART_OF_LIMIT: u32 = 8;
-/// Divisor: the target length of the WAL is at most this part of the free space of the disk, in
-/// pages, unless it is configured. The WAL file becomes almost twice as long as the target.
+/// Divisor of the free space of the disk, in pages. The result is the maximum target length of the
+/// WAL, unless the target length is configured. The WAL file becomes almost twice as long as the
+/// target.
 const PART_OF_SPACE: u64 = 16;
 
 impl WalLimit {
@@ -36,8 +37,8 @@ impl WalLimit {
         self.0 - self.0 / 4
     }
 
-    /// Returns the number of frames by which the WAL grows between two checkpoints after which it
-    /// did not start over.
+    /// Returns the number of frames by which the WAL grows before a checkpoint is tried again, if
+    /// the WAL did not start over after the previous checkpoint.
     pub(super) fn step(self) -> u32 {
         self.0 / 4
     }
@@ -48,10 +49,10 @@ impl WalLimit {
         if frames < self.0 { self.0 / 8 } else { self.0 / 4 }
     }
 
-    /// Returns the number of frames from which on a commit waits for the checkpoint. The file keeps
-    /// this length when the WAL starts over.
+    /// Returns the number of frames from which on a commit waits for the checkpoint. The WAL file
+    /// keeps this length when the WAL starts over.
     ///
-    /// With a smaller number, the file would be truncated and extended each time.
+    /// If it kept a smaller length, the file would be truncated and extended each time.
     pub(super) fn most(self) -> u32 {
         2 * self.0 - self.0 / 8
     }
@@ -63,20 +64,24 @@ pub(super) struct CheckpointSchedule {
     /// Target length of the WAL in the configuration; `None` for the default.
     pub(super) given: Option<u32>,
     pub(super) default: u32,
-    /// Size limit of the store for which the target length was computed.
+    /// Size limit of the store, in pages, for which `limit` was computed; `None` if it had none.
     pub(super) for_limit: Option<u32>,
     /// Number of commits after which a checkpoint runs; `None` if the length of the WAL decides.
     pub(super) every: Option<u32>,
+    /// Number of commits since the last checkpoint.
     pub(super) commits: u32,
     /// Number of frames from which on a checkpoint is tried.
     pub(super) at: u32,
     /// Length of the WAL at the last checkpoint, in frames.
     pub(super) last: u32,
-    /// Number of times that readers have kept the WAL from starting over since it last did.
+    /// Number of failed attempts to make the WAL start over, because of readers, since it last
+    /// started over.
     pub(super) in_vain: u32,
-    /// Error of the last automatic checkpoint, if the system caused it.
+    /// I/O error of the last automatic checkpoint that failed; the next
+    /// [`Db::sync`](super::Db::sync) returns it. `None` if another error, or no error, occurred.
     pub(super) failure: Option<Error>,
-    /// State of copying the WAL into the database; `None` if only checkpoints do that.
+    /// State of copying the WAL into the database while the WAL grows; `None` if only checkpoints
+    /// copy it.
     pub(super) write_back: Option<WriteBack>,
 }
 
@@ -105,13 +110,15 @@ impl CheckpointSchedule {
         self.at = self.first();
     }
 
-    /// Returns the number of frames from which on a WAL that has started over is checkpointed.
+    /// Returns the length of the WAL, in frames, from which on a checkpoint is tried after the WAL
+    /// has started over.
     pub(super) fn first(&self) -> u32 {
         if self.write_back.is_some() { self.limit.first() } else { self.limit.0 }
     }
 
     /// Returns `true` if a checkpoint of a WAL with `frames` frames should run now. It should not
-    /// while the backlog is long, or while another connection copies the WAL into the database.
+    /// run while many frames are not yet in the database, or while another connection copies the
+    /// WAL into the database.
     pub(super) fn can_finish(&mut self, frames: u32) -> bool {
         let limit = self.limit;
         let Some(write_back) = &mut self.write_back else { return true };
@@ -139,16 +146,16 @@ impl CheckpointSchedule {
     /// Resets the state for a WAL that starts over. Call this when the next commit will start the
     /// WAL over, or when the last commit has.
     ///
-    /// The length of the WAL alone does not show this if a transaction is as long as the one before
-    /// it.
+    /// The length of the WAL alone does not show that it has started over, if a transaction is as
+    /// long as the one before it.
     pub(super) fn begins_anew(&mut self) {
         self.last = 0;
         self.in_vain = 0;
         self.at = self.first();
     }
 
-    /// Returns the number of frames by which the WAL grows before a checkpoint is tried again while
-    /// readers stay.
+    /// Returns the number of frames by which a WAL with `frames` frames grows before a checkpoint
+    /// is tried again, while readers keep the WAL from starting over.
     pub(super) fn patience(&self, frames: u32) -> u32 {
         self.limit.step().max(frames / 8)
     }
@@ -156,10 +163,11 @@ impl CheckpointSchedule {
     /// Sets the length of the WAL at which a checkpoint is tried again, unless the WAL starts over
     /// before.
     ///
-    /// - While a reader stays, the next try comes the later, the longer the WAL is: the cost of the
-    ///   tries must be small compared with that of the writes.
-    /// - While other connections write and the WAL is too long, the next try comes soon, because
-    ///   each try may succeed.
+    /// - While a reader keeps the WAL from starting over, the interval between attempts grows with
+    ///   the length of the WAL. So the cost of the attempts stays small compared with that of the
+    ///   writes.
+    /// - While other connections write and the WAL has its maximum length, the next attempt comes
+    ///   soon, because each attempt may succeed.
     pub(super) fn again_after(&mut self, frames: u32) {
         let step = self.limit.step();
         let more = match self.in_vain {

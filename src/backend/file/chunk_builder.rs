@@ -10,7 +10,7 @@ use crate::expiry;
 pub(super) struct Filling<'a> {
     chunk: &'a mut Chunk,
     ends: Ends<'a>,
-    /// Key of the last row examined; `None` until the chunk is full.
+    /// Key of the last row examined; `None` while the chunk needs more rows.
     last: Option<Vec<u8>>,
 }
 
@@ -35,7 +35,8 @@ impl Ends<'_> {
         expiry::is_expired(expire_ms, now_ms)
     }
 
-    /// Skips an expired row. Returns `false` if it is the last row examined for this chunk.
+    /// Counts an expired row that the chunk does not contain. Returns `false` if the maximum number
+    /// of such rows is reached, so that no further row is examined for this chunk.
     pub(super) fn skip(&mut self) -> bool {
         let may = self.skips > 1;
         if may {
@@ -51,7 +52,8 @@ impl<'a> Filling<'a> {
         Filling { chunk, ends: Ends { clock, now_ms: None, skips }, last: None }
     }
 
-    /// Processes the next row of a scan.
+    /// Adds the next row of a scan to the chunk, or skips the row if it is expired. Returns
+    /// `Step::Stop` if no further row is needed.
     pub(super) fn row(&mut self, key: &[u8], row: &RowView<'_>) -> Result<Step> {
         let expire_ms = row.head().expire_ms;
         let enough = if expire_ms.is_some_and(|end| self.ends.is_dead(end)) {
@@ -89,7 +91,7 @@ impl<'a> Filling<'a> {
         self.chunk.add_from(piece, most, |base, room| decode(base, room, ends));
     }
 
-    /// Returns `true` if the chunk is full, after rows were added together.
+    /// Returns `true` if the chunk needs no more rows. Call this after `add_from`.
     pub(super) fn has_enough(&mut self) -> bool {
         if self.chunk.is_full() {
             let last = self.chunk.len().checked_sub(1).and_then(|last| self.chunk.get(last));

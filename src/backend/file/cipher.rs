@@ -28,7 +28,8 @@ unsafe extern "C" {
     ) -> std::ffi::c_int;
 }
 
-/// Sets the secret of one file of a connection. Call this before anything is read.
+/// Sets the secret of the file that a connection has open under the SQL name `schema`. Call this
+/// before anything is read from the file.
 ///
 /// # Errors
 /// Those of SQLite. A wrong secret is detected only when the file is read.
@@ -47,7 +48,9 @@ pub(super) fn set_secret(conn: &Connection, schema: &str, secret: &Secret) -> Re
     Err(translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
 }
 
-/// Converts the error of opening a file that is encrypted with another secret.
+/// Converts an error of the first read of an encrypted file. Damage, or a file that is no database,
+/// becomes `AuthFailed`, because a wrong secret has this effect. A failed read of the disk is
+/// returned as such.
 pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
     if let Some(code) = os::vfs::take_failed_read(conn) {
         return translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
@@ -77,10 +80,10 @@ pub(super) fn not_decrypted() -> Error {
 }
 
 impl Db {
-    /// Converts an error of an encrypted file to that of its cause.
+    /// Converts an error that a call on an encrypted file has returned to the error that caused it.
     ///
-    /// SQLCipher reports a page that cannot be read as one that cannot be decrypted. From then on
-    /// it reports that the file is no database.
+    /// SQLCipher reports a page that cannot be read as one that cannot be decrypted. After such a
+    /// page, it reports for every call that the file is no database.
     #[cold]
     pub(super) fn as_lost_page(&self, why: Error) -> Error {
         if self.encrypted.is_none() || why.is_retryable() {
@@ -101,8 +104,8 @@ impl Db {
         })
     }
 
-    /// Converts the result of opening an encrypted file, so that a failed read without an error
-    /// becomes one.
+    /// Converts `ready`, the result of opening an encrypted file: a failed read that SQLCipher has
+    /// not reported becomes an error.
     pub(super) fn without_failed_reads(&self, ready: Result<()>) -> Result<()> {
         if self.encrypted.is_none() {
             return ready;
@@ -126,8 +129,8 @@ impl Db {
         if os::vfs::take_reads(&self.conn) && is_spoilt(&self.conn) { Err(not_decrypted()) } else { Ok(()) }
     }
 
-    /// Marks the connection as unusable after a page could not be read or decrypted, because
-    /// SQLCipher then decrypts no further page.
+    /// Marks the connection as unusable if `why` means that a page could not be read or decrypted,
+    /// because SQLCipher then decrypts no further page.
     ///
     /// The connection is replaced as soon as no transaction is open; the next call opens the file
     /// again (`sqlcipher_codec_ctx_set_error`: "a permanent error").
@@ -152,8 +155,8 @@ impl Db {
         }
     }
 
-    /// Closes this connection and puts `nothing` in its place. The next call opens the file again
-    /// with `config`.
+    /// Closes this connection, and replaces it by the placeholder `nothing`. The next call opens
+    /// the file again with `config`.
     pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
         let Some(path) = self.path.clone() else { return };
         let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.immutable.as_ref()?.epoch());

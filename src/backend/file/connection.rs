@@ -1,4 +1,5 @@
-//! One connection: its components, its close, and what all files of this layer use of it.
+//! Connection to a store: its components, its close, and helper functions that all files of this
+//! layer use.
 
 #[cfg(feature = "encryption")]
 use std::cell::Cell;
@@ -33,12 +34,13 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::stats::Counters;
 
-/// What a connection has of the handle that owns it.
+/// State that a connection shares with the handle that owns it.
 #[derive(Default)]
 pub(super) struct Owner {
     pub(super) clock: Arc<Clock>,
     pub(super) counters: Arc<Counters>,
-    /// `None` for a store in memory.
+    /// Entry of the handle in the list of open handles of this process; `None` for a store in
+    /// memory.
     pub(super) registration: Option<Registration>,
 }
 
@@ -49,7 +51,8 @@ pub(crate) struct Db {
     ///
     /// It comes before the connection, so that it is dropped first.
     pub(super) direct: Option<Direct>,
-    /// Whether commits never wait for readers, so that writes need no SQL. (SQL does such waiting.)
+    /// Whether the `btree` engine runs write transactions without SQL. It does if commits never
+    /// wait for readers, because only SQL can wait for them.
     pub(super) writes_directly: bool,
     /// SQLite connection. Once the store is open, use it through `switch_to_sql()`.
     pub(super) conn: Connection,
@@ -73,19 +76,19 @@ pub(crate) struct Db {
     /// Lock that shows other processes that this one has the file open.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) next_expiry: RefCell<NextExpiryIndex>,
-    /// Lower bounds on the earliest write times in the families; `next_expiry` has those of expiry
-    /// times.
+    /// Lower bounds on the earliest write times in the families. `next_expiry` has the lower bounds
+    /// on the earliest expiry times.
     pub(super) next_written: RefCell<NextExpiryIndex>,
     pub(super) quota: QuotaTracker,
     pub(super) disk_space: DiskSpace,
     pub(super) pending: RefCell<PendingRemovals>,
-    /// Configuration with which an encrypted file was opened.
+    /// Configuration with which an encrypted file was opened; `None` if the file is not encrypted.
     #[cfg(feature = "encryption")]
     pub(super) encrypted: Option<Box<Config>>,
     /// Number of page reads of this process at the last check that everything was decrypted.
     #[cfg(feature = "encryption")]
     pub(super) reads_seen: Cell<u64>,
-    /// Error after which SQLCipher decrypts nothing any more.
+    /// Error after which SQLCipher decrypts no more pages; `None` if no such error has occurred.
     #[cfg(feature = "encryption")]
     pub(super) spoilt: Option<Error>,
     /// Cleanup of WAL files, only for a read-only file. It comes after the connection, so that it
@@ -101,7 +104,7 @@ impl Db {
     /// Returns the connection for running SQL, after the `btree` engine has closed its cursors and
     /// its snapshot.
     ///
-    /// A write transaction that the engine began becomes one of SQL.
+    /// SQL statements then continue a write transaction that the engine has begun.
     #[inline]
     pub(super) fn switch_to_sql(&self) -> Result<&Connection> {
         if let Some(direct) = &self.direct {
@@ -155,7 +158,7 @@ impl Db {
         self.max_inline
     }
 
-    /// Uses the clock and the counters of a handle from now on.
+    /// Sets the clock and the counters of the handle that owns this connection.
     pub(crate) fn set_owner(&mut self, clock: &Arc<Clock>, counters: &Arc<Counters>) {
         self.owner.clock = Arc::clone(clock);
         self.owner.counters = Arc::clone(counters);
@@ -182,8 +185,8 @@ impl Db {
 
     // ---- the end ------------------------------------------------------------------------------
 
-    /// Prepares the close of the connection, and removes the noted expired rows. Call this before
-    /// the close.
+    /// Prepares the close of the connection, and removes the expired rows that reads have noted.
+    /// Call this before the close.
     ///
     /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
     /// checkpoint, after which the file has all commits, wherever it is now.
@@ -199,8 +202,8 @@ impl Db {
         }
     }
 
-    /// Rolls back an open transaction and closes the connection, which is closed even if this
-    /// fails.
+    /// Rolls back an open transaction and closes the connection. The connection is closed even if
+    /// this returns an error.
     pub(crate) fn close(mut self) -> Result<()> {
         self.before_close();
         self.roll_back_quietly();
@@ -209,7 +212,7 @@ impl Db {
         conn.close().map_err(|(_, e)| translate(e))
     }
 
-    /// Fails if the file is no longer at its location.
+    /// Fails if the file is no longer at the path by which it was opened.
     pub(super) fn check_place(&self) -> Result<()> {
         self.watched.as_ref().map_or(Ok(()), Watched::check)
     }
@@ -233,7 +236,8 @@ impl Db {
         Ok(())
     }
 
-    /// Reads something, so that the transaction takes its snapshot. BEGIN alone takes none.
+    /// Reads from the file, so that the open transaction takes its snapshot. `BEGIN` alone takes
+    /// none.
     pub(super) fn read_first(&self) -> Result<()> {
         if let Some(direct) = &self.direct
             && !self.is_idle()

@@ -8,38 +8,41 @@ use super::os;
 /// State of the disk space of a connection.
 #[derive(Default)]
 pub(super) struct DiskSpace {
-    /// Whether blocks are reserved.
+    /// Whether this connection reserves disk blocks before its commits.
     pub(super) is_used: Cell<bool>,
     /// Number of pages of the database at the last commit.
     pub(super) pages: Cell<u32>,
-    /// Number of pages whose blocks are reserved; 0 if that is not known.
+    /// Number of pages of the file, including spare ones, whose blocks are reserved; 0 if that is
+    /// not known.
     pub(super) reserved: Cell<u32>,
-    /// Whether the disk was full in the last write.
+    /// Whether the last write failed because the disk was full.
     pub(super) is_full: Cell<bool>,
-    /// Whether the next write transaction begins by giving back the spare blocks.
+    /// Whether the next write transaction first releases the spare blocks, so that its rollback
+    /// journal can use their space.
     pub(super) gives_back: Cell<bool>,
     /// Whether the open write transaction makes the database longer.
     pub(super) grows: Cell<bool>,
 }
 
-/// Size of the first part of the shared memory, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c). A
-/// `-shm` file that is shorter is not in use: no connection could create all of it.
+/// Size of the first part of a `-shm` file, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c). A shorter
+/// `-shm` file is not in use: the connection that created it failed to extend it to this size.
 pub(super) const SHARED_MEMORY: u64 = 32_768;
 
-/// Returns `true` if the disk of a store may lack the space for the files of a WAL.
+/// Returns `true` if the disk of the store at `path` may lack the space for new `-wal` and `-shm`
+/// files.
 pub(super) fn is_nearly_full(path: &Path, page_size: u64) -> bool {
     let length = os::length_of_file(path).ok().flatten().unwrap_or(0);
     let needed = 2 * SHARED_MEMORY + os::least_wal(page_size, length / page_size.max(1));
     os::free_space(path).is_some_and(|free| free < needed)
 }
 
-/// Returns `true` if the disk of a store lacks the space for a new `-shm` file.
+/// Returns `true` if the disk of the store at `path` lacks the space for a new `-shm` file.
 pub(super) fn lacks_space_for_shared_memory(path: &Path) -> bool {
     os::free_space(path).is_some_and(|free| free < SHARED_MEMORY)
 }
 
 impl DiskSpace {
-    /// Returns `true` if the disk was full in the last write.
+    /// Returns `true` if the last write failed because the disk was full.
     pub(super) fn is_full(&self) -> bool {
         self.is_full.get()
     }

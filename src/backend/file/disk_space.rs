@@ -4,10 +4,10 @@
 //!   longer, the WAL could not start over, and no write could succeed. So before a commit the file
 //!   system reserves the blocks of all pages of the database.
 //! - A write on a full disk is tried again after a checkpoint: the WAL starts over, in the space
-//!   that it has. The open reserves space for some frames in the WAL.
+//!   that it has. Opening the store reserves space for some frames in the WAL.
 //! - A close on a full disk leaves the `-wal` and `-shm` files, which the next open needs.
 //! - In DELETE mode the rollback journal needs space. Some spare blocks after the end of the
-//!   database are reserved, and given back for a write on a full disk.
+//!   database are reserved, and released for a write on a full disk.
 //!
 //! None of this works on a file system that cannot reserve blocks (`fallocate`), or on systems
 //! other than Linux.
@@ -25,22 +25,23 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::place::sibling;
 
-/// Minimum number of pages that are reserved in addition to those of the database.
+/// Minimum number of spare pages, which are reserved beyond the end of the database.
 const MIN_SPARE: u32 = 12;
-/// Maximum number of these pages, or their total size in bytes if that is more.
+/// Maximum number of spare pages. If the pages are small, their number may be greater, up to a
+/// total size of `MAX_SPARE_BYTES` bytes.
 const MAX_SPARE: u32 = 64;
 const MAX_SPARE_BYTES: u64 = 256 << 10;
-/// For each group of this number of pages of the database, one more page is reserved.
+/// Number of pages of the database for which one spare page is reserved.
 const PAGES_PER_SPARE: u32 = 4;
 /// Like `PAGES_PER_SPARE`, for secure deletion in DELETE mode, where the rollback journal also gets
 /// the content of each page that is deleted.
 const PAGES_PER_SPARE_TO_WIPE: u32 = 8;
-/// Maximum size of the pages that are reserved for secure deletion, in bytes.
+/// Maximum total size of the spare pages for secure deletion, in bytes.
 const MAX_SPARE_TO_WIPE: u64 = 16 << 20;
 
 impl Db {
-    /// Begins to reserve blocks, after the store was opened for writing. Limits the database to the
-    /// size of files that the process may write.
+    /// Turns on the reservation of disk blocks, after a store was opened for writing. Also limits
+    /// the size of the database to the maximum size of files that the process may write.
     pub(super) fn begin_reserving(&self, has_wal: bool) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let pages = self.pages()?;
@@ -101,7 +102,8 @@ impl Db {
         }
     }
 
-    /// Reserves the blocks of `pages` pages, and spare blocks after them as far as there is space.
+    /// Reserves the blocks of the first `pages` pages of the file, and spare blocks after them if
+    /// the disk has space.
     #[cold]
     fn reserve_more(&self, pages: u32) -> Result<()> {
         let space = &self.disk_space;
@@ -109,7 +111,7 @@ impl Db {
         let page_size = self.page_size()?;
         let pages_of = |bytes: u64| u32::try_from(bytes / page_size.max(1)).unwrap_or(u32::MAX);
         let max_spare = MAX_SPARE.max(pages_of(MAX_SPARE_BYTES));
-        // Half of them must have room for the journal of a removal.
+        // Half of the spare pages must have space for the rollback journal of a removal.
         let least = 2 * (MIN_SPARE + os::pointer_map_pages(page_size, pages.into()));
         let mut spare = (pages / PAGES_PER_SPARE).clamp(MIN_SPARE, max_spare.max(least));
         if self.secure_delete && !is_wal {
@@ -158,7 +160,7 @@ impl Db {
         Ok(u32::try_from(self.page_count()?).unwrap_or(u32::MAX))
     }
 
-    /// Records a failure for lack of disk space.
+    /// Records that a write has failed because the disk is full, if `why` is such an error.
     pub(super) fn note_full_disk(&self, why: &Error) {
         if why.hint() == Some(Hint::FreeDiskSpace) {
             self.disk_space.is_full.set(true);
@@ -166,16 +168,16 @@ impl Db {
         }
     }
 
-    /// Makes space for another try of a write that failed because the disk was full. Returns `true`
-    /// if that may succeed.
+    /// Tries to free disk space after a write has failed with the error `why`. Returns `true` if a
+    /// retry of the write may succeed.
     #[cold]
     pub(crate) fn make_disk_space_after(&mut self, why: &Error) -> bool {
         self.note_full_disk(why);
         self.make_disk_space()
     }
 
-    /// Like `make_disk_space_after`, but does nothing unless the last write failed because the disk
-    /// was full.
+    /// Like `make_disk_space_after`, but for the last write: returns `false` if it did not fail
+    /// because the disk was full.
     #[cold]
     pub(super) fn make_disk_space(&mut self) -> bool {
         if !self.disk_space.is_full.replace(false)
@@ -196,8 +198,9 @@ impl Db {
     }
 
     /// Makes the close of the connection keep the `-wal` and `-shm` files if the disk is nearly
-    /// full: the next open may have no space for new ones. The WAL is empty then. Files of an open
-    /// that failed for lack of space help no open.
+    /// full, because the next open may have no space to create them. The WAL that is kept is empty.
+    /// An incomplete `-shm` file, left by an open that failed for lack of space, is not worth
+    /// keeping.
     pub(super) fn keep_wal_if_nearly_full(&self) {
         let is_begun =
             |shm: &Path| matches!(os::length_of_file(shm), Ok(Some(length)) if length < SHARED_MEMORY);
@@ -211,8 +214,9 @@ impl Db {
         }
     }
 
-    /// Gives back the spare blocks, if `make_disk_space` has requested that. Call this at the
-    /// beginning of a write transaction: no other connection makes the database longer then.
+    /// Releases the spare blocks, if `make_disk_space` has requested that. Call this at the
+    /// beginning of a write transaction, during which no other connection can make the database
+    /// longer.
     #[inline]
     pub(super) fn give_spare_blocks_back(&self) {
         if self.disk_space.gives_back.replace(false)

@@ -78,13 +78,14 @@ pub(in crate::backend::file) fn translate(error: rusqlite::Error) -> Error {
     }
 }
 
-/// Returns the error for damage in the file.
+/// Returns the error for a damaged file. `what` describes the damage.
 #[cold]
 pub(in crate::backend::file) fn damaged(what: impl Display) -> Error {
     Error::corrupt(what.to_string()).with_hint(Hint::CheckIntegrity)
 }
 
-/// Replaces the hint of an error for damage. A check knows better than [`damaged`] what can help.
+/// Replaces the hint of a `Corrupt` error, and returns any other error unchanged. A check knows
+/// better than [`damaged`] which action repairs the damage.
 pub(in crate::backend::file) fn hint_for_damage(error: Error, hint: Hint) -> Error {
     match error.kind() {
         ErrorKind::Corrupt => error.with_hint(hint),
@@ -92,14 +93,15 @@ pub(in crate::backend::file) fn hint_for_damage(error: Error, hint: Hint) -> Err
     }
 }
 
-/// Returns the error for opening a file for writing that this process may not write.
+/// Returns the error of an open for writing, for a file that this process may not write.
 #[cold]
 pub(in crate::backend::file) fn forbidden() -> Error {
     translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), None))
 }
 
-/// Adds the names of the files of the store at `path` that this process may not write, if the
-/// operating system shows which.
+/// Adds the names of the files that this process may not write to an error with the hint
+/// `CheckPermissions`, if the operating system shows which files of the store at `path` these are.
+/// Returns any other error unchanged.
 #[cold]
 pub(in crate::backend::file) fn name_the_forbidden(error: Error, path: Option<&Path>) -> Error {
     let is_forbidden = error.hint() == Some(Hint::CheckPermissions);
@@ -116,7 +118,7 @@ pub(in crate::backend::file) fn name_the_forbidden(error: Error, path: Option<&P
     error.with_message(format!("this process may not write {}", forbidden.join(" and ")))
 }
 
-/// Returns the error for a file that is no longer at its location.
+/// Returns the error for a file that is no longer at the path by which it was opened.
 #[cold]
 pub(crate) fn moved_away() -> Error {
     Error::io("the file was deleted, moved or replaced while it was open, so nothing more is written to it")

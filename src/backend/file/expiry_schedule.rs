@@ -1,13 +1,15 @@
-//! Lower bounds on the earliest times in the families, as known to a connection. With them, a
-//! search for expired keys need not examine every family if nothing has expired.
+//! Search for families with expired keys. A connection keeps a lower bound on the earliest expiry
+//! time of each family. With these bounds, the search need not examine every family if no key has
+//! expired.
 //!
-//! A connection has two [`NextExpiryIndex`]es, one for each index by time: for the earliest expiry time of a
-//! family, and for its oldest write time. The comments here speak of expiry times; they hold for
-//! write times, too.
+//! A connection has two [`NextExpiryIndex`]es, one for each time index: one has bounds on the
+//! earliest expiry times, the other on the earliest write times. The comments in this file describe
+//! expiry times, but apply to write times, too.
 //!
-//! The bound of a family is a time before which none of its keys expires. It may be too early. A
-//! search therefore looks up the family itself, begins with the family of the least bound, and
-//! stops at the first bound that is in the future.
+//! The bound of a family is a time before which none of its keys expires. The earliest expiry time
+//! may be later than the bound. So a search begins with the family of the least bound, looks up the
+//! earliest expiry time in each family that it reaches, and stops at the first bound that is in the
+//! future.
 //!
 //! Validity of the bounds:
 //! - They are valid until another connection commits. SQLite's data version shows that in each
@@ -31,17 +33,18 @@ use crate::error::Result;
 /// Number of families that are looked up between two checks of the time limit.
 const PER_LOOK: usize = 32;
 
-/// Position of a walk over the families in the order of their earliest entry in an index by time.
+/// Position of a walk over the families in the order of their earliest entries in a time index.
 pub(super) struct FamiliesBy {
     index: TimeIndex,
     last: Option<(When, usize)>,
 }
 
 impl Db {
-    /// Returns up to `max` families that contain expired rows at `now_ms`, and stops early when
-    /// `in_time` returns `false`.
+    /// Returns up to `max` families that contain rows which are expired at `now_ms`. The search
+    /// ends early when `in_time` returns `false`.
     ///
-    /// It reads in the open transaction, or in one of its own.
+    /// It reads in the caller's open transaction or, if there is none, in a read transaction of its
+    /// own.
     pub(crate) fn due(&self, now_ms: i64, max: usize, in_time: impl Fn() -> bool) -> Result<Due> {
         let mut due = Due { families: Vec::new(), looked_at: 0, known: 0, complete: true };
         if self.is_nothing_due(now_ms)? {
@@ -76,8 +79,8 @@ impl Db {
         Ok(due)
     }
 
-    /// Returns the earliest expiry time in all families. Expired rows that reads have already found
-    /// do not count.
+    /// Returns the earliest expiry time in all families, in milliseconds since the Unix epoch;
+    /// `None` if no key has one. Ignores expired rows that reads have noted for removal.
     pub(crate) fn next_expiry(&self, clock: &Clock) -> Result<Option<i64>> {
         self.in_snapshot(|db| {
             db.refresh_next_expiry(TimeIndex::Expiry)?;
@@ -90,7 +93,7 @@ impl Db {
                     continue; // with the family that is first now
                 }
                 // No other family has an earlier entry. But the first entries of this family may be
-                // those of expired rows that reads have found, which do not count.
+                // those of expired rows that reads have noted, which are ignored.
                 let tables =
                     db.next_expiry.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
                 let shown = match (tables, bound) {
@@ -121,7 +124,7 @@ impl Db {
         Ok(false)
     }
 
-    /// Returns the bounds on the times in an index by time.
+    /// Returns the bounds on the earliest times in `index`, by family.
     fn next_expiry_in(&self, index: TimeIndex) -> &RefCell<NextExpiryIndex> {
         match index {
             TimeIndex::Expiry => &self.next_expiry,
@@ -141,7 +144,7 @@ impl Db {
         Ok(())
     }
 
-    /// Begins a walk over the families in the order of their earliest entry in an index by time,
+    /// Begins a walk over the families in the order of their earliest entries in a time index,
     /// inside a write transaction.
     pub(super) fn families_by(&self, index: TimeIndex) -> Result<FamiliesBy> {
         self.refresh_next_expiry(index)?;
@@ -150,8 +153,8 @@ impl Db {
         Ok(FamiliesBy { index, last: None })
     }
 
-    /// Returns the next family of a walk; `None` if no other family has an entry at `last_ms` or
-    /// earlier.
+    /// Returns the next family of a walk; `None` if no further family has an entry in the time
+    /// index at `last_ms` or earlier.
     pub(super) fn next_family(&self, walk: &mut FamiliesBy, last_ms: i64) -> Result<Option<Arc<Tables>>> {
         loop {
             let next = self.next_expiry_in(walk.index).borrow().after(walk.last);
@@ -174,7 +177,8 @@ impl Db {
         }
     }
 
-    /// Looks up the earliest time in a family, and makes it the bound of the family.
+    /// Reads the earliest time in a family from its time index, and makes it the bound of the
+    /// family. `place` is the index of the family in `families`.
     fn look_at(&self, index: TimeIndex, place: usize) -> Result<When> {
         let times = self.next_expiry_in(index);
         let tables = times.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
@@ -191,7 +195,8 @@ impl Db {
         Ok(first)
     }
 
-    /// Marks the bounds as tentative if the lookup is inside a write transaction.
+    /// Marks the bounds as tentative after a lookup inside a write transaction, so that a rollback
+    /// discards them.
     fn note_look(&self, index: TimeIndex) {
         // Also in a failed write transaction: its changes are visible if the rollback has failed.
         if !matches!(self.transaction(), TransactionState::None | TransactionState::Read) {
@@ -199,7 +204,8 @@ impl Db {
         }
     }
 
-    /// Returns the earliest time in an index by time of a family.
+    /// Returns the earliest time in a time index of a family, in milliseconds since the Unix epoch;
+    /// `None` if the index is empty.
     fn first_time(&self, tables: &Tables, index: TimeIndex) -> Result<Option<i64>> {
         let mut first = None;
         self.rows().by_time(tables, index, from_time(i64::MIN), |time_ms, _| {
@@ -209,8 +215,8 @@ impl Db {
         Ok(first)
     }
 
-    /// Updates the bounds for a new entry in an index by time of a family. Call this before the
-    /// entry is written.
+    /// Updates the bound of a family for a new entry in its time index. Call this before the entry
+    /// is written.
     pub(super) fn time_set(&self, tables: &Tables, index: TimeIndex, time_ms: i64) {
         let mut times = self.next_expiry_in(index).borrow_mut();
         if times.version.is_none() {
@@ -225,7 +231,8 @@ impl Db {
         }
     }
 
-    /// Updates the bounds after this connection has created or dropped a family.
+    /// Updates the lists of families after this connection has created (`made`) or dropped a
+    /// family.
     pub(super) fn family_changed(&self, tables: &Tables, made: bool) {
         for times in [&self.next_expiry, &self.next_written] {
             times.borrow_mut().family_changed(tables.family(), made);

@@ -1,36 +1,37 @@
-//! Open handles of this process by file.
+//! List of the open handles of this process, each with the file that it has open.
 //!
-//! A checkpoint can only write and reset the WAL up to the oldest snapshot in use, and idle handles
-//! keep theirs (see `engine/btree/session.rs`). So a connection that is about to checkpoint asks the
-//! other handles on its file to release theirs.
+//! A checkpoint copies the WAL only up to the oldest snapshot in use, and idle handles keep their
+//! snapshots (see `engine/btree/session.rs`). So before a checkpoint, a connection asks the other
+//! handles on its file to release their snapshots.
 
 use std::sync::{Arc, Mutex, Weak};
 
 use super::os::FileIdentity;
 use crate::fork::{self, with_list};
 
-/// A handle that other handles of the process can reach.
+/// Open handle, as other handles of this process see it.
 pub(crate) trait OpenHandle: Send + Sync {
-    /// Releases the snapshot that the handle keeps between reads: now, or when the thread that uses
-    /// the handle is done.
+    /// Releases the snapshot that the handle keeps between reads. If another thread is using the
+    /// handle, that thread releases the snapshot when its call ends.
     fn release_snapshot(&self);
 
-    /// Returns `true` if the connection was closed. A connection in use counts as open.
+    /// Returns `true` if the connection of the handle was closed. A connection that another thread
+    /// is using counts as open.
     #[cfg(feature = "encryption")]
     fn is_closed(&self) -> bool;
 }
 
 struct Entry {
     file: FileIdentity,
-    /// Fork generation of the connection: the child of a fork has copies of the connections of its
-    /// parent.
+    /// Fork generation in which the handle was added. It distinguishes the handles of this process
+    /// from the copies of its parent's handles that the child of a fork has.
     generation: u32,
     handle: Weak<dyn OpenHandle>,
 }
 
 static HANDLES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
-/// The place of one handle in the list of open handles of this process.
+/// Reference from one handle to its entry in the list of open handles of this process.
 pub(super) struct Registration {
     file: FileIdentity,
     handle: Weak<dyn OpenHandle>,
@@ -47,12 +48,13 @@ impl Registration {
         Registration { file, handle }
     }
 
-    /// Makes the other handles on the same file release the snapshots that they keep.
+    /// Makes the other handles of this process on the same file release the snapshots that they
+    /// keep between reads.
     pub(super) fn release_other_snapshots(&self) {
         self.others().iter().for_each(|other| other.release_snapshot());
     }
 
-    /// Returns `true` if no other handle on the same file is open.
+    /// Returns `true` if no other handle of this process on the same file is open.
     #[cfg(feature = "encryption")]
     pub(super) fn is_only_one(&self) -> bool {
         self.others().iter().all(|other| other.is_closed())

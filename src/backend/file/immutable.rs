@@ -1,15 +1,15 @@
-//! Reading a cleanly closed store where nothing can be written: on a read-only mount, on a full
-//! disk, in a directory of another user, or a file of another user, next to which this user must
-//! not create files.
+//! Reading a cleanly closed store without creating files next to it. This is needed on a read-only
+//! mount, on a full disk, and in a directory that this user may not write. It is also needed for a
+//! file of another user, because new files next to it would belong to the wrong user.
 //!
 //! SQLite reads a file in WAL mode only if it can create the `-wal` and `-shm` files, or if it is
 //! told that the file never changes (`immutable`). In the second case it takes no locks and looks
 //! for no WAL.
 //!
-//! But a process with write permission can change the file. So before and after each call the
-//! metadata of the files is examined: that of the database, and that of the files which SQLite
-//! creates next to it before it writes. Data that was read during a change is not returned. Then
-//! the file is opened again in its new state.
+//! But a process with write permission can change the file. So each call examines the metadata of
+//! the files before and after its reads: of the database, and of the files that SQLite creates next
+//! to it before it writes. Data that was read during a change is not returned. After a change, the
+//! file is opened again in its new state.
 
 use super::connection::Db;
 use super::engine::btree::Direct;
@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 
 impl Db {
-    /// Prepares the connection for a read. Returns `true` if `after_reading` must be called after
-    /// the read.
+    /// Prepares the connection for a read. Returns `true` if the result of the read must be passed
+    /// to `after_reading`.
     #[inline]
     pub(crate) fn before_reading(&mut self) -> Result<bool> {
         if self.immutable.is_some() {
@@ -48,16 +48,17 @@ impl Db {
         Ok(())
     }
 
-    /// Returns the result of a call that read a store in this state. Fails with `Busy` if the file
-    /// changed during the call.
+    /// Returns `done`, the result of a call that has read an immutable store. Fails with `Busy` if
+    /// the file changed during the call.
     #[cold]
     pub(crate) fn after_reading<R>(&mut self, done: Result<R>) -> Result<R> {
         // A change may also be the cause of an error.
         if self.has_changed(false)? { Err(self.lose_snapshot()) } else { done }
     }
 
-    /// Returns `true` if the store may have changed since it was opened. `before`: whether the
-    /// check is before a call. Then a change that left the same metadata counts as possible, too.
+    /// Returns `true` if the store may have changed since it was opened. `before`: the check runs
+    /// before a call. It then also returns `true` if a change could have left the same metadata, or
+    /// if the store is not open.
     fn has_changed(&self, before: bool) -> Result<bool> {
         let (Some(immutable), Some(watched)) = (&self.immutable, &self.watched) else { return Ok(false) };
         if immutable.seen.is_none() {
@@ -71,7 +72,8 @@ impl Db {
         Ok(unsure || Some(seen) != immutable.seen)
     }
 
-    /// Ends the snapshot of the caller's read transaction. Returns the error for the call.
+    /// Marks the snapshot of the caller's read transaction, if one is open, as lost. Returns the
+    /// error that the call fails with.
     fn lose_snapshot(&mut self) -> Error {
         let why = Error::busy("the file changed while it was being read").with_hint(Hint::Retry);
         if self.transaction == TransactionState::Read {
@@ -80,7 +82,8 @@ impl Db {
         why
     }
 
-    /// Opens a store whose connection was closed, and uses this configuration from now on.
+    /// Opens a store again whose connection was closed, with a new configuration. Later opens by
+    /// this handle use it, too.
     #[cfg(feature = "encryption")]
     pub(super) fn open_with(&mut self, config: &Config) -> Result<()> {
         if let Some(immutable) = &mut self.immutable {

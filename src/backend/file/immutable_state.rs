@@ -1,4 +1,4 @@
-//! State of a store that is read where nothing can be written (`immutable.rs`).
+//! State of a store that is read without creating files next to it (`immutable.rs`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use crate::clock::system_now_ms;
 use crate::config::{Config, JournalMode};
 use crate::error::{Error, Result};
 
-/// Longest tick of the clock of a file system. (On Linux it is usually some milliseconds.)
+/// Maximum granularity of the time stamps of a file system: two changes within this time can get
+/// the same time stamp. (On Linux the granularity is usually some milliseconds.)
 const TICK: Duration = Duration::from_millis(50);
 
 /// Metadata of the files of a store.
@@ -60,16 +61,17 @@ impl FileState {
     }
 }
 
-/// State of a store that cannot be written, and how it was opened.
+/// State of a store that is read without creating files next to it, and how it was opened.
 pub(super) struct Immutable {
     pub(super) path: PathBuf,
     pub(super) config: Config,
-    /// Metadata of the files before they were opened. `None`: the store is not open, and the next
-    /// call opens it.
+    /// Metadata of the files before they were opened; `None` if the store is not open, so that the
+    /// next call opens it.
     pub(super) seen: Option<FileState>,
     /// Epoch of the table information that the previous connection cached.
     pub(super) epoch: Option<u32>,
-    /// Whether another change could have left the same metadata.
+    /// Whether the file had been changed so recently, when it was opened, that another change could
+    /// leave the same metadata.
     pub(super) fresh: bool,
     /// Whether the file is in WAL mode.
     pub(super) has_wal: bool,

@@ -19,7 +19,7 @@ use crate::place::sibling;
 const FRAME_HEADER: u64 = 24;
 
 impl Db {
-    /// Returns a description of the store at one moment.
+    /// Returns a description of the store, read from one snapshot.
     pub(crate) fn info(&self, clock: &Clock) -> Result<StoreInfo> {
         self.in_snapshot(|db| {
             db.read_first()?;
@@ -159,8 +159,8 @@ impl Db {
         Ok(roots)
     }
 
-    /// Like `bytes_of_tables`, but by the table `dbstat`, with which SQLite can be built. It reads
-    /// all pages.
+    /// Like `bytes_of_tables`, but by the virtual table `dbstat`, which reads all pages. Returns
+    /// `None` if SQLite was built without it.
     fn bytes_by_dbstat(&self) -> Result<Option<HashMap<String, u64>>> {
         let sql = "SELECT name, pgsize FROM dbstat('main', 1)";
         let mut statement = match self.switch_to_sql()?.prepare(sql) {
@@ -190,7 +190,8 @@ fn sizes_of(family: &str, bytes_of: &HashMap<String, u64>) -> FamilySizes {
 }
 
 impl Contents<'_> {
-    /// Returns the number of entries of the expiry index.
+    /// Returns the number of entries of the expiry index of the family, including those of expired
+    /// keys.
     pub(crate) fn count_ttl(self) -> Result<u64> {
         self.db.read_settings(self.tables)?; // fails if the family is no longer there
         let sql = format!("SELECT count(*) FROM {}", self.tables.ttl_expiry);

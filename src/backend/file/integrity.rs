@@ -1,8 +1,8 @@
 //! Integrity check: first SQLite's own check, then the consistency of the tables of each family.
 //!
-//! The message of each inconsistency names the kind, the table and the family, and never contains a
-//! key or a value. `schema_check.rs` compares the definitions of tables with those that this library
-//! creates.
+//! The message for an inconsistency names its kind, the table and the family, and never contains a
+//! key or a value. `schema_check.rs` compares the definitions of tables with those that this
+//! library creates.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,8 +21,8 @@ use super::schema_check::{FACTS, FAMILIES, Form, Listed};
 use crate::config::MAX_KEY_SIZE;
 use crate::error::{Error, ErrorKind, Result};
 
-/// SQL condition for rows of `sqlite_schema` that have a wrong form. SQLite could use such a table,
-/// but not drop it. SQLite's own check does not report these rows.
+/// SQL condition that is true for malformed rows of `sqlite_schema`. SQLite can use the table that
+/// such a row describes, but cannot drop it. SQLite's own check does not report these rows.
 pub(super) const LISTED_IN_A_WRONG_FORM: &str = "typeof(type) <> 'text' OR typeof(name) <> 'text'
     OR typeof(tbl_name) <> 'text' OR type IN ('table', 'view') AND tbl_name <> name";
 
@@ -33,20 +33,23 @@ pub(crate) struct Found<'a> {
     pub(crate) text: &'a str,
     /// Key of the row or index entry, if the inconsistency concerns one whose key is a blob.
     pub(crate) key: Option<&'a [u8]>,
-    /// Whether the inconsistency is in the structure of the file that SQLite reads, below the
-    /// tables.
+    /// Whether the inconsistency is in the structure of the SQLite file (its pages and B-trees),
+    /// not in the rows of the tables.
     pub(crate) in_file: bool,
 }
 
 /// Receiver of the inconsistencies and of the progress of a check.
 pub(crate) trait Report {
+    /// Receives an inconsistency. `Break` ends the check.
     fn found(&mut self, found: Found<'_>) -> ControlFlow<()>;
+    /// Reports that the check of a family begins. `at` is its index among `of` families. `Break`
+    /// ends the check.
     fn family(&mut self, at: usize, of: usize) -> ControlFlow<()>;
 }
 
 /// Reason why a check ends early.
 enum Stop {
-    /// The receiver of the report has ended it.
+    /// The receiver of the report has ended the check.
     Told,
     Failed(Error),
 }
@@ -59,7 +62,7 @@ impl From<Error> for Stop {
 
 type Checked = Result<(), Stop>;
 
-/// Reports an inconsistency of the tables.
+/// Reports an inconsistency in the rows or definitions of tables.
 fn tell(report: &mut dyn Report, text: &str, key: Option<&[u8]>) -> Checked {
     go_on(report.found(Found { text, key, in_file: false }))
 }
@@ -76,8 +79,8 @@ fn go_on(flow: ControlFlow<()>) -> Checked {
     }
 }
 
-/// Returns `true` if an error means that the file cannot be read. It includes `Full`, which SQLite
-/// reports for a page number that no file can have.
+/// Returns `true` if an error means that the file is damaged or cannot be read. This includes
+/// `Full`, which SQLite reports for a page number that no file can have.
 fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Full | ErrorKind::NotADatabase)
 }
@@ -105,11 +108,12 @@ pub(super) fn check_tables(conn: &Connection) -> Result<()> {
     first.0.map_or(Ok(()), |text| Err(Error::corrupt(text)))
 }
 
-/// Runs SQLite's own check and the check of the tables, and reports every inconsistency; at most
-/// `most` of those that SQLite finds.
+/// Runs SQLite's own check and the check of the tables, and reports every inconsistency, but at
+/// most `most` of those that SQLite's check finds.
 ///
-/// An unreadable part counts as an inconsistency, and the rest is checked nevertheless. Returns the
-/// first error that kept a check from being completed, if any.
+/// If a part of the file cannot be read, this is reported as an inconsistency, and the check
+/// continues with the next part. Returns the first error that kept a check from being completed, if
+/// any.
 pub(super) fn report(conn: &Connection, most: u32, report: &mut dyn Report) -> Option<Error> {
     let mut stopped = None;
     for of_tables in [false, true] {
@@ -161,7 +165,8 @@ fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> C
 /// Runs SQLite's own check, and the part of it that SQLite can omit (`pages_of_no_use`). Fails with
 /// the first problem.
 ///
-/// SQLite reports an unreadable page as damage. Here it is an error of its own.
+/// SQLite reports a page that could not be read as damage. This function returns the error of the
+/// failed read instead.
 pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
     let _of_earlier_calls = os::vfs::take_failed_read(conn);
     let mut statement = conn.prepare("PRAGMA integrity_check(1)").map_err(translate)?;
@@ -228,7 +233,8 @@ fn pages_of_no_use(conn: &Connection) -> Result<Option<String>> {
     })
 }
 
-/// Returns the number of pages that are neither free nor contain rows or entries.
+/// Returns the number of pointer map pages and lock pages of the file. These pages are neither free
+/// nor part of a table.
 fn pages_of_maps(conn: &Connection) -> Result<i64> {
     let size = i64::try_from(page_size(conn)?).unwrap_or(0);
     let pages = number(conn, "PRAGMA page_count")?;
@@ -246,7 +252,8 @@ fn lock_page(page_size: i64) -> i64 {
     0x4000_0000 / page_size.max(1) + 1
 }
 
-/// Returns the number of pointer map pages (chapter 1.8) and lock pages of a file.
+/// Returns the number of pointer map pages (fileformat2.html, chapter 1.8) and lock pages of a file
+/// with `pages` pages. `usable` is the size of a page without its reserved bytes.
 fn maps_and_lock_page(pages: i64, page_size: i64, usable: i64) -> i64 {
     let lock_page = lock_page(page_size);
     let locks = i64::from(lock_page <= pages);
@@ -520,8 +527,9 @@ impl Check<'_> {
     }
 }
 
-/// Checks the write times. A family with write tracking has a write time in every row and the same
-/// one in the index; a family without it has no write times.
+/// Checks the write times of a family. In a family with write tracking, every row must have a write
+/// time, and the index of write times must have an entry with it. In a family without write
+/// tracking, no row may have a write time.
 fn check_write_times(check: &mut Check<'_>, tables: &Tables, form: Form) -> Checked {
     let Tables { data, written, .. } = tables;
     let family = tables.family();

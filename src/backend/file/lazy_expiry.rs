@@ -4,8 +4,9 @@
 //! an expired row only notes it. The next write removes the noted rows in its own transaction, before
 //! its own changes. When many rows are noted, they are removed without waiting for a write.
 //!
-//! If the removal fails, the write runs without it, in a new transaction: the write itself has not
-//! run yet. If the commit fails, the next write leaves the noted rows alone.
+//! If the removal fails, the write runs without it in a new transaction, because the write itself
+//! has not run yet. If the commit fails for a reason other than a lock, later writes do not remove
+//! the noted rows.
 //!
 //! Invariants:
 //! - A noted row is identified by its key and its `expire_ms`. A row that another connection writes
@@ -27,7 +28,8 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::expiry;
 
-/// Part of a transaction in which it failed, if it removes noted rows and does another write.
+/// Part of a transaction that removes noted rows and then runs a write. It records which part
+/// failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Removal,
@@ -37,10 +39,10 @@ enum Phase {
 }
 
 impl Db {
-    /// Arranges the removal of an expired row that a read has found: at once in an open write
-    /// transaction; otherwise later, together with other rows.
+    /// Removes an expired row that a read has found at once, if the caller's write transaction is
+    /// open. If no transaction is open, notes the row for a later removal together with other rows.
     ///
-    /// In a read transaction and on a read-only handle nothing happens.
+    /// Does nothing in a read transaction or on a read-only handle.
     #[cold]
     pub(super) fn found_expired(&mut self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) {
         if self.read_only {
@@ -65,7 +67,7 @@ impl Db {
     /// Notes an expired row that was found outside a transaction. Returns `true` if the noted rows
     /// should be removed now.
     ///
-    /// If there is no space for a note, the row is found again later.
+    /// If the list of noted rows is full, the row is not noted. A later read finds it again.
     fn note_expired(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {
         let mut pending = self.pending.borrow_mut();
         if pending.is_full(key) {
@@ -82,7 +84,8 @@ impl Db {
         pending.rows > 0 && !pending.failed
     }
 
-    /// Removes the noted rows, unless the WAL waits for a checkpoint: it must not grow by that.
+    /// Removes the noted rows, unless a checkpoint is due, because the removal would make the WAL
+    /// even longer.
     fn remove_pending_if_allowed(&mut self) {
         if self.checkpoint_is_due() {
             self.pending.borrow_mut().keep(false);
@@ -91,9 +94,10 @@ impl Db {
         }
     }
 
-    /// Removes the noted rows in a transaction of their own, without disturbing the caller.
+    /// Removes the noted rows in a transaction of their own. A failure is ignored: the rows then
+    /// stay noted.
     ///
-    /// It waits for no lock, runs no checkpoint, and leaves nothing behind if it fails.
+    /// This waits for no lock and runs no checkpoint, so that it does not delay the caller.
     pub(super) fn remove_pending_quietly(&mut self, now_ms: i64) {
         match self.in_own_transaction(false, |db| db.remove_pending(&db.owner.clock, now_ms)) {
             Ok(()) => {
@@ -107,8 +111,9 @@ impl Db {
 
     /// Runs a write in a transaction of its own, which first removes the noted rows.
     ///
-    /// They come first because the write may write one of these keys with the same expiry time
-    /// again, and that row has not been found expired.
+    /// The noted rows are removed before the write runs, because the write may put one of their
+    /// keys with the same expiry time. No read has found that new row expired, so it must not be
+    /// removed.
     #[inline]
     pub(super) fn write_and_remove_pending(&mut self, f: &impl Fn(&Db) -> Result<()>) -> Result<()> {
         if !self.has_pending_for_a_write() {
@@ -133,7 +138,8 @@ impl Db {
         done
     }
 
-    /// Removes the noted rows when the connection closes. An injected clock is not called any more.
+    /// Removes the noted rows when the connection closes. Uses the latest time that the clock has
+    /// returned, because an injected clock must not be called during the close.
     pub(super) fn remove_pending_before_close(&mut self) {
         if self.pending.borrow().rows == 0 {
             return;
@@ -144,8 +150,8 @@ impl Db {
         self.remove_pending_quietly(self.owner.clock.latest_ms());
     }
 
-    /// Removes the noted rows that still exist and are expired, inside a write transaction. They
-    /// stay noted, because the transaction may be rolled back.
+    /// Removes the noted rows that still exist and are expired, inside a write transaction. The
+    /// rows stay in the list of noted rows, because the transaction may be rolled back.
     pub(super) fn remove_pending(&self, clock: &Clock, now_ms: i64) -> Result<()> {
         let pending = self.pending.borrow();
         for FamilyRemovals { tables, rows } in &pending.families {
@@ -171,19 +177,20 @@ fn has_expired(head: Head, expire_ms: i64, now_ms: i64) -> bool {
 
 /// Reads whose results exclude noted rows.
 impl Contents<'_> {
-    /// Returns `true` if a read has already found the row of this key with this `expire_ms`
-    /// expired. Then it counts as missing.
+    /// Returns `true` if a read has already noted the row with this key and this `expire_ms` as
+    /// expired. Later reads treat such a row as missing.
     #[inline]
     pub(super) fn was_met(self, key: &[u8], expire_ms: i64) -> bool {
         self.db.pending.borrow().has(self.tables, key, expire_ms)
     }
 
-    /// Like `was_met`, for an entry of the expiry index, which may be live.
+    /// Like `was_met`, but for an entry of the expiry index, which may be live: also checks that
+    /// `expire_ms` has passed.
     pub(super) fn is_hidden(self, key: &[u8], expire_ms: i64) -> bool {
         self.was_met(key, expire_ms) && expiry::is_expired(expire_ms, self.clock.now_ms())
     }
 
-    /// Returns the number of rows, including expired rows that no read has found.
+    /// Returns the number of rows of the family, including expired rows that no read has noted.
     pub(crate) fn count(self) -> Result<u64> {
         if self.db.pending.borrow().of(self.tables).is_none() {
             return self.rows().count(self.tables);
@@ -200,8 +207,8 @@ impl Contents<'_> {
         })
     }
 
-    /// Returns the earliest expiry time in the family, including that of an expired row that no
-    /// read has found.
+    /// Returns the earliest expiry time in the family, in milliseconds since the Unix epoch; `None`
+    /// if no key has one. Ignores expired rows that reads have noted.
     pub(crate) fn next_expiry(self) -> Result<Option<i64>> {
         let mut first = None;
         self.rows().by_time(self.tables, TimeIndex::Expiry, from_time(i64::MIN), |expire_ms, key| {

@@ -34,12 +34,13 @@ const LEAST_PAGES: u64 = 32;
 
 /// Maximum number of ids of removed large values that are remembered for one family.
 const MOST_HOLES: usize = 1024;
-/// Maximum number of families for which they are remembered.
+/// Maximum number of families for which ids of removed large values are remembered.
 const MOST_FAMILIES: usize = 64;
 
-/// Maximum number of keys that a write evicts if it only uses the reserve.
+/// Maximum number of keys that a write evicts if the size limit holds but part of the reserve below
+/// it is in use.
 const KEYS_AHEAD: u32 = 16;
-/// Current write in a store that has a limit.
+/// State of the current write in a store that has a size limit.
 struct Watch {
     /// Number of pages that were in use before the write.
     before: u32,
@@ -50,8 +51,9 @@ struct Watch {
 impl Db {
     // ---- the limit ---------------------------------------------------------------------------
 
-    /// Reads the size limit from the file, in the open transaction or in one of its own. An invalid
-    /// limit is read as a stricter one.
+    /// Reads the size limit from the file, in the open transaction or in one of its own; `None` if
+    /// there is none. An invalid size is read as no limit, and an invalid eviction policy as
+    /// `Eviction::None`.
     pub(super) fn read_limit(&self) -> Result<Option<Quota>> {
         let bound = self.read_bound()?;
         self.quota.pages.set(bound.map_or(0, |bound| bound.pages));
@@ -78,19 +80,19 @@ impl Db {
         Ok(Quota { limit, pages: u32::try_from(pages).unwrap_or(u32::MAX) })
     }
 
-    /// Returns the size limit in pages, as it was read last.
+    /// Returns the size limit that was last read from the file, in pages; `None` if there is none.
     #[inline]
     pub(super) fn limit_in_pages(&self) -> Option<u32> {
         Some(self.quota.pages.get()).filter(|pages| *pages > 0)
     }
 
-    /// Returns the size limit that the file has now.
+    /// Reads the size limit from the file; `None` if there is none.
     pub(crate) fn limit_now(&self) -> Result<Option<SizeLimit>> {
         Ok(self.read_limit()?.map(|bound| bound.limit))
     }
 
-    /// Sets the size limit, inside a write transaction, and removes keys if the data exceeds it. If
-    /// that fails, nothing is changed.
+    /// Sets the size limit (`None` removes it) inside a write transaction, and evicts keys if the
+    /// data exceeds the new limit. If this fails, nothing is changed.
     pub(crate) fn set_limit(&self, limit: Option<SizeLimit>, clock: &Clock) -> Result<()> {
         if let Some(limit) = limit {
             let least = LEAST_PAGES * self.page_size()?;
@@ -138,8 +140,8 @@ impl Db {
 
     // ---- writes ------------------------------------------------------------------------------
 
-    /// Runs a write so that the size limit of the store holds afterwards, inside a write
-    /// transaction. If it cannot hold, the write is undone.
+    /// Runs the write `f` inside a write transaction, then evicts other keys until the size limit
+    /// of the store holds. Fails if that is impossible; the changes of `f` are then undone.
     #[inline]
     pub(crate) fn within_limit(&self, clock: &Clock, f: &dyn Fn(&Db) -> Result<()>) -> Result<()> {
         if self.is_known_unlimited() && !self.quota.watched.get() {
@@ -176,13 +178,15 @@ impl Db {
         if watch.savepoint { self.end_savepoint(done) } else { done }
     }
 
-    /// Records that the store may grow. Call this when something is written.
+    /// Records that the current write may make the store larger. Call this for each write of a row
+    /// or a table, but not for removals.
     #[inline]
     pub(super) fn note_growth(&self) {
         self.quota.grown.set(true);
     }
 
-    /// Returns, once, what the last write removed to stay within the size limit.
+    /// Returns the number of keys that the last write removed to stay within the size limit, and
+    /// resets it; `None` if it removed none.
     #[inline]
     pub(crate) fn take_removed(&self) -> Option<Removed> {
         self.quota.removed.take()
@@ -239,8 +243,8 @@ impl Db {
         Ok(())
     }
 
-    /// Evicts keys until the limit holds or no candidate is left. Returns the number of pages that
-    /// are then in use.
+    /// Evicts keys until the limit holds or no further key may be evicted. Adds their numbers to
+    /// `removed`. Returns the number of pages that are then in use.
     fn make_room(&self, bound: Quota, mut used: u32, clock: &Clock, removed: &mut Removed) -> Result<u32> {
         let now_ms = clock.now_ms();
         let order = match bound.limit.eviction {
@@ -287,15 +291,17 @@ impl Db {
 }
 
 impl Contents<'_> {
-    /// Records a put or a change of expiry time before it happens. `bytes` is the length of the
-    /// value.
+    /// Records that the current write is about to put a key or change its expiry time, so that the
+    /// write does not evict the key. `bytes` is the length of the value. Fails if the write alone
+    /// is larger than the size limit.
     #[inline]
     pub(super) fn note_put(self, key: &[u8], bytes: usize) -> Result<()> {
         self.db.note_growth();
         if self.db.quota.watched.get() { self.note_put_of(key, bytes) } else { Ok(()) }
     }
 
-    /// Records that a key loses its expiry time, before it happens.
+    /// Records that the current write is about to remove the expiry time of a key, so that the
+    /// write does not evict the key.
     #[inline]
     pub(super) fn note_persisted(self, key: &[u8]) {
         let quota = &self.db.quota;
@@ -330,8 +336,9 @@ impl Contents<'_> {
         }
     }
 
-    /// Removes the row of an entry of an index by time. Returns whether the key was live; `None` if
-    /// there is no such row.
+    /// Removes the row that an entry of a time index describes. Returns `Some(true)` if the row was
+    /// live, and `Some(false)` if it was expired. If there is no such row, removes the entry and
+    /// returns `None`.
     fn evict(self, index: TimeIndex, time_ms: i64, key: &[u8], now_ms: i64) -> Result<Option<bool>> {
         // The row decides, whatever the index says.
         match self.rows().head(self.tables, key)? {
@@ -351,7 +358,8 @@ impl Contents<'_> {
 }
 
 impl Contents<'_> {
-    /// Remembers the id of a removed large value.
+    /// Remembers the id of a removed large value, so that a new large value can use it
+    /// (`take_hole`).
     fn note_hole(self, id: i64) {
         let mut holes = self.db.quota.holes.borrow_mut();
         let family = self.tables.family();
@@ -365,7 +373,8 @@ impl Contents<'_> {
         of_family.push_back(id);
     }
 
-    /// Returns the id of a removed large value, for a new one. The id may be in use again.
+    /// Returns the id of a removed large value, for a new large value to use; `None` if none is
+    /// remembered. Another connection may have used the id again.
     #[inline]
     pub(super) fn take_hole(self) -> Option<i64> {
         if !self.db.quota.watched.get() {
@@ -394,21 +403,21 @@ fn time_ms_of(index: TimeIndex, head: super::engine::Head) -> Option<i64> {
     }
 }
 
-/// Rows that may be removed, over all families, in the order of an index by time.
+/// Walk over the rows of all families that may be evicted, in the order of a time index.
 struct Candidates<'d> {
     db: &'d Db,
     index: TimeIndex,
     last_ms: i64,
     /// Walk over the families that are not yet in `families`.
     unopened: FamiliesBy,
-    /// Next candidate of each family in `families`, the earliest first: time, index of the family,
-    /// key.
+    /// Next row that may be evicted of each family in `families`, earliest time first: the time,
+    /// the index of the family in `families`, and the key.
     next: BinaryHeap<Reverse<(i64, usize, Vec<u8>)>>,
     /// Families that the walk has reached.
     families: Vec<Arc<Tables>>,
 }
 
-/// Row that may be removed: an entry of an index by time.
+/// Row that may be evicted, as described by an entry of a time index.
 struct Candidate {
     tables: Arc<Tables>,
     time_ms: i64,
@@ -437,7 +446,8 @@ impl<'d> Candidates<'d> {
         Ok(Some(Candidate { tables, time_ms, key }))
     }
 
-    /// Adds the next key of a family that may be evicted, after the entry `after` of the time index.
+    /// Adds the next row that may be evicted to `next`: from the family with index `at`, after the
+    /// entry `after` of its time index.
     fn add_next(&mut self, at: usize, after: (i64, &[u8])) -> Result<()> {
         let Some(tables) = self.families.get(at) else { return Ok(()) };
         let mut found = None;
@@ -466,8 +476,8 @@ fn too_much(limit: SizeLimit) -> Error {
     .with_hint(Hint::RaiseSizeLimit)
 }
 
-/// Returns the error for a write that does not fit when no key can be evicted. `set` is `true` if
-/// the write sets the limit to less than the size of the data.
+/// Returns the error for a write that exceeds the size limit when no further key can be evicted.
+/// `set`: the write sets the limit to less than the size of the data.
 #[cold]
 fn full(limit: SizeLimit, set: bool) -> Error {
     let why = match limit.eviction {

@@ -56,8 +56,8 @@ impl Db {
         Ok(())
     }
 
-    /// Checks the file and the consistency of all tables. The first inconsistency is returned as
-    /// the error.
+    /// Checks the structure of the file and the consistency of all tables. Fails with the first
+    /// inconsistency as the error.
     pub(crate) fn integrity_check(&self) -> Result<()> {
         self.in_snapshot(|db| {
             let conn = db.switch_to_sql()?;
@@ -86,7 +86,7 @@ impl Db {
     }
 
     /// Makes all tables consistent with the data rows, inside a write transaction. Returns the
-    /// number of changes, and reports losses to `tell`.
+    /// number of rows, index entries and tables that were changed. Reports losses to `tell`.
     pub(crate) fn repair(&self, now_ms: i64, tell: &mut dyn FnMut(integrity::Found<'_>)) -> Result<u64> {
         self.forget_settings();
         self.forget_all_bounds(); // the repair sets times by SQL, which `time_set` does not see

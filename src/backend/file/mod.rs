@@ -1,14 +1,15 @@
 //! SQLite backend: a store in a file or in memory. Only this layer uses SQLite.
 //!
 //! Operations on families:
-//! - [`store`]: how a call runs. A write runs in a transaction, and is followed by what is due after
-//!   a commit. Start reading here.
+//! - [`store`]: how a call runs. A write runs in a transaction. After its commit, WAL frames are
+//!   copied into the database if that is due. Start reading here.
 //! - [`write`]: the writes, and which rows of which tables they change.
 //! - [`read`]: the reads.
 //! - [`chunk_builder`]: filling a chunk with the rows of a scan.
 //! - [`engine`]: operations on single rows, by SQL or by SQLite's B-tree functions.
 //! - [`lazy_expiry`]: removal of expired rows that reads have found. [`pending_removals`] lists them.
-//! - [`expiry_schedule`]: which families have expired keys, by [`next_expiry_index`].
+//! - [`expiry_schedule`]: the search for families with expired keys. [`next_expiry_index`] keeps
+//!   its state.
 //! - [`purge`]: removal of expired keys of all families.
 //! - [`catalogue`]: the families and their settings, which [`settings_cache`] keeps in memory.
 //! - [`schema`]: names and definitions of the tables.
@@ -17,13 +18,15 @@
 //! Connections and files:
 //! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
 //! - `connection`: a connection and its components. [`transaction`]: its transactions.
-//! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`checkpoint_schedule`]: when one
-//!   is due. [`backfill`] copies the WAL into the database before that, in small parts.
-//! - [`disk_space`]: space for what a store needs when the disk is full; [`disk_reserve`]: its state.
+//! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`checkpoint_schedule`]: when
+//!   one is due. [`backfill`] copies the WAL into the database between checkpoints, in small parts.
+//! - [`disk_space`]: disk space that is reserved for writes on a full disk. [`disk_reserve`] keeps
+//!   its state.
 //! - [`maintenance`]: sync, vacuum, check and repair.
 //! - [`handle_registry`]: the other handles of this process on the same file.
 //! - [`moved_file`]: detection of deleted, moved and replaced files.
-//! - [`immutable`]: reading a store where nothing can be written; [`immutable_state`] is its state.
+//! - [`immutable`]: reading a store without creating files next to it. [`immutable_state`] is its
+//!   state.
 //! - [`wal_cleanup`]: removal of the files that a read-only handle leaves next to the database.
 //! - [`backup`]: copying a store, page by page.
 //! - `cipher`: the secret of an encrypted file.
@@ -37,8 +40,8 @@
 //! - [`info`]: the description of a store.
 //! - [`error`]: conversion of SQLite's errors.
 //!
-//! Time is an argument of the operations: a moment, or the clock of the store. The clock is read
-//! only for a row that can expire.
+//! Operations get the current time as an argument: a number of milliseconds, or the clock of the
+//! store. They read the clock only for a row that can expire.
 
 mod backfill;
 mod backup;
@@ -101,8 +104,8 @@ pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 #[cfg(all(test, feature = "remote"))]
 pub(crate) use write::Contents;
 
-/// A row whose value is inline takes at most one page divided by this number. Longer values are
-/// stored in the blob table.
+/// Divisor of the page size. The result is the maximum total length of a key and its value for
+/// which the value is stored inline in the row. Longer values are stored in the blob table.
 ///
 /// Measured with `benches/blob_threshold.rs`: reads of one key cost the same either way. Below the
 /// threshold, scans are several times faster with inline values. Above it, random writes are

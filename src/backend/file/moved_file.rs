@@ -1,15 +1,15 @@
-//! Checks whether the files of a connection still have their names.
+//! Detection of files that were deleted, moved or replaced while a connection has them open.
 //!
 //! After the database was deleted, moved or replaced, writes would go to a file that no path leads
 //! to. After the `-wal` or `-shm` file was deleted, the next process to open the store would not
 //! share locks and commits with this one, and both would damage the file.
 //!
 //! The check of the database is one system call. It runs when the caller begins a read transaction
-//! or commits a write transaction, and when a snapshot is taken to be kept. Other calls run it at
-//! most every few milliseconds, because there can be hundreds of thousands of calls in a second.
-//! Every kind of call checks the `-wal` and `-shm` files at most that often. After a failed check
-//! each call checks, until the files are back. An open also detects that one of these two files is
-//! missing (`open.rs`).
+//! or commits a write transaction, and when the connection takes a snapshot that it keeps between
+//! reads. Other calls run it at most every few milliseconds, because there can be hundreds of
+//! thousands of calls in a second. The `-wal` and `-shm` files are checked at most every few
+//! milliseconds by all calls. After a failed check, each call checks all files until a check
+//! succeeds. An open also detects that one of these two files is missing (`open.rs`).
 
 use std::cell::Cell;
 
@@ -35,12 +35,14 @@ impl Watched {
         Watched { place, checked: Cell::new(None) }
     }
 
-    /// Makes the checks include the `-wal` and `-shm` files, which the connection has open now.
+    /// Makes later checks include the `-wal` and `-shm` files. Call this when the connection has
+    /// them open.
     pub(super) fn watch_wal(&mut self) {
         self.place.watch_companions(&["-wal", "-shm"]);
     }
 
-    /// Fails if the file is no longer at its location.
+    /// Fails if the database is no longer at its path. Also checks the `-wal` and `-shm` files,
+    /// unless the last check was only some milliseconds ago.
     pub(super) fn check(&self) -> Result<()> {
         let now = os::coarse_ms();
         if self.is_valid(now) && self.place.is_kept() { Ok(()) } else { self.check_all(now) }

@@ -1,4 +1,5 @@
-//! Lower bounds on the earliest times in the families, as known to a connection.
+//! Lower bounds on the earliest expiry time, or the earliest write time, of each family, as known
+//! to a connection.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,10 +7,11 @@ use std::sync::Arc;
 use super::schema::Tables;
 use crate::expiry;
 
-/// Maximum number of dropped families that are kept, in addition to as many as there are families.
+/// Maximum number of dropped families that stay in `families`, in addition to one for each existing
+/// family.
 const DROPPED: usize = 32;
 
-/// Lower bound on the earliest time in a family.
+/// Lower bound on the earliest expiry time, or the earliest write time, of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum When {
     /// Not known, because another connection has committed. The number is that of the last lookup
@@ -31,10 +33,11 @@ impl When {
     }
 }
 
-/// Lower bounds on the earliest times in the families, as known to a connection.
+/// Lower bounds on the earliest expiry time, or the earliest write time, of each family, as known
+/// to a connection.
 #[derive(Default)]
 pub(super) struct NextExpiryIndex {
-    /// Data version for which the bounds are valid; `None` if they are valid for none.
+    /// Data version for which the bounds are valid; `None` if the bounds are not valid.
     pub(super) version: Option<u32>,
     pub(super) families: Vec<FamilyBound>,
     /// Index of each family in `families`. A dropped family is removed here only.
@@ -73,7 +76,8 @@ impl NextExpiryIndex {
         self.order.insert((When::Unknown(0), place));
     }
 
-    /// Discards all bounds, and sets the families to those of these names.
+    /// Discards all bounds, and replaces the families by those with the given names. `version` is
+    /// the data version of which the names were read.
     pub(super) fn reset(&mut self, names: Vec<String>, version: u32) {
         self.version = Some(version);
         // A dropped family is still in `families`, but not in `places`.
@@ -116,7 +120,8 @@ impl NextExpiryIndex {
         }
     }
 
-    /// Returns the first family after `last` in the order of the bounds.
+    /// Returns the bound and the index of the first family after `last` in the order of the bounds;
+    /// `None` if there is none.
     pub(super) fn after(&self, last: Option<(When, usize)>) -> Option<(When, usize)> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.order.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()

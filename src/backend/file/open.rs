@@ -43,18 +43,19 @@ use crate::wait;
 const BASE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
 /// Flag for opening a file by a URI.
 const URI: OpenFlags = OpenFlags::SQLITE_OPEN_URI;
-/// Number of attempts to open a file that is deleted or replaced meanwhile.
+/// Maximum number of attempts to open a file that is deleted or replaced during the open.
 const ATTEMPTS: usize = 20;
 
 /// Minimum time for which an open waits for a lock, even if the configuration says not to wait.
 ///
-/// Creating a file or converting its journal mode needs a lock that other connections hold for
-/// moments while they open the file.
+/// Creating a file or converting its journal mode needs a lock that other connections hold for a
+/// short time while they open the file.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
-/// Busy timeout of SQLite during an open. When it is over, the open tries again.
+/// Busy timeout of SQLite during an open. When SQLite has waited for this time, the open tries
+/// again.
 ///
 /// SQLite checks a lock less and less often while it waits. In DELETE mode, while other connections
-/// write without a pause, only frequent checks find the moment between two transactions.
+/// write without a pause, only frequent checks find the lock free between two transactions.
 const TURN: Duration = Duration::from_millis(8);
 
 impl Db {
@@ -106,8 +107,8 @@ fn open_as(path: Option<&Path>, config: &Config, now_ms: i64, is_again: bool) ->
         .with_hint(Hint::Retry))
 }
 
-/// Opens the file at a path. Returns `None` if the file has changed meanwhile and must be opened
-/// again.
+/// Opens the file at a path. Returns `None` if the file changed during the open, so that the caller
+/// must open it again.
 fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Result<Option<Db>> {
     let is_there = check_kind(path, config.read_only)?;
     // SQLite follows symbolic links, and looks for its other files next to their target.
@@ -157,8 +158,8 @@ fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Resul
     opened
 }
 
-/// Opens a file that was examined, at its path without symbolic links. Returns `None` if the file
-/// has changed meanwhile.
+/// Opens a file that was examined. `real` is its path without symbolic links. Returns `None` if the
+/// file changed during the open.
 fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Result<Option<Db>> {
     let place = Place::of(real)
         .map_err(|e| Error::cant_open(format!("cannot open the directory of the file: {e}")))?;
@@ -192,7 +193,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             // Another system may have left this file; SQLite has not used it.
             let _ = std::fs::remove_file(sibling(real, "-shm"));
             db.execute("PRAGMA locking_mode = NORMAL")?;
-            db.read_first()?; // gives the lock back
+            db.read_first()?; // releases the lock
         }
         return Ok(Some(db));
     }
@@ -268,9 +269,9 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
     }
 }
 
-/// Fails if a process has the store open in WAL mode, and its `-wal` or its `-shm` file was deleted
-/// meanwhile. A new file would not be shared with that process. While a process opens or closes the
-/// store, one of the two files can be missing for a moment.
+/// Fails if a process has the store open in WAL mode and the `-wal` or the `-shm` file of the store
+/// was deleted. A new file would not be shared with that process. While a process opens or closes
+/// the store, one of the two files can be missing for a short time.
 ///
 /// If both are missing, the store counts as closed. The lock that shows a store as open is not
 /// enough: a forked child that has inherited a descriptor of a closed store still holds it.
@@ -349,8 +350,8 @@ fn immutable(path: &Path) -> OsString {
 /// Removes the file that a failed open has created, if it is still empty and no other process uses
 /// it.
 ///
-/// A process that has only opened it meanwhile detects the removal, and opens the path again. (On
-/// Unix this uses one descriptor, because the process may not get a second one.)
+/// A process that has opened the file, but not used it yet, detects the removal and opens the path
+/// again. (On Unix this uses one descriptor, because the process may not get a second one.)
 fn remove_if_empty(path: &Path) {
     if let Ok(file) = OsFile::open(path, true, false)
         && file.is_empty_and_mine()
@@ -377,7 +378,8 @@ fn distrust(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Opens a plain connection to an existing file, for work on the file as a whole.
+/// Opens an SQLite connection to an existing file, without the state of a [`Db`], to convert the
+/// whole file.
 #[cfg(feature = "encryption")]
 pub(super) fn reopened(path: &Path) -> Result<Connection> {
     let flags = BASE | OpenFlags::SQLITE_OPEN_READ_WRITE;
@@ -477,8 +479,8 @@ fn set_up(
         e
     };
     until_free(config, || db.configure(&config.file)).map_err(explained)?;
-    // These reads use one snapshot. In DELETE mode, while other connections write without a pause,
-    // it is a matter of luck to get a read lock.
+    // These reads use one snapshot, so that one read lock suffices. In DELETE mode, while other
+    // connections write without a pause, a read lock is seldom available.
     let is_known = |db: &Db| {
         if !db.is_ours().map_err(explained)? {
             return Ok(false);
@@ -577,7 +579,8 @@ fn make_ready(
     Ok(())
 }
 
-/// Lets the `btree` engine, if it is used, keep snapshots and write without SQL.
+/// Configures the `btree` engine, if the connection uses it: when it keeps snapshots between reads,
+/// and whether it writes without SQL.
 fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     let Some(mut direct) = db.direct.take() else { return };
     let alone = db.path.is_none() || config.file.exclusive || db.immutable.is_some();
@@ -597,8 +600,8 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     db.direct = Some(direct);
 }
 
-/// Makes this library's VFS overwrite the parts that are cut off the files of a connection, and the
-/// files that are removed.
+/// Makes this library's VFS overwrite the parts that SQLite cuts off the files of a connection, and
+/// the files that it removes.
 pub(super) fn wipe_what_goes(conn: &Connection, sync: SyncLevel) -> Result<()> {
     if os::vfs::wipe_what_goes(conn, sync != SyncLevel::Off)? {
         return Ok(());
@@ -609,8 +612,9 @@ pub(super) fn wipe_what_goes(conn: &Connection, sync: SyncLevel) -> Result<()> {
     ))
 }
 
-/// Tries again while another connection holds a lock. SQLite waits for most locks by itself, but
-/// not if two connections that read both want to write.
+/// Runs `f`, again and again while it fails because another connection holds a lock, for up to the
+/// busy timeout or `OPEN_WAIT`, whichever is longer. SQLite waits for most locks by itself, but not
+/// if two connections that read both want to write.
 fn until_free<R>(config: &Config, mut f: impl FnMut() -> Result<R>) -> Result<R> {
     let started = Instant::now();
     loop {
@@ -651,7 +655,7 @@ fn create_if_new(db: &Db, config: &Config, now_ms: i64) -> Result<()> {
     db.execute("BEGIN IMMEDIATE")?;
     let made = (|| {
         if db.is_ours()? {
-            return Ok(()); // another process has created the store meanwhile
+            return Ok(()); // another process has created the store
         }
         if db.read_number("SELECT count(*) FROM sqlite_schema")? != 0 {
             return Err(not_ours());

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::schema::Tables;
 
-/// Number of noted rows at which they are removed without waiting for a write.
+/// Number of noted rows at which they are removed without waiting for the next write.
 pub(super) const ENOUGH_ROWS: usize = 64;
 /// Total length of the keys of noted rows at which they are removed, in bytes.
 const ENOUGH_BYTES: usize = 64 << 10;
-/// Maximum number of noted rows, if they cannot be removed.
+/// Maximum number of rows that are noted. It is reached only if the noted rows cannot be removed.
 pub(super) const MAX_ROWS: usize = 16 * ENOUGH_ROWS;
-/// Maximum total length of their keys, in bytes.
+/// Maximum total length of the keys of noted rows, in bytes.
 pub(super) const MAX_BYTES: usize = 4 * ENOUGH_BYTES;
 
 /// Noted rows of one family: key and `expire_ms`. They are removed in the order of their keys, so
@@ -25,14 +25,14 @@ pub(super) struct FamilyRemovals {
 #[derive(Default)]
 pub(super) struct PendingRemovals {
     pub(super) families: Vec<FamilyRemovals>,
-    /// Number of rows of all families.
+    /// Number of noted rows of all families.
     pub(super) rows: usize,
-    /// Total length of their keys, in bytes.
+    /// Total length of the keys of all noted rows, in bytes.
     pub(super) bytes: usize,
-    /// Number of noted rows when they last could not be removed.
+    /// Number of noted rows at the last attempt to remove them that failed.
     pub(super) stuck_at: usize,
-    /// Whether the removal failed for another reason than a lock. Then no further write tries to
-    /// remove them.
+    /// Whether an attempt to remove the noted rows failed for a reason other than a lock. Later
+    /// writes then do not try to remove them.
     pub(super) failed: bool,
 }
 
@@ -52,13 +52,13 @@ impl PendingRemovals {
         self.rows >= MAX_ROWS || self.bytes + key.len() > MAX_BYTES
     }
 
-    /// Returns `true` if enough rows are noted to remove them now.
+    /// Returns `true` if so many rows are noted that they should be removed without waiting for the
+    /// next write.
     pub(super) fn are_enough(&self) -> bool {
         self.rows >= self.stuck_at + ENOUGH_ROWS || self.bytes >= ENOUGH_BYTES
     }
 
-    /// Keeps the noted rows after they could not be removed. `failed`: for another reason than a
-    /// lock.
+    /// Records a failed attempt to remove the noted rows. `failed`: the reason was not a lock.
     pub(super) fn keep(&mut self, failed: bool) {
         self.stuck_at = self.rows;
         self.failed |= failed;

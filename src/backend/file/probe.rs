@@ -19,20 +19,21 @@ pub(super) const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 /// the offset of the mark.
 pub(super) const JOURNAL_MARK: &[u8] = b"kvstore: the whole file";
 pub(super) const JOURNAL_MARK_AT: usize = 28;
-/// Offset of page 1 in such a journal: after the sector of the header and the number of the page.
+/// Offset of page 1 in a journal with `JOURNAL_MARK`: after the sector of the header and the number
+/// of the page.
 const JOURNAL_FIRST_PAGE: usize = SECTOR + 4;
-/// Number of bytes that identify a journal, and the offset in them of the number of pages that the
-/// database had.
+/// Number of bytes at the start of a journal that `is_begun` examines, and the offset of the number
+/// of pages that the database had before the transaction.
 const JOURNAL_HEADER: usize = 20;
 const JOURNAL_PAGES: usize = 16;
 /// Number of bytes that a disk writes as a whole. The first sector contains SQLite's header and the
 /// header of the first page.
 pub(super) const SECTOR: usize = 512;
-/// Type of a leaf page of a table. It is the type of a table's page if the table has only one.
+/// Type of a leaf page of a table B-tree. The root page has this type if the table has only one
+/// page.
 const LEAF_TABLE: u32 = 0x0D;
 
-/// Offset in the header of the byte that shows how the file must be read, and its value for WAL
-/// mode.
+/// Offset of the read version in the header of an SQLite file, and its value for WAL mode.
 const READ_VERSION: usize = 19;
 const WAL_VERSION: u8 = 2;
 
@@ -66,7 +67,7 @@ pub(super) fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
     }
 }
 
-/// Existence of the files that SQLite opens together with a database.
+/// Result of a check which of the files that SQLite opens together with a database exist.
 pub(super) struct Beside {
     journal: bool,
     wal: bool,
@@ -84,7 +85,8 @@ impl Beside {
     }
 }
 
-/// Like `check_kind`, for the files that SQLite opens by itself.
+/// Fails if the `-journal`, `-wal` or `-shm` file of the database at `path` exists and is not a
+/// regular file. Returns which of these files exist.
 pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
     let check = |suffix| match os::length_of_file(&sibling(path, suffix)) {
         Ok(None) => Err(Error::cant_open(format!(
@@ -100,19 +102,19 @@ pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
 pub(super) struct Looked {
     /// Number of hard links of the file.
     pub(super) names: u64,
-    /// Whether it has no content.
+    /// Whether the file has no content.
     pub(super) is_empty: bool,
-    /// Whether it is in WAL mode.
+    /// Whether the file is in WAL mode. An encrypted file counts as one that is.
     pub(super) has_wal: bool,
-    /// Whether it could be opened for writing, if that was tried.
+    /// Whether the file could be opened for writing; `false` if the store is opened read-only.
     pub(super) may_be_written: bool,
     pub(super) identity: FileIdentity,
     /// Descriptor with which the file was examined.
     pub(super) file: Option<OsFile>,
 }
 
-/// Examines a file before SQLite opens it. Creates it, empty, if it does not exist and may be
-/// created.
+/// Examines a file before SQLite opens it. Creates an empty file if it does not exist and the store
+/// is not opened read-only. Fails if the file cannot be a store.
 pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Looked> {
     let read_only = config.read_only;
     let failed = |e: std::io::Error| match path.parent() {

@@ -9,12 +9,14 @@ use crate::backend::{Due, TimeEntry};
 use crate::clock::Clock;
 use crate::error::Result;
 
-/// Number of keys that are removed between two checks of the time limit.
+/// Maximum number of keys that are removed between two checks of the time limit.
 const KEYS_PER_LOOK: usize = 16;
 
 impl Db {
-    /// Removes up to `max` of the earliest expired keys of these families, and few once the time is
-    /// over, inside a write transaction. Returns the number of removed keys.
+    /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first,
+    /// inside a write transaction. Returns the number of removed keys.
+    ///
+    /// Ends early when `in_time` returns `false`, but always removes some keys, if any are expired.
     pub(crate) fn purge_due(
         &self,
         due: &Due,
@@ -23,7 +25,8 @@ impl Db {
         max: usize,
         in_time: &dyn Fn() -> bool,
     ) -> Result<u64> {
-        // Time of the next entry of each family, the earliest first.
+        // Expiry time of the next index entry of each family, and the index of the family in
+        // `due.families`; the earliest first.
         let mut next: BinaryHeap<_> =
             due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();
         let (mut seen, mut removed) = (0, 0);
@@ -44,9 +47,9 @@ impl Db {
         Ok(removed)
     }
 
-    /// Returns the first entries of the expiry index of a family: those up to `until_ms`, and at
-    /// most as many as are removed between two checks of the time limit. Also returns the time of
-    /// the next entry if it is expired.
+    /// Returns the first entries of the expiry index of a family with a time up to `until_ms`, but
+    /// at most `max` and at most `KEYS_PER_LOOK`. Also returns the time of the next entry, or
+    /// `None` if no further entry is expired at `now_ms`.
     fn first_entries(
         &self,
         tables: &Tables,

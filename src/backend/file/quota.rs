@@ -5,8 +5,9 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::options::{Eviction, SizeLimit};
 
-/// A store that evicts keys keeps one in this number of pages of its limit free, as a reserve. So
-/// each write evicts only a few keys, and a new page need not come from the end of the file.
+/// Divisor of the size limit in pages. The result is the number of pages that a store with eviction
+/// keeps free, as a reserve. With a reserve, each write evicts only a few keys, and a new page need
+/// not come from the end of the file.
 const RESERVE: u32 = 32;
 /// Maximum number of pages in the reserve.
 const MOST_RESERVE: u32 = 256;
@@ -33,20 +34,21 @@ impl Quota {
 pub(super) struct QuotaTracker {
     /// Whether the store has a limit, so that the current write must be recorded.
     pub(super) watched: Cell<bool>,
-    /// Whether the write may have made the store grow.
+    /// Whether the current write may have made the store larger.
     pub(super) grown: Cell<bool>,
     /// Puts of the current write: key and length of the value, by family.
     pub(super) put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
-    /// Total length of these keys and values.
+    /// Total length of the keys and values in `put`, in bytes.
     pub(super) bytes: Cell<u64>,
-    /// Keys that the last write has evicted.
+    /// Numbers of keys that the last write has removed to stay within the limit; `None` if it
+    /// removed none.
     pub(super) removed: Cell<Option<Removed>>,
     /// Ids of removed large values, by family. New large values get these ids. At the end of the
     /// table, where SQLite would place them, they would leave the pages of the removed ones half
     /// empty. Whether an id is still free is checked when it is used.
     pub(super) holes: RefCell<HashMap<String, VecDeque<i64>>>,
-    /// Limit in pages, as it was read last; 0 if there is none. The length of the WAL depends on
-    /// it.
+    /// Size limit that was last read from the file, in pages; 0 if there is none. The target length
+    /// of the WAL depends on it.
     pub(super) pages: Cell<u32>,
 }
 

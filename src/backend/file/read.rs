@@ -8,7 +8,7 @@ use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
 
-/// Result of examining one row.
+/// Result of reading the row of a key once.
 enum Met<R, V> {
     Missing,
     Live(R),
@@ -36,8 +36,8 @@ impl Contents<'_> {
         })
     }
 
-    /// Returns the write time of each of several live keys; `None` for one whose write time is not
-    /// known.
+    /// Returns the write time of each key, in milliseconds since the Unix epoch; `None` for a key
+    /// that is missing, expired or without a write time.
     pub(crate) fn write_times(self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         keys.iter().map(|key| Ok(self.times(key)?.live().and_then(|times| times.written_ms))).collect()
     }
@@ -73,12 +73,14 @@ impl Contents<'_> {
         })
     }
 
-    /// Returns `true` if a key has an expiry time of `last_ms` or earlier and has expired.
+    /// Returns `true` if a key of the family is expired at `now_ms` and has an expiry time of
+    /// `last_ms` or earlier.
     pub(crate) fn has_expired(self, last_ms: i64, now_ms: i64) -> Result<bool> {
         Ok(!self.due(last_ms.min(now_ms), 1)?.is_empty())
     }
 
-    /// Returns the first entries of the expiry index whose time is `last_ms` or earlier.
+    /// Returns up to `max` entries of the expiry index whose time is `last_ms` or earlier, earliest
+    /// first.
     pub(super) fn due(self, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         self.entries_up_to(TimeIndex::Expiry, last_ms, max)
     }
@@ -88,7 +90,8 @@ impl Contents<'_> {
         Ok(!self.entries_up_to(TimeIndex::Written, last_ms, 1)?.is_empty())
     }
 
-    /// Returns the first entries of an index by time whose time is `last_ms` or earlier.
+    /// Returns up to `max` entries of a time index whose time is `last_ms` or earlier, earliest
+    /// first.
     pub(super) fn entries_up_to(self, index: TimeIndex, last_ms: i64, max: usize) -> Result<Vec<TimeEntry>> {
         let mut entries = Vec::new();
         self.rows().by_time(self.tables, index, from_time(i64::MIN), |time_ms, key| {
@@ -109,11 +112,12 @@ impl Contents<'_> {
         Ok(filling.read_to())
     }
 
-    /// Reads the next rows of a walk over the expiry index into an empty chunk. Expired rows are
-    /// included, unless a read has found them.
+    /// Reads rows into an empty chunk, in the order of the expiry index: those after the entry
+    /// `after`, with an expiry time before `to_ms` (`None`: no upper bound). Expired rows are
+    /// included, unless a read has noted them.
     ///
-    /// The entries are those from the current position up to before `to_ms` (`None`: to the end).
-    /// Returns the last entry, or `None` at the end.
+    /// Returns the index entry of the last row, from which the next call continues; `None` if no
+    /// further row is left.
     pub(crate) fn next_expiring(
         self,
         after: (i64, &[u8]),
@@ -141,7 +145,7 @@ impl Contents<'_> {
         Ok(last)
     }
 
-    /// Looks up a row, and again if it seems to be expired.
+    /// Looks up a row, and looks it up again if it seems to be expired and no transaction is open.
     ///
     /// The clock is read after the row. In between, another connection may have extended the TTL of
     /// the key before it expired. A row that is found again after the clock was read is expired.
@@ -168,13 +172,13 @@ impl Contents<'_> {
         }
     }
 
-    /// Returns the lookup result for an expired row. A row that a read has already found counts as
-    /// missing.
+    /// Returns the lookup result for an expired row: `Missing` if an earlier read has already noted
+    /// the row, otherwise `Expired`.
     fn found_dead<R>(self, key: &[u8], expire_ms: i64) -> Found<R> {
         if self.was_met(key, expire_ms) { Found::Missing } else { Found::Expired(expire_ms) }
     }
 
-    /// Examines a row once.
+    /// Reads the row of a key once. Passes the value and the expiry time of a live row to `visit`.
     #[inline]
     fn meet<R, V: FnOnce(&[u8], Expiry) -> R>(self, key: &[u8], visit: V) -> Result<Met<R, V>> {
         let met = self.rows().get(self.tables, key, |row| {

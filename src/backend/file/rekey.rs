@@ -9,8 +9,8 @@
 //! left in it. A connection that has the file open without a lock (in DELETE mode an idle handle
 //! has none) does not continue to use a file that no path leads to.
 //!
-//! After a crash before the end, the journal restores the old content. After a later crash, the
-//! file has the new content.
+//! After a crash before step 3 is complete, the journal restores the old content. After a later
+//! crash, the file has the new content.
 
 use std::fmt::LowerHex;
 use std::fs::{self, File};
@@ -32,13 +32,13 @@ use crate::hint::Hint;
 use crate::place::sibling;
 use crate::secret::Secret;
 
-/// Returns the path of the file for the new content, next to a store with this inode. No other file
-/// gets this name.
+/// Returns the path of the file to which a conversion of the store at `path` writes the new
+/// content. The name contains the inode of the store, so that no other store uses it.
 fn made_beside(path: &Path, inode: impl LowerHex) -> PathBuf {
     sibling(path, &format!("-convert-{inode:x}"))
 }
 
-/// Name of the file for the new content in SQL.
+/// SQL name of the attached database with the new content.
 const CONVERTED: &str = "converted";
 
 impl Db {
@@ -96,7 +96,8 @@ impl Db {
     }
 }
 
-/// Fails if the file could not be opened again by its path.
+/// Fails if a conversion could not open the file again by its path, because the file was moved or
+/// has several hard links.
 fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
     if !os::is_at(path, file) {
         return Err(Error::cant_open(
@@ -121,9 +122,9 @@ fn check_is_it(conn: &Connection, path: &Path, file: FileIdentity) -> Result<()>
 
 /// Opens a connection in DELETE mode that excludes all other connections from its first read on.
 ///
-/// A connection that leaves WAL mode without excluding the other ones first admits them for a
-/// moment in which the file is still marked as having a WAL. They would start another WAL, and
-/// their commits to it would be lost.
+/// If this connection left WAL mode without excluding other connections first, they could open the
+/// file while it is still marked as having a WAL. They would start another WAL, and their commits
+/// to it would be lost.
 fn lock_alone(path: &Path, config: &Config) -> Result<Connection> {
     let conn = super::open::reopened(path)?;
     if let Some(secret) = &config.file.secret {
@@ -178,12 +179,13 @@ fn empty_log(path: &Path) -> Result<()> {
     }
 }
 
-/// Opens the WAL of a file, if there is one, to overwrite its content after it was removed.
+/// Opens the WAL of a file, so that its content can be overwritten after SQLite has removed it.
+/// Returns `None` if there is no WAL or it cannot be opened.
 fn log_of(path: &Path) -> Option<File> {
     os::open_to_outlive_its_name(&sibling(path, "-wal"))
 }
 
-/// Overwrites a file that was removed, and that no other process has open.
+/// Overwrites a file with zeros if it has been removed. No other process may have the file open.
 fn wipe_what_is_gone(file: &File) -> Result<()> {
     match os::names_of(file) {
         Ok(0) => wipe(file).map_err(failed),
@@ -191,8 +193,8 @@ fn wipe_what_is_gone(file: &File) -> Result<()> {
     }
 }
 
-/// Overwrites the file of a connection, which has locked it exclusively, with its current content
-/// under another secret.
+/// Overwrites the database file of a connection with its current content, encrypted with another
+/// secret, or with none. The connection must have locked the file exclusively.
 fn replace_content(
     conn: &Connection,
     path: &Path,
@@ -346,9 +348,9 @@ fn remove_wiped(path: &Path) -> io::Result<()> {
 }
 
 impl Db {
-    /// Removes the files that a conversion has left if a crash came after its end. Nothing needs
-    /// them any more, and they contain the old content of the store. Another process may be
-    /// removing them, too.
+    /// Removes the files that a conversion has left next to the store because of a crash after its
+    /// commit. No process needs them, and they contain the old content of the store. Another
+    /// process may be removing them at the same time.
     pub(super) fn remove_remains_of_conversion(&self) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let inode = self.file_identity().unwrap_or_default().1;

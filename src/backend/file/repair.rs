@@ -37,7 +37,7 @@ pub(super) fn repair(conn: &Connection, now_ms: i64, tell: &mut dyn FnMut(Found<
     repair.tables_of_no_family()?;
     repair.settings_of_the_catalogue()?;
     repair.table_of_the_store(&FACTS)?;
-    // Read once: `sqlite_schema` has no index, so each query on it passes the tables of all
+    // Read once: `sqlite_schema` has no index, so each query on it scans the tables of all
     // families.
     let listed = Listed::read(conn)?;
     for family in schema::families(conn)? {
@@ -59,7 +59,7 @@ fn check_sqlite(conn: &Connection) -> Result<()> {
     })
 }
 
-/// Reason for the removal of a row.
+/// Reported reason for the removal of a row without a usable value.
 const VALUE_IS_LOST: &str = "its value is lost";
 
 /// Repair in progress.
@@ -74,7 +74,8 @@ struct Repair<'c> {
 impl Repair<'_> {
     // ---- the schema and the catalogue --------------------------------------------------------
 
-    /// Sets the format version, if the file has one that does not exist.
+    /// Sets the format version of the file to the current one if the file has a lower version,
+    /// which no library has ever written.
     fn version(&mut self) -> Result<()> {
         if self.number("PRAGMA user_version")? >= i64::from(FORMAT_VERSION) {
             return Ok(());
@@ -123,8 +124,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Removes names from the catalogue that no family can have. Enters the default family, if it
-    /// is missing.
+    /// Removes names that no family can have from the catalogue. Adds the default family to the
+    /// catalogue if it is missing.
     fn names_of_the_catalogue(&mut self) -> Result<()> {
         self.change(
             "UPDATE OR IGNORE kvstore_family SET name = CAST(name AS TEXT) WHERE typeof(name) = 'blob'",
@@ -161,7 +162,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Enters the family of a table in the catalogue. Its default TTL is lost.
+    /// Adds a family to the catalogue, with the current time as its creation time and without a
+    /// default TTL. Reports this change.
     fn enter(&mut self, family: &str) -> Result<()> {
         let tracked = exists(self.conn, &table_name("written", family))?;
         self.change_with("INSERT INTO kvstore_family VALUES(?1, ?2, 0, ?3)", (family, self.now_ms, tracked))?;
@@ -201,8 +203,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Enters families in the catalogue again whose data rows exist. Removes or renames the tables
-    /// that belong to no family.
+    /// Adds each family that has a data table, but is missing in the catalogue, to the catalogue.
+    /// Removes or renames the tables that belong to no family.
     fn tables_of_no_family(&mut self) -> Result<()> {
         let mut families: BTreeSet<String> =
             schema::families(self.conn)?.iter().map(|family| schema::table_suffix(family)).collect();
@@ -498,7 +500,7 @@ impl Repair<'_> {
         self.index(data, written, "written_ms")
     }
 
-    /// Makes an index by time agree with the data rows.
+    /// Makes a time index agree with the data rows. `time` is the name of its time column.
     fn index(&mut self, data: &str, index: &str, time: &str) -> Result<()> {
         self.change(&format!(
             "DELETE FROM {index} AS i
@@ -527,7 +529,8 @@ impl Repair<'_> {
         (self.tell)(Found { text, key: None, in_file: false });
     }
 
-    /// Removes the rows that satisfy the condition `which`, and reports each of them.
+    /// Removes the data rows that satisfy the SQL condition `which`, and reports each of them with
+    /// the reason `why`.
     fn lose(&mut self, tables: &Tables, why: &str, which: &str) -> Result<()> {
         let Tables { data, .. } = tables;
         let mut statement =

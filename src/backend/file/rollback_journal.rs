@@ -2,8 +2,9 @@
 //! After a crash during the replacement, the next program that opens the file, with any SQLite,
 //! restores the old content (SQLite's fileformat2.html, chapter 3).
 //!
-//! In the padding after the header fields of SQLite, this journal has a mark. It shows an open that
-//! the current first bytes of the file will be replaced by those in the journal.
+//! In the padding after the header fields of SQLite, this journal has a mark. When a store is
+//! opened, the mark shows that the rollback will replace the first bytes of the file by those in
+//! the journal.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,7 +21,8 @@ use crate::hint::Hint;
 /// Offset of a byte whose page never has content (os.h, "PENDING_BYTE"): the lock page. SQLite
 /// takes a record of this page for the end of a journal.
 const LOCK_BYTE: u64 = 0x4000_0000;
-/// Distance between the bytes that the checksum of a page adds, beginning at the end of the page.
+/// Distance, in bytes, between two bytes of a page that its checksum includes, counted from the end
+/// of the page.
 const EVERY: usize = 200;
 /// Maximum number of bytes that are read, written or overwritten at once.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -33,8 +35,9 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    /// Writes the content of the database of a connection, which has locked it exclusively, to a
-    /// journal. The journal is synced when this returns. After a failure the journal is not valid.
+    /// Writes the content of the database of a connection to a journal. The connection must have
+    /// locked the database exclusively. The journal is synced when this returns. After a failure it
+    /// is not valid.
     ///
     /// # Errors
     /// `Io`, `Full`; `Corrupt` if the size of the file is not a multiple of the page size.
@@ -68,10 +71,11 @@ impl Undo {
         }
     }
 
-    /// Makes the new content final.
+    /// Makes the new content of the database final, by making the journal invalid.
     ///
     /// # Errors
-    /// `Io`: which of the two contents stays is not known.
+    /// `Io`: it is not known whether the database keeps the new content, or the journal will
+    /// restore the old content.
     pub(super) fn commit(&mut self) -> Result<()> {
         // The mark stays. Without it, the journal could be one that SQLite keeps for its next
         // transaction.
@@ -79,7 +83,8 @@ impl Undo {
         self.journal.sync()
     }
 
-    /// Returns `true` if there is a marked journal that is no longer valid.
+    /// Returns `true` if a journal with the mark of this library exists at the path and is no
+    /// longer valid.
     ///
     /// The first byte decides, as it does for SQLite: `commit` has overwritten it, even if a crash
     /// kept it from overwriting the rest of the header.

@@ -103,7 +103,7 @@ pub(super) fn table_suffix(family: &str) -> String {
     suffix
 }
 
-/// Returns the name of the table of a family with this kind, or of its view (kind `live`).
+/// Returns the unquoted name of a family's table of this kind, or of its view (kind `live`).
 pub(super) fn table_name(kind: &str, family: &str) -> String {
     format!("{kind}:{}", table_suffix(family))
 }
@@ -127,7 +127,8 @@ pub(super) fn is_defined_as(sql: &str, name: &str, definition: &str) -> bool {
     given.is_some_and(|given| given.split_ascii_whitespace().eq(definition.split_ascii_whitespace()))
 }
 
-/// Returns the rest of an SQL text after a name, quoted or not, at its beginning.
+/// Returns the rest of an SQL text after the name at its beginning, which may be quoted; `None` if
+/// the text begins with another name.
 fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
     let Some(mut rest) = sql.strip_prefix('"') else { return sql.strip_prefix(name) };
     for part in name.split_inclusive('"') {
@@ -244,7 +245,8 @@ pub(super) fn create_blob_table(conn: &Connection, tables: &Tables) -> Result<()
 pub(crate) struct Settings {
     /// Default TTL, in milliseconds; 0 if there is none.
     pub(crate) default_ttl_ms: i64,
-    /// Whether each row has its write time, and an entry in the index of write times.
+    /// Whether the family has write tracking: each row has a write time, and an entry in the index
+    /// of write times.
     pub(crate) track_writes: bool,
 }
 
@@ -355,7 +357,7 @@ pub(super) fn set_default_ttl(conn: &Connection, family: &str, ttl_ms: i64) -> R
         .map(drop)
 }
 
-/// Begins to track write times. Existing rows count as written at `now_ms`.
+/// Turns on write tracking of a family. Existing rows get the write time `now_ms`.
 pub(super) fn track_writes(conn: &Connection, tables: &Tables, now_ms: i64) -> Result<()> {
     let Tables { data, written, .. } = tables;
     run(
@@ -396,7 +398,7 @@ pub(super) fn set_track_writes(conn: &Connection, tables: &Tables, on: bool) -> 
         .map(drop)
 }
 
-/// Removes a family with all its tables. Returns `false` if there is none.
+/// Removes a family with all its tables. Returns `false` if the family does not exist.
 pub(super) fn drop_family(conn: &Connection, tables: &Tables) -> Result<bool> {
     let removed = conn
         .prepare_cached("DELETE FROM kvstore_family WHERE name = ?1")

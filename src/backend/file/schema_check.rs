@@ -12,13 +12,13 @@ use super::schema::{
 };
 use crate::error::Result;
 
-/// Tables and views by name, as SQLite lists them. They are read once, because a query for one of
-/// them reads the whole list.
+/// Tables and views of the file by name, as `sqlite_schema` lists them. The list is read once,
+/// because a query for one of its entries would read all of it.
 pub(super) struct Listed {
     lines: HashMap<String, Line>,
 }
 
-/// Entry of the list.
+/// Table or view in a [`Listed`].
 struct Line {
     is_table: bool,
     /// SQL text of the definition.
@@ -38,7 +38,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns `true` if rows can be read from the table.
+    /// Returns `true` if the table has all columns, so that its rows can be read.
     pub(super) fn has_columns(self) -> bool {
         matches!(self, Form::Right | Form::Wrong)
     }
@@ -94,7 +94,7 @@ impl Listed {
         self.form(conn, table.name, table.columns, table.definition, |_| false)
     }
 
-    /// Returns the form of a family's table of a kind.
+    /// Returns the form of the table of this kind of a family.
     ///
     /// SQL can use a data table of another form if its key is right: it may have further columns,
     /// and its rows exist nowhere else.
@@ -133,15 +133,15 @@ impl Listed {
         self.is_live_view(tables, self.is_table(&table_name(BLOB.name, tables.family())))
     }
 
-    /// Like `has_live_view`, if the caller knows whether the family has a table of large values.
+    /// Like `has_live_view`, but `with_blobs` says whether the family has a table of large values.
     pub(super) fn is_live_view(&self, tables: &Tables, with_blobs: bool) -> bool {
         self.lines
             .get(&table_name("live", tables.family()))
             .is_some_and(|line| !line.is_table && line.sql == schema::live_view(tables, with_blobs))
     }
 
-    /// Returns the tables and views that have a name of the store's, sorted by name. The flag is
-    /// `true` for a table.
+    /// Returns the tables and views whose names have the form of the names that this library uses,
+    /// sorted by name. The flag is `true` for a table, `false` for a view.
     pub(super) fn named_like_ours(&self) -> Vec<(&str, bool)> {
         let is_ours = |name: &str| match name.split_once(':') {
             Some((kind, _)) => kind == "live" || KINDS.iter().any(|known| known.name == kind),

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use super::quota::Quota;
 use super::schema::Settings;
 
-/// Settings of families as read from a certain state of the file.
+/// Settings of families and the size limit, as they were read from the file at one data version.
 #[derive(Default)]
 pub(super) struct SettingsCache {
-    /// Data version of that state.
+    /// Data version of the file at which the settings were read.
     pub(super) version: u32,
     /// Settings by family name.
     pub(super) of: BTreeMap<String, Settings>,
     pub(super) limit: Known,
 }
 
-/// Knowledge about the size limit of the store.
+/// Size limit of the store in the cache; `Nothing` if it was not read.
 #[derive(Default, Clone, Copy)]
 pub(super) enum Known {
     #[default]
@@ -25,7 +25,7 @@ pub(super) enum Known {
 }
 
 impl SettingsCache {
-    /// Discards settings that were read from another state of the file.
+    /// Discards the settings if they were read at another data version than `version`.
     #[inline]
     pub(super) fn renew(&mut self, version: u32) {
         if self.version != version {

@@ -3,7 +3,8 @@
 //! - A call begins and ends with the checks in [`Db::call`].
 //! - A write runs in the open transaction, or in one of its own ([`Db::write`]). Its own transaction
 //!   also removes the expired rows that reads have noted (`lazy_expiry.rs`).
-//! - After a commit, the WAL is written back or checkpointed if that is due.
+//! - After a commit, frames of the WAL are copied into the database, or a checkpoint runs, if that
+//!   is due.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(super) enum WriteMode {
     Normal,
     /// The write can run only once, so it is not tried again when the disk is full.
     Once,
-    /// The transaction leaves a checkpoint that is due to the next write.
+    /// After the commit, a checkpoint that is due is left to the next write, unless it is overdue.
     InHaste,
 }
 
@@ -49,7 +50,7 @@ impl Db {
         self.after_call(done)
     }
 
-    /// Prepares a call. Returns `true` if `after_reading` must be called after it.
+    /// Prepares a call. Returns `true` if `after_reading` must check the result of the call.
     #[inline]
     fn before_call(&mut self) -> Result<bool> {
         self.roll_back_remains()?;
@@ -78,8 +79,8 @@ impl Db {
 
     /// Runs a write in the open transaction, or in a transaction of its own.
     ///
-    /// On a full disk, `f` may run twice: the second time after everything the first run did was
-    /// rolled back and space was made.
+    /// On a full disk, `f` may run twice. Before the second run, all changes of the first run are
+    /// rolled back, and disk space is made available.
     #[inline]
     pub(crate) fn write<R>(&mut self, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
         self.write_as(WriteMode::Normal, f)
@@ -91,8 +92,10 @@ impl Db {
         self.write_as(WriteMode::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
     }
 
-    /// Runs a write that removes up to `most` keys; fewer of them if the disk is full. `in_haste`:
-    /// leaves a checkpoint that is due to the next write, if that is possible.
+    /// Runs a write that removes keys. The second argument of `f` is the maximum number of keys:
+    /// first `most`, and less after a run that failed because the disk is full. With `in_haste`,
+    /// leaves a checkpoint that is due after the commit to the next write, unless the checkpoint is
+    /// overdue.
     pub(crate) fn write_removals<R>(
         &mut self,
         most: usize,
@@ -114,8 +117,8 @@ impl Db {
 
     /// Runs a write in the given mode and returns its result.
     ///
-    /// The result goes into a variable and not through `run_write`. So `run_write` is compiled once,
-    /// and not for each type of result.
+    /// The result is stored in a local variable instead of being returned by `run_write`. So
+    /// `run_write` is compiled once instead of once per result type.
     #[inline]
     fn write_as<R>(&mut self, mode: WriteMode, f: impl Fn(&Db) -> Result<R>) -> Result<R> {
         let given = Cell::new(None);
@@ -149,7 +152,8 @@ impl Db {
         Ok(())
     }
 
-    /// Counts the keys that a write has removed to stay within the size limit.
+    /// Adds the keys that the last write removed to stay within the size limit to the counters of
+    /// the handle.
     #[inline]
     fn count_evicted(&self) {
         if let Some(Removed { live, expired }) = self.take_removed() {
@@ -158,8 +162,8 @@ impl Db {
         }
     }
 
-    /// Begins the write transaction of the caller, which does not remove the noted expired rows: so
-    /// they are removed before.
+    /// Begins the write transaction of the caller. First removes the expired rows that reads have
+    /// noted, because the caller's transaction does not remove them.
     pub(crate) fn begin_write_call(&mut self) -> Result<()> {
         if self.has_pending_for_a_write() {
             self.remove_pending_quietly(self.owner.clock.now_ms());
@@ -167,7 +171,8 @@ impl Db {
         self.begin_write()
     }
 
-    /// Commits the transaction of the caller, and does what is due after a commit.
+    /// Commits the transaction of the caller. If it was a write transaction, then does the work
+    /// that follows a commit (`after_commit`).
     pub(crate) fn commit_call(&mut self) -> Result<()> {
         let wrote = self.transaction == TransactionState::Write;
         self.commit()?;
@@ -179,7 +184,8 @@ impl Db {
 
     // ---- after a commit ----------------------------------------------------------------------
 
-    /// Counts a commit, and writes the WAL back or checkpoints it if that is due.
+    /// Counts a commit. Then copies frames of the WAL into the database or runs a checkpoint, if
+    /// that is due. With `in_haste`, only runs a checkpoint that is overdue.
     fn after_commit(&mut self, in_haste: bool) {
         self.owner.counters.commits.add(1);
         self.note_commit();
@@ -197,16 +203,16 @@ impl Db {
         }
     }
 
-    /// Checkpoints the WAL if it is long, without blocking writers, because the cleaner does this
-    /// while other threads write.
+    /// Runs a checkpoint if the WAL has reached the length at which one is due. The checkpoint does
+    /// not block writers, because the cleaner calls this while other threads write.
     pub(crate) fn checkpoint_if_long(&mut self) {
         if self.wal_is_long() {
             self.checkpoint_quietly(false);
         }
     }
 
-    /// Runs an automatic checkpoint. A failure is ignored, because it is no failure of the commit
-    /// before it.
+    /// Runs an automatic checkpoint, which may block writers if `may_keep_writers_out` is `true`.
+    /// Ignores a failure of the checkpoint, because the commit before it has succeeded.
     fn checkpoint_quietly(&mut self, may_keep_writers_out: bool) {
         self.release_other_snapshots();
         if self.checkpoint_by_itself(may_keep_writers_out) {
@@ -214,8 +220,8 @@ impl Db {
         }
     }
 
-    /// Truncates the file to its content and the WAL to nothing, outside a transaction and if no
-    /// other connection blocks it.
+    /// Runs a checkpoint that truncates the database file to its last page and the WAL to zero
+    /// bytes. Does nothing if a transaction is open or another connection blocks the checkpoint.
     pub(crate) fn cut_files(&mut self) {
         if self.transaction == TransactionState::None {
             self.release_other_snapshots();
@@ -237,8 +243,8 @@ impl Db {
         self.contents(tables, &self.owner.clock)
     }
 
-    /// Passes the value and the expiry time of a live key to `visit`. An expired row that is found
-    /// is removed later.
+    /// Passes the value and the expiry time of a live key to `visit`. An expired row that this call
+    /// finds is removed later.
     #[inline]
     pub(crate) fn get<R>(
         &mut self,
@@ -253,8 +259,8 @@ impl Db {
         Ok(found)
     }
 
-    /// Returns the expiry time and the write time of a live key. An expired row that is found is
-    /// removed later.
+    /// Returns the expiry time and the write time of a live key. An expired row that this call
+    /// finds is removed later.
     pub(crate) fn times(&mut self, tables: &Arc<Tables>, key: &[u8]) -> Result<Lookup<Times>> {
         let found = self.on(tables).times(key)?;
         if let Lookup::Expired(expire_ms) = found {
@@ -263,8 +269,11 @@ impl Db {
         Ok(found)
     }
 
-    /// Removes up to `max` of the earliest expired keys of these families in one transaction, and
-    /// few once the time is over. Rows that reads have noted are not counted.
+    /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first, in
+    /// one transaction. Returns the number of removed keys. Ends early when `in_time` returns
+    /// `false`.
+    ///
+    /// The transaction also removes all rows that reads have noted. These rows are not counted.
     pub(crate) fn purge_families(
         &mut self,
         due: &Due,
@@ -279,8 +288,9 @@ impl Db {
         })
     }
 
-    /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)` of one family. Rows that
-    /// reads have noted are not counted.
+    /// Removes up to `max` keys of one family with `expire_ms <= min(last_ms, now_ms)`.
+    ///
+    /// The transaction also removes all rows that reads have noted. These rows are not counted.
     pub(crate) fn purge_family(
         &mut self,
         tables: &Tables,
@@ -294,12 +304,12 @@ impl Db {
         })
     }
 
-    /// Removes up to `max` keys that were written at `last_ms` or earlier.
+    /// Removes up to `max` keys of one family that were written at `last_ms` or earlier.
     pub(crate) fn sweep_family(&mut self, tables: &Tables, last_ms: i64, max: usize) -> Result<Removals> {
         self.write_removals(max, false, |db, max| db.on(tables).sweep(last_ms, max))
     }
 
-    /// Sets the size limit. Returns the one before.
+    /// Sets the size limit of the store; `None` removes it. Returns the previous size limit.
     pub(crate) fn change_limit(&mut self, limit: Option<SizeLimit>) -> Result<Option<SizeLimit>> {
         self.write(|db| {
             let before = db.limit_now()?;
@@ -308,11 +318,12 @@ impl Db {
         })
     }
 
-    /// Returns free pages to the file system. Returns the numbers of free pages before and after.
+    /// Removes up to `pages` free pages from the file. Returns the number of free pages before and
+    /// after that.
     ///
-    /// It is one transaction: otherwise pages that other connections free meanwhile could hide that
-    /// nothing was returned. Nothing is returned in a file without auto-vacuum, which other programs
-    /// can make of a store.
+    /// Both numbers come from one transaction: otherwise pages that other connections free in
+    /// between could hide that no page was removed. No page is removed from a file without
+    /// auto-vacuum, which other programs can turn off.
     pub(crate) fn vacuum_step(&mut self, pages: u64) -> Result<(u64, u64)> {
         self.write(|db| {
             let before = db.free_pages()?;
@@ -321,7 +332,8 @@ impl Db {
         })
     }
 
-    /// Rebuilds what can be derived from the data rows, in a transaction of its own.
+    /// Makes all tables consistent with the data rows, in a transaction of its own. Reports losses
+    /// to `tell`, and returns the number of changes.
     pub(crate) fn repair_call(&mut self, now_ms: i64, tell: &mut dyn FnMut(Found<'_>)) -> Result<u64> {
         let fixed = self.in_own_transaction(true, |db| db.repair(now_ms, tell))?;
         self.after_commit(false);

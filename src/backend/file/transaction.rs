@@ -82,8 +82,9 @@ impl Db {
         done
     }
 
-    /// Rolls back what a failed rollback has left open although the caller has no transaction. Call
-    /// this before any other operation, so that the remains are neither read nor committed.
+    /// Rolls back a transaction that is still open in SQLite, after a failed rollback, although the
+    /// caller's transaction has ended. Call this before any other operation, so that the changes of
+    /// that transaction are neither read nor committed.
     #[inline]
     pub(super) fn roll_back_remains(&self) -> Result<()> {
         if self.transaction != TransactionState::None || self.is_idle() {
@@ -95,10 +96,11 @@ impl Db {
         done
     }
 
-    /// Checks after any failure, also of a read, whether SQLite has ended the transaction of the
-    /// caller.
+    /// Updates the state after a call has failed with `why`. If SQLite has ended the transaction of
+    /// the caller, marks it as doomed or lost: otherwise later writes would be committed at once,
+    /// and later reads would use another snapshot.
     ///
-    /// Later writes would be committed at once, and later reads would see another state.
+    /// Call this after any failure, including that of a read.
     #[cold]
     pub(super) fn note_failure(&mut self, why: &Error) {
         self.forget_frames();
@@ -169,8 +171,8 @@ impl Db {
         done
     }
 
-    /// Runs `f` in a write transaction that was begun without SQL. If `f` needs SQL, such as for a
-    /// new table, the transaction becomes one of SQL.
+    /// Runs `f` in a write transaction that the `btree` engine has begun without SQL. If `f` needs
+    /// SQL, for example to create a table, SQL continues and commits the transaction.
     fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         self.give_spare_blocks_back();
         let undo = || {
@@ -267,7 +269,8 @@ impl Db {
     /// Runs `f` inside the write transaction of the caller. If `f` fails, its changes are undone
     /// and the transaction continues.
     ///
-    /// It does not continue if SQLite has ended it, or if the changes of `f` cannot be undone.
+    /// If SQLite has ended the transaction, or if the changes of `f` cannot be undone, the caller
+    /// can only roll the transaction back.
     pub(super) fn attempt(&mut self, f: impl FnOnce(&Db) -> Result<()>) {
         if let Err(e) = self.execute("SAVEPOINT kvstore") {
             return self.note_failure(&e);
@@ -284,7 +287,7 @@ impl Db {
         }
     }
 
-    /// Releases the snapshot that is kept between reads.
+    /// Releases the snapshot that this connection keeps between reads.
     pub(crate) fn let_reads_go(&mut self) {
         let _ = self.switch_to_sql(); // fails only in the middle of a write
     }
@@ -328,13 +331,14 @@ impl Db {
         }
     }
 
-    /// Returns `true` if no transaction is open that SQL has begun.
+    /// Returns `true` if SQL has no transaction open. A transaction that the `btree` engine has
+    /// begun without SQL does not count.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.conn.is_autocommit()
     }
 
-    /// Updates the state after a rollback.
+    /// Discards cached state that a rollback makes invalid.
     fn rolled_back(&self) {
         self.forget_settings(); // the transaction may have changed them
         self.forget_tentative_bounds();

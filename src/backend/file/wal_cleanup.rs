@@ -10,8 +10,8 @@ use super::os::{FileIdentity, OsFile, Place};
 use crate::config::DEFAULT_PAGE_SIZE;
 use crate::place::sibling;
 
-/// Guard that removes the files when it is dropped. It must be dropped after the connection is
-/// closed.
+/// Guard that removes the `-wal` and `-shm` files of a store when it is dropped. It must be dropped
+/// after the connection is closed.
 pub(super) struct Leftovers {
     path: PathBuf,
     file: FileIdentity,
@@ -23,8 +23,9 @@ impl Leftovers {
         Leftovers { path: path.to_owned(), file }
     }
 
-    /// Removes the files if no other connection uses the store. It does nothing if this process may
-    /// not write the database, or if file locks belong to the process instead of to an open file.
+    /// Removes the `-wal` and `-shm` files if no other connection uses the store. Does nothing if
+    /// this process may not write the database, or if file locks belong to the process instead of
+    /// to an open file.
     fn remove(&self) {
         let length =
             |suffix| std::fs::symlink_metadata(sibling(&self.path, suffix)).ok().map(|file| file.len());
@@ -32,8 +33,9 @@ impl Leftovers {
         if wal.is_none() && shared_memory.is_none() {
             return;
         }
-        // On a nearly full disk, the next open may have no space for new files. Files of an open
-        // that failed for lack of space help no open.
+        // On a nearly full disk, complete files are kept, because the next open may have no space
+        // for new ones. Incomplete files, left by an open that failed for lack of space, are
+        // removed.
         let is_complete = wal.is_some() && shared_memory.is_some_and(|length| length >= SHARED_MEMORY);
         if is_complete && is_nearly_full(&self.path, u64::from(DEFAULT_PAGE_SIZE)) {
             return;

@@ -24,8 +24,8 @@ const ALWAYS_INLINE: usize = 64;
 /// Number of rows that a deletion of a range collects with one scan.
 const ROWS_PER_WALK: usize = 1024;
 
-/// Content of one family in a file, as seen through a connection and a clock. The clock is read
-/// only when a row can expire.
+/// Content of one family in a file, with the connection and the clock that its operations use. They
+/// read the clock only if a row can expire.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'c> {
     pub(super) db: &'c Db,
@@ -34,7 +34,8 @@ pub(crate) struct Contents<'c> {
 }
 
 impl Db {
-    /// Returns the content of a family, as seen through this connection.
+    /// Returns the content of a family, with this connection and the given clock for its
+    /// operations.
     #[inline]
     pub(crate) fn contents<'c>(&'c self, tables: &'c Tables, clock: &'c Clock) -> Contents<'c> {
         Contents { db: self, tables, clock }
@@ -63,7 +64,8 @@ impl Db {
 
 /// Writes, each inside a write transaction.
 impl Contents<'_> {
-    /// Writes a value with options. Returns `true` if the value was written.
+    /// Writes a value with options. Returns `false`, and writes nothing, if the condition in
+    /// `options` does not hold.
     pub(crate) fn put(self, key: &[u8], value: &[u8], options: &PutOptions) -> Result<bool> {
         let settings = self.db.settings(self.tables)?;
         let expire_ms = match (options.ttl_ms, options.expiry) {
@@ -136,8 +138,9 @@ impl Contents<'_> {
         }
     }
 
-    /// Writes a value with a new expiry time if the key is live and its value equals `expected`.
-    /// Returns `true` if it was written.
+    /// Writes `value` with a new expiry time if the key is live and its value equals `expected`.
+    /// Returns `true` if `value` was written. With `expiry` `None`, the default TTL of the family
+    /// applies.
     pub(crate) fn compare_and_swap(
         self,
         key: &[u8],
@@ -171,11 +174,11 @@ impl Contents<'_> {
         Ok(found.flatten())
     }
 
-    /// Adds `delta` to the number in the value of a key. Returns the sum and the length of its
-    /// text.
+    /// Adds `delta` to the value of a key, which is a decimal integer. Returns the sum, and the
+    /// length of its decimal text in bytes.
     ///
-    /// A key that is missing or expired counts as 0. It gets `expiry`; with `None` the default TTL
-    /// of the family.
+    /// A missing or expired key counts as 0, and gets the expiry time `expiry`; with `None`, the
+    /// default TTL of the family applies. A live key keeps its expiry time.
     pub(crate) fn increment(self, key: &[u8], delta: i64, expiry: Option<Expiry>) -> Result<(i64, usize)> {
         let found = self.rows().get(self.tables, key, |row| {
             let head = row.head();
@@ -197,8 +200,9 @@ impl Contents<'_> {
         Ok((sum, text.len()))
     }
 
-    /// Returns the expiry time for a key that is written, in milliseconds. `None` stands for the
-    /// default TTL of the family.
+    /// Returns the expiry time for a key that is written, in milliseconds since the Unix epoch;
+    /// `None` if the key never expires. With `expiry` `None`, the default TTL of the family
+    /// applies.
     fn new_end(self, expiry: Option<Expiry>) -> Result<Option<i64>> {
         match expiry {
             Some(expiry) => Ok(expiry.millis()),
@@ -206,13 +210,14 @@ impl Contents<'_> {
         }
     }
 
-    /// Returns the expiry time by the default TTL of the family; `None` if it has none.
+    /// Returns the expiry time that the default TTL of the family gives a key that is written now;
+    /// `None` if the default TTL is 0.
     fn default_end(self, default_ttl_ms: i64) -> Option<i64> {
         (default_ttl_ms > 0).then(|| expiry::after_ms(self.clock.now_ms(), default_ttl_ms))
     }
 
-    /// Changes the expiry time of a live key if `condition` holds. Returns whether it was changed;
-    /// `None` if the key is missing or expired.
+    /// Changes the expiry time of a live key if `condition` holds. Returns `Some(true)` if it
+    /// holds, `Some(false)` if it does not, and `None` if the key is missing or expired.
     pub(crate) fn expire(
         self,
         key: &[u8],
@@ -321,8 +326,8 @@ impl<'c> Contents<'c> {
         head.expire_ms.is_some_and(|expire_ms| expiry::is_expired(expire_ms, self.clock.now_ms()))
     }
 
-    /// Returns `true` if a value is stored in its row. Long rows make scans faster and random
-    /// writes slower.
+    /// Returns `true` if a value of this length is stored inline in its row, and not in the table
+    /// of large values. Inline values make scans faster and random writes slower.
     fn is_inline(self, key: &[u8], value: &[u8]) -> bool {
         value.len() <= ALWAYS_INLINE || key.len() + value.len() <= self.db.max_inline()
     }
@@ -408,7 +413,8 @@ impl<'c> Contents<'c> {
         self.rows().blob_insert(self.tables, value)?.ok_or_else(|| self.no_table("blob"))
     }
 
-    /// Moves a key in the index tables from the times of its old row to those of its new row.
+    /// Replaces the entries of a key in the time indexes: those for the times of its old row by
+    /// those for the times of its new row. Creates the key index and the expiry index if necessary.
     fn index(self, key: &[u8], old: Option<Head>, new: Option<Head>) -> Result<()> {
         let (rows, tables) = (self.rows(), self.tables);
         let expire_ms = |head: Option<Head>| head.and_then(|head| head.expire_ms);
@@ -437,7 +443,7 @@ fn number(value: &[u8]) -> Result<i64> {
         .ok_or_else(|| Error::invalid("the value is not a decimal integer of 64 bits; it was not changed"))
 }
 
-/// Sorts entries of an index by time in the order of their rows, so that each page is changed once.
+/// Sorts entries of a time index by key, so that each page of the data table is changed only once.
 fn by_key(mut entries: Vec<TimeEntry>) -> Vec<TimeEntry> {
     entries.sort_unstable_by(|a, b| a.1.cmp(&b.1));
     entries
