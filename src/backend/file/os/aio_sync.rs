@@ -1,15 +1,16 @@
-//! Syncs that the kernel performs in the background, while the caller continues.
+//! Syncs that run in the background while the calling thread continues.
 //!
-//! This is asynchronous I/O of Linux: io_submit(2) with `IOCB_CMD_FDSYNC`, which is `fdatasync` in
-//! a thread of the kernel. It needs no thread of this library, and one call per process to set it
-//! up.
+//! They use asynchronous I/O of Linux: io_submit(2) with `IOCB_CMD_FDSYNC`, which runs `fdatasync`
+//! in a kernel thread. This needs no thread of this library, and one system call per process to set
+//! it up.
 //!
-//! Where it is not available (on other systems, in a sandbox that forbids it), no sync is begun,
-//! and only checkpoints sync (`backfill.rs`). If too many syncs are in progress, a further one
-//! fails.
+//! If asynchronous I/O is not available (on other systems, in a sandbox that forbids it), no
+//! background sync is begun, and only checkpoints sync (`backfill.rs`). If too many syncs are in
+//! progress, a further one fails.
 //!
-//! If the database is not a file of the system's VFS, that VFS performs the sync, somewhat later.
-//! So the test disks of this library see what happens in between.
+//! If the program uses a VFS other than SQLite's own, that VFS performs the sync, on a later call
+//! of this library. So the VFSs of this library's tests, which simulate disks, see what happens
+//! between the request and the sync.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,34 +24,38 @@ use super::vfs;
 use crate::atomic::AtomicI64;
 use crate::fork;
 
-/// Number of checks after which a sync is performed by a VFS that is not the system's.
+/// Number of the call of `HandedOver::outcome` that performs the sync, if the VFS is not SQLite's
+/// own.
 const LOOKS: u8 = 2;
 
-/// Pause between two checks of a sync.
+/// Pause between two queries of the state of a sync.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Sync of a file that the kernel performs in the background.
+/// Background sync of a file.
 pub(in crate::backend::file) enum HandedOver {
-    /// The sync has ended. The value tells whether it succeeded.
+    /// The sync has ended. The value is `true` if it succeeded.
     Ended(bool),
-    /// The kernel performs the sync.
+    /// The kernel is performing the sync, and its result appears in the `Outcome`.
     Kernel(Arc<Outcome>),
-    /// The sync of this file is performed after this number of checks.
+    /// The VFS performs the sync of this file later: on the call of `outcome` that reduces this
+    /// number to 0.
     Later(Opened, u8),
 }
 
-/// Result of a background sync, or [`NONE_YET`].
+/// Result of a background sync, which the kernel performs: 0 for success, a negative error number,
+/// or [`NONE_YET`].
 pub(in crate::backend::file) struct Outcome {
     code: AtomicI64,
-    /// Fork generation of the process that began the sync. A forked child gets no results of its
-    /// parent's syncs.
+    /// Fork generation of the process that began the sync. A forked child cannot get the result of
+    /// its parent's sync.
     generation: u32,
 }
 
 const NONE_YET: i64 = i64::MIN;
 
 impl Outcome {
-    /// Returns whether the sync succeeded; `None` while it is in progress.
+    /// Returns `true` if the sync succeeded, and `false` if it failed or a parent process began it;
+    /// `None` while it is in progress.
     fn get(&self) -> Option<bool> {
         match self.code.load(Ordering::Acquire) {
             NONE_YET if self.generation == fork::generation() => None,
@@ -60,11 +65,10 @@ impl Outcome {
 }
 
 impl HandedOver {
-    /// Begins a background sync of a file of a connection; `None` if the system offers no such
-    /// sync.
+    /// Begins a background sync of a file of a connection. `file` is the same file, opened by this
+    /// process. Returns `None` if the system offers no asynchronous sync.
     ///
-    /// `file` is the same file, opened by this process. A sync for which there is no space in the
-    /// queue fails at once.
+    /// If the queue of the kernel is full, the returned sync has already failed.
     pub(in crate::backend::file) fn begin(
         conn: &Connection,
         which: Opened,
@@ -76,7 +80,8 @@ impl HandedOver {
         kernel::begin(file).map(HandedOver::Kernel)
     }
 
-    /// Returns whether the sync succeeded; `None` while it is in progress.
+    /// Returns `true` if the sync succeeded, and `false` if it failed; `None` while it is in
+    /// progress.
     pub(in crate::backend::file) fn outcome(&mut self, conn: &Connection) -> Option<bool> {
         let ended = match self {
             HandedOver::Ended(well) => Some(*well),
@@ -93,7 +98,7 @@ impl HandedOver {
         Some(ended)
     }
 
-    /// Waits for the end of the sync. Returns `true` if it succeeded.
+    /// Waits until the sync has ended. Returns `true` if it succeeded.
     pub(in crate::backend::file) fn wait(&mut self, conn: &Connection) -> bool {
         loop {
             match self.outcome(conn) {
@@ -105,7 +110,7 @@ impl HandedOver {
     }
 }
 
-/// Makes the kernel's queue invalid, as if the kernel no longer answered for it.
+/// Makes the kernel's queue of this process invalid, so that system calls on the queue fail.
 #[cfg(all(test, unix))]
 pub(super) fn forget_the_queue() {
     kernel::forget_the_queue();
@@ -124,14 +129,14 @@ mod kernel {
     use crate::backend::file::os::system::OsFile;
     use crate::fork::{self, with_list};
 
-    /// Maximum number of syncs of this process that are in progress.
+    /// Maximum number of syncs of this process that can be in progress at the same time.
     const MOST: c_long = 64;
 
     /// `IOCB_CMD_FDSYNC` (linux/aio_abi.h).
     const FDATASYNC: u16 = 3;
 
-    /// `struct iocb` (linux/aio_abi.h). The order of fields that are always zero here may differ
-    /// from the kernel's.
+    /// `struct iocb` (linux/aio_abi.h). Fields that are always zero here may be in another order
+    /// than in the kernel's struct.
     #[repr(C)]
     #[derive(Default)]
     struct Request {
@@ -158,21 +163,22 @@ mod kernel {
         result2: i64,
     }
 
-    /// The kernel's queue of this process. It lives as long as the process, because the kernel
-    /// takes milliseconds to free a queue.
+    /// Queue of asynchronous I/O (`aio_context_t`) of this process. It is never destroyed, because
+    /// the kernel takes milliseconds to do that.
     struct Queue {
         id: c_ulong,
-        /// Fork generation of the process that created the queue. A forked child cannot use its
-        /// parent's.
+        /// Fork generation of the process that created the queue. A forked child cannot use the
+        /// queue of its parent.
         generation: u32,
-        /// Syncs in progress, with the numbers of their requests.
+        /// Syncs in progress, each with the number of its request (`Request::data`).
         under_way: Vec<(u64, Arc<Outcome>)>,
         next: u64,
     }
 
     static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
 
-    /// Returns the queue of this process. Creates it if there is none.
+    /// Returns the queue of this process, and creates it if there is none. Returns `None` if the
+    /// kernel refuses to create it.
     fn queue(known: &mut Option<Queue>) -> Option<&mut Queue> {
         let generation = fork::generation();
         if known.as_ref().is_none_or(|queue| queue.generation != generation) {
@@ -184,7 +190,8 @@ mod kernel {
         known.as_mut()
     }
 
-    /// Whether the kernel no longer answers, because the process has entered a sandbox since.
+    /// Whether the kernel has begun to refuse queries of the queue, because the process has entered
+    /// a sandbox.
     static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn begin(file: &OsFile) -> Option<Arc<Outcome>> {
@@ -209,13 +216,13 @@ mod kernel {
             let id = queue.id;
             let mut submit = || {
                 // SAFETY: io_submit(2) reads one request, and keeps neither the request nor the
-                // list. The kernel keeps the file open meanwhile.
+                // list. The kernel keeps the file open until the sync has ended.
                 unsafe { libc::syscall(libc::SYS_io_submit, id, 1 as c_long, requests.as_mut_ptr()) == 1 }
             };
             let is_full = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
             let mut is_begun = submit();
             if !is_begun && is_full() {
-                // Results of handles that were closed since may still fill the queue.
+                // The queue may be full of ended syncs whose results no handle has collected.
                 collect_from(queue);
                 is_begun = submit();
             }
@@ -237,7 +244,7 @@ mod kernel {
         });
     }
 
-    /// Collects the results of all syncs of this process that have ended.
+    /// Stores the result of each ended sync of this process in its `Outcome`.
     pub(super) fn collect() {
         with_list(&QUEUE, |known| {
             let generation = fork::generation();
@@ -263,7 +270,7 @@ mod kernel {
                 )
             };
             if ended < 0 && std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
-                // The calls have been forbidden meanwhile, so the results of these syncs will never
+                // A sandbox forbids the system call now, so the results of these syncs will never
                 // be known.
                 for (_, outcome) in queue.under_way.drain(..) {
                     outcome.code.store(-i64::from(libc::EPERM), Ordering::Release);

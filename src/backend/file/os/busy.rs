@@ -1,4 +1,4 @@
-//! SQLite's wait for locks of other connections.
+//! Wait of SQLite for locks that other connections hold.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -7,13 +7,14 @@ use rusqlite::{Connection, ffi};
 
 use crate::wait;
 
-/// Pauses between tries in milliseconds, as in SQLite's own busy handler. The last one is repeated.
+/// Pauses between two attempts to take a lock, in milliseconds, as in SQLite's own busy handler.
+/// The last pause is repeated.
 const PAUSES: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
 
-/// Sets how long a connection waits for locks.
+/// Sets the maximum time that a connection waits for a lock of another connection.
 ///
-/// Without a wait hook this is SQLite's busy timeout. With one it is a busy handler that pauses for
-/// the same times and ends when the hook requests it.
+/// Without a wait hook this sets SQLite's busy timeout. With a wait hook it installs a busy handler
+/// with the same pauses, which ends early when the hook requests it.
 pub(in crate::backend::file) fn set_busy_timeout(conn: &Connection, time: Duration) -> rusqlite::Result<()> {
     conn.busy_timeout(time)?;
     if time.is_zero() || !wait::has_hook() {
@@ -29,7 +30,9 @@ pub(in crate::backend::file) fn set_busy_timeout(conn: &Connection, time: Durati
     }
 }
 
-/// Pauses before try number `tries`. Returns 0 if the time, in milliseconds, is over.
+/// Busy handler of SQLite: sleeps before the next attempt to take a lock. `time` is not an address
+/// but the maximum wait in milliseconds, and `tries` the number of earlier calls for this lock.
+/// Returns 0 if the time is over or the wait hook ends the wait: SQLite then gives up.
 unsafe extern "C" fn wait_for_lock(time: *mut c_void, tries: c_int) -> c_int {
     let tries = usize::try_from(tries).unwrap_or(0);
     let left = u64::try_from(time.addr()).unwrap_or(u64::MAX).saturating_sub(waited(tries));
@@ -37,7 +40,7 @@ unsafe extern "C" fn wait_for_lock(time: *mut c_void, tries: c_int) -> c_int {
     c_int::from(pause > 0 && wait::pause(Duration::from_millis(pause)))
 }
 
-/// Returns the sum of the first `tries` pauses.
+/// Returns the sum of the first `tries` pauses, in milliseconds.
 fn waited(tries: usize) -> u64 {
     let listed: u64 = PAUSES.iter().take(tries).sum();
     let repeated = u64::try_from(tries.saturating_sub(PAUSES.len())).unwrap_or(u64::MAX);

@@ -1,7 +1,7 @@
-//! Rollback journal that this library writes instead of SQLite.
+//! Rollback journal that this library writes in place of SQLite.
 //!
-//! It is opened through the VFS. So it gets the owner and the mode of its database, and its first
-//! sync makes its name durable.
+//! The journal is opened through SQLite's VFS. So it gets the owner and the permissions of its
+//! database, and the first sync also syncs its directory, which makes the file name durable.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -13,18 +13,18 @@ use super::sqlite_file::{failed, methods, sync_object, truncate_object, write_ob
 use super::vfs;
 use crate::error::{Error, Result};
 
-/// Rollback journal of a database that this process has locked exclusively.
+/// Open rollback journal of a database. This process has locked the database exclusively.
 pub(in crate::backend::file) struct Journal {
-    /// SQLite's object of the file: aligned, and of the size that the VFS requires.
+    /// SQLite's file object of the journal: aligned memory of the size that the VFS requires.
     object: Vec<u64>,
     vfs: *mut ffi::sqlite3_vfs,
-    /// Names of the database's files, allocated by SQLite.
+    /// Names of the database, its journal and its WAL, allocated by SQLite.
     name: ffi::sqlite3_filename,
 }
 
 impl Journal {
-    /// Creates the journal of a database, or empties an existing one. `path` contains no symbolic
-    /// links.
+    /// Creates and opens the journal of the database at `path`. If there is one, empties it. `path`
+    /// must not contain symbolic links.
     ///
     /// # Errors
     /// The error of the VFS.
@@ -80,7 +80,8 @@ impl Journal {
         unsafe { write_object(self.file(), bytes, at) }
     }
 
-    /// Makes the written bytes durable. The first call also makes the name of the file durable.
+    /// Makes the bytes that were written durable. The first call also makes the name of the file
+    /// durable.
     ///
     /// # Errors
     /// `Io`.
@@ -89,7 +90,7 @@ impl Journal {
         unsafe { sync_object(self.file(), ffi::SQLITE_SYNC_FULL) }
     }
 
-    /// Closes and removes the journal, durably.
+    /// Closes the journal and removes its file. The removal is durable.
     ///
     /// # Errors
     /// `Io`.

@@ -5,25 +5,25 @@
 //! each open file a lock owner and an identity of its own (ADR 10). `windows/` relies on SQLite's
 //! own VFS (ADR 24). This module imports one of them as `system`. They contain:
 //!
-//! - files that are opened in addition to SQLite's (`OsFile`), their identity (`FileIdentity`) and
-//!   location (`Place`);
-//! - the mark of a process that has a file open (`Mark`);
+//! - files that this library opens itself, in addition to SQLite (`OsFile`), their identity
+//!   (`FileIdentity`) and their location (`Place`);
+//! - the mark that a process sets on a file that it has open (`Mark`);
 //! - creation and renaming of files;
-//! - forks.
+//! - fork handlers.
 //!
 //! The other modules are the same on all systems:
 //!
 //! - `process_lock.rs`: how processes that share a file detect each other;
 //! - `sqlite_file.rs`: the files that a connection has open;
 //! - `vfs.rs`: the VFS that opens them; `vfs/`: its methods;
-//! - `wal_write_buffer.rs`: the buffer for the frames of a WAL until a commit is complete;
+//! - `wal_write_buffer.rs`: a buffer for WAL frames, which are written once a commit is complete;
 //! - `wal_index.rs`: the shared memory of SQLite's WAL mode;
 //! - `journal.rs`: a rollback journal that this library writes;
-//! - `secure_delete.rs`: the unused bytes of a page;
+//! - `secure_delete.rs`: the unused bytes of a page, which the VFS overwrites;
 //! - `refusal.rs`: the cause of a failed system call;
 //! - `aio_sync.rs`: syncs that the kernel performs in the background;
 //! - `busy.rs`: the wait for locks of other connections;
-//! - `openssl.rs`: OpenSSL at the end of the process.
+//! - `openssl.rs`: OpenSSL while the process exits.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
 
@@ -87,19 +87,20 @@ use windows as system;
 use crate::error::{Error, Result};
 use crate::fork::Gate;
 
-/// Gate of the threads that set up the library. A fork waits until no thread is inside. This is not
-/// the gate of the lists: setting up SQLite takes SQLite's locks, and a thread inside that gate
-/// must not wait for them.
+/// Gate that a thread is inside while it sets up the library. A fork waits until no thread is
+/// inside. `crate::fork::LISTS` cannot be used for this: setting up SQLite takes SQLite's locks,
+/// and a thread inside `LISTS` must not wait for another thread.
 static SETTING_UP: Gate = Gate::new();
 static IS_SET_UP: AtomicBool = AtomicBool::new(false);
 
-/// Sets up SQLite and replaces its system calls. Call this before a connection is opened.
+/// Initialises SQLite and replaces its system calls, once per process. Call this before a
+/// connection is opened.
 ///
-/// SQLite initialises itself when it is first used, and checks without a lock whether that is done.
-/// Its system calls must be replaced before it opens its first file.
+/// SQLite would initialise itself on first use, but it checks without a lock whether it is
+/// initialised. Its system calls must be replaced before it opens its first file.
 ///
 /// # Errors
-/// `NoMemory`; the next call tries again.
+/// `NoMemory`. The next call tries again.
 pub(in crate::backend) fn set_up() -> Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if IS_SET_UP.load(Ordering::Acquire) {
@@ -109,7 +110,7 @@ pub(in crate::backend) fn set_up() -> Result<()> {
     let _inside = SETTING_UP.enter();
     let _alone = ONE_AT_A_TIME.lock();
     if !IS_SET_UP.load(Ordering::Relaxed) {
-        // Before SQLCipher uses it.
+        // SQLCipher has not used OpenSSL yet.
         #[cfg(kvstore_openssl)]
         openssl::init();
         let conn = Connection::open_in_memory()

@@ -1,10 +1,11 @@
-//! OpenSSL at the end of the process.
+//! OpenSSL while the process exits.
 //!
-//! OpenSSL frees its state in an exit handler, while other threads may be encrypting a page. If
-//! this library is the first to use OpenSSL, [`init`] omits that handler. Otherwise the program has
-//! registered it. The library cannot find out which of the two it is, so [`wrap`] always wraps the
-//! functions that SQLCipher calls. OpenSSL runs a handler of this library before it frees anything
-//! (OPENSSL_atexit(3)). That handler waits for running calls; later ones fail.
+//! OpenSSL frees its state in an exit handler, while other threads may still be encrypting a page.
+//! If this library is the first to use OpenSSL, [`init`] omits that handler. If the program has
+//! used OpenSSL before, the handler is registered already. The library cannot tell the two cases
+//! apart, so [`wrap`] always wraps the functions of OpenSSL that SQLCipher calls. OpenSSL runs a
+//! handler of this library before it frees its state (OPENSSL_atexit(3)). That handler waits for
+//! running calls of the wrapped functions, and makes later calls fail.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -25,22 +26,22 @@ unsafe extern "C" {
 /// `OPENSSL_INIT_NO_ATEXIT` (openssl/crypto.h).
 const NO_EXIT_HANDLER: u64 = 0x0008_0000;
 
-/// The release of SQLCipher that has [`Provider`] as it is declared here.
+/// Release of SQLCipher whose `sqlcipher_provider` has the layout of [`Provider`].
 const SQLCIPHER: &str = "4.19.";
 
-/// Maximum time that the end of the process waits for running calls. A key derivation, the longest
-/// of them, takes 130 ms.
+/// Maximum time for which the exit of the process waits for running calls of OpenSSL. The longest
+/// call, a key derivation, takes 130 ms.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes that a function reads.
+/// Pointer to bytes that an OpenSSL function reads.
 type In = *const u8;
 type Random = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int) -> c_int;
 type Hmac = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, In, c_int, *mut u8) -> c_int;
 type Kdf = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, c_int, c_int, *mut u8) -> c_int;
 type Cipher = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, In, c_int, *mut u8) -> c_int;
 
-/// `sqlcipher_provider` (sqlcipher.h): the functions that SQLCipher calls, as far as they are used
-/// here. Pointers that are not used have the type `usize`.
+/// Beginning of `sqlcipher_provider` (sqlcipher.h), the table of the cryptographic functions that
+/// SQLCipher calls. Function pointers that this module does not call have the type `usize`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Provider {
@@ -54,31 +55,32 @@ struct Provider {
     cipher: Cipher,
 }
 
-/// OpenSSL's functions, once they are wrapped.
+/// Original function table, once its functions are wrapped.
 static OPENSSL: OnceLock<Provider> = OnceLock::new();
-/// Number of running calls in the lower half, and the fork generation in the upper one. A forked
-/// child has none of its parent's calls.
+/// Number of running calls of OpenSSL in the lower 16 bits, and the fork generation in the upper 16
+/// bits. A count of an older generation is that of the parent: it is invalid in a forked child.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 static IS_FREED: AtomicBool = AtomicBool::new(false);
 
-/// Initialises OpenSSL without its exit handler. Call this before SQLCipher initialises it.
+/// Initialises OpenSSL without its exit handler. Call this before SQLCipher initialises OpenSSL.
 ///
-/// Has no effect if the program itself has initialised this OpenSSL before.
+/// Has no effect if the program has initialised the same copy of OpenSSL before.
 pub(super) fn init() {
-    // SAFETY: may be called at any time, by any thread. NULL is for the default settings. A failure
-    // shows again when SQLCipher uses OpenSSL.
+    // SAFETY: may be called at any time, by any thread. NULL selects the default settings. If this
+    // fails, SQLCipher's own use of OpenSSL fails as well.
     unsafe { OPENSSL_init_crypto(NO_EXIT_HANDLER, ptr::null()) };
 }
 
-/// Wraps the functions that SQLCipher calls. Call this once SQLCipher is initialised, and before it
-/// has encrypted anything. `conn` is any connection.
+/// Wraps the OpenSSL functions that SQLCipher calls. Does nothing for an unknown release of
+/// SQLCipher. Call this after SQLCipher was initialised, and before it has encrypted anything.
+/// `conn` is any connection.
 pub(super) fn wrap(conn: &Connection) {
     let version = conn.query_row("PRAGMA cipher_version", [], |row| row.get::<_, String>(0));
     if !version.is_ok_and(|version| version.starts_with(SQLCIPHER)) || OPENSSL.get().is_some() {
         return;
     }
-    // SAFETY: a provider is declared as in the release of SQLCipher that was checked above, and
-    // lives as long as the process. Nothing calls its functions yet, because only one thread
+    // SAFETY: the release of SQLCipher that was checked above declares a provider as here. It lives
+    // as long as the process. No other thread calls its functions yet, because only one thread
     // initialises SQLite.
     unsafe {
         let provider = sqlcipher_get_provider();
@@ -95,7 +97,7 @@ pub(super) fn wrap(conn: &Connection) {
     }
 }
 
-/// Runs a call of OpenSSL, or fails if its state is freed.
+/// Calls a function of OpenSSL. Returns `SQLITE_ERROR` once OpenSSL frees its state.
 fn call(function: impl FnOnce(&Provider) -> c_int) -> c_int {
     count(&RUNNING, |calls| calls + 1);
     let code = match OPENSSL.get() {
@@ -106,7 +108,8 @@ fn call(function: impl FnOnce(&Provider) -> c_int) -> c_int {
     code
 }
 
-/// Changes a number like [`RUNNING`], and returns the new number of running calls.
+/// Applies `change` to the number of running calls in `running`, which is encoded like [`RUNNING`].
+/// Returns the new number.
 fn count(running: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
     let generation = fork::generation() << 16;
     let new = |old: u32| match old ^ generation {
@@ -120,8 +123,8 @@ fn count(running: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
     new(old) & 0xffff
 }
 
-/// Waits for running calls, and makes later ones fail. OpenSSL calls this before it frees its
-/// state.
+/// Exit handler: makes later calls of OpenSSL fail, and waits for running ones, at most for
+/// [`MAX_WAIT`]. OpenSSL calls this before it frees its state.
 extern "C" fn wait_for_running_calls() {
     IS_FREED.store(true, Ordering::SeqCst);
     let begin = Instant::now();

@@ -1,8 +1,8 @@
 //! Detection of other processes that have a store open.
 //!
-//! Each process opens the database once more and sets a mark on it (`system::Mark`). The mark is
-//! made of locks on bytes that SQLite never locks, so the other processes see it. Programs that use
-//! SQLite without this library set no mark and are not detected.
+//! Each process opens the database in addition to SQLite and sets a mark on it (`system::Mark`).
+//! The mark is a lock on bytes that SQLite never locks, so other processes can detect it. Programs
+//! that use SQLite without this library set no mark and are not detected.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,31 +14,33 @@ static PRESENCES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 struct Entry {
     file: FileIdentity,
-    /// Fork generation of the process that added the entry. Entries of an older generation belong
-    /// to the parent.
+    /// Fork generation of the process that added the entry. An entry of an older generation was
+    /// inherited from the parent and is not valid.
     generation: u32,
     presence: Weak<Presence>,
 }
 
-/// Lock that shows other processes that this one has the file open, until it is dropped.
+/// Lock by which other processes detect that this process has the file open. It is released when
+/// this is dropped.
 pub(crate) struct Presence {
     mark: Mark,
     file: OsFile,
 }
 
 impl Presence {
-    /// Returns the lock of this process on the file at a path. Returns `None` where locks belong to
-    /// the process, or if the file cannot be opened.
+    /// Returns the lock of this process on the file at a path, and takes it if the process does not
+    /// have it. Returns `None` if the file cannot be opened or the lock cannot be taken, for
+    /// example where locks belong to the process.
     pub(crate) fn on(path: &Path) -> Option<Arc<Presence>> {
         Presence::with(OsFile::open(path, false, false).ok()?)
     }
 
-    /// Like `on`, for a file that is already open.
+    /// Like `on`, but for a file that is already open.
     pub(crate) fn with(file: OsFile) -> Option<Arc<Presence>> {
         let identity = file.identity().ok()?;
         let generation = fork::generation();
-        // Only the wanted entry is upgraded. Dropping the last reference to another one would enter
-        // the gate a second time.
+        // Upgrades only the entry of this file. If the upgraded reference of another entry were the
+        // last one, dropping it would enter the gate `LISTS` a second time.
         let known = |presences: &mut Vec<Entry>| {
             let entry =
                 presences.iter().find(|entry| (entry.file, entry.generation) == (identity, generation))?;
@@ -48,7 +50,7 @@ impl Presence {
             return Some(presence);
         }
         let made = Arc::new(Presence { mark: Mark::on(&file)?, file });
-        // The process has a single lock for each file: a second one would look like another
+        // Keeps only one lock per file in this process. A second one would look like another
         // process.
         with_list(&PRESENCES, |presences| {
             presences.retain(|entry| entry.presence.strong_count() > 0);
@@ -60,12 +62,12 @@ impl Presence {
     }
 
     /// Returns `true` if this process or another one has the file at a path open through this
-    /// library, as far as that can be detected.
+    /// library. Returns `false` also if the lock on the file cannot be taken.
     pub(crate) fn is_on(path: &Path) -> bool {
         Presence::on(path).is_some_and(|presence| Arc::strong_count(&presence) > 1 || !presence.is_alone())
     }
 
-    /// Returns the database file, which this process has opened in addition to SQLite.
+    /// Returns the open database file that carries the lock.
     pub(in crate::backend::file) fn file(&self) -> &OsFile {
         &self.file
     }

@@ -1,7 +1,8 @@
-//! Cause of a failed system call, where SQLite's result code does not name it.
+//! Cause of a failed system call, for errors whose SQLite result code does not identify the cause.
 //!
 //! SQLite returns one code for many causes. The replaced system calls (`unix/calls.rs`) record the
-//! cause for the thread. `error.rs` takes it when it converts the error of the same call.
+//! cause per thread. When `error.rs` converts SQLite's error of that call, it takes the recorded
+//! cause.
 
 #![cfg_attr(not(unix), allow(dead_code, reason = "only SQLite's unix VFS has system calls to replace"))]
 
@@ -14,15 +15,15 @@ use rusqlite::ffi;
 use crate::error::Error;
 use crate::hint::Hint;
 
-/// Cause of a failed system call.
+/// Cause of a failed system call, in more detail than SQLite's result code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::backend::file) enum Refusal {
     /// The file system is full.
     Space,
     /// The disk quota of the user, the group or the project is used up.
     Quota,
-    /// The process has reached its limit on the size of a file (`RLIMIT_FSIZE`), or the file system
-    /// its own limit.
+    /// The write would exceed the process's limit on the size of a file (`RLIMIT_FSIZE`), or that
+    /// of the file system.
     FileSize,
     /// The file system cannot map files into memory that processes share.
     SharedMap,
@@ -31,7 +32,8 @@ pub(in crate::backend::file) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns `true` if SQLite reports this cause with the extended code `code`.
+    /// Returns `true` if a failed system call with this cause can give SQLite's extended result
+    /// code `code`.
     pub(in crate::backend::file) fn is_of(self, code: c_int) -> bool {
         match self {
             Refusal::Space | Refusal::Quota | Refusal::FileSize => matches!(
@@ -48,7 +50,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the cause if a system call failed for lack of space.
+    /// Returns the cause of an error that means a lack of disk space or quota; `None` for other
+    /// errors.
     pub(in crate::backend::file) fn for_space(error: &io::Error) -> Option<Refusal> {
         match error.kind() {
             io::ErrorKind::StorageFull => Some(Refusal::Space),
@@ -76,7 +79,7 @@ impl Refusal {
     }
 }
 
-/// Returns the error for WAL mode on a file system without shared memory maps.
+/// Returns the error of an open in WAL mode on a file system that cannot map shared memory.
 #[cold]
 pub(in crate::backend::file) fn no_shared_maps() -> Error {
     Error::cant_open(
@@ -85,7 +88,7 @@ pub(in crate::backend::file) fn no_shared_maps() -> Error {
     )
 }
 
-/// Returns `true` if the system's error means that the disk or a quota has no space.
+/// Returns `true` if an error of the system means that the disk is full or a quota is used up.
 pub(crate) fn is_without_space(error: &io::Error) -> bool {
     Refusal::for_space(error).is_some()
 }
@@ -94,13 +97,13 @@ thread_local!(
     static LAST: Cell<Option<Refusal>> = const { Cell::new(None) }
 );
 
-/// Records the cause of a failed system call of this thread.
+/// Records the cause of a system call that failed in this thread.
 #[cold]
 pub(super) fn note(refusal: Refusal) {
     LAST.set(Some(refusal));
 }
 
-/// Returns the recorded cause of this thread's last failed call, and clears it.
+/// Returns and clears the cause that this thread has recorded last; `None` if there is none.
 pub(in crate::backend::file) fn take() -> Option<Refusal> {
     LAST.take()
 }

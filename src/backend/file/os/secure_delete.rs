@@ -1,25 +1,27 @@
-//! Unused bytes of pages, for stores in which deleted data is overwritten.
+//! Unused bytes of B-tree pages, which the VFS overwrites if the store overwrites deleted data.
 //!
-//! SQLite's `secure_delete` zeroes what it deletes. But when it redistributes the rows of some
-//! pages, it may have to build a page from scratch (`rebuildPage` in btree.c). Then the bytes of
-//! rows that are now on another page stay in the unused part of the old page. When such a row is
-//! deleted later, it is zeroed in its new place, but not in the old one. So the VFS zeroes the
-//! unused part of a page when the page is written into the file. (Pages: SQLite's fileformat2.html,
-//! chapters 1.6 and 1.8.)
+//! SQLite's `secure_delete` zeroes the bytes of a row when it deletes the row. But when SQLite
+//! redistributes the rows of some pages, it may build a page from scratch (`rebuildPage` in
+//! btree.c). Then copies of rows that are now on another page stay in the unused part of the old
+//! page. If such a row is deleted later, SQLite zeroes the row on its new page, but not the copy on
+//! the old one. So the VFS zeroes the unused part of each page that it writes into the file.
+//! (Pages: SQLite's fileformat2.html, chapters 1.6 and 1.8.)
 
 use std::ops::Range;
 
-/// Limit of page numbers and file lengths for which unused bytes are found. In a file below it, no
-/// page of another kind begins like a page of a table. Overflow and free-list pages begin with a
-/// page number, whose first byte is 0 or 1; pointer maps are recognised by their number. (Twice
-/// this limit would be enough, but a transaction may make the file longer.)
+/// Exclusive maximum of page numbers and of the length of a file in pages. Beyond it, unused bytes
+/// are not overwritten. Below it, only B-tree pages begin with the byte of a B-tree page type (2,
+/// 5, 10 or 13): overflow and free-list pages begin with a page number, whose first byte is 0 or 1,
+/// and pointer maps are recognised by their page number. (Twice this limit would be enough, but a
+/// transaction may make the file longer.)
 const MOST_PAGES: i64 = 1 << 24;
-/// Offset of the first byte that SQLite locks. The page that contains it is never used.
+/// Offset of the first byte that SQLite locks in a database. SQLite does not use the page that
+/// contains it.
 const PENDING_BYTE: i64 = 1 << 30;
-/// Length of the file's header, at the start of the first page.
+/// Length, in bytes, of the database header at the start of the first page.
 const FILE_HEADER: usize = 100;
 
-/// Layout of the pages of a file.
+/// Layout of the pages of a database.
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) struct Pages {
     pub(in crate::backend::file) size: u64,
@@ -27,8 +29,9 @@ pub(in crate::backend::file) struct Pages {
     pub(in crate::backend::file) reserved: u8,
 }
 
-/// Returns the unused bytes of a B-tree page that is written at the offset `at`: those between the
-/// list of its rows and the rows. Returns `None` if the page may be of another kind, or is damaged.
+/// Returns the unused bytes of a B-tree page that is written at the offset `at` of the database:
+/// those between the cell pointer array and the cells. Returns `None` if the page is damaged, may
+/// not be a B-tree page, or is not below [`MOST_PAGES`].
 pub(super) fn unused(page: &[u8], at: i64, pages: Pages) -> Option<Range<usize>> {
     let Pages { size, reserved } = pages;
     if page.len() as u64 != size {
@@ -66,13 +69,15 @@ pub(super) fn unused(page: &[u8], at: i64, pages: Pages) -> Option<Range<usize>>
     is_sound.then_some(from..to)
 }
 
-/// Returns `true` if [`unused`] can tell the kinds of pages apart in a file of this length.
+/// Returns `true` if a file of `length` bytes is short enough for [`unused`] to distinguish B-tree
+/// pages from other pages.
 pub(super) fn tells_pages_apart(length: i64, page_size: usize) -> bool {
     i64::try_from(page_size).is_ok_and(|size| size > 0 && length / size < MOST_PAGES)
 }
 
-/// Returns `true` if a page is a pointer map of an auto-vacuum store, which has five bytes for each
-/// of the pages after it (fileformat2.html, chapter 1.8).
+/// Returns `true` if page `number` is a pointer map page of an auto-vacuum database. Such a page
+/// has five bytes for each of the pages after it (fileformat2.html, chapter 1.8). `size` is that of
+/// a page, in bytes.
 fn is_of_pointers(number: i64, size: i64, reserved: u8) -> bool {
     let group = (size - i64::from(reserved)) / 5 + 1;
     let first = (number - 2) / group * group + 2;
@@ -89,12 +94,13 @@ fn two(page: &[u8], at: usize) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// Like `super::unused`, for pages of the length of `page`.
+    /// Like `super::unused`, but for pages of the length of `page`.
     fn unused(page: &[u8], at: i64, reserved: u8) -> Option<Range<usize>> {
         super::unused(page, at, Pages { size: page.len() as u64, reserved })
     }
 
-    /// Returns a page of a table with rows at these offsets.
+    /// Returns a B-tree page of type `kind`, with `rows` as cell pointers and `first` as the start
+    /// of the cells.
     fn page(size: usize, start: usize, kind: u8, rows: &[u16], first: usize) -> Vec<u8> {
         let mut page = vec![0xaa; size];
         let header = if kind < 8 { 12 } else { 8 };

@@ -1,5 +1,5 @@
-//! Files that SQLite has open for a connection, accessed through SQLite's own file objects. No path
-//! is looked up, so it does not matter whether a file was renamed or removed.
+//! Access to the files that SQLite has open for a connection, through SQLite's own file objects. No
+//! path is looked up, so this works even if a file was renamed or removed.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -9,9 +9,9 @@ use rusqlite::{Connection, ffi};
 use super::refusal;
 use crate::error::{Error, Result};
 
-/// Maximum number of bytes that are passed to SQLite's VFS in one write.
+/// Maximum number of bytes in one write through SQLite's VFS.
 ///
-/// The VFS truncates a length to its remainder modulo 128 KiB (`seekAndWriteFd` in os_unix.c).
+/// The VFS would reduce a length to its remainder modulo 128 KiB (`seekAndWriteFd` in os_unix.c).
 const MOST: usize = 64 * 1024;
 
 /// File of a connection, such as the database or its WAL.
@@ -23,10 +23,10 @@ pub(in crate::backend::file) enum Opened {
     Journal,
 }
 
-/// Returns SQLite's object for a file of a connection; NULL if SQLite returns none.
+/// Returns SQLite's object of a file of a connection; NULL if SQLite has none.
 ///
-/// The object lives as long as the connection. Its methods are NULL while the file is not open;
-/// otherwise they live as long as the process.
+/// The object lives as long as the connection. Its `pMethods` is NULL while the file is not open.
+/// Otherwise it points to methods that live as long as the process.
 pub(in crate::backend::file) fn object(conn: &Connection, which: Opened) -> Result<*mut ffi::sqlite3_file> {
     let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
     let operation = match which {
@@ -39,17 +39,17 @@ pub(in crate::backend::file) fn object(conn: &Connection, which: Opened) -> Resu
     }
 }
 
-/// Syncs a file of a connection. Does nothing if that file is not open.
+/// Syncs a file of a connection. Succeeds without effect if the file is not open.
 pub(in crate::backend::file) fn sync(conn: &Connection, which: Opened) -> Result<()> {
     let file = object(conn, which)?;
     // SAFETY: see `object`.
     unsafe { if methods(file).is_some() { sync_object(file, ffi::SQLITE_SYNC_NORMAL) } else { Ok(()) } }
 }
 
-/// Reads bytes of a file of a connection. Fails unless all of them can be read.
+/// Reads `to.len()` bytes at the offset `at` of a file of a connection.
 ///
 /// # Errors
-/// `Io`, also if the file has fewer bytes.
+/// `Io`, also if the file ends before the last of these bytes.
 pub(in crate::backend::file) fn read(conn: &Connection, which: Opened, to: &mut [u8], at: u64) -> Result<()> {
     let file = object(conn, which)?;
     let code = match (c_int::try_from(to.len()), i64::try_from(at)) {
@@ -65,7 +65,7 @@ pub(in crate::backend::file) fn read(conn: &Connection, which: Opened, to: &mut 
     done("read", code)
 }
 
-/// Writes bytes into a file of a connection.
+/// Writes bytes at the offset `at` of a file of a connection.
 ///
 /// # Errors
 /// `Io`, `Full`.
@@ -99,7 +99,7 @@ pub(in crate::backend::file) fn truncate(conn: &Connection, which: Opened, lengt
     unsafe { truncate_object(object(conn, which)?, length) }
 }
 
-/// Writes bytes into a file.
+/// Writes bytes at the offset `at` of an open file.
 ///
 /// # Safety
 /// `file` is NULL, or SQLite's object of a file that only this thread uses.
@@ -145,7 +145,7 @@ pub(super) unsafe fn sync_object(file: *mut ffi::sqlite3_file, flags: c_int) -> 
     done("sync", code)
 }
 
-/// Returns the methods of a file; `None` if it is not open.
+/// Returns the methods of a file; `None` if the file is not open.
 ///
 /// # Safety
 /// `file` is NULL or SQLite's object of a file.
@@ -161,13 +161,15 @@ fn done(what: &str, code: Option<c_int>) -> Result<()> {
     }
 }
 
-/// Returns `true` if the database is no longer at the path by which it was opened.
+/// Returns `true` if the database file of a connection is no longer at the path by which it was
+/// opened.
 pub(in crate::backend::file) fn has_moved(conn: &Connection) -> bool {
     let mut moved: c_int = 0;
     control(conn, ffi::SQLITE_FCNTL_HAS_MOVED, (&raw mut moved).cast()) == ffi::SQLITE_OK && moved != 0
 }
 
-/// Makes the close of a connection leave the -wal and -shm files (SQLITE_FCNTL_PERSIST_WAL).
+/// Makes SQLite keep the -wal and -shm files when the connection is closed
+/// (SQLITE_FCNTL_PERSIST_WAL).
 pub(in crate::backend::file) fn keep_wal(conn: &Connection) {
     let mut yes: c_int = 1;
     control(conn, ffi::SQLITE_FCNTL_PERSIST_WAL, (&raw mut yes).cast());

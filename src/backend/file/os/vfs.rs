@@ -1,15 +1,15 @@
 //! The library's VFS. It is layered over the system's VFS and replaces a few methods of databases
 //! and WALs (ADR 12).
 //!
-//! The system's VFS opens a file, in memory of the size that the library's VFS requires. Then the
-//! file's method table is exchanged for a copy in which some functions are replaced. So all other
-//! methods cost the same as before. The library's data about a file follows the part of the
-//! system's VFS in that memory.
+//! The system's VFS opens a file in memory that SQLite has allocated, with the size that the
+//! library's VFS requires. Then the library exchanges the method table of the file for a copy in
+//! which some functions are replaced. The methods that are not replaced are called directly, at no
+//! extra cost. The library's data about the file follows the data of the system's VFS in that
+//! memory.
 //!
 //! `database.rs` has the methods of a database, `wal.rs` those of a WAL, and `file.rs` what both
-//! need. This module registers the
-//! VFS and opens files. Its functions for connections set what the methods need to know. (SQLite's
-//! vfs.html; `sqlite3_io_methods`.)
+//! need. This module registers the VFS, opens files, and sets per connection what the methods need
+//! to know. (SQLite's vfs.html; `sqlite3_io_methods`.)
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -42,7 +42,7 @@ struct Vfs {
     vfs: ffi::sqlite3_vfs,
     system: *mut ffi::sqlite3_vfs,
     name: CString,
-    /// Offset of the library's data in the memory of a file.
+    /// Offset, in bytes, of the library's data in the memory of a file.
     at: usize,
     databases: AtomicPtr<Table>,
     wals: AtomicPtr<Table>,
@@ -50,7 +50,7 @@ struct Vfs {
     next: *const Vfs,
 }
 
-/// List of all VFSs of the library, mostly of one. They are never freed.
+/// Linked list of all VFSs of the library, usually only one. They are never freed.
 static ALL: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the name of the library's VFS, which is layered over the current default VFS.
@@ -107,14 +107,15 @@ pub(in crate::backend::file) fn name() -> Result<&'static CStr> {
     }
 }
 
-/// Sleeps for the whole time. The sleep of SQLite's unix VFS returns early after a signal handler
-/// has run, and SQLite's busy timeout counts the times that it requested.
+/// Sleeps for the whole time. SQLite's unix VFS would return early after a signal handler has run,
+/// but SQLite's busy timeout counts the times that it has requested, not those that it has slept.
 unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     std::thread::sleep(Duration::from_micros(microseconds.max(0).unsigned_abs().into()));
     microseconds
 }
 
-/// Records that each commit of a connection is synced.
+/// Records that each commit of a connection is synced. Its WAL is then extended with zeros ahead of
+/// the commits.
 ///
 /// # Errors
 /// The error of SQLite if it does not return the file.
@@ -129,8 +130,8 @@ pub(in crate::backend::file) fn syncs_commits(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Discards the buffered frames of a transaction that has ended without a commit. Call this only
-/// while the connection has no write transaction open.
+/// Discards the buffered WAL frames of a transaction that has ended without a commit. Call this
+/// only while the connection has no write transaction open.
 pub(in crate::backend::file) fn forget_frames(conn: &Connection) {
     let Ok(file) = object(conn, Opened::Main) else { return };
     // SAFETY: this is SQLite's object of the file, or NULL. Its data refers to its WAL while that
@@ -145,8 +146,8 @@ pub(in crate::backend::file) fn forget_frames(conn: &Connection) {
     }
 }
 
-/// Returns `true` if the database of a connection is a file of the system's VFS below the library's
-/// VFS.
+/// Returns `true` if the library's VFS has opened the database of a connection, and is layered over
+/// SQLite's own VFS for this system (`system::VFS`).
 pub(in crate::backend::file) fn is_over_the_systems(conn: &Connection) -> bool {
     let Ok(file) = object(conn, Opened::Main) else { return false };
     // SAFETY: this is SQLite's object of the file, or NULL. A VFS of the library and the one below
@@ -175,9 +176,9 @@ unsafe fn is_database(file: *mut File) -> bool {
         .is_some_and(|method| method as usize == database::shm_lock as *const () as usize)
 }
 
-/// Makes the VFS overwrite what is cut off the files of a connection, and what is removed. With
-/// `syncs`, the overwritten bytes are synced before their space is released. Returns `false` if the
-/// files do not use the library's VFS.
+/// Makes the VFS overwrite, with zeros, the bytes that are cut off the database or the WAL of a
+/// connection, and the WAL before it is removed. With `syncs`, the zeros are synced before the disk
+/// space is released. Returns `false` if the database does not have the library's methods.
 ///
 /// # Errors
 /// The error of SQLite if it does not return the file.
@@ -193,9 +194,10 @@ pub(in crate::backend::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -
     }
 }
 
-/// Makes the VFS also overwrite the unused bytes of pages; with `None`, no longer. Has no effect
-/// unless `wipe_what_goes` was called before. Use this only for pages that are written into the
-/// file as SQLite has them in memory, not encrypted.
+/// Sets whether the VFS overwrites the unused bytes of pages that it writes into the database.
+/// `pages` is the layout of the pages; `None` turns this off. Has no effect unless `wipe_what_goes`
+/// was called before. Use this only for pages that SQLite writes as they are in memory, not
+/// encrypted.
 ///
 /// # Errors
 /// The error of SQLite if it does not return the file.
@@ -212,8 +214,8 @@ pub(in crate::backend::file) fn wipe_pages(conn: &Connection, pages: Option<Page
     Ok(())
 }
 
-/// Makes the VFS keep disk space for the WAL when it overwrites the WAL and cuts it off. Has no
-/// effect unless `wipe_what_goes` was called before.
+/// Makes the VFS keep disk space for the WAL when it overwrites and truncates the WAL. `page_size`
+/// is in bytes. Has no effect unless `wipe_what_goes` was called before.
 ///
 /// # Errors
 /// The error of SQLite if it does not return the file.
@@ -230,8 +232,8 @@ pub(in crate::backend::file) fn keep_wal_space(conn: &Connection, page_size: u64
     Ok(())
 }
 
-// SQLite calls this function and the methods, with files that `open` has opened and that only the
-// calling thread uses meanwhile. No panic may leave them, and nothing in them panics.
+// SQLite calls `open` and the methods. Only the calling thread uses the file during a call, and
+// `open` has opened it. No panic may leave these functions, and nothing in them panics.
 
 unsafe extern "C" fn open(
     vfs: *mut ffi::sqlite3_vfs,
@@ -268,15 +270,16 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Returns a number that changes when this process has read any database. It is cheaper than
-/// [`take_reads`].
+/// Returns the number of reads of databases and WALs by this process. If it has not changed, no
+/// connection has read anything. This is cheaper than [`take_reads`].
 #[cfg(feature = "encryption")]
 #[inline]
 pub(in crate::backend::file) fn reads() -> u64 {
     READS.load(Ordering::Relaxed)
 }
 
-/// Returns `true` if anything was read for a connection since the last call.
+/// Returns `true` if the database of a connection or its WAL was read since the last call of this
+/// function, or if that is not known.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn take_reads(conn: &Connection) -> bool {
     let Ok(file) = object(conn, Opened::Main) else { return true };
@@ -284,7 +287,8 @@ pub(in crate::backend::file) fn take_reads(conn: &Connection) -> bool {
     unsafe { !is_database(file) || std::mem::take(&mut (*note::<Database>(file)).was_read) }
 }
 
-/// Returns the error of the last failed read of a connection since the last call, and clears it.
+/// Returns SQLite's result code of the last failed read of a connection's database or WAL, and
+/// clears it. Returns `None` if no read has failed since the last call.
 pub(in crate::backend::file) fn take_failed_read(conn: &Connection) -> Option<c_int> {
     let file = object(conn, Opened::Main).ok()?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.

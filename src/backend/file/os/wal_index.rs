@@ -14,12 +14,13 @@ use rusqlite::{Connection, ffi};
 use super::sqlite_file::{Opened, object};
 use crate::error::Result;
 
-/// Number of frames whose pages the first region of the wal-index contains (`HASHTABLE_NPAGE_ONE`).
+/// Number of frames whose page numbers are in the first region of the wal-index
+/// (`HASHTABLE_NPAGE_ONE`).
 const FRAMES_OF_THE_FIRST: u32 = FRAMES_OF_A_REGION - PAGES as u32;
-/// Number of frames whose pages any other region contains (`HASHTABLE_NPAGE`).
+/// Number of frames whose page numbers are in each other region (`HASHTABLE_NPAGE`).
 const FRAMES_OF_A_REGION: u32 = 4096;
 
-/// Length of the header. It and all positions below are in words of 32 bits.
+/// Length of the header. This and all positions in the wal-index below are in words of 32 bits.
 const HEADER: usize = 12;
 /// Position of `isInit`, the first byte of the word: 1 once the header has been written.
 const IS_INIT: usize = 3;
@@ -33,47 +34,51 @@ const FRAMES: usize = 4;
 const SIZE: usize = 5;
 /// Position of `aSalt`, the two salts, which change each time the WAL restarts.
 const SALTS: usize = 8;
-/// Position of `nBackfill`, the number of frames that are also in the database. A writer of this
-/// word holds both locks below: `CHECKPOINT_LOCK` and `READ_LOCK_0`.
+/// Position of `nBackfill`, the number of frames that have been copied into the database. A
+/// connection that changes it holds the locks `CHECKPOINT_LOCK` and `READ_LOCK_0`.
 const WRITTEN_BACK: usize = 24;
-/// Position of `aReadMark`: a reader with the lock of the same number reads no frames after this
-/// one.
+/// Position of `aReadMark`, one word per reader lock. A reader that holds lock `READ_LOCK_0 + n`
+/// reads no frames after the number in word n.
 const READ_MARKS: usize = 25;
 const READERS: usize = 5;
-/// Value of a read mark that no reader uses (`READMARK_NOT_USED`).
+/// Value in `aReadMark` for a lock that no reader uses (`READMARK_NOT_USED`).
 const NOT_USED: u32 = u32::MAX;
-/// Position of the number of times that a connection has begun to write frames back. The numbers of
-/// frames alone may repeat.
+/// Position of a counter of this library: how often a connection has begun to copy frames into the
+/// database. The number of frames alone would not tell two such attempts apart, because it may
+/// repeat.
 ///
-/// The word is in the space for locks, which SQLite does not write. A writer of this word holds the
-/// checkpoint lock.
+/// The word is in the space for locks, which SQLite does not write. A connection that changes it
+/// holds `CHECKPOINT_LOCK`.
 const TURN: usize = 30;
-/// Position of `nBackfillAttempted`, the number of frames that may be in the database.
+/// Position of `nBackfillAttempted`, the number of frames whose copying into the database has
+/// begun.
 const BEGUN: usize = 32;
-/// Position of the page numbers of the frames, in the first region.
+/// Position, in the first region, of the page numbers of the frames.
 const PAGES: usize = 34;
 
-/// Time for which a header is expected to stay torn at most. A header that is torn for longer shows
-/// a crash or another lasting condition.
+/// Maximum time to wait until a half-written header becomes whole. If it stays half-written for
+/// longer, the writer has crashed or is blocked for another reason.
 const TORN: Duration = Duration::from_millis(10);
 
-/// Number of the lock of a checkpoint.
+/// Index, among the locks of the wal-index, of the lock that a checkpoint holds.
 const CHECKPOINT_LOCK: c_int = 1;
-/// Number of the lock of readers that read nothing from the WAL.
+/// Index of the lock of readers that read only the database, not the WAL.
 const READ_LOCK_0: c_int = 3;
 
-/// Header of the wal-index at one moment. It changes with each commit, and when the WAL restarts.
+/// Copy of the header of the wal-index. The header changes with each commit, and when the WAL
+/// restarts.
 pub(in crate::backend::file) type Header = [u32; HEADER];
 
-/// Salts of a WAL. They identify it among the WALs that follow each other in one file.
+/// Two salts of a WAL, which distinguish it from earlier and later WALs in the same file.
 pub(in crate::backend::file) type Salts = [u32; 2];
 
-/// Returns the number of frames of a WAL, from the header of its wal-index.
+/// Returns the number of frames of the WAL according to a header of the wal-index.
 pub(in crate::backend::file) fn frames(header: &Header) -> u32 {
     header.get(FRAMES).copied().unwrap_or(0)
 }
 
-/// Returns `true` if SQLite accepts this header (`walIndexTryHdr`).
+/// Returns `true` if SQLite accepts this header: it is initialised and its checksum is right
+/// (`walIndexTryHdr`).
 fn is_sound(header: &Header) -> bool {
     let (words, sum) = header.split_at(CHECKSUM);
     let is_init = words.get(IS_INIT).is_some_and(|word| matches!(word.to_ne_bytes(), [1..=u8::MAX, ..]));
@@ -87,7 +92,7 @@ fn is_sound(header: &Header) -> bool {
     is_init && sum == [s0, s1]
 }
 
-/// Shared wal-index of a connection.
+/// A region of the wal-index that a connection has mapped, usually the first one.
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) struct WalIndex(NonNull<AtomicU32>);
 
@@ -95,33 +100,34 @@ pub(in crate::backend::file) struct WalIndex(NonNull<AtomicU32>);
 unsafe impl Send for WalIndex {}
 
 impl WalIndex {
-    /// Size of a region, in bytes. SQLite maps each region as a whole.
+    /// Size of a region of the wal-index, in bytes. SQLite maps each region as a whole.
     ///
-    /// The page numbers of frames are in the first half of a region; in the first region, they
-    /// follow the words above.
+    /// The page numbers of the frames are in the first half of each region. In the first region,
+    /// they follow the header and the state of checkpoints.
     pub(super) const REGION: c_int = 32_768;
 
     /// Returns the wal-index whose first region is mapped at `region`; `None` if `region` is NULL.
     ///
     /// # Safety
-    /// The whole region stays mapped there as long as the result is used.
+    /// The whole region stays mapped at this address as long as the returned value is used.
     pub(super) unsafe fn at(region: *mut c_void) -> Option<WalIndex> {
         NonNull::new(region.cast()).map(WalIndex)
     }
 
-    /// Returns the wal-index that the connection's VFS has mapped; `None` if the connection is not
-    /// in WAL mode, or if its wal-index is not in shared memory.
+    /// Returns the first region of a connection's wal-index; `None` if the connection is not in WAL
+    /// mode, or if its wal-index is not in shared memory.
     pub(in crate::backend::file) fn of(conn: &Connection) -> Option<WalIndex> {
         WalIndex::part(conn, 0)
     }
 
-    /// Returns the region with the given number.
+    /// Returns region `number` of a connection's wal-index; `None` if it does not exist or cannot
+    /// be mapped.
     fn part(conn: &Connection, number: c_int) -> Option<WalIndex> {
         let file = object(conn, Opened::Main).ok()?;
         let mut region: *mut c_void = ptr::null_mut();
         // SAFETY: the connection is open, and the methods of its file are valid as long as it is.
-        // xShmMap is public (sqlite3_io_methods). It is called as by SQLite's WAL, for a region
-        // that already exists, so the memory is not extended.
+        // xShmMap is public (sqlite3_io_methods). With 0 for `bExtend` it maps only a region that
+        // exists, as SQLite itself does.
         unsafe {
             let methods = file.as_ref()?.pMethods.as_ref()?;
             if methods.iVersion < 2 {
@@ -145,8 +151,8 @@ impl WalIndex {
         unsafe { self.0.add(at).as_ref() }
     }
 
-    /// Returns the current header. A header that a commit is writing differs from the ones before
-    /// and after.
+    /// Returns the header as it is in memory. During a commit, the result may be a mixture of the
+    /// old and the new header; a mixture equals neither of them.
     #[inline]
     pub(in crate::backend::file) fn header(&self) -> Header {
         let header = std::array::from_fn(|at| self.word(at).load(Ordering::Relaxed));
@@ -154,24 +160,25 @@ impl WalIndex {
         header
     }
 
-    /// Returns the header; `None` while a commit is writing it.
+    /// Returns the header; `None` if a commit is writing it, so that its two copies differ.
     ///
-    /// A writer writes the second of the two copies first. Here the second copy is read last.
+    /// A writer writes the second copy first. This function reads the second copy last.
     fn untorn(&self) -> Option<Header> {
         let first = self.header();
         let second: Header = std::array::from_fn(|at| self.word(HEADER + at).load(Ordering::Relaxed));
         (first == second).then_some(first)
     }
 
-    /// Returns the salts of the WAL and its number of frames; `None` during a commit.
+    /// Returns the salts of the WAL and its number of frames; `None` while a commit writes the
+    /// header.
     pub(in crate::backend::file) fn state(&self) -> Option<(Salts, u32)> {
         let header = self.untorn()?;
         let &[.., salt, other_salt, _, _] = &header;
         Some(([salt, other_salt], frames(&header)))
     }
 
-    /// Returns `true` if SQLite accepts the header. Waits for a commit that is writing it, but not
-    /// longer than [`TORN`]; then returns `false`.
+    /// Waits while a commit writes the header, at most for [`TORN`]. Returns `true` if SQLite then
+    /// accepts the header, and `false` if the header is invalid or still half-written.
     pub(super) fn becomes_whole(&self) -> bool {
         let started = Instant::now();
         loop {
@@ -189,42 +196,45 @@ impl WalIndex {
         [self.word(SALTS).load(Ordering::Acquire), self.word(SALTS + 1).load(Ordering::Acquire)]
     }
 
-    /// Returns a number that each commit increments. It starts over when the WAL is recovered after
-    /// a crash.
+    /// Returns the commit counter of the header (`iChange`), which each commit increments. It
+    /// restarts when the WAL is recovered after a crash.
     pub(in crate::backend::file) fn commits(&self) -> u32 {
         self.word(COMMITS).load(Ordering::Relaxed)
     }
 
-    /// Returns the number of frames that are already in the database.
+    /// Returns the number of frames that have been copied into the database (`nBackfill`).
     pub(in crate::backend::file) fn written_back(&self) -> u32 {
         self.word(WRITTEN_BACK).load(Ordering::Relaxed)
     }
 
-    /// Returns the number of frames whose copying into the database has begun.
+    /// Returns the number of frames whose copying into the database has begun
+    /// (`nBackfillAttempted`).
     pub(in crate::backend::file) fn begun(&self) -> u32 {
         self.word(BEGUN).load(Ordering::Relaxed)
     }
 
-    /// Returns the number of times that a connection has begun to write frames back.
+    /// Returns how often a connection of this library has begun to copy frames into the database.
     fn turn(&self) -> u32 {
         self.word(TURN).load(Ordering::Acquire)
     }
 
-    /// Returns `true` if no other connection has begun to write frames back since `begun`, and the
-    /// WAL is the same.
+    /// Returns `true` if `begun` is still the newest attempt to copy frames into the database, and
+    /// the WAL has not restarted since.
     pub(in crate::backend::file) fn is_at(&self, begun: &Begun) -> bool {
         (self.salts(), self.turn(), self.begun()) == (begun.salts, begun.turn, begun.frames)
     }
 
-    /// Begins to write back the first `frames` frames, of which the last one ends a commit. From
-    /// now on no connection begins to read the database as it was before that commit.
+    /// Begins to copy frames of the WAL into the database (a backfill). `frames` is the number of
+    /// frames, and the last of them must end a commit. From now on no connection begins to read a
+    /// snapshot from before that commit.
     ///
-    /// If a reader still uses an older snapshot, the write-back covers fewer frames. Returns `None`
-    /// if there is nothing to do, if the WAL is not the one with these salts, or if another
-    /// connection is writing back.
+    /// If a reader still uses an older snapshot, the result covers only the frames up to that
+    /// snapshot. Returns `None` in these cases: there is nothing to copy; an earlier attempt has
+    /// begun with more frames; the WAL has other salts than `salts`, or fewer frames; another
+    /// connection is copying frames.
     ///
     /// # Errors
-    /// The error of SQLite if it does not return the file.
+    /// The error of SQLite if it does not return the file of the database.
     pub(in crate::backend::file) fn begin(
         &self,
         conn: &Connection,
@@ -251,8 +261,8 @@ impl WalIndex {
                 }
             }
             let before = self.written_back();
-            // Never begins with fewer frames than another connection has begun with, because
-            // SQLite's `sqlite3_snapshot_open` relies on that.
+            // Never begins with fewer frames than another connection has begun with: SQLite's
+            // `sqlite3_snapshot_open` relies on that.
             (before < frames && self.begun() <= frames).then(|| {
                 let turn = self.turn().wrapping_add(1);
                 self.word(TURN).store(turn, Ordering::Release);
@@ -263,9 +273,10 @@ impl WalIndex {
         Ok(begun.flatten())
     }
 
-    /// Returns the frames to write back, as pairs of page and frame in the order of the pages. Each
-    /// frame is the last one of its page. Returns `None` if there is no memory, or if the wal-index
-    /// cannot be read.
+    /// Returns the frames of `begun` that must be copied into the database, as pairs of page number
+    /// and frame number, sorted by page. Both numbers start at 1. Of several frames with the same
+    /// page, only the last one is included. Returns `None` if there is no memory, or if the
+    /// wal-index cannot be read.
     pub(in crate::backend::file) fn last_frames(
         &self,
         conn: &Connection,
@@ -294,14 +305,16 @@ impl WalIndex {
         Some(pages)
     }
 
-    /// Runs `f`, which writes frames of `begun` into the database. Meanwhile no other connection
-    /// writes frames back, and the WAL does not restart.
+    /// Runs `f`, which copies frames of `begun` into the database. During the call, no other
+    /// connection copies frames, and the WAL does not restart, because this holds the two locks
+    /// `CHECKPOINT_LOCK` and `READ_LOCK_0`.
     ///
-    /// Returns `None` if one of the two locks for that is taken, and `Some(None)` if another
-    /// connection has written frames back since.
+    /// Returns `None` if one of these locks is taken. Returns `Some(None)`, without running `f`, if
+    /// another connection has begun to copy frames or has copied some since `begun`, or if the WAL
+    /// has restarted.
     ///
     /// # Errors
-    /// The error of SQLite if it does not return the file.
+    /// The error of SQLite if it does not return the file of the database.
     pub(in crate::backend::file) fn while_writing_back<R>(
         &self,
         conn: &Connection,
@@ -314,15 +327,15 @@ impl WalIndex {
         Ok(done.flatten())
     }
 
-    /// Publishes to all connections that the frames of `begun` are in the database, and on the
-    /// disk. The caller guarantees that they are.
+    /// Publishes to all connections that the frames of `begun` are in the database. The caller
+    /// guarantees that they are, and that the database is synced.
     ///
-    /// This takes the locks under which SQLite does it: no other connection writes frames back, and
-    /// the WAL does not restart. Returns `None` if one of them is taken, and `Some(None)` if
-    /// another connection has written frames back.
+    /// Like SQLite, this holds `CHECKPOINT_LOCK` and `READ_LOCK_0` during the change. Returns
+    /// `None` if one of them is taken, and `Some(None)` if `begun` is no longer valid, as in
+    /// `while_writing_back`.
     ///
     /// # Errors
-    /// The error of SQLite if it does not return the file.
+    /// The error of SQLite if it does not return the file of the database.
     pub(in crate::backend::file) fn set_written_back(
         &self,
         conn: &Connection,
@@ -334,18 +347,19 @@ impl WalIndex {
     }
 }
 
-/// Frames that are being written back: from `before` to `frames`.
+/// Attempt to copy the frames from `before` to `frames` of a WAL into the database, returned by
+/// `WalIndex::begin`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::backend::file) struct Begun {
     pub(in crate::backend::file) salts: Salts,
-    /// Number of frames that were in the database before.
+    /// Number of frames that were already in the database when the attempt began.
     pub(in crate::backend::file) before: u32,
-    /// Number of frames that are in the database afterwards.
+    /// Number of frames that are in the database when the attempt has succeeded.
     pub(in crate::backend::file) frames: u32,
     pub(in crate::backend::file) turn: u32,
 }
 
-/// Locks of the wal-index.
+/// Database file of a connection, whose methods take the locks of the wal-index.
 struct Locks(*mut ffi::sqlite3_file);
 
 impl Locks {
@@ -353,12 +367,13 @@ impl Locks {
         object(conn, Opened::Main).map(Locks)
     }
 
-    /// Runs `f` while a lock is held exclusively. Returns `None` if the lock is taken. Never waits.
+    /// Runs `f` while this connection holds lock `number` of the wal-index exclusively. Returns
+    /// `None`, without waiting, if the lock cannot be taken.
     fn under<R>(&self, number: c_int, f: impl FnOnce(&Locks) -> R) -> Option<R> {
         let call = |flags| {
             // SAFETY: this is SQLite's object of the open database, which only this thread uses.
-            // xShmLock is public (sqlite3_io_methods). Read locks of this connection itself
-            // conflict as well, like those of other connections.
+            // xShmLock is public (sqlite3_io_methods). A read lock of this connection itself
+            // conflicts, too, like those of other connections.
             unsafe {
                 let methods = self.0.as_ref().and_then(|file| file.pMethods.as_ref());
                 methods.and_then(|methods| methods.xShmLock).is_some_and(|lock| {

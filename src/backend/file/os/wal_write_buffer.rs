@@ -1,16 +1,17 @@
-//! Buffer for the frames of a WAL that SQLite has written but that are not in the file yet
+//! Buffer for WAL frames that SQLite has passed to the VFS but that are not in the WAL file yet
 //! (ADR 12).
 //!
 //! SQLite writes each frame as a header of 24 bytes and a page. That takes two system calls per
-//! frame, and a commit has several frames. This buffer collects them until the page of the *commit*
-//! frame arrives, and writes them into the file with one call. That is early enough: no connection
-//! reads frames beyond those that the wal-index counts, and SQLite counts them only after its last
-//! write has returned. So an error (a full disk) is still returned where SQLite expects one.
+//! frame, and a commit has several frames. This buffer collects the frames until the page of the
+//! *commit* frame arrives, and writes them into the file with one call. That is early enough: no
+//! connection reads more frames than the wal-index counts, and SQLite updates this count only after
+//! its last write has returned. So an error (a full disk) is still returned where SQLite expects
+//! one.
 //!
-//! Only frames at the end of the WAL are buffered. Two kinds of writes go to the file at once:
-//! writes into frames that SQLite has written before (by a transaction too large for the cache),
-//! and bytes that are not a frame. Every other operation on the file first writes the buffered
-//! frames. (WAL format: SQLite's fileformat2.html, chapter 4; the writes: `walFrames` in wal.c.)
+//! Only frames at the end of the WAL are buffered. Two kinds of writes bypass the buffer: writes
+//! into frames that SQLite has written before (by a transaction too large for the cache), and bytes
+//! that are not a frame. Every other operation on the file writes the buffered frames first. (WAL
+//! format: SQLite's fileformat2.html, chapter 4; the writes: `walFrames` in wal.c.)
 
 use std::ffi::c_int;
 
@@ -22,29 +23,32 @@ use super::system::OsFile;
 pub(in crate::backend::file) const WAL_HEADER: u32 = 32;
 pub(in crate::backend::file) const FRAME_HEADER: u32 = 24;
 
-/// Numbers of frames for which space is reserved in the WAL: the first number for which the disk
-/// has space. Removing a key writes about ten frames, and sometimes [pointer map
-/// pages](pointer_map_pages).
+/// Numbers of frames for which space is reserved in a WAL, from the most to the fewest: the first
+/// number for which the disk has space is used. Removing a key writes about ten frames, and
+/// sometimes [pointer map pages](pointer_map_pages).
 const FIRST_FRAMES: [u32; 3] = [32, 20, 12];
-/// Total size of the pages for which space is reserved, in bytes, if that is more than the first
-/// number of frames. With small pages, a long value takes many frames.
+/// Total size, in bytes, of the pages for which space is reserved first, if that is more than the
+/// first number in `FIRST_FRAMES`. This is so with small pages, with which a long value takes many
+/// frames.
 const FIRST_BYTES: u64 = 64 * 1024;
 
 /// Size of an entry of a pointer map page, in bytes (SQLite's fileformat2.html, chapter 1.8).
 const POINTER_MAP_ENTRY: u64 = 5;
 
-/// Returns the greatest number of pointer map pages that the removal of one key changes, in a
-/// database of this number of pages.
+/// Returns the maximum number of pointer map pages that the removal of one key changes, in a
+/// database of `pages` pages of `page_size` bytes.
 ///
-/// When SQLite moves children between neighbouring interior pages of a B-tree, it changes the entry
-/// of each child, and each entry may be on another page. An interior page has at most one child per
-/// 7 bytes, and SQLite moves those of three pages (`balance_nonroot` in btree.c).
+/// When SQLite moves children between neighbouring interior pages of a B-tree, it changes the
+/// pointer map entry of each child, and each entry may be on another pointer map page. An interior
+/// page has at most one child per 7 bytes, and SQLite moves the children of three pages at once
+/// (`balance_nonroot` in btree.c).
 pub(in crate::backend::file) fn pointer_map_pages(page_size: u64, pages: u64) -> u32 {
     let pages = pages / (page_size / POINTER_MAP_ENTRY).max(1) + 1;
     u32::try_from(pages.min(3 * page_size / 7)).unwrap_or(u32::MAX)
 }
 
-/// Returns the numbers of frames for which space is reserved, in the order in which they are tried.
+/// Returns the numbers of frames for which `reserve_least_wal` tries to reserve space, the largest
+/// first. `pages` is the length of the database.
 fn first_frames(page_size: u64, pages: u64) -> impl Iterator<Item = u32> {
     let by_size = u32::try_from(FIRST_BYTES / page_size.max(1)).unwrap_or(0);
     let first = by_size.max(FIRST_FRAMES[0]);
@@ -52,31 +56,32 @@ fn first_frames(page_size: u64, pages: u64) -> impl Iterator<Item = u32> {
     [with_pointers, first].into_iter().chain(FIRST_FRAMES)
 }
 
-/// Returns the length of a WAL of this number of frames, in bytes.
+/// Returns the length, in bytes, of a WAL with `frames` frames.
 pub(in crate::backend::file) fn length_of_wal(page_size: u64, frames: u32) -> u64 {
     u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size)
 }
 
-/// Returns the number of bytes that the WAL of a database of this number of pages needs for
-/// removals on a full disk.
+/// Returns the length, in bytes, of the WAL that removals of keys need while the disk is full.
+/// `pages` is the length of the database.
 pub(in crate::backend::file) fn least_wal(page_size: u64, pages: u64) -> u64 {
     length_of_wal(page_size, first_frames(page_size, pages).next().unwrap_or_default())
 }
 
-/// Reserves space in a WAL, so that keys can still be removed when the disk is full. Reserves less
-/// if the disk lacks the space.
+/// Reserves disk space for a WAL, so that keys can still be removed while the disk is full.
+/// Reserves space for fewer frames if the disk lacks it, or none. `pages` is the length of the
+/// database.
 pub(in crate::backend::file) fn reserve_least_wal(wal: &OsFile, page_size: u64, pages: u64) {
     let reserve = |frames| wal.reserve(length_of_wal(page_size, frames));
     first_frames(page_size, pages).find(|frames| reserve(*frames).is_ok());
 }
 
-/// Byte range, in the header of a frame, of the size of the database in pages after the commit. It
-/// is 0 if the frame does not end a commit.
+/// Byte range, in a frame header, of the length of the database in pages after the commit. The
+/// value is 0 if the frame does not end a commit.
 const COMMIT: std::ops::Range<usize> = 4..8;
-/// Maximum number of buffered bytes, unless one frame is larger.
+/// Maximum number of buffered bytes. A single larger frame is buffered as well.
 const MOST: usize = 64 * 1024;
 
-/// Function that writes bytes into the file at an offset and returns SQLite's result code.
+/// Function that writes bytes into the WAL file at an offset and returns SQLite's result code.
 pub(super) trait Write: FnMut(&[u8], i64) -> c_int {}
 impl<F: FnMut(&[u8], i64) -> c_int> Write for F {}
 
@@ -84,26 +89,28 @@ impl<F: FnMut(&[u8], i64) -> c_int> Write for F {}
 #[derive(Default)]
 pub(super) struct Frames {
     kept: Vec<u8>,
-    /// Offset in the file of the first buffered byte.
+    /// Offset of the first buffered byte in the file.
     start: i64,
     /// Whether the last buffered bytes are a header whose page has not been written yet.
     wants_page: bool,
-    /// Whether that header belongs to a commit frame.
+    /// Whether the last frame header that was buffered belongs to a commit frame.
     is_commit: bool,
-    /// End offset of all bytes that were written since the writer's lock was taken.
+    /// Offset after the last byte that was written into the file since the writer's lock was taken;
+    /// 0 if none was.
     end: i64,
-    /// Offset of the last commit frame that was written and must be synced before it is valid.
+    /// Offset of a commit frame in the file whose sync has not ended yet; `None` if there is none.
     unsynced_commit: Option<i64>,
 }
 
 impl Frames {
-    /// Returns the end offset of the buffered bytes.
+    /// Returns the offset in the file after the last buffered byte.
     fn end_of_kept(&self) -> i64 {
         self.start + i64::try_from(self.kept.len()).unwrap_or(i64::MAX)
     }
 
-    /// Accepts bytes that SQLite writes into the file. Returns SQLite's result code, and `true` if
-    /// a whole commit was written into the file.
+    /// Buffers `bytes`, which SQLite writes at the offset `at` of the file, or writes them into the
+    /// file with `write`. Returns SQLite's result code, and `true` if this call has completed a
+    /// commit in the file.
     pub(super) fn write(&mut self, bytes: &[u8], at: i64, write: &mut impl Write) -> (c_int, bool) {
         if self.kept.is_empty() {
             self.start = at;
@@ -127,8 +134,8 @@ impl Frames {
     fn page(&mut self, bytes: &[u8], write: &mut impl Write) -> (c_int, bool) {
         let at = self.end_of_kept();
         if !self.keep(bytes) {
-            // Without memory to buffer the page, the buffered bytes are written first, then the
-            // page.
+            // There is no memory to buffer the page, so the buffered bytes are written into the
+            // file, then the page.
             let code = match self.flush(write) {
                 SQLITE_OK => self.put(bytes, at, write),
                 code => code,
@@ -142,8 +149,8 @@ impl Frames {
         match self.flush(write) {
             SQLITE_OK => (SQLITE_OK, self.is_commit),
             code => {
-                // Drops this frame, whose write fails. The frames before it stay buffered, because
-                // SQLite may assume that they are written.
+                // Drops this frame: SQLite receives the error of its write. The frames before it
+                // stay buffered, because SQLite may assume that they have been written.
                 self.kept.truncate(self.kept.len().saturating_sub(FRAME_HEADER as usize + bytes.len()));
                 (code, false)
             }
@@ -160,8 +167,8 @@ impl Frames {
         has_room
     }
 
-    /// Writes the buffered bytes. After a failure they stay buffered, because SQLite assumes that
-    /// they are written.
+    /// Writes the buffered bytes into the file. Returns SQLite's result code. After a failure they
+    /// stay buffered, because SQLite assumes that they have been written.
     #[inline]
     pub(super) fn flush(&mut self, write: &mut impl Write) -> c_int {
         if self.kept.is_empty() {
@@ -185,8 +192,8 @@ impl Frames {
         code
     }
 
-    /// Discards the buffered bytes when the writer's lock is released. They belong to no commit,
-    /// and other writers may use their place in the file.
+    /// Discards the buffered bytes. Call this when the writer's lock is released: the bytes belong
+    /// to no commit, and other writers may write other frames at the same offsets.
     pub(super) fn discard(&mut self) {
         self.kept.clear();
         self.wants_page = false;
@@ -194,20 +201,21 @@ impl Frames {
         self.unsynced_commit = None;
     }
 
-    /// Updates the buffer after the file was truncated to `length` bytes.
+    /// Updates the offsets after the file was truncated to `length` bytes.
     pub(super) fn truncated(&mut self, length: i64) {
         self.end = self.end.min(length);
     }
 
-    /// Records that a commit, whose last frame was just written, is synced before its call returns.
+    /// Records that SQLite will sync the commit whose last frame was just written. `frame` is the
+    /// length of that frame, in bytes, with its header.
     pub(super) fn awaits_sync(&mut self, frame: usize) {
         self.unsynced_commit = Some(self.end - i64::try_from(frame).unwrap_or(0));
     }
 
-    /// Ends the wait for the sync of a commit. `well` is `false` if the sync failed.
+    /// Handles the end of a sync of the file. `well` is `false` if the sync failed.
     ///
-    /// The call of a commit whose sync failed returns the error, and SQLite rolls the commit back
-    /// in memory. So the header of its commit frame is overwritten with zeros. Otherwise a
+    /// If the sync of a commit fails, SQLite returns the error and rolls the commit back in memory.
+    /// So the header of the commit frame is then overwritten with zeros in the file. Otherwise a
     /// connection that reads the file after a crash would find the commit.
     pub(super) fn synced(&mut self, well: bool, write: &mut impl Write) {
         if let Some(at) = self.unsynced_commit.take()
@@ -217,7 +225,8 @@ impl Frames {
         }
     }
 
-    /// Returns the offset after the last byte written.
+    /// Returns the offset after the last byte that was written into the file since the writer's
+    /// lock was taken.
     pub(super) fn end(&self) -> i64 {
         self.end
     }

@@ -1,15 +1,16 @@
-//! Zeros to be written to files.
+//! Zeros for overwriting and extending files.
 
 use std::cell::UnsafeCell;
 
-/// Zeros to write. They are in a cell, because otherwise the library's binary would contain them.
+/// Buffer of zeros. The cell puts it into zero-initialised memory; otherwise the library's binary
+/// would contain 16 KiB of zeros.
 struct Zeros(UnsafeCell<[u8; 16 * 1024]>);
 static ZEROS: Zeros = Zeros(UnsafeCell::new([0; 16 * 1024]));
 
 // SAFETY: no code writes to the zeros.
 unsafe impl Sync for Zeros {}
 
-/// Returns a slice of zeros, of the wanted length or of the maximum length.
+/// Returns a slice of `wanted` zeros, or of 16 KiB if `wanted` is greater.
 pub(in crate::backend::file::os) fn zeros(wanted: i64) -> &'static [u8] {
     // SAFETY: no code writes to the zeros.
     let zeros = unsafe { &*ZEROS.0.get() };

@@ -7,15 +7,16 @@ use std::path::Path;
 
 use super::status::FileIdentity;
 
-/// Flag of `faccessat` to check as the effective user, as an open does. Android's C library refuses
-/// the flag; there the effective user is the real one.
+/// Flag that makes `faccessat` check the rights of the effective user, as an open does. Android's C
+/// library does not accept the flag; on Android, the effective user is the real user.
 #[cfg(not(target_os = "android"))]
 const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
 
 #[cfg(target_os = "android")]
 const AS_EFFECTIVE: c_int = 0;
 
-/// Fails like an open of the file `name` in a directory would, with the access `wanted`.
+/// Checks the access `wanted` (`R_OK`, `W_OK`) of this process to the file `name` in a directory.
+/// Returns the error that an open would return if it is denied.
 pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
     // SAFETY: `directory` is open or AT_FDCWD, and the name is a C string.
     match unsafe { libc::faccessat(directory, name.as_ptr(), wanted, AS_EFFECTIVE) } {
@@ -28,8 +29,10 @@ pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Re
     }
 }
 
-/// Like `may_access`, but uses the system call without flags. Containers with an old libseccomp
-/// refuse faccessat2(2), which the C library makes, with `EPERM`.
+/// Like `may_access`, but with the system call faccessat(2), which has no flags and checks the
+/// rights of the real user. Containers with an old libseccomp refuse faccessat2(2), which the C
+/// library calls, with `EPERM`. If the effective user or group is not the real one, checks nothing
+/// and succeeds.
 #[cfg(target_os = "linux")]
 #[allow(clippy::disallowed_methods, reason = "not on Android")]
 fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
@@ -45,7 +48,7 @@ fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::
     }
 }
 
-/// Returns `true` if the given file is at a path.
+/// Returns `true` if the file with this identity is at a path.
 pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }

@@ -1,16 +1,16 @@
 //! Replaced system calls of SQLite's unix VFS, and their installation.
 //!
-//! Each replacement ends in the call that was there before: that of the C library, or that of a
-//! program that replaced it earlier. So the widths of `off_t` and `struct stat` are SQLite's own.
-//! Of a `struct stat` only the device is accessed, which is the first field on Linux. On 32 bits
-//! the fields after it depend on how SQLite was compiled (`_TIME_BITS`, which some compilers set by
-//! themselves).
+//! Each replacement ends in the original call: that of the C library, or that of a program that
+//! replaced it earlier. So the widths of `off_t` and `struct stat` are those with which SQLite was
+//! compiled. Of `struct stat` only the device is accessed. On Linux it is the first field. On
+//! 32-bit systems the fields after it depend on how SQLite was compiled (`_TIME_BITS`, which some
+//! compilers set by default).
 //!
-//! SQLite calls `fcntl` and `mremap` as variadic functions, which Rust cannot define. Functions
-//! with fixed parameters are sound on Linux: its C calling conventions (x86-64, i386, arm, aarch64,
-//! riscv, s390x, powerpc, mips, loongarch) pass an integer or pointer after the `...` where a fixed
-//! parameter in that position would be. Apple's convention for arm64 does not, and there neither is
-//! replaced.
+//! SQLite calls `fcntl` and `mremap` as variadic functions, which Rust cannot define. On Linux,
+//! functions with fixed parameters can replace them: its C calling conventions (x86-64, i386, arm,
+//! aarch64, riscv, s390x, powerpc, mips, loongarch) pass an integer or pointer after the `...` like
+//! a fixed parameter in the same position. Apple's convention for arm64 does not, so neither
+//! function is replaced there.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -27,16 +27,17 @@ use super::shared_memory::make_longer;
 use super::{limits, lock, maps, parked_files};
 use crate::backend::file::os::refusal::{self, Refusal};
 
-/// Replaces SQLite's system calls. Returns `false` if that failed. Call this once, before SQLite
-/// opens a file.
+/// Replaces the system calls of SQLite's unix VFS. Returns `false` on failure. Call this once,
+/// before SQLite opens a file.
 pub(in crate::backend::file::os) fn install() -> bool {
     if before().is_some() {
         return true;
     }
     // SAFETY: the name is a C string. SQLite returns a VFS that lives as long as the process, or
-    // NULL. SQLite is set up, and no other thread sets it up. xGetSystemCall returns for a name a
-    // pointer to a function of the type with which os_unix.c calls it, which is the type used here.
-    // The replacements have those types, except for `fcntl` and `mremap`, for which see above.
+    // NULL. SQLite is set up, and no other thread sets it up. For a name, xGetSystemCall returns a
+    // pointer to a function of the type with which os_unix.c calls it, and this type is used here.
+    // The replacements have these types, except `fcntl` and `mremap`: see the beginning of this
+    // file.
     unsafe {
         let vfs = ffi::sqlite3_vfs_find(c"unix".as_ptr());
         let Some(methods) = vfs.as_ref() else { return false };
@@ -98,8 +99,8 @@ pub(in crate::backend::file::os) fn install() -> bool {
     }
 }
 
-/// Returns the result of a call before `install`, with the error ENOSYS. This does not happen,
-/// because SQLite makes these calls only after it.
+/// Returns -1 and sets `errno` to ENOSYS, for a call before `install`. This does not happen,
+/// because SQLite makes the replaced calls only after `install`.
 #[cold]
 fn not_installed() -> c_int {
     set_errno(libc::ENOSYS);
@@ -197,8 +198,8 @@ unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     code
 }
 
-/// Empties a journal that this process may not remove (a sticky directory, a sandbox). SQLite
-/// ignores an empty journal. Returns `false` if that failed.
+/// Truncates to zero a journal that this process may not remove (because of a sticky directory or a
+/// sandbox), and syncs it. SQLite ignores an empty journal. Returns `false` on failure.
 #[cold]
 fn is_emptied(before: &Before, path: *const c_char) -> bool {
     let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_CLOEXEC;

@@ -1,7 +1,7 @@
 //! A clock that is cheap to read.
 
-/// Returns a monotonic time in milliseconds, as of the last tick of the system: up to 10 ms old, at
-/// a quarter of the cost of the exact time.
+/// Returns a monotonic time in milliseconds. On Linux it is the time of the last tick of the system
+/// clock: up to 10 ms old, at a quarter of the cost of the exact time.
 #[inline]
 pub(in crate::backend::file) fn coarse_ms() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]

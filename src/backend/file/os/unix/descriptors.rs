@@ -1,5 +1,6 @@
-//! Table of the descriptors that SQLite has open in this process: which file each one is, and what
-//! kind of locks it has. Also the sockets to servers, for the children of forks.
+//! Table of the descriptors that SQLite has open in this process: the file of each descriptor, and
+//! the kind of its locks. The table also has the sockets to servers, which a forked child must not
+//! use.
 
 use std::ffi::c_int;
 use std::io;
@@ -11,47 +12,50 @@ use super::status::{FileIdentity, Status};
 use crate::atomic::AtomicU64;
 use crate::fork;
 
-/// Number of descriptors in a part of the table, and number of parts: a million descriptors in all.
-/// Descriptors above keep POSIX locks.
+/// Number of descriptors in each part of the table. With [`PARTS`] parts, the table has space for a
+/// million descriptors. Descriptors with greater numbers keep POSIX locks.
 const PART: usize = 256;
 
 const PARTS: usize = 4096;
 
-/// State of one descriptor.
+/// Entry of the table: state of one descriptor.
 pub(super) struct Slot {
     pub(super) kind: AtomicU8,
-    /// `O_ACCMODE` bits, [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
+    /// Access mode with which the descriptor was opened (`O_ACCMODE`), and the flags
+    /// [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
     pub(super) flags: AtomicU8,
     pub(super) device: AtomicU64,
     pub(super) inode: AtomicU64,
-    /// Offset to which the descriptor was set, and which nothing moves; 0 if the descriptor has no
-    /// such mark.
+    /// Offset to which the descriptor was set for recognising it (see `mark`), and which no read or
+    /// write moves; 0 if no offset was set.
     pub(super) mark: AtomicU32,
 }
 
-/// State of a descriptor that is not a file of SQLite.
+/// Value of `Slot::kind` for a descriptor that is not in the table.
 pub(super) const UNKNOWN: u8 = 0;
 
-/// State of a descriptor whose locks belong to its open file description.
+/// Value of `Slot::kind` for a file whose locks belong to its open file description.
 pub(super) const OWN: u8 = 1;
 
-/// State of a descriptor whose locks belong to the process.
+/// Value of `Slot::kind` for a file whose locks belong to the process, or that SQLite does not
+/// lock.
 pub(super) const POSIX: u8 = 2;
 
-/// State of a socket to a server.
+/// Value of `Slot::kind` for a socket to a server.
 #[cfg(feature = "remote")]
 pub(super) const SOCKET: u8 = 3;
 
-/// Flag in `Slot::flags` of a database or its shared memory. (WALs and journals carry no locks.)
+/// Flag in `Slot::flags` for a database or its shared memory. (SQLite does not lock WALs and
+/// journals.)
 pub(super) const CARRIES_LOCKS: u8 = 0x80;
 
-/// Flag in `Slot::flags` of shared memory.
+/// Flag in `Slot::flags` for a shared memory file.
 pub(super) const SHARED_MEMORY: u8 = 0x40;
 
-/// Table of descriptors, in parts that are allocated when needed and never freed.
+/// Table of descriptors. Its parts are allocated when they are needed, and never freed.
 static TABLE: [AtomicPtr<Slot>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
 
-/// Number for the next device that `device_of` returns for a file with locks of its own.
+/// Next number from which `device_of` makes a unique device.
 static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 
 impl Slot {
@@ -83,8 +87,8 @@ pub(super) fn slot(fd: c_int) -> Option<&'static Slot> {
     if part.is_null() { None } else { unsafe { part.add(at % PART).as_ref() } }
 }
 
-/// Like `slot`, but allocates the part of the table if it does not exist. Returns `None` if there
-/// is no memory.
+/// Like `slot`, but first allocates the part of the table if it does not exist. Returns `None` if
+/// there is no memory, or if the descriptor's number is too great for the table.
 pub(super) fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
     let at = usize::try_from(fd).ok()?;
     let part = TABLE.get(at / PART)?;
@@ -108,7 +112,7 @@ pub(super) fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
     slot(fd)
 }
 
-/// Returns every descriptor that is in the table.
+/// Returns every descriptor in the table, with its entry.
 pub(super) fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
     let parts =
         TABLE.iter().zip((0..).step_by(PART)).filter(|(part, _)| !part.load(Ordering::Acquire).is_null());
@@ -122,30 +126,30 @@ pub(super) fn owns_its_locks(fd: c_int) -> bool {
     slot(fd).is_some_and(|slot| slot.kind() == OWN)
 }
 
-/// Returns the device of an open file as SQLite sees it. A file with locks of its own gets a device
-/// that no other file has.
+/// Returns the device that SQLite gets for an open file, instead of the real `device`. For a
+/// descriptor whose locks belong to its open file description, this is a new number at each call.
 pub(super) fn device_of(fd: c_int, device: Device) -> Device {
     if owns_its_locks(fd) {
-        // No device number uses the highest bit. (A file has such locks only where this type has 64
-        // bits.)
+        // No real device number uses the highest bit. (Such locks are used only where this type has
+        // 64 bits.)
         (1 << 63 | IDENTITIES.fetch_add(1, Ordering::Relaxed)) as Device
     } else {
         device_of_this_process(device)
     }
 }
 
-/// Returns the device of a file that shares its lock record, as SQLite sees it. In a forked child
-/// it differs from that in its parent, so that SQLite does not use the parent's record of the file
-/// for the child.
+/// Returns the device that SQLite gets for a file that shares its lock record with other
+/// descriptors, instead of the real `device`. In a forked child it differs from that in its parent,
+/// so that SQLite does not use the record of the parent's locks for the child.
 pub(super) fn device_of_this_process(device: Device) -> Device {
-    // Above the bits that device numbers use: 32 of 64, or 24 of 32.
+    // Shifts the generation above the bits that real device numbers use: 32 of 64, or 24 of 32.
     let shift = if size_of::<Device>() == 8 { 40 } else { 24 };
     device ^ ((u64::from(fork::generation())) << shift) as Device
 }
 
-/// Returns `true` if a descriptor is still the one that was opened here. The program may have
-/// closed it, as a daemon closes all descriptors, and opened another one with the same number, even
-/// of the same file.
+/// Returns `true` if `fd` is still the descriptor that was added to the table. The program may have
+/// closed it, for example as a daemon closes all descriptors, and then opened another one with the
+/// same number, even of the same file.
 pub(super) fn is_still(fd: c_int, slot: &Slot) -> bool {
     has_mark(fd, slot.identity(), slot.mark.load(Ordering::Relaxed))
 }
@@ -156,12 +160,12 @@ fn has_mark(fd: c_int, identity: FileIdentity, mark: u32) -> bool {
     Status::of(fd).is_ok_and(|found| found.file == identity) && is_marked()
 }
 
-/// Sets the offset of a descriptor to a number by which it is recognised. Returns 0 if it cannot be
-/// set. The offset belongs to the open file description, so a copy of the descriptor in a forked
-/// child has it, too.
+/// Sets the offset of a descriptor to an unusual number, by which the descriptor is recognised
+/// later. Returns this number, or 0 if the offset cannot be set. The offset belongs to the open
+/// file description, so the copy of the descriptor in a forked child has it, too.
 pub(super) fn mark(fd: c_int) -> u32 {
-    /// First mark. It is below 2 GiB, so that every file system and every `off_t` supports it, and
-    /// no multiple of a page.
+    /// Smallest mark. All marks are below 2 GiB, so that every file system and every `off_t`
+    /// supports them, and none is a multiple of the page size.
     const FIRST: u32 = 0x4b56_0001;
     static MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = FIRST + (MARKS.fetch_add(1, Ordering::Relaxed) & 0xffff) * 2;
@@ -170,19 +174,20 @@ pub(super) fn mark(fd: c_int) -> u32 {
     if is_set { mark } else { 0 }
 }
 
-/// Identity by which a descriptor that is not in the table is recognised.
+/// Mark by which a descriptor that is not in the table is recognised: identity of its file, and
+/// offset.
 pub(super) struct Mark {
     identity: FileIdentity,
     offset: u32,
 }
 
 impl Mark {
-    /// Marks a descriptor that was just opened, and through which nothing is read or written.
+    /// Marks a descriptor that was just opened. The caller must not read or write through it.
     pub(super) fn set(fd: c_int) -> io::Result<Mark> {
         Ok(Mark { identity: Status::of(fd)?.file, offset: mark(fd) })
     }
 
-    /// Returns `true` if this is still the descriptor that was marked.
+    /// Returns `true` if `fd` is still the descriptor that was marked.
     pub(super) fn is_on(&self, fd: c_int) -> bool {
         has_mark(fd, self.identity, self.offset)
     }

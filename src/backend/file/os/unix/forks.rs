@@ -1,21 +1,22 @@
 //! Fork handlers (ADR 10).
 //!
 //! Before a fork, the forking thread takes every lock that a child could inherit in the locked
-//! state and wait for. It takes them in the order in which they are nested elsewhere. After the
-//! fork, both processes release them. Before the child does so, it marks every handle as inherited,
-//! and detaches every open file and mapping of SQLite.
+//! state and wait for, in the order in which these locks are nested elsewhere. After the fork, both
+//! processes release the locks. Before the child does so, it marks every handle as inherited, and
+//! makes every open file and mapping of SQLite unusable.
 //!
 //! The locks are:
 //!
-//! - the gate of the threads that set up the library;
+//! - the gate `SETTING_UP` of the threads that set up the library;
 //! - SQLite's static mutexes;
-//! - the gate of the process's lists: those lists are locked only inside it (`fork.rs`).
+//! - the gate `LISTS` of the process-wide lists, which are locked only inside it (`fork.rs`).
 //!
-//! On a processor without 64-bit atomics, the child opens their lock (`atomic.rs`). All other locks
-//! belong to a handle. An inherited handle is refused before any of its locks is touched.
+//! On architectures without 64-bit atomics, `atomic.rs` emulates them with a lock. The fork does
+//! not take this lock; the child releases it. All other locks belong to a handle. A call on an
+//! inherited handle fails before it touches a lock of the handle.
 //!
-//! `vfork` and `posix_spawn` run no handlers, and need none: the child only calls `exec`, which
-//! closes all descriptors.
+//! `vfork` and `posix_spawn` run no fork handlers, and need none: their child only calls `exec`,
+//! which closes all descriptors.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,31 +44,33 @@ const STATIC_MUTEXES: [c_int; 9] = [
     ffi::SQLITE_MUTEX_STATIC_MEM,
 ];
 
-/// State of the registration: 0, the id of the process that is registering the handlers, or
-/// [`WATCHED`].
+/// State of the registration of the fork handlers: 0 for none, the id of the process in which a
+/// thread is registering them, or [`WATCHED`].
 static WATCHING: AtomicU32 = AtomicU32::new(0);
 const WATCHED: u32 = u32::MAX;
 
-/// Id of this process, as a handler of `pthread_atfork` or [`note_fork`] has recorded it.
+/// Process id of this process, as recorded when the fork handlers were registered, and in each
+/// child.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Registers the handlers, which are called at each fork from now on.
+/// Registers the fork handlers, once per process. The C library calls them at each fork from now
+/// on.
 pub(in crate::backend::file::os) fn watch() -> Result<()> {
     let this = std::process::id();
     loop {
         match WATCHING.load(Ordering::Acquire) {
             WATCHED => return Ok(()),
             registering if registering == this => std::thread::sleep(Duration::from_micros(50)),
-            // No thread is registering, or a thread of the parent was, which is not in this
-            // process.
+            // Either no thread is registering the handlers, or a thread of the parent was when it
+            // forked. That thread does not exist in this process.
             other => {
                 if WATCHING.compare_exchange(other, this, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                     continue;
                 }
                 PROCESS.store(this, Ordering::Relaxed);
                 inherited::prepare_for_forks();
-                // SAFETY: the functions live as long as the process. Where this library can be
-                // unloaded, the C library then removes them from its list.
+                // SAFETY: the functions live as long as the process. If this library can be
+                // unloaded, the C library removes them from its list at the unload.
                 let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
                 WATCHING.store(if code == 0 { WATCHED } else { 0 }, Ordering::Release);
                 if code != 0 {
@@ -105,8 +108,8 @@ extern "C" fn in_child() {
 fn leave_static_mutexes() {
     if is_set_up() {
         for mutex in STATIC_MUTEXES.into_iter().rev() {
-            // SAFETY: this thread, or the thread that it is a copy of, has entered the mutex in
-            // `before`.
+            // SAFETY: the handler `before` has entered the mutex, in this thread or in the parent's
+            // thread of which this one is a copy.
             unsafe { ffi::sqlite3_mutex_leave(ffi::sqlite3_mutex_alloc(mutex)) };
         }
     }
@@ -120,9 +123,10 @@ fn let_go() {
     maps::let_go_after_fork();
 }
 
-/// Detaches the child of a raw `clone` or `syscall(SYS_fork)`, which runs no handlers: existing
-/// handles become inherited ones. Does nothing in a process that is known. The state of locks that
-/// other threads of the parent held is lost.
+/// Detects that this process is a child of a raw `clone` or `syscall(SYS_fork)`, which runs no fork
+/// handlers. In such a child, marks all existing handles as inherited, and makes the inherited
+/// files unusable. Otherwise does nothing. Locks that other threads of the parent held stay locked,
+/// except that of `atomic.rs`.
 pub(crate) fn note_fork() {
     if WATCHING.load(Ordering::Acquire) == WATCHED && PROCESS.load(Ordering::Relaxed) != std::process::id() {
         let_go();

@@ -1,4 +1,4 @@
-//! Descriptors that a forked child inherits: the child cannot use them.
+//! Descriptors that a forked child inherits: this module makes them unusable in the child.
 
 use std::ffi::c_int;
 #[cfg(feature = "remote")]
@@ -16,8 +16,8 @@ use super::status::FileIdentity;
 #[cfg(any(feature = "remote", not(any(target_os = "linux", target_os = "android"))))]
 use super::status::Status;
 
-/// Descriptor that replaces inherited descriptors in a forked child: no call can read, write or
-/// lock it.
+/// Descriptor with which a forked child replaces inherited descriptors (`dup2`). No file can be
+/// read, written or locked through it.
 static DEAD: AtomicI32 = AtomicI32::new(-1);
 
 fn open_dead() -> c_int {
@@ -30,7 +30,7 @@ fn open_dead() -> c_int {
 }
 
 /// Returns `true` if `fd` is still the file that `open_dead` has opened. The program may have
-/// closed it, and its number may belong to another file by now.
+/// closed the descriptor, and its number may belong to another file by now.
 fn is_dead(fd: c_int) -> bool {
     // SAFETY: this reads the flags of any file that has the number.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -40,20 +40,20 @@ fn is_dead(fd: c_int) -> bool {
     return flags >= 0 && Status::of(fd).is_ok_and(|found| found.is_character_device());
 }
 
-/// Opens the file that replaces inherited descriptors after a fork, because a child may have no
-/// descriptor left.
+/// Opens the file that replaces inherited descriptors in forked children. It is opened before a
+/// fork, because a child may have reached its limit of descriptors.
 pub(super) fn prepare_for_forks() {
     if !is_dead(DEAD.load(Ordering::Relaxed)) {
         DEAD.store(open_dead(), Ordering::Relaxed);
     }
 }
 
-/// Replaces the descriptors that a forked child inherited, and closes the parked ones. The numbers
-/// of the replaced ones stay in use, so that a stale handle does not access another file under such
-/// a number.
+/// Replaces the inherited descriptors of this forked child by [`DEAD`], and closes those that are
+/// parked. The numbers of the replaced descriptors stay in use, so that an inherited handle does
+/// not access another file that would get such a number.
 ///
-/// Call this only in a forked child, in which no thread is inside the gate of the lists. It calls
-/// only functions that the child of a process with several threads may call.
+/// Call this only in a forked child, while none of its threads is inside the gate `fork::LISTS`. It
+/// calls only functions that are allowed in the child of a process with several threads.
 pub(super) fn let_go_after_fork() {
     if let Ok(mut parked) = PARKED.try_lock() {
         for fd in parked.drain(..) {
@@ -94,8 +94,9 @@ fn make_dead(fd: c_int, dead: c_int) {
     }
 }
 
-/// Guard that makes a socket unusable in a forked child, like files. If a child had a usable copy,
-/// the connection of a killed parent would stay open. Drop this after the socket.
+/// Guard that makes a socket unusable in a forked child, like SQLite's files. Otherwise the child's
+/// copy of the socket would keep the connection open after the parent was killed. Drop this after
+/// the socket.
 #[cfg(feature = "remote")]
 pub(crate) struct Mortal {
     fd: c_int,
@@ -107,9 +108,9 @@ impl Mortal {
     pub(crate) fn new(socket: &impl AsFd) -> io::Result<Mortal> {
         let fd = socket.as_fd().as_raw_fd();
         let identity = Status::of(fd)?.file;
-        // This does not enter the gate of the lists. Otherwise a call on a server would wait for a
-        // fork there, and the fork perhaps for a lock of the program that the caller holds. A child
-        // finds either a complete entry or none.
+        // This does not enter the gate `LISTS`. Otherwise a call to a server would wait there for a
+        // fork, while the fork might wait for a lock of the program that the calling thread holds.
+        // A child still finds either a complete entry or none.
         if let Some(slot) = slot_to_fill(fd) {
             slot.forget();
             slot.device.store(identity.0, Ordering::Release);
@@ -125,8 +126,8 @@ impl Mortal {
 #[cfg(feature = "remote")]
 impl Drop for Mortal {
     fn drop(&mut self) {
-        // The number may belong to another file by now, even to one that is being opened at this
-        // moment.
+        // The number may belong to another file by now, even to one that is being opened at the
+        // same time.
         if let Some(slot) = slot(self.fd).filter(|slot| slot.identity() == self.identity) {
             let _ = slot.kind.compare_exchange(SOCKET, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
         }

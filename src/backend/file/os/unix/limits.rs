@@ -1,13 +1,14 @@
-//! Writes beyond the limits of the process and of its user. They fail, and the process continues.
+//! Writes beyond a limit of the process or of its user. They fail, and the process continues.
 //!
 //! If a write begins at or beyond the process's limit on the size of a file (`RLIMIT_FSIZE`,
-//! `ulimit -f`), the kernel returns `EFBIG` and sends the signal SIGXFSZ. The signal ends a program
-//! that does not ignore it. So such a write is made with the signal blocked in this thread, and the
-//! pending signal is then removed. The program's own handling of the signal stays as it is.
+//! `ulimit -f`), the kernel returns `EFBIG` and sends the signal SIGXFSZ. The signal terminates a
+//! program that does not ignore it. So such a write is made with the signal blocked in this thread,
+//! and the pending signal is then removed. The program's own handling of the signal does not
+//! change.
 //!
-//! A query of the limit is a system call, which costs a tenth of a write. So the limit is queried
-//! once per tick of the coarse clock (at most 10 ms). A program that lowers its own limit below the
-//! length of an open file gets the signal if it writes before the next tick.
+//! Querying the limit takes a system call, which costs a tenth of a write. So the limit is queried
+//! once per tick of the coarse clock (at most 10 ms). If a program lowers its limit below the
+//! length of an open file and writes before the next tick, it receives the signal.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -17,18 +18,20 @@ use super::original_calls::{errno, set_errno};
 use crate::atomic::AtomicU64;
 use crate::backend::file::os::refusal::{self, Refusal};
 
-/// Length beyond which a write may raise the signal.
+/// Limit on the size of a file, in bytes, when it was last queried; `u64::MAX` if there is none. A
+/// write beyond it may raise the signal.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
-/// Tick in which `LIMIT` was queried, plus one.
+/// Time of the last query of `LIMIT` (`coarse_ms`), plus one; 0 before the first query.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the process's limit on the size of a file, in bytes; `None` if there is none. It is
-/// queried now, not once per tick.
+/// Returns the process's limit on the size of a file, in bytes; `None` if there is none. Each call
+/// queries the limit.
 pub(in crate::backend::file) fn file_size_limit() -> Option<u64> {
     Some(query()).filter(|limit| *limit != u64::MAX)
 }
 
-/// Returns the process's limit on the size of a file, as of the last tick of the coarse clock.
+/// Returns the process's limit on the size of a file, in bytes, as of the last tick of the coarse
+/// clock; `u64::MAX` if there is none.
 #[inline]
 fn limit() -> u64 {
     let tick = coarse_ms().wrapping_add(1);
@@ -51,8 +54,10 @@ fn query() -> u64 {
     if known && found.rlim_cur != libc::RLIM_INFINITY { found.rlim_cur as u64 } else { u64::MAX }
 }
 
-/// Runs a write that ends at the offset `end`, or makes the file that long. If it fails because of
-/// the disk's space or a limit, the cause is recorded, and the error becomes that of a full disk.
+/// Runs `write`, a system call that writes up to the offset `end` or truncates a file to that
+/// length, without the signal SIGXFSZ. A negative result means failure. If the cause is a lack of
+/// space or a limit, records it (`refusal.rs`), and sets `errno` to ENOSPC, which SQLite treats as
+/// a full disk.
 #[inline]
 pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOnce() -> R) -> R {
     let done = if end > limit() { without_signal(write) } else { write() };
@@ -62,7 +67,7 @@ pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOn
     done
 }
 
-/// Like `written`, for a write whose end is not known.
+/// Like `written`, but for a write whose end offset is not known.
 pub(super) fn written_somewhere<R: PartialOrd + Default + Copy>(write: impl FnOnce() -> R) -> R {
     written(if limit() == u64::MAX { 0 } else { u64::MAX }, write)
 }
@@ -79,8 +84,8 @@ fn name_the_refusal() {
     set_errno(libc::ENOSPC);
 }
 
-/// Runs a write with SIGXFSZ blocked, and removes the signal if the write has raised it. `errno` is
-/// that of the write.
+/// Runs `write` with SIGXFSZ blocked in this thread, and removes the signal if `write` has raised
+/// it. Afterwards `errno` is as `write` has set it.
 #[cold]
 pub(in crate::backend::file) fn without_signal<R>(write: impl FnOnce() -> R) -> R {
     // SAFETY: the sets belong to this thread, and the C library fills them before they are read.

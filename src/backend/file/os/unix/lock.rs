@@ -1,18 +1,18 @@
 //! Locks of an open file description, in place of locks of the process.
 //!
-//! Linux: fcntl(2), "Open file description locks". They conflict with POSIX locks as POSIX locks of
-//! another process would, in both directions. So the SQLite of other programs sees these locks, and
-//! this library sees theirs.
+//! On Linux see fcntl(2), "Open file description locks". A lock of an open file description and a
+//! POSIX lock conflict like POSIX locks of two processes. So the SQLite of another program detects
+//! the locks of this library, and this library detects those of the other program.
 
 use std::ffi::c_int;
 
 use super::original_calls::{Before, errno, set_errno};
 
-/// Lock as SQLite passes it to `fcntl`.
+/// `struct flock` as SQLite passes it to `fcntl`.
 ///
 /// On 32-bit Linux, SQLite is compiled for large files and uses the kernel's `struct flock64`
-/// (asm-generic/fcntl.h). Android's C library has only that name for it, and the crate libc does
-/// not declare it for all architectures.
+/// (asm-generic/fcntl.h). Android's C library has the struct only under the name `flock64`, and the
+/// crate libc does not declare it for all architectures.
 #[cfg(not(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32")))]
 pub(super) type Flock = libc::flock;
 #[cfg(all(any(target_os = "linux", target_os = "android"), target_pointer_width = "32"))]
@@ -30,24 +30,25 @@ pub(super) struct Flock {
 mod system {
     use std::ffi::c_int;
 
-    /// Whether SQLite uses the commands for large files. On 32-bit processors it does, with every C
-    /// library (fcntl.h in the processor's folder asm, or in asm-generic). A 64-bit processor with
-    /// 32-bit pointers has only one kind of commands.
+    /// Whether SQLite uses the `fcntl` commands for large files. On 32-bit architectures it does,
+    /// with every C library (fcntl.h in the kernel's directory asm of the architecture, or in
+    /// asm-generic). A 64-bit architecture with 32-bit pointers (x32) has only the plain commands.
     const LARGE: bool = cfg!(all(target_pointer_width = "32", not(target_arch = "x86_64")));
     const FIRST_LARGE: c_int =
         if cfg!(any(target_arch = "mips", target_arch = "mips32r6")) { 33 } else { 12 };
     const GETLK: c_int = if LARGE { FIRST_LARGE } else { libc::F_GETLK };
     const SETLK: c_int = if LARGE { FIRST_LARGE + 1 } else { libc::F_SETLK };
     const SETLKW: c_int = if LARGE { FIRST_LARGE + 2 } else { libc::F_SETLKW };
-    /// musl only has the commands for large files, under the plain names.
+    /// musl has only the commands for large files, under the names of the plain commands.
     const _: () =
         assert!(!LARGE || !cfg!(target_env = "musl") || GETLK == libc::F_GETLK && SETLK == libc::F_SETLK);
 
-    /// Whether a function with three parameters may replace `fcntl` (see `calls.rs`).
+    /// Whether a function with three fixed parameters may replace the variadic `fcntl` (see
+    /// `calls.rs`).
     pub(crate) const CAN_REPLACE_FCNTL: bool = true;
 
-    /// Returns the command for locks of the open file description that replaces a command for locks
-    /// of the process; `None` for other commands.
+    /// Returns the command for locks of the open file description that replaces `command`, one for
+    /// locks of the process. Returns `None` for commands that are not about locks.
     #[inline]
     pub(crate) fn own_command(command: c_int) -> Option<c_int> {
         match command {
@@ -58,9 +59,10 @@ mod system {
         }
     }
 
-    /// Returns `true` for the commands without locks that SQLite uses. On a descriptor with locks
-    /// of its own, all other commands fail: an unknown one could take a lock of the process, which
-    /// does not exclude other connections of this process.
+    /// Returns `true` for the `fcntl` commands of SQLite that are not about locks. All other
+    /// commands fail on a descriptor whose locks belong to its open file description: an unknown
+    /// command could take a lock of the process, which does not exclude other connections of the
+    /// process.
     #[inline]
     pub(crate) fn is_no_lock(command: c_int) -> bool {
         matches!(command, libc::F_GETFD | libc::F_SETFD | libc::F_GETFL | libc::F_SETFL)
@@ -73,8 +75,8 @@ mod own {
 
     pub(super) const OWN_GETLK: c_int = libc::F_OFD_GETLK;
     pub(super) const OWN_SETLK: c_int = libc::F_OFD_SETLK;
-    /// Whether this system has such locks. The device number must also have enough bits for an
-    /// identity.
+    /// Whether this system has locks of open file descriptions that can be used here. They also
+    /// require that `st_dev` has enough bits for the identity that each such file gets.
     pub(super) const EXIST: bool = size_of::<super::super::original_calls::Device>() == 8;
 }
 
@@ -108,13 +110,14 @@ pub(super) use system::{CAN_REPLACE_FCNTL, is_no_lock, own_command};
 /// Byte range of SQLite's locks of a database (os.h, "PENDING_BYTE"): one byte each for PENDING and
 /// RESERVED, and 510 for SHARED.
 pub(super) const DATABASE: (i64, i64) = (1 << 30, 512);
-/// Byte range that every reader of a database locks.
+/// Byte range that every reader of a database locks, shared.
 pub(super) const SHARED: (i64, i64) = (DATABASE.0 + 2, 510);
-/// Byte range of the shared memory that every user locks (os_unix.c, "UNIX_SHM_DMS").
+/// Byte range of the shared memory file that every connection that uses it locks (os_unix.c,
+/// "UNIX_SHM_DMS").
 pub(super) const SHARED_MEMORY: (i64, i64) = (128, 1);
 
-/// Returns a lock on `length` bytes from `start`. With `length` 0 it is a lock on all bytes from
-/// `start`.
+/// Returns a lock request of the type `kind` (`F_RDLCK`, `F_WRLCK` or `F_UNLCK`) for `length` bytes
+/// from `start`. `length` 0 means all bytes from `start`.
 pub(super) fn of(kind: c_int, start: i64, length: i64) -> Flock {
     // SAFETY: a struct of integers.
     let mut lock: Flock = unsafe { std::mem::zeroed() };
@@ -125,8 +128,8 @@ pub(super) fn of(kind: c_int, start: i64, length: i64) -> Flock {
     lock
 }
 
-/// Runs one of the `F_OFD_*` commands. SQLite does not set `l_pid`, and the kernel requires it to
-/// be 0.
+/// Runs an `F_OFD_*` command of `fcntl`. Its copy of the lock has `l_pid` 0, which the kernel
+/// requires and SQLite does not set.
 pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock) -> c_int {
     let mut own = *lock;
     own.l_pid = 0;
@@ -141,14 +144,15 @@ pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock
 #[cfg(test)]
 thread_local!(static REFUSES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
 
-/// With `yes`, makes descriptors that this thread opens from now on use locks of the process.
+/// With `yes`, makes this thread use locks of the process for the descriptors that it opens from
+/// now on.
 #[cfg(test)]
 pub(super) fn refuse_in_this_thread(yes: bool) {
     REFUSES.set(yes);
 }
 
-/// Returns `true` if the kernel and the file system support locks of the open file description for
-/// this descriptor.
+/// Returns `true` if the kernel and the file system of this descriptor support locks of the open
+/// file description.
 pub(super) fn has_own(before: &Before, fd: c_int) -> bool {
     #[cfg(test)]
     if REFUSES.get() {
@@ -160,12 +164,14 @@ pub(super) fn has_own(before: &Before, fd: c_int) -> bool {
     has
 }
 
-/// Locks or unlocks bytes for an open file description, without waiting. Returns `true` on success.
+/// Locks bytes for the open file description of `fd`, or unlocks them, as `kind` requests. Returns
+/// `true` on success. Never waits.
 pub(super) fn set(before: &Before, fd: c_int, kind: c_int, start: i64, length: i64) -> bool {
     fcntl(before, fd, OWN_SETLK, &mut of(kind, start, length)) == 0
 }
 
-/// Returns `true` if another open file has a lock on these bytes, or if that cannot be determined.
+/// Returns `true` if another open file description or process has a lock on any of these bytes, or
+/// if that cannot be determined.
 pub(super) fn is_locked(before: &Before, fd: c_int, start: i64, length: i64) -> bool {
     let mut lock = of(libc::F_WRLCK as c_int, start, length);
     fcntl(before, fd, OWN_GETLK, &mut lock) != 0 || c_int::from(lock.l_type) != libc::F_UNLCK as c_int

@@ -1,18 +1,19 @@
 //! List of the memory ranges to which SQLite has mapped files.
 //!
-//! A mapping refers to its open file description, and keeps the locks of that description in
-//! existence. In a forked child it does so even after the parent was killed. So a child replaces
-//! each mapping with memory of its own.
+//! A mapping refers to an open file description, so the locks of that description exist as long as
+//! the mapping. Mappings of a forked child would keep them even after the parent was killed. So a
+//! child replaces each inherited mapping with memory of its own.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 
 use crate::fork::with_list;
 
-/// Start and length of each range, in bytes.
+/// Address and length of each mapping, in bytes.
 static MAPS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
-/// Runs a call that maps a file, and adds the mapping to the list.
+/// Runs `map`, which maps a file into `length` bytes of memory, and adds the mapping to the list.
+/// Returns the result of `map`.
 pub(super) fn mapped(length: usize, map: impl FnOnce() -> *mut c_void) -> *mut c_void {
     with_list(&MAPS, |maps| {
         let address = map();
@@ -23,7 +24,8 @@ pub(super) fn mapped(length: usize, map: impl FnOnce() -> *mut c_void) -> *mut c
     })
 }
 
-/// Runs a call that ends mappings, and removes them from the list.
+/// Runs `unmap`, which unmaps an address range, and removes the range from the list. Returns the
+/// result of `unmap`.
 pub(super) fn unmapped(address: *mut c_void, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
     with_list(&MAPS, |maps| {
         let code = unmap();
@@ -34,7 +36,8 @@ pub(super) fn unmapped(address: *mut c_void, length: usize, unmap: impl FnOnce()
     })
 }
 
-/// Runs a call that moves a mapping or changes its length, and updates the list.
+/// Runs `remap`, which moves a mapping or changes its length, and updates the list. Returns the
+/// result of `remap`.
 pub(super) fn remapped(
     address: *mut c_void,
     old: usize,
@@ -51,7 +54,7 @@ pub(super) fn remapped(
     })
 }
 
-/// Removes a range from the list. Parts of mappings outside the range stay in it.
+/// Removes an address range from the list. Parts of mappings outside the range stay in the list.
 fn remove(maps: &mut Vec<(usize, usize)>, start: usize, length: usize) {
     let end = start.saturating_add(length);
     let mut left = Vec::new();
@@ -67,7 +70,7 @@ fn remove(maps: &mut Vec<(usize, usize)>, start: usize, length: usize) {
 }
 
 /// Replaces each mapping with readable and writable memory that belongs to no file. Call this only
-/// in a forked child, in which no thread is inside the gate of the lists.
+/// in a forked child, while none of its threads is inside the gate `fork::LISTS`.
 pub(super) fn let_go_after_fork() {
     let maps = MAPS.try_lock().map(|mut maps| std::mem::take(&mut *maps)).unwrap_or_default();
     for (start, length) in maps {

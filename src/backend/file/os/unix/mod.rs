@@ -1,5 +1,5 @@
-//! Systems with SQLite's unix VFS. Each open file has a lock owner and an identity of its own
-//! (ADR 10).
+//! System module for Unix, for SQLite's unix VFS. Each open file has a lock owner and an identity
+//! of its own (ADR 10).
 //!
 //! SQLite's unix VFS uses POSIX locks, which belong to the process. This has two dangers:
 //!
@@ -7,38 +7,38 @@
 //!   locks of another copy of SQLite in the process (Python's `sqlite3`, a debugger).
 //! - A forked child has no locks, while SQLite's memory records them as held.
 //!
-//! SQLite allows each of its system calls to be replaced (`xSetSystemCall`). Some replaced calls
-//! remove both dangers:
+//! SQLite allows each of its system calls to be replaced (`xSetSystemCall`). Replacing some of them
+//! removes both dangers:
 //!
-//! - Locks become locks of the open file description (`F_OFD_*`). They exclude POSIX locks and each
-//!   other, and no close of another descriptor drops them. Where they are refused (an old kernel,
-//!   some file systems, other systems than Linux), a descriptor keeps POSIX locks. This is
-//!   determined when it is opened, and never changes.
+//! - Locks of the process become locks of the open file description (`F_OFD_*`). They conflict with
+//!   POSIX locks and with each other, and closing another descriptor does not drop them. Where the
+//!   system refuses them (an old kernel, some file systems, systems other than Linux), a descriptor
+//!   keeps POSIX locks. This is determined once, when the descriptor is opened.
 //! - SQLite shares one lock record between all descriptors with the same device and inode. The
-//!   replaced `fstat` returns a different device each time, so each connection has a record of its
-//!   own, and only the kernel decides whether the locks of two connections conflict.
-//! - Descriptors that may carry locks are not closed but parked for the next open of that file.
-//!   Closing one would drop the POSIX locks of another copy of SQLite.
-//! - A forked child finds every inherited descriptor unusable and every inherited mapping empty,
-//!   and opens the files again.
+//!   replaced `fstat` returns a different device for each descriptor. So each connection has its
+//!   own record, and only the kernel decides whether the locks of two connections conflict.
+//! - A descriptor that may carry locks is not closed but parked for the next open of its file.
+//!   Closing it would drop the POSIX locks of another copy of SQLite.
+//! - In a forked child, every inherited descriptor is unusable and every inherited mapping is
+//!   empty. The child opens the files again.
 //!
 //! Modules:
 //!
-//! - `calls.rs`: the replaced system calls; `original_calls.rs`: those that were there before;
-//! - `descriptors.rs`: the table of open files;
-//! - `parked_files.rs`: opening, closing and parking of files;
+//! - `calls.rs`: the replaced system calls; `original_calls.rs`: the calls that they replace;
+//! - `descriptors.rs`: the table of open descriptors;
+//! - `parked_files.rs`: opening, closing and parking of files for SQLite;
 //! - `inherited.rs`: descriptors in a forked child;
 //! - `os_file.rs`: files that the library opens itself;
-//! - `shared_memory.rs`: extension of the shared memory;
+//! - `shared_memory.rs`: extension of the shared memory of a WAL;
 //! - `access.rs`: access rights;
 //! - `clock.rs`: a clock that is cheap to read;
-//! - `lock.rs`: locks;
-//! - `maps.rs`: mappings;
+//! - `lock.rs`: locks of open file descriptions;
+//! - `maps.rs`: memory mappings, which a forked child replaces;
 //! - `forks.rs`: fork handlers;
 //! - `limits.rs`: writes beyond the limit on the size of a file;
-//! - `place.rs`: directories and names;
+//! - `place.rs`: locations of files;
 //! - `status.rs`: metadata of files;
-//! - `signals.rs`: signals of the library's threads.
+//! - `signals.rs`: signals, which are blocked in the library's threads.
 
 mod access;
 mod calls;
@@ -85,22 +85,26 @@ pub(super) use shared_memory::making_longer;
 pub(crate) use signals::with_signals_blocked;
 pub(crate) use status::FileIdentity;
 
-/// Name of SQLite's VFS for this system, unless another one was made the default.
+/// Name of the VFS that SQLite uses on this system, unless the program has made another one the
+/// default.
 pub(super) const VFS: &CStr = c"unix";
 
-/// Maximum length of a path, in bytes, for which SQLite can open the journal (os_unix.c,
-/// "MAX_PATHNAME").
+/// Maximum length of the path of a database, in bytes, for which SQLite can also open the journal
+/// (os_unix.c, "MAX_PATHNAME").
 pub(in crate::backend::file) const MAX_PATH: usize = 512 - 8;
 
-/// The first byte after SQLite's locks (os.h, "SHARED_SIZE"), on the page that no database uses.
+/// Offset of the byte for marks of processes: the first one after SQLite's locks (os.h,
+/// "SHARED_SIZE"), on a page that no database uses.
 const PRESENCE: i64 = lock::DATABASE.0 + lock::DATABASE.1;
 
-/// Mark of a process on a file that it has open: a shared lock on a byte that SQLite never locks. A
-/// process that finds the byte locked by another open file is not alone.
+/// Mark by which other processes detect that this process has a file open: a shared lock on the
+/// byte [`PRESENCE`], which SQLite never locks. If another open file has a lock on this byte, this
+/// process is not alone.
 pub(super) struct Mark;
 
 impl Mark {
-    /// Sets the mark. Returns `None` where locks belong to the process.
+    /// Sets the mark on a file. Returns `None` if the file has no locks of its own, because its
+    /// locks belong to the process.
     pub(super) fn on(file: &OsFile) -> Option<Mark> {
         let before = original_calls::before()?;
         let is_set =

@@ -1,10 +1,9 @@
-//! System calls of SQLite's unix VFS that were there before the library replaced them
-//! (`calls.rs`).
+//! Original system calls of SQLite's unix VFS, which the library has replaced (`calls.rs`).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Beginning of SQLite's `struct stat`. The fields after it are not the same on all systems.
+/// Beginning of `struct stat` as SQLite was compiled. The fields after it differ between systems.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[repr(C)]
 pub(super) struct Stat {
@@ -12,7 +11,7 @@ pub(super) struct Stat {
 }
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) type Stat = libc::stat;
-/// Type of `st_dev` in SQLite's `struct stat`.
+/// Type of `st_dev` in `struct stat` as SQLite was compiled.
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "mips", target_arch = "mips32r6")))]
 pub(super) type Device = std::ffi::c_ulong;
 #[cfg(all(target_os = "android", target_pointer_width = "32"))]
@@ -22,7 +21,7 @@ pub(super) type Device = std::ffi::c_ulonglong;
     all(target_os = "android", target_pointer_width = "32")
 )))]
 pub(super) type Device = libc::dev_t;
-/// `off_t` for large files.
+/// `off_t` as SQLite was compiled: for large files.
 pub(super) type Offset = i64;
 
 pub(super) type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
@@ -38,7 +37,7 @@ pub(super) type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_
 pub(super) type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
 pub(super) type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, ...) -> *mut c_void;
 
-/// System calls that were installed before the replacement.
+/// Original system calls, which the library has replaced.
 pub(super) struct Before {
     pub(super) open: Open,
     pub(super) close: Close,
@@ -46,8 +45,8 @@ pub(super) struct Before {
     pub(super) fstat: StatFile,
     pub(super) fcntl: Fcntl,
     pub(super) write: Write,
-    /// `pwrite` or `pwrite64`, with its name. Without it, SQLite moves the offset of the file and
-    /// writes there.
+    /// `pwrite` or `pwrite64`, with its name in SQLite's table of system calls. If it is `None`,
+    /// SQLite seeks to the offset and calls `write`.
     pub(super) write_at: Option<(WriteAt, &'static CStr)>,
     pub(super) truncate: Truncate,
     pub(super) unlink: Unlink,
@@ -58,17 +57,18 @@ pub(super) struct Before {
 
 static BEFORE: OnceLock<Before> = OnceLock::new();
 
-/// Keeps the system calls that were installed before. Returns `false` if that was done already.
+/// Stores the original system calls. Returns `false`, and changes nothing, if they were stored
+/// before.
 pub(super) fn keep(before: Before) -> bool {
     BEFORE.set(before).is_ok()
 }
 
-/// Returns the system calls that were installed before; `None` before the replacement.
+/// Returns the original system calls; `None` if the library has not replaced them yet.
 pub(super) fn before() -> Option<&'static Before> {
     BEFORE.get()
 }
 
-/// Returns `true` if no read or write of SQLite moves the offset of a descriptor.
+/// Returns `true` if SQLite reads and writes without moving the offset of a descriptor.
 pub(super) fn keeps_offsets() -> bool {
     BEFORE.get().is_some_and(|before| before.write_at.is_some())
 }

@@ -12,13 +12,14 @@ use super::{limits, lock, maps, original_calls, parked_files};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::backend::file::os::refusal::is_without_space;
 
-/// Maximum number of attempts to create a file that another process removes meanwhile.
+/// Maximum number of attempts to create a file that another process repeatedly creates and removes.
 const CREATIONS: usize = 20;
 
-/// Number of consecutive checks in which shared memory must look like that of another file.
+/// Number of consecutive checks in which shared memory must seem to belong to another database.
 const LOOKS_AT_A_GHOST: usize = 5;
 
-/// File that is opened in addition to SQLite, in a way that drops no locks of this process.
+/// File that is opened in addition to SQLite's descriptor, and whose closing drops no locks of this
+/// process.
 pub(crate) struct OsFile {
     fd: c_int,
 }
@@ -85,8 +86,8 @@ impl OsFile {
         OsFile::open(path, false, false)
     }
 
-    /// Reads up to the length of `buffer` from the beginning of the file. Fewer bytes are read only
-    /// at its end.
+    /// Reads the first bytes of the file into `buffer`. Returns their number, which is less than
+    /// the length of `buffer` only if the file is shorter.
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -106,8 +107,8 @@ impl OsFile {
         Ok(filled)
     }
 
-    /// Returns `true` if the locks of this file are its own, so that it may be closed while SQLite
-    /// has the file open.
+    /// Returns `true` if the locks of this file belong to its open file description. Then it may be
+    /// closed while SQLite has the file open.
     pub(in crate::backend::file) fn owns_its_locks(&self) -> bool {
         owns_its_locks(self.fd)
     }
@@ -122,15 +123,17 @@ impl OsFile {
         Status::of(self.fd).map(|found| (found.file, found.names))
     }
 
-    /// Returns `true` if the file is empty and no other process uses it through SQLite. Then no
-    /// process can begin to use it until this is dropped.
+    /// Returns `true` if the file is empty and no connection uses it through SQLite. Then it stays
+    /// locked exclusively until this is dropped, so that no connection can begin to use it. A file
+    /// without locks of its own is not locked, and only its length is checked.
     pub(in crate::backend::file) fn is_empty_and_mine(&self) -> bool {
         let alone = !owns_its_locks(self.fd) || self.keeps_others_out();
         alone && Status::of(self.fd).is_ok_and(|found| found.length == 0)
     }
 
-    /// Locks the file, which is open for writing, if no other process uses it through SQLite.
-    /// Returns `false` if it is in use, or if the file has no locks of its own.
+    /// Locks the file exclusively until this is dropped, so that no connection can use it through
+    /// SQLite. The file must be open for writing. Returns `false` if it is in use, or if it has no
+    /// locks of its own.
     pub(in crate::backend::file) fn keeps_others_out(&self) -> bool {
         let (start, length) = lock::DATABASE;
         owns_its_locks(self.fd)
@@ -138,8 +141,9 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_WRLCK as c_int, start, length))
     }
 
-    /// Locks the file as a reader does, so that its WAL and its shared memory are not removed.
-    /// Returns `false` if another process has locked it exclusively.
+    /// Locks the file as a reader does, so that no connection that closes it removes its WAL and
+    /// shared memory. Returns `false` if the file is locked exclusively. A file without locks of
+    /// its own is not locked, and the result is `true`.
     pub(in crate::backend::file) fn keeps_files_beside(&self) -> bool {
         let (start, length) = lock::SHARED;
         !owns_its_locks(self.fd)
@@ -147,18 +151,18 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_RDLCK as c_int, start, length))
     }
 
-    /// Returns the number of bytes that the file occupies on the disk, with those reserved beyond
-    /// its end.
+    /// Returns the number of bytes of disk space that the file occupies, including blocks that are
+    /// reserved beyond its end.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(in crate::backend::file) fn allocated(&self) -> io::Result<u64> {
         Status::of(self.fd).map(|found| u64::try_from(found.blocks).unwrap_or(0).saturating_mul(512))
     }
 
-    /// Reserves the blocks of the bytes up to `to`, without changing the length of the file.
-    /// Returns `false` if the file system cannot do that.
+    /// Reserves disk space for the bytes of the file up to the offset `to`, without changing the
+    /// length of the file. Returns `false` if the file system does not support this.
     ///
     /// # Errors
-    /// The disk or a quota has no space.
+    /// The disk is full, or a quota is used up.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(in crate::backend::file) fn reserve(&self, to: u64) -> io::Result<bool> {
         let start = u64::try_from(Status::of(self.fd)?.length).unwrap_or(u64::MAX);
@@ -179,15 +183,15 @@ impl OsFile {
         }
     }
 
-    /// Returns `false`: this system reserves no blocks beyond the end of a file.
+    /// Returns `false`: on this system, no disk space is reserved beyond the end of a file.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "Linux can do that")]
     pub(in crate::backend::file) fn reserve(&self, _: u64) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Releases the blocks that are reserved beyond the end of the file. No process may extend the
-    /// file meanwhile.
+    /// Releases the disk space that is reserved beyond the end of the file, by truncating the file
+    /// to its current length. The caller ensures that no process extends the file during the call.
     #[allow(clippy::useless_conversion, reason = "the type of a length differs between systems")]
     pub(in crate::backend::file) fn give_reserved_back(&self) {
         if let Ok(found) = Status::of(self.fd)
@@ -199,18 +203,19 @@ impl OsFile {
         }
     }
 
-    /// Returns `true` if a process uses the file through SQLite, or if that cannot be determined.
+    /// Returns `true` if a connection uses the file through SQLite, or if that cannot be
+    /// determined.
     pub(in crate::backend::file) fn is_in_use(&self) -> bool {
         let (start, length) = lock::DATABASE;
         original_calls::before().is_none_or(|before| lock::is_locked(before, self.fd, start, length))
     }
 
-    /// Returns `true` if the shared memory next to this database is in use by a process that does
-    /// not use this database. Then both it and the WAL belong to another file that had the name
-    /// before.
+    /// Returns `true` if `shared_memory`, the file next to this database, is in use, but no
+    /// connection uses this database. Then the shared memory and the WAL belong to another file
+    /// that had the name of this database before. Returns `false` if that cannot be determined.
     ///
-    /// Every user of shared memory in WAL mode holds a lock on its database, from before that use
-    /// to after it.
+    /// Every connection that uses shared memory in WAL mode locks its database before that use, and
+    /// keeps the lock until after it.
     pub(in crate::backend::file) fn is_not_of(&self, shared_memory: &OsFile) -> bool {
         let Some(before) = original_calls::before() else { return false };
         if !owns_its_locks(self.fd) || !owns_its_locks(shared_memory.fd) {
@@ -219,7 +224,8 @@ impl OsFile {
         let is_locked = |file: &OsFile, (start, length)| lock::is_locked(before, file.fd, start, length);
         (0..LOOKS_AT_A_GHOST).all(|look| {
             if look > 0 {
-                // One process may be closing while another opens.
+                // The database may be unlocked briefly, while one process closes it and another one
+                // opens it.
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             is_locked(shared_memory, lock::SHARED_MEMORY) && !is_locked(self, lock::DATABASE)
@@ -227,7 +233,7 @@ impl OsFile {
     }
 
     /// Returns `false` if the file system cannot map the file into memory that processes share. The
-    /// file is open for writing.
+    /// file must be open for writing.
     pub(in crate::backend::file) fn can_be_shared_memory(&self) -> bool {
         const LENGTH: usize = 4096;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -244,8 +250,8 @@ impl OsFile {
         true
     }
 
-    /// Invalidates the header of the shared memory, so that the next user rebuilds it from the WAL
-    /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
+    /// Overwrites both copies of the header of the shared memory (48 bytes each) with zeros, so
+    /// that the next connection rebuilds it from the WAL (SQLite's walformat.html, chapter 2.1).
     pub(in crate::backend::file) fn clear_start(&self) {
         // SAFETY: the file is open, and the buffer has 96 bytes. If the call fails, the header
         // stays valid.

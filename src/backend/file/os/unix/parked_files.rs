@@ -1,5 +1,5 @@
-//! Opening and closing files for SQLite. A descriptor is parked, not closed, if closing it could drop
-//! locks of this process.
+//! Opening and closing of files for SQLite. If closing a descriptor could drop locks of this
+//! process, the descriptor is parked: it stays open, for the next open of its file.
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::io;
@@ -20,20 +20,22 @@ use super::status::{FileIdentity, Status};
 use crate::backend::file::os::refusal::{self, Refusal};
 use crate::fork::with_list;
 
-/// Maximum number of parked files. Above it, the oldest parked files that no process has locked are
-/// closed. The maximum is also limited to a sixteenth of the descriptors that the process may have.
+/// Maximum number of parked files. If it is exceeded, the oldest parked files on which no lock is
+/// held are closed. The maximum is less, a sixteenth of the descriptors that the process may have,
+/// if that number is small.
 const MAX_PARKED: usize = 64;
 
 const PARKED_PART: u64 = 16;
 
-/// Number of parked files that one call checks for deletion.
+/// Number of parked files that are checked for deletion when a file is opened or parked.
 const LOOKS: usize = 8;
 
-/// Parked descriptors: they are open although SQLite has closed them. The longest parked come
-/// first.
+/// Parked descriptors: SQLite has closed them, but they are still open. New ones are appended.
+/// `close_what_is_gone` moves those that it has checked to the end.
 pub(super) static PARKED: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
 
-/// Opens a file for SQLite. Reuses a parked descriptor of the file if there is one.
+/// Opens a file for SQLite, with the arguments and the result of open(2). Reuses a parked
+/// descriptor of the file if there is one.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -49,7 +51,7 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
     unsafe { open_noted(before, path, flags, mode, carries_locks) }
 }
 
-/// Like `open`, but the caller tells whether the file carries SQLite's locks.
+/// Like `open`, but with `carries_locks`: whether the file is one on which SQLite takes locks.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -92,9 +94,9 @@ pub(super) unsafe fn open_noted(
 
 /// Opens a file with the original system call.
 ///
-/// If the system refuses `O_CREAT` for an existing file, the file is opened without it. The system
-/// does so for the file of another user in a directory that all users may write
-/// (`fs.protected_regular` in proc_sys_fs(5)).
+/// If that refuses `O_CREAT` for an existing file, opens the file without `O_CREAT`. Linux refuses
+/// it for the file of another user in a directory that all users may write (`fs.protected_regular`
+/// in proc_sys_fs(5)).
 ///
 /// # Safety
 /// `path` is a C string.
@@ -123,14 +125,15 @@ unsafe fn open_by_system(before: &Before, path: *const c_char, flags: c_int, mod
     }
 }
 
-/// Enters a descriptor that was just opened in the table, if it is a regular file.
+/// Adds a descriptor that was just opened to the table, if it is a regular file. `sort` has the
+/// flags [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
 fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     let Some(found) = Status::of(fd).ok().filter(Status::is_regular) else { return };
     let Some(slot) = slot_to_fill(fd) else { return };
     let (device, inode) = found.file;
     slot.device.store(device, Ordering::Relaxed);
     slot.inode.store(inode, Ordering::Relaxed);
-    // All reads and writes specify their offset, unless SQLite was compiled without such calls.
+    // A mark requires that no read or write moves the offset of the descriptor.
     let mark = if original_calls::keeps_offsets() { mark(fd) } else { 0 };
     slot.mark.store(mark, Ordering::Relaxed);
     let access = u8::try_from(flags & libc::O_ACCMODE).unwrap_or(0);
@@ -139,14 +142,15 @@ fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     slot.kind.store(if own { OWN } else { POSIX }, Ordering::Relaxed);
 }
 
-/// Returns `true` if a file may carry SQLite's locks: a database or its shared memory.
+/// Returns `true` if SQLite may lock a file, which it opens with `flags`: a database or its shared
+/// memory.
 fn may_carry_locks(path: &[u8], flags: c_int) -> bool {
     // New and temporary files, WALs and journals are never locked.
     flags & libc::O_EXCL == 0 && ![&b"-wal"[..], b"-journal"].iter().any(|suffix| path.ends_with(suffix))
 }
 
-/// Removes a parked descriptor of the file at `name` from the list and returns it, if this process
-/// may open the file with this access now.
+/// Removes a parked descriptor of the file at `name` from the list and returns it. Returns `None`
+/// if there is none with this access mode, or if this process may no longer open the file with it.
 fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_int> {
     let found = std::fs::symlink_metadata(OsStr::from_bytes(name.to_bytes())).ok()?;
     let identity = (found.dev(), found.ino());
@@ -158,13 +162,15 @@ fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_
     may_access(libc::AT_FDCWD, name, wanted).is_ok().then(|| parked.remove(at))
 }
 
-/// Closes a file for SQLite, or parks it if closing it could drop POSIX locks of this process.
+/// Closes a descriptor for SQLite, or parks it if closing it could drop POSIX locks of this
+/// process. Returns the result of close(2).
 pub(super) fn close(fd: c_int) -> c_int {
     put_away(fd, false)
 }
 
-/// Closes or parks a descriptor. With `keep`, a descriptor with locks of the process is also
-/// parked, so that SQLite's next open takes it over.
+/// Closes or parks a descriptor. With `keep`, a descriptor whose locks belong to the process is
+/// parked even if the process has no other descriptor of the file, so that the next open of SQLite
+/// reuses it. Returns the result of close(2).
 pub(super) fn put_away(fd: c_int, keep: bool) -> c_int {
     let Some(before) = original_calls::before() else {
         set_errno(libc::ENOSYS);
@@ -176,8 +182,9 @@ pub(super) fn put_away(fd: c_int, keep: bool) -> c_int {
                 return 0;
             }
             let carries = slot.carries_locks() && can_be_opened_again(fd, slot);
-            // With locks of the process, a close drops those of the other connections on the file.
-            // SQLite checks for such connections, but leaves its mutex before it closes.
+            // If the locks belong to the process, a close drops those of other connections to the
+            // file, too. SQLite checks for such connections, but releases its mutex before it
+            // closes the descriptor.
             if carries && (slot.kind() == OWN || keep || is_open_elsewhere(fd, slot, parked)) {
                 if slot.kind() == OWN {
                     // SQLite relies on the close to drop some locks.
@@ -200,7 +207,8 @@ pub(super) fn put_away(fd: c_int, keep: bool) -> c_int {
     })
 }
 
-/// Returns `true` if this process uses another descriptor of the file, with locks of the process.
+/// Returns `true` if this process has another descriptor of the file, not parked, whose locks
+/// belong to the process.
 fn is_open_elsewhere(fd: c_int, of: &Slot, parked: &[c_int]) -> bool {
     let mut others = slots().filter(|(other, slot)| {
         *other != fd && slot.kind() == POSIX && slot.identity() == of.identity() && slot.carries_locks()
@@ -208,8 +216,8 @@ fn is_open_elsewhere(fd: c_int, of: &Slot, parked: &[c_int]) -> bool {
     others.any(|(other, _)| !parked.contains(&other))
 }
 
-/// Closes the parked descriptors of a file whose last descriptor in use, with locks of the process,
-/// is being closed.
+/// Closes the parked descriptors of the same file as `of`, a descriptor that is being closed and
+/// that was the last one in use. The locks of all of them belong to the process.
 fn close_others_of(before: &Before, of: &Slot, parked: &mut Vec<c_int>) {
     parked.retain(|fd| {
         let is_other = slot(*fd).is_some_and(|slot| slot.kind() == POSIX && slot.identity() == of.identity());
@@ -220,8 +228,8 @@ fn close_others_of(before: &Before, of: &Slot, parked: &mut Vec<c_int>) {
     });
 }
 
-/// Returns `true` if a descriptor is still the one that was opened here, and its file has a name. A
-/// file without a name cannot be opened again.
+/// Returns `true` if the descriptor is still the one that was added to the table, and its file
+/// still has a name. A file without a name cannot be opened again.
 fn can_be_opened_again(fd: c_int, slot: &Slot) -> bool {
     is_still(fd, slot) && Status::of(fd).is_ok_and(|found| found.names > 0)
 }
@@ -230,14 +238,15 @@ pub(super) fn close_parked(before: &Before, fd: c_int) {
     let Some(slot) = slot(fd) else { return };
     if !is_anothers(fd, slot) {
         slot.forget();
-        // SAFETY: only the list uses this descriptor: it is parked, and still is the file that was
+        // SAFETY: only the list uses this descriptor, and it still belongs to the file that was
         // parked.
         unsafe { (before.close)(fd) };
     }
 }
 
-/// Returns `true` if the program has closed a descriptor, whose number may be in use for another
-/// file. Then the table forgets the file.
+/// Returns `true` if `fd` is no longer the descriptor that was added to the table: the program has
+/// closed it, and its number may belong to another file. Then removes it from the table. Returns
+/// `true` also for a socket.
 fn is_anothers(fd: c_int, slot: &Slot) -> bool {
     #[cfg(feature = "remote")]
     if slot.kind() == SOCKET {
@@ -250,8 +259,8 @@ fn is_anothers(fd: c_int, slot: &Slot) -> bool {
     is_anothers
 }
 
-/// Closes parked files that have been deleted. They cannot be opened again, and closing them frees
-/// their space. Each call checks [`LOOKS`] of them.
+/// Closes parked files that were deleted: they cannot be opened again, and closing them frees their
+/// disk space. Each call checks at most [`LOOKS`] files.
 fn close_what_is_gone(before: &Before, parked: &mut Vec<c_int>) {
     for _ in 0..LOOKS.min(parked.len()) {
         let fd = parked.remove(0);
@@ -263,8 +272,8 @@ fn close_what_is_gone(before: &Before, parked: &mut Vec<c_int>) {
     }
 }
 
-/// If too many files are parked, closes the longest parked of those that no process has locked, so
-/// that closing drops no lock.
+/// If too many files are parked, closes the oldest ones on which no lock is held, because closing
+/// those drops no lock.
 fn close_the_oldest(before: &Before, parked: &mut Vec<c_int>) {
     let mut left = parked.len().saturating_sub(max_parked());
     if left == 0 {
@@ -287,8 +296,8 @@ fn close_the_oldest(before: &Before, parked: &mut Vec<c_int>) {
     });
 }
 
-/// Closes all parked files that no process has locked, for a process that has no descriptor left.
-/// Returns `true` if any was closed.
+/// Closes all parked files on which no lock is held. This is for a process that has reached its
+/// limit of descriptors. Returns `true` if any file was closed.
 #[cold]
 fn close_all_that_can_be(before: &Before, parked: &mut Vec<c_int>) -> bool {
     let there = parked.len();

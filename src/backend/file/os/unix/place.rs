@@ -1,7 +1,7 @@
-//! Location of the file of a store: its directory, which stays open, and its name in there.
+//! Location of the file of a store: its directory, which stays open, and its name in the directory.
 //!
-//! So a renamed directory takes its store along. A file that was deleted, moved or replaced is
-//! distinguished from one that was not.
+//! So a store stays usable after its directory was renamed, while a file that was deleted, moved or
+//! replaced is detected.
 
 use std::ffi::{CStr, CString, c_int};
 use std::fs::{File, Permissions};
@@ -23,12 +23,13 @@ pub(in crate::backend::file) struct Place {
     directory: Directory,
     name: CString,
     file: FileIdentity,
-    /// Files that are open together with this one, with their names.
+    /// Other files in the directory that are checked together with this one (the WAL and the shared
+    /// memory): their names and identities.
     companions: Vec<(CString, FileIdentity)>,
 }
 
-/// Directory that stays open. Its descriptor is closed when this is dropped, unless the program has
-/// closed it and uses its number for another file.
+/// Directory that stays open. Dropping this closes its descriptor, unless the program has already
+/// closed the descriptor itself: its number may then belong to another file.
 struct Directory {
     file: ManuallyDrop<File>,
     mark: Mark,
@@ -57,8 +58,8 @@ impl Drop for Directory {
     }
 }
 
-/// Metadata of a file, which shows whether its content has changed, except for changes within one
-/// tick of the file system's clock.
+/// Metadata of a file, for detecting changes of its content. Changes within one tick of the file
+/// system's clock may not be detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend::file) struct State {
     file: FileIdentity,
@@ -80,17 +81,18 @@ impl State {
         u64::try_from(self.size).unwrap_or(0)
     }
 
-    /// Returns the time of the last change, since the Unix epoch.
+    /// Returns the time of the last change of the content or the metadata (`st_ctime`), since the
+    /// Unix epoch.
     pub(in crate::backend::file) fn changed(&self) -> Duration {
         Duration::new(u64::try_from(self.changed.0).unwrap_or(0), u32::try_from(self.changed.1).unwrap_or(0))
     }
 }
 
 impl Place {
-    /// Returns the location of a file, by its path without symbolic links.
+    /// Returns the location of the file at a path without symbolic links.
     ///
     /// # Errors
-    /// The error of opening the directory; `NotFound` also if the file does not exist.
+    /// The error of opening the directory. `NotFound` if the file does not exist.
     pub(in crate::backend::file) fn of(path: &Path) -> io::Result<Place> {
         let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
         let (parent, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
@@ -104,16 +106,16 @@ impl Place {
         self.file
     }
 
-    /// Returns `true` if the file still has its name, as far as this process can see. It is also
-    /// `true` if the process has given up the right to search the directory. The check takes one
-    /// system call.
+    /// Returns `true` if this file still has its name in the directory. Returns `true` also if this
+    /// process may no longer search the directory, so that this cannot be determined. The check
+    /// takes one system call.
     #[inline]
     pub(in crate::backend::file) fn is_kept(&self) -> bool {
         self.is_at(&self.name, self.file)
     }
 
-    /// Makes `are_companions_kept` check the files whose names are the name of this file plus a
-    /// suffix.
+    /// Sets the files that `are_companions_kept` checks: those whose names are the name of this
+    /// file plus one of the suffixes. Files that do not exist are not checked.
     pub(in crate::backend::file) fn watch_companions(&mut self, suffixes: &[&str]) {
         let found = suffixes.iter().filter_map(|suffix| {
             let name = self.beside(suffix).ok()?;
@@ -123,8 +125,8 @@ impl Place {
         self.companions = found.collect();
     }
 
-    /// Like `is_kept`, but for the files that are open together with this one. This takes one
-    /// system call for each of them.
+    /// Like `is_kept`, but for the files set by `watch_companions`: returns `true` if all of them
+    /// still have their names. This takes one system call per file.
     pub(in crate::backend::file) fn are_companions_kept(&self) -> bool {
         self.companions.iter().all(|(name, file)| self.is_at(name, *file))
     }
@@ -168,7 +170,7 @@ impl Place {
         Ok(CString::new([self.name.as_bytes(), suffix.as_bytes()].concat())?)
     }
 
-    /// Returns `true` if this process may create and remove files in the directory.
+    /// Returns `true` if this process may create and remove files in the directory of the file.
     pub(in crate::backend::file) fn can_be_written_to(&self) -> bool {
         to_write_at(self.directory.as_raw_fd(), c".").is_ok()
     }
@@ -179,7 +181,7 @@ impl Place {
     }
 }
 
-/// Returns `true` if this process may write the file at a path.
+/// Returns `true` if a file exists at a path and this process may write it.
 pub(in crate::backend::file) fn may_write(path: &Path) -> bool {
     to_write(path).is_ok()
 }
@@ -193,7 +195,8 @@ fn to_write(path: &Path) -> io::Result<()> {
     to_write_at(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Fails like an open of the file for writing would.
+/// Checks whether this process may write the file `name` in a directory. Returns the error of an
+/// open for writing if not.
 fn to_write_at(directory: c_int, name: &CStr) -> io::Result<()> {
     may_access(directory, name, libc::W_OK)
 }
@@ -203,7 +206,8 @@ pub(in crate::backend::file) fn length_of_file(path: &Path) -> io::Result<Option
     std::fs::metadata(path).map(|found| found.is_file().then_some(found.len()))
 }
 
-/// Opens a directory. One that may not be listed can still be searched, but not synced.
+/// Opens a directory. On Linux, a directory that this process may not list is opened with `O_PATH`:
+/// names in it can be looked up, but it cannot be synced.
 fn open_directory(path: &Path) -> io::Result<File> {
     let opened = File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path);
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -219,8 +223,9 @@ fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
     Ok(State { file, size: length, modified, changed })
 }
 
-/// Returns the number of bytes that this process may still write to a new file on the disk of a
-/// file; `None` if its file system does not say.
+/// Returns the number of bytes that this process can still write to a new file in the file system
+/// of `path`: its free space, or the process's limit on the size of a file if that is less. Returns
+/// `None` if the file system reports no size.
 pub(in crate::backend::file) fn free_space(path: &Path) -> Option<u64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: the path is a C string. The struct consists of integers and may be written.
@@ -233,13 +238,15 @@ pub(in crate::backend::file) fn free_space(path: &Path) -> Option<u64> {
     (found.f_blocks > 0).then_some(free.min(limits::file_size_limit().unwrap_or(u64::MAX)))
 }
 
-/// Reads bytes of a file. Fails unless all of them can be read.
+/// Fills `to` with the bytes of a file from the offset `at`. Fails with `UnexpectedEof` if the file
+/// ends before.
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     file.read_exact_at(to, at)
 }
 
-/// Creates an empty file with the permissions `mode`, or else with those of `original`. Fails if
-/// the name is taken.
+/// Creates an empty file at `path` with exactly the permissions `mode`. If `mode` is `None`, uses
+/// the permissions of `original`, less the umask if the new file has another group than `original`.
+/// If both are `None`, uses the system's default. Fails if a file exists at `path`.
 pub(crate) fn make_like(original: Option<&Path>, mode: Option<u32>, path: &Path) -> io::Result<()> {
     let original = original.map(std::fs::metadata).transpose()?;
     let wanted = mode.or_else(|| original.as_ref().map(|found| found.permissions().mode() & 0o777));
@@ -263,20 +270,20 @@ pub(crate) fn make_like(original: Option<&Path>, mode: Option<u32>, path: &Path)
     }
 }
 
-/// Creates a file that only its owner can read.
+/// Creates a file that only its owner can read and write. Fails if a file exists at `path`.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn make_private(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Opens the file at a path for overwriting. A link is not followed, and a FIFO does not make the
-/// open wait, in case another program has put one there.
+/// Opens the file at a path for overwriting. Fails for a symbolic link, and does not wait for a
+/// FIFO, in case another program has put one there.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn open_what_is_there(path: &Path) -> io::Result<File> {
     File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-/// Opens a file so that its content can be overwritten after the file was removed.
+/// Opens a file whose content will be overwritten after its name was removed; `None` on failure.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn open_to_outlive_its_name(path: &Path) -> Option<File> {
     File::options().write(true).open(path).ok()
@@ -294,21 +301,22 @@ pub(in crate::backend::file) fn names_of(file: &File) -> io::Result<u64> {
     file.metadata().map(|found| found.nlink())
 }
 
-/// Syncs a file that is not open. The process need not be able to write it.
+/// Opens the file at a path and syncs it. The process need not have the permission to write it.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Syncs a directory, so that the names in it are durable, if this process may list it.
+/// Syncs a directory, so that the names in it are durable. Succeeds without effect if this process
+/// cannot open it.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path).map_or(Ok(()), |directory| directory.sync_all())
 }
 
-/// Renames a file to a name that must be free.
+/// Renames a file. Fails if a file with the new name exists.
 ///
 /// # Errors
-/// `AlreadyExists` if the name is taken. `Unsupported` if the system or the file system cannot
-/// check and rename in one step.
+/// `AlreadyExists` if a file with the new name exists. `Unsupported` if the operating system or the
+/// file system cannot check this and rename in one step.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (CString::new(from.as_os_str().as_bytes())?, CString::new(to.as_os_str().as_bytes())?);
     let code = rename(&from, &to);
@@ -323,8 +331,8 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames a file unless the new name is taken. Returns the code of the system call; `None` if the
-/// system has none.
+/// Renames a file unless a file with the new name exists. Returns the result of the system call;
+/// `None` if the operating system has no such call.
 fn rename(from: &CString, to: &CString) -> Option<c_int> {
     // SAFETY: the names are C strings. (This calls the kernel, because glibc has the function only
     // since 2.28.)

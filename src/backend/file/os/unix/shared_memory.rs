@@ -1,4 +1,4 @@
-//! Extension of the shared memory of a WAL.
+//! Extension of the shared memory of a WAL, faster than by SQLite itself.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -10,11 +10,13 @@ use super::status::Status;
 use crate::backend::file::os::zeros::zeros;
 
 thread_local!(
-    /// Length to which this thread is extending shared memory; 0 if it is not extending any.
+    /// Length, in bytes, to which this thread is extending a shared memory file; 0 if it is not
+    /// extending one.
     static LENGTH: Cell<i64> = const { Cell::new(0) }
 );
 
-/// Runs `f`, which extends shared memory to a length. With 0 it is not extended.
+/// Runs `f`, a call of SQLite that extends shared memory to `length` bytes. With `length` 0, `f`
+/// does not extend it.
 pub(in crate::backend::file::os) fn making_longer<R>(length: i64, f: impl FnOnce() -> R) -> R {
     LENGTH.set(length);
     let done = f();
@@ -22,12 +24,12 @@ pub(in crate::backend::file::os) fn making_longer<R>(length: i64, f: impl FnOnce
     done
 }
 
-/// Extends shared memory to the length given to `making_longer`. SQLite calls `fstat`, and so this,
-/// when it is about to extend it.
+/// If `fd` is shared memory, extends it to the length given to `making_longer`. The replaced
+/// `fstat` calls this, because SQLite calls `fstat` immediately before it extends shared memory.
 ///
-/// SQLite itself writes a byte into each page, with one call for each, to reserve space on the
-/// disk. This takes a third of that time. If a write fails, SQLite tries it again and reports the
-/// error.
+/// SQLite itself writes a byte into each page, with one call per page, to reserve disk space. The
+/// larger writes of this function take a third of that time. If a write fails, SQLite tries to
+/// extend the file itself, and reports the error.
 pub(super) fn make_longer(fd: c_int) {
     let wanted = LENGTH.get();
     let is_shared_memory =

@@ -2,13 +2,14 @@
 
 use std::ptr;
 
-/// Signals that the kernel sends to the thread that caused them. If they were blocked, they would
-/// end the process without the program's handler, or not stop it where the fault is.
+/// Signals that the kernel sends to the thread that has caused them. If they were blocked, they
+/// would terminate the process without calling the program's handler, or would not stop it at the
+/// faulty instruction.
 const SYNCHRONOUS: [libc::c_int; 7] =
     [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
 
-/// Calls `start`, which starts a thread, with all signals blocked except [`SYNCHRONOUS`]. The
-/// thread inherits that.
+/// Calls `start`, which starts a thread, while all signals except [`SYNCHRONOUS`] are blocked in
+/// the calling thread. The new thread inherits the blocked signals.
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut before = None;
     // SAFETY: the sets belong to this thread, and the C library fills them before they are read.

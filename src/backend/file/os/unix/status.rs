@@ -1,17 +1,19 @@
-//! Metadata of files: identity, length, number of names, and time stamps.
+//! Metadata of files: identity, length, number of hard links, and time stamps.
 //!
-//! It is queried with 64 bits, also on 32-bit Linux. There `fstat` cannot represent a time after
-//! January 2038. In the C library's old form it cannot represent a length of 2 GiB or a long inode
-//! number either. It then fails with EOVERFLOW, even if the caller does not need that value.
+//! All values have 64 bits, also on 32-bit Linux. There, `fstat` cannot represent a time after
+//! January 2038. Its variant for small files cannot represent a length of 2 GiB or a large inode
+//! number either. In these cases it fails with EOVERFLOW, even if the caller does not need the
+//! value.
 //!
-//! So on 32-bit Linux `statx` is used (statx(2); Linux 4.11), and if the kernel lacks it or a
-//! filter refuses it, the form for large files. Android is an exception: before Android 11 an
-//! application that calls `statx` is terminated, and Android's `fstat` is for large files.
+//! So 32-bit Linux uses `statx` (statx(2); Linux 4.11). If the kernel lacks it or a seccomp filter
+//! refuses it, the variant of `fstat` for large files is used. Android is an exception: before
+//! Android 11, an application that calls `statx` is terminated, and Android's `fstat` is the
+//! variant for large files.
 
 use std::ffi::{CStr, c_int};
 use std::io;
 
-/// Identity of a file: device and inode.
+/// Identity of a file: numbers of its device and its inode.
 pub(crate) type FileIdentity = (u64, u64);
 
 /// Metadata of a file, as returned by the system.
@@ -40,7 +42,8 @@ impl Status {
         look(fd, None)
     }
 
-    /// Returns the metadata of a name in a directory. A symbolic link is not followed.
+    /// Returns the metadata of the file `name` in an open directory. A symbolic link is not
+    /// followed.
     pub(super) fn at(directory: c_int, name: &CStr) -> io::Result<Status> {
         look(directory, Some(name))
     }
@@ -75,7 +78,8 @@ macro_rules! status {
     };
 }
 
-/// Queries the metadata by one of two functions of the C library.
+/// Queries the metadata of an open file with the function `$of_file` or, if `$name` is given, that
+/// of a name in a directory with `$at_name`.
 macro_rules! ask {
     ($of_file:path, $at_name:path, $fd:expr, $name:expr) => {{
         let mut found = std::mem::MaybeUninit::uninit();
@@ -106,7 +110,7 @@ mod large {
 
     use super::*;
 
-    /// `struct statx` of the kernel (linux/stat.h), the same on every processor.
+    /// `struct statx` of the kernel (linux/stat.h), which is the same on all architectures.
     #[repr(C)]
     struct Statx {
         mask: u32,
@@ -143,7 +147,7 @@ mod large {
     const BASIC: u32 = 0x7ff;
     const EMPTY_PATH: c_int = 0x1000;
 
-    /// Whether `statx` is not available.
+    /// Whether the kernel lacks `statx` or a filter refuses it.
     static MISSING: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn look(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
@@ -188,7 +192,7 @@ mod large {
         ask!(libc::fstat64, libc::fstatat64, fd, name)
     }
 
-    /// musl only supports large files.
+    /// musl has only the functions for large files, under the plain names.
     #[cfg(not(target_env = "gnu"))]
     pub(super) fn before_statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         ask!(libc::fstat, libc::fstatat, fd, name)
@@ -206,7 +210,8 @@ mod tests {
 
     const AFTER_2038: u64 = 2_211_840_000;
 
-    /// Returns the metadata of a file by its descriptor and by its name, from each available call.
+    /// Returns the metadata of one file from each available system call, by its descriptor and by
+    /// its name.
     fn seen(directory: &File, name: &CStr, file: &File) -> Vec<Status> {
         let (by_name, by_fd) = ((directory.as_raw_fd(), Some(name)), (file.as_raw_fd(), None));
         let ways = [by_name, by_fd];

@@ -1,5 +1,5 @@
-//! Tests of the parts of this layer. `two_sqlites.rs` and `forks.rs` of `tests/multiprocess` test
-//! the effect of the whole layer.
+//! Tests of the modules for Unix. `two_sqlites.rs` and `forks.rs` of `tests/multiprocess` test what
+//! they do together.
 
 use std::ffi::c_int;
 use std::fs;
@@ -18,8 +18,8 @@ use crate::atomic::halves::AtomicU64;
 use crate::backend::file::os::wal_write_buffer::Frames;
 use crate::backend::file::os::*;
 
-/// Creates a file of four bytes in a folder of its own, and sets the library up, so that `open`
-/// handles the file.
+/// Creates a file of four bytes in a new directory, and sets up the library, so that opening the
+/// file uses the replaced system calls.
 fn scratch() -> (tempfile::TempDir, PathBuf) {
     set_up().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -97,8 +97,8 @@ fn close_keeps_locks_of_other_sqlite_in_same_process() {
     drop(first);
     drop(file(&path));
     assert!(is_locked(&witness, 100));
-    // The reverse also holds: the close of the other copy, which drops all locks of the process,
-    // leaves the library's locks.
+    // The reverse holds, too: when the other copy closes its file, all locks of the process are
+    // dropped, but not those of the library.
     assert!(set(&witness, libc::F_WRLCK as c_int, 7));
     drop(stock);
     assert!(!is_locked(&witness, 100));
@@ -322,8 +322,8 @@ fn fork_ignores_lock_of_64_bit_atomic_and_child_can_use_it() {
             let mut released = false;
             number.stay_inside(|| {
                 inside.send(()).unwrap();
-                // Stays inside, like a thread that waits for a lock which a fork handler of the
-                // program holds.
+                // Stays inside, like a thread that waits for a lock of the program while a fork
+                // handler of the program holds that lock.
                 released = has_forked.recv_timeout(Duration::from_secs(10)).is_ok();
             });
             released
@@ -337,8 +337,8 @@ fn fork_ignores_lock_of_64_bit_atomic_and_child_can_use_it() {
     assert_eq!(number.load(Ordering::Relaxed), 7);
 }
 
-/// Two copies of a WAL: as SQLite would have written it itself, and as written through [`Frames`].
-/// Also the number of writes, and whether writes currently fail.
+/// Two copies of a WAL: `plain` as SQLite itself would write it, and `kept` as written through
+/// [`Frames`]. `calls` is the number of writes of `kept`; while `full` is true, writes fail.
 #[derive(Default)]
 struct TwoLogs {
     plain: Vec<u8>,
@@ -456,7 +456,7 @@ fn rewritten_headers_and_partial_frames_bypass_buffer() {
     assert_eq!(logs.kept, logs.plain);
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns the next pseudorandom number: SplitMix64 (Steele, Lea, Flood 2014).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
@@ -541,7 +541,7 @@ fn passive(conn: &Connection) -> (u32, u32) {
     (log.unsigned_abs(), done.unsigned_abs())
 }
 
-/// Returns the page and the salts of each frame of a WAL, as they are in the file.
+/// Returns the page number and the salts of each of the first `count` frames in a WAL file.
 fn frames_in(path: &Path, count: u32) -> Vec<(u32, Salts)> {
     let wal = std::fs::read(path).unwrap();
     let word = |at: usize| u32::from_be_bytes(wal[at..at + 4].try_into().unwrap());
@@ -568,7 +568,7 @@ fn backfill_counts_after_publication_and_only_for_same_wal() {
     assert_eq!(index.written_back(), 0);
     assert_eq!(index.set_written_back(&conn, &begun).unwrap(), Some(Some(())));
     assert_eq!(index.written_back(), frames);
-    // A second time, another connection counts as having written the frames back.
+    // The attempt is not valid a second time, because its frames are in the database already.
     assert_eq!(index.while_writing_back(&conn, &begun, || 7).unwrap(), Some(None));
     assert_eq!(index.begin(&conn, salts, frames).unwrap(), None);
     // SQLite accepts the result as its own: nothing is left to write back, and the next write
@@ -664,8 +664,8 @@ fn backfill_stops_at_reader_snapshot_and_other_checkpoint() {
     assert_eq!((busy, other().is_ok()), (Some(Some(true)), true));
 }
 
-/// The number of frames does not identify the connection that has begun: another one may have
-/// written older pages meanwhile.
+/// An attempt to copy frames is void once another connection has begun one, even for as many
+/// frames. The other connection may have written older pages into the database since.
 #[test]
 fn overtaken_backfill_is_void_even_with_equal_frame_count() {
     let folder = tempfile::tempdir().unwrap();
@@ -754,7 +754,7 @@ fn abandoned_syncs_do_not_fill_queue() {
                 return n == 0; // not available here
             }
         }
-        // The queue may be full at that moment, but not for long.
+        // The queue may be full now, but only for a short time.
         let begun = || HandedOver::begin(&conn, Opened::Main, &database).unwrap().wait(&conn);
         (0..1_000).any(|_| {
             begun() || {

@@ -1,11 +1,11 @@
-//! Methods of the file of a database. They differ from the system's in these points:
+//! Methods of a database file. They differ from the system's in these points:
 //!
 //! - When the writer's lock is released, they discard the buffered frames of the WAL.
-//! - They keep the mapping of the file while the file has not become shorter.
+//! - They keep the memory mapping of the file as long as the file has not become shorter.
 //! - Without a WAL, the file is not extended ahead of its writes.
 //! - A reader that begins during a commit does not take the writer's lock.
-//! - Where deleted data is overwritten, so are the bytes that are cut off the file, and the unused
-//!   bytes of a page (`secure_delete.rs`).
+//! - If the store overwrites deleted data, they also overwrite the bytes that are cut off the file,
+//!   and the unused bytes of each page that is written (`secure_delete.rs`).
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -24,29 +24,30 @@ use crate::backend::file::os::secure_delete::{self, Pages};
 use crate::backend::file::os::system;
 use crate::backend::file::os::wal_index::WalIndex;
 
-/// Number of reads of databases and their WALs by this process.
+/// Number of reads of databases and WALs by this process since its start.
 #[cfg(feature = "encryption")]
 pub(super) static READS: AtomicU64 = AtomicU64::new(0);
 
-/// Number of the writer's lock (`WAL_WRITE_LOCK` in wal.c; fileformat2.html, chapter 4.3).
+/// Index of the writer's lock among the locks of the wal-index (`WAL_WRITE_LOCK` in wal.c;
+/// fileformat2.html, chapter 4.3).
 const WRITER: c_int = 0;
 
-/// State of the file of a database.
+/// The library's data about an open database file.
 #[derive(Clone, Copy)]
 pub(super) struct Database {
-    /// WAL of the database; NULL while it is not open.
+    /// File of the WAL; NULL while it is not open.
     pub(super) wal: *mut File,
     /// Whether each commit is synced.
     pub(super) syncs: bool,
-    /// Maximum length of the part of the file that is mapped, in bytes; 0 if it is not known.
+    /// Upper bound of the length of the mapped part of the file, in bytes; 0 if it is not known.
     mapped: i64,
-    /// Locks of the wal-index that the file holds, one bit each.
+    /// Bit mask of the wal-index locks that this file has taken: bit n stands for lock n.
     locks: u8,
-    /// How deleted data is overwritten; `None` if it may stay.
+    /// Settings for overwriting deleted data; `None` if it is not overwritten.
     pub(super) wipes: Option<Wipes>,
-    /// SQLite's code of the last failed read of the database or its WAL. (SQLCipher reports
-    /// unreadable bytes as bytes that cannot be decrypted, and SQLite's integrity check reports
-    /// them as damage.)
+    /// SQLite's result code of the last failed read of the database or its WAL. It is kept because
+    /// other code reports a failed read as something else: SQLCipher as bytes that it cannot
+    /// decrypt, SQLite's integrity check as damage.
     pub(super) failed: c_int,
     /// Whether the database or its WAL was read since the last `take_reads`.
     #[cfg(feature = "encryption")]
@@ -58,9 +59,10 @@ pub(super) struct Database {
 pub(super) struct Wipes {
     /// Layout of the pages whose unused bytes are overwritten; `None` if they are not overwritten.
     pub(super) pages: Option<Pages>,
-    /// Whether the overwritten bytes are synced before their space is released.
+    /// Whether the zeros are synced before the disk space is released.
     pub(super) syncs: bool,
-    /// Size of a page, if the WAL keeps disk space when it is cut off.
+    /// Size of a page, in bytes, if the WAL keeps disk space when it is truncated; otherwise
+    /// `None`.
     pub(super) page_size: Option<u64>,
 }
 
@@ -92,33 +94,33 @@ pub(super) fn change(methods: &mut Methods) {
     }
 }
 
-/// Takes or releases locks of the wal-index. If a connection that holds no lock requests the
-/// writer's lock, it first waits until the header of the wal-index is whole.
+/// Takes or releases locks of the wal-index (`xShmLock`). If a connection that holds no lock
+/// requests the writer's lock, this first waits until the header of the wal-index is whole.
 ///
-/// The reason: a reader that begins during a commit finds that header torn. SQLite's reader then
-/// takes the writer's lock, to read the header again or to repair it after a crash
-/// (`walIndexReadHdr`). If the commit has ended by then, the next writer finds the lock taken by a
-/// connection that only reads. This is not rare when both are threads of one process: while a
-/// commit and an open wait for each other, the header stays torn.
+/// The reason: a reader that begins during a commit finds the header half-written. SQLite then
+/// takes the writer's lock for this reader, to read the header again or to repair it after a crash
+/// (`walIndexReadHdr`). If the commit has ended by then, the next writer finds its lock taken by a
+/// connection that only reads. This is not rare if both are threads of one process: while a commit
+/// and an open wait for each other, the header stays half-written.
 ///
 /// Once the header is whole, the request returns `SQLITE_BUSY`, as if another connection were
-/// writing. Then SQLite reads the header again. If the header stays torn, the lock is taken. (A
-/// writer holds a reader's lock before it requests the writer's lock, and a checkpoint holds its
-/// own lock.)
+/// writing, and SQLite reads the header again. If the header stays half-written, the lock is taken.
+/// (A connection that wants to write already holds a reader's lock, and a checkpoint holds its own
+/// lock.)
 pub(super) unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c_int, flags: c_int) -> c_int {
     // SAFETY: SQLite passes a database with the library's methods.
     let note = unsafe { &mut *note::<Database>(file) };
     let which = u8::try_from(((1_u32 << count) - 1) << first).unwrap_or(0);
     if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
         if first == WRITER && !note.wal.is_null() {
-            // SAFETY: the data of a database refers to its WAL while that is open.
+            // SAFETY: `note.wal` is an open WAL with the library's methods, or NULL.
             unsafe { frames(note.wal).discard() };
         }
         note.locks &= !which;
     } else if first == WRITER && note.locks == 0 {
         let mut region = ptr::null_mut();
         let code = system!(xShmMap(file, 0, WalIndex::REGION, 0, &raw mut region));
-        // SAFETY: the VFS has mapped the first region, or returns NULL. The region stays mapped
+        // SAFETY: `region` is NULL, or the first region, which the VFS has mapped. It stays mapped
         // while the file is open.
         let index = unsafe { WalIndex::at(region) };
         if code == ffi::SQLITE_OK && index.is_some_and(|index| index.becomes_whole()) {
@@ -143,13 +145,12 @@ unsafe extern "C" fn shm_map(
     system::making_longer(length, || system!(xShmMap(file, region, size, extend, out)))
 }
 
-/// Handles SQLite's controls of a database.
+/// Handles SQLite's file controls of a database (`xFileControl`).
 ///
-/// With a size hint, SQLite announces the future length of the file. The system's VFS then extends
-/// a mapped file to that length at once, and maps it. A transaction with a rollback journal may end
-/// with a shorter file, for example when the store evicts entries, and the part that was never
-/// written is not cut off then. So without a WAL, the hint is limited to the current length of the
-/// file.
+/// A size hint announces the future length of the file. The system's VFS extends a mapped file to
+/// that length at once, and maps it. A transaction with a rollback journal may end with a shorter
+/// file, for example if the store evicts entries, and SQLite then does not cut off the part that
+/// was never written. So without a WAL, the hint is limited to the current length of the file.
 unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: SQLite passes a database with the library's methods.
     if op == ffi::SQLITE_FCNTL_SIZE_HINT && unsafe { (*note::<Database>(file)).wal.is_null() } {
@@ -162,14 +163,15 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_v
         return size_hint(file, &raw mut length);
     }
     if op == ffi::SQLITE_FCNTL_PERSIST_WAL {
-        // SAFETY: SQLite passes a database with the library's methods. Its data refers to its WAL
-        // while that is open.
+        // SAFETY: SQLite passes a database with the library's methods. Its WAL is NULL unless it is
+        // open.
         let Database { wal, wipes, .. } = unsafe { *note::<Database>(file) };
-        // SAFETY: the argument of this control is a number. A negative one queries the setting.
+        // SAFETY: the argument of this control is an integer. A negative one queries the setting.
         let asks = unsafe { argument.cast::<c_int>().as_ref() }.is_some_and(|number| *number < 0);
         if let (false, Some(Wipes { syncs, .. }), true) = (wal.is_null(), wipes, asks) {
-            // The last connection is about to remove the WAL, whose frames are all in the database
-            // (`sqlite3WalClose`). It does so whatever this returns.
+            // SQLite makes this query before the last connection removes the WAL, whose frames are
+            // all in the database (`sqlite3WalClose`). The connection removes the WAL even if
+            // overwriting it fails.
             let _ = wipe_wal(wal, syncs);
         }
     }
@@ -179,8 +181,8 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_v
     system!(xFileControl(file, op, argument))
 }
 
-/// Passes a size hint to the system's VFS. SQLite ignores an error of this call, so its cause is
-/// discarded. The write that needs the space fails, and reports the cause.
+/// Passes a size hint to the system's VFS. SQLite ignores an error of this call, so the recorded
+/// cause of the error is discarded. The write that later lacks the space reports the cause itself.
 fn size_hint(file: *mut File, length: *mut i64) -> c_int {
     let code = system!(xFileControl(file, ffi::SQLITE_FCNTL_SIZE_HINT, length.cast::<c_void>()));
     if code != ffi::SQLITE_OK {
@@ -189,8 +191,8 @@ fn size_hint(file: *mut File, length: *mut i64) -> c_int {
     code
 }
 
-/// Writes a page. Its unused bytes may have been part of rows that are deleted by now, so they are
-/// zeroed first if the store overwrites deleted data.
+/// Writes a page into the database. If the store overwrites deleted data, the unused bytes of the
+/// page are written as zeros, because they may have been part of rows that are deleted by now.
 unsafe extern "C" fn write_page(file: *mut File, from: *const c_void, length: c_int, at: i64) -> c_int {
     // SAFETY: SQLite passes a database with the library's methods.
     let wipes = unsafe { (*note::<Database>(file)).wipes };
@@ -219,8 +221,8 @@ unsafe extern "C" fn write_page(file: *mut File, from: *const c_void, length: c_
     system!(xWrite(file, from, length, at))
 }
 
-/// Truncates a database. The bytes that are cut off return to the file system and may stay on the
-/// disk for long, so they are overwritten first if the store overwrites deleted data.
+/// Truncates a database to `length` bytes. If the store overwrites deleted data, the bytes that are
+/// cut off are overwritten first, because the file system may keep them on the disk for long.
 unsafe extern "C" fn cut_database(file: *mut File, length: i64) -> c_int {
     // SAFETY: SQLite passes a database with the library's methods.
     if let Some(Wipes { syncs, .. }) = unsafe { (*note::<Database>(file)).wipes } {
@@ -229,7 +231,7 @@ unsafe extern "C" fn cut_database(file: *mut File, length: i64) -> c_int {
             return code;
         }
     }
-    // A truncation to the length that the file has would free the blocks reserved beyond its end.
+    // A truncation to the current length would free the blocks that are reserved beyond the end.
     let mut current = 0;
     if system!(xFileSize(file, &raw mut current)) == ffi::SQLITE_OK && current == length {
         return ffi::SQLITE_OK;
@@ -237,16 +239,17 @@ unsafe extern "C" fn cut_database(file: *mut File, length: i64) -> c_int {
     system!(xTruncate(file, length))
 }
 
-/// Releases a mapped page. With NULL, drops the mapping of the whole file, unless it can stay.
+/// Releases a mapped page. If `page` is NULL, drops the mapping of the whole file, unless it can
+/// stay.
 ///
-/// SQLite requests that after a commit of another connection: the file may have been cut off
-/// meanwhile, and mapped memory beyond its end cannot be read. But mapping the file again at each
-/// such commit, page faults included, takes longer than the read. So the mapping stays if the file
-/// is not shorter than it was when it was mapped, nor much longer.
+/// SQLite calls this with NULL after a commit of another connection: the commit may have truncated
+/// the file, and mapped memory beyond the end of a file cannot be read. But mapping the file again
+/// after each such commit, page faults included, takes longer than the read itself. So the mapping
+/// stays if the file is not shorter than when it was mapped, and not much longer.
 ///
-/// SQLite makes this request while it holds a lock under which no connection cuts off what it will
-/// read. (On Linux a mapping shows the content of the file, also after the file was cut off and has
-/// grown again. POSIX does not promise that.)
+/// During the call, SQLite holds a lock that prevents other connections from cutting off pages that
+/// it will read. (On Linux a mapping shows the content of the file even after the file was
+/// truncated and has grown again. POSIX does not promise that.)
 unsafe extern "C" fn unfetch(file: *mut File, at: i64, page: *mut c_void) -> c_int {
     if !page.is_null() {
         return system!(xUnfetch(file, at, page));
@@ -260,7 +263,7 @@ unsafe extern "C" fn unfetch(file: *mut File, at: i64, page: *mut c_void) -> c_i
     }
     database.mapped = 0;
     let code = system!(xUnfetch(file, at, page));
-    // The new mapping cannot be longer than the file is afterwards.
+    // The new mapping is at most as long as the file, whose length is therefore read afterwards.
     let mut first = ptr::null_mut();
     if code == ffi::SQLITE_OK
         && system!(xFetch(file, 0, 1, &raw mut first)) == ffi::SQLITE_OK
@@ -274,7 +277,8 @@ unsafe extern "C" fn unfetch(file: *mut File, at: i64, page: *mut c_void) -> c_i
     code
 }
 
-/// Returns `true` if a mapping of at most `mapped` bytes can stay for a file of this length.
+/// Returns `true` if a mapping of at most `mapped` bytes can stay for a file of `length` bytes: the
+/// file is not shorter than `mapped`, and at most an eighth longer.
 fn keeps_mapping(mapped: i64, length: i64) -> bool {
     mapped > 0 && (mapped..=mapped.saturating_add(mapped / 8)).contains(&length)
 }
@@ -288,7 +292,7 @@ unsafe extern "C" fn read_database(file: *mut File, to: *mut c_void, length: c_i
     code
 }
 
-/// Records the result of a read.
+/// Records that the database or its WAL was read, and the result code of a failed read.
 ///
 /// # Safety
 /// The file is a database with the library's methods.

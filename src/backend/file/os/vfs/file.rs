@@ -1,5 +1,5 @@
-//! A file that the library's VFS has opened: its method table, the library's data about it, and calls
-//! of the system's methods.
+//! Files that the library's VFS has opened: their method tables, the library's data about them, and
+//! calls of the system's methods.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -12,7 +12,8 @@ use crate::backend::file::os::zeros::zeros;
 pub(super) type Methods = ffi::sqlite3_io_methods;
 pub(super) type File = ffi::sqlite3_file;
 
-/// Method table in which some methods are replaced, with the system's original table.
+/// Method table of this library: a copy of the system's table in which some methods are replaced.
+/// It also has a pointer to the system's table.
 #[repr(C)]
 pub(super) struct Table {
     /// The first field, so that a file's pointer to its methods is also a pointer to the `Table`.
@@ -35,7 +36,7 @@ macro_rules! system {
 }
 pub(super) use system;
 
-/// Returns the method table of a file.
+/// Returns the library's method table of a file.
 ///
 /// # Safety
 /// The file has the library's methods.
@@ -54,11 +55,13 @@ pub(super) unsafe fn note<T>(file: *mut File) -> *mut T {
     unsafe { file.cast::<u8>().add(table(file).at).cast() }
 }
 
-/// Replaces the methods (`sqlite3_io_methods`) of a file that the system's VFS has opened by those
+/// Replaces the methods of a file that the system's VFS has opened (`sqlite3_io_methods`) by those
 /// of this library. Returns `true` on success.
 ///
-/// The library's table is made once, from the methods of the first file. A file with other methods
-/// than the first one keeps them.
+/// The first call copies the methods of its file into a new table, replaces some by `change`, and
+/// stores the table in `table`. Later calls use this table. A file whose methods differ from those
+/// of the first file keeps them, and the result is `false`. `at` is the offset of the library's
+/// data in the memory of a file.
 ///
 /// # Safety
 /// The file is open.
@@ -93,7 +96,8 @@ pub(super) unsafe fn exchange(
     }
 }
 
-/// Overwrites a file with zeros, from an offset to its end. The file has the library's methods.
+/// Overwrites a file with zeros, from the offset `from` to its end. With `syncs`, syncs it
+/// afterwards. Returns SQLite's result code. The file has the library's methods.
 pub(super) fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
     let mut length = 0;
     let code = system!(xFileSize(file, &raw mut length));
@@ -112,7 +116,8 @@ pub(super) fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
     if syncs { system!(xSync(file, ffi::SQLITE_SYNC_NORMAL)) } else { ffi::SQLITE_OK }
 }
 
-/// Returns a function that writes bytes at an offset of a file. The file has the library's methods.
+/// Returns a function that writes bytes into a file at an offset, with the system's method, and
+/// returns SQLite's result code. The file has the library's methods.
 pub(super) fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
     move |bytes, at| match c_int::try_from(bytes.len()) {
         Ok(length) => system!(xWrite(file, bytes.as_ptr().cast::<c_void>(), length, at)),
@@ -120,10 +125,11 @@ pub(super) fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
     }
 }
 
-/// Reads bytes of a file, and corrects the error of a disk that cannot read (EIO).
+/// Reads bytes of a file with the system's method. Returns SQLite's result code, with a correction
+/// for a disk that cannot read (EIO).
 ///
-/// For EIO, SQLite's VFS reports a damaged file system, and SQLite then reports a damaged database.
-/// But bytes that could not be read show nothing about the database.
+/// For EIO, SQLite's unix VFS reports a damaged file system, and SQLite then reports a damaged
+/// database. But a failed read says nothing about the content of the database.
 pub(super) fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
     match system!(xRead(file, to, length, at)) {
         ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,

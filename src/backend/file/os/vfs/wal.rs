@@ -1,10 +1,10 @@
-//! Methods of the file of a WAL. They differ from the system's in these points:
+//! Methods of a WAL file. They differ from the system's in these points:
 //!
 //! - Frames are buffered until a commit is complete (`wal_write_buffer.rs`).
-//! - Where commits are synced, the file is extended with zeros ahead of them. A sync that must also
-//!   write a new length of the file costs twice as much.
-//! - Where deleted data is overwritten, so is the WAL, before it is removed or restarts. The file
-//!   is cut off then, but keeps disk space for the next commits (ADR 31).
+//! - If each commit is synced, the file is extended with zeros before the next commits need the
+//!   space. A sync that must also write a new file length costs twice as much.
+//! - If the store overwrites deleted data, the WAL is overwritten with zeros before it is removed
+//!   or truncated. A truncated WAL keeps disk space for the next commits (ADR 31).
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod space;
@@ -21,13 +21,13 @@ use crate::backend::file::os::refusal;
 use crate::backend::file::os::wal_write_buffer::{FRAME_HEADER, Frames, WAL_HEADER};
 use crate::backend::file::os::zeros::zeros;
 
-/// Maximum number of zeros, in bytes, by which a WAL is extended at once. A WAL is also extended at
-/// most to twice its length.
+/// Maximum number of bytes by which a WAL is extended with zeros in one step. A step is also
+/// limited to the current length, so that it at most doubles the WAL.
 const AHEAD: i64 = 256 * 1024;
 
-/// State of a WAL file.
+/// The library's data about an open WAL file.
 pub(super) struct Wal {
-    /// File of the database. It is open while the WAL is.
+    /// Database file to which the WAL belongs. It is open as long as the WAL is.
     database: *mut File,
     /// Path of the WAL. The string belongs to SQLite, and is valid while the file is open.
     #[cfg_attr(
@@ -44,7 +44,7 @@ impl Wal {
     }
 }
 
-/// Replaces some of the system's methods in a copy of its table.
+/// Puts this library's methods for WAL files into a copy of the table of the system's VFS.
 pub(super) fn change(methods: &mut Methods) {
     methods.xClose = Some(close);
     methods.xRead = Some(read);
@@ -81,8 +81,8 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, length: c_int, 
     code
 }
 
-/// Writes zeros after the last frame if the file ends there. Zeros are no valid frame, and a
-/// failure does not matter.
+/// Extends a WAL with zeros after `end`, the end of its last frame, unless the file is already
+/// longer. Zeros are not a valid frame. A failure is ignored.
 fn fill_ahead(file: *mut File, end: i64) {
     let mut length = 0;
     if system!(xFileSize(file, &raw mut length)) != ffi::SQLITE_OK || length > end {
@@ -168,11 +168,12 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
     system!(xClose(file))
 }
 
-/// Overwrites a WAL with zeros. The WAL has the library's methods, and all its frames are in the
-/// database.
+/// Overwrites a WAL with zeros. With `syncs`, syncs it. Returns SQLite's result code. The WAL has
+/// the library's methods, and all its frames are in the database.
 ///
-/// The header is overwritten first. If a power cut left some of the first frames but not those
-/// after them, the next connection to open the store would take them for the newest ones.
+/// The header is overwritten and synced before the frames. Otherwise a power cut could leave the
+/// first frames without those after them, and the next connection would take an old state of the
+/// database for the newest one.
 pub(super) fn wipe_wal(file: *mut File, syncs: bool) -> c_int {
     let mut length = 0;
     let code = system!(xFileSize(file, &raw mut length));

@@ -19,16 +19,16 @@ use windows_sys::Win32::System::IO::OVERLAPPED;
 /// Identity of a file: serial number of the volume and number of the file on it.
 pub(crate) type FileIdentity = (u64, u128);
 
-/// Byte range of a file: its start and its length.
+/// Byte range of a file: offset of its first byte, and length.
 type Part = (u64, u64);
 
-/// Byte range of SQLite's locks of a database (os.h, "PENDING_BYTE"): one byte each for PENDING and
+/// Byte range of SQLite's locks on a database (os.h, "PENDING_BYTE"): one byte for PENDING, one for
 /// RESERVED, and 510 for SHARED.
 const DATABASE: Part = (1 << 30, 512);
-/// Byte range that every reader of a database locks.
+/// Byte range that every reader of a database locks, shared.
 const SHARED: Part = (DATABASE.0 + 2, 510);
-/// Byte range for the marks of processes that have a database open: each locks one byte of it. No
-/// file is that long.
+/// Byte range for the marks of processes that have a database open. Each process locks one byte of
+/// it. No file is long enough to have content there.
 const PRESENCES: Part = (1 << 62, 1 << 48);
 
 /// Returns the metadata of an open file.
@@ -54,10 +54,14 @@ pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
     })
 }
 
-/// Returns the identity of a file by its number of 128 bits, or of 64 if it has none of 128.
+/// Returns the identity of a file: `long`, its identity with a number of 128 bits, or else the
+/// result of `short`, with a number of 64 bits.
 ///
-/// Some numbers are not valid (MS-FSCC, chapters 2.1.9 and 2.1.10): file systems without numbers
-/// return 0, and a number in which all bits are 1 means that the file has none.
+/// Some numbers are not valid (MS-FSCC, chapters 2.1.9 and 2.1.10): file systems without file
+/// numbers return 0, and a number in which all bits are 1 means that the file has no number.
+///
+/// # Errors
+/// `Unsupported` if neither number is valid; the error of `short`.
 pub(super) fn told_apart(
     long: Option<FileIdentity>,
     short: impl FnOnce() -> io::Result<(u64, u64)>,
@@ -74,7 +78,8 @@ pub(super) fn told_apart(
     }
 }
 
-/// Returns the number of 128 bits of a file, if its file system has such numbers.
+/// Returns the identity of a file with a number of 128 bits; `None` if its file system has no such
+/// numbers.
 fn long_number(file: &File) -> Option<FileIdentity> {
     // SAFETY: the struct consists of integers.
     let mut found: FILE_ID_INFO = unsafe { zeroed() };
@@ -86,22 +91,25 @@ fn long_number(file: &File) -> Option<FileIdentity> {
     (known != 0).then(|| (found.VolumeSerialNumber, u128::from_le_bytes(found.FileId.Identifier)))
 }
 
-/// Opens whatever has a name, to read its metadata only. No other open of the file prevents that.
+/// Opens a file or directory to read its metadata only. This succeeds however other processes have
+/// opened it.
 pub(super) fn open_to_look(path: &Path) -> io::Result<File> {
     File::options().access_mode(FILE_READ_ATTRIBUTES).open(path)
 }
 
-/// Returns `true` if the given file is at a path.
+/// Returns `true` if the file with this identity is at a path.
 pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     open_to_look(path).and_then(|found| identity_of(&found)).is_ok_and(|found| found == file)
 }
 
-/// Reads bytes of a file. Fails unless all of them can be read.
+/// Fills `to` with the bytes of a file from the offset `at`. Fails with `UnexpectedEof` if the file
+/// ends before.
 pub(crate) fn read_exact_at(file: &File, to: &mut [u8], at: u64) -> io::Result<()> {
     if read_at(file, to, at)? == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Reads bytes of a file. Returns fewer bytes than the buffer holds only at the end of the file.
+/// Reads bytes of a file from the offset `at`. Returns their number, which is less than `to.len()`
+/// only at the end of the file.
 pub(super) fn read_at(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -113,8 +121,8 @@ pub(super) fn read_at(file: &File, to: &mut [u8], at: u64) -> io::Result<usize> 
     Ok(filled)
 }
 
-/// Converts a byte range to the arguments of the system: its start, and the two halves of its
-/// length.
+/// Converts a byte range to the arguments of `LockFileEx`: its offset, and the low and the high
+/// half of its length.
 fn part(part: Part) -> (OVERLAPPED, u32, u32) {
     // SAFETY: the struct consists of integers and a handle that may be NULL.
     let mut begin: OVERLAPPED = unsafe { zeroed() };
@@ -123,8 +131,8 @@ fn part(part: Part) -> (OVERLAPPED, u32, u32) {
     (begin, part.1 as u32, (part.1 >> 32) as u32)
 }
 
-/// Locks bytes for this handle, which must not have locked any of them. Returns `true` on success.
-/// Never waits.
+/// Locks a byte range for this handle, without waiting. Returns `true` on success. A conflicting
+/// lock of this handle itself makes it fail, too.
 fn lock(file: &File, which: Part, flags: u32) -> bool {
     let (mut begin, low, high) = part(which);
     let flags = flags | LOCKFILE_FAIL_IMMEDIATELY;
@@ -133,7 +141,7 @@ fn lock(file: &File, which: Part, flags: u32) -> bool {
     unsafe { LockFileEx(file.as_raw_handle(), flags, 0, low, high, &raw mut begin) != 0 }
 }
 
-/// Unlocks bytes that one call has locked.
+/// Unlocks a byte range that one call of `lock` has locked.
 fn unlock(file: &File, which: Part) {
     let (mut begin, low, high) = part(which);
     // SAFETY: the file is open and not asynchronous, so the operation has ended when the call
@@ -141,16 +149,17 @@ fn unlock(file: &File, which: Part) {
     unsafe { UnlockFileEx(file.as_raw_handle(), 0, low, high, &raw mut begin) };
 }
 
-/// File that is opened in addition to SQLite. It does not prevent the deletion of the file.
+/// File that is opened in addition to SQLite's handle. While this is open, other processes can
+/// delete the file, unless `open_journal` has opened it.
 pub(crate) struct OsFile {
     pub(super) file: File,
-    /// Byte ranges that stay locked until this is dropped, once for each time that they were
-    /// locked.
+    /// Byte ranges that stay locked until this is dropped. A range that was locked twice is in the
+    /// list twice.
     kept: Mutex<Vec<Part>>,
 }
 
-/// Unlocks the file before it is closed. Otherwise the system unlocks it at some time after the
-/// close (`LockFileEx`).
+/// Unlocks the file before it is closed. Otherwise Windows would unlock it at an unspecified time
+/// after the close (documentation of `LockFileEx`).
 impl Drop for OsFile {
     fn drop(&mut self) {
         for which in mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner)) {
@@ -173,33 +182,34 @@ impl OsFile {
         OsFile::open(path, true, true)
     }
 
-    /// Opens a journal for reading. No process can remove it meanwhile; SQLite then retries the
-    /// removal.
+    /// Opens a journal for reading. While it is open, no process can remove it; SQLite then retries
+    /// the removal.
     ///
-    /// If it could be removed, it would keep its name until this is dropped, on systems that remove
-    /// names so late ([`length_of_file`](super::place::length_of_file)).
+    /// If another process could remove the journal, the file would keep its name until this is
+    /// dropped, on systems that delay the removal of a name
+    /// ([`length_of_file`](super::place::length_of_file)).
     pub(in crate::backend::file) fn open_journal(path: &Path) -> io::Result<OsFile> {
         let file = File::options().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_WRITE).open(path)?;
         Ok(OsFile { file, kept: Mutex::default() })
     }
 
-    /// Returns `false`: no blocks are reserved here.
+    /// Returns `false`: on Windows, this library reserves no disk space.
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "Linux can do that")]
     pub(in crate::backend::file) fn reserve(&self, _: u64) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Does nothing: no blocks are reserved here.
+    /// Does nothing: on Windows, this library reserves no disk space.
     #[allow(clippy::unused_self, reason = "Linux can do that")]
     pub(in crate::backend::file) fn give_reserved_back(&self) {}
 
-    /// Reads up to the length of `buffer` from the beginning of the file. Fewer bytes are read only
-    /// at its end.
+    /// Reads the first bytes of the file into `buffer`. Returns their number, which is less than
+    /// the length of `buffer` only if the file is shorter.
     pub(crate) fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         read_at(&self.file, buffer, 0)
     }
 
-    /// Locks bytes until this is dropped. Returns `true` on success.
+    /// Locks a byte range until this is dropped. Returns `true` on success. Never waits.
     fn keep(&self, which: Part, flags: u32) -> bool {
         let is_kept = lock(&self.file, which, flags);
         if is_kept {
@@ -208,7 +218,8 @@ impl OsFile {
         is_kept
     }
 
-    /// Returns `true` if the locks of this file are its own, which they always are on this system.
+    /// Returns `true`: on Windows, locks always belong to the handle that has taken them, not to
+    /// the process.
     #[allow(clippy::unused_self, reason = "elsewhere it depends on the file system")]
     pub(in crate::backend::file) fn owns_its_locks(&self) -> bool {
         true
@@ -224,61 +235,65 @@ impl OsFile {
         Ok((self.identity()?, look(&self.file)?.nNumberOfLinks.into()))
     }
 
-    /// Returns `true` if the file is empty and no other connection uses it through SQLite. Then no
-    /// connection can begin to use it until this is dropped.
+    /// Locks the file exclusively until this is dropped, and returns `true` if that succeeds and
+    /// the file is empty. While the lock is held, no other connection can use the file through
+    /// SQLite.
     pub(in crate::backend::file) fn is_empty_and_mine(&self) -> bool {
         self.keeps_others_out() && self.file.metadata().is_ok_and(|found| found.len() == 0)
     }
 
-    /// Locks the file until this is dropped, if no other connection uses it through SQLite.
-    /// Meanwhile no connection can begin to use it. Returns `false` if it is in use.
+    /// Locks the file exclusively until this is dropped, so that no connection can use it through
+    /// SQLite. Returns `false` if a connection is using it.
     pub(in crate::backend::file) fn keeps_others_out(&self) -> bool {
         self.keep(DATABASE, LOCKFILE_EXCLUSIVE_LOCK)
     }
 
-    /// Locks the file as a reader does until this is dropped, so that no closing connection removes
-    /// its WAL and its shared memory. Returns `false` if the file is locked exclusively.
+    /// Locks the file as a reader does, until this is dropped. During this time, no connection that
+    /// closes the file removes its WAL and shared memory. Returns `false` if the file is locked
+    /// exclusively.
     pub(in crate::backend::file) fn keeps_files_beside(&self) -> bool {
         self.keep(SHARED, 0)
     }
 
-    /// Returns `true`, as if the file were in use, because that cannot be determined. A check would
-    /// have to lock the file, which would disturb other connections.
+    /// Returns `true`, as if a connection used the file. It cannot be determined: a check would
+    /// have to lock the file, which would disturb connections.
     #[allow(clippy::unused_self, reason = "elsewhere one can ask")]
     pub(in crate::backend::file) fn is_in_use(&self) -> bool {
         true
     }
 
-    /// Returns `false`: the shared memory next to this database cannot be that of another file,
-    /// because a file that is in use keeps its name.
+    /// Returns `false`: the shared memory next to this database always belongs to this database,
+    /// because on Windows a file that is in use keeps its name.
     #[allow(clippy::unused_self, reason = "elsewhere it need not keep it")]
     pub(in crate::backend::file) fn is_not_of(&self, _shared_memory: &OsFile) -> bool {
         false
     }
 
-    /// Returns `true`: every file system can map files into memory that processes share.
+    /// Returns `true`: on Windows, every file system can map a file into memory that processes
+    /// share.
     #[allow(clippy::unused_self, reason = "elsewhere it depends on the file system")]
     pub(in crate::backend::file) fn can_be_shared_memory(&self) -> bool {
         true
     }
 
-    /// Invalidates the header of the shared memory, so that the next user rebuilds it from the WAL
-    /// (SQLite's walformat.html, chapter 2.1; there are two copies of 48 bytes).
+    /// Overwrites both copies of the header of the shared memory (48 bytes each) with zeros, so
+    /// that the next connection rebuilds it from the WAL (SQLite's walformat.html, chapter 2.1).
     pub(in crate::backend::file) fn clear_start(&self) {
         let _ = self.file.seek_write(&[0; 96], 0); // if it fails, the header stays valid
     }
 }
 
-/// Mark of a process on a file that it has open: an exclusive lock on one byte out of a range, in
-/// which each process has a byte of its own. A process that can lock all other bytes of the range
-/// is alone. (A shared lock would not do: a handle that holds one cannot query the other holders.)
+/// Mark by which other processes detect that this process has a file open. It is an exclusive lock
+/// on one byte of the range [`PRESENCES`], another byte for each process. If a process can lock all
+/// other bytes of the range, no other process has a mark. (A shared lock on one common byte would
+/// not work: a handle that holds it cannot detect other holders.)
 pub(in crate::backend::file::os) struct Mark {
     byte: u64,
 }
 
 impl Mark {
-    /// Number of bytes that are tried. Other processes may have locked some, or may be checking for
-    /// marks at this moment.
+    /// Number of bytes that are tried for the mark. Other processes may have locked some of them,
+    /// or may be checking for marks at the same time.
     const ATTEMPTS: usize = 64;
 
     /// Sets the mark. Returns `None` if all tried bytes were locked by other processes.
@@ -295,8 +310,8 @@ impl Mark {
         Some(Mark { byte })
     }
 
-    /// Returns `true` if no other open file has such a mark. A process that calls this at the same
-    /// moment may be mistaken for a mark.
+    /// Returns `true` if no other open file has such a mark. The result may be `false` by mistake
+    /// if another process calls this at the same time.
     pub(in crate::backend::file::os) fn is_alone(&self, file: &OsFile) -> bool {
         let (first, length) = PRESENCES;
         let after = self.byte + 1;

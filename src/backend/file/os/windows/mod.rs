@@ -1,14 +1,15 @@
 //! System module for Windows (ADR 24).
 //!
-//! Locks belong to one handle only. SQLite opens its files without `FILE_SHARE_DELETE`. Such a file
-//! keeps its name while it is open, and so do the directories on its path. So no system call of
-//! SQLite is replaced, there is no fork, and an open file does not move.
+//! Locks belong to one handle only. SQLite opens its files without `FILE_SHARE_DELETE`: such a
+//! file, and each directory on its path, keeps its name while the file is open. So an open file
+//! does not move. Windows has no forks. For these reasons this module replaces no system call of
+//! SQLite.
 //!
-//! Locks are mandatory: other handles cannot read or write locked bytes. SQLite locks a page that
-//! is never used, and this library locks bytes where no file has content.
+//! Locks are mandatory: other handles cannot read or write locked bytes. SQLite locks bytes of a
+//! page that it never uses, and this library locks bytes beyond the end of any file.
 //!
 //! `files.rs` has the files that are opened in addition to SQLite's, with their locks. `place.rs`
-//! has directories and names.
+//! has the locations of files.
 
 mod files;
 mod place;
@@ -35,28 +36,31 @@ pub(in crate::backend::file) use place::{
 
 use crate::error::Result;
 
-/// Returns the process's limit on the size of a file. Windows has none.
+/// Returns the process's limit on the size of a file, in bytes. It is `None`: Windows has no such
+/// limit.
 pub(in crate::backend::file) fn file_size_limit() -> Option<u64> {
     None
 }
 
-/// Runs a write. On this system a write beyond a limit raises no signal.
+/// Runs `write`. On Unix, this suppresses the signal of a write beyond a limit; Windows has no such
+/// signal.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R {
     write()
 }
 
-/// Name of SQLite's VFS for this system, unless another one was made the default.
+/// Name of the VFS that SQLite uses on this system after [`install`], unless the program has made
+/// another one the default.
 pub(super) const VFS: &CStr = c"win32-longpath";
-/// Name of SQLite's default VFS. It differs from [`VFS`] only in the length of paths, of which it
-/// accepts 260 characters.
+/// Name of SQLite's default VFS. It differs from [`VFS`] only in that it accepts paths of at most
+/// 260 characters.
 const SHORT: &CStr = c"win32";
 
 /// Maximum length of a path, in bytes. The system accepts 32 767 characters.
 pub(in crate::backend::file) const MAX_PATH: usize = 32_000;
 
-/// Makes SQLite accept long paths. Returns `false` if that failed. Call this once, before SQLite
-/// opens a file.
+/// Makes the VFS for long paths SQLite's default, unless the program has made another VFS the
+/// default. Returns `false` on failure. Call this once, before SQLite opens a file.
 pub(super) fn install() -> bool {
     // SAFETY: SQLite is set up, and no other thread sets it up. A VFS lives as long as the process,
     // and its name is a C string. Registering a VFS again only makes it the default.
@@ -83,7 +87,8 @@ pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     start()
 }
 
-/// Runs `f`, which extends shared memory. SQLite does so with one call.
+/// Runs `f`, which extends shared memory. On Windows, SQLite itself extends it with one system
+/// call.
 pub(super) fn making_longer<R>(_length: i64, f: impl FnOnce() -> R) -> R {
     f()
 }

@@ -1,5 +1,6 @@
-//! Location of the file of a store. The file is kept there: while it is open without
-//! `FILE_SHARE_DELETE`, neither it nor any directory on its path can be deleted or renamed.
+//! Location of the file of a store. The file stays at its location: while this library has it open
+//! without `FILE_SHARE_DELETE`, no process can delete or rename the file or any directory on its
+//! path.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,31 +21,32 @@ use windows_sys::Win32::System::SystemInformation::GetTickCount64;
 
 use super::files::{FileIdentity, identity_of, look, open_to_look, read_at};
 
-/// Number of attempts to open a file for writing. A file that is being removed cannot be opened for
-/// a moment.
+/// Number of attempts to open a file for writing, with a pause between them. While a file is being
+/// removed, an open fails as if a permission were missing.
 const ATTEMPTS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Time from the system's epoch, 1601, to that of Unix, in units of 100 ns.
+/// Time from the epoch of Windows, the year 1601, to the Unix epoch, in units of 100 ns.
 const UNIX_EPOCH: u64 = 11_644_473_600 * 10_000_000;
 
-/// Location of a file, which keeps its name until this is dropped.
+/// Location of a file. The file cannot be deleted or renamed until this is dropped.
 pub(in crate::backend::file) struct Place {
     path: PathBuf,
-    /// Open file, which keeps the name.
+    /// Open handle that prevents the deletion and renaming of the file.
     kept: File,
     file: FileIdentity,
 }
 
-/// Metadata of a file, which shows whether its content has changed, except for changes within one
-/// tick of the file system's clock.
+/// Metadata of a file, for detecting changes of its content. Changes within one tick of the file
+/// system's clock may not be detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend::file) struct State {
     file: FileIdentity,
     size: u64,
-    /// Time of the last write. While any process has the file open, it may be too old.
+    /// Time of the last write, in units of 100 ns since 1601. It may be outdated while any process
+    /// has the file open.
     written: u64,
-    /// Header of a database, in which a number changes with each commit; zeros for another file.
+    /// Header of a database, in which a counter changes with each commit; zeros for other files.
     header: [u8; HEADER],
 }
 
@@ -83,7 +85,7 @@ impl State {
 }
 
 impl Place {
-    /// Returns the location of a file, by its path without symbolic links.
+    /// Returns the location of the file at a path without symbolic links.
     ///
     /// # Errors
     /// `NotFound` if the file does not exist.
@@ -98,18 +100,18 @@ impl Place {
         self.file
     }
 
-    /// Returns `true` if the file still has its name.
+    /// Returns `true`: an open file keeps its name on Windows.
     #[inline]
     #[allow(clippy::unused_self, reason = "elsewhere it may have lost it")]
     pub(in crate::backend::file) fn is_kept(&self) -> bool {
         true
     }
 
-    /// Does nothing: SQLite opens its files so that they cannot be deleted.
+    /// Does nothing: SQLite opens its files so that no process can delete them.
     #[allow(clippy::unused_self, reason = "elsewhere they can be deleted")]
     pub(in crate::backend::file) fn watch_companions(&mut self, _: &[&str]) {}
 
-    /// Returns `true`: SQLite opens its files so that they cannot be deleted.
+    /// Returns `true`: SQLite opens its files so that no process can delete them.
     #[allow(clippy::unused_self, reason = "elsewhere they can be deleted")]
     pub(in crate::backend::file) fn are_companions_kept(&self) -> bool {
         true
@@ -150,7 +152,7 @@ impl Place {
         name.into()
     }
 
-    /// Returns `true` if this process may create files in the directory.
+    /// Returns `true` if this process may create files in the directory of the file.
     pub(in crate::backend::file) fn can_be_written_to(&self) -> bool {
         let open = |directory| {
             File::options()
@@ -161,35 +163,37 @@ impl Place {
         self.path.parent().is_some_and(|directory| open(directory).is_ok())
     }
 
-    /// Does nothing, see [`sync_directory`].
+    /// Does nothing, for the reason given for the function [`sync_directory`].
     #[allow(clippy::unused_self, reason = "elsewhere there is one")]
     pub(in crate::backend::file) fn sync_directory(&self) -> io::Result<()> {
         sync_directory(&self.path)
     }
 }
 
-/// Returns `None`: the length of the WAL does not depend on the free space here.
+/// Returns `None`: the free space is not queried on Windows, where this library reserves no disk
+/// space.
 pub(in crate::backend::file) fn free_space(_: &Path) -> Option<u64> {
     None
 }
 
-/// Returns `true` if this process may write the file at a path.
+/// Returns `true` if a file exists at a path and this process has the permission to write it.
 pub(in crate::backend::file) fn may_write(path: &Path) -> bool {
     !matches!(to_write(path), Err(e) if is_refusal(&e) || e.kind() == io::ErrorKind::NotFound)
 }
 
-/// Returns `true` if a file exists at a path and this process may not write it.
+/// Returns `true` if a file exists at a path and this process lacks the permission to write it.
 pub(in crate::backend::file) fn is_forbidden_to_write(path: &Path) -> bool {
     to_write(path).is_err_and(|e| is_refusal(&e))
 }
 
-/// Returns `true` for an error that means that this process lacks a permission. An error because
-/// another process uses the file is only temporary.
+/// Returns `true` for an error that means that this process lacks a permission, and `false` for
+/// other errors, such as the temporary one while another process has the file open.
 fn is_refusal(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Fails like an open of the file for writing.
+/// Checks whether the file at a path can be opened for writing. Returns the error of the open if
+/// not.
 fn to_write(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|found| found.permissions().readonly()) {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -206,9 +210,9 @@ fn to_write(path: &Path) -> io::Result<()> {
 
 /// Returns the length of the file at a path, in bytes; `None` if it is not a file.
 ///
-/// Unlike in std, the file is not opened for that. A file that is removed while a process has it
-/// open keeps its name until that process closes it. Where such a name can still be opened, as
-/// under wine, a journal that was removed by a commit would be mistaken for the journal of a killed
+/// Unlike the function of std, this does not open the file. A file that is removed while a process
+/// has it open keeps its name until that process closes it. Under wine, such a name can still be
+/// opened. A journal that a commit has removed would then be mistaken for the journal of a killed
 /// process, and the commit would be undone.
 pub(in crate::backend::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
     let name = wide(path)?;
@@ -219,40 +223,41 @@ pub(in crate::backend::file) fn length_of_file(path: &Path) -> io::Result<Option
         return Err(io::Error::last_os_error());
     }
     if found.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT != 0 {
-        // The length of a link is that of its target.
+        // Returns the length of the target of a link.
         return fs::metadata(path).map(|found| found.is_file().then_some(found.len()));
     }
     let length = u64::from(found.nFileSizeHigh) << 32 | u64::from(found.nFileSizeLow);
     Ok((found.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY == 0).then_some(length))
 }
 
-/// Returns a monotonic time in milliseconds, as of the last tick of the system: up to 16 ms old.
+/// Returns a monotonic time in milliseconds, as of the last tick of the system clock: up to 16 ms
+/// old.
 #[inline]
 pub(in crate::backend::file) fn coarse_ms() -> u64 {
     // SAFETY: has no preconditions.
     unsafe { GetTickCount64() }
 }
 
-/// Creates an empty file, with the permissions of its directory. Fails if the name is taken.
+/// Creates an empty file with the permissions of its directory. Fails if a file exists at `path`.
 pub(crate) fn make_like(_original: Option<&Path>, _mode: Option<u32>, path: &Path) -> io::Result<()> {
     File::options().write(true).create_new(true).open(path).map(drop)
 }
 
-/// Creates a file, with the permissions of its directory.
+/// Creates a file with the permissions of its directory. Fails if a file exists at `path`.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn make_private(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).open(path)
 }
 
-/// Opens the file at a path for overwriting. A link is not followed, in case another program has
-/// put one there.
+/// Opens the file at a path for overwriting. A link is opened itself, not followed, in case another
+/// program has put a link there.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn open_what_is_there(path: &Path) -> io::Result<File> {
     File::options().write(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(path)
 }
 
-/// Returns `None`. While a file is open, its name stays even after the file was removed, and would
-/// obstruct SQLite.
+/// Returns `None`: a file that is open keeps its name after its removal, and would conflict with a
+/// new file of SQLite.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn open_to_outlive_its_name(_path: &Path) -> Option<File> {
     None
@@ -270,22 +275,22 @@ pub(in crate::backend::file) fn names_of(file: &File) -> io::Result<u64> {
     look(file).map(|found| found.nNumberOfLinks.into())
 }
 
-/// Syncs a file that is not open. The process must be able to write it.
+/// Opens the file at a path and syncs it. The process must have the permission to write it.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::options().write(true).open(path)?.sync_all()
 }
 
-/// Does nothing. The system has no call that promises to make the names in a directory durable.
-/// Like SQLite, this library relies on the file system's own log.
+/// Does nothing. Windows has no call that guarantees that the names in a directory are durable.
+/// Like SQLite, this library relies on the log of the file system.
 #[allow(clippy::unnecessary_wraps, reason = "elsewhere there is one, which can fail")]
 pub(crate) fn sync_directory(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames a file to a name in the same directory that must be free.
+/// Renames a file within its directory. Fails if a file with the new name exists.
 ///
 /// # Errors
-/// `AlreadyExists` if the name is taken.
+/// `AlreadyExists` if a file with the new name exists.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (wide(from)?, wide(to)?);
     // SAFETY: the names are strings of 16-bit units that end with a zero.
@@ -295,8 +300,8 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Converts a path to the form that the system accepts at any length: it begins at the root, and is
-/// marked as such. The directory must exist.
+/// Converts a path to an absolute path with the prefix `\\?\`, which may have any length, as UTF-16
+/// with a terminating zero. The directory must exist.
 fn wide(path: &Path) -> io::Result<Vec<u16>> {
     use std::os::windows::ffi::OsStrExt;
     let no_name = || io::Error::from(io::ErrorKind::InvalidInput);

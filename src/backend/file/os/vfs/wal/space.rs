@@ -1,4 +1,4 @@
-//! Disk space that a WAL keeps when it is truncated (ADR 31).
+//! Disk space that a WAL keeps when it is truncated on a nearly full disk (ADR 31).
 
 use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -11,17 +11,21 @@ use super::Wal;
 use crate::backend::file::os::system::{self, OsFile};
 use crate::backend::file::os::wal_write_buffer::reserve_least_wal;
 
-/// On a nearly full disk, a WAL that is overwritten with zeros and truncated keeps some disk space:
-/// the space that the store can use divided by this number, up to `MAX_SHARE` bytes.
+/// Divisor of the share of disk space: a share is the disk space that the store has or can get,
+/// divided by this number, but at most `MAX_SHARE` bytes. A WAL that is overwritten with zeros and
+/// truncated on a nearly full disk keeps at least one share.
 const PART_OF_SPACE: u64 = 16;
 const MAX_SHARE: u64 = 16 << 20;
-/// Number of these shares that a longer WAL keeps. A disk with less free space is nearly full.
+/// Number of shares that a truncated WAL keeps at most. A disk with less free space than this is
+/// nearly full.
 const LONGEST_IN_SHARES: u64 = 4;
 
-/// Truncates a WAL, and reserves space for the frames that a removal on a full disk writes.
+/// Truncates a WAL to `length` bytes, and then reserves disk space for the frames that removals of
+/// keys write while the disk is full. Returns SQLite's result code of the truncation. `page_size`
+/// is in bytes.
 ///
-/// A truncation frees the blocks of the file. SQLite calls this while it holds the writer's lock, so
-/// no other connection uses them for the database before they are reserved again.
+/// A truncation frees the blocks of the file. SQLite calls this while it holds the writer's lock,
+/// so no other connection uses the blocks for the database before they are reserved again.
 pub(super) fn truncate_and_reserve(file: *mut File, length: i64, page_size: u64) -> c_int {
     // SAFETY: the file is an open WAL with the library's methods, so its name is a C string. The
     // database's file is open as long as its WAL.
@@ -48,11 +52,13 @@ pub(super) fn truncate_and_reserve(file: *mut File, length: i64, page_size: u64)
     code
 }
 
-/// Returns the number of bytes that a WAL of `allocated` bytes keeps on a nearly full disk; 0 if the
-/// disk has more than `free` bytes that the next frames can use.
+/// Returns the number of bytes of disk space that a truncated WAL keeps; 0 unless the disk is
+/// nearly full. `database` and `allocated` are the sizes of the database and of the WAL, and `free`
+/// is the free disk space, all in bytes.
 ///
-/// The removal of a value overwrites all its pages, and each page takes a frame. So the space is a
-/// share of what the store can use. A WAL that became longer, for a long value, may stay longer.
+/// The removal of a value overwrites all its pages, and each page takes a frame in the WAL. So the
+/// kept space is a share of the space that the store can use. A WAL that was longer, because of a
+/// long value, keeps more, up to the maximum.
 fn kept_space(database: u64, allocated: u64, free: u64) -> u64 {
     let total = database.saturating_add(allocated).saturating_add(free);
     let share = (total / PART_OF_SPACE).min(MAX_SHARE);
