@@ -1,4 +1,5 @@
-//! The families of a file: by the list of tables and the catalogue, and without them by what their rows look like.
+//! Finds the families of a file: by the list of tables (sqlite_schema) and the catalogue of
+//! families; without them, by the form of the rows of each tree.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +18,8 @@ pub(super) struct Settings {
     pub(super) track_writes: bool,
 }
 
-/// Family that was found in the file, with the places of its rows.
+/// Family that was found in the file, with the root pages of its trees; `None` if a tree was not
+/// found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     pub(super) name: String,
@@ -31,22 +33,22 @@ pub(super) struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) families: Vec<Found>,
-    /// Trees of large values of an unknown family.
+    /// Root pages of trees of large values whose family is unknown.
     pub(super) blobs: Vec<u32>,
     /// Size limit of the store, in bytes; `eviction` is its policy.
     pub(super) max_bytes: Option<i64>,
     pub(super) eviction: Option<i64>,
-    /// Whether every tree in the file is known, with its kind.
+    /// Whether every tree of the file has been found, and its kind determined.
     pub(super) is_whole: bool,
-    /// Whether every tree of the store is in the list of tables.
+    /// Whether the list of tables could be read completely.
     pub(super) list_is_whole: bool,
-    /// Whether the file contains trees of other programs.
+    /// Whether the file contains tables or indexes of other programs.
     pub(super) has_others: bool,
-    /// Whether the file was a store.
+    /// Whether tables of a store were found in the file.
     pub(super) is_store: bool,
 }
 
-/// Content of the list of tables.
+/// Content of the list of tables: tables of a store, and root pages of other tables and indexes.
 #[derive(Default)]
 struct Listed {
     /// Root pages, by the name of the table.
@@ -87,7 +89,8 @@ pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
         }
     }
     contents.is_store = !listed.roots.is_empty();
-    // Trees that the list does not name any more: also where nothing shows that it has lost a line.
+    // Trees that the list of tables does not name. They are sought even if the list seems to be
+    // complete, because it may have lost a row without a sign of damage.
     let mut unnamed = find_unnamed(forest, &listed)?;
     if list_is_whole && !misses_a_root && unnamed.data.is_empty() && unnamed.blobs.is_empty() {
         unnamed = Unnamed::default();
@@ -131,7 +134,7 @@ pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
     contents.families = families.into_iter().map(|(name, found)| Found { name, ..found }).collect();
     let mut without: Vec<&mut Found> =
         contents.families.iter_mut().filter(|family| family.data.is_none()).collect();
-    // Each tree of rows is that of a family in the catalogue.
+    // If this is true, each data tree belongs to a family in the catalogue.
     let is_complete = names_are_whole && contents.is_whole;
     match (without.as_mut_slice(), unnamed.data.as_slice()) {
         ([family], [root]) if is_complete => family.data = Some(*root),
@@ -155,7 +158,8 @@ pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Returns the family whose name is encoded after the colon of a table name.
+/// Returns the name of the family from the part of a table name after the colon, which encodes it;
+/// `None` if that part is not the encoding of a possible name.
 fn family_of(suffix: &str) -> Option<String> {
     let mut name = String::with_capacity(suffix.len());
     let mut chars = suffix.chars();
@@ -169,7 +173,7 @@ fn family_of(suffix: &str) -> Option<String> {
     check_name(&name).is_ok().then_some(name)
 }
 
-/// Reads the list of tables. Also returns `true` if all of it was readable.
+/// Reads the list of tables. The `bool` is `true` if the whole list was readable.
 fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
     let rows = Cells::of(forest, 1, Kind::Table)?;
     for (page, why) in &rows.lost {
@@ -218,8 +222,9 @@ fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
             is_whole = false;
             tell(LOST_HERE, page, "has a line whose names do not agree")?;
         } else {
-            // A tree with rows like those of a store belongs to the name in its line of the list,
-            // also if that name is of another program, provided that the line agrees.
+            // A tree belongs to the name in its row of the list, even if its rows have the form of
+            // rows of a store and the name is of another program, provided that the columns of that
+            // row agree.
             listed.has_others |= !index && !name.starts_with("sqlite_");
             if agree || kind == "index" {
                 listed.others.insert(root);
@@ -228,7 +233,8 @@ fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
             }
         }
     }
-    // Of two tables with one root at least one is wrong.
+    // If several tables have the same root page, at least one of them has a wrong root page. None
+    // of them is used.
     let mut tables: HashMap<u32, u32> = HashMap::new();
     listed.roots.values().for_each(|root| *tables.entry(*root).or_default() += 1);
     listed.others.iter().for_each(|root| *tables.entry(*root).or_default() += 1);
@@ -238,7 +244,7 @@ fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
     Ok((listed, is_whole))
 }
 
-/// Trees that no list names, sorted by the form of their rows.
+/// Root pages of the trees that the list of tables does not name, by the form of their rows.
 #[derive(Default)]
 struct Unnamed {
     data: Vec<u32>,
@@ -253,7 +259,7 @@ fn find_unnamed(forest: &Forest<'_>, listed: &Listed) -> Result<Unnamed> {
     let mut unnamed = Unnamed::default();
     let named: HashSet<u32> = listed.roots.values().chain(&listed.others).copied().collect();
     for root in forest.image.numbers().into_iter().flatten() {
-        // It could be anything.
+        // A page without a possible pointer map entry could be the root of a tree of any kind.
         let is_unknown = root > 1 && forest.map.entry(forest.image, root).is_none();
         unnamed.has_unreadable |= is_unknown && !forest.map.is_no_content(forest.image, root);
         if named.contains(&root) || !forest.map.is_root(forest.image, root) {
@@ -264,7 +270,7 @@ fn find_unnamed(forest: &Forest<'_>, listed: &Listed) -> Result<Unnamed> {
             continue;
         };
         let kind = if forest.image.node(root, Kind::Index).is_some() { Kind::Index } else { Kind::Table };
-        // Nothing can be told of an empty one, and nothing is in it.
+        // An empty tree does not show its kind, and has no rows to save.
         if node.cells.is_empty()
             || matches!(forest.map.claim(forest.image, Link::Root, root, root), Claim::Refused(_))
         {
@@ -291,7 +297,7 @@ enum Sort {
     Meta,
 }
 
-/// Form that all examined records of a tree have in common.
+/// Visitor that determines the form which all records of a tree have in common.
 struct Form {
     kind: Kind,
     seen: usize,
@@ -359,7 +365,8 @@ impl Visitor for Form {
     }
 }
 
-/// Returns the first column of a record, by whose bytes the tree may be sorted.
+/// Returns the first column of a record if it is a text or a blob. The tree is sorted by it, if the
+/// record belongs to a table WITHOUT ROWID.
 fn any_key(record: &[u8]) -> Option<&[u8]> {
     match columns(record)?.0 {
         [Column::Text(key) | Column::Blob(key), ..] => Some(key),
@@ -367,7 +374,7 @@ fn any_key(record: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Places of the entries of a small tree.
+/// Visitor that collects the page and cell index of each entry of a small tree.
 #[derive(Default)]
 struct Cells {
     cells: Vec<(u32, usize)>,
@@ -417,8 +424,8 @@ impl Visitor for Cells {
     }
 }
 
-/// Reads a small table WITHOUT ROWID. Returns `true` if all of it was readable. `row` returns
-/// `Some` if a record is a row of this table.
+/// Reads a small table WITHOUT ROWID and passes the columns of each record to `row`, which returns
+/// `None` if the record is not a row of this table. Returns `true` if the whole table was readable.
 fn read_table(
     forest: &Forest<'_>,
     root: u32,

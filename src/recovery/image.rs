@@ -1,4 +1,5 @@
-//! The pages of a database file as its last commit left them, whatever has become of the file. It is only read.
+//! Reads the pages of a damaged database file as of its last commit: from the WAL or the rollback
+//! journal if they contain the page, otherwise from the file. Writes to none of them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,14 +16,15 @@ use crate::place::sibling;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Offset of the byte that SQLite locks. The page with this byte never has content.
 const LOCK_BYTE: u64 = 0x4000_0000;
-/// Number of pages that are kept in memory.
+/// Number of pages in the cache.
 const CACHED: usize = 32;
-/// Minimum number of usable bytes of a page in SQLite.
+/// Minimum number of bytes of a page without its reserved bytes, in SQLite.
 const LEAST_USABLE: usize = 480;
-/// Number of pages that are examined to determine the page size.
+/// Maximum number of pages that are examined for each possible page size.
 const LOOKED_AT: u64 = 4000;
 
-/// Header of the file, as far as it can be trusted.
+/// Fields of the header of the file; default values if the header does not begin as that of a
+/// SQLite file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Header {
     /// Whether the header begins as the header of a SQLite file does.
@@ -48,17 +50,17 @@ pub(super) struct Image {
     length: u64,
     overlays: Vec<Overlay>,
     page_size: usize,
-    /// Number of bytes of a page that SQLite uses.
+    /// Size of a page without its reserved bytes, in bytes.
     usable: usize,
     pages: u32,
     cache: RefCell<VecDeque<(u32, Page)>>,
 }
 
 impl Image {
-    /// Opens the file. Also returns the damage of its log files.
+    /// Opens the file and its log files. Also returns descriptions of the damage of the log files.
     pub(super) fn open(path: &Path) -> Result<(Image, Vec<String>)> {
         let failed = |e: std::io::Error| Error::cant_open(format!("cannot read the damaged file: {e}"));
-        // A FIFO would be waited for.
+        // Opening a FIFO would wait for a writer, so only a regular file is opened.
         let found = std::fs::metadata(path).map_err(failed)?;
         if !found.is_file() {
             return Err(Error::cant_open("the file to recover is not a regular file"));
@@ -122,18 +124,20 @@ impl Image {
         self.usable
     }
 
-    /// How many pages it has, or says it has: of those some may not be there.
+    /// Returns the number of pages of the database, according to its log file, its header or its
+    /// length. Some of these pages may be missing.
     pub(super) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Returns an upper bound on the number of pages that exist in the file.
+    /// Returns an upper bound on the number of pages that exist in the file or its log files.
     pub(super) fn pages_there(&self) -> u32 {
         let logged: usize = self.overlays.iter().map(|overlay| overlay.at.len()).sum();
         self.pages.min(self.pages_in_file().saturating_add(u32::try_from(logged).unwrap_or(u32::MAX)))
     }
 
-    /// Returns the numbers of the existing pages, in order.
+    /// Returns the numbers of the pages that exist in the file or its log files, in ascending
+    /// order.
     pub(super) fn numbers(&self) -> Vec<std::ops::RangeInclusive<u32>> {
         let in_file = self.pages_in_file().min(self.pages);
         let logged = self.overlays.iter().flat_map(|overlay| overlay.at.keys().copied());
@@ -173,12 +177,12 @@ impl Image {
         (at < self.length).then(|| read_at(&self.file, at, self.page_size))?
     }
 
-    /// Returns a page of a tree, parsed; `None` if it is damaged or of another kind.
+    /// Returns the parsed page of a tree; `None` if the page is damaged or of another kind.
     pub(super) fn node(&self, number: u32, kind: Kind) -> Option<Node> {
         Node::parse(&self.page(number)?, number, self.usable, kind)
     }
 
-    /// Like `node`, for a page of any kind.
+    /// Like `node`, but returns a page of either kind.
     pub(super) fn any_node(&self, number: u32) -> Option<Node> {
         Node::parse_any(&self.page(number)?, number, self.usable)
     }
@@ -207,9 +211,9 @@ impl Image {
         }
     }
 
-    /// Returns the page size, and the number of reserved bytes at the end of each page. The header
-    /// counts if page 1 is an undamaged page of that size: every byte of it agrees. Otherwise the
-    /// size counts with which most pages are undamaged.
+    /// Returns the page size and the number of reserved bytes at the end of each page. The size in
+    /// the header is used if page 1 is an undamaged page of that size, because then every byte of
+    /// it agrees. Otherwise the size is used with which most pages are undamaged.
     fn find_page_size(&mut self) -> Option<(usize, usize)> {
         let start = read_at(&self.file, 0, self.length.min(100) as usize).unwrap_or_default();
         let said = start.starts_with(MAGIC).then(|| match number16(&start, 16) {
@@ -256,8 +260,8 @@ impl Image {
         if page_size >= LEAST_USABLE + reserved { reserved } else { 0 }
     }
 
-    /// Returns the number of reserved bytes that most pages suggest. Without page 1 nothing else
-    /// shows it.
+    /// Returns the number of reserved bytes that most pages suggest. If page 1 is unreadable,
+    /// nothing else shows the number.
     fn reserved_by_pages(&mut self, page_size: usize) -> usize {
         self.set_page_size(page_size, 0);
         let pages = (self.length / page_size as u64).min(LOOKED_AT / 4) as u32;

@@ -1,8 +1,9 @@
-//! The rollback journal: what the pages of the database were before a transaction that was not ended (SQLite's
-//! fileformat2.html, chapter 3). If it is damaged, what it cannot put back is lost.
+//! Reader of the rollback journal, which contains the former content of pages that an unfinished
+//! transaction may have changed (SQLite's fileformat2.html, chapter 3). Pages whose record in the
+//! journal is damaged are lost.
 //!
-//! SQLite stops at the first record that is wrong. Here each record is looked at: one that is right is what the page
-//! was, whatever has become of those before it.
+//! SQLite stops at the first damaged record. This reader examines each record: a valid record
+//! contains the former content of its page, even if records before it are damaged.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,25 +14,27 @@ use super::page::{number16, number32};
 
 const MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 const HEADER: usize = 28;
-/// Size of the part of the header that is written last, in bytes.
+/// Number of bytes at the beginning of the header that are zeros until SQLite has synced the
+/// journal: the magic number and the number of records.
 const UNSYNCED: usize = 12;
-/// Number of records in a header that does not know it: as many as the journal has.
+/// Number of records if the header does not contain it: all records up to the end of the journal.
 const UNKNOWN: u32 = u32::MAX;
 
-/// Returns the pages that a rollback journal would restore in `database`, and the damage of the
-/// journal. `None`: it would restore nothing.
+/// Returns the pages that a rollback journal would restore in `database`, and descriptions of the
+/// damage of the journal. The first result is `None` if the journal would restore nothing.
 pub(super) fn journal(path: &Path, database: &File) -> (Option<Overlay>, Vec<String>) {
     let Some(file) = open(path) else { return (None, Vec::new()) };
     let size = file.metadata().map_or(0, |found| found.len());
     let header = read_at(&file, 0, size.min(HEADER as u64) as usize).unwrap_or_default();
-    // Zeros: the transaction was ended, or not begun.
+    // Only zeros: the transaction has ended, or has not begun.
     if header.iter().all(|byte| *byte == 0) {
         return (None, Vec::new());
     }
     let mut reading = Reading::new(&file, database, &header);
     reading.all(&header);
     if !is_begun(&header) && header.len() == HEADER {
-        // Not synced yet, so that nothing was written to the file; unless something was.
+        // The header has not been synced, so SQLite has not written to the database yet. If the
+        // database differs from the journal nevertheless, the header is damaged.
         if !reading.has_differences() {
             return (None, Vec::new());
         }
@@ -45,8 +48,8 @@ pub(super) fn journal(path: &Path, database: &File) -> (Option<Overlay>, Vec<Str
     (Some(Overlay { file, page_size: page_size as usize, at, pages, lost, notes: Vec::new() }), notes)
 }
 
-/// Returns `true` if a header is valid. Before it is synced, its mark and its number of records are
-/// zeros.
+/// Returns `true` if the header has been synced. Before that, its magic number and its number of
+/// records are zeros.
 fn is_begun(header: &[u8]) -> bool {
     header.iter().take(UNSYNCED).any(|byte| *byte != 0)
 }
@@ -56,18 +59,18 @@ struct Reading<'j> {
     database: &'j File,
     page_size: u32,
     sector: u64,
-    /// How many pages the database had.
+    /// Number of pages of the database before the transaction.
     pages: u32,
     at: HashMap<u32, u64>,
     /// Pages whose record in the journal is damaged.
     lost: HashSet<u32>,
-    /// Number of records whose page is unknown.
+    /// Number of damaged records whose page number is unknown.
     nameless: u64,
     is_header_damaged: bool,
 }
 
-/// Record of a journal: the number of a page, the start of its checksum, and whether the checksum
-/// is right.
+/// Record of a journal: the number of a page, the initial value from which its checksum results,
+/// and the former content of the page.
 struct Record {
     page: u32,
     nonce: u32,
@@ -88,8 +91,8 @@ impl<'j> Reading<'j> {
             nameless: 0,
             is_header_damaged: is_begun(header) && !header.starts_with(MAGIC) || header.len() < HEADER,
         };
-        // An invalid page size shows that the header is damaged. That of the database is used
-        // instead.
+        // An invalid page size shows that the header is damaged. The page size of the database is
+        // used instead.
         if !is_page_size(reading.page_size) {
             reading.is_header_damaged = true;
             let start = read_at(database, 0, 18).unwrap_or_default();
@@ -134,7 +137,8 @@ impl<'j> Reading<'j> {
         notes
     }
 
-    /// Reads all parts; each begins with a header.
+    /// Reads all parts of the journal. Each part begins with a header, and `first` is the first
+    /// header.
     fn all(&mut self, first: &[u8]) {
         if !is_page_size(self.page_size) {
             return;
@@ -147,7 +151,9 @@ impl<'j> Reading<'j> {
             let (records, nonce) = (number(8), number(12));
             let begin = place + self.sector;
             let Some(nonce) = self.nonce_of(begin, nonce, has_header || !is_begun(&header)) else {
-                // A page that is only here, and differs: it was put back once, or never will be.
+                // This part has no header, and its records do not agree on an initial value, so
+                // they cannot be verified. If the first of them is for a page that no other record
+                // restores, and the database has another version of that page, the page is lost.
                 if place > 0
                     && let Some(record) = self.record(begin)
                     && self.differs(&record)
@@ -180,7 +186,9 @@ impl<'j> Reading<'j> {
         Some(Record { page, nonce, content: content.to_vec() })
     }
 
-    /// The number from which the checksums of a part begin: that of its header, unless the records agree on another.
+    /// Returns the initial value of the checksums of a part: the value on which its first two
+    /// records agree, otherwise the value `said` of its header. Returns `None` if the records do
+    /// not agree and the part has no header.
     fn nonce_of(&self, begin: u64, said: u32, has_header: bool) -> Option<u32> {
         let [first, second] = [0, 1].map(|n| self.record(begin + n * self.length()));
         let agreed = first.zip(second).filter(|(first, second)| {
@@ -193,7 +201,8 @@ impl<'j> Reading<'j> {
         (1..=self.pages).contains(&page)
     }
 
-    /// Reads the records of a part, which must have `must_be` of them. Returns the number found.
+    /// Reads the records of the part that begins at `begin`. `must_be` is the number of its
+    /// records, or [`UNKNOWN`]. Returns the number of records found.
     fn part(&mut self, begin: u64, must_be: u32, nonce: u32) -> u64 {
         let mut wrong = Vec::new();
         let mut count = 0;
@@ -202,9 +211,10 @@ impl<'j> Reading<'j> {
             let is_due = must_be != UNKNOWN && count < u64::from(must_be);
             match record {
                 Some(record) if record.nonce == nonce => {
-                    // After one that is right those before it were there, too.
+                    // A valid record shows that the records before it were written too, so they are
+                    // damaged.
                     wrong.drain(..).for_each(|page| self.lose(page));
-                    // Then the number of the damaged record is wrong, too.
+                    // If a damaged record had the number of this page, that number was wrong, too.
                     self.nameless += u64::from(self.lost.remove(&record.page));
                     if self.is_possible(record.page) && !self.at.contains_key(&record.page) {
                         self.at.insert(record.page, begin + count * self.length() + 4);
@@ -230,15 +240,15 @@ impl<'j> Reading<'j> {
         }
     }
 
-    /// Returns `true` if the database now has another version of the page, which no other source
-    /// supplies.
+    /// Returns `true` if the database now has another version of the page than the record, and no
+    /// valid record restores the page.
     fn differs(&self, record: &Record) -> bool {
         self.is_possible(record.page)
             && !self.at.contains_key(&record.page)
             && self.in_database(record.page).is_some_and(|page| page != record.content)
     }
 
-    /// Returns `true` if the database now has another version of any page.
+    /// Returns `true` if the database now has another version of any page than the journal.
     fn has_differences(&self) -> bool {
         let size = self.page_size as usize;
         self.at.iter().any(|(page, place)| {

@@ -14,7 +14,7 @@ use crate::backend;
 pub(super) struct Overlay {
     pub(super) file: File,
     pub(super) page_size: usize,
-    /// Offset of each page in the log file.
+    /// Offset of the content of each page in the log file, in bytes.
     pub(super) at: HashMap<u32, u64>,
     /// Number of pages of the database, according to the log file.
     pub(super) pages: u32,
@@ -34,13 +34,14 @@ pub(super) fn is_page_size(bytes: u32) -> bool {
     bytes.is_power_of_two() && (512..=65_536).contains(&bytes)
 }
 
-/// Opens a regular file. Other files are rejected, because opening a FIFO would wait.
+/// Opens a file for reading; `None` if it cannot be opened or is not a regular file. Opening a FIFO
+/// would wait for a writer.
 pub(super) fn open(path: &Path) -> Option<File> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     File::open(path).ok()
 }
 
-/// Fills `to`. Returns `false` if there was less.
+/// Reads as many bytes as `to` has. Returns `false` if the input has fewer, or if reading fails.
 fn fill(from: &mut impl Read, to: &mut [u8]) -> bool {
     from.read_exact(to).is_ok()
 }
@@ -72,7 +73,7 @@ impl Checksum {
     }
 }
 
-/// Frame of a WAL that a later frame must confirm.
+/// Frame of a WAL whose checksum has not been confirmed yet, by itself or by a later frame.
 struct Frame {
     page: u32,
     place: u64,
@@ -80,25 +81,26 @@ struct Frame {
     size: u32,
 }
 
-/// Returns the valid pages of a WAL. `Ok(None)`: there are none, and nothing is lost. `Err`: there
-/// are none, and something is lost.
+/// Returns the valid pages of a WAL. `Ok(None)` means that the WAL has no valid pages and nothing
+/// is lost. `Err` means that it has none and something is lost; the text describes the loss.
 ///
-/// Each checksum covers everything before it. So a correct one proves that all frames up to it are
-/// complete, also those whose own checksum or salts are damaged. Nothing is known about what
-/// follows the last correct one. Frames with other salts belong to an earlier round. Frames after
-/// the last commit belong to a transaction that did not end; but a frame with the salts of this
-/// round that ends a commit was a commit.
+/// Each checksum covers everything before it in the WAL. So a correct checksum proves that all
+/// frames up to it are complete, even those whose own checksum or salts are damaged. Nothing is
+/// known about the frames after the last correct checksum. Frames with other salts are left from
+/// before the last restart of the WAL. Frames after the last commit belong to an unfinished
+/// transaction. But a frame after the last correct checksum that has the current salts and ends a
+/// commit shows that a commit is lost.
 pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     let Some(file) = open(path) else { return Ok(None) };
     let mut from = BufReader::with_capacity(1 << 20, &file);
     let mut header = [0; WAL_HEADER];
     let damaged = || Err("the header of the -wal is damaged: what was committed in it is lost".to_owned());
     if !fill(&mut from, &mut header) {
-        // Too short to have a commit in it; but it can have been longer.
+        // The file is too short to contain a commit, but a longer file may have been truncated.
         return if file.metadata().is_ok_and(|found| found.len() == 0) { Ok(None) } else { damaged() };
     }
     if header.iter().all(|byte| *byte == 0) {
-        // Room that was made for a WAL; zeros alone.
+        // A file with only zeros is space that was reserved for a WAL.
         return if is_zero(&mut from) { Ok(None) } else { damaged() };
     }
     let number = |at| number32(&header, at).unwrap_or(0);
@@ -116,7 +118,7 @@ pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     let (mut unproven, mut pending) = (Vec::new(), Vec::new());
     let (mut count, mut proven, mut last_lost) = (0u64, 0u64, None);
     loop {
-        // Of a truncated frame, only the header can count.
+        // Only the header of a truncated frame is used.
         let there = fill_up(&mut from, &mut frame);
         let Some((head, content)) = frame.split_at_checked(FRAME_HEADER).filter(|_| there >= FRAME_HEADER)
         else {
@@ -162,7 +164,8 @@ pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     Ok(Some(Overlay { file, page_size, at, pages, lost: HashSet::new(), notes: note.into_iter().collect() }))
 }
 
-/// Fills `to` as far as possible. Returns the number of bytes read.
+/// Reads up to as many bytes as `to` has, until the input ends or reading fails. Returns the number
+/// of bytes read.
 fn fill_up(from: &mut impl Read, to: &mut [u8]) -> usize {
     let mut filled = 0;
     while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -176,7 +179,7 @@ fn fill_up(from: &mut impl Read, to: &mut [u8]) -> usize {
     filled
 }
 
-/// Returns `true` if the rest of the file contains only zeros.
+/// Returns `true` if all remaining bytes of the file are zeros.
 fn is_zero(from: &mut impl Read) -> bool {
     let mut bytes = vec![0; 1 << 16];
     loop {
@@ -188,7 +191,8 @@ fn is_zero(from: &mut impl Read) -> bool {
     }
 }
 
-/// Reads `length` bytes of a file; `None` if there are fewer, or if they cannot be read.
+/// Reads `length` bytes of a file from the offset `at`. Returns `None` if the file has fewer bytes,
+/// or if reading fails.
 pub(super) fn read_at(file: &File, at: u64, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     backend::read_exact_at(file, &mut bytes, at).ok()?;

@@ -1,9 +1,9 @@
-//! Owner of each page: by the pointer map, the list of free pages, and the claims made so far
-//! (SQLite's fileformat2.html, chapters 1.5 and 1.8).
+//! Determines the owner of each page: by the pointer map, the list of free pages, and the claims
+//! made so far (SQLite's fileformat2.html, chapters 1.5 and 1.8).
 //!
 //! A free page contains deleted rows, and a damaged page number may lead to a page of another tree.
-//! Neither may be read as a part of a tree. So each step from page to page is a claim that is
-//! checked here.
+//! Neither may be read as a part of a tree. So whenever a walk follows a page number, it claims the
+//! page for the referring page, and the claim is checked here.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -11,14 +11,14 @@ use std::collections::HashSet;
 use super::image::{Header, Image};
 use super::page::number32;
 
-/// Way in which a page is reached: the types of the pointer map.
+/// Kind of reference to a page. The numbers are the types of the pointer map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     /// The page is the root of a tree.
     Root = 1,
-    /// A cell refers to the page, which contains the second part of its record.
+    /// A cell refers to the page, the first overflow page of its record.
     Overflow = 3,
-    /// Another overflow page refers to the page, which contains the next part of a record.
+    /// Another overflow page of the same record refers to the page.
     Next = 4,
     /// An interior page of the same tree refers to the page.
     Child = 5,
@@ -27,7 +27,7 @@ pub(super) enum Link {
 const ROOT: u8 = 1;
 const FREE: u8 = 2;
 
-/// Result of the attempt to add a page to a tree.
+/// Result of a claim of a page for a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     /// The pointer map confirms the claim.
@@ -41,14 +41,14 @@ pub(super) struct Map {
     has_map: bool,
     /// Pages on the free list, each with a 1; `None` if the list cannot be read to its end.
     free: Option<Numbers>,
-    /// Claimant of each page; 0 if there is none.
+    /// Page for which each page is claimed; 0 if the page is not claimed.
     owner: RefCell<Numbers>,
     /// Pages of the pointer map that cannot be trusted.
     distrusted: RefCell<HashSet<u32>>,
 }
 
-/// A number for each page, 0 by default. Memory is allocated only for groups of pages in which a
-/// number was set.
+/// Map from page numbers to numbers, which are 0 by default. Memory is allocated only for groups of
+/// pages in which a number was set.
 #[derive(Default)]
 pub(super) struct Numbers(Vec<Option<Box<[u32; GROUP]>>>);
 
@@ -86,13 +86,14 @@ impl Map {
         map
     }
 
-    /// Returns `true` if the page belongs to the pointer map or is never written.
+    /// Returns `true` if the page belongs to the pointer map, or is the page that SQLite never
+    /// writes.
     pub(super) fn is_no_content(&self, image: &Image, page: u32) -> bool {
         image.is_lock_page(page) || self.has_map && page > 1 && place(image, page).is_none()
     }
 
-    /// Returns the entry of the pointer map for a page: its type and its parent. `None`: no
-    /// possible entry.
+    /// Returns the entry of the pointer map for a page: its type and its parent. Returns `None` if
+    /// the entry is unreadable or impossible.
     pub(super) fn entry(&self, image: &Image, page: u32) -> Option<(u8, u32)> {
         if !self.has_map || page > image.pages() {
             return None;
@@ -128,11 +129,12 @@ impl Map {
         self.entry(image, page) == Some((ROOT, 0))
     }
 
-    /// Returns `true` if the page is known to be free.
+    /// Returns `true` if the page is free: according to the list of free pages, or, if that is
+    /// unreadable, to the pointer map.
     pub(super) fn is_free(&self, image: &Image, page: u32) -> bool {
         let listed = self.free.as_ref().map(|free| free.get(page) == 1);
         match self.entry(image, page) {
-            // Both say so, or there is only one to ask.
+            // The list of free pages must agree, if it is known.
             Some((FREE, _)) => listed != Some(false),
             _ => listed == Some(true),
         }
@@ -143,7 +145,7 @@ impl Map {
         self.has_map
     }
 
-    /// Returns `true` if the list of free pages is known.
+    /// Returns `true` if the list of free pages could be read completely.
     pub(super) fn knows_free(&self) -> bool {
         self.free.is_some()
     }
@@ -153,12 +155,14 @@ impl Map {
         self.owner(page) != 0
     }
 
-    /// Returns the claimant of the page: its parent, or a root itself; 0: none.
+    /// Returns the page for which this page is claimed: its parent, or a root page itself; 0 if the
+    /// page is not claimed.
     pub(super) fn owner(&self, page: u32) -> u32 {
         self.owner.borrow().get(page)
     }
 
-    /// Claims the page `child` for `parent`, which has its number. The same claim may be made again.
+    /// Claims the page `child` for `parent`, the page that refers to it. The same claim may be
+    /// repeated.
     pub(super) fn claim(&self, image: &Image, link: Link, parent: u32, child: u32) -> Claim {
         if child < 2 || child > image.pages() {
             return Claim::Refused("is not in the file");
@@ -167,7 +171,7 @@ impl Map {
             return Claim::Refused("has something else on it");
         }
         let owner = self.owner.borrow().get(child);
-        // A root has no claimant: it is its own.
+        // No page refers to a root, so a root is claimed for itself.
         let claimant = if link == Link::Root { child } else { parent };
         if owner != 0 && owner != claimant {
             return Claim::Refused("is used twice");
@@ -181,8 +185,8 @@ impl Map {
             Some((kind, other)) if kind != FREE && links(image, kind, other, child) => {
                 Claim::Refused("belongs to something else")
             }
-            // The keys of a tree page must fit its tree; for other pages only the map shows their
-            // owner.
+            // A wrong claim of a tree page is detected by its keys, which do not fit into the tree.
+            // For an overflow page, only the pointer map shows the owner.
             Some(_) if matches!(link, Link::Overflow | Link::Next) => {
                 Claim::Refused("belongs to something else")
             }
@@ -202,8 +206,8 @@ impl Map {
     }
 }
 
-/// Returns `true` if the page `parent` contains the number of the page `child`, for a type of the
-/// pointer map.
+/// Returns `true` if the page `parent` contains the number of the page `child`. `kind` is the type
+/// of this reference in the pointer map.
 fn links(image: &Image, kind: u8, parent: u32, child: u32) -> bool {
     match kind {
         3 => image.any_node(parent).is_some_and(|node| node.overflows().any(|part| part == child)),
@@ -220,11 +224,13 @@ fn place(image: &Image, page: u32) -> Option<(u32, usize)> {
     if image.is_lock_page(map_page) {
         map_page += 1;
     }
-    // The page before one that was moved out of the way has no entry.
+    // If the lock page is where a page of the map would be, that page of the map is after the lock
+    // page, and the lock page has no entry.
     Some((map_page, 5 * page.checked_sub(map_page + 1)? as usize))
 }
 
-/// Whether there is a pointer map: one field of the header can be wrong about it, page 2 hardly.
+/// Returns `true` if the file has a pointer map, according to the header and to the content of page
+/// 2. One field of the header can be damaged; page 2 rarely looks like a page of the map by chance.
 fn has_map(image: &Image, header: &Header) -> bool {
     let Some(second) = image.page(2) else { return header.has_map || !header.is_sound };
     if header.has_map && header.is_incremental {
@@ -240,7 +246,8 @@ fn has_map(image: &Image, header: &Header) -> bool {
     looks_like_one || (header.has_map || !header.is_sound) && image.any_node(2).is_none()
 }
 
-/// Returns the list of free pages, if it can be read to its end and has the length in the header.
+/// Returns the free pages, each with a 1. Returns `None` if the list cannot be read to its end, or
+/// does not have the length in the header.
 fn free_pages(image: &Image, header: &Header) -> Option<Numbers> {
     if !header.is_sound {
         return None;

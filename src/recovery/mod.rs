@@ -1,16 +1,18 @@
 //! Recovery: saves every readable row of a damaged file into a new store.
 //!
 //! The damaged file is read as bytes, without SQLite, which stops at the first damage. The modules:
-//! - [`image`] holds the pages as of the last commit, with the help of [`logs`] and [`journal`];
+//! - [`image`] reads the pages as of the last commit, with [`logs`] (WAL) and [`journal`];
 //! - [`page`] and [`record`] decode pages and rows;
-//! - [`map`] knows the owner of each page, [`survey`] and [`trust`] which page is a copy of
-//!   another;
-//! - [`walk`] visits the trees, and [`orphans`] finds what it does not reach;
-//! - [`find`] assigns trees to families, and [`work`] joins the tables of each family;
-//! - [`save`] writes the new store, and [`report`] reports what is lost.
+//! - [`map`] records the owner of each page; [`survey`] and [`trust`] detect pages that are copies
+//!   of another page;
+//! - [`walk`] visits the pages of each tree; [`orphans`] finds pages that no tree leads to;
+//! - [`find`] assigns trees to families; [`work`] collects the trees and the orphans of each
+//!   family;
+//! - [`save`] writes the new store; [`report`] reports losses.
 //!
-//! Nothing is invented: a row is saved only if everything about it agrees; otherwise it is reported
-//! as lost. docs/reference/file-format.md describes what cannot be decided from the file.
+//! No row is invented: a row is saved only if its page and its record contain no contradiction;
+//! otherwise it is reported as lost. docs/reference/file-format.md lists the damage that cannot be
+//! detected.
 
 mod event;
 mod find;
@@ -51,7 +53,8 @@ const APPLICATION_ID: u32 = 0x4B56_5331;
 /// Saves every readable row of the file `from`, which may be damaged, into a new store at `to`.
 ///
 /// A row is saved with its value, expiry time, write time and family, and families with their
-/// settings. Expired rows are left out. The new store gets its name when it is complete.
+/// settings. Expired rows are left out. The file at `to` appears only when the new store is
+/// complete.
 ///
 /// `report` is called with each loss as it is found, and with the progress. If it returns
 /// [`Break`](ControlFlow::Break), the recovery stops.
@@ -66,7 +69,7 @@ const APPLICATION_ID: u32 = 0x4B56_5331;
 /// detected.
 ///
 /// # Errors
-/// No new file is left then.
+/// If this function fails, no new file is left.
 /// - [`CantOpen`](crate::ErrorKind::CantOpen): `from` cannot be read.
 /// - [`NotADatabase`](crate::ErrorKind::NotADatabase): `from` contains nothing of a store.
 /// - [`Error`](crate::ErrorKind::Error): `to` exists or cannot be the name of a store, or `report`
@@ -86,7 +89,8 @@ pub fn recover(
     }
     let header = image.header();
     let map = Map::of(&image, &header);
-    // Each page is read once for the survey, and once for each of two walks.
+    // The total is an estimate: each page is read once for the survey, and once for each of two
+    // walks.
     let progress = Progress::new(&reporter, 3 * u64::from(image.pages_there()));
     let survey = Survey::of(&image, &map, &mut || progress.note_page())?;
     let forest = Forest { image: &image, map, survey, rows: RefCell::default(), faulty: RefCell::default() };

@@ -1,4 +1,5 @@
-//! Pages that no sound page leads to: to which tree they belong, as far as the pointer map can tell.
+//! Finds the pages that no undamaged page of their tree leads to, and the tree to which each of
+//! them belongs, if the pointer map shows it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,27 +8,30 @@ use super::page::Kind;
 use super::trust::HIGHEST;
 use super::walk::Forest;
 
-/// Undamaged page whose path from its root is damaged.
+/// Undamaged page that cannot be reached from the root of its tree, because a page above it is
+/// damaged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Orphan {
     pub(super) page: u32,
     parent: u32,
 }
 
-/// Orphan pages that were found.
+/// Pages that cannot be reached from the root of their tree.
 #[derive(Default)]
 pub(super) struct Orphans {
-    /// Orphans by the root page of their tree, or by the highest unreadable page known above them.
+    /// Orphans by the root page of their tree. If the path to the root is not known, by the highest
+    /// known page above them, which is unreadable.
     pub(super) of: HashMap<u32, Vec<Orphan>>,
-    /// Pages without a known owner that can be assigned to a tree that misses pages.
+    /// Undamaged tree pages without a possible entry in the pointer map. They can be assigned only
+    /// to a tree that lacks pages.
     pub(super) strays: Vec<u32>,
-    /// Pages whose parent, by the pointer map, has no known owner.
+    /// Pages whose tree cannot be determined from the parent in the pointer map.
     pub(super) unplaced: Vec<u32>,
 }
 
 impl Forest<'_> {
-    /// Returns every unclaimed page that, by the pointer map, belongs to an unreadable page or to
-    /// one that no longer leads to it.
+    /// Returns the unclaimed pages whose parent in the pointer map is unreadable or no longer
+    /// refers to them, and those that have no entry in the pointer map.
     pub(super) fn orphans(&self) -> Orphans {
         let mut orphans = Orphans::default();
         let mut roots = HashMap::new();
@@ -40,7 +44,8 @@ impl Forest<'_> {
             }
             match self.map.entry(self.image, page) {
                 Some((5, parent)) => {
-                    // A tree that no walk visits, such as an index.
+                    // The page is in an undamaged part of a tree that no walk visits, such as an
+                    // index.
                     let is_elsewhere = self.survey.is_led_to(page)
                         && !self.is_faulty(parent)
                         && self.image.any_node(parent).is_some();
@@ -59,26 +64,33 @@ impl Forest<'_> {
         orphans
     }
 
-    /// The root of the tree that a page belongs to which cannot be read, or is not what it was. `None`: nothing tells.
+    /// Returns the root page of the tree to which a page belongs, even if the page is unreadable or
+    /// has been overwritten.
+    ///
+    /// Follows the claims of earlier walks and the pointer map upwards. If an unreadable page on
+    /// this path has no entry in the pointer map, returns that page. Returns `None` if the tree
+    /// cannot be determined.
     pub(super) fn root_above(&self, page: u32) -> Option<u32> {
         let mut at = page;
         for _ in 0..HIGHEST {
             if at == 1 || self.map.is_root(self.image, at) {
                 return Some(at);
             }
-            // A walk has been there.
+            // If a walk has claimed the page, its parent is known.
             let above = match self.map.owner(at) {
                 0 => match self.map.entry(self.image, at) {
                     Some((5, above)) => above,
                     Some(_) => return None,
-                    // The pages above are unknown; the pages below this one belong together.
+                    // The pages above this one are unknown, but all pages below it belong to one
+                    // tree.
                     None => return self.image.any_node(at).is_none().then_some(at),
                 },
                 owner if owner == at => return Some(at),
                 owner => owner,
             };
             let leads_here = |node: super::page::Node| node.children().any(|child| child == at);
-            // Another page leads here.
+            // The pointer map is wrong: the parent that it names does not refer to this page, but
+            // another page does.
             if self.survey.is_led_to(at)
                 && !self.is_faulty(above)
                 && self.image.any_node(above).is_some_and(|node| !leads_here(node))
@@ -94,15 +106,15 @@ impl Forest<'_> {
         self.faulty.borrow().contains(&page)
     }
 
-    /// Claims an orphan for its tree.
+    /// Claims an orphan for its tree. Returns `false` if the claim is refused.
     pub(super) fn claim_orphan(&self, orphan: Orphan) -> bool {
         let claim = self.map.claim(self.image, Link::Child, orphan.parent, orphan.page);
         !matches!(claim, Claim::Refused(_))
     }
 
-    /// Returns the stray pages that can belong to a tree of this kind, as orphans of a tree that
-    /// misses pages; without those below other strays. `is_form` returns whether the records of a
-    /// page have the right form.
+    /// Returns those of the pages `strays` that can belong to a tree of this kind, as orphans with
+    /// the parent `parent`. Omits pages that are below other pages of `strays`. `is_form` returns
+    /// `true` if a record has the form that the records of this tree have.
     pub(super) fn strays_of(
         &self,
         strays: &[u32],
@@ -115,7 +127,8 @@ impl Forest<'_> {
         for page in strays {
             let Some(node) = self.image.node(*page, kind) else { continue };
             below.extend(node.children());
-            // The pages below decide of one without records.
+            // For an interior page of a rowid table, which has no records, the pages below it
+            // decide.
             let has_form = |at: usize| match self.record_at(*page, at, kind) {
                 Ok(record) => is_form(&record),
                 Err(_) => true,

@@ -1,7 +1,9 @@
-//! A page of a B-tree, taken apart with every byte of it accounted for (SQLite's fileformat2.html, chapter 1.6).
+//! Strict decoding of a page of a B-tree: each byte of the page must be accounted for (SQLite's
+//! fileformat2.html, chapter 1.6).
 //!
-//! Stricter than SQLite, which looks at what it needs: where one byte of the page's own bookkeeping is wrong,
-//! nothing says which of its cells are right, and it counts as unreadable.
+//! SQLite checks only the parts of a page that it needs. Here a page counts as unreadable if any
+//! byte of its header, cell pointers or free blocks is inconsistent: then nothing shows which of
+//! its cells are correct.
 
 use std::rc::Rc;
 
@@ -14,13 +16,13 @@ pub(super) enum Kind {
     Table,
 }
 
-/// Entry of a page. In an interior page of a table it has no record.
+/// Entry of a page. On an interior page of a table, an entry has no record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cell {
     /// Number of the child page with the entries before this one; 0 on a leaf.
     pub(super) child: u32,
     pub(super) rowid: i64,
-    /// Where its record begins on the page, and how much of it is there.
+    /// Offset of the record on the page; `local` is the number of bytes of the record on the page.
     start: usize,
     local: usize,
     /// Size of the whole record, in bytes, according to the cell.
@@ -39,7 +41,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Parses a page; `None` if it is damaged or of another kind.
+    /// Parses a page; `None` if it is damaged or of another kind. `usable` is the size of a page
+    /// without its reserved bytes.
     pub(super) fn parse(page: &Rc<[u8]>, number: u32, usable: usize, kind: Kind) -> Option<Node> {
         let bytes = page.get(..usable)?;
         let base = if number == 1 { 100 } else { 0 };
@@ -104,7 +107,8 @@ impl Node {
 }
 
 impl Cell {
-    /// The cell that begins at `start`, and where it ends.
+    /// Parses the cell at the offset `start`. Returns the cell and the offset of its end; `None` if
+    /// it is invalid.
     fn parse(page: &[u8], start: usize, is_leaf: bool, kind: Kind) -> Option<(Cell, usize)> {
         let mut at = start;
         let mut child = 0;
@@ -133,13 +137,14 @@ impl Cell {
             cell.overflow = number32(page, end)?;
             end += 4;
         }
-        // A record has at least the size of its header and a type.
+        // A record has at least two bytes: the size of its header, and one serial type.
         (size >= 2 && end <= page.len()).then_some((cell, end))
     }
 }
 
-/// Returns the number of bytes at the end of a page that no cell reaches, if they can be reserved
-/// bytes: the first cell is put at the end of the usable part.
+/// Returns the number of bytes after the last cell of a page, if they can be the reserved bytes of
+/// the page: SQLite puts the first cell at the end of the usable part. Returns `None` if the page
+/// does not show the number.
 pub(super) fn reserved(page: &[u8], number: u32) -> Option<usize> {
     const MOST: usize = 255;
     let base = if number == 1 { 100 } else { 0 };
@@ -156,7 +161,8 @@ pub(super) fn reserved(page: &[u8], number: u32) -> Option<usize> {
     for at in 0..count {
         let start = usize::from(number16(page, pointers + 2 * at)?);
         let (cell, end) = Cell::parse(page, start, is_leaf, kind)?;
-        // Where its record is cut depends on what is looked for.
+        // The part on this page of a record with overflow pages depends on the number of reserved
+        // bytes, which is not known yet.
         if local_size(cell.size, page.len() - MOST, kind) as u64 != cell.size {
             return None;
         }
@@ -180,7 +186,8 @@ fn local_size(size: u64, usable: usize, kind: Kind) -> usize {
     if local <= most { local } else { least }
 }
 
-/// Adds the free blocks of a page, the list of which begins there.
+/// Adds the start and end of each free block of a page to `extents`. `first` is the offset of the
+/// first block of the list; 0 if there is none. Returns `None` if the list is invalid.
 fn free_blocks(page: &[u8], first: usize, extents: &mut Vec<(usize, usize)>) -> Option<()> {
     let mut at = first;
     while at != 0 {
@@ -195,7 +202,8 @@ fn free_blocks(page: &[u8], first: usize, extents: &mut Vec<(usize, usize)>) -> 
     Some(())
 }
 
-/// How many bytes from `content` to the end belong to nothing. `None`: something belongs to two things.
+/// Returns the number of bytes from `content` to `usable` that are in none of the extents. Returns
+/// `None` if extents overlap or exceed these limits.
 fn fragments(extents: &mut [(usize, usize)], content: usize, usable: usize) -> Option<usize> {
     extents.sort_unstable();
     let (mut covered, mut fragments) = (content, 0);

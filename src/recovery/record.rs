@@ -1,4 +1,5 @@
-//! Records, taken apart (SQLite's fileformat2.html, chapter 2.1): only those whose header and size agree to the byte.
+//! Decodes records (SQLite's fileformat2.html, chapter 2.1). Accepts only records whose length is
+//! exactly that of their header and columns.
 
 use super::page::varint;
 
@@ -20,7 +21,8 @@ impl<'r> Column<'r> {
         }
     }
 
-    /// The number, or nothing; the outer `None`: it is neither.
+    /// Returns the integer, or `Some(None)` for NULL. The outer `None` means that the column is
+    /// neither an integer nor NULL.
     fn optional_integer(self) -> Option<Option<i64>> {
         match self {
             Column::Integer(number) => Some(Some(number)),
@@ -40,7 +42,8 @@ impl<'r> Column<'r> {
 /// Maximum number of columns of a table of a store.
 const MOST_COLUMNS: usize = 5;
 
-/// Returns the columns of a record and their number. Missing columns at the end are NULL.
+/// Returns the columns of a record and their number; `None` if the record is malformed or has too
+/// many columns. Missing columns at the end are NULL.
 pub(super) fn columns(record: &[u8]) -> Option<([Column<'_>; MOST_COLUMNS], usize)> {
     let (header, first) = varint(record)?;
     let header = usize::try_from(header).ok()?;
@@ -60,7 +63,8 @@ pub(super) fn columns(record: &[u8]) -> Option<([Column<'_>; MOST_COLUMNS], usiz
     body.is_empty().then_some((columns, count))
 }
 
-/// Returns the first column, a blob, of a record of which only the beginning is available.
+/// Returns the first column of a record of which only the beginning is available; `None` if the
+/// column is not a blob or is not available as a whole.
 pub(super) fn first_blob(record: &[u8]) -> Option<&[u8]> {
     let (header, first) = varint(record)?;
     let (kind, _) = varint(record.get(first..)?)?;
@@ -105,14 +109,15 @@ pub(super) struct DataRow<'r> {
     pub(super) written_ms: Option<i64>,
 }
 
-/// Place of the value of a row.
+/// Location of the value of a row: inline, or in the row of the table of large values with this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Where<'r> {
     Here(&'r [u8]),
     OutOfLine(i64),
 }
 
-/// Parses a row in the form that docs/reference/file-format.md describes, and in no other form.
+/// Decodes a row of a data table. Returns `None` if the record does not have exactly the form that
+/// docs/reference/file-format.md describes.
 pub(super) fn data_row(record: &[u8]) -> Option<DataRow<'_>> {
     let ([Column::Blob(key), value, expire, blob, written], 2..) = columns(record)? else { return None };
     let value = match (value, blob) {
@@ -125,7 +130,7 @@ pub(super) fn data_row(record: &[u8]) -> Option<DataRow<'_>> {
     sound.then_some(DataRow { key, value, expire_ms, written_ms })
 }
 
-/// Returns the value in a row of a table of large values.
+/// Returns the value in a row of a table of large values; `None` if the record is not such a row.
 pub(super) fn large_value(record: &[u8]) -> Option<&[u8]> {
     match columns(record)? {
         ([Column::Null, Column::Blob(value), ..], 2) => Some(value),

@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 pub(super) struct Reporter<'r> {
     report: &'r mut dyn FnMut(RecoverEvent<'_>) -> ControlFlow<()>,
     pub(super) counts: RecoverReport,
-    /// Pages that were already reported.
+    /// Pages that were already reported as lost.
     faults: HashSet<u32>,
 }
 
-/// A page number; `None` for 0, which no page has.
+/// Returns the page number as an option: `None` for 0, which means that no page is affected.
 fn some(page: u32) -> Option<u32> {
     Some(page).filter(|page| *page > 0)
 }

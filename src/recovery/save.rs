@@ -1,4 +1,4 @@
-//! The new store, and the second walk, which fills it.
+//! Creates the new store, and contains the visitor of the second walk, which saves the rows in it.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -17,7 +17,8 @@ use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
 use crate::store::Store;
 
-/// Maximum number of rows that are written in one transaction.
+/// Number of rows, and number of bytes of their keys and values, from which on collected rows are
+/// written in one transaction.
 const ROWS: usize = 1000;
 const BYTES: usize = 4 << 20;
 
@@ -36,12 +37,13 @@ impl Saving {
         Ok(Saving { store: Store::open_with(path, &config)? })
     }
 
-    /// Returns the number of families.
+    /// Returns the number of families of the new store, including the default one.
     pub(super) fn families(&self) -> Result<u64> {
         Ok(self.store.family_names()?.len() as u64 + 1)
     }
 
-    /// Creates a family with the settings that it had.
+    /// Creates a family with its former settings. Write tracking is also enabled if
+    /// `has_write_times`, which means that rows of the family have a write time.
     pub(super) fn family(&self, found: &Found, has_write_times: bool) -> Result<Batch<'_>> {
         let family = match found.name.as_str() {
             crate::backend::DEFAULT_FAMILY => self.store.default_family().unregistered(),
@@ -61,7 +63,7 @@ impl Saving {
         Ok(Batch { saving: self, family, pending: RefCell::default() })
     }
 
-    /// Sets the size limit, and closes the store.
+    /// Sets the size limit of the damaged store on the new store, and closes the new store.
     pub(super) fn finish(self, contents: &Contents, tell: Tell<'_>) -> Result<()> {
         if let Some(max_bytes @ 1..) = contents.max_bytes {
             let eviction = match contents.eviction {
@@ -70,7 +72,8 @@ impl Saving {
                 _ => Eviction::None,
             };
             let limit = SizeLimit::new(max_bytes.unsigned_abs(), eviction);
-            // A limit makes room for itself, and nothing that was saved is to go.
+            // Setting a limit may evict rows, but no saved row may be evicted. `take_limit` fails
+            // if rows would have to be evicted.
             if self.store.transaction(|store| store.take_limit(limit)).is_err() {
                 let why =
                     format!("its limit of {max_bytes} bytes was not set again: the new store takes more");
@@ -95,7 +98,7 @@ struct Pending {
     saved: u64,
 }
 
-/// Rows to be written into a family.
+/// Collected rows of a family that are to be written to the new store.
 pub(super) struct Batch<'s> {
     saving: &'s Saving,
     family: crate::family::Family,
@@ -103,7 +106,7 @@ pub(super) struct Batch<'s> {
 }
 
 impl Batch<'_> {
-    /// Adds a row. A key that exists already keeps its value.
+    /// Adds a row. If the key already has a row in the new store, that row is kept.
     fn add(&self, row: Row) -> Result<()> {
         let is_full = {
             let mut pending = self.pending.borrow_mut();
@@ -150,7 +153,7 @@ pub(super) struct Rows<'w, 'f> {
 }
 
 impl Rows<'_, '_> {
-    /// Returns a large value by its id.
+    /// Returns the large value with this id, or the reason why it is lost.
     fn large(&self, id: i64) -> Result<Vec<u8>, &'static str> {
         let ids = &self.family.ids;
         let at = ids.partition_point(|other| *other < id);

@@ -1,9 +1,9 @@
-//! References between all pages of the file, read once before any walk: pages to which nothing
-//! leads, and pages with equal content.
+//! Collects the references between all pages of the file before any walk. Finds pages to which no
+//! page refers, and pages with equal content.
 //!
-//! A page that was overwritten with another page of the file is undamaged, and so is everything
-//! below it. It is detected because its own children still name it as their parent while nothing
-//! leads to them, or because the other page exists, too.
+//! A page that was overwritten with a copy of another page looks undamaged, and so does everything
+//! below it. It is detected in two ways: its former children still have it as their parent in the
+//! pointer map, but no page refers to them; or the original of the copy still exists.
 
 use std::collections::HashMap;
 
@@ -20,15 +20,16 @@ const NODE: u32 = 4;
 #[derive(Default)]
 pub(super) struct Survey {
     marks: Numbers,
-    /// How many pages name each page as their parent, and no page that is in use leads to them.
+    /// For each page, the number of pages that have it as their parent in the pointer map although
+    /// no page in use refers to them.
     missed: Numbers,
-    /// Tree pages with the same bytes as other pages, with their group.
+    /// Pages with the same bytes as other pages, with the index of their group in `groups`.
     twins: HashMap<u32, usize>,
     groups: Vec<Vec<u32>>,
 }
 
 impl Survey {
-    /// Reads all pages. `note` is called for each.
+    /// Reads all pages of the file. Calls `note` for each page.
     pub(super) fn of(
         image: &Image,
         map: &Map,
@@ -75,8 +76,8 @@ impl Survey {
         self.has(page, BELOW)
     }
 
-    /// Returns the number of pages that name this page as their parent although no page in use
-    /// refers to them.
+    /// Returns the number of pages that have this page as their parent in the pointer map although
+    /// no page in use refers to them.
     pub(super) fn missed(&self, page: u32) -> u32 {
         self.missed.get(page)
     }
@@ -91,7 +92,8 @@ impl Survey {
         self.twins.get(&one).is_some_and(|group| self.twins.get(&other) == Some(group))
     }
 
-    /// `hashes`: of each page that is compared, its hash above its number: that is a number for each page.
+    /// Groups the pages with the same bytes. `hashes` contains, for each page to compare, its hash
+    /// in the upper 32 bits and its number in the lower 32 bits.
     fn find_twins(&mut self, image: &Image, mut hashes: Vec<u64>) {
         hashes.sort_unstable();
         for same in hashes.chunk_by(|a, b| a >> 32 == b >> 32).filter(|same| same.len() > 1) {
@@ -110,7 +112,8 @@ impl Survey {
         }
     }
 
-    /// A page of the pointer map that is the same as another one, and agrees with no pages of its own, is a copy.
+    /// Marks copied pages of the pointer map as not trusted: those with the same bytes as another
+    /// page whose entries contradict the tree pages more often than they agree.
     fn check_map(&self, image: &Image, map: &Map) {
         for page in self.twins.keys().copied().filter(|page| map.is_no_content(image, *page)) {
             let (mut right, mut wrong) = (0, 0);
@@ -144,7 +147,8 @@ impl Survey {
     }
 }
 
-/// Any hash will do: pages with the same one are compared.
+/// Returns a hash of the bytes of a page. Collisions do no harm, because pages with equal hashes
+/// are compared.
 fn hash(bytes: &[u8]) -> u32 {
     let (words, _) = bytes.as_chunks::<8>();
     let hash = words.iter().fold(0u64, |hash, word| {

@@ -1,7 +1,10 @@
-//! Whether a sound page is the one that was there, or a copy of another page of the file.
+//! Determines whether an undamaged page is the original page, or has been overwritten with a copy
+//! of another page of the file.
 //!
-//! A page that was overwritten with another one leads to that one's pages, which the pointer map knows; and what it led
-//! to itself is missed. A leaf that leads nowhere can only be told by the other page with the same bytes.
+//! An overwritten page refers to the child and overflow pages of the other page, for which the
+//! pointer map names the other page as the parent. No page refers to its own former children. A
+//! leaf without overflow pages refers to no page: its only sign of a copy is another page with the
+//! same bytes.
 
 use super::map::Link;
 use super::page::Node;
@@ -10,7 +13,8 @@ use super::walk::Forest;
 /// Maximum number of levels of a tree.
 pub(super) const HIGHEST: usize = 24;
 
-/// Maximum number of equal pages examined for each page. Thousands of families can have equal rows.
+/// Maximum number of pages with equal bytes that are examined for a page. There can be many,
+/// because thousands of families can have equal rows.
 const MOST_TWINS: usize = 64;
 
 /// Trustworthiness of a page.
@@ -18,14 +22,16 @@ const MOST_TWINS: usize = 64;
 pub(super) enum Trust {
     /// The page is trusted: nothing contradicts it.
     Full,
-    /// Another page of the same tree has the same bytes: only the one whose keys fit is trusted.
+    /// Another page of the same tree has the same bytes. The page is trusted only if its keys fit
+    /// into its place in the tree.
     ByItsKeys,
     /// The page is not trusted, for this reason.
     None(&'static str),
 }
 
 impl Forest<'_> {
-    /// Determines whether a page that a walk has reached can be trusted.
+    /// Determines whether the page with the content `node`, which a walk has reached, can be
+    /// trusted.
     pub(super) fn trust(&self, page: u32, node: &Node) -> Trust {
         if !self.map.has_entries() {
             return Trust::Full;
@@ -43,7 +49,9 @@ impl Forest<'_> {
         if is_missed && (!leads || !node.is_leaf) {
             return Trust::None("does not lead to the pages that belong to it");
         }
-        // Not by one number that was changed: the other page leads there, or all say the same.
+        // A single reference that contradicts the pointer map can be a damaged page number. So it
+        // counts only if the parent in the pointer map does refer to that page, or if the pointer
+        // map has the same other parent for all references.
         let of = |link: Link, child: u32| {
             entry(child)
                 .filter(|(kind, parent)| *kind == link as u8 && *parent != page)
@@ -63,7 +71,7 @@ impl Forest<'_> {
         if leads { Trust::Full } else { self.trust_beside_twins(page) }
     }
 
-    /// Of a leaf that leads nowhere.
+    /// Determines the trust of a leaf without overflow pages, by the pages with the same bytes.
     fn trust_beside_twins(&self, page: u32) -> Trust {
         let is_root = |page: u32| self.map.is_root(self.image, page);
         let mut trust = Trust::Full;
@@ -73,7 +81,8 @@ impl Forest<'_> {
                 trust = Trust::ByItsKeys;
                 continue;
             }
-            // Two small families can have the same rows; two large ones in several pages.
+            // Pages of two families can be equal without damage: the only pages of two small
+            // families, or several neighboring pages of two large ones.
             let is_likely = is_root(page) && is_root(twin) || self.have_twins_beside(page, twin);
             let has_rows =
                 self.rows.borrow().as_ref().is_none_or(|rows| others.is_none_or(|tree| rows.contains(&tree)));
@@ -86,7 +95,8 @@ impl Forest<'_> {
         trust
     }
 
-    /// Returns the root above a page, according to the pointer map alone.
+    /// Returns the root page of the tree to which a page belongs, according to the pointer map
+    /// alone; `None` if the pointer map does not show it.
     pub(super) fn tree_of(&self, page: u32) -> Option<u32> {
         let mut at = page;
         for _ in 0..HIGHEST {
@@ -100,8 +110,9 @@ impl Forest<'_> {
         None
     }
 
-    /// Returns `true` if the neighbours of the two pages are equal, too: families can have many
-    /// equal rows.
+    /// Returns `true` if a neighbor of `page` equals the corresponding neighbor of `twin`: a row
+    /// next to it on the parent page, or a sibling page. Then both pages are probably undamaged,
+    /// because families can have many equal rows.
     fn have_twins_beside(&self, page: u32, twin: u32) -> bool {
         let above = |page: u32| {
             let Some((5, parent)) = self.map.entry(self.image, page) else { return None };
@@ -110,7 +121,7 @@ impl Forest<'_> {
             Some((node, at))
         };
         let (Some((own, at)), Some((other, twin_at))) = (above(page), above(twin)) else { return false };
-        // The rows before and after the two, if there are any on the pages above.
+        // The rows on the parent pages before and after the two pages, if there are any.
         let row = |node: &Node, at: Option<usize>| {
             let cell = node.cells.get(at?).filter(|cell| cell.overflow == 0)?;
             Some(node.local(cell).to_vec()).filter(|row| !row.is_empty())
@@ -121,7 +132,7 @@ impl Forest<'_> {
         if is_same_row(at.checked_sub(1), twin_at.checked_sub(1)) || is_same_row(Some(at), Some(twin_at)) {
             return true;
         }
-        // The pages at the same distance.
+        // The sibling pages at the same distance from the two pages.
         let (back, twin_back) = (at.saturating_sub(twin_at), twin_at.saturating_sub(at));
         let mut pairs = own.children().skip(back).zip(other.children().skip(twin_back));
         pairs.any(|(one, other)| one != page && self.survey.are_twins(one, other))

@@ -1,4 +1,4 @@
-//! Walks through a tree, in the order of its entries, past whatever of it is damaged.
+//! Visits the entries of a tree in order, and skips its damaged parts.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,20 +13,20 @@ use super::trust::Trust;
 use crate::error::Result;
 use crate::memory;
 
-/// Maximum depth of a walk. SQLite itself goes no further down than 20 pages.
+/// Maximum depth of a walk, in pages. SQLite itself supports a depth of 20 pages.
 const DEEPEST: usize = 24;
 
-/// Receiver of what a walk finds.
+/// Receiver of the entries and the losses that a walk finds.
 pub(super) trait Visitor {
-    /// Called for each entry: of an index with its record, of a table without it.
+    /// Called for each entry. In a tree sorted by rowid, the record is not read and is empty.
     fn entry(&mut self, entry: Entry<'_>) -> Result<()>;
-    /// Called for an entry that cannot be read, with its key if that is known.
+    /// Called for an entry that cannot be read. `key` is `None` if its key is not known.
     fn lost_entry(&mut self, page: u32, key: Option<&[u8]>, why: &str) -> Result<()>;
     /// Called for a page that cannot be read; all its entries are lost.
     fn lost_page(&mut self, page: u32, why: &str) -> Result<()>;
-    /// Called when another page was read.
+    /// Called for each tree page that the walk reaches, before the page is read.
     fn page(&mut self) -> Result<()>;
-    /// Returns the key of a record by which an index is sorted; `None` if the record does not
+    /// Returns the part of a record by which the tree is sorted; `None` if the record does not
     /// belong to this tree.
     fn key_of<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]>;
 }
@@ -38,25 +38,26 @@ pub(super) struct Entry<'e> {
     pub(super) record: &'e [u8],
 }
 
-/// A key that entries are sorted by.
+/// Key by which the entries of a tree are sorted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Rowid(i64),
     Bytes(Vec<u8>),
 }
 
-/// Limits between which the keys of a page must be.
+/// Limits between which the keys of a page must be, from the keys on the pages above it.
 #[derive(Debug, Clone, Default)]
 struct Bounds {
     after: Option<Key>,
     before: Option<Key>,
-    /// Bounds to use if the keys above, from which these come, are wrong.
+    /// Wider bounds, which apply if a key on the parent page that limits these bounds is wrong.
     wide: Option<Box<Bounds>>,
 }
 
 impl Bounds {
     fn contain(&self, key: &Key) -> bool {
-        // In a table the entry of an interior page is one that is below it.
+        // In a tree sorted by rowid, the rowid on an interior page is also that of an entry below
+        // it.
         let low = self.after.as_ref().is_none_or(|after| after < key);
         low && self.before.as_ref().is_none_or(|before| match key {
             Key::Rowid(_) => key <= before,
@@ -65,19 +66,20 @@ impl Bounds {
     }
 }
 
-/// All trees of one file, with what is known about its pages.
+/// All trees of one file, and the known facts about its pages.
 pub(super) struct Forest<'i> {
     pub(super) image: &'i Image,
     pub(super) map: Map,
     pub(super) survey: Survey,
-    /// The roots of the trees with rows and large values, once they are known.
+    /// Root pages of the trees with rows or large values; `None` until they are known.
     pub(super) rows: RefCell<Option<HashSet<u32>>>,
-    /// Pages that were reached and cannot be read, or show where they cannot.
+    /// Pages that walks have reached but cannot use, and pages with a reference that cannot be
+    /// followed.
     pub(super) faulty: RefCell<HashSet<u32>>,
 }
 
 impl Forest<'_> {
-    /// Visits all entries below the page `top`, which has been claimed.
+    /// Visits all entries of the page `top`, which has been claimed, and of the pages below it.
     pub(super) fn walk(&self, top: u32, kind: Kind, visitor: &mut dyn Visitor) -> Result<()> {
         let is_confirmed = self.map.entry(self.image, top).is_some() || top == 1;
         self.walk_page(top, kind, &Bounds::default(), is_confirmed, 0, visitor)
@@ -111,7 +113,8 @@ impl Forest<'_> {
             self.note_fault(number);
             return visitor.lost_page(number, "has keys of another place");
         }
-        // Several outside: not they are wrong, but the key above; unless they do not even fit between those next to it.
+        // If several keys are outside the bounds, they are assumed to be right, and the key on the
+        // parent page to be wrong; unless they are also outside the wider bounds.
         let fits = |key: &Key| bounds.wide.as_ref().is_none_or(|wide| wide.contain(key));
         if outside > 1 && !keys.iter().flatten().all(fits) {
             self.note_fault(number);
@@ -185,8 +188,8 @@ impl Forest<'_> {
         Ok(())
     }
 
-    /// Whether the key of an interior page is after the last one on the page before it, and before the first one on
-    /// the page after it.
+    /// Returns `true` if the key of an entry on an interior page is after the last key of the child
+    /// page before it, and before the first key of the child page after it.
     fn fits_between(
         &self,
         key: &Key,
@@ -216,7 +219,8 @@ impl Forest<'_> {
         visitor.lost_entry(page, bytes, why)
     }
 
-    /// The keys of a page; those that cannot be had are reported. An interior page of a table has no records.
+    /// Returns the key of each entry of a page. An unreadable key is reported as a lost entry, and
+    /// is `None` in the result.
     fn keys(
         &self,
         number: u32,
@@ -274,14 +278,16 @@ impl Forest<'_> {
         }
     }
 
-    /// Reads the record of an entry that was visited before.
+    /// Reads the record of the entry with the index `cell` of a page that was visited before. The
+    /// error is the reason why the record is lost.
     pub(super) fn record_at(&self, page: u32, cell: usize, kind: Kind) -> Result<Vec<u8>, &'static str> {
         let node = self.image.node(page, kind).ok_or("its page is damaged")?;
         let cell = node.cells.get(cell).ok_or("it is not there")?;
         self.record(page, &node, cell).map(Cow::into_owned)
     }
 
-    /// Reads a whole record, including its parts on other pages.
+    /// Returns a whole record, including its parts on overflow pages, and claims these pages. The
+    /// error is the reason why the record is lost.
     fn record<'n>(&self, page: u32, node: &'n Node, cell: &Cell) -> Result<Cow<'n, [u8]>, &'static str> {
         let local = node.local(cell);
         if cell.overflow == 0 {
@@ -290,7 +296,8 @@ impl Forest<'_> {
         const BROKEN: &str = "the pages with the rest of it do not hang together";
         let each = self.image.usable() - 4;
         let left = cell.size.saturating_sub(local.len() as u64);
-        // More than the file contains: reading or allocating for it is pointless.
+        // A record cannot be longer than the file. Reading it or allocating memory for it would be
+        // pointless.
         if left.div_ceil(each as u64) > u64::from(self.image.pages_there()) {
             return Err(BROKEN);
         }
@@ -314,8 +321,9 @@ impl Forest<'_> {
     }
 }
 
-/// The entries that are not in order: of two neighbours either may be the wrong one. If what is left is still not in
-/// order, all of them.
+/// Returns the indexes of the entries that are not in order. Of two neighbors in the wrong order,
+/// either may be the wrong one, so both are returned. If the other entries are still not in order,
+/// all entries are returned.
 fn out_of_order(keys: &[Option<Key>]) -> Vec<usize> {
     let known: Vec<(usize, &Key)> =
         keys.iter().enumerate().filter_map(|(at, key)| Some((at, key.as_ref()?))).collect();

@@ -1,5 +1,6 @@
-//! The two walks through all families: the first one claims pages and finds the large values that
-//! exist, the second one saves. This module must not know how pages and trees are read.
+//! Walks twice through the trees of all families: the first walk claims pages and finds the
+//! existing large values; the second walk saves the rows. This module must not know how pages and
+//! trees are read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,26 +15,27 @@ use super::save::{self, Saving};
 use super::walk::{Entry, Forest, Visitor};
 use crate::error::Result;
 
-/// Pages between two reports of progress.
+/// Number of pages that are read between two progress events.
 const PAGES_PER_REPORT: u64 = 64;
 
-/// Family with all that is known about its trees.
+/// Family with the locations of its rows and large values.
 pub(super) struct Family {
     pub(super) found: Found,
-    /// How it is called in what is told.
+    /// Name of the family in reported losses, such as `family "sessions"`.
     pub(super) of: String,
-    /// Pages at which the walks through its rows begin.
+    /// Pages at which the walks through the rows begin: the root page, and orphans of the same
+    /// tree.
     data: Vec<u32>,
-    /// Large values of the family: their ids and places, sorted.
+    /// Ids and locations of the large values of the family, sorted by id.
     pub(super) large: Places,
-    /// Ids of large values that the rows name, sorted.
+    /// Ids of the large values to which rows of the family refer, sorted.
     pub(super) ids: Vec<i64>,
     has_write_times: bool,
-    /// Its tree could be read from end to end.
+    /// Whether the whole data tree could be read.
     is_whole: bool,
 }
 
-/// How far the work has come, of all of it.
+/// Progress of the recovery: the number of pages read, of an estimated total.
 pub(super) struct Progress<'f> {
     reporter: &'f RefCell<Reporter<'f>>,
     done: Cell<u64>,
@@ -78,7 +80,7 @@ impl<'f> Work<'f> {
         }
         self.add_orphans(contents, &mut families)?;
         for family in &mut families {
-            family.large.sort_by_key(|(id, ..)| *id); // stable: what the walk has met comes first
+            family.large.sort_by_key(|(id, ..)| *id); // stable: values of orphans stay last
             family.large.dedup_by_key(|(id, ..)| *id);
             family.ids.sort_unstable();
         }
@@ -93,7 +95,8 @@ impl<'f> Work<'f> {
         Ok(())
     }
 
-    /// The first walk: claims the pages, and sees which large values there are and which are named.
+    /// Makes the first walk through a family: claims its pages, and collects its large values and
+    /// the ids of the large values to which its rows refer.
     fn look_at(&self, found: &Found) -> Result<Family> {
         let of = format!("family \"{}\"", found.name);
         let mut family = Family {
@@ -122,10 +125,13 @@ impl<'f> Work<'f> {
         forest.walk(top, Kind::Index, &mut looking)
     }
 
-    /// Adds the pages that no walk has reached, if the file shows their owner.
+    /// Adds the pages that the first walk has not reached to their families, if the file shows to
+    /// which family they belong.
     fn add_orphans(&self, contents: &Contents, families: &mut Vec<Family>) -> Result<()> {
         let forest = self.forest;
-        // Without the map, and with trees of other programs, nothing shows what is missing.
+        // Without damaged pages, an unreached page shows a loss only if it cannot be free or in a
+        // table of another program. The pointer map excludes that; so does a known free list in a
+        // file without tables of other programs.
         let is_known = forest.map.has_entries() || forest.map.knows_free() && !contents.has_others;
         if forest.faulty.borrow().is_empty() && !is_known {
             return Ok(());
@@ -149,7 +155,8 @@ impl<'f> Work<'f> {
         Ok(())
     }
 
-    /// Creates families for rows that belong together but to no known family.
+    /// Creates a family `recovered-N` for each group of orphans that contains rows and belongs to
+    /// no known family. `of` contains the groups.
     fn add_nameless(
         &self,
         families: &mut Vec<Family>,
@@ -195,9 +202,9 @@ impl<'f> Work<'f> {
         Ok(())
     }
 
-    /// Assigns stray pages to the one tree that misses pages, if there is only one, and if the
-    /// pages can be neither free nor of another program. Returns the remaining pages that have
-    /// rows.
+    /// Assigns stray pages to the tree of rows and the tree of large values that lack pages, if
+    /// only one tree of that kind does, and if stray pages can be neither free nor in a table of
+    /// another program. Returns the remaining pages that have rows.
     fn strays(&self, contents: &Contents, families: &mut [Family], strays: &[u32]) -> Result<Vec<u32>> {
         let forest = self.forest;
         let is_row = |record: &[u8]| record::data_row(record).is_some();
@@ -246,14 +253,15 @@ impl<'f> Work<'f> {
         Ok(self.pages_with_rows(strays))
     }
 
-    /// Returns the unclaimed pages that have rows.
+    /// Returns those of the pages `pages` that are unclaimed and have rows of a data table.
     fn pages_with_rows(&self, pages: &[u32]) -> Vec<u32> {
         let is_row = |record: &[u8]| record::data_row(record).is_some();
         let rows = self.forest.strays_of(pages, Kind::Index, 0, is_row);
         rows.iter().map(|orphan| orphan.page).filter(|page| !self.forest.map.is_claimed(*page)).collect()
     }
 
-    /// Each large value belongs to a row: where one does not, the row is lost, even if nothing else shows it.
+    /// Reports the large values to which no row refers. A row must have referred to each of them,
+    /// so that row is lost, even if nothing else shows the loss.
     fn note_unnamed_values(&self, families: &[Family]) -> Result<()> {
         for family in families.iter().filter(|family| family.is_whole) {
             let is_unnamed = |id: &&(i64, u32, u32)| family.ids.binary_search(&id.0).is_err();
@@ -280,7 +288,9 @@ impl<'f> Work<'f> {
     }
 }
 
-/// Gives trees of large values to families whose rows name exactly those: if it can be one family's only.
+/// Assigns trees of large values to families without one. A tree is assigned if its ids are exactly
+/// those to which the rows of the family refer, if tree and rows were readable completely, and if
+/// neither another family nor another tree fits.
 fn match_large_values(families: &mut [Family], unowned: Vec<(Places, bool)>) {
     let mut pairs = Vec::new();
     for (at, (places, is_whole)) in unowned.iter().enumerate() {
@@ -307,10 +317,10 @@ fn match_large_values(families: &mut [Family], unowned: Vec<(Places, bool)>) {
     }
 }
 
-/// Places of large values: id, page and cell of each.
+/// Locations of large values: the id, the page and the cell index of each.
 pub(super) type Places = Vec<(i64, u32, u32)>;
 
-/// Visitor of a tree of large values.
+/// Visitor that collects the locations in a tree of large values.
 struct Large<'w, 'f> {
     work: &'w Work<'f>,
     of: &'w str,
@@ -335,7 +345,7 @@ impl Visitor for Large<'_, '_> {
         Ok(())
     }
 
-    /// The rows that name them will be told of.
+    /// Reports nothing: the row that refers to the lost value is reported later.
     fn lost_entry(&mut self, _: u32, _: Option<&[u8]>, _: &str) -> Result<()> {
         self.is_whole = false;
         Ok(())

@@ -5,14 +5,15 @@
 //! (build.rs). This file contains the operations. The modules below it are:
 //!
 //! - `raw.rs`: declarations of the functions of SQLite that the engine calls.
-//! - `tree.rs` and `cursor.rs`: methods around these functions that are safe to call.
-//! - `snapshot_cache.rs` and `session.rs`: when these methods may be called.
-//! - `table_roots.rs`: the root pages of the tables; `page_stats.rs`: the number of pages of each
-//!   table.
+//! - `tree.rs` and `cursor.rs`: safe methods that call these functions.
+//! - `session.rs` and `snapshot_cache.rs`: state of the connection, which determines when the
+//!   methods of `tree.rs` and `cursor.rs` may be called; `visit.rs`: one operation.
+//! - `table_roots.rs`, `table_check.rs` and `root_cache.rs`: the root pages of the tables;
+//!   `page_stats.rs`: the number of pages of each table.
 //! - `families.rs`: the catalogue of families, and the creation of tables.
 //! - `scan.rs`: reads keys and rows page by page; `leaf.rs` reads many rows of a page at once.
-//! - `pager.rs`: access to pages; `page.rs`: the content of a page.
-//! - `record.rs`: the content of a row.
+//! - `pager.rs`: access to pages; `page.rs`: decoding of pages.
+//! - `record.rs`: encoding and decoding of rows.
 
 mod cursor;
 mod families;
@@ -74,8 +75,8 @@ impl Head {
 }
 
 impl<'c> BtreeEngine<'c> {
-    /// Begins an operation on a family. Returns the SQL engine if the tables do not have the form
-    /// that this library creates.
+    /// Begins an operation on a family. The inner result is the SQL engine (`Err`) if a table of
+    /// the family does not have the form that this library creates.
     #[inline]
     pub(super) fn enter(self, tables: &Tables) -> Result<std::result::Result<Visit<'c>, SqlEngine<'c>>> {
         let visit = self.direct.enter(self.db, tables)?;
@@ -126,7 +127,8 @@ fn large_value<'a>(tables: &Tables, record: &'a [u8]) -> Result<&'a [u8]> {
     Ok(value)
 }
 
-/// Moves the cursor to the row of a key. Returns `true` if there is one.
+/// Moves the cursor to the row of a key and returns `true`. If the key has no row, returns `false`,
+/// and the cursor is next to the position where the row would be.
 #[inline]
 fn find(tree: &tree::Tree, cursor: &mut TreeCursor, key: &[u8]) -> Result<bool> {
     Ok(tree.seek(cursor, |sought| record::key_row(sought, key, None))? == Ordering::Equal)
@@ -260,7 +262,7 @@ impl Engine for Visit<'_> {
         })?;
         match inserted {
             Some(id) => Ok(Some(id)),
-            // The greatest rowid is taken. SQL looks for a free one.
+            // The greatest possible rowid is in use. SQL searches for an unused one.
             None => SqlEngine { db: self.db }.blob_insert(tables, value),
         }
     }
@@ -404,7 +406,9 @@ impl Engine for Visit<'_> {
 
 /// Receiver of the rows of a scan.
 trait Visitor {
-    /// Reads some of the next rows of the scan at once, if the visitor can do that.
+    /// Processes several of the next rows of `walk` together, up to the end `to` of the scan, and
+    /// moves `walk` past them. A visitor without this ability does nothing. Returns [`Step::Stop`]
+    /// if the visitor needs no more rows.
     fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step>;
     fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step>;
 }
@@ -434,8 +438,8 @@ impl Visitor for Filling<'_> {
     }
 }
 
-/// Passes the rows of a scan to `visitor`, until it stops the scan or the range ends. Returns
-/// `true` if the range ended.
+/// Passes the rows of a scan to `visitor`. Returns `true` at the end of the range, `false` if the
+/// visitor has stopped the scan.
 fn show_rows(here: &Visit<'_>, tables: &Tables, scan: Scan<'_>, visitor: &mut impl Visitor) -> Result<bool> {
     let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
     let root = here.roots.data;
@@ -512,8 +516,8 @@ fn move_time_entry(
     })
 }
 
-/// Moves the cursor to the first row of a scan, and then past `rows` more rows. Returns `true` if
-/// it is at a row.
+/// Moves the cursor to the first row of a scan that starts at `from`, and then `rows` rows further
+/// in the direction of the scan. Returns `false` if there is no such row.
 fn start(
     here: &Visit<'_>,
     cursor: &mut TreeCursor,
@@ -544,7 +548,8 @@ fn advance(cursor: &mut TreeCursor, reverse: bool) -> Result<bool> {
     if reverse { cursor.previous() } else { cursor.next() }
 }
 
-/// Returns `true` if a key is after the end of a scan, in the direction of the scan.
+/// Returns `true` if a key is beyond the end `to` of a scan: after it, or before it in a reverse
+/// scan.
 #[inline]
 fn is_past(key: &[u8], to: Bound<&[u8]>, reverse: bool) -> bool {
     let (end, included) = match to {

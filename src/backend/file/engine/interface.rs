@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 /// operation that inserts into a missing table returns `None` or `false`. The caller then creates
 /// the table and calls the operation again.
 pub(in crate::backend::file) trait Engine: Sized {
-    /// Passes the row of a key to `visit`. Returns `None` if the key has no row.
+    /// Passes the row of a key to `visit`, and returns the result of `visit`; `None` if the key has
+    /// no row.
     fn get<R>(
         &self,
         tables: &Tables,
@@ -22,18 +23,18 @@ pub(in crate::backend::file) trait Engine: Sized {
         visit: impl FnOnce(RowView<'_>) -> Result<R>,
     ) -> Result<Option<R>>;
 
-    /// Returns the row of a key without its value; `None` if the key has no row.
+    /// Returns the times and the blob id of a key's row; `None` if the key has no row.
     fn head(&self, tables: &Tables, key: &[u8]) -> Result<Option<Head>>;
 
-    /// Writes a row that has only an inline value, if the key is new or its old row has only an
-    /// inline value, too. Otherwise changes nothing and returns `false`.
+    /// Writes a row with an inline value, no times and no blob id, and returns `true`. If the key
+    /// has a row with a time or a blob id, changes nothing and returns `false`.
     fn put_plain(&self, tables: &Tables, key: &[u8], value: &[u8]) -> Result<bool>;
 
     /// Writes a row, and replaces an existing row of the key.
     fn put(&self, tables: &Tables, key: &[u8], row: Row<'_>) -> Result<()>;
 
-    /// Deletes the row of a key if it has only an inline value. Otherwise changes nothing and
-    /// returns `false`.
+    /// Deletes the row of a key if the row has only an inline value, no times and no blob id.
+    /// Otherwise, or if the key has no row, changes nothing and returns `false`.
     fn delete_plain(&self, tables: &Tables, key: &[u8]) -> Result<bool>;
 
     /// Deletes the row of a key, if there is one.
@@ -48,12 +49,12 @@ pub(in crate::backend::file) trait Engine: Sized {
         visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool>;
 
-    /// Fills a chunk with the next rows of a scan, until it has enough or the range ends.
+    /// Adds the rows of a scan to a chunk, until the chunk is full or the range of the scan ends.
     fn fill(&self, tables: &Tables, scan: Scan<'_>, filling: &mut Filling<'_>) -> Result<()> {
         self.scan(tables, scan, |key, row| filling.row(key, &row)).map(drop)
     }
 
-    /// Returns the number of rows, including expired rows.
+    /// Returns the number of rows of the data table, including expired rows.
     fn count(&self, tables: &Tables) -> Result<u64>;
 
     /// Passes a large value to `visit`. Fails if there is no large value with this id.
@@ -72,25 +73,28 @@ pub(in crate::backend::file) trait Engine: Sized {
     /// Deletes the large value with this id, if there is one.
     fn blob_delete(&self, tables: &Tables, id: i64) -> Result<()>;
 
-    /// Changes the entries of a key in the key index and the expiry index from `old` to `new`,
-    /// which differ. Returns `false` and changes nothing if the tables do not exist yet.
+    /// Changes the expiry time of a key from `old` to `new`, which differ, in the key index and the
+    /// expiry index. `None` means that the indexes have no entry for the key. Returns `false` and
+    /// changes nothing if the index tables do not exist yet.
     fn index(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 
-    /// Changes the `expire_ms` of a row, and nothing else.
+    /// Sets `expire_ms` in the data row of a key, if there is one. Does not change the key index
+    /// and the expiry index.
     fn set_expiry(&self, tables: &Tables, key: &[u8], expire_ms: Option<i64>) -> Result<()>;
 
-    /// Changes the entry of a key in the index of write times from `old` to `new`, which differ.
-    /// Returns `false` and changes nothing if the table does not exist yet.
+    /// Changes the write time of a key from `old` to `new`, which differ, in the table of write
+    /// times. `None` means that the table has no entry for the key. Returns `false` and changes
+    /// nothing if the table does not exist yet.
     fn index_written(&self, tables: &Tables, key: &[u8], old: Option<i64>, new: Option<i64>) -> Result<bool>;
 
-    /// Removes an entry of a time index that `by_time` has returned.
+    /// Removes an entry of a time index that `by_time` has passed to its visitor.
     ///
-    /// Fails if the entry is not found: then the index is out of order, and `by_time` would return
-    /// the entry forever.
+    /// Fails if the index table exists, but a lookup does not find the entry: then the index is out
+    /// of order, and `by_time` would return the entry forever.
     fn drop_time_entry(&self, tables: &Tables, index: TimeIndex, time_ms: i64, key: &[u8]) -> Result<()>;
 
-    /// Passes the entries of a time index that come after `after` to `visit`, as `(time, key)`, in
-    /// order.
+    /// Passes the entries of a time index that sort after the pair `after` to `visit`, as `(time,
+    /// key)`, in ascending order of time and then key, until `visit` stops the scan.
     fn by_time(
         &self,
         tables: &Tables,

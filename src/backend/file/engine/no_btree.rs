@@ -18,7 +18,7 @@ use crate::error::Result;
 /// Whether this build has the `btree` engine.
 pub(in crate::backend::file) const IS_BUILT: bool = false;
 
-/// Root pages of a family's tables, which only the `btree` engine uses.
+/// Stand-in for the cache of root pages, which only the `btree` engine uses.
 #[derive(Debug, Default)]
 pub(in crate::backend::file) struct RootCache(());
 
@@ -61,7 +61,7 @@ macro_rules! never_called {
 }
 
 impl Direct {
-    /// Returns `None`: this build has no such engine.
+    /// Returns `None`: this build has no `btree` engine.
     #[allow(clippy::unnecessary_wraps, reason = "the `btree` engine can fail")]
     pub(in crate::backend::file) fn new(_: &Connection) -> Result<Option<Direct>> {
         Ok(None)

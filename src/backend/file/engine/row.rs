@@ -4,14 +4,15 @@ use crate::backend::file::error::damaged;
 use crate::backend::file::schema::Tables;
 use crate::error::{Error, Result};
 
-/// Data row without its value.
+/// Columns of a data row other than its key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend::file) struct Head {
     /// Expiry time of the row, in milliseconds since the Unix epoch; `None` if it never expires.
     pub(in crate::backend::file) expire_ms: Option<i64>,
     /// Id of the row with the value in the table of large values; `None` if the value is inline.
     pub(in crate::backend::file) blob_id: Option<i64>,
-    /// Time at which the row was written; `None` in a family without write tracking.
+    /// Write time of the row, in milliseconds since the Unix epoch; `None` in a family without
+    /// write tracking.
     pub(in crate::backend::file) written_ms: Option<i64>,
 }
 
@@ -44,7 +45,7 @@ pub(in crate::backend::file) fn from_time(time_ms: i64) -> (i64, &'static [u8]) 
     (time_ms, &[]) // no key is empty, so each one comes after this
 }
 
-/// Data row as read, borrowed from the snapshot in which it was found.
+/// Data row that a read passes to its visitor. It borrows from the snapshot of that read.
 ///
 /// A visitor that receives a row must not write to the store while it uses the row: the row may
 /// borrow SQLite's own memory.
@@ -69,7 +70,8 @@ impl RowView<'_> {
         self.joined
     }
 
-    /// Passes the value to `visit`. A large value is read only now.
+    /// Passes the value to `visit`. If the value is not inline, this call reads it from the table
+    /// of large values.
     pub(in crate::backend::file) fn value<R>(&self, visit: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match (self.inline, self.head.blob_id) {
             (Some(value), _) => Ok(visit(value)),

@@ -26,7 +26,8 @@ impl SqlEngine<'_> {
         self.db.switch_to_sql()?.prepare_cached(sql).map_err(|e| failed(tables, e))
     }
 
-    /// Prepares a statement on a table that may not exist yet; `None` if it does not.
+    /// Prepares a statement on a table that may not exist yet. Returns `None` if the table does not
+    /// exist.
     fn prepare_optional(&self, sql: &str) -> Result<Option<CachedStatement<'_>>> {
         match self.db.switch_to_sql()?.prepare_cached(sql) {
             Ok(statement) => Ok(Some(statement)),
@@ -40,7 +41,8 @@ impl SqlEngine<'_> {
         self.prepare(tables, sql)?.execute(params).map_err(|e| failed(tables, e))
     }
 
-    /// Runs a statement on a table that may not exist yet; `None` if it does not.
+    /// Runs a write statement on a table that may not exist yet, and returns the number of rows
+    /// that it changed. Returns `None` if the table does not exist.
     fn execute_optional(&self, sql: &str, params: &[&dyn ToSql]) -> Result<Option<usize>> {
         let Some(mut statement) = self.prepare_optional(sql)? else { return Ok(None) };
         match statement.execute(params) {
@@ -51,17 +53,17 @@ impl SqlEngine<'_> {
         }
     }
 
-    /// Returns `true` if a statement has failed because its table is missing.
+    /// Returns `true` if the statement `sql` has failed with `error` because its table is missing.
     ///
-    /// If SQLite has no memory for the text of an error, it returns the error without a text.
-    /// Preparing the statement again returns the text.
+    /// SQLite returns an error without its text if there is no memory for the text. In that case
+    /// this method prepares the statement again to get the text.
     fn is_missing(&self, error: &rusqlite::Error, sql: &str) -> bool {
         is_missing_table(error)
             || has_no_text(error) && self.db.conn.prepare(sql).is_err_and(|e| is_missing_table(&e))
     }
 
-    /// Fails if the family was dropped. Call this if an index table is missing, because that may be
-    /// the reason.
+    /// Fails if the family was dropped. Call this when an index table is missing: it is missing
+    /// either because it was never created, or because the family was dropped.
     fn family_exists(&self, tables: &Tables) -> Result<()> {
         self.head(tables, &[]).map(drop)
     }
@@ -270,8 +272,8 @@ impl SqlEngine<'_> {
         Ok(())
     }
 
-    /// Moves the entry of a key in a time index from `old` to `new`. Returns `false` if the table
-    /// does not exist yet.
+    /// Changes the time of a key in a time index from `old` to `new`; `None` means no entry.
+    /// Returns `false` if the index table does not exist yet.
     fn move_time_entry(
         &self,
         texts: &TimeStatements,
@@ -322,7 +324,7 @@ fn failed(tables: &Tables, error: rusqlite::Error) -> Error {
     translate(error)
 }
 
-/// Text that SQLite returns if it has no text for an error.
+/// Generic text of `SQLITE_ERROR`, which SQLite returns if it has stored no text for an error.
 const NO_TEXT: &str = "SQL logic error";
 
 fn has_no_text(error: &rusqlite::Error) -> bool {

@@ -16,8 +16,8 @@ pub(super) struct TreeCursor {
     pub(super) root: u32,
     pub(super) order: Order,
     pub(super) write: bool,
-    /// Comparison of the current entry with the key in `sought`, if the cursor is where `seek` left
-    /// it.
+    /// Result of `seek`: how the current entry compares with the key in `sought`. `None` if the
+    /// cursor has moved since.
     pub(super) place: Option<Ordering>,
     /// Whether the last move ended at an entry.
     pub(super) on_entry: bool,
@@ -46,7 +46,7 @@ impl TreeCursor {
         unsafe { raw::sqlite3BtreeCursorHasMoved(self.raw()) != 0 }
     }
 
-    /// Returns `true` if the cursor is at an entry.
+    /// Returns `true` if the last move ended at an entry.
     pub(super) fn is_on_entry(&self) -> bool {
         self.on_entry
     }
@@ -56,7 +56,7 @@ impl TreeCursor {
         unsafe { raw::sqlite3BtreeCursorIsValidNN(self.raw()) != 0 }
     }
 
-    /// Moves to the row with this id. Returns `false` if there is none.
+    /// Moves to the row with this rowid. Returns `false` if there is no such row.
     pub(super) fn seek_rowid(&mut self, id: i64) -> Result<bool> {
         let mut result = 0;
         self.on_entry = false;
@@ -127,7 +127,7 @@ impl TreeCursor {
         debug_assert!(self.is_valid());
         let mut local = 0;
         // SAFETY: an open cursor that has been at an entry since its last move: nothing writes to
-        // the table while a visitor uses a row, a rule for visitors (`RowView` in `engine.rs`). The
+        // the table while a visitor uses a row, a rule for visitors (`RowView` in `row.rs`). The
         // size is read first: that makes SQLite parse the cell, which the fetch needs.
         let (size, start) = unsafe {
             let size = raw::sqlite3BtreePayloadSize(self.raw());
@@ -165,8 +165,8 @@ impl TreeCursor {
         Err(not_writing())
     }
 
-    /// Inserts the record, or replaces the entry with its key. `seek` must just have sought that
-    /// key.
+    /// Writes a record of an index B-tree: replaces the entry with the same key, or inserts a new
+    /// one. The last move of the cursor must have been a `seek` for that key.
     pub(super) fn put(&mut self, record: &[u8]) -> Result<()> {
         self.must_write()?;
         self.on_entry = false;
@@ -186,7 +186,7 @@ impl TreeCursor {
         check(unsafe { raw::sqlite3BtreeInsert(self.raw(), &raw const payload, flags, result) })
     }
 
-    /// Writes a row with this id, replacing an existing one.
+    /// Writes a row with this rowid, and replaces an existing row with that rowid.
     pub(super) fn put_rowid(&mut self, id: i64, record: &[u8]) -> Result<()> {
         self.must_write()?;
         self.on_entry = false;
@@ -217,8 +217,8 @@ impl TreeCursor {
 
 impl Drop for TreeCursor {
     fn drop(&mut self) {
-        // SAFETY: `Tree::cursor` has initialized the memory as a cursor. Closing a cursor that is
-        // not linked in does nothing.
+        // SAFETY: `Tree::cursor` has initialized the memory as a cursor. Closing a cursor does
+        // nothing if it is not in SQLite's list of open cursors.
         unsafe { raw::sqlite3BtreeCloseCursor(self.raw()) };
     }
 }

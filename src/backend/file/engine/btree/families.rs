@@ -1,12 +1,12 @@
-//! Catalogue of families, and creation of their tables, directly on the B-trees.
+//! Reads the catalogue of families and creates their tables, directly on the B-trees.
 //!
-//! SQLite's own CREATE TABLE reads the whole list of tables. After a change by another connection,
-//! it reads the whole schema. With thousands of families each of these takes milliseconds. This
-//! module writes the same bytes as SQL would.
+//! SQLite's own CREATE TABLE reads the whole list of tables (sqlite_schema). If another connection
+//! has changed the schema, it also reads the whole schema again. With thousands of families, each
+//! of the two takes milliseconds. This module writes the same bytes as SQL would.
 //!
 //! SQLite detects the new tables by the schema cookie, as it detects changes by other connections.
-//! It then reads the schema again for the next statement that needs it. So no frequent operation
-//! uses such a statement.
+//! It then reads the schema again before the next statement that needs it. So no frequent operation
+//! uses a statement that needs the schema.
 
 use std::cmp::Ordering;
 
@@ -21,23 +21,23 @@ use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{self, BLOB, DATA, KINDS, Kind, Settings, TTL_EXPIRY, TTL_KEY, Tables};
 use crate::error::{Error, Result};
 
-/// Catalogue of families, as read in one transaction without SQL.
+/// Catalogue of families, as one transaction sees it, read without SQL.
 pub(in crate::backend) struct Catalogue<'d> {
     here: Visit<'d>,
     root: u32,
 }
 
 impl Direct {
-    /// Returns the catalogue; `None` if it does not have the form that this library creates, so
-    /// that SQL must read it.
+    /// Returns the catalogue of families; `None` if its table does not have the form that this
+    /// library creates, so that SQL must read it.
     pub(in crate::backend) fn catalogue<'d>(&'d self, db: &'d Db) -> Result<Option<Catalogue<'d>>> {
         let (here, _) = self.enter_list(db)?;
         let root = self.list.borrow().catalogue;
         Ok((root != 0).then_some(Catalogue { here, root }))
     }
 
-    /// Returns the integers that kvstore_meta contains under these names; `None` if SQL must read
-    /// it.
+    /// Returns the integers that the table kvstore_meta contains under these names; `None` for a
+    /// name without an integer. The outer `None` means that SQL must read the table.
     pub(in crate::backend) fn meta<const N: usize>(
         &self,
         db: &Db,
@@ -66,8 +66,8 @@ impl Direct {
         Ok(Some(found))
     }
 
-    /// Creates a family in the open write transaction: its tables and its entry in the catalogue.
-    /// Returns `false` if SQL must do it.
+    /// Creates a family in the open write transaction: its data table, its view and its row in the
+    /// catalogue. Returns `false`, without a change of the file, if SQL must create it.
     pub(in crate::backend) fn create_family(&self, db: &Db, tables: &Tables, now_ms: i64) -> Result<bool> {
         let Some(mut making) = Making::begin(self, db, tables)? else { return Ok(false) };
         let catalogue = self.list.borrow().catalogue;
@@ -87,7 +87,8 @@ impl Direct {
         Ok(true)
     }
 
-    /// Creates the index tables of a family. Returns `false` if SQL must do it.
+    /// Creates the key index and the expiry index of a family. Returns `false`, without a change of
+    /// the file, if SQL must create them.
     pub(in crate::backend) fn create_ttl_tables(&self, db: &Db, tables: &Tables) -> Result<bool> {
         let Some(mut making) = Making::begin(self, db, tables)? else { return Ok(false) };
         making.table(&TTL_KEY)?;
@@ -96,7 +97,8 @@ impl Direct {
         Ok(true)
     }
 
-    /// Creates the table of large values of a family. Returns `false` if SQL must do it.
+    /// Creates the table of large values of a family. Returns `false`, without a change of the
+    /// file, if SQL must create it.
     pub(in crate::backend) fn create_blob_table(&self, db: &Db, tables: &Tables) -> Result<bool> {
         let Some(mut making) = Making::begin(self, db, tables)? else { return Ok(false) };
         making.table(&BLOB)?;
@@ -161,9 +163,9 @@ struct Making<'d> {
 }
 
 impl<'d> Making<'d> {
-    /// Begins to create tables. `None` if SQL must do it: the list of tables was not understood,
-    /// the family has a table or view of another form, or the open transaction is not a write
-    /// transaction.
+    /// Begins to create tables. Returns `None` if SQL must create them: the list of tables cannot
+    /// be decoded, a table or view of the family does not have the form that this library creates,
+    /// or the open transaction is not a write transaction.
     fn begin(direct: &'d Direct, db: &'d Db, tables: &'d Tables) -> Result<Option<Making<'d>>> {
         let (here, cookie) = direct.enter_list(db)?;
         let list = direct.list.borrow();
@@ -175,7 +177,7 @@ impl<'d> Making<'d> {
         Ok(Some(Making { direct, here, tables, cookie, listed }))
     }
 
-    /// Creates a table, unless it exists.
+    /// Creates the table of this kind, unless it exists.
     fn table(&mut self, kind: &Kind) -> Result<()> {
         let at = KINDS.iter().position(|known| known.name == kind.name);
         let Some(page) = at.and_then(|at| self.listed.pages.get_mut(at)) else { return Ok(()) };
@@ -191,7 +193,8 @@ impl<'d> Making<'d> {
         self.list(None, "table", &name, root, &sql).map(drop)
     }
 
-    /// Creates the view of the family, or replaces the existing one.
+    /// Creates the view of the family, or replaces the existing view. If `with_blobs` is set, the
+    /// view includes large values.
     fn view(&mut self, with_blobs: bool) -> Result<()> {
         let name = format!("{VIEW}:{}", self.tables.suffix);
         let sql = schema::live_view(self.tables, with_blobs);
@@ -199,8 +202,8 @@ impl<'d> Making<'d> {
         Ok(())
     }
 
-    /// Writes a row of SQLite's list of tables: in place of the row `at`, or at the end. Returns
-    /// its rowid.
+    /// Writes a row of sqlite_schema and returns its rowid. `at` is the rowid of the row to
+    /// replace; `None` adds a row at the end.
     fn list(&self, at: Option<i64>, kind: &str, name: &str, root: u32, sql: &str) -> Result<i64> {
         self.here.with(LIST, Order::Rowid, |_, cursor| {
             let rowid = match at {
@@ -221,7 +224,7 @@ impl<'d> Making<'d> {
         })
     }
 
-    /// Updates the cached list of tables and the schema cookie.
+    /// Changes the schema cookie and updates the cached list of tables.
     fn end(self) -> Result<()> {
         self.direct.tables_made(self.cookie, self.tables, self.listed)
     }

@@ -1,8 +1,8 @@
-//! Reads the plain rows of a leaf into a chunk at once.
+//! Adds many rows of a leaf to a chunk at once.
 //!
-//! Each row is decoded in place, and the bytes of the page are copied together. Other rows are left
-//! to `scan.rs` and `record.rs`, which read row by row, and to the cursor that those fall back on.
-//! No byte of the page is trusted.
+//! Only plain rows are added, which [`PlainRow`] describes. Each is decoded in place, and the bytes
+//! of all of them are copied together. Other rows are left to `scan.rs` and `record.rs`, which read
+//! row by row, and to the cursor that `scan.rs` falls back on. No byte of the page is trusted.
 
 use std::ops::{Bound, Range};
 
@@ -16,8 +16,8 @@ use crate::error::Result;
 
 /// Adds the next rows of a scan to the chunk, and moves the scan past them.
 ///
-/// Stops at the end of the leaf, at the end `to`, at the first row that is not plain, and when the
-/// chunk is full. The caller then reads row by row.
+/// Stops at the end of the leaf, at the end `to` of the scan, at the first row that is not plain,
+/// and when the chunk is full. The caller then continues row by row.
 pub(super) fn add_rows(walk: &mut PageWalk<'_>, to: Bound<&[u8]>, filling: &mut Filling<'_>) -> Result<()> {
     let end = End::of(to);
     let (room, bytes) = (filling.room(), filling.bytes_left());
@@ -45,7 +45,7 @@ pub(super) fn add_rows(walk: &mut PageWalk<'_>, to: Bound<&[u8]>, filling: &mut 
     Ok(())
 }
 
-/// Leaf with the offset of its cell content area, which extends to the end of the page.
+/// Leaf page, with the offset of its cell content area, which extends to the end of the page.
 struct Leaf<'p> {
     page: &'p [u8],
     content: usize,
@@ -53,8 +53,9 @@ struct Leaf<'p> {
 }
 
 impl<'p> Leaf<'p> {
-    /// Adds the rows of these cells. Returns the number of cells passed, including those of expired
-    /// rows.
+    /// Adds the rows of these cells to the chunk, until `is_past` returns `true`, a row is not
+    /// plain, or the chunk is full. Returns the number of cells processed, including those of
+    /// expired rows, which are not added.
     #[inline(always)]
     fn add(
         &self,
@@ -112,9 +113,9 @@ impl End {
 
     /// Returns `true` if a row is after the end `to`, in the direction of the scan.
     ///
-    /// In nearly all cases the first 16 bytes decide, compared as one number. A short end is
-    /// followed by zeros. If the number of the key differs there, the key continues with a byte
-    /// greater than 0.
+    /// In nearly all cases the first 16 bytes decide, compared as one number. An end key shorter
+    /// than that is padded with zeros. If the numbers then differ in the padding, the key of the
+    /// row continues with a byte greater than 0, so it is after the end key.
     #[inline(always)]
     fn is_passed_by(&self, page: &[u8], row: &PlainRow, to: Bound<&[u8]>, reverse: bool) -> bool {
         let Some(key) = page.get(row.start..row.start + row.key) else { return true };
@@ -125,9 +126,9 @@ impl End {
     }
 }
 
-/// Plain row: a row of one of the two most frequent shapes. These are a short key and a value; or
-/// these and an expiry time in 6 bytes, as times of these centuries have. (`DataRow::plainly`
-/// decodes the same shapes.)
+/// Row of one of the two most frequent shapes: a short key and a value, without or with an expiry
+/// time of 6 bytes. (SQLite stores a time from 1970-01-26 to the year 6429, in milliseconds since
+/// the Unix epoch, in 6 bytes. `DataRow::plainly` decodes the same shapes.)
 struct PlainRow {
     /// Offset of the key on the page.
     start: usize,
@@ -137,13 +138,15 @@ struct PlainRow {
     expire_ms: Option<i64>,
 }
 
-/// Layout of a cell, which its first bytes determine. Many rows of a page have the same layout.
+/// Layout of a cell, which the bytes before its key determine. Many rows of a page have the same
+/// layout.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// These first bytes. `mask` selects them from the first eight bytes of the cell.
+    /// Bytes of the cell before the key, as a number. `mask` selects them from the first eight
+    /// bytes of a cell.
     bytes: u64,
     mask: u64,
-    /// Number of these first bytes, which is the offset of the key in the cell.
+    /// Number of bytes of the cell before the key.
     before: usize,
     key: usize,
     value: usize,

@@ -1,33 +1,33 @@
 //! Decoding of a page of an index B-tree (SQLite's fileformat2.html, chapter 1.6): its entries, and
 //! the position of a key among them.
 //!
-//! No byte of a page is trusted. A page or entry of an unusual form is left to SQLite's cursor,
-//! which also reports errors.
+//! No byte of a page is trusted. For a page or entry that this module cannot decode, its functions
+//! return `None`. The caller then uses SQLite's cursor, which also reports errors.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Types of pages.
+/// First byte of a page of an index B-tree: an interior page, and a leaf.
 const INTERIOR: u8 = 0x02;
 const LEAF: u8 = 0x0a;
-/// Offsets of the cell pointers on an interior page and on a leaf.
+/// Offsets of the array of cell pointers on an interior page and on a leaf.
 const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
-/// Offset of the field that contains the start of the cell content.
+/// Offset of the field in the page header that contains the offset of the cell content area.
 const CONTENT: usize = 5;
-/// Minimum number of bytes that an entry takes on its page.
+/// Minimum number of bytes that an entry takes on its page, including its cell pointer.
 pub(super) const LEAST_CELL: usize = 6;
 
-/// Offsets of the parts of a page of an index B-tree.
+/// Layout of a page of an index B-tree, from its header.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     cells: usize,
     count: usize,
     is_leaf: bool,
-    /// Number of bytes of a cell before the size of its record: 4 for the number of the child page
-    /// on an interior page, 0 on a leaf.
+    /// Offset of the record size in a cell: 4 on an interior page, whose cells begin with the
+    /// number of a child page, and 0 on a leaf.
     before: usize,
-    /// Maximum length of a record that is stored on its page as a whole.
+    /// Maximum length, in bytes, of a record that is stored without overflow pages.
     max_local: usize,
 }
 
@@ -43,8 +43,8 @@ impl Layout {
         self.count
     }
 
-    /// Parses a page of which SQLite uses the first `usable` bytes. `None` if the page has an
-    /// unusual form.
+    /// Parses the header of a page of which SQLite uses the first `usable` bytes. Returns `None` if
+    /// it is not a valid header of an index B-tree page.
     #[inline(always)]
     fn of(page: &[u8], usable: usize) -> Option<Layout> {
         let (is_leaf, cells) = match *page.first()? {
@@ -54,7 +54,8 @@ impl Layout {
         };
         let max_local = (usable.checked_sub(12)? * 64 / 255).checked_sub(23)?;
         let count = usize::from(number16(page, 3)?);
-        // More entries than the page has space for, or an interior page without entries.
+        // The page cannot have space for more entries than this, and only a leaf may have no
+        // entries.
         if count > usable / LEAST_CELL || count == 0 && !is_leaf {
             return None;
         }
@@ -70,16 +71,16 @@ pub(super) struct Node<'p> {
 }
 
 impl<'p> Node<'p> {
-    /// Parses a page of which SQLite uses the first `usable` bytes. `None` if the page has an
-    /// unusual form.
+    /// Parses a page of which SQLite uses the first `usable` bytes. Returns `None` if its header is
+    /// not a valid header of an index B-tree page.
     #[inline(always)]
     pub(super) fn of(page: &'p [u8], usable: usize) -> Option<Node<'p>> {
         let page = page.get(..usable)?;
         Some(Node { page, layout: Layout::of(page, usable)? })
     }
 
-    /// Returns a page that was parsed before, with its known layout. With another page the result
-    /// is wrong but safe.
+    /// Returns the node for a page whose layout is already known, without parsing the page again.
+    /// If the layout is that of another page, the methods return wrong results, but do not panic.
     #[inline(always)]
     pub(super) fn again(page: &'p [u8], layout: Layout) -> Node<'p> {
         Node { page, layout }
@@ -100,13 +101,15 @@ impl<'p> Node<'p> {
         self.layout.count
     }
 
-    /// Returns the position of the record of an entry within the page.
+    /// Returns the byte range of the record of entry `at` within the page; `None` if there is no
+    /// such entry, or if the record is not entirely on the page.
     #[inline(always)]
     pub(super) fn record(&self, at: usize) -> Option<Range<usize>> {
         self.head(at).map(|head| head.start..head.start + head.size)
     }
 
-    /// Returns the pointers to the cells of these entries.
+    /// Returns the cell pointers of a range of entries, each in big-endian order; `None` if the
+    /// page has fewer entries.
     #[inline]
     pub(super) fn cells(&self, entries: Range<usize>) -> Option<&'p [[u8; 2]]> {
         if entries.end > self.count() {
@@ -118,33 +121,33 @@ impl<'p> Node<'p> {
     }
 
     /// Returns the page and the offset of its cell content area, which extends to the end of the
-    /// page.
+    /// page. Returns `None` if the offset is 0 or beyond the end of the page.
     #[inline]
     pub(super) fn content(&self) -> Option<(&'p [u8], usize)> {
         let content = usize::from(number16(self.page, CONTENT)?);
         (content > 0 && content <= self.page.len()).then_some((self.page, content))
     }
 
-    /// Returns the number of bytes of the page that SQLite uses.
+    /// Returns the size of the page, in bytes.
     #[inline]
     pub(super) fn size(&self) -> usize {
         self.page.len()
     }
 
-    /// Returns the first column of an entry if it is a blob; otherwise `None`.
+    /// Returns the first column of entry `at`; `None` if it is not a blob or cannot be decoded.
     pub(super) fn key_of(&self, at: usize) -> Option<&'p [u8]> {
         let (start, length) = self.key(at)?;
         self.page.get(start..start + length)
     }
 
-    /// Returns the maximum length of a record that is stored on its page as a whole.
+    /// Returns the maximum length, in bytes, of a record that is stored without overflow pages.
     #[inline(always)]
     pub(super) fn max_local(&self) -> usize {
         self.layout.max_local
     }
 
-    /// Returns the number of the child page with the entries before this one; after the last entry,
-    /// of the last child page.
+    /// Returns the number of the child page whose entries precede entry `at`. If `at` is the number
+    /// of entries, returns the number of the last child page. Returns `None` on a leaf.
     #[inline]
     pub(super) fn child(&self, at: usize) -> Option<u32> {
         if self.is_leaf() {
@@ -157,7 +160,9 @@ impl<'p> Node<'p> {
         }
     }
 
-    /// Returns the index of the entry with this key, or else (`Err`) of the first entry after it.
+    /// Searches for the entry with this key by binary search. Returns its index (`Ok`), or the
+    /// index of the first entry with a greater key (`Err`). Returns `None` if an entry cannot be
+    /// decoded.
     #[inline(always)]
     pub(super) fn search(&self, key: &[u8]) -> Option<Result<usize, usize>> {
         let sought = Sought::new(key);
@@ -179,8 +184,9 @@ impl<'p> Node<'p> {
         Some(Err(low))
     }
 
-    /// Compares the key of an entry with the one sought, if the first bytes of the cell are
-    /// sufficient; they are for nearly all keys.
+    /// Compares the key of entry `at` with the sought key by their first [`FIRST`] bytes. Returns
+    /// `None` if these bytes are equal, or if the entry needs the slower
+    /// [`compare`](Node::compare). For nearly all keys the first bytes decide.
     #[inline(always)]
     fn compare_first(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
         let cell = self.cell(at)?;
@@ -213,14 +219,16 @@ impl<'p> Node<'p> {
         if first == sought.first { None } else { Some(first.cmp(&sought.first)) }
     }
 
-    /// Compares the key of an entry with the one sought.
+    /// Compares the key of entry `at` with the sought key. Returns `None` if the entry cannot be
+    /// decoded.
     #[inline(never)]
     fn compare(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
         let (start, length) = self.key(at)?;
         Some(self.page.get(start..start + length)?.cmp(sought.key))
     }
 
-    /// Returns the offset of a cell, after the number of the child page.
+    /// Returns the offset of the record size in the cell of entry `at`. On an interior page it
+    /// follows the number of the child page.
     #[inline(always)]
     fn cell(&self, at: usize) -> Option<usize> {
         if at >= self.layout.count {
@@ -230,7 +238,8 @@ impl<'p> Node<'p> {
         Some(cell + self.layout.before)
     }
 
-    /// Decodes the beginning of an entry.
+    /// Decodes the beginning of entry `at`. Returns `None` if there is no such entry, or if its
+    /// record is not entirely on the page.
     #[inline(always)]
     fn head(&self, at: usize) -> Option<PageHead> {
         let cell = self.cell(at)?;
@@ -255,7 +264,8 @@ impl<'p> Node<'p> {
         })
     }
 
-    /// Returns the start and the length of the first column of an entry, which is a blob.
+    /// Returns the offset and the length of the first column of entry `at`. Returns `None` if the
+    /// column is not a blob, or if the entry cannot be decoded.
     #[inline(always)]
     fn key(&self, at: usize) -> Option<(usize, usize)> {
         let PageHead { start, size, header, types: [first, second] } = self.head(at)?;
@@ -267,8 +277,8 @@ impl<'p> Node<'p> {
     }
 }
 
-/// Beginning of an entry: the position of its record, the size of the record header, and the type
-/// of the first column.
+/// Decoded beginning of an entry: position of the record, size of the record header, and type of
+/// the first column.
 struct PageHead {
     /// Offset of the record on the page; `size` is its length.
     start: usize,
@@ -290,14 +300,14 @@ fn last_bytes(page: &[u8], start: usize) -> [u8; 8] {
     bytes
 }
 
-/// Key that is sought. Its first bytes are compared as one number, because a call of memcmp costs
-/// more.
+/// Search key. Its first bytes are also stored as one number, because comparing numbers costs less
+/// than a call of memcmp.
 struct Sought<'k> {
     key: &'k [u8],
     first: u128,
 }
 
-/// Number of bytes that are compared as one number.
+/// Number of bytes at the beginning of a key that are compared as one number.
 const FIRST: usize = 16;
 
 impl<'k> Sought<'k> {

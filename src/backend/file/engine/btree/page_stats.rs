@@ -1,6 +1,6 @@
-//! Number of pages of each table, without reading the tables.
+//! Counts the pages of each table without reading the tables.
 //!
-//! A file with auto-vacuum has a map that records the parent of each page (SQLite's
+//! A file with auto-vacuum has a pointer map, which records the parent of each page (SQLite's
 //! fileformat2.html, chapter 1.8). No byte of the file is trusted.
 
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use super::pager::Pages;
 use super::tree::no_memory;
 use crate::error::Result;
 
-/// Number of bytes of an entry of the map: the type of a page, and the number of its parent.
+/// Size of an entry of the pointer map, in bytes: the type of a page, and the number of its parent.
 const ENTRY: usize = 5;
-/// Types of pages in the map: a root page; the first overflow page of a row, and its further
-/// overflow pages; any other page of a table.
+/// Types of pages in the pointer map: a root page; the first overflow page of a row, and its
+/// further overflow pages; any other page of a table.
 const ROOT: u8 = 1;
 const OVERFLOW: u8 = 3;
 const MORE_OVERFLOW: u8 = 4;
@@ -20,8 +20,8 @@ const BELOW: u8 = 5;
 /// Offset of the byte that SQLite locks. The page with this byte never has content.
 const LOCK_BYTE: usize = 0x4000_0000;
 
-/// Returns the number of pages of each table, by its root page. Call this in a transaction on a
-/// file with a page map.
+/// Returns the number of pages of each table, by the number of its root page. Call this in a
+/// transaction, for a file with a pointer map.
 pub(super) fn pages_of_tables(pages: Pages<'_>) -> Result<HashMap<u32, u64>> {
     let mut parents = parents(pages)?;
     let mut sizes = HashMap::new();
@@ -44,7 +44,7 @@ fn parents(pages: Pages<'_>) -> Result<Vec<u32>> {
     parents.resize(count as usize + 1, 0);
     let lock_page = u32::try_from(LOCK_BYTE / pages.size().max(1) + 1).unwrap_or(u32::MAX);
     let each = u32::try_from(pages.usable() / ENTRY).unwrap_or(0);
-    // Each page of the map precedes the pages that it describes.
+    // Each page of the pointer map precedes the pages that it describes.
     let mut part = 2;
     while each > 0 && part <= count {
         let at = if part == lock_page { part + 1 } else { part };
@@ -66,9 +66,10 @@ fn parents(pages: Pages<'_>) -> Result<Vec<u32>> {
     Ok(parents)
 }
 
-/// Returns the root page to which a page belongs; 0 if there is none.
+/// Returns the root page of the table to which page `number` belongs; 0 if it belongs to no table.
 ///
-/// The result is stored for every page on the way, so each page of a cycle is visited only once.
+/// Stores the root page in `parents` for every page on the path. So each page is followed only
+/// once, even if parents form a cycle. `way` is a buffer for the path.
 fn root_of(parents: &mut [u32], number: usize, way: &mut Vec<usize>) -> u32 {
     way.clear();
     let mut at = number;

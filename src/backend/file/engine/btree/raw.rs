@@ -16,7 +16,7 @@ pub(super) struct Btree {
     _private: [u8; 0],
 }
 
-/// Opaque type of SQLite that reads and writes the pages of a file.
+/// Opaque type of SQLite: the pager, which reads and writes the pages of a database file.
 #[repr(C)]
 pub(super) struct Pager {
     _private: [u8; 0],
@@ -71,7 +71,7 @@ pub(super) const BTREE_DATA_VERSION: c_int = 15;
 /// Index for `sqlite3BtreeGetMeta` of the number of free pages.
 pub(super) const BTREE_FREE_PAGE_COUNT: c_int = 0;
 /// Index for `sqlite3BtreeGetMeta` of the number of the greatest root page; 0 if the file has no
-/// page map.
+/// pointer map.
 pub(super) const BTREE_LARGEST_ROOT_PAGE: c_int = 4;
 /// Indexes for `sqlite3BtreeGetMeta` of the schema cookie, and of the encoding of texts, where 1 is
 /// UTF-8.

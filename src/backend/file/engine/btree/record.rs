@@ -24,7 +24,7 @@ pub(super) enum Value<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Columns of a record, which are read in order. Missing columns at the end are NULL.
+/// Decoder that returns the columns of a record in order. Missing columns at the end are NULL.
 pub(super) struct Columns<'a> {
     types: &'a [u8],
     body: &'a [u8],
@@ -45,8 +45,8 @@ impl<'a> Columns<'a> {
         Ok(Columns { types, body })
     }
 
-    /// Fails if the record has no further columns but has bytes left. Call this after the last
-    /// column needed.
+    /// Fails if all columns have been read and the record still has bytes. Call this after the last
+    /// column that the caller needs.
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.types.is_empty() && !self.body.is_empty() { Err(Malformed) } else { Ok(()) }
     }
@@ -125,11 +125,12 @@ impl From<Malformed> for NoDataRow {
     }
 }
 
-/// Decodes the type of a row's value from the bytes of the record header after the type of the key.
+/// Decodes the serial type of the value column of a data row. The argument is the three bytes of
+/// the record header that follow the type of the key.
 ///
-/// Returns the type, the length of the header up to and including it, and the next byte. The length
-/// assumes one byte for the header's own length and one for the type of the key. `None` if the type
-/// has more than two bytes.
+/// Returns the type, the length of the record header up to and including that type, and the byte
+/// after it. The length assumes one byte for the size of the header and one for the type of the
+/// key. Returns `None` if the type of the value has more than two bytes.
 #[inline(always)]
 pub(super) fn type_of_value([first, second, third]: [u8; 3]) -> Option<(usize, u8, u8)> {
     if first < 0x80 {
@@ -150,8 +151,9 @@ impl<'a> DataRow<'a> {
         }
     }
 
-    /// Decodes a row of one of the two most frequent shapes: a short key and a value; or these and
-    /// an expiry time in 6 bytes, as times of these centuries have. `None` for any other row.
+    /// Decodes a row of one of the two most frequent shapes: a short key and a value, without or
+    /// with an expiry time of 6 bytes. (SQLite stores a time from 1970-01-26 to the year 6429, in
+    /// milliseconds since the Unix epoch, in 6 bytes.) Returns `None` for any other row.
     #[inline(always)]
     fn plainly(record: &'a [u8]) -> Option<DataRow<'a>> {
         let [header, key, first, second, third] = *record.first_chunk()?;
@@ -204,7 +206,8 @@ fn big_endian(bytes: &[u8]) -> i64 {
     bytes.iter().fold(if negative { -1 } else { 0 }, |number, byte| number << 8 | i64::from(*byte))
 }
 
-/// Decodes a number of 1 to 9 bytes. Returns the number and its length in bytes.
+/// Decodes the varint at the beginning of `bytes`. Returns its value and its length, 1 to 9 bytes;
+/// `None` if `bytes` ends within the varint.
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, &byte) in bytes.iter().enumerate().take(8) {
@@ -238,7 +241,7 @@ fn text_type(length: usize) -> u64 {
     length as u64 * 2 + 13
 }
 
-/// Returns the serial type of an integer, and the number of its bytes that are stored.
+/// Returns the serial type of an integer, and the number of bytes in which a record stores it.
 fn integer_type(number: i64) -> (u8, usize) {
     match number {
         0 => (8, 0),
@@ -257,7 +260,8 @@ fn push_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(number.to_be_bytes().get(8 - size..).unwrap_or_default());
 }
 
-/// Writes the header of a record: its size, which includes itself, and then the types.
+/// Replaces the content of `out` by a record header: the size of the whole header, in one byte, and
+/// the serial types that `types` appends.
 fn header(out: &mut Vec<u8>, types: impl FnOnce(&mut Vec<u8>)) {
     out.clear();
     out.push(0);
@@ -269,7 +273,7 @@ fn header(out: &mut Vec<u8>, types: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// Writes the record of a row of a data table, without the NULLs at its end.
+/// Writes the record of a row of a data table. Omits the NULLs at its end, as SQLite does.
 pub(super) fn data_row(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>, head: Head) {
     let integers = [head.expire_ms, head.blob_id, head.written_ms];
     let stored = integers.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
@@ -287,8 +291,8 @@ pub(super) fn data_row(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>, head
     }
 }
 
-/// Writes the record of a row of a key index. Without the time, it is the search key of a data
-/// table or a key index.
+/// Writes the record of a row of a key index. If `time_ms` is `None`, writes a search key for a
+/// data table or a key index.
 pub(super) fn key_row(out: &mut Vec<u8>, key: &[u8], time_ms: Option<i64>) {
     header(out, |out| {
         push_varint(out, blob_type(key.len()));
@@ -300,7 +304,7 @@ pub(super) fn key_row(out: &mut Vec<u8>, key: &[u8], time_ms: Option<i64>) {
     }
 }
 
-/// Writes the record of a row of a time index, which is also its search key.
+/// Writes the record of a row of a time index. The same record is the search key for that row.
 pub(super) fn time_row(out: &mut Vec<u8>, time_ms: i64, key: &[u8]) {
     header(out, |out| {
         out.push(integer_type(time_ms).0);
@@ -320,7 +324,8 @@ pub(super) fn blob_row(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Writes the search key of the catalogue of families.
+/// Writes the search key for a table whose primary key is a text: the catalogue of families, or
+/// kvstore_meta.
 pub(super) fn name_row(out: &mut Vec<u8>, name: &str) {
     header(out, |out| push_varint(out, text_type(name.len())));
     out.extend_from_slice(name.as_bytes());
@@ -336,7 +341,8 @@ pub(super) fn family_row(out: &mut Vec<u8>, name: &str, created_ms: i64) {
     push_integer(out, created_ms);
 }
 
-/// Writes the record of a row of SQLite's list of tables.
+/// Writes the record of a row of sqlite_schema for a table or a view. `kind` is its first column; a
+/// view has `root` 0.
 pub(super) fn schema_row(out: &mut Vec<u8>, kind: &str, name: &str, root: u32, sql: &str) {
     let root = i64::from(root);
     header(out, |out| {

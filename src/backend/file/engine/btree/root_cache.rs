@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::atomic::AtomicU64;
 
-/// Root pages of the tables of one family, as last seen. Used while the lock of the store is held.
+/// Cached root pages of the tables of one family. Used only while the lock of the store is held.
 #[derive(Debug, Default)]
 pub(in crate::backend) struct RootCache {
-    /// Epoch and schema cookie for which the other fields are valid; 0 if they are not valid yet.
+    /// Epoch (upper 32 bits) and schema cookie (lower 32 bits) for which the other fields are
+    /// valid; 0 if they are not valid yet.
     stamp: AtomicU64,
     pages: [AtomicU32; 5],
     foreign: AtomicU32,

@@ -14,10 +14,10 @@ const MAX_DEPTH: usize = 20;
 
 /// Result of the lookup of a key in a tree.
 pub(super) enum Look {
-    /// The record is this part of this page.
+    /// The key has an entry: its page, and the byte range of its record on that page.
     Found(Page, Range<usize>),
     Missing,
-    /// The lookup needs a cursor.
+    /// The page or entry cannot be decoded here. The lookup must be repeated with a cursor.
     NotPlain,
 }
 
@@ -60,15 +60,15 @@ pub(super) fn look_up(
     Ok(Look::NotPlain)
 }
 
-/// Returns the child of an interior page that may contain the key; `None` if the page itself
-/// contains it.
+/// Returns the child of an interior page that may contain the key. Returns `None` if the page
+/// itself contains the key, or if the page cannot be decoded.
 #[inline(always)]
 fn child_for(node: Node<'_>, key: &[u8]) -> Option<u32> {
     node.child(node.search(key)?.err()?)
 }
 
-/// Returns the number of entries of the tree with this root page; `None` if a cursor must count
-/// them.
+/// Returns the number of entries of the tree with this root page. Returns `None` if a page cannot
+/// be decoded, so that a cursor must count the entries.
 pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
     let mut left = pages.count();
     let mut entries = 0;
@@ -95,8 +95,8 @@ pub(super) fn count(pages: Pages<'_>, root: u32) -> Result<Option<u64>> {
     Ok(Some(entries))
 }
 
-/// Scan over the records of a tree in order, from its start position. The caller detects the end of
-/// the range.
+/// Scan over the records of a tree in order, from the start of a range. It does not check the end
+/// of the range; the caller does.
 pub(super) struct PageWalk<'t> {
     pages: Pages<'t>,
     reverse: bool,
@@ -104,9 +104,10 @@ pub(super) struct PageWalk<'t> {
     levels: Vec<Level>,
     /// Child page to descend to before the next record.
     below: Option<u32>,
-    /// Leaf after the current one, with its number, if `get_next` has read it.
+    /// Number and content of the leaf that follows the current one in the scan, if `get_next` has
+    /// read it.
     next: Option<(u32, Page)>,
-    /// Whether the page `below` has an unusual form, or the tree is too deep. Then a cursor must
+    /// Whether the page `below` cannot be decoded, or the tree is too deep. Then a cursor must
     /// continue the scan.
     lost: bool,
     /// Number of records that were returned.
@@ -117,11 +118,11 @@ pub(super) struct PageWalk<'t> {
 struct Level {
     page: Page,
     layout: Layout,
-    /// Index of the next entry to return; in reverse, of the entry after it.
+    /// Index of the next entry to return. In a reverse scan, one more than that index.
     at: usize,
 }
 
-/// Entries that come next on a leaf.
+/// Next entries of a scan, as far as they are on the current leaf.
 pub(super) struct Ahead<'w> {
     pub(super) node: Node<'w>,
     /// Whether the entries are visited from the last to the first.
@@ -131,11 +132,12 @@ pub(super) struct Ahead<'w> {
 
 /// Result of one step of a scan.
 pub(super) enum Walked {
-    /// The next record is this part of the current page.
+    /// Byte range of the next record on the current page.
     On(Range<usize>),
     /// There are no more records.
     End,
-    /// The scan needs a cursor, which must skip this number of records that were already returned.
+    /// The scan must be continued with a cursor, because a page or entry cannot be decoded here.
+    /// The number is that of the records already returned, which the cursor must skip.
     NotPlain(usize),
 }
 
@@ -152,7 +154,7 @@ impl<'t> PageWalk<'t> {
         Ok(walk)
     }
 
-    /// Moves to the next record.
+    /// Moves to the next record, and returns its position.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Walked> {
         // The usual case: the next entry is on the same leaf.
@@ -167,10 +169,12 @@ impl<'t> PageWalk<'t> {
         self.next_elsewhere()
     }
 
-    /// Returns the entries that come next on the current leaf. `None` if there are none, so that
-    /// [`next`](PageWalk::next) must continue.
+    /// Returns the next entries of the scan on the current leaf. Returns `None` if the leaf has no
+    /// more entries, or if a page cannot be decoded: the caller continues with
+    /// [`next`](PageWalk::next).
     ///
-    /// If `wants_next` returns `true`, the leaf after the current one is read, too.
+    /// `wants_next` is called with the leaf, the direction of the scan and the entries. If it
+    /// returns `true`, the leaf that follows in the scan is read in advance.
     #[inline]
     pub(super) fn ahead(
         &mut self,
@@ -191,8 +195,8 @@ impl<'t> PageWalk<'t> {
         Ok(self.levels.last().map(|level| Ahead { node: level.node(), reverse, entries }))
     }
 
-    /// Reads the leaf after the current one. An error is ignored, because it occurs again when the
-    /// scan reaches that leaf.
+    /// Reads the leaf that follows the current one in the scan. An error is ignored, because it
+    /// occurs again when the scan reaches that leaf.
     fn get_next(&mut self) {
         let Some(parent) = self.levels.len().checked_sub(2).and_then(|above| self.levels.get(above)) else {
             return;
@@ -207,7 +211,7 @@ impl<'t> PageWalk<'t> {
         }
     }
 
-    /// Moves past `entries` entries that were returned.
+    /// Moves the scan past the first `entries` of the entries that `ahead` has returned.
     #[inline]
     pub(super) fn pass(&mut self, entries: usize) {
         if let Some(level) = self.levels.last_mut() {
@@ -216,7 +220,7 @@ impl<'t> PageWalk<'t> {
         }
     }
 
-    /// Returns the record that `next` has returned as this part of the current page.
+    /// Returns the bytes of the record for the range `part` that `next` has returned.
     #[inline(always)]
     pub(super) fn record(&self, part: Range<usize>) -> &[u8] {
         self.levels.last().and_then(|level| level.page.bytes().get(part)).unwrap_or_default()
@@ -252,7 +256,9 @@ impl<'t> PageWalk<'t> {
         }
     }
 
-    /// Descends to the page `below`, and further to the page with its first record.
+    /// Descends from the page `below` to the page with the next record. `from` is the bound at
+    /// which the scan starts, or `Unbounded` after the first descent. Sets `lost` if a page cannot
+    /// be used.
     fn go_down(&mut self, from: Bound<&[u8]>) -> Result<()> {
         while let Some(number) = self.below
             && !self.lost
@@ -300,7 +306,8 @@ impl Level {
     }
 }
 
-/// Returns the position at which a scan begins on a page, and the child page that comes first.
+/// Returns the position at which a scan from `from` begins on a page, and the child page that it
+/// visits before that position, if there is one. Returns `None` if the page cannot be decoded.
 fn start(node: Node<'_>, from: Bound<&[u8]>, reverse: bool) -> Option<(usize, Option<u32>)> {
     let (at, go_down) = match from {
         Bound::Unbounded => (if reverse { node.count() } else { 0 }, true),

@@ -3,17 +3,19 @@
 //!
 //! - Inside a transaction that SQL has begun, direct operations are part of that transaction.
 //! - Outside a transaction, a read begins a read transaction of its own. It is kept ("held") for
-//!   the next read, as long as `snapshot_cache.rs` can tell that no other connection has committed since.
+//!   the next read, as long as `snapshot_cache.rs` can detect that no other connection has
+//!   committed since.
 //! - A write outside a transaction may begin and commit a transaction directly. If something in it
 //!   needs SQL, it becomes an SQL transaction.
 //! - An SQL statement outside a transaction ends a transaction that was begun directly. It must not
 //!   run while a cursor is open, because it could change what the cursor refers to. So code that
 //!   runs SQL first calls [`Direct::make_way`]; `Db::switch_to_sql` does that.
 //! - Root pages move when a table is dropped or the file is vacuumed. Both change the schema
-//!   cookie, which every transaction returns. If the cookie differs, the list of tables is read
-//!   again.
-//! - A rollback can restore an earlier cookie, whose successor may later stand for other tables. So
-//!   a rollback of changed tables begins a new epoch.
+//!   cookie, which SQLite returns when a transaction begins. If the cookie differs from that of the
+//!   cached list of tables, the list is read again.
+//! - A rollback can restore an earlier cookie. The next schema change, by any connection, then sets
+//!   a cookie that had a different meaning before the rollback. So each rollback of changed tables
+//!   begins a new epoch, and cached table information is valid for one epoch and cookie.
 
 use std::cell::{Cell, RefCell};
 
@@ -42,24 +44,25 @@ pub(in crate::backend) struct Direct {
     keep: Keep,
     /// Whether a read transaction is kept for the next read.
     pub(super) held: Cell<bool>,
-    /// Whether the snapshot also survives the commits of this connection. Then its lock is not
-    /// taken again for each write transaction, which saves two thirds of the system calls of a
-    /// write transaction.
+    /// Whether the read transaction stays open across the commits of this connection. Then its read
+    /// lock on the WAL is not taken again for each write transaction, which saves two thirds of the
+    /// system calls of a write transaction.
     pinned: Cell<bool>,
     /// Whether a write transaction is open that was begun directly and that SQL has not joined.
     pub(super) writing: Cell<bool>,
     /// Header of the wal-index at the snapshot that is kept.
     pub(super) header: Cell<Header>,
-    /// Number of operations in progress, one inside the other.
+    /// Number of nested operations in progress.
     pub(super) depth: Cell<u32>,
-    /// Number that changes with each rollback of changed tables.
+    /// Epoch of the cached table information: a number that changes with each rollback of changed
+    /// tables.
     pub(super) epoch: Cell<u32>,
     /// Schema cookie at the beginning of the last write transaction.
     began_with: Cell<u32>,
     /// Whether cached table information describes uncommitted changes of the write transaction.
     pub(super) knows_changed: Cell<bool>,
-    /// Whether the write transaction has created tables without SQL, or has begun to. Then the list
-    /// of tables may have changed before the cookie has.
+    /// Whether the write transaction has created tables without SQL, or has begun to. Then
+    /// sqlite_schema may have been changed while the schema cookie has not been changed yet.
     pub(super) made_tables: Cell<bool>,
     pub(super) list: RefCell<TableList>,
     /// Buffer for the next record.
@@ -88,12 +91,15 @@ impl Direct {
         }))
     }
 
-    /// Sets the options that PRAGMA statements would set, before the file is read.
+    /// Sets the number of changed pages from which on SQLite writes some before the commit (`PRAGMA
+    /// cache_spill`), and the number of bytes of the file that are mapped into memory (`PRAGMA
+    /// mmap_size`). Does not read the file.
     pub(in crate::backend) fn configure(&self, spill_pages: i32, mmap_size: i64) {
         self.tree.configure(spill_pages, mmap_size);
     }
 
-    /// Sets the maximum length of the WAL file that is kept when the WAL starts over, in bytes.
+    /// Sets the length, in bytes, to which SQLite truncates a longer WAL file when the WAL
+    /// restarts.
     pub(in crate::backend) fn limit_journal(&self, bytes: u64) {
         self.tree.limit_journal(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
@@ -103,43 +109,46 @@ impl Direct {
         self.tree.page_size()
     }
 
-    /// Returns the journal mode; `None` if it is none of the configurable ones. Valid after the
-    /// first read.
+    /// Returns the journal mode; `None` if it is neither WAL nor DELETE. Valid after the first
+    /// read.
     pub(in crate::backend) fn journal_mode(&self) -> Option<JournalMode> {
         self.tree.journal_mode()
     }
 
-    /// Begins to detect commits of other connections without a transaction. For a file this needs
-    /// an open WAL.
+    /// Enables the kept read snapshots, and the detection of commits of other connections that they
+    /// need. The WAL of a file must be open, unless `alone` is set.
     ///
-    /// Keeps read snapshots as `keep` specifies, while the WAL has fewer than `long` frames.
-    /// `alone` means that no other connection can write.
+    /// `keep` is the policy. `alone` means that no other connection can write. `long` is the length
+    /// of the WAL, in frames, from which on a snapshot is kept only if the whole WAL has been
+    /// copied into the database.
     pub(in crate::backend) fn watch(&mut self, conn: &Connection, alone: bool, keep: Keep, long: u32) {
         self.hold = if alone { Hold::Always } else { Hold::by_header(conn, long) };
         self.keep = if let Hold::Never = self.hold { Keep::Never } else { keep };
     }
 
-    /// Returns `true` if a snapshot that is taken now, of the state that this header describes,
-    /// should be kept.
+    /// Returns `true` if the snapshot that the caller is about to take should be kept. `header` is
+    /// the header of the wal-index for the state of that snapshot.
     pub(super) fn keeps(&self, header: &Header) -> bool {
         self.keep.now() && self.hold.may_keep(header)
     }
 
-    /// Sets the length of the WAL, in frames, from which on snapshots are no longer kept.
+    /// Sets the length of the WAL, in frames, from which on a snapshot is kept only if the whole
+    /// WAL has been copied into the database.
     pub(in crate::backend) fn set_long(&mut self, long: u32) {
         if let Hold::ByHeader(_, frames) = &mut self.hold {
             *frames = long;
         }
     }
 
-    /// Returns the number of pages of the file, in the open write transaction, which SQL may have
-    /// begun.
+    /// Returns the number of pages of the file, as the open write transaction sees it. SQL may have
+    /// begun that transaction.
     #[inline]
     pub(in crate::backend) fn pages(&self) -> u32 {
         self.tree.pages().count()
     }
 
-    /// Returns up to `pages` free pages to the file system, in the open write transaction.
+    /// Removes up to `pages` free pages from the file, in the open write transaction. Removes fewer
+    /// if the file has fewer free pages.
     pub(in crate::backend) fn take_pages_off(&self, pages: u32) -> Result<()> {
         self.clear();
         for _ in 0..pages {
@@ -161,29 +170,31 @@ impl Direct {
         self.epoch.set(before.wrapping_add(1).max(1));
     }
 
-    /// Returns a number that changes when other connections have committed, for the open
-    /// transaction.
+    /// Returns a number that changes when the open transaction sees new commits of other
+    /// connections.
     pub(in crate::backend) fn commits_of_others(&self) -> u32 {
         self.tree.data_version()
     }
 
-    /// Prepares the connection for SQL. Call this before any SQL statement.
+    /// Closes cursors and kept snapshots, and turns a write transaction that was begun directly
+    /// into an SQL transaction. Call this before any SQL statement.
     ///
-    /// If it fails, the written data is rolled back, and the caller must run no statement.
+    /// If this fails, the caller must run no statement. If BEGIN fails, the write transaction is
+    /// rolled back.
     #[inline]
     pub(in crate::backend) fn make_way(&self, conn: &Connection) -> Result<()> {
         self.clear();
         if self.writing.replace(false) {
-            // Outside an SQL transaction, the end of any statement would commit what was written.
-            // So an SQL transaction is begun.
+            // Without an SQL transaction, SQLite would commit the write transaction at the end of
+            // the next statement. So an SQL transaction is begun.
             if let Err(e) = conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])) {
                 let _ = self.tree.rollback();
                 return Err(translate(e));
             }
-            // Makes SQLite read the schema now, with the tables that other connections have created
-            // since. If a write statement were the first to find the change, SQLite would undo that
-            // statement and repeat it. If it had no memory to undo it, SQLite would roll back the
-            // whole transaction and run the statement outside of it.
+            // Makes SQLite read the schema now, including the tables that other connections have
+            // created since. If a write statement were the first to detect the change, SQLite would
+            // undo that statement and repeat it. Without the memory to undo it, SQLite would roll
+            // back the whole transaction and run the statement outside of it.
             conn.prepare_cached("SELECT 0 FROM sqlite_schema LIMIT 0")
                 .and_then(|mut read| read.query([])?.next().map(drop))
                 .map_err(translate)?;
@@ -192,17 +203,16 @@ impl Direct {
         Ok(())
     }
 
-    /// Closes the cursors that are kept for the next operation of a transaction.
+    /// Closes the idle cursors, and releases the kept pages.
     pub(super) fn clear(&self) {
         self.idle.borrow_mut().clear();
         self.pages.borrow_mut().clear();
     }
 
-    /// Begins a write transaction without SQL, if no other connection is writing. Returns `true` if
-    /// it did.
+    /// Begins a write transaction without SQL. Returns `false` if another connection is writing.
     ///
-    /// The caller then calls `commit` or `rollback`, unless the transaction has become one of SQL
-    /// meanwhile.
+    /// The caller ends the transaction by `commit` or `rollback`. If `make_way` turns it into an
+    /// SQL transaction, the caller ends it by SQL instead.
     pub(in crate::backend) fn begin_write(&self) -> Result<bool> {
         self.clear();
         if !self.pinned.get() && self.keeps(&self.hold.header()) {
@@ -233,14 +243,15 @@ impl Direct {
         }
     }
 
-    /// Updates the state after SQL has begun a write transaction.
+    /// Records the schema cookie at the beginning of a write transaction that SQL has begun.
     pub(in crate::backend) fn begun_by_sql(&self) -> Result<()> {
         self.made_tables.set(false);
         self.began_with.set(self.tree.begin(true)?);
         Ok(())
     }
 
-    /// Takes the snapshot of the caller's transaction, which SQL has begun.
+    /// Makes the transaction that SQL has begun take its snapshot now. BEGIN alone does not take
+    /// one.
     pub(in crate::backend) fn read_first(&self) -> Result<()> {
         self.tree.begin(self.tree.is_writing()).map(drop)
     }
@@ -250,8 +261,8 @@ impl Direct {
         self.writing.get()
     }
 
-    /// Commits the write transaction. Returns the number of frames in the WAL, if the file is in
-    /// WAL mode.
+    /// Commits the write transaction. Returns the number of frames in the WAL; `None` if the commit
+    /// was not to a WAL.
     pub(in crate::backend) fn commit(&self) -> Result<Option<u32>> {
         self.clear();
         if !self.tree.is_writing() {
@@ -270,12 +281,13 @@ impl Direct {
     pub(in crate::backend) fn rollback(&self) {
         self.clear();
         self.writing.set(false);
-        // After a failure nothing is left to roll back.
+        // If the rollback fails, there is nothing more to do.
         let _ = self.tree.rollback();
         self.let_go();
     }
 
-    /// Updates the state after a transaction or a savepoint was rolled back.
+    /// Invalidates cached table information after the rollback of a transaction or a savepoint, if
+    /// that information described uncommitted changes.
     pub(in crate::backend) fn rolled_back(&self) {
         if self.knows_changed.replace(false) | self.made_tables.get() {
             self.epoch.set(self.epoch.get().wrapping_add(1).max(1));
@@ -288,7 +300,7 @@ impl Direct {
         }
     }
 
-    /// Ends the snapshot that is kept, if there is one.
+    /// Ends the kept read transaction, if there is one.
     pub(super) fn let_go(&self) {
         if self.held.replace(false) | self.pinned.get() {
             self.clear();
@@ -306,8 +318,8 @@ impl Direct {
         u64::from(self.epoch.get()) << 32 | u64::from(cookie)
     }
 
-    /// Updates the list of tables to the state that the open transaction sees. `cookie` is the
-    /// schema cookie of that transaction.
+    /// Reads the list of tables again, if the cached list is not that of the open transaction.
+    /// `cookie` is the schema cookie of that transaction.
     #[cold]
     pub(super) fn read_list(&self, cookie: u32) -> Result<()> {
         let stamp = self.stamp(cookie);
@@ -331,8 +343,8 @@ impl Direct {
         }
     }
 
-    /// Finds the root pages of a family in the list of tables. Returns `false` if SQL must examine
-    /// its tables.
+    /// Finds the root pages of a family in the list of tables, and stores them in `tables.roots`.
+    /// Returns `false` if SQL must find them.
     #[cold]
     pub(super) fn find_in_list(&self, cookie: u32, tables: &Tables) -> Result<bool> {
         self.read_list(cookie)?;
@@ -346,8 +358,9 @@ impl Direct {
         Ok(found)
     }
 
-    /// Updates the listed tables of a family, which the open transaction has just changed, and the
-    /// schema cookie.
+    /// Sets the schema cookie to `cookie + 1`, and updates the cached list of tables. Call this
+    /// after the open transaction has created tables or views of a family, which `listed`
+    /// describes.
     pub(super) fn tables_made(&self, cookie: u32, tables: &Tables, listed: Listed) -> Result<()> {
         let next = cookie.wrapping_add(1);
         self.tree.set_cookie(next)?;

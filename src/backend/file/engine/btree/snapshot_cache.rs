@@ -1,10 +1,10 @@
-//! Check, without a system call, whether a read snapshot that was kept is still the newest state of
-//! the file.
+//! Detects, without a system call, whether a read snapshot that a connection has kept is still the
+//! newest state of the file.
 //!
 //! In WAL mode the first 48 bytes of the wal-index (SQLite's walformat.html, chapter 2.1) change
-//! with every commit and every reset of the WAL, in whichever connection. All connections to a file
-//! share them in memory. While they are the same as when the snapshot was taken, no connection has
-//! committed since.
+//! with every commit and every reset of the WAL, whichever connection makes it. The wal-index is in
+//! memory that all connections to the file share. If its first 48 bytes equal those read when the
+//! snapshot was taken, no connection has committed since.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,16 +13,18 @@ use rusqlite::Connection;
 
 use crate::backend::file::os::{Header, Presence, WalIndex, frames};
 
-/// Number of snapshots that are taken, after a check has found another process with the store open,
-/// before the next check.
+/// Number of snapshots that a connection takes without checking again for other processes, after a
+/// check has found that another process has the store open.
 const IN_COMPANY: u32 = 256;
 
 /// Policy for keeping the snapshot of a connection between reads.
 pub(in crate::backend) enum Keep {
     Never,
     Always,
-    /// While no other process has the store open: the snapshot of an idle process would keep the
-    /// WAL that other processes write from starting over.
+    /// Snapshots are kept only while no other process has the store open. A snapshot kept by an
+    /// idle process prevents the WAL from restarting, so the writes of other processes would make
+    /// the WAL grow. The number is that of snapshots to take before the next check for other
+    /// processes.
     WhileAlone(Arc<Presence>, Cell<u32>),
 }
 
@@ -31,10 +33,11 @@ impl Keep {
         Keep::WhileAlone(Arc::clone(presence), Cell::new(0))
     }
 
-    /// Returns `true` if a snapshot that is taken now should be kept.
+    /// Returns `true` if the snapshot that the caller is about to take should be kept.
     ///
-    /// This costs a system call, so it is called once per snapshot. If other processes use the
-    /// store, so that each read takes a snapshot, it is called only now and then.
+    /// Checking for other processes costs a system call. Call this once per snapshot, not per read.
+    /// While other processes have the store open, every read takes a snapshot; so after a check
+    /// that has found them, the next `IN_COMPANY` calls return `false` without a check.
     pub(super) fn now(&self) -> bool {
         match self {
             Keep::Never => false,
@@ -53,20 +56,21 @@ impl Keep {
     }
 }
 
-/// Way in which a connection detects that its snapshot is out of date.
+/// Method by which a connection detects that its snapshot is out of date.
 pub(super) enum Hold {
-    /// It cannot detect that. No snapshot is kept between reads.
+    /// The connection cannot detect it. No snapshot is kept between reads.
     Never,
-    /// No other connection can commit: the store is in memory, or this connection uses the file
-    /// alone.
+    /// No detection is needed, because no other connection can commit: the store is in memory, or
+    /// this connection uses the file alone.
     Always,
-    /// By the header of the wal-index. The number is the length of the WAL, in frames, from which
-    /// on no snapshot is kept.
+    /// Comparison of the header of the wal-index. The number is the length of the WAL, in frames,
+    /// from which on a snapshot is kept only if the whole WAL has been copied into the database.
     ByHeader(WalIndex, u32),
 }
 
 impl Hold {
-    /// Returns the way for a connection that is not the only writer. Call this when its WAL is
+    /// Returns the method for a connection that is not the only writer: `ByHeader` with the length
+    /// `long`, or `Never` if the connection has no shared wal-index. Call this when its WAL is
     /// open.
     pub(super) fn by_header(conn: &Connection, long: u32) -> Hold {
         match WalIndex::of(conn) {
@@ -77,8 +81,8 @@ impl Hold {
 
     /// Returns `true` if a snapshot of the state that this header describes may be kept.
     ///
-    /// It must not be kept while the WAL is long and not fully copied into the database. Then there
-    /// must be moments without readers, in which the WAL can start over.
+    /// Returns `false` while the WAL has at least the length in `ByHeader` and is not fully copied
+    /// into the database. The WAL can restart only while no snapshot that uses it is open.
     pub(super) fn may_keep(&self, header: &Header) -> bool {
         let Hold::ByHeader(index, long) = self else { return true };
         let frames = frames(header);

@@ -8,8 +8,9 @@ use crate::backend::file::error::{is_missing_table, translate};
 use crate::backend::file::schema::{KINDS, Tables, quote};
 use crate::error::Result;
 
-/// Examines the tables of one family by SQL, in the open transaction. The result is valid for the
-/// schema cookie that the transaction sees, in this epoch.
+/// Finds the root pages of the tables of one family by SQL, in the open transaction, and checks the
+/// form of each table. Stores the result in `tables.roots`, for `epoch` and the schema cookie that
+/// the transaction sees.
 pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
     // A read by SQL makes SQLite check whether its copy of the schema is current.
     db.read_number("SELECT 1 FROM sqlite_schema LIMIT 1")?;
@@ -37,12 +38,13 @@ enum Place {
     /// There is no table of that name.
     None,
     Root(u32),
-    /// The rows are not in a B-tree of their own.
+    /// The name exists, but has no B-tree: for example a virtual table.
     Elsewhere,
 }
 
-/// Returns the root page of a table: the page that SQLite's own program for reading the whole table
-/// opens. Unlike a query of sqlite_schema, this does not take longer if there are many families.
+/// Returns the root page of a table: the page that the bytecode program of a full table scan opens
+/// (`OpenRead`). Unlike a query of sqlite_schema, EXPLAIN of such a scan does not take longer if
+/// there are many families.
 fn root_page(db: &Db, table: &str) -> Result<Place> {
     let sql = format!("EXPLAIN SELECT * FROM {table} NOT INDEXED");
     let mut program = match db.switch_to_sql()?.prepare(&sql) {
@@ -63,8 +65,9 @@ fn root_page(db: &Db, table: &str) -> Result<Place> {
 
 /// Returns `true` if a table has the form that `schema.rs` creates.
 ///
-/// It must have these columns. The first `key` columns are the primary key, in ascending byte
-/// order. No other index may exist. A view has no key, so the result for a view is `false`.
+/// The table must have exactly the columns `columns`. The first `key` of them are the primary key,
+/// in ascending byte order; if `key` is 0, the first column is the rowid. No other index may exist.
+/// A view has no primary key, so the result for a view is `false`.
 fn is_ours(db: &Db, table: &str, columns: &[&str], key: usize) -> Result<bool> {
     // Columns of the result: cid, name, type, notnull, default, position in the key, hidden.
     let found = rows(db, &format!("PRAGMA table_xinfo({table})"), |row| {

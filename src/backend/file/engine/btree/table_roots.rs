@@ -13,7 +13,7 @@ use super::tree::{Order, Tree};
 use crate::backend::file::schema::{self, CATALOGUE, KINDS, META, Tables};
 use crate::error::Result;
 
-/// Number of the root page of SQLite's list of tables.
+/// Number of the root page of sqlite_schema, SQLite's list of tables.
 pub(super) const LIST: u32 = 1;
 
 /// Part before the colon in the name of the view of a family.
@@ -22,9 +22,10 @@ pub(super) const VIEW: &str = "live";
 /// Content of SQLite's list of tables at one epoch and schema cookie.
 #[derive(Debug, Default)]
 pub(super) struct TableList {
-    /// Epoch and schema cookie for which the other fields are valid; 0 if they are not valid yet.
+    /// Epoch (upper 32 bits) and schema cookie (lower 32 bits) for which the other fields are
+    /// valid; 0 if they are not valid yet.
     pub(super) stamp: u64,
-    /// Whether the list was understood; otherwise the other fields are not valid.
+    /// Whether every row of the list could be decoded. If not, only `stamp` is valid.
     pub(super) is_plain: bool,
     /// Entries of the families. The key is the part of the table names after the colon, in lower
     /// case, because SQLite's names ignore ASCII case.
@@ -45,7 +46,7 @@ pub(super) struct Listed {
     pub(super) pages: [u32; 5],
     /// Rowid of the view of the family in the list; `None` if there is no view.
     pub(super) view: Option<i64>,
-    /// Whether a table or view is defined in another way than by this library.
+    /// Whether a table, index or view with a name of this family is not as this library creates it.
     pub(super) odd: bool,
 }
 
@@ -54,7 +55,8 @@ impl TableList {
         TableList { stamp, ..TableList::default() }
     }
 
-    /// Reads the list in the open transaction. The texts of the file must be in UTF-8.
+    /// Reads sqlite_schema in the open transaction. The text encoding of the file must be UTF-8.
+    /// `stamp` is the current epoch and schema cookie.
     pub(super) fn read(tree: &Tree, stamp: u64) -> Result<TableList> {
         let mut list = TableList { stamp, is_plain: true, ..TableList::default() };
         let (mut odd_catalogue, mut odd_meta) = (false, false);
@@ -93,8 +95,8 @@ impl TableList {
     }
 
     fn note(&mut self, row: &ListRow<'_>, rowid: i64) {
-        // An index of another program belongs to its table. Its own name also conflicts with the
-        // name of a table.
+        // An index that another program has created changes the form of the table that it is on.
+        // The name of the index itself may also be the name that a table of a family needs.
         let names = [row.name, row.table];
         for name in names.into_iter().take(if row.kind == "index" { 2 } else { 1 }) {
             let Some((kind, suffix)) = name.split_once(':') else { continue };
@@ -111,7 +113,7 @@ impl TableList {
         }
     }
 
-    /// Returns the entries for a family.
+    /// Returns the entries for a family; without tables and view if the list has none.
     pub(super) fn of(&self, tables: &Tables) -> Listed {
         self.families.get(tables.suffix.to_ascii_lowercase().as_str()).copied().unwrap_or_default()
     }
@@ -156,7 +158,8 @@ impl<'r> ListRow<'r> {
         [self.name, self.table].iter().any(|named| named.eq_ignore_ascii_case(name))
     }
 
-    /// Returns `true` if the row is for a table with this definition, word by word.
+    /// Returns `true` if the row is for a table with this definition. The definitions are compared
+    /// word by word; the amount of white space does not matter.
     fn is_defined_as(&self, definition: &str) -> bool {
         self.kind == "table"
             && self.root > LIST

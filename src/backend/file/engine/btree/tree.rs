@@ -47,8 +47,8 @@ pub(super) struct Tree {
     pins: OnceCell<[Pin; 2]>,
 }
 
-/// SQL text of a pin. It returns a row and does not need the schema. If it needed the schema,
-/// SQLite would first read a schema that has changed.
+/// SQL text of the statement in a [`Pin`]. The statement returns a row and does not use the schema.
+/// If it used the schema, SQLite would first read a schema that has changed.
 const PINNING: &CStr = c"PRAGMA application_id";
 
 /// Statement that keeps a read transaction open: it has returned a row and is not finished.
@@ -91,8 +91,8 @@ impl Drop for Pin {
     }
 }
 
-// SAFETY: nothing in it belongs to a thread. The comment of this module says which thread uses it
-// when.
+// SAFETY: no part of a `Tree` is bound to a thread. The documentation of this module says which
+// thread uses a `Tree` and when.
 unsafe impl Send for Tree {}
 
 /// Buffers for the comparison of keys in an index B-tree: a description of the columns, and space
@@ -185,7 +185,8 @@ impl Tree {
         self.pins.get().into_iter().flatten().for_each(Pin::reset);
     }
 
-    /// Ensures that a transaction is open, and returns the schema cookie that it sees.
+    /// Ensures that a read transaction is open, or with `write` a write transaction. Returns the
+    /// schema cookie that the transaction sees.
     #[inline]
     pub(super) fn begin(&self, write: bool) -> Result<u32> {
         let mut cookie = 0;
@@ -215,7 +216,7 @@ impl Tree {
         value
     }
 
-    /// Returns `true` if the file has a page map, which records the parent of each page.
+    /// Returns `true` if the file has a pointer map, which records the parent of each page.
     pub(super) fn has_map(&self) -> bool {
         self.meta(raw::BTREE_LARGEST_ROOT_PAGE) != 0
     }
@@ -227,8 +228,8 @@ impl Tree {
         (self.pages().count(), self.meta(raw::BTREE_FREE_PAGE_COUNT))
     }
 
-    /// Removes the last page from the file, in the open write transaction. Its content moves to a
-    /// free page. Returns `false` if no page is free, or if the file does not support this. No
+    /// Removes the last page from the file, in the open write transaction, after moving its content
+    /// to a free page. Returns `false` if no page is free, or if the file has no pointer map. No
     /// cursor or page may be open.
     pub(super) fn take_page_off(&self) -> Result<bool> {
         if !self.is_writing() {
@@ -324,7 +325,8 @@ impl Tree {
             let write = if write { raw::BTREE_WRCSR } else { 0 };
             raw::sqlite3BtreeCursor(self.btree.as_ptr(), root, write, info, cursor)
         };
-        // After a failure, too, the cursor may be linked in. `drop` closes it.
+        // Even after a failure, the cursor may be in SQLite's list of open cursors. `drop` closes
+        // it.
         let opened = TreeCursor {
             memory,
             root,
@@ -348,8 +350,8 @@ impl Tree {
         }
     }
 
-    /// Moves the cursor to the entry with the key that `sought` writes, or to a neighbor of the
-    /// position of that key. Returns how the entry compares with the key.
+    /// Moves the cursor to the entry with the key that `sought` writes, or to an entry next to the
+    /// position of that key. Returns how the entry at the cursor compares with the key.
     ///
     /// In an empty table the cursor is at no entry, and the result is `Less`. Does nothing if the
     /// cursor has already been moved to this key and has not moved since.

@@ -1,7 +1,8 @@
-//! Operations by B-tree functions: how one begins and ends, and what it uses.
+//! Operations on B-trees without SQL: how an operation begins and ends, and the cursors and buffers
+//! that it uses.
 //!
-//! An operation runs in the open transaction, on the snapshot that is kept, or in a read transaction
-//! of its own. `session.rs` has the state between operations.
+//! An operation runs in the open transaction, on the kept snapshot, or in a read transaction of its
+//! own. `session.rs` has the state that is kept between operations.
 
 use std::collections::HashMap;
 
@@ -40,8 +41,8 @@ impl Direct {
         Ok(self.tree.size())
     }
 
-    /// Returns the number of pages of each table, by its root page; `None` if the file has no page
-    /// map.
+    /// Returns the number of pages of each table, by the number of its root page; `None` if the
+    /// file has no pointer map.
     pub(in crate::backend) fn pages_of_tables(&self, db: &Db) -> Result<Option<HashMap<u32, u64>>> {
         let (_visit, _) = self.begin(db)?;
         if !self.tree.has_map() {
@@ -50,14 +51,15 @@ impl Direct {
         page_stats::pages_of_tables(self.tree.pages()).map(Some)
     }
 
-    /// Like [`commits_of_others`](Direct::commits_of_others), for the current state: in the open
-    /// transaction or one of its own.
+    /// Like [`commits_of_others`](Direct::commits_of_others), but needs no open transaction.
+    /// Outside a transaction, returns the number for the newest state of the file.
     pub(in crate::backend) fn version_now(&self, db: &Db) -> Result<u32> {
         let (_visit, _) = self.begin(db)?;
         Ok(self.tree.data_version())
     }
 
-    /// Begins an operation on a family.
+    /// Begins an operation on a family, and finds the root pages of its tables. Fails if other
+    /// connections change the schema during each attempt.
     #[inline]
     pub(super) fn enter<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<Visit<'d>> {
         for _ in 0..ATTEMPTS {
@@ -75,15 +77,16 @@ impl Direct {
         Err(Error::busy("other handles keep changing the families of this store").with_hint(Hint::Retry))
     }
 
-    /// Begins an operation that belongs to no particular family.
+    /// Begins an operation on no particular family, and updates the cached list of tables. Returns
+    /// the operation and the schema cookie.
     pub(super) fn enter_list<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
         let (visit, cookie) = self.begin(db)?;
         self.read_list(cookie)?;
         Ok((visit, cookie))
     }
 
-    /// Begins an operation in the open transaction, on the held snapshot, or in a new read
-    /// transaction. Returns the schema cookie, too.
+    /// Begins an operation in the open transaction, on the kept snapshot, or in a new read
+    /// transaction. Returns the operation and the schema cookie.
     fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
         let visit =
             |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
@@ -130,7 +133,7 @@ impl Direct {
     fn begin_by_sql(&self, db: &Db) -> Result<u32> {
         db.execute("BEGIN")?;
         db.read_first().and_then(|()| self.tree.begin(false)).inspect_err(|_| {
-            // Nothing was read, so a failure has no effect.
+            // The transaction has written nothing, so a failed COMMIT has no effect.
             let _ = db.execute("COMMIT");
         })
     }
@@ -140,7 +143,8 @@ impl Direct {
         visit
     }
 
-    /// Examines the tables of a family by SQL, in one transaction.
+    /// Finds the root pages of the tables of a family by SQL, in the open transaction or in one of
+    /// its own, and stores them in `tables.roots`.
     fn look_closely(&self, db: &Db, tables: &Tables) -> Result<()> {
         if self.writing.get() || !db.is_idle() {
             if self.tree.is_writing() {
@@ -165,7 +169,8 @@ enum End {
     Sql,
 }
 
-/// Operation in progress on a family.
+/// Operation in progress. Dropping it ends the operation, and also the read transaction that was
+/// begun for it.
 pub(in crate::backend::file) struct Visit<'d> {
     direct: &'d Direct,
     pub(super) db: &'d Db,
@@ -175,7 +180,8 @@ pub(in crate::backend::file) struct Visit<'d> {
 }
 
 impl Visit<'_> {
-    /// Runs `f` with a cursor on a table, which is kept for the next operation unless `f` fails.
+    /// Runs `f` with a cursor on the table with this root page. Keeps the cursor for the next
+    /// operation, unless `f` fails.
     #[inline]
     pub(super) fn with<R>(
         &self,
@@ -189,8 +195,7 @@ impl Visit<'_> {
         Ok(done)
     }
 
-    /// Moves a cursor to the entry with a key or to a neighbor of its position, as `Tree::seek`
-    /// does.
+    /// Moves a cursor to the entry with a key, or next to its position, as `Tree::seek` does.
     pub(super) fn seek(
         &self,
         cursor: &mut TreeCursor,
@@ -199,7 +204,8 @@ impl Visit<'_> {
         self.direct.tree.seek(cursor, sought)
     }
 
-    /// Returns a cursor on a table, at any position.
+    /// Returns a cursor on the table with this root page, at any position: one that an earlier
+    /// operation has kept, or a new one.
     pub(super) fn cursor(&self, root: u32, order: Order) -> Result<TreeCursor> {
         let direct = self.direct;
         let kept = {
@@ -222,8 +228,8 @@ impl Visit<'_> {
         idle.push(cursor);
     }
 
-    /// Looks up a row without a cursor. In a write transaction it uses a cursor, whose position
-    /// serves the write that follows.
+    /// Looks up a row without a cursor. In a write transaction, always returns [`Look::NotPlain`]:
+    /// the caller then uses a cursor, whose position the following write needs.
     #[inline]
     pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
         if self.write {
@@ -233,7 +239,7 @@ impl Visit<'_> {
         scan::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
     }
 
-    /// Returns the number of entries of a table.
+    /// Returns the number of entries of the table with this root page.
     pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
         match scan::count(self.direct.tree.pages(), root)? {
             Some(entries) => Ok(entries),
@@ -241,7 +247,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Returns the maximum number of entries that a table can have.
+    /// Returns an upper bound on the number of entries of a table, from the size of the file.
     pub(super) fn room(&self) -> u64 {
         self.direct.tree.pages().room()
     }
@@ -251,7 +257,8 @@ impl Visit<'_> {
         PageWalk::new(self.direct.tree.pages(), root, scan)
     }
 
-    /// Runs `f` with a buffer that has memory for a record with `bytes` bytes of keys and values.
+    /// Runs `f` with an empty buffer that has capacity for a record whose keys and values take
+    /// `bytes` bytes.
     pub(super) fn with_record<R>(
         &self,
         bytes: usize,
@@ -276,7 +283,7 @@ impl Drop for Visit<'_> {
             End::Nothing => {}
             End::Read => {
                 direct.clear();
-                // As in `let_go`, there is nothing more to do if this fails.
+                // There is nothing more to do if this fails, as in `let_go`.
                 let _ = direct.tree.end_read();
             }
             End::Sql => {
