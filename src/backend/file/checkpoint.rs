@@ -204,7 +204,9 @@ impl Db {
             Ok(()) => true,
             Err(e) => {
                 self.checkpoints.again_after(frames);
-                self.checkpoints.failure = Some(e).filter(|e| e.kind() == ErrorKind::Io);
+                if e.kind() == ErrorKind::Io {
+                    self.checkpoints.failure = Some(e);
+                }
                 false
             }
         }
@@ -291,5 +293,21 @@ impl Db {
         if write_back.go_on(&self.conn, aim, all_let_go) {
             self.checkpoints.write_back = Some(write_back);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn busy_checkpoint_does_not_hide_earlier_io_error() {
+        let mut db = Db::open(None, &Config::new(), 1).unwrap();
+        for failure in [Error::io("the disk failed"), Error::busy("locked"), Error::full("full")] {
+            assert!(!db.note_outcome(0, Err(failure)));
+        }
+        let kept = db.checkpoints.take_failure().map(|e| e.kind());
+        assert_eq!(kept, Some(ErrorKind::Io));
     }
 }
