@@ -1,9 +1,9 @@
-//! 64-bit atomic integers, also for 32-bit processors without 64-bit atomics (mips, ARMv5).
+//! 64-bit atomic integers, also for 32-bit architectures without 64-bit atomics (MIPS, ARMv5).
 //!
-//! On those processors an integer is two 32-bit halves, and one lock protects all integers. A fork
-//! does not wait for this lock, because that could be a deadlock: a thread can hold it inside a
-//! lock of the program for which a fork handler of the program waits. Instead, the child of a fork
-//! opens the lock.
+//! On those architectures an integer is two 32-bit halves, and one lock protects all integers. A
+//! fork does not wait for this lock, because that could be a deadlock: the thread that has the lock
+//! can also have a lock of the program, for which a fork handler of the program waits. Instead, the
+//! child of a fork opens the lock.
 //!
 //! A child can therefore inherit a half-changed integer. The values that it continues to use must
 //! not be harmful in that state (a new handle of the child uses none of the parent's):
@@ -22,8 +22,8 @@ pub(crate) use halves::{AtomicI64, AtomicU64};
 #[cfg(not(any(kvstore_split_atomics, not(target_has_atomic = "64"))))]
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64};
 
-/// Releases the lock in the child of a fork, before the child uses any of these numbers: a thread
-/// of the parent may have held it.
+/// Releases the lock of the split integers in the child of a fork, because a thread of the parent
+/// may have held it at the fork. Call this before the child uses an integer of this module.
 #[cfg(unix)]
 pub(crate) fn let_go_after_fork() {
     #[cfg(any(test, kvstore_split_atomics, not(target_has_atomic = "64")))]
@@ -36,8 +36,9 @@ pub(crate) mod halves {
 
     use crate::fork::Gate;
 
-    /// Lock for all numbers of this module, held for a few instructions that call nothing else. It
-    /// is a [`Gate`] and not a `Mutex`, because the child of a fork can release a gate.
+    /// Lock that protects all integers of this module. It is held for a few instructions that call
+    /// nothing else. It is a [`Gate`] and not a `Mutex`, because the child of a fork can release a
+    /// gate.
     pub(super) static LOCK: Gate = Gate::new();
 
     #[derive(Debug, Default)]
@@ -86,7 +87,7 @@ pub(crate) mod halves {
             self.0.update(|value| value.wrapping_add(more))
         }
 
-        /// Keeps a thread inside the lock while `stay` runs. For tests.
+        /// Runs `stay` while this thread holds the lock. For tests.
         #[cfg(all(test, unix))]
         pub(crate) fn stay_inside(&self, stay: impl FnOnce()) {
             self.0.update(|value| {

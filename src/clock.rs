@@ -1,10 +1,10 @@
-//! The only reader of the wall clock.
+//! Clocks of stores. Only this module reads the wall clock.
 //!
 //! Time is `i64` milliseconds since the Unix epoch. If the system clock is set back by at most
 //! [`STANDSTILL_MS`], time stands still in the meantime, so that an expired key stays expired. If
 //! the system clock is set back by more, it was wrong before, and time follows it at once (ADR 30).
-//! An injected clock never runs backwards until it is replaced. For a store on a server, the clock
-//! of the server counts instead.
+//! An injected clock never runs backwards until it is replaced. A store on a server uses the clock
+//! of the server instead.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,21 +25,24 @@ fn system_time() -> SystemTime {
 
 type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// Latest time that any store of this process has read from the system clock since it was last set
-/// back.
+/// Latest time that any store of this process has read from the system clock since that clock was
+/// last set back.
 static LATEST: AtomicI64 = AtomicI64::new(0);
 
 /// Longest standstill of the time after the system clock was set back, in milliseconds. A leap
 /// second and the small corrections of a time service are shorter.
 const STANDSTILL_MS: i64 = 1_000;
 
-/// Returns the time of the system clock.
+/// Returns the time of the system clock; or the latest time that was read, if the system clock was
+/// set back by at most [`STANDSTILL_MS`].
 pub(crate) fn system_now_ms() -> i64 {
     following(&LATEST, || unix_ms(system_time()))
 }
 
-/// Returns the time of a clock that may be set back. `latest` is the latest time that was read
-/// since it was last set back.
+/// Reads a clock that may be set back with `read`, and returns its time. `latest` is the latest
+/// time that was read since the clock was last set back.
+///
+/// If the clock was set back by at most [`STANDSTILL_MS`], returns `latest` instead.
 fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     let now = read();
     if latest.load(Ordering::Relaxed).saturating_sub(now) > STANDSTILL_MS {
@@ -48,7 +51,7 @@ fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     never_back(latest, now)
 }
 
-/// Like `following`, for a clock that seems to have been set back.
+/// Like `following`, for a clock that seems to have been set back by more than [`STANDSTILL_MS`].
 #[cold]
 fn followed_back(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     let seen = latest.load(Ordering::SeqCst);
@@ -77,22 +80,22 @@ pub(crate) fn unix_ms(time: SystemTime) -> i64 {
 /// both clocks change at once.
 const COARSE_LAG_MS: i64 = 60_000;
 
-/// Returns `true` if `time_ms` is certainly in the future, given a coarse clock that shows
-/// `coarse_ms` and may lag.
+/// Returns `true` if `time_ms` is certainly in the future, given the time `coarse_ms` of the coarse
+/// clock, which may lag. After `false`, only the exact time decides.
 #[inline]
 pub(crate) fn is_far_off(time_ms: i64, coarse_ms: i64) -> bool {
     time_ms > LATEST.load(Ordering::Relaxed).max(coarse_ms).saturating_add(COARSE_LAG_MS)
 }
 
-/// Returns `now`, or the latest time if that is later, and updates the latest time.
+/// Returns the later one of `now` and `latest`, and stores it in `latest`.
 fn never_back(latest: &AtomicI64, now: i64) -> i64 {
     let seen = latest.load(Ordering::Relaxed);
     if now > seen { latest.fetch_max(now, Ordering::Relaxed).max(now) } else { seen }
 }
 
 thread_local! {
-    /// Injected clocks that are running on this thread, outermost first. A clock may use another
-    /// store, whose clock then runs inside it.
+    /// Addresses of the injected clocks that are running on this thread, outermost first. An
+    /// injected clock may use another store, whose injected clock then runs inside the first one.
     static ASKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -119,14 +122,15 @@ const SYSTEM: u8 = 0;
 const INJECTED: u8 = 1;
 const SERVER: u8 = 2;
 
-/// Returns the microseconds of the wall clock of this machine, which may be wrong. It runs while
-/// the machine is suspended.
+/// Returns the time of this machine's wall clock, in microseconds since the Unix epoch. It may be
+/// wrong, but unlike the monotonic clock it continues while the machine is suspended.
 fn wall_us() -> i64 {
     let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Time for which a clock continues from the last time of a server, in microseconds.
+/// Maximum age of the last time that a server sent, in microseconds. A clock with an older one is
+/// stale.
 const FRESH_US: i64 = 60_000_000;
 
 /// Maximum difference between the progress of the monotonic clock and of the wall clock while the
@@ -138,9 +142,10 @@ const SUSPENDED_US: i64 = 500_000;
 pub(crate) struct Clock {
     kind: AtomicU8,
     source: RwLock<Option<Source>>,
-    /// Moment at which this clock was created.
+    /// Creation time of this clock, from which [`Clock::elapsed_us`] counts.
     created: Instant,
-    /// Time of the server when this clock was created, in microseconds.
+    /// Time of the server at the creation of this clock, in microseconds since the Unix epoch,
+    /// according to the last time that the server sent.
     server_start_us: AtomicI64,
     /// Readings of [`Clock::elapsed_us`] and [`wall_us`] when the server last sent its time.
     told_us: AtomicI64,
@@ -164,7 +169,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Returns the current time of this clock.
+    /// Returns the current time of this clock, in milliseconds since the Unix epoch.
     pub(crate) fn now_ms(&self) -> i64 {
         match self.kind.load(Ordering::Acquire) {
             INJECTED => {}
@@ -188,7 +193,8 @@ impl Clock {
         i64::try_from(self.created.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
-    /// Returns the latest time that this clock returned, without running an injected clock.
+    /// Returns the latest time read from this injected clock; or, for another kind of clock, the
+    /// latest time of the system clock. Runs no injected clock.
     pub(crate) fn latest_ms(&self) -> i64 {
         if self.is_injected() { &self.latest } else { &LATEST }.load(Ordering::Relaxed)
     }
@@ -216,10 +222,12 @@ impl Clock {
         self.note_server_at(now_ms, self.elapsed_us(), wall_us());
     }
 
-    /// Returns `true` if the server must be asked for its time before this clock is used.
+    /// Returns `true` if this is the clock of a server, and the server must be asked for its time
+    /// before the clock is used.
     ///
-    /// That is so if its last answer is old, or if the machine was suspended since then, which
-    /// stops the monotonic clock. A change of the wall clock counts as a suspension.
+    /// That is the case if the server last sent its time more than [`FRESH_US`] ago, or if the
+    /// machine was suspended since then, which stops the monotonic clock. A change of the wall
+    /// clock counts as a suspension.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.is_a_servers() && self.is_stale_at(self.elapsed_us(), wall_us())
@@ -232,10 +240,11 @@ impl Clock {
     }
 
     /// Records the newest time that the server has sent, also if it is earlier than the previous
-    /// one: the next question is usually about data that came with the newest time.
+    /// one: it is usually compared with data that came in the same answer.
     ///
-    /// The time is late by its transmission time. All readings come on one connection, because a
-    /// second connection has a clock of its own.
+    /// `elapsed_us` and `wall_us` are the current readings of [`Clock::elapsed_us`] and
+    /// [`wall_us`]. `now_ms` is late by the time of its transmission. All times come from one
+    /// connection, because a second connection has a clock of its own.
     #[cfg(any(feature = "remote", test))]
     pub(crate) fn note_server_at(&self, now_ms: i64, elapsed_us: i64, wall_us: i64) {
         if !self.is_injected() {
@@ -247,9 +256,11 @@ impl Clock {
         }
     }
 
-    /// Returns the time of the server. `elapsed_us` is called after the start was read: in the
-    /// other order, a start that a slower answer on another thread has lowered meanwhile would be
-    /// added to an older time.
+    /// Returns the current time of the server, in milliseconds since the Unix epoch.
+    ///
+    /// `elapsed_us` is called after `server_start_us` was read. In the other order, another thread
+    /// could record a slow answer between the two, which lowers the start. The sum with the older
+    /// reading would then be too early.
     fn server_at(&self, elapsed_us: impl FnOnce() -> i64) -> i64 {
         let start_us = self.server_start_us.load(Ordering::Acquire);
         (start_us.saturating_add(elapsed_us()) / 1000).max(0)
@@ -265,7 +276,7 @@ impl Clock {
     /// Replaces the source of the time; `None` restores the system clock. Waits until no thread is
     /// inside the old source.
     ///
-    /// It has no effect if the old source itself calls it.
+    /// It has no effect if the caller is the old source itself.
     pub(crate) fn inject(&self, source: Option<Source>) {
         if self.is_being_asked() {
             return;

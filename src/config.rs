@@ -18,7 +18,7 @@ const SMALL_WAL_PAGES: u32 = 64;
 pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
 /// Default target length of the WAL, in pages.
 pub(crate) const DEFAULT_WAL_PAGES: u32 = 4000;
-/// Least target length of the WAL, in pages.
+/// Minimum target length of the WAL, in pages.
 pub(crate) const MIN_WAL_PAGES: u32 = 16;
 const MAX_WAL_PAGES: u32 = 1_000_000;
 /// Default time for which a call waits for a lock.
@@ -125,8 +125,8 @@ pub(crate) struct FileConfig {
     pub(crate) default_wal_pages: u32,
     pub(crate) mmap_size: u64,
     pub(crate) exclusive: bool,
-    /// Whether the handle keeps its snapshot between reads. `None`: only while no other process has
-    /// the file open, if `holds_while_alone` is set.
+    /// Whether the handle keeps its read snapshot between reads. `None`: it keeps it only while no
+    /// other process has the file open, and only if `holds_while_alone` is set.
     pub(crate) hold_reads: Option<bool>,
     pub(crate) holds_while_alone: bool,
     pub(crate) secure_delete: bool,
@@ -347,8 +347,8 @@ impl Config {
 
     /// Sets whether removed data is overwritten with zeros in the files of the store (default: no).
     ///
-    /// It applies to data that is deleted, overwritten, purged or evicted. Without it, the bytes
-    /// stay until their space is reused.
+    /// It applies to data that is deleted, overwritten, purged or evicted. Without this setting,
+    /// the bytes of removed data stay in the files until their space is reused.
     ///
     /// - The setting is not stored in the file: every handle that writes or closes the store must
     ///   have it.

@@ -1,6 +1,7 @@
 //! Error type of the crate. Its kinds correspond one to one to the C result codes.
 //!
-//! This module must not depend on SQLite, whose codes `db::file::failure` translates, or on C.
+//! This module must not depend on C or on SQLite, whose result codes `backend/file/error.rs`
+//! translates.
 
 use std::fmt;
 
@@ -18,8 +19,8 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     hint: Option<Hint>,
-    /// Whether SQLite failed without an error kind of its own. Unlike after a rejected argument,
-    /// the call may have stopped half-way.
+    /// Whether the error is a failure of SQLite that has no [`ErrorKind`] of its own, and not a
+    /// rejected argument. The call may have stopped half-way.
     is_failure: bool,
     /// Whether the failed call was undone, so that the transaction around it can continue.
     is_undone: bool,
@@ -194,8 +195,8 @@ impl Error {
         matches!(self.kind, ErrorKind::Busy | ErrorKind::Locked)
     }
 
-    /// Returns `true` if SQLite failed without an error kind of its own; `false` for a rejected
-    /// argument.
+    /// Returns `true` if the error is a failure of SQLite that has no [`ErrorKind`] of its own.
+    /// Returns `false` for a rejected argument, which has the kind `Error` too.
     #[doc(hidden)]
     #[must_use]
     pub fn is_failure(&self) -> bool {
@@ -208,7 +209,7 @@ impl Error {
         self.is_from_server
     }
 
-    /// Marks an error as one of a server.
+    /// Returns the error, marked as coming from a server or the connection to it.
     #[cfg(feature = "remote")]
     pub(crate) fn of_a_server(self) -> Error {
         Error { is_from_server: true, ..self }
@@ -231,7 +232,8 @@ impl Error {
         Error { hint: Some(hint), ..self }
     }
 
-    /// Adds the busy timeout to the message of an error that says that it was over.
+    /// Appends the busy timeout to the message of an error with the hint
+    /// [`RaiseBusyTimeout`](Hint::RaiseBusyTimeout). Returns other errors unchanged.
     pub(crate) fn with_busy_timeout(self, timeout: std::time::Duration) -> Error {
         if self.hint() != Some(Hint::RaiseBusyTimeout) {
             return self;
@@ -240,7 +242,7 @@ impl Error {
         self.with_message(message)
     }
 
-    /// Replaces the message; kind and hint stay.
+    /// Returns the error with another message, and with the same kind and hint.
     pub(crate) fn with_message(&self, message: String) -> Error {
         Error { message, ..self.clone() }
     }
@@ -250,8 +252,8 @@ impl Error {
         Error { message: format!("{context}: {}", self.message), ..self }
     }
 
-    /// Replaces the kind and the message. The hint stays: the caller replaces it if it does not fit
-    /// the new kind.
+    /// Returns the error with another kind and message. The hint stays; the caller must replace a
+    /// hint that does not fit the new kind.
     pub(crate) fn with_kind(&self, kind: ErrorKind, message: String) -> Error {
         Error { kind, message, ..self.clone() }
     }

@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 
 /// Expiry time of a key, or `Never`.
 ///
-/// `Expiry` is ordered: [`Never`](Expiry::Never) is later than every moment.
+/// `Expiry` is ordered: [`Never`](Expiry::Never) is later than every time.
 /// [`Family::expiry_after`](crate::Family::expiry_after) converts a TTL into an expiry time by the
 /// clock of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Expiry {
-    /// The key expires at this moment, in milliseconds since the Unix epoch, greater than 0. A
-    /// moment in the past is allowed: the key is expired at once.
+    /// The key expires at this time, in milliseconds since the Unix epoch; greater than 0. A time
+    /// in the past is allowed: the key is then expired at once.
     At(i64),
     /// The key never expires.
     Never,
@@ -46,7 +46,7 @@ impl Expiry {
         self.millis().is_none_or(|expire_ms| !is_expired(expire_ms, now_ms))
     }
 
-    /// Fails with `Error` if the moment is 0 or negative.
+    /// Fails with `Error` if the expiry time is 0 or negative.
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Expiry::At(expire_ms @ ..=0) => Err(Error::invalid(format!(
@@ -67,8 +67,9 @@ impl Expiry {
     }
 }
 
-/// A moment before 1970 becomes 1 ms after the epoch. A moment beyond the range of `i64`
-/// milliseconds becomes the last one. Fractions of a millisecond are rounded up.
+/// Converts a system time to an expiry time. Fractions of a millisecond are rounded up. A time
+/// before 1970 becomes 1 ms after the Unix epoch. A time beyond the range of `i64` milliseconds
+/// becomes the last one in the range.
 impl From<SystemTime> for Expiry {
     fn from(at: SystemTime) -> Expiry {
         let ms = at.duration_since(UNIX_EPOCH).map_or(1, millis_rounded_up);
@@ -109,7 +110,8 @@ pub(crate) fn remaining_ms(expire_ms: i64, now_ms: i64) -> i64 {
 /// Maximum default TTL, in milliseconds: 20 years, as in Cassandra.
 pub(crate) const MAX_DEFAULT_TTL_MS: i64 = 630_720_000_000;
 
-/// Converts a default TTL to milliseconds; `None` becomes 0.
+/// Converts a default TTL to milliseconds; `None` becomes 0. Fails with `Error` if it is longer
+/// than [`MAX_DEFAULT_TTL_MS`].
 pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
     match ttl.map_or(0, millis_rounded_up) {
         ms @ 0..=MAX_DEFAULT_TTL_MS => Ok(ms),
@@ -120,7 +122,7 @@ pub(crate) fn default_ttl_ms(ttl: Option<Duration>) -> Result<i64> {
 /// Condition on the current expiry time of a key, under which
 /// [`Family::set_expiry`](crate::Family::set_expiry) changes it.
 ///
-/// No TTL counts as later than any moment.
+/// For the comparison, the expiry time of a key that never expires is later than every time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ExpiryCondition {
@@ -139,6 +141,7 @@ pub enum ExpiryCondition {
 
 impl ExpiryCondition {
     /// Returns `true` if the condition allows replacing the `old` expiry time by the `new` one.
+    /// `None` means that the key never expires.
     pub(crate) fn holds(self, old: Option<i64>, new: Option<i64>) -> bool {
         let end = |expire_ms: Option<i64>| expire_ms.map_or((1, 0), |expire_ms| (0, expire_ms));
         match self {

@@ -29,19 +29,22 @@ pub(crate) fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Gate of the process-wide lists (open files, open handles) and of the wait hook.
+/// Gate that protects the process-wide lists (open files, open handles) and the wait hook against
+/// forks.
 ///
 /// A thread that locks one of these lists is inside the gate while it holds the lock. A fork shuts
 /// the gate and waits until no thread is inside. So a child never inherits such a lock in the
 /// locked state, nor a partly changed list.
 ///
-/// Code inside the gate must not enter it again, wait for another thread, or call the user.
+/// Code inside the gate must not enter it again, wait for another thread, or run a callback of the
+/// program.
 pub(crate) static LISTS: Gate = Gate::new();
 
 /// Bit that is set in [`Gate`] while it is shut. The other bits count the threads inside.
 const SHUT: u32 = 1 << 31;
 
-/// Lock with two states: any number of threads are inside, or it is shut.
+/// Lock that any number of threads can be inside until it is shut. One thread shuts it, waits until
+/// no thread is inside, and opens it again.
 ///
 /// Unlike `RwLock`, it can be opened by a thread of another process (the child of a fork). It never
 /// depends on a thread that does not exist in the child.
@@ -97,7 +100,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Backoff without a lock. Waits are nearly always shorter than a microsecond.
+/// Backoff of a thread that waits for a gate. Most waits are shorter than a microsecond.
 #[derive(Default)]
 struct Patience(u32);
 
@@ -112,8 +115,8 @@ impl Patience {
     }
 }
 
-/// Runs `f` with one of the process-wide lists, inside the gate. `f` must keep the rules of
-/// [`LISTS`].
+/// Runs `f` on one of the process-wide lists, locked and inside the gate [`LISTS`], whose rules `f`
+/// must follow. Returns the result of `f`.
 pub(crate) fn with_list<T, R>(list: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
     let _inside = LISTS.enter();
     f(&mut list.lock().unwrap_or_else(PoisonError::into_inner))

@@ -97,7 +97,7 @@ pub enum Hint {
 }
 
 impl Hint {
-    /// All hints, in the order of their numbers.
+    /// All hints, in the order of their numbers in the C API.
     pub(crate) const ALL: [Hint; 37] = [
         Hint::Retry,
         Hint::RaiseBusyTimeout,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::config::JournalMode;
 use crate::options::SizeLimit;
 
-/// Description of a store at one moment, as returned by [`Store::info`](crate::Store::info): its
-/// file, its size and its families.
+/// Description of a store, as returned by [`Store::info`](crate::Store::info): its file, its size
+/// and its families, in one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
@@ -47,7 +47,7 @@ pub struct StoreInfo {
     pub families: Vec<FamilyInfo>,
     /// Server of the store; `None` for a file.
     ///
-    /// A store on a server has no pages and no WAL, so the sizes above are 0.
+    /// A store on a server has no pages and no WAL, so the sizes of pages and of the WAL are 0.
     pub server: Option<ServerInfo>,
 }
 
@@ -100,11 +100,11 @@ pub struct FamilyInfo {
     /// Earliest expiry time of a key in the family, in milliseconds since the Unix epoch; `None` if
     /// no key has one.
     pub next_expiry_ms: Option<i64>,
-    /// Sizes of the tables of the family; `None` if they are not known.
+    /// Sizes of the tables of the family; `None` on a server, or if they are not known.
     ///
-    /// It is not known if the file has no page map, because another program rewrote it without
-    /// auto-vacuum, or if this handle uses the `sql` engine and its SQLite has no `dbstat` table.
-    /// It is also `None` on a server.
+    /// They are not known if the file has no page map, because another program rewrote the file
+    /// without auto-vacuum, or if this handle uses the `sql` engine and its SQLite has no `dbstat`
+    /// table.
     pub sizes: Option<FamilySizes>,
 }
 

@@ -60,8 +60,9 @@
 //! - The row of an expired key stays in the file until something removes it: a write to the key, a
 //!   purge, or a read that finds it and notes it for removal. Purge with [`Family::purge_expired`]
 //!   (one family), [`Store::purge_step`] (all families) or [`Store::start_cleaner`] (a thread).
-//! - Time stands still if the system clock is set back by at most a second, and follows it if it is
-//!   set back by more. On a server the server's clock counts.
+//! - If the system clock is set back by at most a second, the time of a store stands still until
+//!   the system clock has caught up. If the system clock is set back by more, the time of the store
+//!   follows it. A store on a server uses the clock of the server.
 //!
 //! The reference `docs/reference/ttl.md` lists the effect of every call on a TTL.
 //!
@@ -242,8 +243,7 @@ pub fn sqlite_version() -> &'static str {
 /// Returns the name of the storage engine of this build: `"sql"` or `"btree"`.
 ///
 /// `"btree"` reads and writes rows through the B-tree functions of SQLite and is faster. `"sql"`
-/// uses prepared statements; it is used where the SQLite in the build was not checked for the other
-/// one.
+/// uses prepared statements; a build has it if its version of SQLite was not checked for `"btree"`.
 #[must_use]
 pub fn engine() -> &'static str {
     backend::ENGINE.to_str().unwrap_or_default()

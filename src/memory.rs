@@ -1,9 +1,10 @@
-//! Allocation for data of any length, above all for values. If memory is exhausted, it returns an
-//! error, while the growth of Rust's collections would abort the process.
+//! Memory allocation for data of any length, such as values. If memory is exhausted, these
+//! functions return an error, while the normal growth of Rust's collections would abort the
+//! process.
 
 use crate::error::{Error, Result};
 
-/// Text of an out-of-memory error at a place that cannot return an error of the library.
+/// Text of an out-of-memory error, for code that cannot return an [`Error`].
 pub(crate) const NONE_LEFT: &str = "there is no memory for it: try where there is more";
 
 /// Reserves space for `more` further bytes.

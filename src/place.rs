@@ -25,8 +25,8 @@ pub fn is_url(path: impl AsRef<Path>) -> bool {
     SCHEMES.iter().any(|scheme| path.starts_with(scheme.as_bytes()))
 }
 
-/// Fails with `Error` if a path looks like a URL or a URI but is not the URL of a server. Otherwise
-/// a file of that name would be created. A drive letter (`C:`) is no scheme.
+/// Fails with `Error` if a path looks like a URL or URI, but does not begin with `postgresql://` or
+/// `postgres://`: an open would create a file of that name. A drive letter (`C:`) is no scheme.
 pub fn check_scheme(path: impl AsRef<Path>) -> Result<()> {
     match unknown_scheme(path.as_ref()) {
         None => Ok(()),
@@ -72,7 +72,7 @@ pub(crate) fn path_of(bytes: &[u8]) -> Result<&Path> {
     path
 }
 
-/// Removes a suffix from a name; returns `None` if the name has another ending.
+/// Returns a file name without its suffix; `None` if the name does not end in `suffix`.
 pub(crate) fn without_suffix(name: &OsStr, suffix: &str) -> Option<OsString> {
     let before = name.as_encoded_bytes().strip_suffix(suffix.as_bytes())?;
     // An ASCII suffix is cut off between two characters, so the rest is UTF-8 if the name was.

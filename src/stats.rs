@@ -80,7 +80,7 @@ impl Counter {
 }
 
 impl Counters {
-    /// Returns the counters together with the current values.
+    /// Returns the counters, together with the sizes that were measured now.
     pub(crate) fn read(&self, db_pages: u64, wal_frames: u64, size_bytes: u64) -> Stats {
         Stats {
             puts: self.puts.get(),

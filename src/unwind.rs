@@ -1,6 +1,7 @@
 //! Cleanup when a callback of the caller panics. This module depends on nothing else.
 
-/// Runs `f` on `subject`; if `f` panics, runs `undo` and lets the panic continue.
+/// Runs `f` on `subject` and returns its result. If `f` panics, runs `undo` on `subject`, and the
+/// panic continues.
 #[inline(always)]
 pub(crate) fn or_undo<S, R>(subject: S, f: impl FnOnce(&mut S) -> R, undo: impl FnOnce(&mut S)) -> R {
     struct Undo<S, F: FnOnce(&mut S)> {

@@ -14,22 +14,24 @@ use crate::fork::with_list;
 
 type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// The wait hook. It is read and changed inside the gate of the process-wide lists, because a lock
-/// that a thread of the parent held during a fork would stay locked in the child.
+/// The wait hook. It is read and changed inside the gate [`LISTS`](crate::fork::LISTS), because a
+/// lock that a thread of the parent held during a fork would stay locked in the child.
 static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 
-/// Whether `HOOK` is set. Without a hook, calls do not enter the gate.
+/// Whether `HOOK` is set. It saves calls without a hook from entering the gate.
 static HAS_HOOK: AtomicBool = AtomicBool::new(false);
 
-/// Longest pause without a call of the hook, and shortest time between two calls of it.
+/// Maximum sleep between two calls of the hook, and minimum time between two calls of the hook in
+/// one thread.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(40);
 
 thread_local! {
-    /// When this thread last called the hook.
+    /// Time of this thread's last call of the hook. `None`: the next pause calls the hook, because
+    /// this thread has never called it, or because its last call requested the end of the wait.
     static ASKED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Sets or removes the hook.
+/// Sets the wait hook; `None` removes it.
 pub(crate) fn set_hook(hook: Option<Hook>) {
     let before = with_list(&HOOK, |set| {
         HAS_HOOK.store(hook.is_some(), Ordering::Release);
@@ -43,20 +45,22 @@ pub(crate) fn has_hook() -> bool {
     HAS_HOOK.load(Ordering::Acquire)
 }
 
-/// Calls the hook. Returns `true` if it requests the end of the wait. A panic counts as a request.
+/// Calls the hook, if one is set. Returns `true` if it requests the end of the wait. A panic of the
+/// hook counts as a request.
 pub(crate) fn is_ended() -> bool {
     if !has_hook() {
         return false;
     }
     let Some(hook) = with_list(&HOOK, |set| set.clone()) else { return false };
     let ends = catch_unwind(AssertUnwindSafe(|| hook())).unwrap_or(true);
-    // After `true`, the next pause calls the hook again at once, so that it also ends further waits
-    // of the same call.
+    // After `true`, the next pause calls the hook again without delay, so that the hook also ends
+    // further waits of the same call.
     let _ = ASKED.try_with(|asked| asked.set(Some(Instant::now()).filter(|_| !ends)));
     ends
 }
 
-/// Sleeps for `time`. Returns `false`, possibly earlier, if the hook requests the end of the wait.
+/// Sleeps for `time`, and calls the hook every [`INTERVAL`]. Returns `true` after that time;
+/// `false`, possibly earlier, if the hook requested the end of the wait.
 pub(crate) fn pause(time: Duration) -> bool {
     let started = Instant::now();
     loop {

@@ -9,12 +9,15 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) fn now() -> SystemTime {
-    // A kernel that offers only 32 bits leaves the answer to std.
+    // On a kernel that offers only 32-bit seconds, std decides what to do.
     in_32_bits().or_else(in_64_bits).unwrap_or_else(SystemTime::now)
 }
 
-/// By the libc crate, which knows 32 bits: the vDSO answers, at little cost. `None`: the time does not fit. (A glibc before
-/// 2.31 does not say so, but answers what is left of it in 32 bits, as the kernel does: a time before 1970.)
+/// Returns the system time from the libc function with 32-bit seconds, which is fast because the
+/// vDSO answers it. Returns `None` if the time does not fit into 32 bits.
+///
+/// A glibc before 2.31 reports no error for such a time. It returns the truncated seconds, as the
+/// kernel does: a time before 1970.
 fn in_32_bits() -> Option<SystemTime> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is valid for a write of the answer.
@@ -26,19 +29,20 @@ fn that_fits(seconds: i64, nanoseconds: i64) -> Option<SystemTime> {
     if seconds < 0 { None } else { from_1970(seconds, nanoseconds) }
 }
 
-/// The number of `clock_gettime64`, the same on all processors of 32 bits (asm-generic/unistd.h), on MIPS counted from
-/// 4000. The libc crate has it for a few of them.
+/// System call number of `clock_gettime64`. It is 403 on all 32-bit architectures
+/// (asm-generic/unistd.h), and 4000 more on MIPS. The libc crate defines it for a few of them only.
 const CLOCK_GETTIME64: libc::c_long =
     if cfg!(any(target_arch = "mips", target_arch = "mips32r6")) { 4403 } else { 403 };
 
-/// `struct __kernel_timespec`.
+/// `struct __kernel_timespec` of Linux, with 64-bit fields.
 #[repr(C)]
 struct Timespec {
     seconds: i64,
     nanoseconds: i64,
 }
 
-/// `None`: the kernel is older than Linux 5.1.
+/// Returns the system time from the system call with 64-bit seconds; `None` if the kernel is older
+/// than Linux 5.1.
 #[allow(clippy::disallowed_methods, reason = "not on Android")]
 fn in_64_bits() -> Option<SystemTime> {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };

@@ -1,5 +1,5 @@
-//! Conditional writes. Check and write are one transaction, so no other connection can write
-//! between them.
+//! Conditional writes. The check of the condition and the write are one transaction, so no other
+//! connection can write between them.
 
 use crate::error::Result;
 use crate::expiry::Expiry;
@@ -70,16 +70,15 @@ impl Family {
         Ok(deleted)
     }
 
-    /// Adds `delta` to the value of a key, which is a decimal integer in text form. Returns the
+    /// Adds `delta` to the value of a key, which is a 64-bit integer in decimal text. Returns the
     /// sum.
     ///
-    /// The number is a 64-bit integer in decimal text. A live key keeps its TTL. A missing or
-    /// expired key counts as 0 and gets the expiry time `expiry`; with `None` the [default
-    /// TTL](Family::default_ttl) of the family.
+    /// A live key keeps its TTL. A missing or expired key counts as 0 and gets the expiry time
+    /// `expiry`; with `None` the [default TTL](Family::default_ttl) of the family.
     ///
     /// # Errors
-    /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the value is not
-    /// such a number, or the sum overflows. Nothing is changed then.
+    /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) also if the value is not a
+    /// 64-bit integer in decimal text, or if the sum overflows. Nothing is changed then.
     pub fn increment(
         &self,
         key: impl AsRef<[u8]>,

@@ -1,9 +1,9 @@
 //! Ordered iteration in chunks.
 //!
-//! A cursor copies some rows at a time, and holds no SQLite cursor and no lock in between. So
-//! writes, commits, checkpoints, drops and close are always possible while a cursor exists. If its
-//! own handle has written meanwhile, the cursor discards what it read ahead and continues after its
-//! last key.
+//! A cursor copies some rows at a time (a chunk). Between two chunks it keeps no SQLite cursor open
+//! and holds no lock, so writes, commits, checkpoints, drops and close are always possible while it
+//! exists. If its own handle has written since the chunk was read, the cursor discards the entries
+//! that it read ahead and continues after its last key.
 
 mod fetch;
 
@@ -23,18 +23,21 @@ use crate::family::Family;
 use crate::family::Target;
 use crate::memory;
 
-/// Number of rows in the first chunk. Each later chunk is four times as long, up to [`MAX_ROWS`].
+/// Maximum number of rows in the first chunk. Each later chunk has four times as many, up to
+/// [`MAX_ROWS`].
 const FIRST_ROWS: usize = 128;
-/// Number of bytes that fill the first chunk, so that a caller that needs few rows reads few pages.
+/// Number of bytes at which the first chunk is full, so that a caller that needs few rows reads few
+/// pages.
 const FIRST_BYTES: usize = 16 * 1024;
+/// Maximum number of rows in any chunk.
 const MAX_ROWS: usize = 512;
-/// Number of rows in the chunk after a write: a caller that writes between two rows is likely to
-/// write again.
+/// Maximum number of rows in the chunk that is read after a write of the same handle. It is small,
+/// because a caller that writes between two rows is likely to write again.
 const ROWS_AFTER_WRITE: usize = 16;
-/// Number of bytes that fill a later chunk.
+/// Number of bytes at which a later chunk is full.
 const MAX_BYTES: usize = 64 * 1024;
-/// Maximum number of expired rows that a chunk skips. Then it returns what it has, so that the lock
-/// of the store is not held for long.
+/// Number of skipped expired rows after which a chunk ends early, so that the lock of the store is
+/// not held for long.
 const MAX_SKIPPED: usize = 4096;
 
 /// Direction of a cursor.
@@ -61,9 +64,9 @@ impl Direction {
 /// values that it returns are borrowed until the next move.
 ///
 /// **Visibility.** A cursor reads ahead in chunks of up to 512 entries, or 64 KiB and one value.
-/// - Outside a transaction it sees what its own handle writes ahead of its position. It sees what
-///   other handles commit from the next chunk on. Inside a transaction it sees the state of the
-///   transaction.
+/// - Outside a transaction it sees the writes of its own handle ahead of its position at once, and
+///   the commits of other handles from the next chunk on. Inside a transaction it sees the state of
+///   the transaction.
 /// - It never returns an entry that had expired when the cursor moved to it, except for
 ///   [`Family::expiry_cursor`]. A TTL that another handle changes after the entry was read ahead is
 ///   not seen. On a server, expiry follows the newest time that the server has sent.
@@ -74,9 +77,10 @@ impl Direction {
 /// # Errors
 ///
 /// Moves return the [read errors](crate#errors). After a failed move the cursor is at no entry, and
-/// [`next`](Cursor::next) continues after the last entry at which it was. If it was at none, a
-/// failed [`first`](Cursor::first) leaves it before the first entry, and a failed
-/// [`seek`](Cursor::seek) where it was. An argument that is out of bounds does not move the cursor.
+/// [`next`](Cursor::next) continues after the last entry at which the cursor was. If the cursor was
+/// at no entry before, a failed [`first`](Cursor::first) leaves it before the first entry, and a
+/// failed [`seek`](Cursor::seek) does not move it. An argument that is out of bounds does not move
+/// the cursor either.
 pub struct Cursor {
     family: Arc<Target>,
     walk: Over,
@@ -84,14 +88,16 @@ pub struct Cursor {
     prefix: Vec<u8>,
     keys_only: bool,
     chunk: Chunk,
-    /// The previous chunk, whose entries a fetch has returned.
+    /// Second chunk, which [`fetch`](Cursor::fetch) uses if it must read ahead: it contains the
+    /// entries that were returned, while `chunk` is the next one.
     kept: Chunk,
     /// Index of the current entry in the chunk.
     at: usize,
-    /// Last entry that was read, live or expired: if there is more after the chunk, the next one
-    /// starts after it. `None`: at the beginning of the range.
+    /// Last row that was read into the chunk or skipped because it had expired. The next chunk
+    /// starts after it; with `None`, at the beginning of the range.
     read_to: Option<Place>,
-    /// The entry after which the chunk starts.
+    /// Row after which the current chunk starts; `None` if it starts elsewhere, such as at the
+    /// beginning of the range.
     start: Option<Place>,
     /// Whether there may be rows after the chunk.
     more: bool,
@@ -100,10 +106,11 @@ pub struct Cursor {
     changes: u64,
 }
 
-/// Rows that a cursor moves over, and their order.
+/// Set of rows that a cursor visits, and their order.
 enum Over {
     Keys(KeyRange, Direction),
-    /// The expiry index from the first time to before the second; `None`: to its end.
+    /// Rows in order of expiry time, from the first time on and before the second one (in
+    /// milliseconds since the Unix epoch); `None`: no upper bound.
     Expiry(i64, Option<i64>),
 }
 
@@ -111,11 +118,11 @@ enum Over {
 struct Loaded {
     /// Change count of the handle when the chunk was read.
     changes: u64,
-    /// Last entry that was read, live or expired; `None`: the cursor is at its end.
+    /// Last row that was read, live or expired; `None` if no rows are left after the chunk.
     read_to: Option<Place>,
 }
 
-/// Position of a row. The time is used in the expiry index only.
+/// Position of a row: its key, and its expiry time if the cursor is in order of expiry.
 #[derive(Clone)]
 struct Place {
     time_ms: i64,
@@ -155,7 +162,8 @@ impl Cursor {
         }
     }
 
-    /// Makes a cursor whose keys all begin with `prefix` return and seek only what follows it.
+    /// Makes [`key`](Cursor::key) return keys without `prefix`, with which all keys of this cursor
+    /// begin, and makes [`seek`](Cursor::seek) take such keys.
     pub(crate) fn without_prefix(mut self, prefix: Vec<u8>) -> Cursor {
         self.prefix = prefix;
         self
@@ -195,9 +203,7 @@ impl Cursor {
     }
 
     /// Moves to the first entry at or after `key`, in the direction of the cursor. Returns `false`
-    /// if there is none.
-    ///
-    /// Returns `false` also if `key` is outside the range of the cursor.
+    /// if there is none, or if `key` is outside the range of the cursor.
     ///
     /// # Errors
     /// See [`Cursor`](Cursor#errors). [`Error`](crate::ErrorKind::Error) if the length of the key
@@ -235,7 +241,7 @@ impl Cursor {
         }
         self.check_open()?;
         if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
-            // Entries read ahead may be out of date: continue after the current one.
+            // The entries read ahead may be out of date: read again after the current one.
             let place = self.place().or_else(|| self.read_to.take());
             self.chunk_rows = ROWS_AFTER_WRITE;
             self.load(place.map_or(From::Start, From::After))?;
@@ -248,8 +254,8 @@ impl Cursor {
         self.settle(self.at + 1)
     }
 
-    /// Refreshes the clock for a move that checks entries read ahead. If it fails, the move has
-    /// failed.
+    /// Asks the server for its time if the clock is stale, for a move to an entry that was read
+    /// ahead and has an expiry time. After an error the cursor is as after a failed move.
     fn freshen_clock(&mut self) -> Result<()> {
         let fresh = self.family.shared.freshen_clock();
         if fresh.is_err() {
@@ -262,8 +268,8 @@ impl Cursor {
     /// Moves to the next entry if it was read ahead and has not expired; otherwise does nothing and
     /// returns `false`.
     ///
-    /// It cannot fail or panic. `is_far_off` returns `true` for a moment that is known to be in the
-    /// future without the exact time.
+    /// It cannot fail or panic. `is_far_off` returns `true` if a time in milliseconds is known to
+    /// be in the future without reading the exact clock.
     #[inline(always)]
     pub(crate) fn step(&mut self, is_far_off: impl FnOnce(i64) -> bool) -> bool {
         let next = self.at.wrapping_add(1);
@@ -278,8 +284,8 @@ impl Cursor {
         false
     }
 
-    /// Returns `true` if an entry with this expiry time is to be returned now. Only for a clock
-    /// that is not injected.
+    /// Returns `true` if the cursor returns an entry with this expiry time now, by the system
+    /// clock. Call it only if the store has the system clock.
     fn shows_later_than(&self, expire_ms: i64) -> bool {
         !self.hides_expired() || !expiry::is_expired(expire_ms, clock::system_now_ms())
     }
@@ -305,19 +311,22 @@ impl Cursor {
         self.value_of(self.entry()?)
     }
 
-    /// Like [`is_valid`](Cursor::is_valid), but returns `false` if a closer check is needed.
+    /// Fast path of [`is_valid`](Cursor::is_valid). Returns `false` also if only `is_valid` can
+    /// decide, because the state of the store needs more checks.
     #[inline(always)]
     pub(crate) fn is_plainly_valid(&self) -> bool {
         self.plain_entry().is_some()
     }
 
-    /// Like [`key`](Cursor::key), but returns `None` if a closer check is needed.
+    /// Fast path of [`key`](Cursor::key). Returns `None` also if only `key` can decide, because the
+    /// state of the store needs more checks.
     #[inline(always)]
     pub(crate) fn plain_key(&self) -> Option<&[u8]> {
         self.key_of(self.plain_entry()?)
     }
 
-    /// Like [`value`](Cursor::value), but returns `None` if a closer check is needed.
+    /// Fast path of [`value`](Cursor::value). Returns `None` also if only `value` can decide,
+    /// because the state of the store needs more checks.
     #[inline(always)]
     pub(crate) fn plain_value(&self) -> Option<&[u8]> {
         self.value_of(self.plain_entry()?)
@@ -367,14 +376,15 @@ impl Cursor {
         Some(Place { time_ms: entry.expire_ms().unwrap_or_default(), key })
     }
 
-    /// Continues from this entry of the chunk to the first one that is to be returned now. Reads
-    /// further chunks as needed.
+    /// Moves to the first entry that the cursor returns, from index `at` of the chunk on, and skips
+    /// expired entries unless the cursor is in order of expiry. Reads further chunks as needed.
+    /// Returns `false` if there is no such entry.
     fn settle(&mut self, mut at: usize) -> Result<bool> {
         let hide_expired = self.hides_expired();
         loop {
             while let Some(entry) = self.chunk.get(at) {
                 match entry.expire_ms() {
-                    // The clock may panic: the cursor is moved after it has returned.
+                    // An injected clock may panic, so the cursor is moved only afterwards.
                     Some(end)
                         if hide_expired && expiry::is_expired(end, self.family.shared.clock.now_ms()) =>
                     {
@@ -395,7 +405,7 @@ impl Cursor {
         }
     }
 
-    /// Reads the next chunk.
+    /// Reads the chunk after the current one.
     fn go_on(&mut self) -> Result<()> {
         let place = self.read_to.take();
         self.load(place.map_or(From::Start, From::After))
@@ -406,14 +416,14 @@ impl Cursor {
         matches!(self.walk, Over::Keys(..))
     }
 
-    /// Discards what was read ahead.
+    /// Discards the entries of the chunk.
     fn forget(&mut self) {
         self.chunk.clear();
         self.at = 0;
     }
 
-    /// Returns `true` if a chunk that starts after this entry is ahead of the previous one. In a
-    /// damaged table it may not be, and the cursor would loop for ever.
+    /// Returns `true` if a chunk that starts after `place` is ahead of the current chunk, in the
+    /// order of the cursor. In a damaged table it may not be, and the cursor would loop for ever.
     fn is_in_order(&self, place: &Place) -> bool {
         let Some(start) = &self.start else { return true };
         match self.walk {
@@ -422,13 +432,14 @@ impl Cursor {
         }
     }
 
-    /// Reads a chunk. Until that succeeds, and if it fails, the cursor is at no entry; its position
-    /// is as [`Cursor`] describes.
+    /// Reads the chunk that starts at `from`. If that fails, the cursor is at no entry, and its
+    /// position is that after a failed move, as described at [`Cursor`].
     fn load(&mut self, from: From) -> Result<()> {
         match (&from, self.place()) {
             (From::After(place), _) => (self.read_to, self.more) = (Some(place.clone()), true),
             (_, Some(place)) => (self.read_to, self.more) = (Some(place), true),
-            // At no entry. If there is more, an earlier move has failed, and its position stays.
+            // The cursor is at no entry. If `more` is set, an earlier move has failed, and the
+            // position after that move stays.
             (From::Start, None) if !self.more => (self.read_to, self.more) = (None, true),
             (From::Start | From::At(_), None) => {}
         }
@@ -522,7 +533,7 @@ impl std::fmt::Debug for Cursor {
 /// Iterator over the live entries of a range, as pairs of key and value. It ends after the first
 /// error.
 ///
-/// It owns the keys and values it returns. It sees writes as a [`Cursor`] does.
+/// Keys and values are copies. Writes during the iteration are visible as for a [`Cursor`].
 #[derive(Debug)]
 pub struct Iter {
     cursor: Cursor,

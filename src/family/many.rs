@@ -19,7 +19,7 @@ impl Family {
 
     /// Deletes several keys in one transaction. Returns the number of live keys deleted.
     ///
-    /// A repeated key counts once. On a server the call takes one round trip.
+    /// A key that is given twice is counted once. On a server the call takes one round trip.
     ///
     /// # Errors
     /// See [`Family`](Family#errors). Nothing is deleted then.
@@ -54,8 +54,8 @@ impl Family {
         Ok(())
     }
 
-    /// Returns the write times of several keys; `None` for a key that is missing, expired, or has
-    /// no write time.
+    /// Returns the write times of several keys, in milliseconds since the Unix epoch and in the
+    /// order of the keys; `None` for a key that is missing or expired, or has no write time.
     pub(crate) fn write_times(&self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
         self.shared().with(|db| db.write_times(self.tables(), keys))
     }

@@ -1,7 +1,7 @@
 //! A family: the public operations on its keys.
 //!
-//! This layer checks arguments, counts operations and runs them on the connection. What an
-//! operation does to the tables is in `db`.
+//! This layer checks arguments, counts operations and runs them on the connection. `backend`
+//! implements the operations on the tables.
 
 mod conditional;
 mod iter;
@@ -76,7 +76,8 @@ impl Family {
         Family { target: Arc::new(target), released: AtomicBool::new(true) }
     }
 
-    /// Like `unregistered_of`, but reuses the table names of this handle.
+    /// Returns another handle on this family for internal use, which does not count as an open
+    /// handle. It shares the table names of this one.
     pub(crate) fn unregistered(&self) -> Family {
         Family { target: Arc::clone(&self.target), released: AtomicBool::new(true) }
     }
@@ -110,11 +111,10 @@ impl Family {
 
     // ---- writes ------------------------------------------------------------------------------
 
-    /// Writes a value, replacing an existing one. The key gets the default TTL of the family, if it
-    /// has one.
+    /// Writes a value, replacing an existing one.
     ///
-    /// The key gets the [default TTL](Family::default_ttl) of the family, or no TTL if there is
-    /// none. It loses the TTL that it had.
+    /// The key gets the [default TTL](Family::default_ttl) of the family, or no TTL if the family
+    /// has none. It loses the TTL that it had.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -132,10 +132,10 @@ impl Family {
         self.put_with_options(key, value, &PutOptions::new().ttl(ttl)).map(drop)
     }
 
-    /// Writes a value with an expiry time, which is a moment.
+    /// Writes a value with an expiry time.
     ///
     /// [`Expiry::Never`] writes a key without TTL, also in a family with a default TTL. If the
-    /// moment has passed, the key is expired at once.
+    /// expiry time has passed, the key is expired at once.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -270,7 +270,7 @@ impl Family {
 
     /// Returns the number of rows, including expired rows that have not been removed yet.
     ///
-    /// Expired rows count until they are removed, except those that this handle has found expired.
+    /// Not included are expired rows that a lookup of this handle has found.
     /// [`count_live`](Family::count_live) counts live keys only.
     ///
     /// # Errors
@@ -323,8 +323,8 @@ impl Family {
     /// [`row_key`](crate::row_key()). Call [`first`](Cursor::first) or [`seek`](Cursor::seek) to
     /// move it to a row.
     ///
-    /// `clusterings` limits the clustering parts. The keys of the cursor, and those it seeks, are
-    /// clustering parts.
+    /// `clusterings` is the range of clustering parts to return. [`key`](Cursor::key) returns the
+    /// clustering part of a row key, and [`seek`](Cursor::seek) takes one.
     ///
     /// # Errors
     /// [`Error`](crate::ErrorKind::Error) if a row key with one of the bounds would be too long.
@@ -355,7 +355,8 @@ impl Family {
 
     // ---- for the C layer ---------------------------------------------------------------------
 
-    /// Ends this handle without dropping it: from now on the family can be dropped.
+    /// Ends this handle without freeing it. It no longer counts as an open handle, so
+    /// [`Store::drop_family`](crate::Store::drop_family) can drop the family.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
             self.shared().family_closed(self.name());
@@ -364,8 +365,8 @@ impl Family {
 
     // ---- helpers -----------------------------------------------------------------------------
 
-    /// Runs a lookup of one key. Counts an expired row that it finds, which the connection removes
-    /// later.
+    /// Runs `look`, a lookup of one key, and returns its result. If it found an expired row, that
+    /// is counted in the statistics. The connection removes the row later.
     fn look_up<R>(
         &self,
         key: &[u8],
@@ -376,7 +377,7 @@ impl Family {
             let found = look(db, &self.target.tables)?;
             if let Found::Expired(_) = found {
                 self.shared().counters.ttl_expired.add(1);
-                self.shared().note_change(); // what iterators have read ahead may show it
+                self.shared().note_change(); // entries read ahead may contain this row
             }
             Ok(found)
         })
@@ -387,8 +388,8 @@ impl Family {
         self.look_up(key, |db, tables| db.times(tables, key))
     }
 
-    /// Returns the duration until `expiry`, by the clock of the store; zero if that moment has
-    /// passed.
+    /// Returns the duration until the expiry time `expiry`, by the clock of the store; zero if it
+    /// has passed.
     #[must_use]
     pub fn remaining_ttl(&self, expiry: Expiry) -> Ttl {
         expiry.millis().map_or(Ttl::None, |expire_ms| {
@@ -397,8 +398,8 @@ impl Family {
         })
     }
 
-    /// Like `remaining_ttl`, for a key that was live when it was read: returns at least 1 ms,
-    /// whatever the time is now.
+    /// Like `remaining_ttl`, for a key that was live when it was read: returns at least 1 ms, even
+    /// if the key has expired since.
     #[must_use]
     pub(crate) fn ttl_of_live(&self, expiry: Expiry) -> Ttl {
         match self.remaining_ttl(expiry) {
@@ -407,12 +408,14 @@ impl Family {
         }
     }
 
-    /// Fails with `Error` if a key has a bad length, and counts the failure.
+    /// Fails with `Error` if the length of a key is out of bounds. A failure is counted in the
+    /// statistics.
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
         self.shared().count_failure(check_key(key))
     }
 
-    /// Fails with `Error` if a key, value or expiry time is out of bounds, and counts the failure.
+    /// Fails with `Error` if the length of a key or value, or an expiry time, is out of bounds. A
+    /// failure is counted in the statistics.
     pub(crate) fn check_entry(
         &self,
         key: &[u8],

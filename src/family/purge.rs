@@ -3,11 +3,11 @@
 use crate::error::Result;
 use crate::family::Family;
 
-/// Maximum number of keys that one transaction of a purge or sweep removes. Other writers get their
-/// turn between two transactions.
+/// Maximum number of keys that one transaction of a purge or sweep removes. Between two
+/// transactions, other connections can write.
 pub(crate) const KEYS_PER_STEP: usize = 256;
 
-/// Result of one step of a purge or a sweep: a limited number of removals.
+/// Result of one step of a purge or a sweep, which removes a limited number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PurgeStep {
     /// Number of keys removed. A sweep counts only the live keys among them.
@@ -37,8 +37,8 @@ impl Family {
     /// Removes the expired keys whose expiry time is before `cutoff_ms`, in milliseconds since the
     /// Unix epoch. Returns their number.
     ///
-    /// Live keys stay, also if the cutoff is in the future. Transactions and the count are those of
-    /// [`purge_expired`](Family::purge_expired).
+    /// Live keys stay, also if the cutoff is in the future. The work is divided into transactions,
+    /// and the keys are counted, as by [`purge_expired`](Family::purge_expired).
     ///
     /// # Errors
     /// As [`purge_expired`](Family::purge_expired).
@@ -52,7 +52,8 @@ impl Family {
     /// Removes up to `max_keys` expired keys of this family, those with the earliest expiry time
     /// first. For callers that do other work between steps.
     ///
-    /// Transactions and the count are those of [`purge_expired`](Family::purge_expired).
+    /// The work is divided into transactions, and the keys are counted, as by
+    /// [`purge_expired`](Family::purge_expired).
     ///
     /// # Errors
     /// As [`purge_expired`](Family::purge_expired).
@@ -60,7 +61,7 @@ impl Family {
         self.purge(i64::MAX, max_keys)
     }
 
-    /// Removes keys with `expire_ms <= min(last_ms, now)`.
+    /// Removes the keys with `expire_ms <= min(last_ms, now)`. Returns their number.
     fn purge_up_to(&self, last_ms: i64) -> Result<u64> {
         Ok(self.purge(last_ms, u64::MAX)?.deleted)
     }

@@ -42,7 +42,7 @@ impl KeyRange {
         KeyRange::new(Bound::Included(prefix.to_vec()), upper)
     }
 
-    /// Returns the range in which `prefix` is put before each key of this range.
+    /// Returns the range that contains each key of this range with `prefix` put before it.
     pub(crate) fn within_prefix(&self, prefix: &[u8]) -> KeyRange {
         let whole = KeyRange::prefix(prefix);
         let prefixed = |bound: &Bound<Vec<u8>>, open: Bound<Vec<u8>>| match bound {
@@ -65,7 +65,7 @@ impl KeyRange {
         self.upper.as_ref().map(Vec::as_slice)
     }
 
-    /// Returns the keys of the two bounds.
+    /// Returns the keys of the lower and the upper bound; `None` for one that is unbounded.
     pub(crate) fn bounds(&self) -> [Option<&[u8]>; 2] {
         [&self.lower, &self.upper].map(|bound| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
@@ -73,7 +73,7 @@ impl KeyRange {
         })
     }
 
-    /// Returns the part of this range from `start` on in `direction`.
+    /// Returns the part of this range that a cursor in `direction` visits from `start` on.
     pub(crate) fn from(mut self, start: Bound<Vec<u8>>, direction: Direction) -> KeyRange {
         match direction {
             Direction::Forward => self.lower = start,
@@ -82,7 +82,7 @@ impl KeyRange {
         self
     }
 
-    /// Returns the scan of this range in ascending order.
+    /// Returns the arguments of a scan of this range, in ascending order.
     pub(crate) fn scan(&self) -> Scan<'_> {
         Scan { lower: self.lower(), upper: self.upper(), reverse: false }
     }

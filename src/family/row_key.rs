@@ -6,14 +6,14 @@
 use crate::config::MAX_KEY_SIZE;
 use crate::error::{Error, Result};
 
-/// Encoding of a zero byte of the partition.
+/// Encoding of a zero byte of the partition in a row key.
 const ESCAPED_ZERO: [u8; 2] = [0x00, 0xFF];
-/// End of the partition in a row key. It is less than any bytes that can follow in an escaped
-/// partition, so no partition with its end is a prefix of another.
+/// Bytes that end the partition in a row key. They are less than any bytes of an escaped partition
+/// at the same position, which are [`ESCAPED_ZERO`] or begin with another byte than zero. So no
+/// escaped partition with its terminator is a prefix of another one.
 const TERMINATOR: [u8; 2] = [0x00, 0x01];
 
-/// Builds a key from a partition and a clustering part, so that the rows of a partition are
-/// contiguous and sorted.
+/// Builds a key from a partition and a clustering part.
 ///
 /// The byte order of the keys is the order of `(partition, clustering)`: the rows of a partition
 /// are contiguous, in the order of their clustering parts. Both parts may be empty. The key has the

@@ -1,4 +1,4 @@
-//! Expiry times without values: reading and changing them, and the next expiry.
+//! Expiry times of keys: reading and changing them; default TTL; next expiry.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::memory;
 impl Family {
     /// Changes the expiry time of a live key if `condition` holds. The value stays unchanged.
     ///
-    /// Returns `Some(true)` if it was changed, `Some(false)` if the condition does not hold, and
-    /// `None` if the key is missing or expired. The value is not read. If the new moment has
-    /// passed, the key is expired at once.
+    /// Returns `Some(true)` if the expiry time was changed, `Some(false)` if the condition does not
+    /// hold, and `None` if the key is missing or expired. The value is not read. If the new expiry
+    /// time has passed, the key is expired at once.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -62,7 +62,7 @@ impl Family {
     ///
     /// `visit` must not call this store.
     ///
-    /// Read and change are one transaction, as for
+    /// The read and the change are one transaction, as for
     /// [`get_and_set_expiry`](Family::get_and_set_expiry).
     ///
     /// # Errors
@@ -93,9 +93,10 @@ impl Family {
     /// Sets the default TTL, which [`put`](Family::put) gives to the keys it writes; `None` for no
     /// TTL.
     ///
-    /// Plain [`put`](Family::put)s and [`increment`](Family::increment)s of new keys use it, in
-    /// every handle and process, from the commit on. It is stored in the file. Existing keys keep
-    /// their TTL. It is at most 20 years; fractions of a millisecond are rounded up.
+    /// The default TTL also applies to other writes that specify no expiry time, such as
+    /// [`increment`](Family::increment) of a new key. It is stored with the family: every handle
+    /// and process uses it from the commit on. Existing keys keep their TTL. It is at most 20
+    /// years; fractions of a millisecond are rounded up.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -117,9 +118,9 @@ impl Family {
     /// Returns the earliest expiry time in the family, in milliseconds since the Unix epoch; `None`
     /// if no key has one.
     ///
-    /// It has passed if an expired row has not been removed yet; rows that this handle has found
-    /// expired do not count. A program with an event loop can set a timer to this time and purge
-    /// then.
+    /// The result is in the past if an expired row has not been removed yet. Expired rows that a
+    /// lookup of this handle has found are not included. A program with an event loop can set a
+    /// timer to this time and purge when the timer fires.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).
@@ -136,7 +137,8 @@ impl Family {
         self.shared().with(|db| db.count_ttl(self.tables()))
     }
 
-    /// Returns the number of live keys, with the help of the indexes.
+    /// Returns the number of live keys: that of all rows, less that of the expired entries in the
+    /// expiry index.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).

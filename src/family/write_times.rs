@@ -11,10 +11,10 @@ impl Family {
     /// Turns write tracking of the family on or off, for every handle and process. With write
     /// tracking, the store records when each value was written.
     ///
-    /// When it is switched on, existing keys count as written now. When it is switched off, all
-    /// write times are discarded. Both visit every row, in one transaction.
+    /// When write tracking is switched on, existing keys count as written now. When it is switched
+    /// off, all write times are discarded. Both take one transaction that visits every row.
     ///
-    /// The setting is stored in the file.
+    /// The setting is stored with the family.
     ///
     /// # Errors
     /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) if the eviction policy of
@@ -65,8 +65,8 @@ impl Family {
     /// Removes up to `max_keys` keys that were written before `before_ms`, in milliseconds since
     /// the Unix epoch, the oldest first. Live and expired keys are removed alike.
     ///
-    /// For callers that do other work between steps. Transactions and the count are those of
-    /// [`sweep`](Family::sweep).
+    /// For callers that do other work between steps. The work is divided into transactions, and the
+    /// keys are counted, as by [`sweep`](Family::sweep).
     ///
     /// # Errors
     /// As [`sweep`](Family::sweep).

@@ -40,7 +40,8 @@ pub(super) unsafe fn key<'a>(pointer: *const c_void, length: c_int) -> Outcome<&
     unsafe { key_called("key", pointer, length) }
 }
 
-/// Like [`key`], for an argument with the limits of a key that messages call `what`.
+/// Like [`key`], for another argument that has the length limits of a key. Error messages call it
+/// `what`.
 pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     if pointer.is_null() {
         return bad_argument(&format!("the {what} is NULL: it needs 1 to {MAX_KEY_SIZE} bytes"));
@@ -55,8 +56,8 @@ pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: 
 /// Converts pointer and length of a C argument to the bytes of a value. `(NULL, 0)` is an empty
 /// value.
 ///
-/// A store may have a lower limit than the one checked here. It checks the length before it reads
-/// the bytes.
+/// The length is checked against [`MAX_VALUE_SIZE`]. A store with a lower limit checks it again
+/// before it reads the bytes.
 pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
@@ -71,8 +72,9 @@ pub(super) unsafe fn value<'a>(pointer: *const c_void, length: c_int) -> Outcome
     }
 }
 
-/// Converts pointer and length of a C argument to a bound of a range. `(NULL, 0)` is unbounded;
-/// other bounds have 0 bytes up to the maximum length of a key.
+/// Converts pointer and length of a C argument to a bound of a range. A bound has 0 bytes up to the
+/// maximum length of a key. Returns `None` (unbounded) for `(NULL, 0)`. Error messages call the
+/// argument `what`.
 pub(super) unsafe fn bound<'a>(
     pointer: *const c_void,
     length: c_int,
@@ -84,7 +86,7 @@ pub(super) unsafe fn bound<'a>(
 }
 
 /// Converts pointer and length of a C argument to a part of a key: 0 bytes up to the maximum length
-/// of a key. `(NULL, 0)` is an empty part.
+/// of a key. `(NULL, 0)` is an empty part. Error messages call the argument `what`.
 pub(super) unsafe fn part<'a>(pointer: *const c_void, length: c_int, what: &str) -> Outcome<&'a [u8]> {
     match usize::try_from(length) {
         Ok(0) => Ok(&[]),
@@ -116,7 +118,7 @@ impl Buffer {
         self.capacity
     }
 
-    /// Copies as many of the bytes as fit into the buffer.
+    /// Copies the first bytes of `bytes` into the buffer, as many as fit.
     pub(super) fn fill(&mut self, bytes: &[u8]) {
         let length = bytes.len().min(self.capacity);
         if length > 0 {
@@ -139,9 +141,12 @@ pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     }
 }
 
-/// 1 January 1973 and 1 January 2001, in milliseconds. While the clock of a store is past 2001, an
-/// expiry time before 1973 is nearly always a duration, of up to three years, passed by mistake.
+/// Earliest expiry time that is accepted while the clock of the store is past [`CLOCK_IS_SET_MS`]:
+/// 1 January 1973, in milliseconds since the Unix epoch. An earlier one is nearly always a duration
+/// of up to three years, passed by mistake.
 const FIRST_MOMENT_MS: i64 = 94_694_400_000;
+/// Time after which the clock of a store counts as set: 1 January 2001, in milliseconds since the
+/// Unix epoch.
 const CLOCK_IS_SET_MS: i64 = 978_307_200_000;
 
 /// Converts an `expire_ms` of the C API to an expiry time for a key of the family; 0 and
@@ -170,7 +175,7 @@ pub(super) fn write_expiry(family: &Family, expire_ms: i64) -> Outcome<Option<Ex
     if expire_ms == 0 { Ok(None) } else { expiry(family, expire_ms).map(Some) }
 }
 
-/// Returns an output argument, which must not be NULL.
+/// Converts a required output argument. Fails if it is NULL; the error message calls it `what`.
 pub(super) unsafe fn output<'a, T>(pointer: *mut T, what: &str) -> Outcome<&'a mut Output<T>> {
     if pointer.is_null() {
         return bad_argument(&format!("{what} is NULL: there is nowhere to put the result"));
@@ -179,7 +184,7 @@ pub(super) unsafe fn output<'a, T>(pointer: *mut T, what: &str) -> Outcome<&'a m
     Ok(unsafe { &mut *pointer.cast::<Output<T>>() })
 }
 
-/// Returns an output argument; `None` if it is NULL.
+/// Converts an optional output argument; returns `None` if it is NULL.
 pub(super) unsafe fn optional_output<'a, T>(pointer: *mut T) -> Option<&'a mut Output<T>> {
     // SAFETY: NULL, or valid for one T; Output<T> has the layout of T.
     unsafe { pointer.cast::<Output<T>>().as_mut() }
@@ -219,14 +224,16 @@ impl Copied {
         Copied(std::ptr::null_mut())
     }
 
-    /// Copies the bytes; may be called once. Returns `false` if memory is exhausted.
+    /// Stores a copy of the bytes. Returns `false` if memory is exhausted. Call it at most once: a
+    /// second copy would leak the first one.
     #[inline]
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
         self.0 = malloc_copy(bytes);
         !self.0.is_null()
     }
 
-    /// Passes the copy to the caller; NULL if there is none.
+    /// Returns the copy and transfers its ownership to the caller, who frees it with free().
+    /// Returns NULL if there is no copy.
     #[inline]
     pub(super) fn release(&mut self) -> *mut c_void {
         std::mem::replace(&mut self.0, std::ptr::null_mut())

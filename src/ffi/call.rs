@@ -1,4 +1,4 @@
-//! What happens around every call: the panic guard, the result code, the error text.
+//! Wrappers of all C calls: panic guard, result code and error text.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -39,19 +39,19 @@ impl Session {
         })
     }
 
-    /// Returns `true` if the store was opened before a fork. Its locks may have been copied in the
-    /// locked state, so no call may touch one.
+    /// Returns `true` if this process inherited the store through a fork. The store's locks may
+    /// have been copied in the locked state, so a call must not use them.
     fn is_inherited(&self) -> bool {
         self.generation != crate::fork_generation()
     }
 
-    /// Returns a text of the last error. It is valid until the store has failed as often as texts
-    /// are kept.
+    /// Returns one part of the text of the store's last error. The pointer is valid until the
+    /// calling thread has been given 64 other texts (`GIVEN_TEXTS` in `errmsg`) or ends.
     pub(super) fn error_text(&self, part: Part) -> *const c_char {
         if self.is_inherited() { INHERITED.as_ptr() } else { self.last_error.text(part) }
     }
 
-    /// Returns the number of the hint of the last error.
+    /// Returns the hint of the store's last error, as a `KVSTORE_HINT_*` number.
     pub(super) fn error_hint(&self) -> c_int {
         if self.is_inherited() { KVSTORE_HINT_NONE } else { self.last_error.hint() }
     }
@@ -145,8 +145,8 @@ where
 /// Fast path for calls that are made once per row: runs `f` on the value of a single-thread handle.
 /// Returns `None` if the call must take the normal path.
 ///
-/// `f` must not panic, must call nothing of the caller, and must itself reject a store that was
-/// opened before a fork.
+/// `f` must not panic and must not call a callback of the program. It must itself reject a store
+/// that was opened before a fork.
 ///
 /// # Safety
 /// As [`call_single`].
@@ -202,7 +202,8 @@ where
     };
 }
 
-/// Returns the value of a handle that is a second argument, next to the handle the call is made on.
+/// Returns the value of a handle that is an argument, in addition to the handle on which the call
+/// is made. Fails with `Failure::Argument` if it is not an open handle of type `T`.
 ///
 /// # Safety
 /// As [`call`].
@@ -211,7 +212,8 @@ pub(super) unsafe fn argument<'a, T: Opaque>(handle: *const T) -> Outcome<Entere
     unsafe { enter(handle) }.map_err(|why| Failure::Argument(why_not_open::<T>(why)))
 }
 
-/// Runs a C call that has no handle yet, such as an open. Errors are kept for the thread.
+/// Runs a C call that has no handle yet, such as an open, and returns its result code. An error
+/// becomes the last error of the calling thread.
 pub(super) fn call_without_handle(f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     let error = match guarded(f) {
         Ok(Ok(code)) => return code,
@@ -223,8 +225,9 @@ pub(super) fn call_without_handle(f: impl FnOnce() -> Outcome<c_int>) -> c_int {
     code_of(error.kind())
 }
 
-/// Closes a handle. An error is kept for the thread, because the error text of a closed handle
-/// cannot be read.
+/// Closes a handle: runs `f` on its value, and frees the value when no call is using it. Returns
+/// the result code. An error becomes the last error of the calling thread, because the error text
+/// of a closed handle cannot be read.
 ///
 /// # Safety
 /// As [`call`].
@@ -257,8 +260,8 @@ impl<T: Opaque> Closing<T>
 where
     T::Value: HasSession,
 {
-    /// Returns `true` if the value was inherited from the parent process; its memory is then left
-    /// alone.
+    /// Returns `true` if this process inherited the handle through a fork. Its value must then be
+    /// neither used nor freed.
     fn is_inherited(&self) -> bool {
         self.value().is_some_and(|value| value.session().is_inherited())
     }
@@ -343,7 +346,8 @@ fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
 /// Installs a panic hook that prints nothing for panics that [`guarded`] catches. Called at each
 /// open; only the first call has an effect.
 pub(super) fn silence_guarded_panics() {
-    // Nobody waits for whoever does it: a fork could have taken that thread away.
+    // Not a `Once`, for which a call in a forked child would wait forever if the thread that runs
+    // it exists only in the parent.
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.swap(true, Relaxed) {
         return;

@@ -1,14 +1,15 @@
 //! A coarse and cheap clock, for the one call that tests every row (`kvstore_iterator_next`). `clock.rs` has the exact
 //! time, and documents how the coarse one may be used.
 
-/// Returns `true` if the coarse clock is precise enough to show that a time is in the future. `false`: read the exact
-/// time.
+/// Returns `true` if the coarse clock shows with certainty that `time_ms` is in the future. After
+/// `false`, the caller must compare it with the exact time.
 #[inline]
 pub(super) fn is_far_off(time_ms: i64) -> bool {
     now_ms().is_some_and(|coarse_ms| crate::is_far_off(time_ms, coarse_ms))
 }
 
-/// Returns the system time as of the last kernel tick; `None` if the system has no such clock.
+/// Returns the system time at the last kernel tick, in milliseconds since the Unix epoch; `None` if
+/// the system has no coarse clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[inline]
 fn now_ms() -> Option<i64> {

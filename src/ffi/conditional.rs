@@ -325,10 +325,10 @@ unsafe fn increment(
     }
 }
 
-/// Writes a flag to an output that may be NULL.
+/// Writes a flag to an output argument, as 0 or 1; does nothing if the argument is NULL.
 ///
 /// # Safety
-/// NULL or valid, as documented.
+/// `pointer` is NULL, or valid for a write.
 pub(super) unsafe fn give_flag(pointer: *mut c_int, flag: bool) {
     // SAFETY: passed on.
     if let Some(output) = unsafe { optional_output(pointer) } {
@@ -336,10 +336,10 @@ pub(super) unsafe fn give_flag(pointer: *mut c_int, flag: bool) {
     }
 }
 
-/// Writes a count to an output that may be NULL.
+/// Writes a count to an output argument; does nothing if the argument is NULL.
 ///
 /// # Safety
-/// NULL or valid, as documented.
+/// `pointer` is NULL, or valid for a write.
 pub(super) unsafe fn give_count(pointer: *mut i64, count: u64) {
     // SAFETY: passed on.
     if let Some(output) = unsafe { optional_output(pointer) } {

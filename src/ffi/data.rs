@@ -13,7 +13,8 @@ use super::handle::{FamilyHandle, Opaque, StoreHandle};
 use super::types::{KVColumnFamily, KVStore};
 use crate::{Expiry, Family};
 
-/// Handle with a family, on which the functions on keys operate.
+/// Value of a C handle that has a family: a store has its default family. The C functions on keys
+/// operate on that family.
 pub(super) trait HasFamily: HasSession {
     fn family(&self) -> &Family;
 }
@@ -30,7 +31,7 @@ impl HasFamily for FamilyHandle {
     }
 }
 
-/// Runs a call on the family of a handle.
+/// Runs a C call on the family of a handle, and returns its result code.
 pub(super) unsafe fn on_family<T: Opaque>(handle: *mut T, f: impl FnOnce(&Family) -> Outcome<c_int>) -> c_int
 where
     T::Value: HasFamily,
@@ -138,7 +139,8 @@ pub unsafe extern "C" fn kvstore_cf_get(
     unsafe { on_family(cf, |family| get(family, pKey, nKey, ppValue, pnValue).map(|_| KVSTORE_OK)) }
 }
 
-/// Writes the value to the outputs and returns the expiry time of the key.
+/// Looks up a key. Writes a copy of its value and the length to the outputs, and returns the expiry
+/// time of the key. If the key is missing or expired, writes NULL and 0 and fails with `Missing`.
 pub(super) unsafe fn get(
     family: &Family,
     p_key: *const c_void,

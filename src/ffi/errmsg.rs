@@ -1,5 +1,5 @@
-//! The last error of a store and of a thread: what kvstore_errmsg, kvstore_errreason and kvstore_errhint answer.
-//! `call` knows which call failed with which error.
+//! Last errors of stores and threads, which kvstore_errmsg, kvstore_errreason and kvstore_errhint
+//! return. `call` sets them when a call fails.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use super::hint::{KVSTORE_HINT_NONE, number_of, text_of};
 use crate::Error;
 
-/// Number of texts given to a thread that stay readable. It is enough for as many stores, each with another error.
+/// Number of different error texts, of those returned to one thread, that stay valid. A further
+/// text frees the oldest one. A thread can thus read the error texts of 64 stores together.
 const GIVEN_TEXTS: usize = 64;
 
 const NO_ERROR: &CStr = c"no error";
@@ -20,7 +21,7 @@ const NO_ERROR: &CStr = c"no error";
 pub(super) const NO_SUCH_KEY: &CStr = c"no such key";
 pub(super) const NO_TTLS: &CStr = c"no key has a TTL";
 
-/// Error in the form in which the C API returns it.
+/// Texts and hint number of an error, as the C API returns them.
 struct Kept {
     /// Message and hint.
     whole: CString,
@@ -61,11 +62,12 @@ impl Part {
     }
 }
 
-/// Last error on one store.
+/// Last error of the calls on one store handle.
 #[derive(Default)]
 pub(super) struct LastError {
     last: Mutex<Option<Kept>>,
-    /// The constant text of the last failure if that was a miss; NULL: `last` counts.
+    /// Constant text of the last failure if that was a lookup that found nothing; NULL if `last`
+    /// contains the last failure.
     miss: AtomicPtr<c_char>,
 }
 
@@ -77,15 +79,16 @@ impl LastError {
         self.miss.store(null_mut(), Relaxed);
     }
 
-    /// Records that a lookup found nothing. This costs one store: the text is never freed, so it needs neither a lock
-    /// nor an order.
+    /// Records a lookup that found nothing as the last failure. This costs one atomic store: the
+    /// text is a constant, so neither a lock nor a memory ordering is needed.
     #[inline]
     pub(super) fn set_miss(&self, text: &'static CStr) {
         self.miss.store(text.as_ptr().cast_mut(), Relaxed);
     }
 
-    /// Returns a text of the last error. It is a copy owned by the calling thread, because other threads may fail with
-    /// the same handle at any time.
+    /// Returns one part of the text of the last error. The pointer is to a copy owned by the
+    /// calling thread or to a constant, because calls of other threads may replace the last error
+    /// at any time.
     pub(super) fn text(&self, part: Part) -> *const c_char {
         let miss = self.miss.load(Relaxed);
         if !miss.is_null() {
@@ -95,7 +98,7 @@ impl LastError {
         last.as_ref().map_or(NO_ERROR.as_ptr(), |kept| given(part.of(kept)))
     }
 
-    /// Returns the number of the last error's hint.
+    /// Returns the hint of the last error, as a `KVSTORE_HINT_*` number.
     pub(super) fn hint(&self) -> c_int {
         if !self.miss.load(Relaxed).is_null() {
             return KVSTORE_HINT_NONE;
@@ -105,13 +108,13 @@ impl LastError {
     }
 }
 
-/// Stores a copy of a text for the calling thread and returns it. A thread that is ending gets
-/// none.
+/// Returns a copy of `text` that is valid until the calling thread has been given [`GIVEN_TEXTS`]
+/// other texts. In a thread that is ending, returns a constant text instead of the copy.
 fn given(text: &CStr) -> *const c_char {
     GIVEN
         .try_with(|given| {
             let mut given = given.borrow_mut();
-            // What is given once more becomes the latest; its bytes stay where they are.
+            // A text that was given before becomes the latest one; its address does not change.
             let text = match given.iter().position(|known| known.as_c_str() == text) {
                 Some(at) => given.remove(at),
                 None => {
@@ -131,18 +134,20 @@ fn given(text: &CStr) -> *const c_char {
 const THREAD_IS_ENDING: &CStr = c"the call failed; this thread is ending, and keeps no text of it";
 
 thread_local! {
-    /// The texts given to this thread, the latest last.
+    /// Texts given to this thread that are still valid, the latest last.
     static GIVEN: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
     static THREAD_ERROR: RefCell<Option<Kept>> = const { RefCell::new(None) };
 }
 
-/// Returns a text of this thread's last error without a handle. A thread that is ending keeps none.
+/// Returns one part of the text of this thread's last error, which is that of a call without an
+/// open handle, such as an open. In a thread that is ending, returns "no error".
 pub(super) fn thread_text(part: Part) -> *const c_char {
     let text = |kept: &Option<Kept>| kept.as_ref().map_or(NO_ERROR.as_ptr(), |kept| part.of(kept).as_ptr());
     THREAD_ERROR.try_with(|kept| text(&kept.borrow())).unwrap_or(NO_ERROR.as_ptr())
 }
 
-/// Returns the number of the hint of this thread's last error without a handle.
+/// Returns the hint of this thread's last error, which is that of a call without an open handle, as
+/// a `KVSTORE_HINT_*` number.
 pub(super) fn thread_hint() -> c_int {
     let hint = |kept: &Option<Kept>| kept.as_ref().map_or(KVSTORE_HINT_NONE, |kept| kept.hint);
     THREAD_ERROR.try_with(|kept| hint(&kept.borrow())).unwrap_or(KVSTORE_HINT_NONE)

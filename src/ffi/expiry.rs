@@ -654,7 +654,8 @@ fn duration(ms: i64, what: &str) -> Outcome<Duration> {
     }
 }
 
-/// Converts a maximum number of keys; 0 means no limit.
+/// Converts a maximum number of keys of the C API, in which 0 means no limit (`None`). Fails
+/// if it is negative.
 fn limit(max_keys: i64) -> Outcome<Option<u64>> {
     match u64::try_from(max_keys) {
         Ok(0) => Ok(None),

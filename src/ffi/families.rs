@@ -126,7 +126,8 @@ pub unsafe extern "C" fn kvstore_cf_list(
     }
 }
 
-/// A malloc'd array of malloc'd strings, with a NULL at the end.
+/// Returns copies of the strings in memory of malloc(): an array of pointers to NUL-terminated
+/// strings, with a NULL pointer at the end.
 fn malloc_strings(strings: &[String]) -> Outcome<*mut *mut c_char> {
     // SAFETY: the array has room for a pointer per string and the NULL; what was made is freed if
     // something cannot be.

@@ -1,9 +1,10 @@
-//! The objects that pointers of the C API refer to.
+//! Handles: the objects that pointers of the C API refer to.
 //!
-//! The memory of a handle, its slot, is allocated once and never returned to the allocator. Its first bytes, the mark,
-//! show whether the handle is open, and its type, so that a call with a wrong pointer is detected. Closing changes the
-//! mark at once, whatever other threads are doing. The value of the handle is dropped when no call uses it any more
-//! ([`under_way`](super::under_way)). The slot is reused only after many other handles of its type were closed.
+//! The memory of a handle, its slot, is allocated once and never returned to the allocator. Its
+//! first bytes, the mark, show whether the handle is open, and its type, so that a call with a
+//! wrong pointer is detected. Closing changes the mark at once, whatever other threads are doing.
+//! The value of the handle is dropped when no call uses it any more ([`hazard`](super::hazard)).
+//! The slot is reused only after many other handles of its type were closed.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -42,16 +43,18 @@ impl<V> Single<V> {
     }
 }
 
-/// C type, with the Rust value of its handles.
+/// Opaque C type of a handle, such as `KVStore`, with the Rust type of the handle's value.
 pub(super) trait Opaque: Sized {
     type Value: 'static;
-    /// Mark of an open handle: ASCII letters, recognisable in a memory dump.
+    /// Mark in the header of each open handle of this type: four ASCII letters, recognisable in a
+    /// memory dump.
     const MARK: u32;
     const NAME: &'static str;
-    /// Number of free slots that wait before the first one is reused, so that a late call with a closed handle still
-    /// finds it closed.
+    /// Number of free slots from which on a slot is reused. The delay makes a late call with a
+    /// closed handle find the slot closed, instead of another handle in the same slot.
     const WAITING: usize;
-    /// Number of closed handles after which those still in use are determined, which takes a barrier.
+    /// Number of closes after which unused closed handles are freed together, because determining
+    /// the handles in use takes a heavy memory barrier.
     const CLOSED_TOGETHER: usize = 64;
     fn slots() -> &'static Slots<Self::Value>;
 }
@@ -59,15 +62,16 @@ pub(super) trait Opaque: Sized {
 #[repr(C)] // the header comes first in every type
 pub(super) struct Slot<V> {
     header: Header,
-    /// `None` when the slot is free. Changed only by the exclusive owner of the slot.
+    /// Value of the handle; `None` if the slot is free. Only the exclusive owner of the slot may
+    /// change it.
     value: UnsafeCell<Option<V>>,
 }
 
-/// The slots of closed handles of a type.
+/// Slots of the closed handles of one C type.
 pub(super) struct Slots<V>(AtomicPtr<ProcessSlots<V>>);
 
-/// Slots of one process. A forked child begins without slots and with an unlocked mutex; those of its parent stay
-/// unchanged and are never freed.
+/// Slots of the closed handles of one C type in one process. A forked child begins with empty lists
+/// and an unlocked mutex; the lists of its parent stay unchanged and are never freed.
 struct ProcessSlots<V> {
     generation: u32,
     lists: Mutex<Lists<V>>,
@@ -75,11 +79,11 @@ struct ProcessSlots<V> {
 }
 
 struct Lists<V> {
-    /// Calls may still be using these.
+    /// Slots of closed handles whose value has not been dropped yet: calls may still be using it.
     closed: Vec<SlotPointer<V>>,
-    /// Number of handles closed since those in use were last determined.
+    /// Number of closes since unused closed handles were last freed.
     closes: usize,
-    /// Free slots, longest free first.
+    /// Free slots, in the order in which they became free.
     free: VecDeque<SlotPointer<V>>,
 }
 
@@ -170,7 +174,7 @@ impl Opaque for KVBatch {
     }
 }
 
-/// Reason why a pointer is not an open handle.
+/// Reason why a call cannot use the pointer it was given as a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotOpen {
     Null,
@@ -178,7 +182,7 @@ pub(super) enum NotOpen {
     InUse,
 }
 
-/// Creates an open handle.
+/// Creates an open handle with this value, in a free slot or in a new one.
 pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
     let mut lists = T::slots().lists();
     let reused = if lists.free.len() >= T::WAITING { lists.free.pop_front() } else { None };
@@ -239,8 +243,8 @@ pub(super) unsafe fn enter_single<'a, T: Opaque>(handle: *const T) -> Result<Ent
     }
 }
 
-/// Like [`enter_single`], on the fast path only: if this thread was the last to use the handle, and is in no other
-/// call with a handle of this kind.
+/// Fast path of [`enter_single`]. Returns `None` if the handle is not open, if another thread was
+/// the last to use it, or if this thread is in another call on a single-thread handle.
 ///
 /// # Safety
 /// As [`enter`].
@@ -251,7 +255,7 @@ pub(super) unsafe fn enter_mine<'a, T: Opaque>(handle: *const T) -> Option<Enter
 }
 
 /// # Safety
-/// As [`enter`]; `stay` is with this handle.
+/// As [`enter`]. `stay` guards a call on this handle.
 #[inline(always)]
 unsafe fn entered<'a, T: Opaque>(handle: *const T, stay: Stay<'a>) -> Result<Entered<'a, T::Value>, NotOpen> {
     // SAFETY: a handle of any type begins with a header. The mark shows the type, and that the handle was open when
@@ -308,10 +312,11 @@ impl<V> Drop for Exclusive<'_, V> {
 }
 
 impl<V> Entered<'_, Single<V>> {
-    /// Returns the value for reading.
+    /// Returns the value for reading. Fails with `InUse` if a call has exclusive access to it.
     ///
     /// # Safety
-    /// While the reference is in use, other threads do not use the handle, except to close it.
+    /// While the returned reference exists, other threads do not use the handle, except to close
+    /// it.
     #[inline(always)]
     pub(super) unsafe fn look(&self) -> Result<&V, NotOpen> {
         if self.stay.handle().is_in_use() {
@@ -321,7 +326,8 @@ impl<V> Entered<'_, Single<V>> {
         Ok(unsafe { &*self.value.value.get() })
     }
 
-    /// Returns the value for reading, in a call that [`enter_mine`] began.
+    /// Returns the value for reading, in a call that [`enter_mine`] began. Exclusive access needs
+    /// no check there: this thread is in no other call on a single-thread handle.
     ///
     /// # Safety
     /// As [`look`](Entered::look).
@@ -331,11 +337,11 @@ impl<V> Entered<'_, Single<V>> {
         unsafe { &*self.value.value.get() }
     }
 
-    /// Like [`glance`](Entered::glance), for writing.
+    /// Returns the value for writing, in a call that [`enter_mine`] began.
     ///
     /// # Safety
-    /// As [`look`](Entered::look). While the reference is in use, the caller does not call another
-    /// function of this value.
+    /// As [`look`](Entered::look). While the returned reference exists, the caller makes no other
+    /// call on a single-thread handle.
     #[inline(always)]
     pub(super) unsafe fn glance_mut(&mut self) -> &mut V {
         // SAFETY: another reference could only exist in another thread, or in another such call of this thread.
@@ -353,7 +359,8 @@ impl<T: Opaque> Closing<T> {
         unsafe { (*(*self.0).value.get()).as_ref() }
     }
 
-    /// Drops the value and frees the slot once no call is using it, which is checked at intervals.
+    /// Adds the slot to the closed ones, whose values are dropped when no call is using them. This
+    /// is checked after every [`CLOSED_TOGETHER`](Opaque::CLOSED_TOGETHER) closes.
     pub(super) fn finish(self) {
         T::slots().lists().closed.push(SlotPointer(self.0));
         T::slots().note_close(T::CLOSED_TOGETHER);
@@ -361,8 +368,8 @@ impl<T: Opaque> Closing<T> {
 }
 
 impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
-    /// Like [`finish`](Closing::finish), for single-thread handles. Their buffers can be large, so their use is
-    /// checked at once.
+    /// Like [`finish`](Closing::finish), for a single-thread handle: drops the value at once if no
+    /// call is using it, because its buffers can be large.
     pub(super) fn finish_single(self) {
         // SAFETY: slots are never freed.
         let header = unsafe { &(*self.0).header };
@@ -377,7 +384,8 @@ impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
 }
 
 impl<V> Slots<V> {
-    /// Counts a close, and frees unused closed handles after every `together` of them.
+    /// Counts one close. After every `together` closes, frees the closed handles that no call is
+    /// using.
     fn note_close(&self, together: usize) {
         let mut lists = self.lists();
         lists.closes += 1;
@@ -431,7 +439,8 @@ pub(super) unsafe fn close<T: Opaque>(handle: *mut T) -> Result<Closing<T>, NotO
     if header.close(T::MARK) { Ok(Closing(handle.cast())) } else { Err(NotOpen::Closed) }
 }
 
-/// Like [`close`], for a single-thread handle. A callback cannot close the handle that is running it.
+/// Like [`close`], for a single-thread handle. Fails with `InUse` if the caller is a callback of a
+/// call on this handle.
 ///
 /// # Safety
 /// As [`enter`].

@@ -30,15 +30,19 @@ const CLOSED: u32 = 0;
 /// First field of every handle.
 #[repr(C)]
 pub(super) struct Header {
-    /// Letters of the type; 0 if the handle is closed.
+    /// ASCII letters of the handle's type (`Opaque::MARK`) while the handle is open; `CLOSED` (0)
+    /// otherwise.
     mark: AtomicU32,
-    /// Number of calls in progress that are in no record.
+    /// Number of calls in progress on this handle that are listed in no [`Record`]: calls nested in
+    /// a call (from a callback), and calls of threads without a record.
     counted: AtomicU32,
-    /// A call with exclusive access is in progress. Such a handle is for one thread at a time; this flag detects a
-    /// callback or a second thread that violates this.
+    /// Whether a call with exclusive access to the value is in progress. Only single-thread handles
+    /// use this flag: it detects a callback or a second thread that uses the handle during the call
+    ///.
     in_use: AtomicBool,
-    /// Single-thread handle: record of the thread that used it last, set by that thread before its call. Shared
-    /// handle: record of the first thread, to save it a search.
+    /// Single-thread handle: record of the thread that used the handle last, stored by that thread
+    /// when its call begins. Shared handle: record of the first thread that used the handle, so
+    /// that this thread finds its own record without a search.
     user: AtomicPtr<Record>,
 }
 
@@ -57,13 +61,14 @@ impl Header {
         self.mark.load(Acquire) == mark
     }
 
-    /// Marks a closed handle as open, after its value was set.
+    /// Marks a reused handle as open, with the mark of its type. Call this after its value was set.
     pub(super) fn open_as(&self, mark: u32) {
         self.user.store(null_mut(), Relaxed);
         self.mark.store(mark, Release);
     }
 
-    /// Marks the handle as closed. Returns `true` if it was open.
+    /// Marks the handle as closed. Returns `true` if it was open with this mark; otherwise changes
+    /// nothing.
     pub(super) fn close(&self, mark: u32) -> bool {
         self.mark.compare_exchange(mark, CLOSED, SeqCst, Relaxed).is_ok()
     }
@@ -82,32 +87,35 @@ impl Header {
     }
 }
 
-/// Record of a thread: the handles its calls use. Only that thread writes to it. Records are never freed; the next
-/// thread reuses that of an ended one.
+/// Hazard record of one thread: the handles that its calls are using. Only this thread stores
+/// handles in it. Records are never freed; a new thread reuses the record of a thread that has
+/// ended.
 #[repr(align(128))] // its own cache line, and its own pair of prefetched lines
 pub(super) struct Record {
-    /// Number of the thread; 0 if the record is free.
+    /// Number of the thread that owns the record ([`this_thread`]); 0 if the record is free.
     thread: AtomicUsize,
-    /// Shared handle that a call is using.
+    /// Shared handle that a call of the thread is using; NULL if none.
     shared: AtomicPtr<Header>,
-    /// Single-thread handle that a call is using.
+    /// Single-thread handle that a call of the thread is using; NULL if none.
     single: AtomicPtr<Header>,
     next: AtomicPtr<Record>,
 }
 
-/// All records. The list only grows, up to the largest number of simultaneous threads.
+/// First record of the list of all records. The list only grows, up to the largest number of
+/// threads that used handles at the same time.
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(null_mut());
 
-/// Represents a thread that is ending and has no record.
+/// Placeholder in [`Header::user`] for a thread that is ending and has released its record.
 static ENDING: Record = Record::of(0);
 
 thread_local! {
-    /// This thread's record, or NULL.
+    /// Record of this thread; NULL if it has none.
     static MINE: Cell<*const Record> = const { Cell::new(null()) };
     static LEASE: Lease = const { Lease(Cell::new(null())) };
 }
 
-/// Releases the record when the thread ends.
+/// Guard that releases the record of a thread when the thread ends, so that another thread can
+/// reuse it.
 struct Lease(Cell<*const Record>);
 
 impl Drop for Lease {
@@ -136,7 +144,8 @@ impl Record {
         std::iter::successors(follow(&RECORDS), move |record| follow(&record.next))
     }
 
-    /// Returns the record of this thread; `None` if the thread is ending and has released it.
+    /// Returns the record of this thread; obtains one if it has none. Returns `None` if the thread
+    /// is ending and has released its record.
     #[inline(always)]
     fn mine() -> Option<&'static Record> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -148,8 +157,9 @@ impl Record {
         self.thread.load(Relaxed) == this_thread()
     }
 
-    /// Returns the record of this thread. The first thread to use a handle stores its record in it, so that its next
-    /// calls find the record quickly.
+    /// Returns the record of this thread; `None` if the thread is ending. `is_first` means that no
+    /// thread has used `handle` before: then the record is also stored in `handle.user`, so that
+    /// the next calls of this thread find it without a search.
     #[inline(never)]
     fn of_user(handle: &Header, is_first: bool) -> Option<&'static Record> {
         let record = Record::mine()?;
@@ -190,8 +200,10 @@ impl Record {
     }
 }
 
-/// Returns a number that is unique among the running threads, and never 0. Each step of an iterator needs it, so it is
-/// read without a function call where possible: it is the thread pointer.
+/// Returns a number that is unique among the running threads, and never 0.
+///
+/// Each step of an iterator needs it. On 64-bit Linux on x86-64 and AArch64 it is therefore the
+/// thread pointer, which is read without a function call.
 #[inline(always)]
 fn this_thread() -> usize {
     let thread: usize;
@@ -218,10 +230,12 @@ fn this_thread() -> usize {
     thread
 }
 
-/// Guard of a call that uses a handle; the call ends when it is dropped.
+/// Guard of a call on a handle. While the guard exists, the handle's value is not freed. The call
+/// ends when the guard is dropped.
 pub(super) struct Stay<'a> {
     handle: &'a Header,
-    /// Entry in the record of the thread; `None` if the handle counts the call.
+    /// Field of this thread's record that contains the handle; `None` if `Header::counted` counts
+    /// the call instead.
     place: Option<&'static AtomicPtr<Header>>,
 }
 
@@ -243,7 +257,8 @@ impl<'a> Stay<'a> {
         self.handle
     }
 
-    /// Begins a call with a shared handle. The mark must be read afterwards.
+    /// Begins a call on a shared handle. The caller must check the mark of the handle afterwards,
+    /// because the handle may have been closed before.
     #[inline(always)]
     pub(super) fn with(handle: &'a Header) -> Stay<'a> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -254,7 +269,8 @@ impl<'a> Stay<'a> {
         Stay::at(record.map(|record| &record.shared), handle)
     }
 
-    /// Begins a call with a single-thread handle. The mark must be read afterwards.
+    /// Begins a call on a single-thread handle. The caller must check the mark of the handle
+    /// afterwards, because the handle may have been closed before.
     #[cold]
     #[inline(never)]
     pub(super) fn with_single(handle: &'a Header) -> Stay<'a> {
@@ -268,7 +284,8 @@ impl<'a> Stay<'a> {
         Stay::at(record.map(|record| &record.single), handle)
     }
 
-    /// Like `with_single`, if this thread was the last to use the handle and is in no other such call.
+    /// Fast path of `with_single`. Returns `None` unless this thread was the last to use the handle
+    /// and is in no other call on a single-thread handle.
     #[inline(always)]
     pub(super) fn with_mine(handle: &'a Header) -> Option<Stay<'a>> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -287,16 +304,19 @@ impl<'a> Stay<'a> {
         }
     }
 
-    /// Begins a call in `place`, an empty entry of this thread's record.
+    /// Begins a call on `handle`, and stores the handle in `place`, an empty field of this thread's
+    /// record.
     #[inline(always)]
     fn written(place: &'static AtomicPtr<Header>, handle: &'a Header) -> Stay<'a> {
-        // Release: a thread that reads this knows that earlier calls have ended.
+        // Release: a thread that reads this pointer also sees that this thread's earlier calls have
+        // ended, although it may have missed the NULL that each of them stored here.
         place.store(handle.pointer(), Release);
         light_barrier();
         Stay { handle, place: Some(place) }
     }
 
-    /// Begins a call inside a call (from a callback), or in a thread without a record.
+    /// Begins a call that cannot be stored in a record, and counts it in the handle instead: a call
+    /// nested in another call (from a callback), or a call of a thread without a record.
     #[cold]
     #[inline(never)]
     fn counted(handle: &'a Header) -> Stay<'a> {
@@ -306,7 +326,8 @@ impl<'a> Stay<'a> {
     }
 }
 
-/// Returns whether this thread was the last to use a single-thread handle.
+/// Returns `true` if this thread was the last to use a single-thread handle; `false` also if this
+/// thread is ending and has no record.
 pub(super) fn is_mine(handle: &Header) -> bool {
     let mine = Record::mine().map_or(null(), from_ref);
     !mine.is_null() && std::ptr::eq(handle.user.load(Relaxed), mine)
@@ -319,11 +340,13 @@ pub(super) fn is_mine_alone(closed: &Header) -> bool {
     closed.user.load(Relaxed).is_null() || is_mine(closed)
 }
 
-/// Handles that calls are using, among those marked as closed before.
+/// Snapshot of the handles that calls are using. It is conclusive only for handles that were marked
+/// as closed before it was taken.
 pub(super) struct InUse(Vec<*mut Header>);
 
 impl InUse {
-    /// Returns `None` if this cannot be determined.
+    /// Takes a snapshot. Returns `None` if the heavy barrier failed, so that the handles in use
+    /// cannot be determined.
     pub(super) fn now() -> Option<InUse> {
         heavy_barrier().then(|| {
             let places = Record::all().flat_map(|record| [&record.shared, &record.single]);
@@ -337,15 +360,17 @@ impl InUse {
     }
 }
 
-/// Kind of barriers in use. Decided once, before the first handle is returned.
+/// Kind of memory barriers in use: `UNDECIDED`, `EVEN` or `UNEVEN`. [`prepare`] decides it once,
+/// before the first handle is returned to the caller.
 static BARRIERS: AtomicU8 = AtomicU8::new(UNDECIDED);
 const UNDECIDED: u8 = 0;
-/// Both are full barriers.
+/// Kind of barriers: both the light and the heavy one are full barriers.
 const EVEN: u8 = 1;
-/// The heavy barrier is membarrier(2), the light one restrains the compiler only.
+/// Kind of barriers: the heavy one is membarrier(2), the light one restrains only the compiler.
 const UNEVEN: u8 = 2;
 
-/// Determines the kind of barriers. Must be called before a handle is returned.
+/// Decides which kind of memory barriers this process uses. Must be called before the first handle
+/// is returned to the caller.
 pub(super) fn prepare() {
     if BARRIERS.load(Relaxed) == UNDECIDED {
         let barriers = if membarrier(REGISTER) { UNEVEN } else { EVEN };
@@ -375,9 +400,11 @@ fn heavy_barrier() -> bool {
     done
 }
 
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED`: other processes are not interrupted.
+/// Command `MEMBARRIER_CMD_PRIVATE_EXPEDITED` of membarrier(2): a full barrier in the running
+/// threads of this process only.
 const EXPEDITED: libc::c_int = 1 << 3;
-/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`
+/// Command `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED` of membarrier(2), which a process must
+/// execute before [`EXPEDITED`].
 const REGISTER: libc::c_int = 1 << 4;
 
 #[cfg(target_os = "linux")]
@@ -388,7 +415,8 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, none, none) == 0 }
 }
 
-/// Not used on Android, which before version 10 kills an application that makes this call.
+/// Always returns `false`, because membarrier(2) exists on Linux only. It is not used on Android:
+/// before version 10, Android kills an application that makes this system call.
 #[cfg(not(target_os = "linux"))]
 fn membarrier(_: libc::c_int) -> bool {
     false

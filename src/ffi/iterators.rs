@@ -171,7 +171,8 @@ where
     }
 }
 
-/// Creates an iterator with `make` and writes it to the output.
+/// Runs a C call that creates an iterator: `make` returns its cursor on the family of `handle`. The
+/// C handle of the iterator is written to `result`, or NULL after a failure.
 pub(super) unsafe fn new_iterator<T: Opaque>(
     handle: *mut T,
     result: *mut *mut KVIterator,

@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use super::codes::name_of;
 use super::hint::{hint_of, text_of};
 
-/// A text of the package, as C takes it.
+/// Converts a text that ends with a NUL byte to a C string. Returns an empty one if the text has no
+/// NUL byte at its end, or others.
 const fn text(bytes: &[u8]) -> &CStr {
     match CStr::from_bytes_with_nul(bytes) {
         Ok(text) => text,

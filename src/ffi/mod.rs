@@ -1,8 +1,11 @@
 //! The C API: check, convert, call, convert. It uses the public API of the crate only.
 //!
-//! - `handle`: the objects that C pointers refer to. The memory of a handle is never returned to the allocator, so
-//!   that a call with a closed handle is detected (`KVSTORE_MISUSE`) instead of reading freed memory.
-//! - `under_way`: tracks the handles that calls are using, so that a handle can be closed during a call.
+//! - `handle`: the objects that C pointers refer to. The memory of a handle is never returned to
+//!   the
+//!   allocator, so that a call with a closed handle is detected (`KVSTORE_MISUSE`) instead of
+//!   reading freed memory.
+//! - `hazard`: tracks the handles that calls are using, so that a handle can be closed during a
+//!   call.
 //! - `call`: panic guard, result code and error text of every call; `errmsg` stores the texts.
 //! - `args`: pointer and length to slice; output pointers; malloc'd copies.
 //! - `codes`, `types`: constants and structs of the header.

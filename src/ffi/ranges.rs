@@ -12,7 +12,8 @@ use super::iterators::new_iterator;
 use super::types::{KVColumnFamily, KVIterator, KVStore};
 use crate::{Cursor, Direction, Family, KeyRange};
 
-/// Returns the range `[lower, upper)`, modified by the flags; `None` is unbounded.
+/// Returns the range from `lower`, included, to `upper`, excluded; `None` is unbounded. The flag
+/// KVSTORE_RANGE_OPEN excludes `lower`, and KVSTORE_RANGE_CLOSED includes `upper`.
 pub(super) fn key_range(lower: Option<&[u8]>, upper: Option<&[u8]>, flags: c_int) -> KeyRange {
     let lower = lower.map_or(Bound::Unbounded, |lower| match flags & KVSTORE_RANGE_OPEN {
         0 => Bound::Included(lower.to_vec()),
@@ -37,7 +38,8 @@ fn check_flags(flags: c_int) -> Outcome<()> {
     Ok(())
 }
 
-/// Positions a new cursor at its first entry.
+/// Moves a new cursor to its first entry. With the flag KVSTORE_RANGE_KEYS_ONLY, the cursor reads
+/// no values.
 fn at_first(cursor: Cursor, flags: c_int) -> Outcome<Cursor> {
     let mut cursor = if flags & KVSTORE_RANGE_KEYS_ONLY == 0 { cursor } else { cursor.keys_only() };
     cursor.first()?;

@@ -196,6 +196,9 @@ pub unsafe extern "C" fn kvstore_errhint(kv: *mut KVStore) -> c_int {
     }
 }
 
+/// Returns one part of the text of the last error: that of the store, or of the calling thread if
+/// `kv` is NULL. For a closed handle, returns "the store is closed".
+///
 /// # Safety
 /// `kv` is NULL or came from `handle::open`.
 unsafe fn error_text(kv: *mut KVStore, part: Part) -> *const c_char {

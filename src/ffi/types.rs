@@ -270,7 +270,8 @@ pub(super) fn journal_mode(mode: c_int) -> Outcome<JournalMode> {
     }
 }
 
-/// Converts a setting; 0 means the default.
+/// Converts a numeric setting of KVStoreConfig. Returns `None` for 0, which means the default.
+/// Fails if it is negative.
 fn positive(name: &str, value: c_int) -> Outcome<Option<u32>> {
     match u32::try_from(value) {
         Ok(0) => Ok(None),
@@ -280,7 +281,8 @@ fn positive(name: &str, value: c_int) -> Outcome<Option<u32>> {
 }
 
 impl KVStoreStats {
-    /// `bad_calls`: calls that failed before they reached the store.
+    /// Converts statistics for C. `bad_calls` is the number of calls that failed before they
+    /// reached the store; they are added to the errors.
     pub(super) fn of(stats: Stats, bad_calls: u64) -> KVStoreStats {
         KVStoreStats {
             nPuts: stats.puts,

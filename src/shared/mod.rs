@@ -29,8 +29,10 @@ const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
 /// Each takes some hundred bytes, or some kilobytes with the `sql` engine.
 const MAX_TABLES: usize = 1024;
 
-/// Connection of a handle with its lock: the part of a handle that other handles of the process can
-/// reach. It does not keep the connection open.
+/// Connection of a store handle behind its lock. The lock contains `None` if the handle is closed.
+///
+/// Other handles of the process refer to it with weak references, which do not keep the connection
+/// open.
 pub(crate) struct LockedDb {
     db: Mutex<Option<Db>>,
     /// Whether the thread that uses the connection must release the snapshot of the handle when it
@@ -58,8 +60,8 @@ impl OpenHandle for LockedDb {
 impl LockedDb {
     /// Locks the connection if no thread uses it; otherwise returns `None`.
     ///
-    /// A panic of a callback does not poison the lock: everything that was begun is rolled back
-    /// while the panic unwinds (see `or_undo`).
+    /// If a callback has panicked and poisoned the lock, the poison is ignored: an unfinished
+    /// operation is rolled back while the panic unwinds (see `or_undo`).
     #[inline]
     fn try_enter(&self) -> Option<MutexGuard<'_, Option<Db>>> {
         match self.db.try_lock() {
@@ -69,7 +71,7 @@ impl LockedDb {
         }
     }
 
-    /// Locks the connection; waits until no thread uses it.
+    /// Locks the connection, after waiting until no other thread uses it.
     fn enter(&self) -> MutexGuard<'_, Option<Db>> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,16 +80,16 @@ impl LockedDb {
 /// State that a handle, its families and its iterators share.
 pub(crate) struct Shared {
     locked: Arc<LockedDb>,
-    /// Token of the thread that uses the connection, or 0. It detects a callback that calls its own
-    /// store.
+    /// Token of the thread that is using the connection ([`thread_token`]); 0 if none is. It
+    /// detects a callback that calls its own store.
     owner: AtomicUsize,
     /// Number of threads that wait for the connection.
     waiting: AtomicUsize,
     closed: AtomicBool,
     /// Fork generation in which this handle was opened.
     generation: u32,
-    /// Change count: increases whenever entries that an iterator of this handle has read ahead may
-    /// be out of date.
+    /// Change count, which increases whenever entries that an iterator of this handle has read
+    /// ahead may have become out of date.
     changes: AtomicU64,
     open_families: Mutex<BTreeMap<String, usize>>,
     tables: Mutex<KnownTables>,
@@ -99,8 +101,8 @@ pub(crate) struct Shared {
     /// Identity of the file of the store; `None` for a store in memory or on a server.
     pub(crate) file: Option<FileIdentity>,
     cleaner: Mutex<Option<Running>>,
-    /// Lock held during a turn of the cleaner, on a store that several connections can write at a
-    /// time.
+    /// Lock that is held while the cleaner removes keys, on a store that several connections can
+    /// write at the same time. The begin of a transaction waits for it.
     turn: Mutex<()>,
 }
 
@@ -167,13 +169,13 @@ impl Shared {
         self.check_process()?;
         self.check_no_callback()?;
         if self.is_closed() {
-            // Before the lock: a thread that closes the store waits for it, and must not wait for
-            // step after step.
+            // Checked before the lock is taken: a thread that is closing the store waits for the
+            // lock, and must not wait for all steps of a long operation.
             return Err(closed());
         }
-        // Dropped last, when the connection is free.
+        // Declared first, so that it is dropped after the lock is released.
         let _last = LetGo(&self.locked);
-        // Counted only if the lock is taken.
+        // Only a thread that must wait for the lock is counted in `waiting`.
         let mut guard = self.locked.try_enter().unwrap_or_else(|| {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let entered = self.locked.enter();
@@ -185,15 +187,19 @@ impl Shared {
         let _leave = Leave(&self.owner);
         let done = f(db);
         if done.is_err() {
-            self.note_change(); // a transaction may be undone: what iterators have read ahead may be of it
+            self.note_change(); // entries read ahead may come from a transaction that was undone
         }
-        // A callback may have forked, and this be the child: what it has read is not to be relied on.
+        // A callback may have forked. In the child the result is discarded, because the connection
+        // belongs to the parent.
         self.check_process()?;
         done
     }
 
-    /// Returns the current time, as the start of a TTL. Asks a server that has not sent its time
-    /// lately; if that fails, the clock continues from the last time received.
+    /// Returns the current time of the store's clock, in milliseconds since the Unix epoch, for use
+    /// as the start of a TTL.
+    ///
+    /// If the clock is that of a server and stale, the server is asked for its time first. If that
+    /// fails, the clock continues from the last time that the server sent.
     pub(crate) fn now_ms(&self) -> i64 {
         if self.clock.is_stale() {
             let _ = self.with_uncounted(|db| db.note_time());
@@ -201,7 +207,7 @@ impl Shared {
         self.clock.now_ms()
     }
 
-    /// Like `now_ms`, but always asks a server.
+    /// Like `now_ms`, but asks the server also if the clock is not stale.
     #[cold]
     pub(crate) fn told_now_ms(&self) -> i64 {
         if !self.clock.is_injected() {
@@ -210,8 +216,8 @@ impl Shared {
         self.clock.now_ms()
     }
 
-    /// Updates the clock from a server that has not sent its time lately. Call this before entries
-    /// that were read ahead are compared with the clock.
+    /// Asks the server for its time if the clock is that of a server and stale. Call this before
+    /// the expiry times of entries that were read ahead are compared with the clock.
     ///
     /// # Errors
     /// The call to the server failed.
@@ -220,8 +226,8 @@ impl Shared {
         if self.clock.is_stale() { self.with(|db| db.note_time()) } else { Ok(()) }
     }
 
-    /// Returns the configuration for a further connection to the same store, with the current
-    /// secret.
+    /// Returns the configuration for another connection to this store: that of this handle, with
+    /// the current secret.
     pub(crate) fn config_now(&self) -> Result<Config> {
         #[cfg(feature = "encryption")]
         return self.with_uncounted(|db| Ok(db.with_its_secret(&self.config)));
@@ -229,7 +235,8 @@ impl Shared {
         Ok(self.config.clone())
     }
 
-    /// Counts an error that was found before the connection was needed, and returns `result`.
+    /// Counts an error in the statistics, and returns `result` unchanged. For errors that were
+    /// found outside [`with`](Shared::with), which counts its own.
     pub(crate) fn count_failure<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.counters.errors.add(1);
@@ -237,7 +244,8 @@ impl Shared {
         result
     }
 
-    /// Runs a write.
+    /// Runs the write `f` with exclusive use of the connection. Fails with `ReadOnly` if the handle
+    /// is read-only.
     #[inline]
     pub(crate) fn write<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.with(|db| {
@@ -249,7 +257,9 @@ impl Shared {
         })
     }
 
-    /// Runs a checkpoint that the caller has requested.
+    /// Runs a checkpoint that the caller has requested. Waits for other connections up to the busy
+    /// timeout. Returns the number of frames in the WAL, and the number of those that are in the
+    /// database file now.
     pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.with(|db| {
             let timeout = self.config.busy_timeout;
@@ -257,8 +267,9 @@ impl Shared {
                 return db.checkpoint_within(mode, timeout); // refused
             }
             if mode != CheckpointMode::Passive {
-                // A reader that comes back when everything is in the file does not stand in the way of a
-                // new start of the WAL. What fails here is reported below.
+                // First copies what needs no waiting: a reader that begins when all frames are in
+                // the database file does not prevent the WAL from being reset. An error is ignored,
+                // because the checkpoint below would report it.
                 let _ = db.checkpoint_within(CheckpointMode::Passive, timeout);
             }
             let started = Instant::now();
@@ -266,12 +277,13 @@ impl Shared {
                 if self.is_closed() {
                     return Err(closed()); // the thread that closes the store waits for this call
                 }
-                // In slices, because neighbours that read in a loop keep taking new snapshots.
+                // Waits in slices, because other handles that read in a loop keep taking new
+                // snapshots.
                 let left = timeout.saturating_sub(started.elapsed());
                 let tried = Instant::now();
                 match db.checkpoint_within(mode, left.min(CHECKPOINT_SLICE)) {
                     Err(e) if e.kind() == ErrorKind::Busy && left > CHECKPOINT_SLICE => {
-                        // For some locks SQLite does not wait.
+                        // SQLite does not wait for every lock: sleep for the rest of the slice.
                         if !wait::pause(CHECKPOINT_SLICE.saturating_sub(tried.elapsed())) {
                             return Err(e);
                         }
@@ -284,8 +296,9 @@ impl Shared {
         })
     }
 
-    /// Returns `true` if the handle is open, belongs to this process and is not in use: then
-    /// `check_open` succeeds.
+    /// Fast test that usually replaces `check_open`. Returns `true` if the handle is open, belongs
+    /// to this process, is not in use and has the system clock: then `check_open` succeeds. After
+    /// `false`, it may still succeed.
     #[inline(always)]
     pub(crate) fn is_plainly_open(&self) -> bool {
         self.generation == fork::generation()
@@ -300,12 +313,12 @@ impl Shared {
         self.is_plainly_open() || self.check_open_closely().is_ok()
     }
 
-    /// Fails if the file of this handle is no longer at the path by which it was opened.
+    /// Fails if the file of this handle is not at `path`, by which the handle was opened.
     ///
     /// Only calls that open the file again need this check: the handle itself stays usable when the
     /// directory is renamed.
     pub(crate) fn check_path(&self, path: &Path) -> Result<()> {
-        // A store in memory has no path, and one on a server is nowhere else.
+        // A store in memory or on a server has no file to compare.
         if self.file.is_none_or(|file| is_at(path, file)) {
             return Ok(());
         }
@@ -351,7 +364,7 @@ impl Shared {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).of(family)
     }
 
-    /// Returns `true` if this store has an open handle on the family.
+    /// Returns `true` if this store handle has an open handle on the family `name`.
     pub(crate) fn is_family_open(&self, name: &str) -> bool {
         self.families_open().contains_key(name)
     }
@@ -398,9 +411,12 @@ impl Shared {
         Err(Error::misuse(fork::INHERITED.to_string_lossy().into_owned()))
     }
 
-    /// Runs a turn of the cleaner if no transaction is open on the handle. With one writer at a
-    /// time it runs while the handle is not in use. Otherwise other calls continue meanwhile, and
-    /// only a [beginning](Shared::before_begin) transaction waits.
+    /// Runs `f`, a turn of the cleaner. Returns `None` without running it if a transaction is open
+    /// on this handle.
+    ///
+    /// If the store has one writer at a time, calls on this handle wait until `f` has returned.
+    /// Otherwise they continue during `f`, and only the [begin](Shared::before_begin) of a
+    /// transaction waits.
     pub(crate) fn while_idle<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
         let mut f = Some(f);
         let mut run = || f.take().map(|f| f()).transpose();
@@ -416,8 +432,8 @@ impl Shared {
         if beside.is_some() { run() } else { Ok(done) }
     }
 
-    /// Waits until a turn of the cleaner ends that could make a new transaction fail. Call this
-    /// before a transaction begins.
+    /// Waits for the end of a turn of the cleaner, on a store that several connections can write at
+    /// the same time. Call this before a transaction begins, because the turn could make it fail.
     pub(crate) fn before_begin(&self, db: &Db) {
         if !db.has_one_writer() {
             drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
@@ -438,14 +454,15 @@ impl Shared {
         self.check_process()?;
         self.check_no_callback()?;
         self.closed.store(true, Ordering::SeqCst);
-        // From now on no cleaner starts: a start looks at `closed` while it holds the slot's lock.
+        // From now on no cleaner starts: `start_cleaner` checks `closed` while `self.cleaner` is
+        // locked.
         let cleaner = self.cleaner().take();
         if let Some(cleaner) = cleaner {
             cleaner.worker.stop();
         }
         let mut db = self.locked.enter().take();
         if let Some(db) = &mut db {
-            db.before_close(); // it may need the time
+            db.before_close(); // it may read the clock
         }
         if !self.clock.is_a_servers() {
             self.clock.inject(None); // no thread is inside the injected clock when this returns
@@ -455,8 +472,8 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// First the cleaner's connection, then this one: of two that are closed at the same time, each leaves
-    /// it to the other to remove the WAL.
+    /// Closes the cleaner's connection, then that of this handle. If both were closed at the same
+    /// time, each could leave the removal of the WAL to the other.
     fn drop(&mut self) {
         if self.check_process().is_err() {
             // The connection is the parent's: closing it here could remove the parent's WAL.
@@ -471,7 +488,7 @@ impl Drop for Shared {
     }
 }
 
-/// Guard that marks the connection as free of a thread when it is dropped, also in a panic.
+/// Guard that sets `Shared::owner` to 0 when it is dropped, also in a panic.
 struct Leave<'a>(&'a AtomicUsize);
 
 impl Drop for Leave<'_> {
@@ -480,10 +497,10 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Guard that releases the snapshot on drop if another handle asked for that while the connection
+/// Guard that releases the snapshot on drop if another handle requested that while the connection
 /// was in use.
 ///
-/// It is checked when the connection is free again, so that no request is missed.
+/// It must be dropped after the lock of the connection is released, so that no request is missed.
 struct LetGo<'a>(&'a LockedDb);
 
 impl Drop for LetGo<'_> {

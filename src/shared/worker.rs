@@ -1,5 +1,5 @@
-//! The one thread that the library may start: how it is started, stopped and joined. Its work is in
-//! `store/cleaner.rs`.
+//! Start, stop and join of a background thread. The cleaner (`store/cleaner.rs`) is the only thread
+//! that the library starts.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,7 +10,9 @@ use crate::backend::with_signals_blocked;
 use crate::error::{Error, Result};
 
 thread_local! {
-    /// In a thread made here, which one it is. (`thread::current` would make something in every thread that asks.)
+    /// Address of the stop request of the worker that this thread runs, which identifies the
+    /// worker; NULL in other threads. `thread::current` is not used, because it allocates memory in
+    /// each thread that calls it.
     static THIS: Cell<*const Stop> = const { Cell::new(std::ptr::null()) };
 }
 
@@ -20,7 +22,7 @@ pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Running worker, with its interval and its number of keys per round.
+/// Running cleaner: its thread, and the settings with which it can be started again.
 #[cfg_attr(not(feature = "encryption"), allow(dead_code, reason = "who starts it again asks how"))]
 pub(crate) struct Running {
     pub(crate) worker: Worker,
@@ -54,8 +56,8 @@ impl Stop {
 }
 
 impl Worker {
-    /// Starts a thread that runs `work`, which must return soon after a stop is requested. The thread
-    /// handles no signals.
+    /// Starts a thread named `name` that runs `work`, which must return soon after a stop is
+    /// requested. Signals are blocked in the thread.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Stop) + Send + 'static) -> Result<Worker> {
         let stop = Arc::new(Stop::default());
         let told = Arc::clone(&stop);
@@ -80,7 +82,7 @@ impl Worker {
         if let Some(thread) = self.thread.take()
             && THIS.get() != Arc::as_ptr(&self.stop)
         {
-            // A panic in it has been its own affair: nothing of the store's is half done.
+            // A panic of the thread is ignored: it leaves nothing half done in the store.
             let _ = thread.join();
         }
     }

@@ -11,13 +11,13 @@ use crate::hint::Hint;
 impl Store {
     /// Copies all committed data into a new file, as a consistent snapshot with all expiry times.
     ///
-    /// Other connections can read and write meanwhile. `progress` is called at intervals with the
-    /// number of remaining pages and the total number of pages; if it returns `false`, the backup
-    /// is cancelled.
+    /// During the call, other connections can read and write. `progress` is called at intervals
+    /// with the number of remaining pages and the total number of pages; if it returns `false`, the
+    /// backup is cancelled.
     ///
-    /// The copy is written under a temporary name next to `path` and synced; then it gets its name.
-    /// A file named `path` is therefore always complete. A process that is killed leaves a file
-    /// `path.….partial`.
+    /// The copy is written under a temporary name in the directory of `path`, synced, and then
+    /// renamed. A file named `path` is therefore always complete. A process that is killed leaves a
+    /// file `path.….partial`.
     ///
     /// # Errors
     /// No file is left then.
@@ -25,8 +25,8 @@ impl Store {
     ///   `":memory:"`, `"file:…"`, a directory, a URL); `path` has a `-wal`, `-shm` or `-journal`
     ///   file of another store, or is the name of such a file; or `progress` cancelled the backup.
     /// - [`Busy`](crate::ErrorKind::Busy): a transaction is open on this handle of a store in
-    ///   memory or of an exclusive store; or a lock of another handle.
-    /// - [`Misuse`](crate::ErrorKind::Misuse): the store is closed, also meanwhile.
+    ///   memory or of an exclusive store; or another handle has a lock.
+    /// - [`Misuse`](crate::ErrorKind::Misuse): the store was closed, before or during the call.
     /// - [`Io`](crate::ErrorKind::Io), also if the store is no longer at the path it was opened by.
     /// - `CantOpen`, `Full`, `NoMemory`, `Corrupt`.
     pub fn backup(&self, path: impl AsRef<Path>, mut progress: impl FnMut(u32, u32) -> bool) -> Result<()> {
@@ -41,12 +41,13 @@ impl Store {
             "backup",
             is_there,
         ))?;
-        // A thread that closes this store may be waiting for this call.
+        // Ends the copy if the store was closed, because the closing thread may be waiting for this
+        // call.
         let mut progress = |remaining, total| {
             progress(remaining, total) && shared.is_of_this_process() && !shared.is_closed()
         };
-        // A connection of its own, so that the callback and other threads can use this store
-        // meanwhile.
+        // The copy uses another connection, so that the callback and other threads can use this
+        // handle during the call.
         let copied = match source {
             Some(source) if !shared.config.file.exclusive => {
                 let config = shared.config_now().map(|config| config.read_only(true));
@@ -54,7 +55,7 @@ impl Store {
                     .and_then(|config| Store::open_beside(shared, &source, &config))
                     .and_then(|source| source.shared().with(|db| db.copy(new.partial(), &mut progress)))
             }
-            // No other connection can read the store: its own handle must, and is busy meanwhile.
+            // No other connection can read the store, so the copy occupies the handle itself.
             _ => shared.with(|db| match db.transaction() {
                 TransactionState::None => db.copy(new.partial(), &mut progress),
                 _ => Err(Error::busy("a transaction is open on this handle, so no backup can be made")
@@ -76,8 +77,8 @@ impl Store {
         });
         shared.count_failure(finished)
     }
-    /// Copies everything, row by row, into an existing empty store in a file. Returns `false` if
-    /// `progress` cancelled the copy.
+    /// Copies everything, row by row, into a new store in the existing empty file `to`. Returns
+    /// `false` if `progress` cancelled the copy.
     fn copy_rows(&self, to: &Path, progress: &mut impl FnMut(u32, u32) -> bool) -> Result<bool> {
         let to = Store::open_with(to, &Config::new())?;
         let mut goes_on = true;

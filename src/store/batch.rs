@@ -22,7 +22,8 @@ pub struct WriteBatch {
     shared: Arc<Shared>,
     bytes: Vec<u8>,
     writes: Vec<Write>,
-    /// The families of the writes, each once. They do not count as open handles.
+    /// Families of the writes, each once; `Write::family` is an index of this list. They do not
+    /// count as open handles.
     families: Vec<Family>,
 }
 
@@ -134,9 +135,9 @@ impl WriteBatch {
     /// content.
     ///
     /// # Errors
-    /// [`Error`](crate::ErrorKind::Error) if there is no family of that name any more, or if
-    /// the batch for a store on a server exceeds 1008 MiB; otherwise a [write error](crate#errors). Nothing of the batch has
-    /// happened then.
+    /// After an error, no write of the batch takes effect. [`Error`](crate::ErrorKind::Error) if a
+    /// family of the batch was dropped, or if a batch for a store on a server exceeds 1008 MiB;
+    /// otherwise a [write error](crate#errors).
     pub fn commit(&mut self) -> Result<()> {
         if self.is_empty() {
             return self.shared.with(Db::check);

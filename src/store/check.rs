@@ -1,4 +1,4 @@
-//! Check that reports every problem.
+//! Check of a whole store that reports every problem: [`Store::check`].
 
 use std::ops::ControlFlow;
 
@@ -73,7 +73,7 @@ impl CheckReport {
 struct Counting<F> {
     tell: F,
     checked: CheckReport,
-    /// The caller has ended the check; nothing more is reported.
+    /// Whether the callback has ended the check. Nothing is reported or counted afterwards.
     has_stopped: bool,
 }
 
@@ -107,8 +107,8 @@ impl Store {
     /// problem and continues after damage.
     ///
     /// `report` is called for each problem as it is found, and must not call this store. If it
-    /// returns [`Break`](ControlFlow::Break), the check ends with what was found so far. At most
-    /// 1000 lines of the integrity check of SQLite are reported.
+    /// returns [`Break`](ControlFlow::Break), the check ends, and the result counts the problems
+    /// found so far. At most 1000 lines of the integrity check of SQLite are reported.
     ///
     /// # Errors
     /// A [read error](crate#errors) that prevents the check from starting. An error that ends it

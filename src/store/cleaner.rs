@@ -2,10 +2,10 @@
 //! ever starts, and only on request.
 //!
 //! It purges through a connection of its own, so it never takes part in a transaction of the store
-//! handle. In a file it works only while it holds the lock of the handle. A write through the
-//! handle therefore waits for one turn of the cleaner (a millisecond of looking, then at most 256
-//! keys) instead of failing for a busy lock. On a server several clients can write at the same
-//! time; there only the begin of a transaction waits.
+//! handle. For a store in a file it works only while it holds the lock of the handle. A write
+//! through the handle therefore waits for one turn of the cleaner (at most a millisecond of
+//! searching, then the removal of at most 256 keys) instead of failing for a busy lock. On a server
+//! several clients can write at the same time; there only the begin of a transaction waits.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,11 +18,12 @@ use crate::hint::Hint;
 use crate::shared::worker::{Running, Stop, Worker};
 use crate::shared::{Shared, read_only};
 
-/// Pause in which other threads can take the lock, before the cleaner looks again whether they
-/// have.
+/// Pause in which threads that wait for the handle's lock can take it. The cleaner repeats it until
+/// no thread waits.
 const TURN: Duration = Duration::from_micros(100);
 
-/// Starts the thread. It ends when it is stopped, or when the store is closed or dropped.
+/// Starts the cleaner of a store. Every `interval`, it removes up to `max_keys` expired keys. Its
+/// thread ends when it is stopped, or when the store is closed or dropped.
 pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
     let path = shared.with(|db| {
         db.path().ok_or_else(|| {
@@ -30,12 +31,13 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
                 .with_hint(Hint::PurgeYourself)
         })
     })?;
-    // Checkpoints are made outside the handle's lock, see `clean`.
+    // No automatic checkpoints: `clean` runs them without holding the handle's lock.
     let config = shared.config_now()?.busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
     let own = Store::open_beside(shared, &path, &config)?;
     if config.file.journal_mode == JournalMode::Wal {
-        // The first look at all families takes longest; here no other call waits for it. (In DELETE
-        // mode a reader blocks commits.) A failure is ignored: it recurs when it matters.
+        // The first search of all families takes longest. Here, no call on the handle waits for it.
+        // (Not in DELETE mode, in which a reader blocks commits.) A failure is ignored: the first
+        // round would fail in the same way.
         let _ = own.next_expiry_all_families();
     }
     let weak = Arc::downgrade(shared);
@@ -46,13 +48,14 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
     Ok(Running { worker, interval, max_keys })
 }
 
-/// Runs one round. Returns `false` if the store is closed. What fails now, usually because of a
-/// busy lock, is tried again in the next round.
+/// Runs one round of the cleaner: turns until no expired key is left or `max_keys` were removed.
+/// Returns `false` if the store is closed. A failure, usually because of a busy lock, ends the
+/// round; the next one tries again.
 fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>) -> bool {
     let mut left = max_keys.unwrap_or(u64::MAX);
-    // Families looked at since the last removal. While other connections commit all the time, no
-    // turn sees all families at one moment. A round ends when it has seen each of them at some
-    // moment.
+    // Number of families examined since the last removal. While other connections commit all the
+    // time, no turn can examine all families. A round ends when its turns together have examined
+    // each family.
     let mut looked_at = 0;
     while left > 0 && !stop.is_asked() {
         let Some(shared) = shared.upgrade() else { return false };

@@ -1,4 +1,5 @@
-//! Encryption and decryption of an existing store. `backend/file/rekey.rs` changes the file.
+//! Encryption, decryption and change of the secret of an existing store. `backend/file/rekey.rs`
+//! changes the file.
 
 use super::Store;
 use crate::error::Result;
@@ -16,8 +17,8 @@ use {
     std::time::{Duration, Instant},
 };
 
-/// Pause between two attempts of [`Store::open_encrypted`] if another process is converting the
-/// store.
+/// Pause between two attempts of [`Store::open_encrypted`] while another process may be encrypting
+/// the store.
 #[cfg(feature = "encryption")]
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -72,15 +73,15 @@ impl Store {
         }
     }
 
-    /// Encrypts the store in place, with everything in the file.
+    /// Encrypts the store in place: everything in its file.
     ///
     /// This handle, its families and iterators stay usable. Later opens need the secret. The file
     /// keeps its owner and mode, and its old content is overwritten in the file, its WAL and its
     /// journal. Copies that a copy-on-write file system, flash memory or a backup keeps are not
     /// overwritten. The conversion needs twice the size of the store on the disk.
     ///
-    /// If the call fails, or the process is killed or the power fails meanwhile, the file is either
-    /// the old one or the new one.
+    /// If the call fails, or if the process is killed or the power fails during the call, the file
+    /// is afterwards either completely unchanged or completely encrypted.
     ///
     /// The cleaner has a connection of its own. It is stopped and started again; if it cannot be
     /// started again, it stays stopped without an error.
@@ -130,8 +131,8 @@ impl Store {
     fn convert(&self, is_encrypted: bool, to: Option<&Secret>, otherwise: Error) -> Result<()> {
         let shared = self.shared();
         shared.count_failure(shared.check_open())?;
-        // Stop the cleaner, which has a connection of its own. The guard keeps another one from
-        // starting, and this handle from being closed.
+        // Stop the cleaner, which has a connection of its own. While the guard `cleaner` exists, no
+        // cleaner can be started and this handle cannot be closed.
         let mut cleaner = shared.cleaner();
         let paused = cleaner.take().map(|running| {
             running.worker.stop();
@@ -165,7 +166,7 @@ impl Store {
             db.convert(&before, &after)
         });
         if let Some((interval, max_keys)) = paused {
-            // The result is that of the conversion, whether or not the cleaner starts again.
+            // If the cleaner cannot be started again, the call does not fail for that.
             *cleaner = cleaner::start(shared, interval, max_keys).ok();
         }
         converted

@@ -6,10 +6,10 @@ use crate::error::Result;
 use crate::info::StoreInfo;
 
 impl Store {
-    /// Returns a description of this store: its file, its size and its families, all at one moment.
+    /// Returns a description of this store in one snapshot: its file, its size and its families.
     ///
-    /// It reads no data: about a thousandth of the file, with 4 bytes of memory for each page. For
-    /// the number of keys use [`count`](crate::Family::count).
+    /// It reads no keys and values, but about a thousandth of the file, and uses 4 bytes of memory
+    /// for each page. For the number of keys use [`count`](crate::Family::count).
     ///
     /// # Errors
     /// A [read error](crate#errors).

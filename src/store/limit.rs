@@ -28,11 +28,11 @@ impl Store {
     ///
     /// **Write tracking.** [`Eviction::Oldest`](crate::Eviction::Oldest) switches write tracking on
     /// for existing families, whose keys count as written now, and for families created later.
-    /// Another policy leaves it on.
+    /// Changing to another policy does not switch it off.
     ///
     /// The call itself is a write: it removes keys if the data exceeds the new limit. Outside a
-    /// transaction, a new limit also runs a checkpoint that shortens the file and the WAL. If other
-    /// connections block it, the next checkpoint does that.
+    /// transaction, a call that changes the limit also runs a checkpoint, which shortens the file
+    /// and the WAL. If other connections block it, the next checkpoint shortens them.
     ///
     /// # Errors
     /// [`Error`](crate::ErrorKind::Error) if the limit is less than 32 pages, or if the store is on
@@ -42,7 +42,7 @@ impl Store {
         let shared = self.shared();
         let before = shared.write(|db| db.change_limit(limit))?;
         if limit.is_some() && limit != before {
-            // On a closed handle there is nothing to do.
+            // This fails only if the handle was closed just now; then the files need no shortening.
             let _ = shared.with_uncounted(|db| {
                 db.cut_files();
                 Ok(())
@@ -51,11 +51,13 @@ impl Store {
         Ok(())
     }
 
-    /// Sets the size limit of the store that was copied, in a transaction of the caller, if no key
-    /// has to be evicted for it. A store on a server has no size limit; there this does nothing.
+    /// Sets the size limit of this store, the target of a copy, to that of the source, inside the
+    /// caller's write transaction. For a store on a server, which has no size limit, this does
+    /// nothing.
     ///
     /// # Errors
-    /// As [`set_size_limit`](Store::set_size_limit), with a text about the copy. The caller must
+    /// [`Full`](ErrorKind::Full) if keys had to be evicted for the limit; otherwise as
+    /// [`set_size_limit`](Store::set_size_limit). The message is about the copy. The caller must
     /// roll the transaction back.
     pub(crate) fn take_limit(&self, limit: SizeLimit) -> Result<()> {
         if !self.shared().with(|db| Ok(db.can_have_limit()))? {

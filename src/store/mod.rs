@@ -1,6 +1,6 @@
 //! Handle on a store: opening, families, maintenance and clock.
 //!
-//! Operations on the keys of one family are in `family`; SQL is in `db`.
+//! Operations on the keys of one family are in `family`; SQL is in `backend`.
 
 mod backup;
 mod batch;
@@ -32,7 +32,8 @@ pub use copy::CopyReport;
 pub(crate) use new_file::NewFile;
 pub use transactions::Transaction;
 
-/// Maximum number of pages that one transaction of a vacuum moves.
+/// Maximum number of free pages that one transaction of [`Store::incremental_vacuum`] returns to
+/// the file system.
 const VACUUM_PAGES_PER_STEP: u64 = 1000;
 
 /// Handle on a store. Its methods also work on the default family.
@@ -119,16 +120,17 @@ impl Store {
         Store::with_clock(path, config, Arc::default())
     }
 
-    /// Opens a second connection to the file of a store.
+    /// Opens another connection to the store of the handle `shared`, at its path or URL.
     ///
-    /// It shares the clock of the first connection. On a server it has a clock of its own: an older
-    /// answer on this connection would set a shared clock back.
+    /// The connection shares the clock of that handle. On a server it has a clock of its own: a
+    /// late answer on one connection would set a shared clock back.
     pub(crate) fn open_beside(shared: &Shared, path: &Path, config: &Config) -> Result<Store> {
         shared.check_path(path)?; // otherwise the open would create another store there
         let clock = if shared.clock.is_a_servers() { Arc::default() } else { Arc::clone(&shared.clock) };
         let open = |config: &Config| Store::with_clock(Some(path), config, Arc::clone(&clock));
         let beside = match open(config) {
-            // A read-only open cannot roll back the transaction of a killed process.
+            // A read-only open cannot roll back the transaction of a killed process; a normal open
+            // does.
             Err(e)
                 if (e.kind(), e.hint()) == (ErrorKind::ReadOnly, Some(Hint::OpenForWriting))
                     && !shared.config.read_only =>
@@ -138,7 +140,7 @@ impl Store {
             }
             opened => opened?,
         };
-        // The path may lead to another file now.
+        // Another file may have replaced the one at the path.
         if beside.shared.file == shared.file { Ok(beside) } else { Err(moved_away()) }
     }
 
@@ -175,7 +177,8 @@ impl Store {
         &self.shared
     }
 
-    /// Returns a family by its name in the catalogue. It does not count as an open handle.
+    /// Returns a family for internal use. It is not checked whether the family exists. The result
+    /// does not count as an open handle.
     pub(crate) fn unregistered_family(&self, name: &str) -> Family {
         Family::unregistered_of(&self.shared, name)
     }
@@ -333,14 +336,15 @@ impl Store {
         self.shared.with(Db::integrity_check)
     }
 
-    /// Rebuilds everything that can be derived from the data rows, in one transaction.
+    /// Rebuilds everything that can be derived from the data rows, in one transaction: indexes,
+    /// large values, views and the catalogue of families.
     ///
     /// Returns the number of rows, index entries and tables that were added, removed or changed.
     /// Afterwards [`integrity_check`](Store::integrity_check) succeeds.
     ///
     /// Effect on the data:
     /// - Every readable row is kept with its value and expiry time. An unreadable row is restored
-    ///   if the file still holds what it contained.
+    ///   if the file still contains its data.
     /// - A row whose value or expiry time is lost is removed, and so is a row whose key is longer
     ///   than [`MAX_KEY_SIZE`](crate::MAX_KEY_SIZE). No value is invented.
     /// - Families missing from the catalogue are entered again, without their default TTL. Invalid
@@ -348,13 +352,12 @@ impl Store {
     /// - Tables that do not match the schema and contain data are renamed; their new names begin
     ///   with `lost:`.
     ///
-    /// A store whose catalogue is missing or has no `default` can be opened with
-    /// [`Config::allow_damaged`](crate::Config::allow_damaged) only.
+    /// A store whose catalogue is missing, or does not contain the family `default`, can be opened
+    /// only with [`Config::allow_damaged`](crate::Config::allow_damaged).
     ///
-    /// The call reads everything, in about twice the time of the check, and writes nothing if the
-    /// store is undamaged. Other connections can read meanwhile, but not write.
-    ///
-    /// Rebuilt are indexes, large values, views and the catalogue of families.
+    /// The call reads the whole store, in about twice the time of
+    /// [`integrity_check`](Store::integrity_check). It writes nothing if the store is undamaged.
+    /// During the call, other connections can read, but not write.
     ///
     /// # Errors
     /// Nothing is changed then.
@@ -368,13 +371,11 @@ impl Store {
         self.repair_with(|_| {})
     }
 
-    /// Repairs the store like [`repair`](Store::repair), and calls `report` for everything that
-    /// could not be kept.
+    /// Repairs the store like [`repair`](Store::repair), and calls `report` for each loss: a
+    /// removed row, a renamed table or a lost setting.
     ///
-    /// `report` is called before the commit: if the call fails, none of it has happened. `report`
-    /// must not call this store.
-    ///
-    /// These are removed rows, renamed tables and lost settings.
+    /// `report` is called before the commit: if the call fails, the reported changes are not made.
+    /// `report` must not call this store.
     ///
     /// # Errors
     /// As [`repair`](Store::repair).
@@ -417,8 +418,9 @@ impl Store {
         self.shared.checkpoint(mode)
     }
 
-    /// Runs a checkpoint if the WAL is long, whatever the configuration says. If it is not possible
-    /// now, a later one is.
+    /// Runs a checkpoint if the WAL is long, also with
+    /// [`Config::checkpoint_every`](crate::Config::checkpoint_every). A failure is ignored, because
+    /// a later checkpoint copies the same frames.
     pub(crate) fn checkpoint_if_grown(&self) {
         // On a closed handle there is nothing to do.
         let _ = self.shared.with_uncounted(|db| {
@@ -452,12 +454,13 @@ impl Store {
     /// Replaces the clock of this handle by the function `now_ms`, which returns milliseconds since
     /// the Unix epoch.
     ///
-    /// For tests, and for devices whose system clock is wrong at first. A result that is less than
-    /// an earlier one counts as the earlier one. `now_ms` must not call this store.
+    /// For tests, and for devices whose system clock is wrong at first. If `now_ms` returns less
+    /// than before, the store continues to use the earlier, greater result. `now_ms` must not call
+    /// this store.
     ///
-    /// It has no effect for a store on a server, whose clock applies to all clients. The call waits
-    /// for threads that are inside the replaced clock. It has no effect if that clock itself calls
-    /// it.
+    /// The call waits until no thread is running the replaced clock. It has no effect if the caller
+    /// is the replaced clock itself, or if the store is on a server, whose clock applies to all
+    /// clients.
     pub fn set_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         if self.check_own_clock().is_ok() {
             self.shared.clock.inject(Some(Arc::new(now_ms)));
@@ -489,7 +492,7 @@ impl Store {
         self.shared.clock.inject(Some(Arc::new(now_ms)));
     }
 
-    /// Fails with `Error` if the store is on a server.
+    /// Fails with `Error` if the store is on a server, whose clock cannot be replaced.
     pub(crate) fn check_own_clock(&self) -> Result<()> {
         if !self.shared.clock.is_a_servers() {
             return Ok(());
@@ -504,7 +507,7 @@ fn no_family(name: &str) -> Error {
     Error::not_found(format!("there is no family \"{name}\"")).with_hint(Hint::CreateFamily)
 }
 
-/// A store is its own default family.
+/// Dereferences to the default family, whose methods can thus be called on the store.
 impl Deref for Store {
     type Target = Family;
 

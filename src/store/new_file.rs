@@ -1,4 +1,5 @@
-//! File that gets its name when it is complete: a backup, or the store that a recovery creates.
+//! Creation of a file that gets its final name only when it is complete: a backup, or the store
+//! that a recovery creates.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,20 +13,25 @@ use crate::fork;
 use crate::hint::Hint;
 use crate::place::{check_scheme, is_url, path_without_password, without_suffix};
 
-/// File under construction, with a temporary name next to its final one. It is removed unless it is
-/// finished.
+/// Incomplete file with a temporary name, in the directory of its final name. It is removed on drop
+/// unless [`finish`](NewFile::finish) has renamed it.
 pub(crate) struct NewFile {
     path: PathBuf,
     partial: PathBuf,
-    /// Name of its purpose, for messages.
+    /// Purpose of the file as named in error messages, such as "backup".
     what: &'static str,
-    /// Fork generation. If a callback of the caller has forked, the file belongs to the parent.
+    /// Fork generation in which the file was created. If a callback of the caller forks, the file
+    /// belongs to the parent, and the child does not remove it.
     generation: u32,
 }
 
 impl NewFile {
-    /// Creates an empty file with the permissions `mode`, or else with those of `original`. No file may exist at `path`.
-    /// `ready` prepares the content, before anything is created.
+    /// Creates an empty file under a temporary name. `path` is its final path, at which no file may
+    /// exist.
+    ///
+    /// The file gets the permissions `mode`; with `None`, those of the file `original`. `what` is
+    /// its purpose as named in error messages. `ready` is called after the checks and before the
+    /// file is created; its result is returned too. If it fails, no file is created.
     pub(crate) fn begin<R>(
         path: &Path,
         original: Option<&Path>,
@@ -43,12 +49,12 @@ impl NewFile {
         Ok((NewFile { path, partial, what, generation: fork::generation() }, filling))
     }
 
-    /// Returns the temporary path.
+    /// Returns the temporary path of the file.
     pub(crate) fn partial(&self) -> &Path {
         &self.partial
     }
 
-    /// Syncs the file, and gives it its name.
+    /// Syncs the file, renames it to its final path, and syncs the directory.
     pub(crate) fn finish(self) -> Result<()> {
         let failed = |e: std::io::Error| {
             full_if_no_space(Error::io(format!("cannot finish the {}: {e}", self.what)), &e)
@@ -72,7 +78,8 @@ impl Drop for NewFile {
     }
 }
 
-/// Makes an error `Full` if the system says that the disk or a quota has no space.
+/// Changes the kind of an error to `Full` if its cause `why` is a full disk or an exceeded disk
+/// quota.
 fn full_if_no_space(error: Error, why: &std::io::Error) -> Error {
     if !backend::is_without_space(why) {
         return error;
@@ -81,7 +88,8 @@ fn full_if_no_space(error: Error, why: &std::io::Error) -> Error {
     error.with_kind(Kind::Full, message).with_hint(Hint::FreeDiskSpace)
 }
 
-/// Returns the absolute path. Fails if the path cannot be a file name.
+/// Returns `path` as an absolute path. Fails if it cannot be the path of a new file: if it is
+/// empty, `:memory:`, a URL or a directory.
 fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.is_empty() || bytes == b":memory:" {
@@ -119,7 +127,8 @@ fn is_taken(what: &str) -> Error {
 }
 
 fn refuse_existing(path: &Path, what: &str) -> Result<()> {
-    // First: the path may be the store itself, whose own log is next to it.
+    // Checked first, because `path` may be the open store itself: its log is not that of another
+    // store.
     match fs::symlink_metadata(path) {
         Ok(_) => return Err(is_taken(what)),
         Err(e) if e.kind() == ErrorKind::NotFound => {}
@@ -150,24 +159,29 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns `true` if a file of this name exists that may be a database.
+/// Returns `true` if something that may be a database, which is anything but a directory, exists at
+/// `path`.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir())
 }
 
-/// Gives the complete file its name, without replacing a file created meanwhile.
+/// Renames the complete file `partial` to `path`. Fails if a file exists there, also if it was
+/// created just now, and does not replace it.
 fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
     match backend::rename_new(partial, path).or_else(|e| rename_by_link(e, partial, path)) {
         Ok(()) => Ok(()),
-        // The other file may have been removed since: this file has not got the name nevertheless.
+        // An error also if the other file is gone again: this file was not renamed.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(is_taken(what)),
         Err(e) => Err(Error::io(format!("cannot rename the finished {what}: {e}"))),
     }
 }
 
-/// For systems on which a rename may replace a file: adds the final name as a hard link, then
-/// removes the temporary name. A process that is killed in between leaves both names; an open names
-/// the one to remove.
+/// Renames the file on a system whose rename cannot refuse to replace a file (`why` is
+/// `Unsupported`; other errors are returned): adds the final name as a hard link, then removes the
+/// temporary name.
+///
+/// A process that is killed in between leaves both names. The next open of the file then fails with
+/// a message about which name to remove.
 fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::Result<()> {
     if why.kind() != ErrorKind::Unsupported {
         return Err(why);
@@ -175,14 +189,14 @@ fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::
     match fs::hard_link(partial, path) {
         Ok(()) => fs::remove_file(partial),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(e),
-        // A file system without hard links: the rename would replace a file created just now.
+        // The file system has no hard links, and its rename would replace the existing file.
         Err(_) if fs::symlink_metadata(path).is_ok() => Err(ErrorKind::AlreadyExists.into()),
         Err(_) => fs::rename(partial, path),
     }
 }
 
-/// Returns the temporary name, which no other process and no other call uses, even for the same
-/// path.
+/// Returns a temporary path in the directory of `path`. No other process and no other call uses it,
+/// even for the same `path`.
 fn partial_name(path: &Path, what: &str) -> Result<PathBuf> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let name =
@@ -198,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// The other file may be gone when the name is checked.
+    /// The file that prevented the rename may be gone when the test checks the name.
     #[test]
     fn failed_rename_is_reported_even_if_name_is_free_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Purge over all families: when it is due, and purging within a budget.
+//! Purge of all families: the next expiry time, and purge steps with limits on keys and time.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +8,25 @@ use crate::error::Result;
 use crate::family::PurgeStep;
 use crate::family::purge::KEYS_PER_STEP;
 
-/// Extra time that a step may use to look at families.
+/// Time beyond `max_time` that a purge step may use to examine families.
 ///
-/// While other connections commit all the time, every step must look at all families again. A step
-/// that never finished that would never report that nothing is expired.
+/// While other connections commit all the time, every step must examine all families again. Without
+/// the extra time, a step could never finish that and report that no key is expired.
 const MORE_TIME_TO_LOOK: Duration = Duration::from_millis(5);
 
-/// How long the cleaner looks at families before it lets other threads take the lock.
+/// Maximum time for which one turn of the cleaner examines families, so that other threads can take
+/// the lock.
 const CLEANERS_TURN: Duration = Duration::from_millis(1);
 
 /// Result of one turn of the cleaner.
 pub(super) struct CleanersTurn {
-    /// Keys removed.
+    /// Number of keys removed.
     pub(super) deleted: u64,
-    /// Families looked at in this turn, of `known` families.
+    /// Number of families examined in this turn.
     pub(super) looked_at: usize,
+    /// Number of families in the store.
     pub(super) known: usize,
-    /// Nothing is expired.
+    /// Whether all families were examined and none has an expired key.
     pub(super) done: bool,
 }
 
@@ -64,11 +66,11 @@ impl Store {
         loop {
             let left = max_keys.map_or(u64::MAX, |max| max.saturating_sub(deleted));
             let due = self.due(now_ms, || within(MORE_TIME_TO_LOOK))?;
-            // A step makes some progress, however short its time.
+            // A step removes keys once, however short its time, unless `max_time` is zero.
             let begins = deleted == 0 && max_time != Some(Duration::ZERO);
             let more = !due.families.is_empty() || !due.complete;
-            // Families that are due as before, although a step removed nothing: other clients are
-            // removing or writing their keys.
+            // If the previous removal removed nothing and the same families still have expired
+            // keys, other clients are removing or writing those keys.
             let others_have_it = left_over.is_some_and(|before| before.is_as(&due));
             if due.families.is_empty() || left == 0 || others_have_it || !(begins || within(Duration::ZERO)) {
                 return Ok(PurgeStep { deleted, more });
@@ -80,8 +82,8 @@ impl Store {
         }
     }
 
-    /// Runs one turn of the cleaner: looks for expired keys for a moment, and removes the first of
-    /// them.
+    /// Runs one turn of the cleaner: searches for expired keys for at most [`CLEANERS_TURN`], and
+    /// removes the earliest of them, at most `max` and at most [`KEYS_PER_STEP`].
     pub(super) fn cleaners_turn(&self, max: u64) -> Result<CleanersTurn> {
         let started = Instant::now();
         let now_ms = self.shared().clock.now_ms();
@@ -92,14 +94,18 @@ impl Store {
         Ok(CleanersTurn { deleted, looked_at, known, done: nothing && complete })
     }
 
-    /// Returns the families that have expired keys, at most as many as one transaction handles.
+    /// Returns families that have expired keys, at most [`KEYS_PER_STEP`]. The search ends early
+    /// when `in_time` returns `false`.
     pub(super) fn due(&self, now_ms: i64, in_time: impl Fn() -> bool) -> Result<Due> {
         self.shared().with(|db| db.due(now_ms, KEYS_PER_STEP, in_time))
     }
 
-    /// Removes the earliest expired keys of these families in one transaction: at most `max`, and
-    /// few after the time is over. `in_haste`: leaves a checkpoint that is due to the next write,
-    /// if that is possible.
+    /// Removes the earliest expired keys of the families in `due`, in one transaction: at most
+    /// `max`, at most [`KEYS_PER_STEP`], and few after `in_time` has returned `false`. Returns the
+    /// number of keys removed.
+    ///
+    /// With `in_haste`, a checkpoint that becomes due is left to the next write, if that is
+    /// possible.
     pub(super) fn purge_due(
         &self,
         due: &Due,

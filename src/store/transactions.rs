@@ -23,7 +23,7 @@ impl Store {
     ///
     /// # Errors
     /// The error of `f`; otherwise as [`begin_write`](Store::begin_write) and
-    /// [`commit`](Store::commit). Nothing of the transaction has happened then.
+    /// [`commit`](Store::commit). After an error, no write of the transaction takes effect.
     pub fn transaction<R, E: From<Error>>(
         &self,
         f: impl FnOnce(&Transaction<'_>) -> Result<R, E>,
@@ -64,15 +64,15 @@ impl Store {
     ///
     /// A write that fails with `NoMemory`, `Io`, `Full` or `Corrupt` fails the transaction, except
     /// for `Full` because of the size limit of the store. A failed transaction is rolled back at
-    /// once, and only [`rollback`](Store::rollback) ends it. Until then its writes and `commit`
-    /// return that error again, and its reads see the store without it; on a server, reads return
-    /// the error too.
+    /// once, and only [`rollback`](Store::rollback) ends it. Until then, further writes and
+    /// `commit` return the same error, and reads see the store without the writes of the
+    /// transaction. On a server, reads return the error too.
     ///
     /// Prefer [`transaction`](Store::transaction), which ends the transaction in every case.
     ///
     /// # Errors
-    /// [`Error`](crate::ErrorKind::Error) if a transaction is open on this handle, which continues;
-    /// [`Busy`](crate::ErrorKind::Busy) if another handle is writing;
+    /// [`Error`](crate::ErrorKind::Error) if a transaction is already open on this handle (it stays
+    /// open); [`Busy`](crate::ErrorKind::Busy) if another handle is writing;
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly) if the store is read-only; otherwise a [write
     /// error](crate#errors).
     pub fn begin_write(&self) -> Result<()> {
@@ -82,14 +82,14 @@ impl Store {
     /// Begins a read transaction, whose reads see one snapshot of the store until
     /// [`commit`](Store::commit) or [`rollback`](Store::rollback).
     ///
-    /// If a read fails so that SQLite ends the snapshot, later reads return that error again until
-    /// the transaction is ended.
+    /// If a read fails with an error for which SQLite ends the snapshot, later reads return the
+    /// same error until the transaction is ended.
     ///
     /// Prefer [`snapshot`](Store::snapshot), which ends the transaction in every case.
     ///
     /// # Errors
-    /// [`Error`](crate::ErrorKind::Error) if a transaction is open on this handle, which continues;
-    /// otherwise a [read error](crate#errors).
+    /// [`Error`](crate::ErrorKind::Error) if a transaction is already open on this handle (it stays
+    /// open); otherwise a [read error](crate#errors).
     pub fn begin_read(&self) -> Result<()> {
         self.begin(false)
     }
@@ -115,8 +115,9 @@ impl Store {
     /// - [`Error`](crate::ErrorKind::Error): no transaction is open.
     /// - [`Busy`](crate::ErrorKind::Busy): other handles are reading (DELETE journal mode only).
     ///   The transaction is still open; commit again.
-    /// - Otherwise a [write error](crate#errors), also that of an earlier call that failed the
-    ///   transaction. Nothing was committed, and only [`rollback`](Store::rollback) is possible.
+    /// - Otherwise a [write error](crate#errors), also one of an earlier call that made the
+    ///   transaction fail. Nothing was committed, and only [`rollback`](Store::rollback) ends the
+    ///   transaction.
     pub fn commit(&self) -> Result<()> {
         self.shared.count_failure(self.shared.with_uncounted(|db| {
             self.shared.note_change(); // also if the commit fails and is undone
@@ -139,8 +140,8 @@ impl Store {
 
 /// Open transaction, which [`Store::transaction`] and [`Store::snapshot`] pass to their function.
 ///
-/// It dereferences to the store. Families that were opened before the transaction are part of it
-/// too.
+/// It dereferences to the store. Calls on families that were opened before the transaction are part
+/// of the transaction too.
 pub struct Transaction<'s> {
     store: &'s Store,
     open: bool,
@@ -157,7 +158,7 @@ impl Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
-            // The closure may have ended it already; then there is nothing to roll back.
+            // Fails if the closure has ended the transaction itself; nothing is left to roll back.
             let _ = self.store.shared.with_uncounted(|db| {
                 self.store.shared.note_change();
                 db.rollback()

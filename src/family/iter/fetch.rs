@@ -1,4 +1,4 @@
-//! Access to many entries at a time, in the memory they were read into.
+//! Access to many entries of a cursor at a time, without copying: [`Cursor::fetch`].
 
 use std::ops::Range;
 use std::slice;
@@ -32,21 +32,22 @@ pub struct EntryBatch<'c> {
     left: usize,
     prefix: usize,
     keys_only: bool,
-    /// Time at which entries with an expiry time were checked; `None`: all are returned.
+    /// Time at which entries must be live to be returned; `None`: all entries are returned.
     now_ms: Option<i64>,
 }
 
 impl Cursor {
     /// Returns up to `max` live entries, beginning with the current one, and moves past them.
     ///
-    /// It may return fewer, but at least one if there is one: an empty result means the end. It is
-    /// also empty if the cursor is at no entry, or `max` is 0.
+    /// The result may have fewer than `max` entries, but it has at least one unless the cursor is
+    /// at its end. It is empty also if the cursor is at no entry, or if `max` is 0.
     ///
-    /// It returns what a loop of [`key`](Cursor::key), [`value`](Cursor::value) and
-    /// [`next`](Cursor::next) returns, in a fraction of the time, and only entries that are live
-    /// when it is called. If this handle has written since the current entry was read, the entry is
-    /// read again. It is returned as it is now, or skipped if it no longer exists. In order of
-    /// expiry, it is returned where it is now, if that is ahead.
+    /// The entries are those that a loop of [`key`](Cursor::key), [`value`](Cursor::value) and
+    /// [`next`](Cursor::next) returns, in a fraction of the time, and only those that are live at
+    /// the time of the call. If this handle has written since the current entry was read, the entry
+    /// is read again: its current state is returned, or it is skipped if it no longer exists. If a
+    /// cursor in order of expiry finds that the entry's expiry time has changed, it returns the
+    /// entry at its new position, unless that is behind the cursor.
     ///
     /// # Errors
     /// See [`Cursor`](Cursor#errors). A failed fetch leaves the cursor at its entry, or at the next
@@ -65,7 +66,7 @@ impl Cursor {
         loop {
             let (at, now_ms) = (self.at, self.now()?);
             let (end, live) = self.pass(at, max, now_ms);
-            // The entry to be at afterwards, which must not be expired.
+            // Index of the entry at which the cursor is afterwards. It must be live.
             let (next, _) = self.pass(end, 0, now_ms);
             if next < self.chunk.len() || !self.more {
                 self.at = next;
@@ -82,7 +83,7 @@ impl Cursor {
         }
     }
 
-    /// Reads again from the current entry on.
+    /// Reads the chunk again, from the current entry `here` on.
     fn again(&mut self, here: Place) -> Result<()> {
         let before = self.at.checked_sub(1).and_then(|at| self.place_of(at)).or_else(|| self.start.clone());
         let from = match before {
@@ -91,12 +92,12 @@ impl Cursor {
             None => From::Start,
         };
         self.beside(|cursor| {
-            cursor.start = None; // the chunk need not be ahead of the previous one
+            cursor.start = None; // this chunk need not be ahead of the previous one
             cursor.load(from)?;
             if cursor.hides_expired() {
                 return Ok(());
             }
-            // Entries written between that entry and this one are before the cursor.
+            // Skip entries before `here`: they were written between the previous entry and `here`.
             loop {
                 let first = |entry: &ChunkEntry| {
                     let key = cursor.chunk.key(entry).unwrap_or_default();
@@ -112,8 +113,8 @@ impl Cursor {
         })
     }
 
-    /// Runs `read`, which reads other chunks, and keeps the current chunk. If `read` fails,
-    /// everything is as before.
+    /// Runs `read`, which reads other chunks into `chunk`, after moving the current chunk to
+    /// `kept`. If `read` fails or panics, restores the cursor to its state before the call.
     fn beside(&mut self, read: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
         let (read_to, start) = (self.read_to.clone(), self.start.clone());
         let mut before = Some((self.at, self.changes, self.more, read_to, start));
@@ -129,7 +130,8 @@ impl Cursor {
         done.inspect_err(|_| stay(self))
     }
 
-    /// Returns the current time if an entry of the chunk has expired by then.
+    /// Returns the current time if the chunk may contain entries that have expired; `None` if all
+    /// its entries are returned.
     fn now(&self) -> Result<Option<i64>> {
         let shared = &self.family.shared;
         let Some(first_end) = self.chunk.first_end().filter(|_| self.hides_expired()) else {
@@ -139,8 +141,9 @@ impl Cursor {
         Ok(Some(shared.clock.now_ms()).filter(|now_ms| expiry::is_expired(first_end, *now_ms)))
     }
 
-    /// Returns the end of `max` live entries from `at` on, and their number. With a `max` of 0 the
-    /// end is the next live entry.
+    /// Returns the index after up to `max` entries that are live at `now_ms`, from index `at` on,
+    /// and their number. Expired entries after the last one are skipped too, so the index is that
+    /// of a live entry or the end of the chunk.
     fn pass(&self, at: usize, max: usize, now_ms: Option<i64>) -> (usize, usize) {
         if now_ms.is_none() {
             let live = self.chunk.from(at).len().min(max);
@@ -168,10 +171,11 @@ impl Cursor {
     }
 }
 
-/// Chunk that contains the entries which a fetch returns.
+/// Chunk that contains the entries which [`Cursor::fetch`] returns.
 enum Shown {
+    /// The current chunk, `Cursor::chunk`.
     Here,
-    /// The cursor has moved on to the next chunk.
+    /// The previous chunk, `Cursor::kept`: the cursor is in the next one already.
     Beside,
 }
 

@@ -12,7 +12,8 @@ use crate::hint::Hint;
 use crate::options::PutOptions;
 pub use resumable::CopyReport;
 
-/// Number of rows between two calls of the progress callback.
+/// Number of rows that are read and written at a time, and between two calls of the progress
+/// callback.
 const ROWS: usize = 512;
 
 impl Store {
@@ -20,18 +21,19 @@ impl Store {
     ///
     /// The copy is a consistent snapshot of this store, written in one transaction of `to`. After a
     /// failure nothing was copied. `progress` is called at intervals with the number of keys copied
-    /// and their total, which is not reached if keys expire meanwhile; if it returns `false`, the
-    /// copy is cancelled.
+    /// and the number of keys to copy; if it returns `false`, the copy is cancelled. If keys expire
+    /// during the copy, fewer keys are copied.
     ///
     /// - Families that `to` does not have are created with the default TTL and write tracking of
-    ///   this store. An existing family of the same name must have no live keys; it gets the same
-    ///   default TTL, and tracks write times if it does so here.
-    /// - The [size limit](Store::set_size_limit) is copied only if `to` has none and no key at all.
-    ///   It applies after the copy.
-    /// - Other connections can read and write this store meanwhile. Other writes to `to` are
+    ///   this store. A family of `to` with the same name must have no live keys. It gets the
+    ///   default TTL of the family in this store, and write tracking if that family has it.
+    /// - The [size limit](Store::set_size_limit) is copied only if `to` has no size limit and no
+    ///   live key. It applies after the copy.
+    /// - During the copy, other connections can read and write this store. Other writes to `to` are
     ///   blocked, and its WAL grows by the size of the copy.
-    /// - Both stores are used through connections of their own, so `progress` may use the handles.
-    ///   A store in memory and an exclusive store have no second connection: there the copy is a
+    /// - The copy opens a connection of its own to each store, so `progress` may use both handles.
+    ///   A
+    ///   store in memory and an exclusive store have no second connection: there the copy is a
     ///   transaction of the handle, which `progress` must not end.
     ///
     /// Expiry times, write times and the settings of the families are copied too.
@@ -44,7 +46,7 @@ impl Store {
     /// - [`Full`](ErrorKind::Full): the disk is full, or the data exceeds the size limit of `to`.
     /// - [`Busy`](ErrorKind::Busy): another handle is writing to `to`; a transaction is open on the
     ///   handle of `to`; or one is open on this handle of a store in memory or an exclusive store.
-    /// - [`Misuse`](ErrorKind::Misuse): one of the stores is closed, also meanwhile.
+    /// - [`Misuse`](ErrorKind::Misuse): one of the stores was closed, before or during the call.
     /// - Otherwise a [read error](crate#errors) of this store or a [write error](crate#errors) of
     ///   `to`.
     pub fn copy_to(&self, to: &Store, mut progress: impl FnMut(u64, u64) -> bool) -> Result<u64> {
@@ -53,16 +55,16 @@ impl Store {
             false => Err(Error::invalid("the copy was stopped by its progress callback; nothing was copied")),
         };
         let copied = between(self, to, |from, to| {
-            // The target first: the copy may have to wait for it, and a snapshot keeps the WAL of
-            // the source from being reset.
+            // The transaction of the target begins first, because that may have to wait for a lock.
+            // During the wait, a snapshot of the source would keep its WAL from being reset.
             to.transaction(|to| from.snapshot(|from| copy_all(from, to, &mut go_on)))
         });
         self.shared().count_failure(copied)
     }
 }
 
-/// Calls the progress callback. Fails if one of the stores is closed, because the thread that
-/// closes it may be waiting for this call.
+/// Calls the progress callback, and returns its result. Fails if one of the stores was closed,
+/// because the thread that closes it may be waiting for this call.
 fn goes_on(
     from: &Store,
     to: &Store,
@@ -75,7 +77,8 @@ fn goes_on(
     Ok(goes_on)
 }
 
-/// Runs a copy between two different stores.
+/// Runs `copy` on connections to two stores. Fails with `Error` if both handles are on the same
+/// store.
 fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Result<R>) -> Result<R> {
     let itself = || Error::invalid("a store cannot be copied into itself: give another target");
     let (from_shared, to_shared) = (from.shared(), to.shared());
@@ -90,8 +93,7 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     if from_place.is_some() && from_place == place(to)? {
         return Err(itself());
     }
-    // The transactions of the copy are not those of the caller: `Locked` would ask the caller to
-    // roll back.
+    // `Locked` advises the caller to roll back, but the transactions are those of the copy.
     copy(from, to).map_err(|e| match e.kind() {
         ErrorKind::Locked => e
             .with_kind(ErrorKind::Busy, format!("{}; nothing was copied", e.message()))
@@ -100,8 +102,8 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     })
 }
 
-/// One of the two stores: a connection of the copy, or the handle itself where no second connection
-/// is possible.
+/// Access of a copy to one of the two stores: a connection of its own, or the handle of the caller
+/// if no second connection is possible (in memory, exclusive).
 struct Side<'s> {
     given: &'s Store,
     own: Option<Store>,
@@ -130,7 +132,8 @@ impl<'s> Side<'s> {
     }
 }
 
-/// Copies the content of a snapshot, inside a write transaction.
+/// Copies all families and live rows of `from`, in its open snapshot, to `to`, in its open write
+/// transaction. Returns the number of rows copied.
 fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
     let names = from.shared().with(|db| db.families())?;
     if to.shared().with(|db| db.family_exists(record::FAMILY))? {
@@ -190,7 +193,8 @@ fn is_empty(store: &Store) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the target family, with the settings of the source family.
+/// Returns the family of the target named `name`: creates it if it does not exist, and gives it the
+/// settings of the source family.
 fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
     if name != DEFAULT_FAMILY && !to.shared().with(|db| db.family_exists(name))? {
         to.create_family(name)?;
@@ -206,7 +210,8 @@ fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
     Ok(family)
 }
 
-/// Copies the live rows of a family. Calls `copied` with the number of rows of each chunk.
+/// Copies the live rows of a family. After each chunk, calls `copied` with the number of rows in
+/// it.
 fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let tracks = from.tracks_writes()?;
     let mut cursor = from.cursor(KeyRange::all(), Direction::Forward);
@@ -238,7 +243,8 @@ fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<(
     }
 }
 
-/// Fails if the progress callback has ended a transaction on a handle of the caller.
+/// Fails if the progress callback has ended the transaction of the copy, which is possible if it is
+/// one of the caller's handle.
 fn is_in_transaction(store: &Store, state: TransactionState) -> Result<()> {
     store.shared().with_uncounted(|db| match *db.transaction() == state {
         true => Ok(()),

@@ -1,7 +1,8 @@
 //! Progress record of a resumable copy.
 //!
-//! It is a family in the target store, changed in the transaction of each batch, so the record and
-//! the data always agree. The last transaction drops it.
+//! The record is a family in the target store. Each batch of copied rows changes it in its own
+//! transaction, so the record always agrees with the data. The last transaction of the copy drops
+//! it.
 
 use super::Store;
 use crate::backend::{BatchWrite, DEFAULT_FAMILY};
@@ -11,7 +12,7 @@ use crate::family::Family;
 use crate::hint::Hint;
 use crate::options::PutOptions;
 
-/// Name of the family that exists while a copy is unfinished.
+/// Name of the family in the target store that contains the record while a copy is unfinished.
 pub(super) const FAMILY: &str = "copy in progress";
 
 /// Keys of the record: identity and path of the source, the run that owns the copy, the last row
@@ -23,19 +24,21 @@ const RUN: &str = "run";
 const AT: &str = "at";
 const FIRST_ROUND: &str = "first round";
 const GETS_LIMIT: &str = "gets the limit";
-/// Prefix of the keys that name the families of the copy.
+/// Prefix of the keys of the record that name the families of the target that belong to the copy.
 const TAKEN: &str = "family ";
 
-/// Position among the rows of all families, ordered by family name and key: the last row before it.
+/// Position in the rows of all families, which are ordered by family name and key: directly after
+/// the row with this family and key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) family: String,
-    /// `None`: before the first key of the family.
+    /// Key of the last row before the position; `None`: the position is before the first row of the
+    /// family.
     pub(super) key: Option<Vec<u8>>,
 }
 
 impl Place {
-    /// Encodes the position. A family name has no NUL.
+    /// Encodes the position: the family name, then a NUL and the key. A family name has no NUL.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.family.clone().into_bytes();
         if let Some(key) = &self.key {
@@ -55,8 +58,8 @@ impl Place {
     }
 }
 
-/// Identity of the source store, which stays the same when the file is moved, and its path for
-/// messages.
+/// Identity of the source store, which stays the same when its file is moved, and its path for
+/// error messages.
 pub(super) struct Source {
     id: String,
     path: String,
@@ -75,12 +78,12 @@ impl Source {
 /// Progress of a copy as recorded in the target.
 pub(super) struct Record {
     pub(super) at: Place,
-    /// Whether the copy has not reached the end of the source yet. Then the target has no rows
-    /// after `at`.
+    /// Whether the copy has never reached the end of the source. Then the copied families of the
+    /// target have no rows after `at`.
     pub(super) is_first_round: bool,
 }
 
-/// The record in a store, used inside a transaction by one run of a copy.
+/// Access of one run of a copy to the record in the target store, inside a transaction of the run.
 pub(super) struct Held<'s> {
     store: &'s Store,
     family: Family,
@@ -92,7 +95,8 @@ impl<'s> Held<'s> {
         Held { store, family: store.unregistered_family(FAMILY), run }
     }
 
-    /// Reads the record, or creates it, and makes this run its owner.
+    /// Reads the record, or creates it, and makes this run its owner. Fails with `Error` if the
+    /// record is that of another source store.
     pub(super) fn take(&self, source: &Source) -> Result<Record> {
         if !self.is_there()? {
             let gets_limit = self.store.size_limit()?.is_none() && super::is_empty(self.store)?;
@@ -127,8 +131,8 @@ impl<'s> Held<'s> {
         self.store.shared().with(|db| db.family_exists(FAMILY))
     }
 
-    /// Returns `true` if this run owns the record. It does not after its last transaction, or if
-    /// another run has continued the copy.
+    /// Returns `true` if the record exists and this run owns it. Returns `false` after the last
+    /// transaction of the run, or if another run has continued the copy.
     pub(super) fn is_held(&self) -> Result<bool> {
         Ok(self.is_there()? && self.family.get(RUN)?.as_deref() == Some(self.run.as_bytes()))
     }
@@ -157,7 +161,7 @@ impl<'s> Held<'s> {
         self.family.delete(FIRST_ROUND).map(drop)
     }
 
-    /// Returns `true` if a family belongs to the copy.
+    /// Returns `true` if a family is recorded as belonging to the copy.
     pub(super) fn has_taken(&self, name: &str) -> Result<bool> {
         self.family.exists(format!("{TAKEN}{name}"))
     }
@@ -166,7 +170,7 @@ impl<'s> Held<'s> {
         self.put(&format!("{TAKEN}{name}"), "")
     }
 
-    /// Returns the families that belong to the copy.
+    /// Returns the names of the families that are recorded as belonging to the copy.
     pub(super) fn taken(&self) -> Result<Vec<String>> {
         let name = |entry: Result<(Vec<u8>, Vec<u8>)>| {
             let (key, _) = entry?;

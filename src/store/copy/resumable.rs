@@ -1,13 +1,14 @@
-//! Copy in many transactions, which continues where it was interrupted.
+//! Copy in many transactions. If it was interrupted, another call continues it.
 //!
-//! The rows of all families, ordered by family name and key, form a ring. Each call starts at the
-//! recorded position and goes around to that position again. So the call that finishes the copy
-//! compares every row, wherever earlier calls were interrupted. Where rows may have been copied
-//! before, both stores are read and only differences are written.
+//! The rows of all families, ordered by family name and key, are processed as a ring. Each call
+//! starts at the recorded position, continues from the last row with the first one, and ends when
+//! it is at that position again. So the call that finishes the copy compares every row, wherever
+//! earlier calls were interrupted. Where rows may have been copied before, both stores are read and
+//! only differences are written.
 //!
-//! A call reads the source in one snapshot. If it loses the snapshot with the connection, it
-//! continues in a new one; otherwise a connection that breaks again and again would never let it
-//! finish.
+//! A call reads the source in one snapshot. If the connection breaks and the snapshot is lost, the
+//! call continues in a new snapshot. If it started again instead, it could never finish over a
+//! connection that breaks repeatedly.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -26,14 +27,16 @@ use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
 use crate::wait;
 
-/// Number of rows, number of bytes and time after which a batch is committed. This much work is
-/// lost by an interruption.
+/// Number of changed rows after which a batch is committed. An interruption loses at most the work
+/// of one batch.
 const BATCH_ROWS: usize = 16 * 1024;
+/// Number of bytes of changed rows after which a batch is committed.
 const BATCH_BYTES: usize = 4 << 20;
+/// Time after which a batch is committed.
 const BATCH_TIME: Duration = Duration::from_secs(1);
 
-/// Pauses after failures that may be temporary. After the last one the copy fails, unless something
-/// was copied in between.
+/// Pauses before the retries of a failure that may be temporary. When all are used, the next such
+/// failure ends the copy. Each committed batch starts the list again.
 const PAUSES: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
@@ -69,12 +72,12 @@ impl Store {
     /// Failures that may be temporary, such as a broken connection to a server, are retried six
     /// times within 16 seconds. The count starts again each time something was copied.
     ///
-    /// When the call returns, the families in `to` are those of this store at the moment the call
-    /// began. What earlier calls copied is compared, and differences are written or removed. If a
-    /// connection to this store broke meanwhile, its snapshot was lost ([`CopyReport::snapshots`]):
-    /// then each key is as it was at some moment during this call. Until the copy is finished, no
-    /// other connection should write to these families of `to`. Other families of `to` stay as they
-    /// are.
+    /// When the call returns, the copied families in `to` equal those of this store at the time the
+    /// call began. Rows that earlier calls copied are compared, and differences are written or
+    /// removed. If a connection to this store broke during the call, its snapshot was lost
+    /// ([`CopyReport::snapshots`]): then each key has the state of some time during this call, not
+    /// all of the same time. Until the copy is finished, no other connection should write to these
+    /// families of `to`. Other families of `to` are not changed.
     ///
     /// The progress is recorded in `to`, in a family named `copy in progress`, which the last
     /// transaction drops. The record identifies this store also under another path. If there is no
@@ -82,10 +85,10 @@ impl Store {
     /// written and the call succeeds.
     ///
     /// # Errors
-    /// As [`copy_to`](Store::copy_to), but what was copied stays, and the next call continues from
-    /// there. [`Error`](ErrorKind::Error) also if `to` belongs to the unfinished copy of another
-    /// store, if this store is itself the target of an unfinished copy, or if another call has
-    /// continued this copy.
+    /// As [`copy_to`](Store::copy_to), but rows that were copied stay in `to`, and the next call
+    /// continues after them. [`Error`](ErrorKind::Error) also if `to` has the unfinished copy of
+    /// another store, if this store is itself the target of an unfinished copy, or if another call
+    /// has continued this copy.
     pub fn copy_resumable(
         &self,
         to: &Store,
@@ -120,30 +123,33 @@ impl Store {
     }
 }
 
-/// State of one call.
+/// State of one call of [`Store::copy_resumable`].
 struct Run<'r> {
     from: &'r Store,
     to: &'r Store,
     /// Identity of this call, by which it notices that another call has continued the copy.
     id: String,
-    /// Progress of the copy; `None`: the target was not read yet.
+    /// Progress of the copy as committed in the target; `None`: not read yet.
     record: Option<Record>,
-    /// Position where this call began and must arrive again, and whether it has passed the end of
-    /// the ring.
+    /// Position at which this call began, and at which it ends after all rows.
     start: Place,
+    /// Whether this call has passed the last row of the source and continued with the first one.
     is_past_end: bool,
     batch: Batch,
-    /// Number of consecutive failures.
+    /// Number of failures since a batch was last committed.
     failures: usize,
-    /// Whether the last transaction was tried with an unknown outcome; and whether it is done.
+    /// Whether the last transaction of the copy failed in such a way that it may have been
+    /// committed.
     may_be_done: bool,
+    /// Whether the copy is finished.
     has_ended: bool,
     copied: CopyReport,
+    /// Number of live keys of the source, for the progress callback.
     total: u64,
     go_on: &'r mut dyn FnMut(u64, u64) -> Result<()>,
 }
 
-/// A family in both stores.
+/// Family that is copied, in both stores, with its settings in the source.
 struct Pair {
     name: String,
     from: Family,
@@ -153,7 +159,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Returns `true` if the target has the family with its settings.
+    /// Returns `true` if the target has the family with the default TTL of the source, and with
+    /// write tracking if the source has it.
     fn is_alike(&self) -> Result<bool> {
         let is_there = self.to.shared().with(|db| db.family_exists(&self.name))?;
         Ok(is_there && self.to.default_ttl()? == self.default_ttl && self.to.tracks_writes()? >= self.tracks)
@@ -166,18 +173,18 @@ struct Row {
     key: Vec<u8>,
     value: Vec<u8>,
     expiry: Expiry,
-    /// Only in a family that tracks write times.
+    /// Write time; `None` in a family without write tracking.
     written_ms: Option<i64>,
 }
 
-/// Changes of one transaction.
+/// Changes that one transaction makes in the target.
 struct Batch {
     writes: Vec<Write>,
     bytes: usize,
     began: Instant,
     /// Number of source rows read for this batch.
     met: u64,
-    /// Position of the copy after this batch; `None`: no row was read.
+    /// Position of the copy after this batch; `None`: no row was read for the batch.
     at: Option<Place>,
 }
 
@@ -242,7 +249,7 @@ impl Run<'_> {
         }
     }
 
-    /// Copies the rest of the ring, in the snapshot that is open.
+    /// Copies the rest of the ring, in the open snapshot of the source, and finishes the copy.
     fn go_around(&mut self) -> Result<()> {
         self.batch = Batch::new();
         let (names, source, limit) = (names(self.from)?, Source::of(self.from)?, self.from.size_limit()?);
@@ -281,8 +288,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns `true` if the target has no record of a copy, but all data: an earlier call was
-    /// killed at its very end. Nothing is written.
+    /// Returns `true` if the target has no record of a copy, but all rows and settings of the
+    /// source: an earlier call was killed directly after it had finished the copy. Writes nothing.
     fn is_done_already(&mut self, pairs: &[Pair]) -> Result<bool> {
         if self.again(|run| Held::by(run.to, &run.id).is_there())? {
             return Ok(false);
@@ -302,7 +309,7 @@ impl Run<'_> {
         let mut source = Reader::new(&pair.from, KeyRange::all(), pair.tracks);
         let mut target = Reader::new(&pair.to, KeyRange::all(), pair.tracks);
         let (from, to) = (self.from, self.to);
-        // A row that expires meanwhile need not be in both stores.
+        // A row that expires during the comparison need not be in both stores.
         let is_dead = |row: &Row| !row.expiry.is_live(from.now_ms()) || !row.expiry.is_live(to.now_ms());
         loop {
             source.read()?;
@@ -339,7 +346,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Takes over the copy, and gives the families the settings of the source.
+    /// Makes this call the owner of the copy, and creates the families in the target with the
+    /// settings of the source. Returns the progress of earlier calls.
     fn prepare(&self, pairs: &[Pair], source: &Source) -> Result<Record> {
         self.to.transaction(|to| {
             let held = Held::by(to, &self.id);
@@ -376,7 +384,8 @@ impl Run<'_> {
         })
     }
 
-    /// Copies the rows after a position, up to another position or to the end.
+    /// Copies the rows after the position `after`, up to the position `up_to`; with `None`, up to
+    /// the last row.
     fn walk(&mut self, pairs: &[Pair], after: &Place, up_to: Option<&Place>) -> Result<()> {
         for pair in pairs.iter().filter(|pair| pair.name >= after.family) {
             let lower = match &after.key {
@@ -417,7 +426,7 @@ impl Run<'_> {
                 break;
             }
             if let Err(why) = self.tell() {
-                self.apply(false)?; // a later call need not copy it again
+                self.apply(false)?; // so that a later call need not copy these rows again
                 return Err(why);
             }
             super::is_in_transaction(self.from, TransactionState::Read)?;
@@ -439,8 +448,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Removes the rows of the target before a row of the source. Returns `true` if the target has
-    /// the same row.
+    /// Removes the next rows of the target whose keys are less than that of `row`, a row of the
+    /// source. Returns `true` if the target has a row equal to `row`.
     fn compare(&mut self, pair: &Pair, target: &mut Reader, row: &Row) -> Result<bool> {
         while self.fill(target)? {
             match target.rows.front() {
@@ -456,7 +465,8 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Reads the next rows of the target if none are left. Returns `false` at the end.
+    /// Reads the next rows of the target if `target` has none left. Returns `false` if there are no
+    /// more.
     fn fill(&mut self, target: &mut Reader) -> Result<bool> {
         while target.rows.is_empty() && !target.is_at_end {
             self.again(|_| target.read())?;
@@ -464,7 +474,8 @@ impl Run<'_> {
         Ok(!target.rows.is_empty())
     }
 
-    /// Writes the batch. `ends_first_round`: from now on, the target may have rows everywhere.
+    /// Commits the batch. `ends_first_round`: also records that the copy has reached the end of the
+    /// source, so that from now on the target may have rows after every position.
     fn apply(&mut self, ends_first_round: bool) -> Result<()> {
         let batch = std::mem::replace(&mut self.batch, Batch::new());
         if batch.at.is_none() && batch.writes.is_empty() {
@@ -505,7 +516,8 @@ impl Run<'_> {
         })
     }
 
-    /// Runs the last transaction.
+    /// Runs the last transaction of the copy: drops the families that are no longer in the source,
+    /// drops the record, and sets the size limit.
     fn finish(&mut self, pairs: &[Pair], limit: Option<SizeLimit>) -> Result<()> {
         let (id, may_be_done) = (&self.id, self.may_be_done);
         let done = self.to.transaction(|to| {
@@ -540,7 +552,8 @@ impl Run<'_> {
         (self.go_on)(self.copied.keys + self.batch.met, self.total)
     }
 
-    /// Runs `f`, and again as long as its failures may be temporary.
+    /// Runs `f` until it succeeds. Fails with an error of `f` that is permanent, or when the pauses
+    /// are used up.
     fn again<R>(&mut self, mut f: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
         loop {
             match f(self) {
@@ -550,7 +563,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits after a failure, or returns it if it is permanent or the pauses are used up.
+    /// Waits after the failure `why`, before a retry. Returns `why` as an error instead if it is
+    /// permanent, if the pauses are used up, or if the wait hook requests the end.
     fn pause(&mut self, why: Error) -> Result<()> {
         let may_pass = matches!(why.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Locked);
         let Some(pause) = PAUSES.get(self.failures).filter(|_| may_pass && !wait::is_ended()) else {
@@ -569,7 +583,8 @@ impl Run<'_> {
     }
 }
 
-/// Returns the names of all families, in order.
+/// Returns the names of all families of the source, in byte order. Fails if the source is itself
+/// the target of an unfinished copy.
 fn names(store: &Store) -> Result<Vec<String>> {
     let names = store.shared().with(|db| db.families())?;
     if names.iter().any(|name| name == FAMILY) {
@@ -582,7 +597,7 @@ fn names(store: &Store) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads the rows of a range in chunks. A failed read can be repeated.
+/// Reader of the rows of a range of keys, in chunks. A failed read can be repeated.
 struct Reader {
     family: Family,
     cursor: Cursor,
@@ -607,7 +622,7 @@ impl Reader {
         }
     }
 
-    /// Reads the next chunk.
+    /// Reads the next chunk of rows and appends them to `rows`. Sets `is_at_end` if there are none.
     fn read(&mut self) -> Result<()> {
         if self.half.is_empty() {
             if !self.has_begun {
