@@ -112,6 +112,11 @@
 //!
 //! Without features, only files and stores in memory are supported. The C API in
 //! `include/kvstore.h` is a thin layer over this one.
+//!
+//! # Other users of SQLite
+//! The crate can be used in one program with rusqlite 0.32 to 0.43, sqlx, diesel and SeaORM: it
+//! accepts their versions of `libsqlite3-sys`. [`sqlite_version`] returns the version that is
+//! linked, and [`engine`] the storage engine, which depends on it.
 
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs, unreachable_pub)]
@@ -148,7 +153,7 @@ mod store;
 mod unwind;
 mod wait;
 
-pub(crate) use backend::{ENGINE, SQLITE_VERSION};
+pub(crate) use backend::{ENGINE, sqlite_version as linked_sqlite};
 pub(crate) use clock::is_far_off;
 pub use config::{
     CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_SERVER_KEY_SIZE, MAX_VALUE_SIZE, SyncLevel,
@@ -237,7 +242,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Returns the version of the SQLite in this library, such as `"3.54.1"`.
 #[must_use]
 pub fn sqlite_version() -> &'static str {
-    backend::SQLITE_VERSION.to_str().unwrap_or_default()
+    backend::sqlite_version().to_str().unwrap_or_default()
 }
 
 /// Returns the name of the storage engine of this build: `"sql"` or `"btree"`.

@@ -22,8 +22,8 @@ pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use dispatch::Db;
 pub(crate) use due::Due;
 pub(crate) use file::{
-    DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, OpenHandle, Report, SQLITE_VERSION,
-    Tables, is_at, is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new,
+    DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, OpenHandle, Report, Tables, is_at,
+    is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new, sqlite_version,
     sync_directory, sync_file, with_signals_blocked,
 };
 #[cfg(feature = "remote")]

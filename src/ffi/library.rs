@@ -30,7 +30,7 @@ pub extern "C" fn kvstore_version() -> *const c_char {
 /// Returns the version of the SQLite in the library, such as "3.54.1". The string is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvstore_sqlite_version() -> *const c_char {
-    crate::SQLITE_VERSION.as_ptr()
+    crate::linked_sqlite().as_ptr()
 }
 
 /// Returns the storage engine of this build: "sql" or "btree"; with encryption "sql+sqlcipher" or

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use clap::{Arg, Args, Command, CommandFactory as _, FromArgMatches as _};
 use rustyline::error::ReadlineError;
@@ -19,7 +20,7 @@ use crate::failure::{Answer, Failure, Result, report, usage};
 use crate::output::{Color, DIM};
 use crate::progress::Interrupt;
 use crate::secret::Secrets;
-use crate::store_arg::{self, Purpose, StoreArgs};
+use crate::store_arg::{self, Purpose, StoreArgs, is_url};
 use crate::system;
 use crate::usage_errors;
 
@@ -59,7 +60,7 @@ impl ShellArgs {
     pub fn run(&self, context: &mut Context) -> Result {
         context.take_stdin("the lines of the shell")?;
         let path = self.store.path()?;
-        if path.exists() {
+        if is_url(&path) || path.exists() {
             self.store.open(Purpose::Read, &context.secrets)?; // reports once, not for each line, that the store cannot be opened
         }
         let Some(store) = path.to_str() else {
@@ -67,7 +68,7 @@ impl ShellArgs {
         };
         let mut lines = Lines {
             store: store.to_owned(),
-            timeout: format!("{}ms", self.store.open.timeout.as_millis()),
+            timeout: self.store.open.timeout,
             family: None,
             json: context.out.json,
             form: context.form,
@@ -93,7 +94,7 @@ impl ShellArgs {
             .build();
         let mut editor: Editor<Completions, FileHistory> = Editor::with_config(config).map_err(of_editor)?;
         let history = self.history(&mut editor);
-        if !path.exists() {
+        if !is_url(path) && !path.exists() {
             println!("{} does not exist yet: \"put\" creates it", path.display());
         }
         loop {
@@ -184,7 +185,7 @@ fn of_editor(error: ReadlineError) -> Failure {
 /// The state of the shell: the store, and the options that apply to all lines.
 pub struct Lines {
     store: String,
-    timeout: String,
+    timeout: Duration,
     /// Family that `use` has selected.
     family: Option<String>,
     json: bool,
@@ -200,7 +201,7 @@ impl Lines {
     pub fn for_tests() -> Lines {
         Lines {
             store: "app.db".to_owned(),
-            timeout: "5s".to_owned(),
+            timeout: Duration::from_secs(5),
             family: None,
             json: false,
             form: Form::Text,
@@ -253,7 +254,7 @@ impl Lines {
                 ("store", true, _) => filled.mut_arg(name, |arg| {
                     arg.long("store").required(false).hide(true).default_value(self.store.clone())
                 }),
-                ("timeout", false, _) => filled.mut_arg(name, |arg| arg.default_value(self.timeout.clone())),
+                ("timeout", false, _) => filled.mut_arg(name, |arg| arg.default_value(format!("{}ms", self.timeout.as_millis()))),
                 ("family", false, Some(family)) => {
                     filled.mut_arg(name, |arg| arg.required(false).default_value(family.clone()))
                 }
@@ -324,7 +325,7 @@ impl Lines {
     fn use_family(&mut self, family: Option<String>) -> Result {
         if let Some(name) = &family {
             let path = store_arg::path(&self.store)?;
-            let open = store_arg::OpenArgs { timeout: std::time::Duration::from_secs(5) };
+            let open = store_arg::OpenArgs { timeout: self.timeout };
             store_arg::family(&store_arg::open(&path, Purpose::Read, &open, &self.secrets)?, name)?;
         }
         self.family = family;

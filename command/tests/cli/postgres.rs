@@ -394,6 +394,15 @@ fn user_that_url_and_environment_do_not_name_is_that_of_the_process() {
 }
 
 #[test]
+fn shell_reports_once_that_a_server_cannot_be_reached() {
+    let url = "postgresql://nobody:secret@127.0.0.1:1/app";
+    let done = kvstore_fed(&["shell", url, "--timeout", "1ms"], b"get a\nget b\n");
+    let text = err(&done);
+    assert!(code(&done) == 3 && text.matches("refused").count() == 1, "{text}");
+    assert!(!text.contains("secret") && !text.contains("does not exist"), "{text}");
+}
+
+#[test]
 fn watch_shows_table_sizes_of_a_server() {
     let server = Server::shared();
     let url = server.url("watched");

@@ -25,7 +25,7 @@ pub(crate) fn copy(source: &Db, to: &Path, mut progress: impl FnMut(u32, u32) ->
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut target = if source.secure_delete {
-        Connection::open_with_flags_and_vfs(to, flags, os::vfs::name()?)
+        Connection::open_with_flags_and_vfs(to, flags, os::vfs::name_as_str()?)
     } else {
         Connection::open_with_flags(to, flags)
     }

@@ -1,10 +1,9 @@
 //! Access to the catalogue of a store, which lists the families with their settings, and to the
 //! settings of the store itself.
 
-use rusqlite::FileControl;
-
 use super::connection::Db;
 use super::error::translate;
+use super::os;
 use super::quota::Quota;
 use super::schema::{self, Settings, Tables};
 use super::settings_cache::Known;
@@ -145,9 +144,7 @@ impl Db {
         if let Some(direct) = &self.direct {
             return Ok(direct.commits_of_others());
         }
-        let mut version = 0u32; // this number also changes with commits of this connection
-        self.conn.file_control(Some(c"main"), FileControl::DataVersion(&mut version)).map_err(translate)?;
-        Ok(version)
+        os::data_version(&self.conn).map_err(translate) // it also changes with commits of this connection
     }
 
     /// Returns a number that changes with commits of other connections, but not with those of this

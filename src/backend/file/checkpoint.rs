@@ -5,8 +5,9 @@
 //! checkpoint then has little left to copy. It syncs the WAL and the database, and the WAL starts
 //! over.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use rusqlite::ffi;
 
 use super::checkpoint_schedule::{MAX_WAIT, MIN_WAIT, WalLimit};
 use super::connection::Db;
@@ -55,7 +56,7 @@ impl Db {
             self.checkpoints.begins_anew(); // no reader keeps the WAL from starting over
         }
         if log == done {
-            self.wal_frames.store(0, Ordering::Relaxed);
+            self.wal_frames.set(0);
         }
         Ok((log, done))
     }
@@ -89,12 +90,12 @@ impl Db {
     /// the number of its frames that are in the database afterwards; (0, 0) outside WAL mode.
     fn run_sqlites_checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         let mode = match mode {
-            CheckpointMode::Passive => rusqlite::wal::CheckpointMode::PASSIVE,
-            CheckpointMode::Full => rusqlite::wal::CheckpointMode::FULL,
-            CheckpointMode::Restart => rusqlite::wal::CheckpointMode::RESTART,
-            CheckpointMode::Truncate => rusqlite::wal::CheckpointMode::TRUNCATE,
+            CheckpointMode::Passive => ffi::SQLITE_CHECKPOINT_PASSIVE,
+            CheckpointMode::Full => ffi::SQLITE_CHECKPOINT_FULL,
+            CheckpointMode::Restart => ffi::SQLITE_CHECKPOINT_RESTART,
+            CheckpointMode::Truncate => ffi::SQLITE_CHECKPOINT_TRUNCATE,
         };
-        let (log, done) = self.switch_to_sql()?.wal_checkpoint_v2(Some(c"main"), mode).map_err(translate)?;
+        let (log, done) = os::checkpoint(self.switch_to_sql()?, mode).map_err(translate)?;
         // Outside WAL mode, SQLite returns -1 and -1.
         Ok((log.max(0).unsigned_abs(), done.max(0).unsigned_abs()))
     }
@@ -257,7 +258,7 @@ impl Db {
     }
 
     pub(crate) fn wal_frames(&self) -> u32 {
-        self.wal_frames.load(Ordering::Relaxed)
+        self.wal_frames.get()
     }
 
     /// Returns a counter that advances with each commit of any process; `None` if the connection

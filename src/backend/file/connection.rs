@@ -5,7 +5,6 @@
 use std::cell::Cell;
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::handle_registry::{OpenHandle, Registration};
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
 use super::next_expiry_index::NextExpiryIndex;
-use super::os::{self, FileIdentity, Opened, Pages, Presence};
+use super::os::{self, FileIdentity, Opened, Pages, Presence, WalFrames};
 use super::pending_removals::PendingRemovals;
 use super::quota::QuotaTracker;
 use super::settings_cache::SettingsCache;
@@ -66,7 +65,7 @@ pub(crate) struct Db {
     pub(super) secure_delete: bool,
     pub(super) max_inline: usize,
     /// Number of frames in the WAL after the last commit, as the WAL hook reports it.
-    pub(super) wal_frames: Arc<AtomicU32>,
+    pub(super) wal_frames: WalFrames,
     pub(super) checkpoints: CheckpointSchedule,
     pub(super) settings: RefCell<SettingsCache>,
     /// Location of the file, to detect that it was moved; `None` for a store in memory.

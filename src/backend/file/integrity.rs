@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, FileControl, ffi};
+use rusqlite::{Connection, ffi};
 
 use super::error::{is_missing_table, translate};
 use super::os;
@@ -241,8 +241,7 @@ fn pages_of_maps(conn: &Connection) -> Result<i64> {
     if number(conn, "PRAGMA auto_vacuum")? == 0 {
         return Ok(i64::from(lock_page(size) <= pages));
     }
-    let mut reserved = -1;
-    conn.file_control(Some(c"main"), FileControl::ReserveBytes(&mut reserved)).map_err(translate)?;
+    let reserved = os::reserved_bytes(conn).map_err(translate)?;
     Ok(maps_and_lock_page(pages, size, size - i64::from(reserved)))
 }
 

@@ -95,8 +95,8 @@ pub(crate) use handle_registry::OpenHandle;
 pub(crate) use integrity::{Found as Disagreement, Report};
 pub(crate) use os::refusal::is_without_space;
 pub(crate) use os::{
-    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sync_directory, sync_file,
-    with_signals_blocked,
+    FileIdentity, is_at, make_like, note_fork, read_exact_at, rename_new, sqlite_version, sync_directory,
+    sync_file, with_signals_blocked,
 };
 #[cfg(feature = "remote")]
 pub(super) use os::{Mortal, set_up as watch_forks};
@@ -111,9 +111,6 @@ pub(crate) use write::Contents;
 /// threshold, scans are several times faster with inline values. Above it, random writes are
 /// several times faster with values in the blob table.
 const INLINE_PAGE_FRACTION: usize = 16;
-
-/// Version of the linked SQLite.
-pub(crate) const SQLITE_VERSION: &std::ffi::CStr = rusqlite::ffi::SQLITE_VERSION;
 
 /// Name of the storage engine of this build.
 pub(crate) const ENGINE: &std::ffi::CStr = if engine::btree::IS_BUILT { c"btree" } else { c"sql" };

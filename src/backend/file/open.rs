@@ -10,7 +10,6 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -27,7 +26,7 @@ use super::engine::btree::{Direct, Keep};
 use super::error::{forbidden, name_the_forbidden, translate};
 use super::immutable_state::{FileState, Immutable};
 use super::moved_file::Watched;
-use super::os::{self, OsFile, Place, Presence, WalIndex};
+use super::os::{self, OsFile, Place, Presence, WalFrames, WalIndex};
 use super::probe::{Looked, check_files_beside, check_kind, look_at, not_ours};
 use super::quota::QuotaTracker;
 use super::schema;
@@ -177,8 +176,8 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         let is_new = looked.is_empty;
         let converts_alone = converts_alone(&found, is_new, looked.has_wal, config)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let conn =
-            Connection::open_with_flags_and_vfs(real, BASE | flags, os::vfs::name()?).map_err(translate)?;
+        let conn = Connection::open_with_flags_and_vfs(real, BASE | flags, os::vfs::name_as_str()?)
+            .map_err(translate)?;
         if converts_alone {
             // In exclusive mode SQLite reads the WAL without shared memory.
             conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE").map_err(translate)?;
@@ -241,9 +240,12 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         }
     }
     let again = Place::of(real);
-    let conn =
-        Connection::open_with_flags_and_vfs(real, BASE | OpenFlags::SQLITE_OPEN_READ_ONLY, os::vfs::name()?)
-            .map_err(translate)?;
+    let conn = Connection::open_with_flags_and_vfs(
+        real,
+        BASE | OpenFlags::SQLITE_OPEN_READ_ONLY,
+        os::vfs::name_as_str()?,
+    )
+    .map_err(translate)?;
     let opened = set_up(conn, Some(found), None, config, now_ms);
     drop(kept);
     match (opened, again) {
@@ -383,7 +385,8 @@ fn distrust(conn: &Connection) -> Result<()> {
 #[cfg(feature = "encryption")]
 pub(super) fn reopened(path: &Path) -> Result<Connection> {
     let flags = BASE | OpenFlags::SQLITE_OPEN_READ_WRITE;
-    let conn = Connection::open_with_flags_and_vfs(path, flags, os::vfs::name()?).map_err(translate)?;
+    let conn =
+        Connection::open_with_flags_and_vfs(path, flags, os::vfs::name_as_str()?).map_err(translate)?;
     distrust(&conn)?;
     Ok(conn)
 }
@@ -398,7 +401,7 @@ struct Found<'p> {
 
 /// Applies the configuration to a connection, and creates the store if the file is new.
 fn set_up(
-    mut conn: Connection,
+    conn: Connection,
     file: Option<Found>,
     immutable: Option<Box<Immutable>>,
     config: &Config,
@@ -421,14 +424,7 @@ fn set_up(
         // close, for a WAL that another process has left.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(translate)?;
     }
-    let wal_frames = Arc::new(AtomicU32::new(0));
-    let frames = Arc::clone(&wal_frames);
-    // The hook also replaces SQLite's automatic checkpoints. `Db` decides when to run a checkpoint.
-    conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
-        frames.store(pages.max(0).unsigned_abs(), Ordering::Relaxed);
-        Ok(())
-    }))
-    .map_err(translate)?;
+    let wal_frames = WalFrames::of(&conn); // `Db` decides when to run a checkpoint
     distrust(&conn)?;
     conn.set_prepared_statement_cache_capacity(256);
 

@@ -1,6 +1,5 @@
 //! Transactions: those of the caller, those of a single write, snapshots and savepoints.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::connection::Db;
@@ -187,7 +186,7 @@ impl Db {
             if !direct.is_writing() {
                 self.commit_by_sql()?;
             } else if let Some(frames) = direct.commit()? {
-                self.wal_frames.store(frames, Ordering::Relaxed);
+                self.wal_frames.set(frames);
             }
             self.keep_spare_blocks();
             Ok(r)

@@ -36,6 +36,7 @@ mod openssl;
 mod process_lock;
 pub(super) mod refusal;
 mod secure_delete;
+mod sqlite_calls;
 mod sqlite_file;
 #[cfg(unix)]
 mod unix;
@@ -57,6 +58,8 @@ pub(super) use busy::set_busy_timeout;
 pub(super) use journal::Journal;
 pub(crate) use process_lock::Presence;
 pub(super) use secure_delete::Pages;
+pub(crate) use sqlite_calls::sqlite_version;
+pub(super) use sqlite_calls::{WalFrames, checkpoint, data_version, reserved_bytes};
 pub(super) use sqlite_file::{Opened, has_moved, keep_wal, read, sync, write};
 #[cfg(feature = "encryption")]
 pub(super) use sqlite_file::{length, truncate};

@@ -53,6 +53,14 @@ struct Vfs {
 /// Linked list of all VFSs of the library, usually only one. They are never freed.
 static ALL: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
 
+/// Returns [`name`] in the type that all supported versions of rusqlite take.
+///
+/// # Errors
+/// `NoMemory`; `Error` if the name is not UTF-8.
+pub(in crate::backend::file) fn name_as_str() -> Result<&'static str> {
+    name()?.to_str().map_err(|_| Error::failed("the name of the VFS is not UTF-8"))
+}
+
 /// Returns the name of the library's VFS, which is layered over the current default VFS.
 ///
 /// # Errors

@@ -508,7 +508,8 @@ fn buffered_wal_equals_plain_wal_after_each_random_commit() {
 fn database_with_wal(path: &Path, commits: u32) -> rusqlite::Connection {
     set_up().unwrap();
     let flags = rusqlite::OpenFlags::default();
-    let conn = rusqlite::Connection::open_with_flags_and_vfs(path, flags, vfs::name().unwrap()).unwrap();
+    let conn =
+        rusqlite::Connection::open_with_flags_and_vfs(path, flags, vfs::name_as_str().unwrap()).unwrap();
     conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t(x)")
         .unwrap();
     for n in 0..commits {
@@ -537,7 +538,7 @@ fn async_sync_completes_and_reports_completion() {
 }
 
 fn passive(conn: &Connection) -> (u32, u32) {
-    let (log, done) = conn.wal_checkpoint_v2(Some(c"main"), rusqlite::wal::CheckpointMode::PASSIVE).unwrap();
+    let (log, done) = checkpoint(conn, ffi::SQLITE_CHECKPOINT_PASSIVE).unwrap();
     (log.unsigned_abs(), done.unsigned_abs())
 }
 
@@ -659,7 +660,7 @@ fn backfill_stops_at_reader_snapshot_and_other_checkpoint() {
     reader.execute_batch("COMMIT").unwrap();
     assert_eq!(index.while_writing_back(&conn, &begun, || ()).unwrap(), Some(Some(())));
     // This write-back also prevents those of other connections.
-    let other = || reader.wal_checkpoint_v2(Some(c"main"), rusqlite::wal::CheckpointMode::PASSIVE);
+    let other = || checkpoint(&reader, ffi::SQLITE_CHECKPOINT_PASSIVE);
     let busy = index.while_writing_back(&conn, &begun, || other().is_err()).unwrap();
     assert_eq!((busy, other().is_ok()), (Some(Some(true)), true));
 }
