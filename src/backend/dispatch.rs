@@ -339,7 +339,7 @@ impl Db {
     /// Removes up to `pages` free pages from the database file. Returns the number of its free
     /// pages before and after that; (0, 0) for a store on a server.
     pub(crate) fn vacuum_step(&mut self, pages: u64) -> Result<(u64, u64)> {
-        call!(self, |db| db.vacuum_step(pages), else Ok((0, 0)))
+        call!(self, |db| db.vacuum_step(pages), on a server db.write(|_| Ok((0, 0))))
     }
 
     /// Reads the size limit from the store; `None` if it has none, or is on a server.
@@ -464,11 +464,11 @@ impl Db {
         max: usize,
         in_haste: bool,
         in_time: &dyn Fn() -> bool,
-    ) -> Result<u64> {
+    ) -> Result<Removals> {
         call!(
             self,
             |db| db.purge_families(due, now_ms, max, in_haste, in_time),
-            on a server db.write(|db| db.purge_all(max))
+            on a server db.write(|db| db.purge_all(max).map(|n| Removals { entries: n, counted: n }))
         )
     }
 

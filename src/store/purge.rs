@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::backend::Due;
+use crate::backend::{Due, Removals};
 use crate::error::Result;
 use crate::family::PurgeStep;
 use crate::family::purge::KEYS_PER_STEP;
@@ -77,8 +77,8 @@ impl Store {
             }
             let in_haste = max_time.is_some();
             let step = self.purge_due(&due, now_ms, left, in_haste, || within(Duration::ZERO))?;
-            deleted += step;
-            left_over = (step == 0).then_some(due);
+            deleted += step.counted;
+            left_over = (step.entries == 0).then_some(due);
         }
     }
 
@@ -89,7 +89,7 @@ impl Store {
         let now_ms = self.shared().clock.now_ms();
         let due = self.due(now_ms, || started.elapsed() < CLEANERS_TURN)?;
         let nothing = due.families.is_empty();
-        let deleted = if nothing { 0 } else { self.purge_due(&due, now_ms, max, false, || true)? };
+        let deleted = if nothing { 0 } else { self.purge_due(&due, now_ms, max, false, || true)?.counted };
         let Due { looked_at, known, complete, .. } = due;
         Ok(CleanersTurn { deleted, looked_at, known, done: nothing && complete })
     }
@@ -113,11 +113,11 @@ impl Store {
         max: u64,
         in_haste: bool,
         in_time: impl Fn() -> bool,
-    ) -> Result<u64> {
+    ) -> Result<Removals> {
         let shared = self.shared();
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
         let removed = shared.write(|db| db.purge_due(due, now_ms, max, in_haste, &in_time))?;
-        shared.counters.ttl_purged.add(removed);
+        shared.counters.ttl_purged.add(removed.counted);
         Ok(removed)
     }
 }

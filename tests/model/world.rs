@@ -293,11 +293,15 @@ impl World {
                 let in_use = self.sides[side].families.contains_key(name);
                 let expected = if name == "default" {
                     Err(ErrorKind::Error)
+                } else if in_use {
+                    // It begins no write, so it removes no noted rows.
+                    match self.sides[side].transaction {
+                        Some(Transaction::Read(_)) => Err(ErrorKind::ReadOnly),
+                        _ => Err(ErrorKind::Busy),
+                    }
                 } else {
-                    self.writable(side).and_then(|state| match in_use {
-                        true => Err(ErrorKind::Busy),
-                        false => state.remove(name).map(drop).ok_or(ErrorKind::NotFound),
-                    })
+                    self.writable(side)
+                        .and_then(|state| state.remove(name).map(drop).ok_or(ErrorKind::NotFound))
                 };
                 assert_eq!(dropped, expected);
             }

@@ -254,7 +254,9 @@ impl Lines {
                 ("store", true, _) => filled.mut_arg(name, |arg| {
                     arg.long("store").required(false).hide(true).default_value(self.store.clone())
                 }),
-                ("timeout", false, _) => filled.mut_arg(name, |arg| arg.default_value(format!("{}ms", self.timeout.as_millis()))),
+                ("timeout", false, _) => {
+                    filled.mut_arg(name, |arg| arg.default_value(format!("{}ms", self.timeout.as_millis())))
+                }
                 ("family", false, Some(family)) => {
                     filled.mut_arg(name, |arg| arg.required(false).default_value(family.clone()))
                 }

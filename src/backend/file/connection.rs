@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::checkpoint_schedule::CheckpointSchedule;
-use super::disk_reserve::DiskSpace;
+use super::disk_reserve::{DiskSpace, KeptWal};
 use super::engine::btree::Direct;
 use super::error::translate;
 use super::handle_registry::{OpenHandle, Registration};
@@ -93,6 +93,8 @@ pub(crate) struct Db {
     /// Cleanup of WAL files, only for a read-only file. It comes after the connection, so that it
     /// is dropped later.
     pub(super) _leftovers: Option<Leftovers>,
+    /// WAL that stays after the close. It comes after the connection, too.
+    pub(super) kept_wal: Option<KeptWal>,
 }
 
 /// Offset in the file header of the number of reserved bytes of each page (fileformat2.html,

@@ -1,9 +1,9 @@
 //! State of the disk space that a connection reserves, and checks of the free space.
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::os;
+use super::os::{self, OsFile};
 
 /// State of the disk space of a connection.
 #[derive(Default)]
@@ -45,5 +45,23 @@ impl DiskSpace {
     /// Returns `true` if the last write failed because the disk was full.
     pub(super) fn is_full(&self) -> bool {
         self.is_full.get()
+    }
+}
+
+/// WAL that stays after the close of a connection because the disk is nearly full.
+///
+/// The close truncates it, which frees its blocks. On drop, blocks are reserved again for the next
+/// open, before another program uses them. It must be dropped after the connection.
+pub(super) struct KeptWal {
+    pub(super) path: PathBuf,
+    pub(super) page_size: u64,
+    pub(super) pages: u32,
+}
+
+impl Drop for KeptWal {
+    fn drop(&mut self) {
+        if let Ok(wal) = OsFile::open(&self.path, true, false) {
+            os::reserve_least_wal(&wal, self.page_size, self.pages.into());
+        }
     }
 }

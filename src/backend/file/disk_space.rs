@@ -16,7 +16,7 @@ use std::path::Path;
 
 use super::checkpoint_schedule::MIN_WAIT;
 use super::connection::Db;
-use super::disk_reserve::{SHARED_MEMORY, is_nearly_full};
+use super::disk_reserve::{KeptWal, SHARED_MEMORY, is_nearly_full};
 use super::os::refusal::Refusal;
 use super::os::{self, OsFile};
 use crate::backend::TransactionState;
@@ -121,7 +121,7 @@ impl Db {
         let most = self.limit_in_pages().map_or(u32::MAX, |limit| limit.max(pages));
         let wanted = (pages + spare).min(most);
         // In WAL mode removals use the space of the WAL file, so spare blocks are optional.
-        let least = if is_wal { pages } else { (pages + spare / 2).min(most) };
+        let least = if is_wal { pages } else { (pages + (spare / 2).max(MIN_SPARE)).min(most) };
         if space.reserved.get() >= least {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Db {
     /// full, because the next open may have no space to create them. The WAL that is kept is empty.
     /// An incomplete `-shm` file, left by an open that failed for lack of space, is not worth
     /// keeping.
-    pub(super) fn keep_wal_if_nearly_full(&self) {
+    pub(super) fn keep_wal_if_nearly_full(&mut self) {
         let is_begun =
             |shm: &Path| matches!(os::length_of_file(shm), Ok(Some(length)) if length < SHARED_MEMORY);
         if let Some(path) = &self.path
@@ -211,6 +211,8 @@ impl Db {
             && self.page_size().is_ok_and(|page_size| is_nearly_full(path, page_size))
         {
             os::keep_wal(&self.conn);
+            let (page_size, pages) = (self.page_size().unwrap_or(0), self.disk_space.pages.get());
+            self.kept_wal = Some(KeptWal { path: sibling(path, "-wal"), page_size, pages });
         }
     }
 

@@ -458,6 +458,7 @@ fn set_up(
         #[cfg(feature = "encryption")]
         spoilt: None,
         _leftovers: leftovers,
+        kept_wal: None,
     };
     if !config.file.sql_engine {
         db.direct = Direct::new(&db.conn)?;

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::connection::Db;
 use super::schema::Tables;
-use crate::backend::{Due, TimeEntry};
+use crate::backend::{Due, Removals, TimeEntry};
 use crate::clock::Clock;
 use crate::error::Result;
 
@@ -24,12 +24,13 @@ impl Db {
         now_ms: i64,
         max: usize,
         in_time: &dyn Fn() -> bool,
-    ) -> Result<u64> {
+    ) -> Result<Removals> {
         // Expiry time of the next index entry of each family, and the index of the family in
         // `due.families`; the earliest first.
         let mut next: BinaryHeap<_> =
             due.families.iter().enumerate().map(|(at, (first_ms, _))| Reverse((*first_ms, at))).collect();
-        let (mut seen, mut removed) = (0, 0);
+        let mut seen = 0;
+        let mut removals = Removals::default();
         while let Some(Reverse((first_ms, at))) = next.pop()
             && seen < max
             && (seen == 0 || in_time())
@@ -39,12 +40,14 @@ impl Db {
             let (entries, after) =
                 self.first_entries(tables, clock, until_ms.max(first_ms), now_ms, max - seen)?;
             for (expire_ms, key) in &entries {
-                removed += u64::from(self.contents(tables, clock).purge_entry(*expire_ms, key, now_ms)?);
+                removals.counted +=
+                    u64::from(self.contents(tables, clock).purge_entry(*expire_ms, key, now_ms)?);
             }
             seen += entries.len();
+            removals.entries += entries.len() as u64;
             next.extend(after.map(|after_ms| Reverse((after_ms, at))));
         }
-        Ok(removed)
+        Ok(removals)
     }
 
     /// Returns the first entries of the expiry index of a family with a time up to `until_ms`, but

@@ -108,6 +108,7 @@ impl Db {
             match self.write_as(mode, |db| f(db, max)) {
                 Err(e) if e.hint() == Some(Hint::FreeDiskSpace) && max > 1 => {
                     self.note_failure(&e);
+                    self.roll_back_remains()?;
                     max = (max / 16).max(1);
                 }
                 done => return done,
@@ -143,6 +144,7 @@ impl Db {
                 if !self.make_disk_space_after(&e) || matches!(mode, WriteMode::Once) {
                     return Err(e);
                 }
+                self.roll_back_remains()?;
                 self.write_and_remove_pending(f)?;
             }
             done => done?,
@@ -281,11 +283,8 @@ impl Db {
         max: usize,
         in_haste: bool,
         in_time: &dyn Fn() -> bool,
-    ) -> Result<u64> {
-        self.write_removals(max, in_haste, |db, max| {
-            db.remove_pending(db.clock(), now_ms)?;
-            db.purge_due(due, db.clock(), now_ms, max, in_time)
-        })
+    ) -> Result<Removals> {
+        self.write_removals(max, in_haste, |db, max| db.purge_due(due, db.clock(), now_ms, max, in_time))
     }
 
     /// Removes up to `max` keys of one family with `expire_ms <= min(last_ms, now_ms)`.
@@ -298,10 +297,7 @@ impl Db {
         now_ms: i64,
         max: usize,
     ) -> Result<Removals> {
-        self.write_removals(max, false, |db, max| {
-            db.remove_pending(db.clock(), now_ms)?;
-            db.on(tables).purge(last_ms, now_ms, max)
-        })
+        self.write_removals(max, false, |db, max| db.on(tables).purge(last_ms, now_ms, max))
     }
 
     /// Removes up to `max` keys of one family that were written at `last_ms` or earlier.

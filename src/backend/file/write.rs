@@ -275,14 +275,15 @@ impl Contents<'_> {
     }
 
     /// Removes the row of an entry that [`due`](Contents::due) returned, if the row is expired by
-    /// its own `expire_ms`. Returns `true` if it was removed.
+    /// its own `expire_ms`. Returns `true` if it was removed and no read has found it expired before.
     pub(crate) fn purge_entry(self, expire_ms: i64, key: &[u8], now_ms: i64) -> Result<bool> {
         // The row decides, whatever the index says.
         let head = self.rows().head(self.tables, key)?;
         let row_expire_ms = head.and_then(|head| head.expire_ms);
-        let dead = row_expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms));
+        let is_dead = row_expire_ms.is_some_and(|at| expiry::is_expired(at, now_ms));
+        let counts = row_expire_ms.is_some_and(|at| is_dead && !self.was_met(key, at));
         if let Some(head) = head
-            && dead
+            && is_dead
         {
             self.delete_row(key, head)?;
         }
@@ -290,7 +291,7 @@ impl Contents<'_> {
             // Only in a damaged store: without this, every purge would find this entry again.
             self.rows().drop_time_entry(self.tables, TimeIndex::Expiry, expire_ms, key)?;
         }
-        Ok(dead)
+        Ok(counts)
     }
 
     /// Removes up to `max` keys that were written at `last_ms` or earlier, live or expired, the
