@@ -280,6 +280,11 @@ impl Db {
         in_a_file!(self, cut_files(), else ());
     }
 
+    /// Returns `true` if the store can have checkpoints.
+    pub(crate) fn has_wal(&self) -> bool {
+        in_a_file!(self, has_wal(), else false)
+    }
+
     pub(crate) fn wal_frames(&self) -> u32 {
         in_a_file!(self, wal_frames(), else 0)
     }

@@ -41,7 +41,8 @@ pub use row_key::row_key;
 /// - An expired key is never returned. Its row stays in the file until it is removed: by a write to
 ///   the key, by a purge, or after a [`get`](Family::get), [`exists`](Family::exists) or
 ///   [`ttl`](Family::ttl) found it. Rows that were found are removed together, with the next write
-///   of the handle or later; for this handle they count as removed at once.
+///   of the handle or later; for this handle they count as removed at once. A read-only handle and a
+///   read transaction do not note them.
 ///
 /// Clones are further handles on the same family. A family with open handles cannot be dropped
 /// ([`Store::drop_family`](crate::Store::drop_family)).

@@ -327,7 +327,8 @@ unsafe fn put_if_absent(
 /// @param pnCount Receives the number of rows.
 ///
 /// An expired row is not counted once a get, exists, ttl, expire-time or write-time call of this
-/// handle has found it. The call reads the whole key index; its time grows with the number of keys.
+/// handle has found it, unless the handle is read-only or the call was part of a read transaction.
+/// The call reads the whole key index; its time grows with the number of keys.
 ///
 /// Errors: KVSTORE_ERROR (a pointer is NULL), or a read code (KVSTORE_BUSY, KVSTORE_LOCKED,
 /// KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, KVSTORE_MISUSE).

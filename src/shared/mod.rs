@@ -291,7 +291,7 @@ impl Shared {
                     done => break done?,
                 }
             };
-            self.counters.checkpoints.add(1);
+            self.counters.checkpoints.add(u64::from(db.has_wal()));
             Ok(done)
         })
     }

@@ -354,3 +354,13 @@ fn oversized_transactions_do_not_accumulate_in_wal() {
         assert!((60..110).contains(&most), "{most} frames");
     });
 }
+
+#[test]
+fn checkpoint_without_wal_is_not_counted() {
+    let scratch = Scratch::new();
+    let store = scratch.open_with(&Config::new().journal_mode(JournalMode::Delete));
+    store.put("a", "1").unwrap();
+    assert_eq!(store.checkpoint(CheckpointMode::Truncate), Ok((0, 0)));
+    store.set_size_limit(Some(SizeLimit::new(1 << 20, Eviction::None))).unwrap();
+    assert_eq!(store.stats().unwrap().checkpoints, 0);
+}

@@ -257,6 +257,11 @@ impl Db {
         }
     }
 
+    /// Returns `true` if the store is in WAL mode, so that it can have checkpoints.
+    pub(crate) fn has_wal(&self) -> bool {
+        matches!(self.journal_mode(), Ok(Some(JournalMode::Wal)))
+    }
+
     pub(crate) fn wal_frames(&self) -> u32 {
         self.wal_frames.get()
     }

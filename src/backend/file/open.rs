@@ -744,7 +744,9 @@ fn check_format(db: &Db, config: &Config) -> Result<()> {
     match db.family_exists(schema::DEFAULT_FAMILY) {
         Ok(true) => Ok(()),
         Ok(false) => Err(damaged("its catalogue has no default family")),
-        Err(e) if e.is_failure() => Err(damaged("it has no catalogue of families")),
+        Err(e) if e.is_failure() => {
+            Err(damaged(&format!("it has no catalogue of families ({})", e.message())))
+        }
         Err(e) => Err(e),
     }
 }

@@ -227,7 +227,7 @@ impl Db {
     pub(crate) fn cut_files(&mut self) {
         if self.transaction == TransactionState::None {
             self.release_other_snapshots();
-            let is_cut = self.cut_wal();
+            let is_cut = self.cut_wal() && self.has_wal();
             self.owner.counters.checkpoints.add(u64::from(is_cut));
         }
     }
