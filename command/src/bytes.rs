@@ -34,8 +34,8 @@ impl Form {
         }
     }
 
-    /// Appends the encoded bytes to a buffer. Long listings use this to avoid an allocation per
-    /// entry.
+    /// Appends the encoded form of `bytes` to the buffer `to`. Long listings use this to avoid an
+    /// allocation per entry.
     pub fn write(self, bytes: &[u8], to: &mut Vec<u8>) {
         let mut encode = |encoding: &data_encoding::Encoding| {
             let start = to.len();
@@ -50,7 +50,8 @@ impl Form {
         }
     }
 
-    /// Returns the encoded bytes. The text has no newline, because control characters are escaped.
+    /// Returns the bytes as text in this encoding. The text has no newline, because control
+    /// characters are escaped.
     pub fn show(self, bytes: &[u8]) -> Cow<'_, str> {
         match self {
             Form::Hex => HEXLOWER.encode(bytes).into(),
@@ -60,13 +61,13 @@ impl Form {
     }
 }
 
-/// Returns `true` for a character that needs no escape.
+/// Returns `true` for a character that the text form shows unchanged, without an escape.
 fn is_plain(c: char) -> bool {
     c != '\\' && !c.is_control()
 }
 
-/// Returns `true` if all bytes are printable ASCII other than the backslash, so that they are their
-/// own text form. This is a fast path: most keys are plain ASCII.
+/// Returns `true` if all bytes are printable ASCII other than the backslash, so that the text form
+/// consists of the same bytes. This is a fast path: most keys are plain ASCII.
 fn is_plain_ascii(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'\\')
 }
@@ -133,7 +134,8 @@ fn unescape(word: &str, what: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Parses two hex digits. (`from_str_radix` alone would accept a sign.)
+/// Parses the two hex digits of an escape such as `\xff`; `None` if they are not hex digits.
+/// (`from_str_radix` alone would accept a sign.)
 fn two_digits(digits: &str) -> Option<u8> {
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u8::from_str_radix(digits, 16).ok())?
 }

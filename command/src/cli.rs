@@ -39,8 +39,8 @@ Examples:
   kvstore expiring app.db --chart        how many keys expire when
   kvstore help COMMAND                   options and examples of a command";
 
-/// Groups of commands in the help: the heading, and the names of the commands. `use` and `quit`
-/// exist only in the interactive shell.
+/// The groups in which the help lists the commands: the heading of each group, and the names of its
+/// commands. `use` and `quit` exist only in the interactive shell.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Keys", &["get", "put", "del", "exists", "incr", "cas"]),
     ("Expiry", &["ttl", "expire", "persist", "touch", "expiring", "next", "purge", "sweep", "clean"]),
@@ -56,8 +56,8 @@ pub fn definition() -> clap::Command {
     with_groups(Cli::command())
 }
 
-/// Sets a help template that lists the subcommands under the headings of [`GROUPS`]. Names that
-/// `command` does not define are left out.
+/// Returns `command` with a help template that lists its subcommands under the headings of
+/// [`GROUPS`]. Leaves out names in [`GROUPS`] that `command` does not define.
 pub fn with_groups(command: clap::Command) -> clap::Command {
     let names_of = |name: &str| match (name, command.find_subcommand(name)) {
         ("help", _) => Some(("help".to_owned(), "Print this help, or the help of a command".to_owned())),
@@ -88,7 +88,8 @@ pub fn with_groups(command: clap::Command) -> clap::Command {
 }
 
 impl Cli {
-    /// Parses the arguments of the process.
+    /// Parses the arguments of the process. `Err` is a usage error, or a request for the help or
+    /// the version.
     pub fn from_args() -> std::result::Result<Cli, clap::Error> {
         Cli::from_arg_matches(&definition().try_get_matches()?)
     }

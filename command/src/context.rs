@@ -46,13 +46,13 @@ pub struct Context {
     pub form: Form,
     /// Whether `--yes` was given: the user is then not asked for confirmation.
     pub yes: bool,
-    /// Passwords and keys of encrypted stores.
+    /// The sources of the password or key with which the command opens an encrypted store.
     pub secrets: Rc<Secrets>,
 }
 
 impl Context {
-    /// Fails if the password is to be read from standard input, too. Called by commands that read
-    /// `what` from standard input.
+    /// Checks that the command may read `what` (such as "the value") from standard input. Fails
+    /// with a usage error if the options say that the password is read from there.
     pub fn take_stdin(&self, what: &str) -> Result<()> {
         match self.secrets.read_stdin() {
             true => failure::usage(format!(

@@ -7,7 +7,7 @@ use kvstore::{ErrorKind, Hint};
 
 use crate::system;
 
-/// Result of a command that did not fail.
+/// The result of a command that did not fail. It selects exit status 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Exit status 0.
@@ -52,9 +52,9 @@ pub fn refused<T>(text: impl Into<String>) -> Result<T> {
     Err(Failure::Refused(text.into()))
 }
 
-/// Returns the advice for a hint of the library, in terms of this command. Returns `None` for hints
-/// about the handles, transactions and calls of a program, which the user of a command does not
-/// control, and for hints that are unknown here.
+/// Returns the advice that is printed for a hint of the library: which command or option of
+/// `kvstore` to use. Returns `None` for hints about the handles, transactions and calls of a
+/// program, which the user of a command does not control, and for hints that are unknown here.
 fn advice(hint: Hint) -> Option<&'static str> {
     Some(match hint {
         Hint::Retry => "try again",

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use data_encoding::BASE64;
 
-/// A JSON object under construction.
+/// A JSON object that is being written, as text.
 #[derive(Default)]
 pub struct Object {
     text: Vec<u8>,
@@ -38,7 +38,8 @@ impl Object {
         self
     }
 
-    /// Adds bytes: as `name` if they are UTF-8, else in base64 as `name_base64`.
+    /// Adds a field with bytes: as a string if they are UTF-8, else in base64, with `_base64`
+    /// appended to `name`.
     pub fn bytes(&mut self, name: &str, value: &[u8]) -> &mut Object {
         if let Ok(text) = std::str::from_utf8(value) {
             return self.text(name, text);
@@ -58,7 +59,7 @@ impl Object {
         self.raw(name, if value { "true" } else { "false" })
     }
 
-    /// Adds a number, or `null`.
+    /// Adds a field with a number, or with `null` if `value` is `None`.
     pub fn optional(&mut self, name: &str, value: Option<impl Into<i128>>) -> &mut Object {
         match value {
             Some(value) => self.number(name, value),
@@ -66,21 +67,21 @@ impl Object {
         }
     }
 
-    /// Adds a value that is already encoded as JSON.
+    /// Adds a field with a value that is already encoded as JSON.
     pub fn raw(&mut self, name: &str, json: &str) -> &mut Object {
         self.name(name);
         self.text.extend_from_slice(json.as_bytes());
         self
     }
 
-    /// Adds a nested object.
+    /// Adds a field with a nested object, which it closes.
     pub fn object(&mut self, name: &str, object: &mut Object) -> &mut Object {
         let line = object.line();
         let json = String::from_utf8_lossy(line).trim_end().to_owned();
         self.raw(name, &json)
     }
 
-    /// Adds an array of objects.
+    /// Adds a field with an array of objects.
     pub fn objects(&mut self, name: &str, objects: impl IntoIterator<Item = Object>) -> &mut Object {
         self.name(name);
         self.text.push(b'[');

@@ -31,14 +31,14 @@ pub struct Output {
     to: BufWriter<Stdout>,
     /// Whether standard output is a terminal.
     pub is_terminal: bool,
-    /// `--json`.
+    /// Whether `--json` was given: results are then printed as one JSON object per line.
     pub json: bool,
     colored: bool,
-    /// The `--color` option.
+    /// The value of the option `--color`.
     pub color: Color,
-    /// The signal watch of the interactive shell; `None` outside it. After a signal that the
-    /// running command does not check itself, writes fail. This ends the command, but not the
-    /// shell.
+    /// The signal watch of the interactive shell; `None` outside the shell. After a signal such as
+    /// Ctrl-C, writes to standard output fail, unless the running command checks for signals
+    /// itself. The failed write ends the command, but not the shell.
     stopped_by: Option<Interrupt>,
     ignores_broken_pipe: bool,
 }
@@ -60,8 +60,9 @@ impl Output {
         Output { to, is_terminal, json, colored, color, stopped_by: None, ignores_broken_pipe: false }
     }
 
-    /// Makes writes fail with `BrokenPipe` after a signal that the running command does not check
-    /// itself.
+    /// Makes writes to standard output fail with `BrokenPipe` after a signal such as Ctrl-C, unless
+    /// the running command checks for signals itself. For the interactive shell, which Ctrl-C does
+    /// not end.
     pub fn stop_by(&mut self, interrupt: Interrupt) {
         self.stopped_by = Some(interrupt);
     }
@@ -126,8 +127,8 @@ impl Output {
     }
 }
 
-/// Adds to the message of an error that it occurred on standard output. The kind of the error stays
-/// the same, so that a closed pipe is still recognized.
+/// Returns the error with a message that says that it occurred on standard output. The kind of the
+/// error stays the same, so that a closed pipe is still recognized.
 pub fn of_standard_output(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
@@ -139,7 +140,7 @@ pub fn note(text: &str) {
     }
 }
 
-/// Formats a size: `812 B`, `1.4 MB` (powers of 1000).
+/// Formats a number of bytes with a unit: `812 B`, `1.4 MB` (powers of 1000).
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1000 {

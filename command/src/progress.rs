@@ -11,9 +11,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::system;
 
-/// Time until a progress display appears. Work that takes less time shows none.
+/// Time from the start of the work to the appearance of its progress display. Shorter work shows
+/// none.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Time between frames of a spinner.
+/// Time between frames of a spinner on stderr.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A progress line on stderr, if stderr is a terminal. It appears after half a second and is
@@ -127,9 +128,9 @@ impl Drop for Spinner {
 #[derive(Clone)]
 pub struct Interrupt(Arc<Watching>);
 
-/// The signal handlers of the process, and a flag for each signal: while it is `true`, the signal
-/// ends the process. A watch sets the flags to `false`. The first signal sets its flag to `true`
-/// again, so that the second ends the process.
+/// The signal handlers of the process, and a flag for each signal: while the flag is `true`, the
+/// signal ends the process. A watch sets the flags to `false`. The first signal sets its flag to
+/// `true` again, so that the second ends the process.
 struct Signals {
     interrupt: Arc<AtomicBool>,
     terminate: Arc<AtomicBool>,
@@ -176,8 +177,8 @@ impl Signals {
 }
 
 impl Interrupt {
-    /// Starts a watch, or returns the one that exists. Until the returned value and its clones are
-    /// dropped, the first signal only sets a flag, and the second one ends the process.
+    /// Starts a watch for signals, or returns the one that exists. Until the returned value and its
+    /// clones are dropped, the first signal only sets a flag, and the second one ends the process.
     pub fn watch() -> std::io::Result<Interrupt> {
         let signals = Signals::of_process()?;
         let mut watching = signals.watching.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,12 +196,13 @@ impl Interrupt {
         SIGNALS.get().is_some_and(|signals| signals.interrupt.load(Ordering::Relaxed)) || self.is_to_end()
     }
 
-    /// Returns `true` if a signal has arrived that the running command does not check itself.
+    /// Returns `true` if a signal has arrived, and the running command of the interactive shell
+    /// does not check for signals itself.
     pub fn came_unseen(&self) -> bool {
         self.came() && !self.0.by_command.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if SIGTERM or Ctrl-Break has arrived.
+    /// Returns `true` if SIGTERM or Ctrl-Break has arrived, which also ends the interactive shell.
     pub fn is_to_end(&self) -> bool {
         SIGNALS.get().is_some_and(|signals| signals.terminate.load(Ordering::Relaxed))
     }

@@ -47,13 +47,13 @@ impl ListedArgs {
 }
 
 impl RangeArgs {
-    /// Returns `true` if any of the options was given.
+    /// Returns `true` if `--prefix`, `--from` or `--to` was given.
     pub fn is_given(&self) -> bool {
         self.prefix.is_some() || self.from.is_some() || self.to.is_some()
     }
 
-    /// Returns the selected range: all keys if no option was given. A prefix and bounds are
-    /// intersected.
+    /// Returns the range of the keys that match all of `--prefix`, `--from` and `--to` that were
+    /// given; all keys if none was given. `form` is the encoding of their values.
     pub fn range(&self, form: Form) -> Result<KeyRange> {
         self.range_with(None, form)
     }
@@ -96,7 +96,7 @@ pub struct ManyArgs {
 }
 
 impl ManyArgs {
-    /// Returns `true` for `--all`.
+    /// Returns `true` if `--all` was given, which selects all keys of the family.
     pub fn is_all(&self) -> bool {
         self.all
     }
@@ -124,7 +124,8 @@ impl ManyArgs {
     }
 }
 
-/// Returns the smallest key above all keys that start with the prefix; `None` if there is none.
+/// Returns the smallest key that is greater than all keys with this prefix. Returns `None` if there
+/// is none, because the prefix is empty or has only bytes 0xFF.
 fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < 0xFF)?;
     let (kept, _) = prefix.split_at(last);

@@ -14,7 +14,8 @@ use crate::secret::{Opened, Secrets};
 use crate::system;
 use crate::times;
 
-/// The environment variable that names the store if STORE is `-`.
+/// Name of the environment variable that holds the path or URL of the store. It is used if the
+/// argument STORE is `-`.
 pub const VARIABLE: &str = "KVSTORE";
 
 /// Name of the family that every store has.
@@ -60,7 +61,8 @@ impl MakeArgs {
         self.mode.map_or_else(|| config.clone(), |mode| config.clone().mode(mode))
     }
 
-    /// Opens a store, which is created if it does not exist.
+    /// Opens the store `path`, and creates it with the permissions of `--mode` if it does not
+    /// exist. `how` has the lock timeout.
     pub fn open(&self, path: &Path, how: &OpenArgs, secrets: &Secrets) -> Result<Store> {
         open_with(path, Purpose::Create, how, secrets, self.config(Config::new().mmap_size(MAPPED)))
     }
@@ -119,7 +121,8 @@ impl StoreArgs {
         open(&self.path()?, purpose, &self.open, secrets)
     }
 
-    /// Like `open`, but also opens stores with a damaged catalog: for `check` and `repair`.
+    /// Opens the store that STORE names, even if its catalog of families is damaged. For the
+    /// commands `check` and `repair`.
     pub fn open_damaged(&self, purpose: Purpose, secrets: &Secrets) -> Result<Store> {
         let config = Config::new().mmap_size(MAPPED).allow_damaged(true);
         open_with(&self.path()?, purpose, &self.open, secrets, config)
@@ -200,16 +203,17 @@ pub fn must_be_creatable(file: &Path) -> Result<()> {
     }
 }
 
-/// Size of the memory map of a store's file, in bytes. It is small because mapped pages count as
-/// memory of the process.
+/// Maximum size, in bytes, of the memory map through which SQLite reads the file of a store. It is
+/// small because mapped pages count as memory of the process.
 const MAPPED: u64 = 32 << 20;
 
-/// Opens a store, without changing its journal mode.
+/// Opens a store with the default configuration of this command. The store keeps its journal mode.
 pub fn open(path: &Path, purpose: Purpose, how: &OpenArgs, secrets: &Secrets) -> Result<Store> {
     open_with(path, purpose, how, secrets, Config::new().mmap_size(MAPPED))
 }
 
-/// Like `open`, but takes a configuration. The journal mode of the configuration is not used.
+/// Opens a store with the given configuration, except for the journal mode: the store keeps its
+/// own.
 pub fn open_with(
     path: &Path,
     purpose: Purpose,
@@ -220,8 +224,8 @@ pub fn open_with(
     open_in_mode(path, purpose, how, secrets, config.keep_journal_mode(true))
 }
 
-/// Like `open_with`, but changes the journal mode of the store to that of the configuration, unless
-/// `keep_journal_mode` is set in it.
+/// Opens a store with the given configuration. Changes the journal mode of the store to that of the
+/// configuration, unless `keep_journal_mode` is set in the configuration.
 pub fn open_in_mode(
     path: &Path,
     purpose: Purpose,
@@ -284,7 +288,8 @@ fn on_a_server(url: &Path, purpose: Purpose, how: &OpenArgs, config: Config) -> 
     Ok(Store::open_with(url, &config.read_only(purpose == Purpose::Read))?)
 }
 
-/// Converts the error of opening a damaged store to a failure that says what to do.
+/// Converts the error of opening a damaged store to a failure that says what to do. Opens the store
+/// again, read-only, to find out whether `check` and `repair` can open it.
 fn advised(error: &kvstore::Error, path: &Path, config: Config) -> Failure {
     let (cause, path_text) = (error.message(), shown(path));
     let save = match is_encrypted(path) {
@@ -342,8 +347,8 @@ pub fn page_size(path: &Path) -> u64 {
 /// The first bytes of an SQLite file that is not encrypted.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// Returns `true` if the file has a header and the header is not that of an unencrypted SQLite
-/// file.
+/// Returns `true` if the file seems to be encrypted: it has a header (18 bytes), which does not
+/// begin like that of an unencrypted SQLite file. Returns `false` if the file cannot be read.
 pub fn is_encrypted(path: &Path) -> bool {
     header(path).is_some_and(|header| !header.starts_with(MAGIC))
 }

@@ -14,7 +14,8 @@ const DAY: u64 = 24 * HOUR;
 const UNITS: [(&str, u64); 6] =
     [("ms", 1), ("s", SECOND), ("m", MINUTE), ("h", HOUR), ("d", DAY), ("w", 7 * DAY)];
 
-/// Parses a duration for clap: `90s`, `15m`, `2h`, `7d`, `1h30m`, `500ms`.
+/// Parses a duration in an argument (`Err` is the error message): `90s`, `15m`, `2h`, `7d`,
+/// `1h30m`, `500ms`.
 pub fn parse_duration(word: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(
@@ -35,7 +36,8 @@ pub fn parse_duration(word: &str) -> Result<Duration, String> {
     if word.is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(ms)) }
 }
 
-/// Parses a TTL for clap: a duration longer than 0.
+/// Parses a TTL in an argument: a duration longer than 0, such as `15m`. `Err` is the error
+/// message.
 pub fn parse_ttl(word: &str) -> Result<Duration, String> {
     match parse_duration(word)? {
         Duration::ZERO => Err(
@@ -51,11 +53,11 @@ pub fn parse_ttl(word: &str) -> Result<Duration, String> {
 /// store on a server, that is the clock of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Milliseconds since 1970.
+    /// A fixed time, in milliseconds since 1970.
     At(i64),
-    /// Milliseconds from now; negative: before now.
+    /// A time relative to now, in milliseconds; negative: before now.
     FromNow(i64),
-    /// A day or time of day in the local time zone.
+    /// A day or time of day in the local time zone, such as `tomorrow` or `06:00`.
     Calendar(Calendar),
 }
 
@@ -92,9 +94,10 @@ impl Moment {
 }
 
 impl Calendar {
-    /// Returns the time in milliseconds since 1970; `None` outside the years that jiff supports. A
-    /// time that daylight saving skips is moved forward by the length of the gap. If a time occurs
-    /// twice, `Day` and `Weekday` mean the first occurrence, and `Clock` the next one.
+    /// Returns the time in milliseconds since 1970, given the current time `now_ms` and the local
+    /// time zone `zone`; `None` outside the years that jiff supports. A time that daylight saving
+    /// skips is moved forward by the length of the gap. If a time occurs twice, `Day` and `Weekday`
+    /// mean the first occurrence, and `Clock` the next one.
     fn millis(self, now_ms: i64, zone: &TimeZone) -> Option<i64> {
         let today = Timestamp::from_millisecond(now_ms).ok()?.to_zoned(zone.clone()).date();
         let on = |date: Date, time| {
@@ -167,9 +170,9 @@ pub fn now_here_ms() -> i64 {
     kvstore::now_ms()
 }
 
-/// Parses a time for clap: ISO 8601 with `Z`, an offset, or in local time; a date (its midnight); a
-/// day or time of day as in [`Calendar`]; `now`; `+2h` or `-7d` relative to now; `@1767225600` in
-/// seconds since 1970.
+/// Parses a time in an argument (`Err` is the error message): ISO 8601 with `Z`, an offset, or in
+/// local time; a date (its midnight); a day or time of day as in [`Calendar`]; `now`; `+2h` or
+/// `-7d` relative to now; `@1767225600` in seconds since 1970.
 pub fn parse_moment(word: &str) -> Result<Moment, String> {
     if word == "now" {
         return Ok(Moment::FromNow(0));
@@ -238,7 +241,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// Formats a time relative to now: `in 2h 05m`, `3d 04h ago`.
+/// Formats the time `then_ms` relative to the current time `now_ms`: `in 2h 05m`, `3d 04h ago`.
 pub fn from_now(then_ms: i64, now_ms: i64) -> String {
     let off = duration(then_ms.abs_diff(now_ms));
     if then_ms >= now_ms { format!("in {off}") } else { format!("{off} ago") }

@@ -20,7 +20,7 @@ pub fn report_arguments(error: clap::Error) -> u8 {
     report(printed.map_err(of_standard_output).map_or_else(|e| Err(e.into()), |()| Ok(Answer::Yes)))
 }
 
-/// Adds a tip to an error of the argument parser.
+/// Adds a tip for the user to an error of the argument parser, if there is one for this error.
 pub fn explain(mut error: clap::Error) -> clap::Error {
     let text = |error: &clap::Error, kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),

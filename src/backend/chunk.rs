@@ -4,7 +4,8 @@
 use crate::error::Result;
 use crate::memory;
 
-/// Limits on the size of one chunk of rows that are read ahead.
+/// Limits on the size of one [`Chunk`], which contains rows that a backend reads ahead for an
+/// iterator.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
     /// Number of rows at which the chunk is full, unless `bytes` is reached first.
@@ -18,23 +19,26 @@ pub(crate) struct Limits {
     pub(crate) keys_only: bool,
 }
 
-/// Row that was read ahead: the position of its bytes in the chunk, and its expiry time.
+/// Row in a [`Chunk`]: the position of its key and value in the byte buffer of the chunk, and its
+/// expiry time.
 #[derive(Clone, Default)]
 pub(crate) struct ChunkEntry {
     expire_ms: i64,
-    /// Offset of the key in the bytes of the chunk. 32 bits suffice: a chunk holds at most some
-    /// pages and one row, which is far less than 2^32 bytes.
+    /// Offset of the key in the byte buffer of the chunk. 32 bits suffice: the buffer contains at
+    /// most some pages and one row, which is far less than 2^32 bytes.
     start: u32,
-    /// Length of the key.
+    /// Length of the key, in bytes.
     key: u32,
-    /// Length of the value.
+    /// Length of the value, in bytes. The value follows the key directly.
     value: u32,
-    /// Whether the entry has an expiry time.
+    /// Whether the row has an expiry time; if not, `expire_ms` has no meaning.
     is_mortal: bool,
 }
 
 impl ChunkEntry {
-    /// Creates an entry whose key begins at `start`, with the value directly after the key.
+    /// Creates the entry of a row whose key begins at offset `start` of the byte buffer of the
+    /// chunk, with the value directly after the key. `key` and `value` are their lengths in bytes.
+    /// `expire_ms` is `None` if the row does not expire.
     #[inline(always)]
     pub(crate) fn new(start: usize, key: usize, value: usize, expire_ms: Option<i64>) -> ChunkEntry {
         ChunkEntry {
@@ -46,7 +50,8 @@ impl ChunkEntry {
         }
     }
 
-    /// Returns the key and the value of the entry, as slices of the bytes of its chunk.
+    /// Returns the key and the value of the row, as slices of `bytes`, the byte buffer of its
+    /// chunk; `None` if `bytes` is too short for them.
     #[inline(always)]
     pub(crate) fn parts<'c>(&self, bytes: &'c [u8]) -> Option<(&'c [u8], &'c [u8])> {
         let (start, key) = (self.start as usize, self.key as usize);
@@ -59,12 +64,14 @@ impl ChunkEntry {
     }
 }
 
-/// Entries that were read ahead, with their bytes in one buffer.
+/// Rows that a backend has read ahead for an iterator. All keys and values are in one byte buffer,
+/// in which each [`ChunkEntry`] has a position.
 #[derive(Default)]
 pub(crate) struct Chunk {
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
-    /// Lower bound on the expiry times of the entries; `None` if none of them expires.
+    /// Lower bound on the expiry times of the rows, in milliseconds since the Unix epoch; `None` if
+    /// none of them expires.
     first_end: Option<i64>,
     limits: Limits,
 }
@@ -91,7 +98,8 @@ impl Chunk {
         self.entries.get(at)
     }
 
-    /// Returns the entries from index `at` on.
+    /// Returns the entries from index `at` to the end; an empty slice if the chunk has at most `at`
+    /// entries.
     #[inline]
     pub(crate) fn from(&self, at: usize) -> &[ChunkEntry] {
         self.entries.get(at..).unwrap_or_default()
@@ -101,7 +109,8 @@ impl Chunk {
         self.entries.len()
     }
 
-    /// Returns a lower bound on the expiry times of the entries; `None` if none of them expires.
+    /// Returns a lower bound on the expiry times of the rows, in milliseconds since the Unix epoch;
+    /// `None` if none of them expires.
     pub(crate) fn first_end(&self) -> Option<i64> {
         self.first_end
     }
@@ -116,16 +125,17 @@ impl Chunk {
         entry.parts(&self.bytes).map(|(_, value)| value)
     }
 
-    /// Returns the buffer with the bytes of all entries.
+    /// Returns the byte buffer, which contains the keys and values of all rows.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Adds an entry.
+    /// Adds a row: copies its key and value into the byte buffer. `expire_ms` is `None` if the row
+    /// does not expire.
     ///
     /// # Errors
-    /// `NoMemory`: the entry was not added.
+    /// `NoMemory`: the row was not added.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], expire_ms: Option<i64>) -> Result<()> {
         let start = self.bytes.len();
         memory::reserve(&mut self.bytes, key.len().saturating_add(value.len()))?;
@@ -135,11 +145,11 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds an entry whose key and value are contiguous in memory. `both` is the key, directly
+    /// Adds a row whose key and value are contiguous in memory. `both` is the key, directly
     /// followed by the value.
     ///
     /// # Errors
-    /// As [`add`](Chunk::add).
+    /// `NoMemory`: the row was not added.
     #[inline]
     pub(crate) fn add_joined(&mut self, key: &[u8], both: &[u8], expire_ms: Option<i64>) -> Result<()> {
         let start = self.bytes.len();
@@ -148,13 +158,13 @@ impl Chunk {
         Ok(())
     }
 
-    /// Adds up to `most` entries whose keys and values are all in `piece`, such as the rows of one
-    /// page.
+    /// Adds up to `most` rows whose keys and values are all in `piece`, such as the rows of one
+    /// page of a table.
     ///
-    /// `decode` writes the entries into a slice of length `most`. Its first argument is the offset
-    /// that the start of `piece` would have in the bytes of the chunk. It returns the number of
-    /// entries that it has written, and the earliest expiry time of these; `None` if none of them
-    /// expires.
+    /// `decode` finds the rows in `piece` and writes their entries into a slice of length `most`.
+    /// Its first argument is the length of the byte buffer of the chunk. It adds this number to the
+    /// offset of each key in `piece`. It returns the number of entries that it has written, and the
+    /// earliest expiry time of these; `None` if none of them expires.
     #[inline(always)]
     pub(crate) fn add_from(
         &mut self,
@@ -177,9 +187,9 @@ impl Chunk {
         self.copy_from(piece, first, count > 0 && count * 2 >= most);
     }
 
-    /// Copies the keys and values of the entries from index `first` on from `piece` into the chunk.
-    /// `pays`: most of `piece` is needed, so it is copied as a whole, unless the chunk contains
-    /// keys only.
+    /// Copies the keys and values of the entries from index `first` on from `piece` into the byte
+    /// buffer. `pays`: at least half of the rows of `piece` are needed, so `piece` is copied as a
+    /// whole, unless the chunk contains keys only.
     fn copy_from(&mut self, piece: &[u8], first: usize, pays: bool) {
         if pays && !self.limits.keys_only {
             return self.bytes.extend_from_slice(piece);
@@ -210,7 +220,7 @@ impl Chunk {
         self.entries.push(ChunkEntry::new(start, key, value, expire_ms));
     }
 
-    /// Returns `true` if the chunk has reached one of its limits.
+    /// Returns `true` if the chunk has reached its maximum number of rows or of bytes.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.limits.rows || self.bytes.len() >= self.limits.bytes

@@ -143,7 +143,8 @@ impl Db {
         Ok(Db::File(db))
     }
 
-    /// Adds the handle that owns this connection to the open handles of this process.
+    /// Adds the handle that owns this connection to the list of open handles of this process. Does
+    /// nothing for a store on a server.
     pub(crate) fn register(&mut self, handle: Weak<dyn OpenHandle>) {
         in_a_file!(self, register(handle), else ());
     }
@@ -188,7 +189,8 @@ impl Db {
         }
     }
 
-    /// Makes only the checks that every operation makes before and after its work.
+    /// Runs no operation, only the checks that precede and follow every operation. Fails if one of
+    /// them fails.
     pub(crate) fn check(&mut self) -> Result<()> {
         call!(self, |_| Ok(()))
     }
@@ -212,12 +214,14 @@ impl Db {
         ask!(self, transaction())
     }
 
-    /// Fails if the state of the transaction does not allow a write.
+    /// Fails if the state of the caller's transaction does not allow a write: in a read
+    /// transaction, or after a failure that makes a rollback necessary.
     pub(crate) fn check_write(&self) -> Result<()> {
         self.transaction().check_write()
     }
 
-    /// Begins the read transaction of the caller, whose snapshot is the current state.
+    /// Begins the read transaction of the caller. Its snapshot is the committed state of the store
+    /// at this time.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         call!(self, |db| db.begin_read())
     }
@@ -261,14 +265,14 @@ impl Db {
     }
 
     /// Runs a checkpoint, which waits for other connections for at most `wait`. Returns the length
-    /// of the WAL and the number of its frames that are in the database afterwards; (0, 0) for a
-    /// store on a server.
+    /// of the WAL, in frames, and the number of its frames that are then in the database; for a
+    /// store on a server, both are 0.
     pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
         call!(self, |db| db.checkpoint_within(mode, wait), else Ok((0, 0)))
     }
 
-    /// Runs a checkpoint if the WAL has reached the length at which one is due. The checkpoint does
-    /// not block writers.
+    /// Runs a checkpoint if the WAL has reached the length that triggers checkpoints. The
+    /// checkpoint does not block writers.
     pub(crate) fn checkpoint_if_long(&mut self) {
         in_a_file!(self, checkpoint_if_long(), else ());
     }
@@ -280,7 +284,7 @@ impl Db {
         in_a_file!(self, cut_files(), else ());
     }
 
-    /// Returns `true` if the store can have checkpoints.
+    /// Returns `true` if the store is a file in WAL mode, so that it can have checkpoints.
     pub(crate) fn has_wal(&self) -> bool {
         in_a_file!(self, has_wal(), else false)
     }
@@ -316,8 +320,9 @@ impl Db {
         call!(self, |db| db.integrity_check())
     }
 
-    /// Makes all tables consistent with the data rows, in a transaction of its own. Reports losses
-    /// to `tell`, and returns the number of changes. Fails for a store on a server.
+    /// Repairs the store: makes all tables consistent with the data rows, in a transaction of its
+    /// own. Calls `tell` for each loss of data, and returns the number of changes. Fails for a
+    /// store on a server.
     pub(crate) fn repair(&mut self, now_ms: i64, tell: &mut dyn FnMut(Disagreement<'_>)) -> Result<u64> {
         call!(self, |db| db.repair_call(now_ms, tell), else Err(only_a_file("can be repaired")))
     }
@@ -457,11 +462,11 @@ impl Db {
 
     /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first, in
     /// one transaction. Returns the number of removed keys. A server removes expired keys of all
-    /// families, and uses only `max`.
+    /// families, and ignores all arguments except `max`.
     ///
     /// Ends early when `in_time` returns `false`, but always removes some keys, if any are expired.
-    /// With `in_haste`, leaves a checkpoint that is due after the commit to the next write, unless
-    /// the checkpoint is overdue.
+    /// `in_haste`: if a checkpoint is due after the commit, it is left to the next write, unless it
+    /// is overdue.
     pub(crate) fn purge_due(
         &mut self,
         due: &Due,
@@ -486,8 +491,8 @@ impl Db {
 
 /// Reads of one family.
 impl Db {
-    /// Passes the value and the expiry time of a live key to `visit`. An expired row that this call
-    /// finds is removed later.
+    /// Passes the value and the expiry time of a live key to `visit`, and returns the result of
+    /// `visit` in `Found::Live`. An expired row that this call finds is removed later.
     #[inline]
     pub(crate) fn get<R>(
         &mut self,
@@ -502,8 +507,8 @@ impl Db {
         )
     }
 
-    /// Returns the expiry time and the write time of a live key. An expired row that this call
-    /// finds is removed later.
+    /// Returns the expiry time and the write time of a live key in `Found::Live`. An expired row
+    /// that this call finds is removed later.
     pub(crate) fn times(&mut self, tables: &Arc<Tables>, key: &[u8]) -> Result<Found<Times>> {
         call!(self, |db| db.times(tables, key), on a server db.contents(tables.family()).times(key))
     }
@@ -531,13 +536,13 @@ impl Db {
         read!(self, tables, count())
     }
 
-    /// Returns the number of live keys.
+    /// Returns the number of live keys of a family.
     pub(crate) fn count_live(&mut self, tables: &Tables) -> Result<u64> {
         read!(self, tables, count_live())
     }
 
-    /// Returns the number of keys with an expiry time, including expired keys that are still in the
-    /// store.
+    /// Returns the number of keys of a family that have an expiry time, including expired keys that
+    /// are still in the store.
     pub(crate) fn count_ttl(&mut self, tables: &Tables) -> Result<u64> {
         read!(self, tables, count_ttl())
     }
@@ -548,13 +553,15 @@ impl Db {
         read!(self, tables, next_expiry())
     }
 
-    /// Returns `true` if a key of the family is expired and has an expiry time of `last_ms` or
-    /// earlier.
+    /// Returns `true` if the family contains a key that is expired at `now_ms` and has an expiry
+    /// time of `last_ms` or earlier. For a store on a server, the time of the server replaces
+    /// `now_ms`.
     pub(crate) fn has_expired(&mut self, tables: &Tables, last_ms: i64, now_ms: i64) -> Result<bool> {
         read!(self, tables, has_expired(last_ms, now_ms), on a server has_expired(last_ms))
     }
 
-    /// Returns `true` if a key was written at `last_ms` or earlier.
+    /// Returns `true` if the family contains a key that was last written at `last_ms` or earlier
+    /// (in milliseconds since the Unix epoch).
     pub(crate) fn has_written_by(&mut self, tables: &Tables, last_ms: i64) -> Result<bool> {
         read!(self, tables, has_written_by(last_ms))
     }
@@ -571,8 +578,9 @@ impl Db {
         read!(self, tables, next_rows(scan, chunk))
     }
 
-    /// Reads rows into an empty chunk, in the order of expiry time: those after the entry `after`
-    /// of the expiry index, with an expiry time before `to_ms` (`None`: no upper bound).
+    /// Reads rows into an empty chunk, in the order of expiry time. It begins after the entry
+    /// `after` of the expiry index, and ends before the expiry time `to_ms` (`None`: no upper
+    /// bound).
     ///
     /// Returns the index entry of the last row, from which the next call continues; `None` if no
     /// further row is left.
@@ -613,7 +621,7 @@ impl Db {
         write!(self, tables, clear())
     }
 
-    /// Deletes the keys of a range. Returns the number of live keys among them.
+    /// Deletes the keys of a range. Returns the number of deleted keys that were live.
     pub(crate) fn delete_range(&mut self, tables: &Tables, range: Scan<'_>) -> Result<u64> {
         write!(self, tables, delete_range(range))
     }
@@ -658,8 +666,9 @@ impl Db {
         write!(self, tables, increment(key, delta, expiry))
     }
 
-    /// Changes the expiry time of a live key if `condition` holds. Returns `Some(true)` if it
-    /// holds, `Some(false)` if it does not, and `None` if the key is missing or expired.
+    /// Changes the expiry time of a live key if `condition` holds. Returns `Some(true)` if it was
+    /// changed, `Some(false)` if `condition` does not hold, and `None` if the key is missing or
+    /// expired.
     pub(crate) fn expire(
         &mut self,
         tables: &Tables,
@@ -671,7 +680,7 @@ impl Db {
     }
 
     /// Passes the value of a live key to `visit`, then changes the expiry time of the key. Returns
-    /// `None` if the key is missing or expired.
+    /// the result of `visit`; `None` if the key is missing or expired.
     ///
     /// If `visit` fails, nothing is changed.
     pub(crate) fn get_and_expire<R>(
@@ -742,7 +751,8 @@ fn open_on_a_server(
     Ok(Db::Remote(Box::new(db)))
 }
 
-/// Returns the error for an operation on a server that only a store in a file supports.
+/// Returns the error for an operation that a store on a server does not support. `does` completes
+/// the sentence "only a store in a file ...".
 #[cfg(feature = "remote")]
 fn only_a_file(does: &str) -> Error {
     Error::invalid(format!("only a store in a file {does}, and this store is on a server"))

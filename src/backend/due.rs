@@ -13,11 +13,11 @@ pub(crate) struct Due {
     /// Number of families whose earliest expiry time the search read from the file. For a store on
     /// a server: the number of families found.
     pub(crate) looked_at: usize,
-    /// Number of families in the store; 0 if the search did not need to examine them. For a store
-    /// on a server: the number of families found.
+    /// Number of families in the store; 0 if the search found without examining families that no
+    /// row is expired. For a store on a server: the number of families found.
     pub(crate) known: usize,
-    /// `false` if the time limit ended the search before it had examined every family that may have
-    /// expired rows.
+    /// `true` if the search has examined every family that may contain expired rows; `false` if its
+    /// time limit ended it before.
     pub(crate) complete: bool,
 }
 

@@ -4,12 +4,13 @@ use std::ops::Bound;
 
 use crate::expiry::Expiry;
 
-/// Result of the lookup of a key.
+/// Result of the lookup of a key. `R` is the data that the lookup returns for a live key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<R> {
     Live(R),
-    /// The row of the key is expired. The value is its `expire_ms`. No earlier read has noted the
-    /// row for removal.
+    /// The key is expired, but its row still exists. The number is its expiry time, in milliseconds
+    /// since the Unix epoch. No earlier read has noted the row for removal; a row that is noted
+    /// counts as `Missing`.
     Expired(i64),
     Missing,
 }
@@ -34,22 +35,23 @@ pub(crate) struct Times {
     pub(crate) written_ms: Option<i64>,
 }
 
-/// Result of one step of a purge or a sweep.
+/// Result of one step of a purge or of a sweep. A purge removes expired keys; a sweep removes the
+/// keys that were last written at a given time or earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Removals {
-    /// Number of entries removed. If it is 0 although keys were due, other clients have removed or
-    /// locked these keys.
+    /// Number of entries that the step has removed from a time index. It can be 0 although there
+    /// were keys to remove, if other clients have removed or locked them first.
     pub(crate) entries: u64,
-    /// Number of removed keys that is reported to the caller of the operation: the expired keys of
-    /// a purge, or the live keys of a sweep.
+    /// Number of removed keys that the operation reports to its caller. For a purge: those that no
+    /// read had noted as expired before. For a sweep: those that were live.
     pub(crate) counted: u64,
 }
 
-/// Entry of a time index: the expiry time or write time, in milliseconds since the Unix epoch, and
-/// the key.
+/// Entry of the expiry index or of the index of write times: the time, in milliseconds since the
+/// Unix epoch, and the key.
 pub(crate) type TimeEntry = (i64, Vec<u8>);
 
-/// Range of keys to walk over, and the direction of the walk.
+/// Range of keys that an operation reads or deletes, and the direction in which it visits them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scan<'a> {
     pub(crate) lower: Bound<&'a [u8]>,

@@ -20,7 +20,8 @@ pub(crate) enum TransactionState {
 }
 
 impl TransactionState {
-    /// Fails if the transaction has lost its snapshot.
+    /// Fails if the state is `Lost`: the read transaction has lost its snapshot, so it must not
+    /// read.
     #[inline]
     pub(crate) fn check_snapshot(&self) -> Result<()> {
         match self {
@@ -29,7 +30,8 @@ impl TransactionState {
         }
     }
 
-    /// Fails if the state does not allow a write.
+    /// Fails if the state does not allow a write: in a read transaction, or after a failure that
+    /// makes a rollback necessary.
     #[inline]
     pub(super) fn check_write(&self) -> Result<()> {
         match self {
@@ -52,7 +54,8 @@ impl TransactionState {
         }
     }
 
-    /// Fails if the state does not allow a commit.
+    /// Fails if no transaction is open, or if a failure in the transaction makes a rollback
+    /// necessary.
     pub(super) fn check_commit(&self) -> Result<()> {
         match self {
             TransactionState::None => Err(no_transaction("commit")),

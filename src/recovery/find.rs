@@ -18,8 +18,8 @@ pub(super) struct Settings {
     pub(super) track_writes: bool,
 }
 
-/// Family that was found in the file, with the root pages of its trees; `None` if a tree was not
-/// found.
+/// Family that was found in the file, with the root pages of its trees; a root page is `None` if
+/// the tree was not found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     pub(super) name: String,
@@ -35,12 +35,13 @@ pub(super) struct Contents {
     pub(super) families: Vec<Found>,
     /// Root pages of trees of large values whose family is unknown.
     pub(super) blobs: Vec<u32>,
-    /// Size limit of the store, in bytes; `eviction` is its policy.
+    /// Size limit of the store, in bytes, and its eviction policy as the number in the file; `None`
+    /// if the file does not contain them.
     pub(super) max_bytes: Option<i64>,
     pub(super) eviction: Option<i64>,
-    /// Whether every tree of the file has been found, and its kind determined.
+    /// Whether all trees of the file were found, and the kind of each was determined.
     pub(super) is_whole: bool,
-    /// Whether the list of tables could be read completely.
+    /// Whether the list of tables (sqlite_schema) could be read completely.
     pub(super) list_is_whole: bool,
     /// Whether the file contains tables or indexes of other programs.
     pub(super) has_others: bool,
@@ -51,7 +52,7 @@ pub(super) struct Contents {
 /// Content of the list of tables: tables of a store, and root pages of other tables and indexes.
 #[derive(Default)]
 struct Listed {
-    /// Root pages, by the name of the table.
+    /// Root pages of the tables of a store, by the name of the table.
     roots: BTreeMap<String, u32>,
     others: HashSet<u32>,
     has_others: bool,
@@ -59,7 +60,8 @@ struct Listed {
 
 const LOST_HERE: &str = "the list of tables";
 
-/// Callback for losses: part of the file, page, and reason.
+/// Callback for each loss. Its parameters are the part of the file with the loss, the page number
+/// (0: no particular page), and the reason.
 pub(super) type Tell<'t> = &'t mut dyn FnMut(&str, u32, &str) -> Result<()>;
 
 pub(super) fn find(forest: &Forest<'_>, tell: Tell<'_>) -> Result<Contents> {
@@ -173,7 +175,8 @@ fn family_of(suffix: &str) -> Option<String> {
     check_name(&name).is_ok().then_some(name)
 }
 
-/// Reads the list of tables. The `bool` is `true` if the whole list was readable.
+/// Reads the list of tables (sqlite_schema). The returned `bool` is `true` if the whole list was
+/// readable.
 fn read_list(forest: &Forest<'_>, tell: Tell<'_>) -> Result<(Listed, bool)> {
     let rows = Cells::of(forest, 1, Kind::Table)?;
     for (page, why) in &rows.lost {
@@ -297,7 +300,9 @@ enum Sort {
     Meta,
 }
 
-/// Visitor that determines the form which all records of a tree have in common.
+/// Visitor that determines the kind of a tree by its records: rows of a family, large values,
+/// settings of the store, or the catalogue of families. All records must have the form of the same
+/// kind.
 struct Form {
     kind: Kind,
     seen: usize,

@@ -16,11 +16,12 @@ use crate::place::sibling;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Offset of the byte that SQLite locks. The page with this byte never has content.
 const LOCK_BYTE: u64 = 0x4000_0000;
-/// Number of pages in the cache.
+/// Maximum number of pages in the cache of an [`Image`].
 const CACHED: usize = 32;
-/// Minimum number of bytes of a page without its reserved bytes, in SQLite.
+/// Minimum size of a page without its reserved bytes, in bytes, that SQLite supports.
 const LEAST_USABLE: usize = 480;
-/// Maximum number of pages that are examined for each possible page size.
+/// Maximum number of pages that are examined for each possible page size, if page 1 does not show
+/// the page size.
 const LOOKED_AT: u64 = 4000;
 
 /// Fields of the header of the file; default values if the header does not begin as that of a
@@ -182,7 +183,7 @@ impl Image {
         Node::parse(&self.page(number)?, number, self.usable, kind)
     }
 
-    /// Like `node`, but returns a page of either kind.
+    /// Returns the parsed page of a tree of any kind; `None` if the page is damaged.
     pub(super) fn any_node(&self, number: u32) -> Option<Node> {
         Node::parse_any(&self.page(number)?, number, self.usable)
     }
@@ -211,9 +212,10 @@ impl Image {
         }
     }
 
-    /// Returns the page size and the number of reserved bytes at the end of each page. The size in
-    /// the header is used if page 1 is an undamaged page of that size, because then every byte of
-    /// it agrees. Otherwise the size is used with which most pages are undamaged.
+    /// Returns the page size and the number of reserved bytes at the end of each page, both in
+    /// bytes; `None` if no page is undamaged with any page size. The size in the header is used if
+    /// page 1 is an undamaged page of that size, because then every byte of it agrees. Otherwise
+    /// the size is used with which most pages are undamaged.
     fn find_page_size(&mut self) -> Option<(usize, usize)> {
         let start = read_at(&self.file, 0, self.length.min(100) as usize).unwrap_or_default();
         let said = start.starts_with(MAGIC).then(|| match number16(&start, 16) {

@@ -14,10 +14,11 @@ use super::page::{number16, number32};
 
 const MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
 const HEADER: usize = 28;
-/// Number of bytes at the beginning of the header that are zeros until SQLite has synced the
-/// journal: the magic number and the number of records.
+/// Number of bytes at the beginning of a journal's header that are zeros until SQLite has synced
+/// the journal: the magic number and the number of records.
 const UNSYNCED: usize = 12;
-/// Number of records if the header does not contain it: all records up to the end of the journal.
+/// Value for the number of records of a journal whose header does not contain it: all records up to
+/// the end of the journal are used.
 const UNKNOWN: u32 = u32::MAX;
 
 /// Returns the pages that a rollback journal would restore in `database`, and descriptions of the
@@ -48,8 +49,8 @@ pub(super) fn journal(path: &Path, database: &File) -> (Option<Overlay>, Vec<Str
     (Some(Overlay { file, page_size: page_size as usize, at, pages, lost, notes: Vec::new() }), notes)
 }
 
-/// Returns `true` if the header has been synced. Before that, its magic number and its number of
-/// records are zeros.
+/// Returns `true` if this header of a journal has been synced. Before that, its magic number and
+/// its number of records are zeros.
 fn is_begun(header: &[u8]) -> bool {
     header.iter().take(UNSYNCED).any(|byte| *byte != 0)
 }
@@ -64,7 +65,7 @@ struct Reading<'j> {
     at: HashMap<u32, u64>,
     /// Pages whose record in the journal is damaged.
     lost: HashSet<u32>,
-    /// Number of damaged records whose page number is unknown.
+    /// Number of damaged records for which it is not known which page they restore.
     nameless: u64,
     is_header_damaged: bool,
 }
@@ -137,8 +138,8 @@ impl<'j> Reading<'j> {
         notes
     }
 
-    /// Reads all parts of the journal. Each part begins with a header, and `first` is the first
-    /// header.
+    /// Reads the whole journal. It consists of parts, each of which begins with a header. `first`
+    /// is the first header.
     fn all(&mut self, first: &[u8]) {
         if !is_page_size(self.page_size) {
             return;
@@ -186,9 +187,9 @@ impl<'j> Reading<'j> {
         Some(Record { page, nonce, content: content.to_vec() })
     }
 
-    /// Returns the initial value of the checksums of a part: the value on which its first two
-    /// records agree, otherwise the value `said` of its header. Returns `None` if the records do
-    /// not agree and the part has no header.
+    /// Returns the initial value of the checksums in the part of the journal that begins at the
+    /// offset `begin`. It is the value on which the first two records agree, otherwise the value
+    /// `said` of the header. Returns `None` if the records do not agree and the part has no header.
     fn nonce_of(&self, begin: u64, said: u32, has_header: bool) -> Option<u32> {
         let [first, second] = [0, 1].map(|n| self.record(begin + n * self.length()));
         let agreed = first.zip(second).filter(|(first, second)| {
@@ -201,8 +202,9 @@ impl<'j> Reading<'j> {
         (1..=self.pages).contains(&page)
     }
 
-    /// Reads the records of the part that begins at `begin`. `must_be` is the number of its
-    /// records, or [`UNKNOWN`]. Returns the number of records found.
+    /// Reads the records of the part of the journal that begins at the offset `begin`. `must_be` is
+    /// the number of its records, or [`UNKNOWN`]. `nonce` is the initial value of their checksums.
+    /// Returns the number of records found.
     fn part(&mut self, begin: u64, must_be: u32, nonce: u32) -> u64 {
         let mut wrong = Vec::new();
         let mut count = 0;

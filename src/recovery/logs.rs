@@ -10,7 +10,7 @@ use std::path::Path;
 use super::page::number32;
 use crate::backend;
 
-/// Pages of a log file, which replace those of the database.
+/// Pages in a log file (a WAL or a rollback journal), which replace those in the database file.
 pub(super) struct Overlay {
     pub(super) file: File,
     pub(super) page_size: usize,
@@ -41,12 +41,12 @@ pub(super) fn open(path: &Path) -> Option<File> {
     File::open(path).ok()
 }
 
-/// Reads as many bytes as `to` has. Returns `false` if the input has fewer, or if reading fails.
+/// Fills `to` from the input. Returns `false` if the input has fewer bytes, or if reading fails.
 fn fill(from: &mut impl Read, to: &mut [u8]) -> bool {
     from.read_exact(to).is_ok()
 }
 
-/// Running checksum of a WAL.
+/// Running checksum over the frames of a WAL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Checksum {
     sums: [u32; 2],
@@ -164,8 +164,8 @@ pub(super) fn wal(path: &Path) -> Result<Option<Overlay>, String> {
     Ok(Some(Overlay { file, page_size, at, pages, lost: HashSet::new(), notes: note.into_iter().collect() }))
 }
 
-/// Reads up to as many bytes as `to` has, until the input ends or reading fails. Returns the number
-/// of bytes read.
+/// Fills `to` from the input, until the input ends or reading fails. Returns the number of bytes
+/// read.
 fn fill_up(from: &mut impl Read, to: &mut [u8]) -> usize {
     let mut filled = 0;
     while let Some(rest) = to.get_mut(filled..).filter(|rest| !rest.is_empty()) {

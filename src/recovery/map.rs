@@ -1,5 +1,6 @@
-//! Determines the owner of each page: by the pointer map, the list of free pages, and the claims
-//! made so far (SQLite's fileformat2.html, chapters 1.5 and 1.8).
+//! Determines the owner of each page: by the pointer map, the list of free pages, and the
+//! references that walks have followed so far, the claims (SQLite's fileformat2.html, chapters 1.5
+//! and 1.8).
 //!
 //! A free page contains deleted rows, and a damaged page number may lead to a page of another tree.
 //! Neither may be read as a part of a tree. So whenever a walk follows a page number, it claims the
@@ -27,13 +28,14 @@ pub(super) enum Link {
 const ROOT: u8 = 1;
 const FREE: u8 = 2;
 
-/// Result of a claim of a page for a tree.
+/// Result of an attempt to record that a page belongs to a tree ([`Map::claim`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     /// The pointer map confirms the claim.
     Confirmed,
     /// Nothing contradicts the claim.
     Plausible,
+    /// The page does not belong to the tree, for this reason.
     Refused(&'static str),
 }
 
@@ -41,9 +43,10 @@ pub(super) struct Map {
     has_map: bool,
     /// Pages on the free list, each with a 1; `None` if the list cannot be read to its end.
     free: Option<Numbers>,
-    /// Page for which each page is claimed; 0 if the page is not claimed.
+    /// For each page, the page that refers to it, according to the walks ([`Map::claim`]), or its
+    /// own number if it is a root; 0 if no walk has reached it.
     owner: RefCell<Numbers>,
-    /// Pages of the pointer map that cannot be trusted.
+    /// Pages of the pointer map whose entries are ignored, because they are copies of another page.
     distrusted: RefCell<HashSet<u32>>,
 }
 
@@ -120,7 +123,7 @@ impl Map {
             .filter_map(move |page| self.entry(image, page).map(|(kind, parent)| (page, kind, parent)))
     }
 
-    /// Marks a page of the pointer map as not trusted.
+    /// Marks a page of the pointer map as a copy of another page, so that its entries are ignored.
     pub(super) fn distrust(&self, map_page: u32) {
         self.distrusted.borrow_mut().insert(map_page);
     }
@@ -150,19 +153,20 @@ impl Map {
         self.free.is_some()
     }
 
-    /// Returns `true` if the page has been claimed.
+    /// Returns `true` if the page was recorded as a page of a tree by [`claim`](Map::claim).
     pub(super) fn is_claimed(&self, page: u32) -> bool {
         self.owner(page) != 0
     }
 
-    /// Returns the page for which this page is claimed: its parent, or a root page itself; 0 if the
-    /// page is not claimed.
+    /// Returns the page that refers to this page, as recorded by [`claim`](Map::claim), or the page
+    /// itself if it is a root; 0 if nothing was recorded.
     pub(super) fn owner(&self, page: u32) -> u32 {
         self.owner.borrow().get(page)
     }
 
-    /// Claims the page `child` for `parent`, the page that refers to it. The same claim may be
-    /// repeated.
+    /// Records that the page `child` belongs to the tree of the page `parent`, which refers to it
+    /// by a reference of the kind `link`. Refuses to do so if a known fact contradicts it, such as
+    /// an earlier claim for another page. The same claim may be repeated.
     pub(super) fn claim(&self, image: &Image, link: Link, parent: u32, child: u32) -> Claim {
         if child < 2 || child > image.pages() {
             return Claim::Refused("is not in the file");
@@ -246,8 +250,8 @@ fn has_map(image: &Image, header: &Header) -> bool {
     looks_like_one || (header.has_map || !header.is_sound) && image.any_node(2).is_none()
 }
 
-/// Returns the free pages, each with a 1. Returns `None` if the list cannot be read to its end, or
-/// does not have the length in the header.
+/// Returns the pages on the list of free pages, each with a 1. Returns `None` if the list cannot be
+/// read to its end, or does not have the length in the header.
 fn free_pages(image: &Image, header: &Header) -> Option<Numbers> {
     if !header.is_sound {
         return None;

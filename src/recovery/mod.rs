@@ -3,8 +3,8 @@
 //! The damaged file is read as bytes, without SQLite, which stops at the first damage. The modules:
 //! - [`image`] reads the pages as of the last commit, with [`logs`] (WAL) and [`journal`];
 //! - [`page`] and [`record`] decode pages and rows;
-//! - [`map`] records the owner of each page; [`survey`] and [`trust`] detect pages that are copies
-//!   of another page;
+//! - [`map`] records to which tree each page belongs; [`survey`] and [`trust`] detect pages that
+//!   are copies of another page;
 //! - [`walk`] visits the pages of each tree; [`orphans`] finds pages that no tree leads to;
 //! - [`find`] assigns trees to families; [`work`] collects the trees and the orphans of each
 //!   family;
@@ -47,7 +47,7 @@ use survey::Survey;
 use walk::Forest;
 use work::{Progress, Work};
 
-/// "KVS1", as in docs/reference/file-format.md.
+/// Application id in the header of a store's file: "KVS1" (docs/reference/file-format.md).
 const APPLICATION_ID: u32 = 0x4B56_5331;
 
 /// Saves every readable row of the file `from`, which may be damaged, into a new store at `to`.

@@ -19,8 +19,8 @@ pub(super) struct Orphan {
 /// Pages that cannot be reached from the root of their tree.
 #[derive(Default)]
 pub(super) struct Orphans {
-    /// Orphans by the root page of their tree. If the path to the root is not known, by the highest
-    /// known page above them, which is unreadable.
+    /// Orphans by the root page of their tree. If the path to the root is not known, they are
+    /// listed by the highest known page above them, which is unreadable.
     pub(super) of: HashMap<u32, Vec<Orphan>>,
     /// Undamaged tree pages without a possible entry in the pointer map. They can be assigned only
     /// to a tree that lacks pages.
@@ -30,8 +30,8 @@ pub(super) struct Orphans {
 }
 
 impl Forest<'_> {
-    /// Returns the unclaimed pages whose parent in the pointer map is unreadable or no longer
-    /// refers to them, and those that have no entry in the pointer map.
+    /// Returns the pages that no walk has reached, and whose parent in the pointer map is
+    /// unreadable or no longer refers to them, and those that have no entry in the pointer map.
     pub(super) fn orphans(&self) -> Orphans {
         let mut orphans = Orphans::default();
         let mut roots = HashMap::new();
@@ -67,8 +67,9 @@ impl Forest<'_> {
     /// Returns the root page of the tree to which a page belongs, even if the page is unreadable or
     /// has been overwritten.
     ///
-    /// Follows the claims of earlier walks and the pointer map upwards. If an unreadable page on
-    /// this path has no entry in the pointer map, returns that page. Returns `None` if the tree
+    /// Follows the references that earlier walks have recorded
+    /// ([`Map::claim`](super::map::Map::claim)) and the pointer map upwards. If an unreadable page
+    /// on this path has no entry in the pointer map, returns that page. Returns `None` if the tree
     /// cannot be determined.
     pub(super) fn root_above(&self, page: u32) -> Option<u32> {
         let mut at = page;
@@ -106,15 +107,17 @@ impl Forest<'_> {
         self.faulty.borrow().contains(&page)
     }
 
-    /// Claims an orphan for its tree. Returns `false` if the claim is refused.
+    /// Records that an orphan belongs to the tree of its parent. Returns `false` if a known fact
+    /// about the page contradicts that, so that the page must not be used.
     pub(super) fn claim_orphan(&self, orphan: Orphan) -> bool {
         let claim = self.map.claim(self.image, Link::Child, orphan.parent, orphan.page);
         !matches!(claim, Claim::Refused(_))
     }
 
-    /// Returns those of the pages `strays` that can belong to a tree of this kind, as orphans with
-    /// the parent `parent`. Omits pages that are below other pages of `strays`. `is_form` returns
-    /// `true` if a record has the form that the records of this tree have.
+    /// Returns those pages of `strays` (pages without a usable entry in the pointer map) that can
+    /// belong to a tree of this kind, as orphans with the parent `parent`. Omits pages that are
+    /// below other pages of `strays`. `is_form` returns `true` if a record has the form that the
+    /// records of this tree have.
     pub(super) fn strays_of(
         &self,
         strays: &[u32],

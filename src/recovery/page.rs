@@ -1,13 +1,13 @@
 //! Strict decoding of a page of a B-tree: each byte of the page must be accounted for (SQLite's
 //! fileformat2.html, chapter 1.6).
 //!
-//! SQLite checks only the parts of a page that it needs. Here a page counts as unreadable if any
-//! byte of its header, cell pointers or free blocks is inconsistent: then nothing shows which of
-//! its cells are correct.
+//! SQLite checks only the bytes of a page that it needs. Here a page is treated as unreadable if
+//! any byte of its header, cell pointers or free blocks is inconsistent: then nothing shows which
+//! of its cells are correct.
 
 use std::rc::Rc;
 
-/// Sort order of the entries of a tree.
+/// Kind of a B-tree, by the sort order of its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Sorted by the first columns of the record, as tables WITHOUT ROWID are.
@@ -93,7 +93,7 @@ impl Node {
         self.cells.iter().map(|cell| cell.overflow).filter(|page| *page != 0)
     }
 
-    /// Returns the part of a cell's record that is on the page.
+    /// Returns the bytes of a cell's record that are on the page itself.
     pub(super) fn local(&self, cell: &Cell) -> &[u8] {
         self.page.get(cell.start..cell.start + cell.local).unwrap_or_default()
     }
@@ -214,7 +214,8 @@ fn fragments(extents: &mut [(usize, usize)], content: usize, usable: usize) -> O
     Some(fragments + usable.checked_sub(covered)?)
 }
 
-/// Reads a variable-length integer. Returns the integer and its number of bytes.
+/// Reads a variable-length integer of SQLite. Returns the integer and its number of bytes; `None`
+/// if `bytes` ends before the integer does.
 pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0u64;
     for (at, byte) in bytes.iter().take(9).enumerate() {

@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use super::event::{Loss, RecoverEvent, RecoverReport};
 use crate::error::{Error, Result};
 
-/// Calls the callback of the caller and counts the losses.
+/// Passes losses and progress to the callback of the caller of [`recover`](super::recover), and
+/// counts the losses.
 pub(super) struct Reporter<'r> {
     report: &'r mut dyn FnMut(RecoverEvent<'_>) -> ControlFlow<()>,
     pub(super) counts: RecoverReport,

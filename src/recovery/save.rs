@@ -17,8 +17,8 @@ use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
 use crate::store::Store;
 
-/// Number of rows, and number of bytes of their keys and values, from which on collected rows are
-/// written in one transaction.
+/// Number of collected rows of a family at which they are written to the new store, in one
+/// transaction. `BYTES` is the same limit for the total size of their keys and values.
 const ROWS: usize = 1000;
 const BYTES: usize = 4 << 20;
 

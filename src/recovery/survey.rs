@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use super::image::Image;
 use super::map::{Link, Map, Numbers};
 
-/// Mark: a tree page refers to this page as its child.
+/// Bit that is set for a page if a tree page refers to it as its child.
 const BELOW: u32 = 1;
-/// Mark: the page contains a part of a record.
+/// Bit that is set for an overflow page, to which a cell of a tree page refers.
 const PART: u32 = 2;
-/// Mark: the page is an undamaged page of a tree.
+/// Bit that is set for an undamaged page of a tree.
 const NODE: u32 = 4;
 
 #[derive(Default)]
@@ -29,7 +29,8 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Reads all pages of the file. Calls `note` for each page.
+    /// Reads all pages of the file and collects their references. Calls `note` before each page,
+    /// for the progress of the recovery.
     pub(super) fn of(
         image: &Image,
         map: &Map,

@@ -10,14 +10,14 @@ use super::map::Link;
 use super::page::Node;
 use super::walk::Forest;
 
-/// Maximum number of levels of a tree.
+/// Maximum number of pages on the path from a page up to the root of its tree.
 pub(super) const HIGHEST: usize = 24;
 
-/// Maximum number of pages with equal bytes that are examined for a page. There can be many,
+/// Maximum number of pages with the same bytes with which a page is compared. There can be many,
 /// because thousands of families can have equal rows.
 const MOST_TWINS: usize = 64;
 
-/// Trustworthiness of a page.
+/// Result of the check whether an undamaged page is a copy of another page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     /// The page is trusted: nothing contradicts it.
@@ -71,7 +71,8 @@ impl Forest<'_> {
         if leads { Trust::Full } else { self.trust_beside_twins(page) }
     }
 
-    /// Determines the trust of a leaf without overflow pages, by the pages with the same bytes.
+    /// Determines whether a leaf without overflow pages can be trusted, by comparing its place in
+    /// the trees with those of the pages with the same bytes.
     fn trust_beside_twins(&self, page: u32) -> Trust {
         let is_root = |page: u32| self.map.is_root(self.image, page);
         let mut trust = Trust::Full;

@@ -13,10 +13,10 @@ use super::trust::Trust;
 use crate::error::Result;
 use crate::memory;
 
-/// Maximum depth of a walk, in pages. SQLite itself supports a depth of 20 pages.
+/// Maximum number of levels of a tree to which a walk descends. SQLite itself supports 20.
 const DEEPEST: usize = 24;
 
-/// Receiver of the entries and the losses that a walk finds.
+/// Receives the entries and the losses that a walk through a tree finds.
 pub(super) trait Visitor {
     /// Called for each entry. In a tree sorted by rowid, the record is not read and is empty.
     fn entry(&mut self, entry: Entry<'_>) -> Result<()>;
@@ -26,7 +26,7 @@ pub(super) trait Visitor {
     fn lost_page(&mut self, page: u32, why: &str) -> Result<()>;
     /// Called for each tree page that the walk reaches, before the page is read.
     fn page(&mut self) -> Result<()>;
-    /// Returns the part of a record by which the tree is sorted; `None` if the record does not
+    /// Returns the bytes of a record by which the tree is sorted; `None` if the record does not
     /// belong to this tree.
     fn key_of<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]>;
 }
@@ -45,7 +45,8 @@ enum Key {
     Bytes(Vec<u8>),
 }
 
-/// Limits between which the keys of a page must be, from the keys on the pages above it.
+/// Bounds of the keys on a page, from the keys on the pages above it. Each key must be after
+/// `after` and before `before`; a rowid may equal `before`. `None` is no bound.
 #[derive(Debug, Clone, Default)]
 struct Bounds {
     after: Option<Key>,
@@ -66,7 +67,7 @@ impl Bounds {
     }
 }
 
-/// All trees of one file, and the known facts about its pages.
+/// Damaged file whose trees are walked, with the known facts about its pages.
 pub(super) struct Forest<'i> {
     pub(super) image: &'i Image,
     pub(super) map: Map,
@@ -79,7 +80,8 @@ pub(super) struct Forest<'i> {
 }
 
 impl Forest<'_> {
-    /// Visits all entries of the page `top`, which has been claimed, and of the pages below it.
+    /// Visits all entries of the page `top` and of the pages below it. The caller must have
+    /// recorded `top` as a page of the tree ([`Map::claim`](super::map::Map::claim)).
     pub(super) fn walk(&self, top: u32, kind: Kind, visitor: &mut dyn Visitor) -> Result<()> {
         let is_confirmed = self.map.entry(self.image, top).is_some() || top == 1;
         self.walk_page(top, kind, &Bounds::default(), is_confirmed, 0, visitor)
@@ -286,8 +288,8 @@ impl Forest<'_> {
         self.record(page, &node, cell).map(Cow::into_owned)
     }
 
-    /// Returns a whole record, including its parts on overflow pages, and claims these pages. The
-    /// error is the reason why the record is lost.
+    /// Returns a whole record, including its parts on overflow pages, and records these pages as
+    /// pages of the tree. The error is the reason why the record is lost.
     fn record<'n>(&self, page: u32, node: &'n Node, cell: &Cell) -> Result<Cow<'n, [u8]>, &'static str> {
         let local = node.local(cell);
         if cell.overflow == 0 {

@@ -1,6 +1,6 @@
-//! Walks twice through the trees of all families: the first walk claims pages and finds the
-//! existing large values; the second walk saves the rows. This module must not know how pages and
-//! trees are read.
+//! Walks twice through the trees of all families. The first walk records which pages belong to each
+//! family, and finds the existing large values. The second walk saves the rows. This module must
+//! not know how pages and trees are read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,8 +23,8 @@ pub(super) struct Family {
     pub(super) found: Found,
     /// Name of the family in reported losses, such as `family "sessions"`.
     pub(super) of: String,
-    /// Pages at which the walks through the rows begin: the root page, and orphans of the same
-    /// tree.
+    /// Pages at which the walks through the rows begin: the root page, and pages of the same tree
+    /// that cannot be reached from the root page (orphans).
     data: Vec<u32>,
     /// Ids and locations of the large values of the family, sorted by id.
     pub(super) large: Places,
@@ -95,8 +95,8 @@ impl<'f> Work<'f> {
         Ok(())
     }
 
-    /// Makes the first walk through a family: claims its pages, and collects its large values and
-    /// the ids of the large values to which its rows refer.
+    /// Makes the first walk through a family: records which pages belong to it, and collects its
+    /// large values and the ids of the large values to which its rows refer.
     fn look_at(&self, found: &Found) -> Result<Family> {
         let of = format!("family \"{}\"", found.name);
         let mut family = Family {
@@ -156,7 +156,7 @@ impl<'f> Work<'f> {
     }
 
     /// Creates a family `recovered-N` for each group of orphans that contains rows and belongs to
-    /// no known family. `of` contains the groups.
+    /// no known family. `of` contains the groups, by the highest known page of their tree.
     fn add_nameless(
         &self,
         families: &mut Vec<Family>,
@@ -202,9 +202,10 @@ impl<'f> Work<'f> {
         Ok(())
     }
 
-    /// Assigns stray pages to the tree of rows and the tree of large values that lack pages, if
-    /// only one tree of that kind does, and if stray pages can be neither free nor in a table of
-    /// another program. Returns the remaining pages that have rows.
+    /// Assigns the pages `strays`, which have no usable entry in the pointer map, to a tree of rows
+    /// or of large values that lacks pages. Does so only if no other tree of the same kind lacks
+    /// pages, and if the pages can be neither free nor in a table of another program. Returns the
+    /// remaining pages that have rows.
     fn strays(&self, contents: &Contents, families: &mut [Family], strays: &[u32]) -> Result<Vec<u32>> {
         let forest = self.forest;
         let is_row = |record: &[u8]| record::data_row(record).is_some();
@@ -253,7 +254,7 @@ impl<'f> Work<'f> {
         Ok(self.pages_with_rows(strays))
     }
 
-    /// Returns those of the pages `pages` that are unclaimed and have rows of a data table.
+    /// Returns the pages in `pages` that belong to no tree yet and contain rows of a data table.
     fn pages_with_rows(&self, pages: &[u32]) -> Vec<u32> {
         let is_row = |record: &[u8]| record::data_row(record).is_some();
         let rows = self.forest.strays_of(pages, Kind::Index, 0, is_row);
@@ -365,7 +366,8 @@ impl Visitor for Large<'_, '_> {
     }
 }
 
-/// Visitor of the first walk through the rows of a family.
+/// Visitor of the first walk through the rows of a family. Collects the ids of the large values to
+/// which they refer, and whether they have write times.
 struct Looking<'w, 'f> {
     work: &'w Work<'f>,
     family: &'w mut Family,

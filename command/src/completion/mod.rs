@@ -16,7 +16,7 @@ use crate::store_arg::{self, OpenArgs, Purpose};
 
 pub use shells::{CompleteArgs, script};
 
-/// Maximum number of words that are offered.
+/// Maximum number of completions that are offered for a word.
 const MOST: usize = 100;
 
 /// A word that is offered as a completion, and its description.
@@ -32,7 +32,7 @@ impl Candidate {
     }
 }
 
-/// The completions of a word.
+/// The completions that are offered for a word.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offer {
     Words(Vec<Candidate>),
@@ -68,16 +68,18 @@ pub struct Completer {
     pub secrets: Secrets,
 }
 
-/// The words before the cursor, parsed.
+/// The parsed words before the cursor: subcommand, arguments and options.
 struct Parsed<'a> {
     command: &'a Command,
     positionals: Vec<&'a str>,
-    /// The parent of `command`, and its positional arguments: those of `families` in
-    /// `families ... drop`. `None` if `command` is the whole command line.
+    /// The parent of `command`, and its positional arguments: those of `families` in `families ...
+    /// drop`. `None` if the words before the cursor name no subcommand.
     outer: Option<(&'a Command, Vec<&'a str>)>,
-    /// The option whose value is under the cursor.
+    /// The option whose value is under the cursor; `None` if the cursor is elsewhere.
     option: Option<&'a Arg>,
+    /// Whether the command is `help`, whose argument is the name of a command.
     is_help: bool,
+    /// Whether the words include `--`, after which no word is an option.
     after_dashes: bool,
 }
 
@@ -271,8 +273,8 @@ impl Completer {
     }
 }
 
-/// Decodes a partly typed key, without an escape or a group of digits that is incomplete at its
-/// end. Returns `None` if the rest is not valid.
+/// Decodes a partly typed key to bytes. Leaves out an escape or a group of digits at its end that
+/// is incomplete. Returns `None` if the text before that is not valid.
 fn prefix_of(form: Form, typed: &str) -> Option<Vec<u8>> {
     let ends = typed.char_indices().map(|(at, _)| at).rev();
     let whole = [typed.len()].into_iter().chain(ends).take(4);

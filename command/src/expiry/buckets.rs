@@ -1,4 +1,5 @@
-//! Buckets of a chart: parts of a day, days or months, and the number of expiry times in each.
+//! The buckets of a chart of expiry times: parts of a day, days or months, and the number of expiry
+//! times in each.
 //!
 //! The range of the expiry times is not known in advance. Counting starts with short buckets and
 //! merges them into longer ones when there are too many, so memory use does not depend on the size
@@ -18,34 +19,36 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Maximum number of buckets while counting, if the length of the bucket is chosen automatically.
-/// Beyond it, buckets are merged into longer ones.
+/// Maximum number of buckets kept while expiry times are counted, if the length of the buckets is
+/// chosen automatically. If there are more, they are merged into longer ones.
 const MOST_COUNTED: usize = 4096;
-/// Maximum number of bars of a chart, including empty ones.
+/// Maximum number of bars of a chart of expiry times, including empty bars. More are a usage error.
 const MOST_BARS: usize = 10_000;
-/// Maximum number of bars of a chart if the length of the bucket is chosen automatically.
+/// Maximum number of bars of a chart of expiry times if the time span of a bar is chosen
+/// automatically.
 const BARS: usize = 24;
-/// Time from now, in milliseconds, after which all expiry times share one bar.
+/// Time from now, in milliseconds, from which on all expiry times share the last bar of a chart.
 const FAR_MS: i64 = 100 * 366 * DAY;
 
-/// The time span of a bar.
+/// The time span that one bar of a chart covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bucket {
-    /// A number of milliseconds, less than a day. Buckets are counted from midnight; the last one
-    /// of a day may be shorter.
+    /// A number of milliseconds, less than a day. The first bucket of each day starts at midnight;
+    /// the last one may be shorter.
     Part(i64),
     /// A number of days; weeks start on Mondays.
     Days(i32),
+    /// A number of months.
     Months(i32),
 }
 
-/// Bucket lengths that are used while counting, from short to long. Each bucket consists of whole
-/// buckets of the length before, so that counts can be merged.
+/// Bucket lengths that are used while expiry times are counted, from short to long. Each bucket
+/// consists of whole buckets of the next shorter length, so that their counts can be added up.
 const COUNTED: [Bucket; 5] =
     [Bucket::Part(SECOND), Bucket::Part(MINUTE), Bucket::Part(HOUR), Bucket::Days(1), Bucket::Months(1)];
 
-/// Bucket lengths of the bars of a chart. If the length is chosen automatically, it is the first
-/// that gives at most [`BARS`] bars.
+/// Time spans of a bar, from short to long. If the time span is chosen automatically, it is the
+/// first of these that gives at most [`BARS`] bars.
 const SHOWN: [Bucket; 16] = [
     Bucket::Part(SECOND),
     Bucket::Part(5 * SECOND),
@@ -65,7 +68,7 @@ const SHOWN: [Bucket; 16] = [
     Bucket::Months(120),
 ];
 
-/// Parses `--bucket` for clap.
+/// Parses the value of `--bucket`: a duration, `month` or `year`. `Err` is the error message.
 pub fn parse(word: &str) -> std::result::Result<Bucket, String> {
     match word {
         "month" => return Ok(Bucket::Months(1)),
@@ -84,7 +87,7 @@ pub fn parse(word: &str) -> std::result::Result<Bucket, String> {
     }
 }
 
-/// Calculates the bounds of buckets in a time zone.
+/// Calculates the start and end times of buckets in a time zone.
 pub struct Calendar {
     zone: TimeZone,
 }
@@ -131,7 +134,8 @@ impl Calendar {
         Some((self.midnight(first)?, self.midnight(last)?))
     }
 
-    /// Formats the start of a bar as its label, as precisely as the length of the bucket needs.
+    /// Formats the start time of a bar as its label, with the precision that the length of the
+    /// bucket needs.
     pub fn label(&self, bucket: Bucket, from_ms: i64) -> String {
         let format = match bucket {
             Bucket::Part(..SECOND) => "%F %T.%3f",
@@ -162,7 +166,8 @@ pub fn words(bucket: Bucket) -> String {
     }
 }
 
-/// A bar of a chart.
+/// A bar of a chart: the number of keys that expire in a time span. Times are in milliseconds since
+/// 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bar {
     pub from_ms: i64,
@@ -171,23 +176,30 @@ pub struct Bar {
     pub count: u64,
 }
 
-/// Counts expiry times by bucket.
+/// Counts the expiry times of keys by bucket, for a chart.
 pub struct Tally {
     calendar: Calendar,
-    /// Current length of the buckets. `coarser` is the index of the next length in [`COUNTED`]; it
-    /// is `None` if the user has chosen the length.
+    /// Current length of the buckets.
     bucket: Bucket,
+    /// Index in [`COUNTED`] of the length to use when there are too many buckets; `None` if the
+    /// user has chosen the length.
     coarser: Option<usize>,
+    /// Number of expiry times in each bucket, by the start time of the bucket in milliseconds since
+    /// 1970.
     counts: BTreeMap<i64, u64>,
     /// Start and end (exclusive) of the bucket of the last expiry time that was added. A cache: the
-    /// expiry times of a family are added in order.
+    /// expiry times of a family are added in order, so that the next one is often in the same
+    /// bucket.
     last: (i64, i64),
+    /// The time, in milliseconds since 1970, from which on all expiry times share the last bar.
     far_ms: i64,
+    /// Number of expiry times at or after `far_ms`.
     far: u64,
 }
 
 impl Tally {
-    /// Starts a count. `bucket` is the length of the bars; `None` chooses it automatically.
+    /// Starts counting expiry times for a chart. `bucket` is the time span of a bar; `None` chooses
+    /// it automatically.
     pub fn new(calendar: Calendar, bucket: Option<Bucket>, now_ms: i64) -> Tally {
         Tally {
             calendar,
@@ -223,7 +235,7 @@ impl Tally {
         }
     }
 
-    /// Returns `true` if there are more buckets than a chart can have bars.
+    /// Returns `true` if there are more buckets than [`MOST_BARS`], so that `bars` will fail.
     pub fn is_too_fine(&self) -> bool {
         self.counts.len() > MOST_BARS
     }
@@ -252,7 +264,7 @@ impl Tally {
     }
 
     /// Distributes the counts over bars of the length `bucket`; `None` if there would be more than
-    /// `most`.
+    /// `most` bars.
     fn spread(&self, bucket: Bucket, most: usize) -> Option<Vec<Bar>> {
         let mut bars: Vec<Bar> = Vec::new();
         for (ms, count) in &self.counts {

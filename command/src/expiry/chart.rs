@@ -12,17 +12,19 @@ use crate::output::{DIM, GOOD, Output, count, keys};
 use crate::progress::Progress;
 use crate::times;
 
-/// The range and resolution of a chart.
+/// The time range and the resolution of a chart of expiry times. Times are in milliseconds since
+/// 1970.
 pub struct ChartArgs {
     pub from_ms: i64,
     pub to_ms: i64,
     pub now_ms: i64,
+    /// Time span of a bar; `None` to choose it automatically.
     pub bucket: Option<Bucket>,
 }
 
-/// Maximum width of a chart, in columns.
+/// Maximum width of a chart, in columns of the terminal.
 const WIDEST: usize = 100;
-/// Prefix of the line of the current time.
+/// Prefix of the line in a chart that marks the current time.
 const NOW: &str = "now ▸ ";
 
 pub fn run(context: &mut Context, families: &[Family], args: &ChartArgs) -> Result {
@@ -111,8 +113,8 @@ fn draw(
     Ok(())
 }
 
-/// Draws a bar of `part / whole * width` columns, to an eighth of a column. If `part` is above 0,
-/// the bar has at least an eighth of a column.
+/// Returns a bar of a chart as text: block characters of `part / whole * width` columns, to an
+/// eighth of a column. If `part` is above 0, the bar has at least an eighth of a column.
 fn blocks(part: u64, whole: u64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = u128::from(part) * width as u128 * 8 / u128::from(whole.max(1));

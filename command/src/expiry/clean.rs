@@ -16,7 +16,7 @@ use crate::store_arg::{self, Purpose, StoreArgs};
 use crate::system;
 use crate::times;
 
-/// Interval at which the pause between rounds checks for Ctrl-C.
+/// Time between checks for Ctrl-C during the pause between two rounds of purging.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Purge expired keys continuously, until Ctrl-C

@@ -11,9 +11,9 @@ use crate::json::Object;
 use crate::output::{BAD, Output, WARN};
 use crate::{store_arg, times};
 
-/// Maximum number of entries that a fetch returns.
+/// Maximum number of entries that one fetch from an expiry cursor returns.
 const CHUNK: usize = 512;
-/// Keys that expire within this time are highlighted.
+/// Time left, in milliseconds, below which a key in a list of expiring keys is highlighted.
 const SOON_MS: i64 = 60_000;
 
 /// Opens the named family. If `name` is `None`, opens all families, the default one first.
@@ -57,8 +57,8 @@ pub fn each(
     }
 }
 
-/// Counts the keys of the family that have expired but have not been purged. Calls `counted` with
-/// the count so far after each key.
+/// Counts the keys of the family that have expired by the time `now_ms` but have not been purged.
+/// Calls `counted` with the count so far after each key.
 pub fn count_expired(family: &Family, now_ms: i64, mut counted: impl FnMut(u64)) -> Result<u64> {
     let mut count = 0;
     each(family, i64::MIN, now_ms.saturating_add(1), |_, _| {
@@ -69,7 +69,7 @@ pub fn count_expired(family: &Family, now_ms: i64, mut counted: impl FnMut(u64))
     Ok(count)
 }
 
-/// A key and its expiry time.
+/// A key, its family, and its expiry time in milliseconds since 1970.
 pub struct ExpiringKey<'a> {
     pub expire_ms: i64,
     pub family: &'a str,
@@ -79,8 +79,8 @@ pub struct ExpiringKey<'a> {
 /// The keys of several families, merged in order of expiry.
 pub struct ExpiringKeys {
     cursors: Vec<(String, Cursor)>,
-    /// Expiry time of the current key, and index in `cursors`, of each cursor that has one; the
-    /// earliest on top.
+    /// For each cursor whose current key `next` has yet to return: the expiry time of that key, in
+    /// milliseconds since 1970, and the index of the cursor in `cursors`. The earliest is on top.
     heads: BinaryHeap<Reverse<(i64, usize)>>,
     /// Index of the cursor whose key `next` returned last. The cursor advances at the next call,
     /// because the returned key borrows from it.
@@ -124,8 +124,8 @@ impl ExpiringKeys {
     }
 }
 
-/// Converts the result of moving a cursor. Returns `false` (no more keys) if the family was dropped
-/// during the scan.
+/// Converts the result of moving a cursor: `true` if it is at a key, `false` if there are no more
+/// keys. Returns `false`, not an error, if the family was dropped during the scan.
 fn there(moved: kvstore::Result<bool>) -> Result<bool> {
     match moved {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
@@ -133,11 +133,11 @@ fn there(moved: kvstore::Result<bool>) -> Result<bool> {
     }
 }
 
-/// Prints one line per key.
+/// Prints keys with their expiry times, one line per key.
 pub struct Lines {
     pub form: Form,
     pub now_ms: i64,
-    /// Width of the column of family names; 0 hides it.
+    /// Width of the column of family names, in characters; 0 hides the column.
     pub family_width: usize,
 }
 

@@ -13,7 +13,7 @@ use crate::output::{WARN, keys};
 use crate::progress::{Interrupt, Progress};
 use crate::times;
 
-/// Maximum number of keys that one transaction removes.
+/// Maximum number of keys that `purge`, `sweep` and `clean` remove in one transaction.
 pub const KEYS_PER_STEP: u64 = 256;
 
 /// Limits of a removal.
@@ -36,9 +36,10 @@ struct Done {
     stopped: bool,
 }
 
-/// Calls `step` with the maximum number of keys that it may remove, until no keys are left, the
-/// budget is used up, or Ctrl-C is pressed. A last step of 0 keys finds out whether more are left.
-/// Then prints the result, in which `what` describes the removed keys.
+/// Removes keys by calls of `step`, whose argument is the maximum number of keys to remove, until
+/// no keys are left, the budget is used up, or Ctrl-C is pressed. In the last two cases, a last
+/// call with 0 finds out whether more keys are left. Then prints the result, in which `what`
+/// describes the removed keys.
 pub fn run(
     context: &mut Context,
     budget: &BudgetArgs,

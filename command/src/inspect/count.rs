@@ -35,7 +35,7 @@ pub struct CountArgs {
     family: Option<String>,
 }
 
-/// The number of keys of a family, or the sum over families.
+/// The numbers of live and of expired keys of a family, or their sums over families.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     live: u64,

@@ -37,7 +37,7 @@ pub struct InfoArgs {
     quick: bool,
 }
 
-/// Key counts of a family.
+/// The numbers of keys of a family by state.
 #[derive(Debug, Clone, Copy)]
 struct Keys {
     live: u64,
@@ -47,10 +47,10 @@ struct Keys {
     with_ttl: u64,
 }
 
-/// The data to print.
+/// The data about a store that `info` prints.
 struct Shown {
     info: StoreInfo,
-    /// Key counts in the order of `info.families`; `None` with `--quick`.
+    /// Key counts of each family, in the order of `info.families`; each is `None` with `--quick`.
     keys: Vec<Option<Keys>>,
     now_ms: i64,
     is_encrypted: bool,
@@ -115,17 +115,18 @@ impl Shown {
         self.info.path.as_deref().map(system::path).unwrap_or_default()
     }
 
-    /// Returns the families with their key counts.
+    /// Returns the families with their key counts, which are `None` with `--quick`.
     fn families(&self) -> impl Iterator<Item = (&FamilyInfo, Option<Keys>)> {
         self.info.families.iter().zip(self.keys.iter().copied())
     }
 
-    /// Sums one kind of size over the families, in bytes; `None` if that of a family is not known.
+    /// Returns the sum of one kind of size over all families, in bytes. `part` returns that size of
+    /// a family. The result is `None` if the sizes of a family are not known.
     fn sum(&self, part: fn(kvstore::FamilySizes) -> u64) -> Option<u64> {
         self.info.families.iter().map(|family| family.sizes.map(part)).sum()
     }
 
-    /// Returns recommendations, each with the command that carries it out.
+    /// Returns recommendations for the user, with the command to run if there is one.
     fn hints(&self) -> Vec<String> {
         let info = &self.info;
         let mut hints = Vec::new();
@@ -216,8 +217,9 @@ impl Shown {
         };
     }
 
-    /// Returns the numbers of a family and their names in the output for programs. Leaves out the
-    /// sizes on a server, where the size of a single family is not known.
+    /// Returns the numbers of a family and their names in the output for programs (in a pipe or
+    /// with `--json`); `None` if a number is not known. Leaves out sizes for a store on a server,
+    /// where the size of a single family is not known.
     fn numbers(
         &self,
         family: &FamilyInfo,
@@ -227,7 +229,8 @@ impl Shown {
         numbers(family, keys).into_iter().filter(move |(name, _)| is_in_a_file || !name.ends_with("_bytes"))
     }
 
-    /// Returns the sizes of the store in bytes, and their names in the output for programs.
+    /// Returns the sizes of the store in bytes, and their names in the output for programs (in a
+    /// pipe or with `--json`); `None` if a size is not known.
     fn sizes(&self) -> [(&'static str, Option<u64>); 11] {
         let info = &self.info;
         [
@@ -245,8 +248,8 @@ impl Shown {
         ]
     }
 
-    /// Returns the output in a pipe: a name, a tab and a value per line. Unknown values are left
-    /// out.
+    /// Returns the lines that `info` prints in a pipe: a name, a tab and a value per line. Unknown
+    /// values are left out.
     fn lines(&self) -> Vec<String> {
         let info = &self.info;
         let mut lines = vec![
@@ -288,7 +291,7 @@ impl Shown {
         lines
     }
 
-    /// Prints the output on a terminal.
+    /// Prints the output of `info` on a terminal.
     fn print(&self, context: &mut Context) -> Result<()> {
         let (info, out) = (&self.info, &mut context.out);
         let title = out.paint(BOLD, system::on_one_line(&self.path()));
@@ -454,11 +457,11 @@ fn rows_of_server(server: &ServerInfo) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Maximum number of families in the table on a terminal.
+/// Maximum number of families in the table that `info` prints on a terminal.
 const FAMILIES: usize = 12;
 
-/// Size in bytes of the part of the WAL that is not checkpointed, above which a hint is printed.
-/// Checkpoints keep it below half of this: 4000 pages of 4096 bytes.
+/// Number of bytes of the WAL waiting for a checkpoint above which `info` prints a hint. Automatic
+/// checkpoints keep that number below half of this: 4000 pages of 4096 bytes.
 const LONG_WAL: u64 = 32 << 20;
 
 fn plural(keys: u64) -> &'static str {
@@ -477,7 +480,8 @@ fn ttl_ms(family: &FamilyInfo) -> Option<u64> {
     family.default_ttl.and_then(|ttl| u64::try_from(ttl.as_millis()).ok())
 }
 
-/// Returns the numbers of a family and their names in the output for programs.
+/// Returns the numbers of a family, including sizes in bytes, and their names in the output for
+/// programs (in a pipe or with `--json`); `None` if a number is not known.
 fn numbers(family: &FamilyInfo, keys: Option<Keys>) -> [(&'static str, Option<i128>); 10] {
     let number = |number: fn(Keys) -> u64| keys.map(|keys| number(keys).into());
     let bytes = |part: fn(kvstore::FamilySizes) -> u64| family.sizes.map(|sizes| part(sizes).into());

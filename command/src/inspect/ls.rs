@@ -14,7 +14,7 @@ use crate::range::ListedArgs;
 use crate::store_arg::{FamilyArgs, Purpose, StoreArgs};
 use crate::times;
 
-/// Maximum number of bytes of a value that are shown on a terminal.
+/// Maximum number of bytes of a value that `scan` shows on a terminal.
 const SHOWN: usize = 160;
 
 #[derive(Debug, Args)]
@@ -99,7 +99,8 @@ impl ScanArgs {
     }
 }
 
-/// The columns of a listing.
+/// The columns that `ls` and `scan` print: keys; keys and values; or keys with size, time left and,
+/// if the family tracks write times (`tracked`), age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Keys,
@@ -174,7 +175,7 @@ fn hint_if_empty(store: &Store, family: &Family) -> Result<()> {
     Ok(())
 }
 
-/// Formats lines into one buffer, without an allocation per line.
+/// Formats the lines of a listing into one buffer, without an allocation per line.
 struct Lines<'f> {
     family: &'f Family,
     shape: Shape,
@@ -263,7 +264,7 @@ impl<'f> Lines<'f> {
         }
     }
 
-    /// Writes size, time left and age before the key.
+    /// Appends the columns before the key to the buffer: size, time left and, if `tracked`, age.
     fn add_columns(&mut self, entry: Entry<'_>, tracked: bool, written_ms: Option<i64>) {
         let left = match entry.expiry.millis() {
             None => "never".to_owned(),

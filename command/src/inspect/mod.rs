@@ -8,7 +8,8 @@ pub mod ls;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// Formats a table with a header for a terminal; the columns in `right` are right-aligned.
+/// Formats a table for a terminal. `names` is its header, and `right` has the indexes of the
+/// right-aligned columns.
 fn table(names: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -82,8 +82,8 @@ impl Completer for Completions {
     }
 }
 
-/// Returns the byte offset at which the last word of a line starts, by the rules of `sh`; the
-/// length of the line after unquoted white space.
+/// Returns the byte offset at which the last word of a line starts, by the rules of `sh`. Returns
+/// the length of the line if it ends with unquoted white space, because a new word starts there.
 pub fn start_of_word(line: &str) -> usize {
     let begins = |at: &usize| {
         let Some(before) = line.get(..*at) else { return false };
@@ -98,8 +98,8 @@ pub fn start_of_word(line: &str) -> usize {
     (0..=line.len()).rev().find(begins).unwrap_or_default()
 }
 
-/// Removes the quotes and backslashes of a word. At the end of the word, a quote may still be open,
-/// and an escape incomplete.
+/// Returns a partly typed word without its quotes and backslashes. The word may end within a quote
+/// or an escape.
 pub fn unquoted(word: &str) -> String {
     let whole = word.strip_suffix('\\').unwrap_or(word);
     [whole.to_owned(), format!("{whole}'"), format!("{whole}\"")]

@@ -21,21 +21,23 @@ use crate::failure::{Failure, Result};
 use crate::secret::Secrets;
 use crate::store_arg::{self, OpenArgs, Purpose};
 
-/// Maximum number counted per family of expired keys, and of keys that expire later.
+/// Maximum number of expired keys that `watch` counts in each family, and of keys that expire
+/// later.
 pub const BOUND: u64 = 10_000;
-/// A thread samples for at most 1/`SHARE` of the time.
+/// Limit on the work of a sampling thread of `watch`: it reads the store for at most 1/`SHARE` of
+/// the time.
 const SHARE: u32 = 20;
-/// Number of next keys to expire that are shown.
+/// Number of keys that `watch` shows in its list of the keys that expire next.
 const NEXT: usize = 10;
-/// Number of commit rates kept for the sparkline.
+/// Maximum number of commit rates that are kept for the sparkline of `watch`.
 const RATES: usize = 120;
 const SECOND_MS: i64 = 1000;
 
-/// A count that stops at a bound.
+/// A number of keys, of which at most [`BOUND`] are counted in each family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounded {
     pub count: u64,
-    /// Whether the count stopped at the bound, so that there may be more.
+    /// Whether the counting stopped at the bound in a family, so that there may be more keys.
     pub more: bool,
 }
 
@@ -45,7 +47,7 @@ impl Bounded {
     }
 }
 
-/// Number of keys that expire within a minute, an hour and a day.
+/// Numbers of keys that expire within a minute, an hour and a day, in one family or in all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Soon {
     pub minute: Bounded,
@@ -78,21 +80,22 @@ pub struct Next {
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
     pub keys: u64,
+    /// The time of the count.
     pub at: Instant,
     /// Change of the number of keys per second since the previous count; `None` for the first
     /// count.
     pub per_second: Option<f64>,
 }
 
-/// State of a store on a server.
+/// The state of a store on a server: table sizes, and whether the server is a standby.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OnServer {
-    /// `None` if the server does not report table sizes.
+    /// Sizes of the tables; `None` if the server does not report them.
     pub tables: Option<Tables>,
     pub is_standby: bool,
 }
 
-/// Sizes of the tables in bytes.
+/// Sizes of the tables of a store on a server, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tables {
     pub rows: u64,
@@ -100,22 +103,24 @@ pub struct Tables {
     pub total: u64,
 }
 
-/// One sample of a store, without the number of keys.
+/// One sample of the state of a store: sizes, rates, and keys that expire soon. (Key counts are in
+/// [`Latest`].)
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
     /// Time of the store's clock, in milliseconds since 1970.
     pub now_ms: i64,
-    /// State of the server; `None` for a store in a file. On a server, the file, WAL and free sizes
-    /// are 0.
+    /// State of a store on a server; `None` for a store in a file. On a server, `file_bytes`,
+    /// `wal_bytes` and `free_bytes` are 0.
     pub server: Option<OnServer>,
     pub file_bytes: u64,
     pub wal_bytes: u64,
     /// Size of the pages in use; on a server, total size of the tables.
     pub used_bytes: u64,
     pub free_bytes: u64,
+    /// Change of `used_bytes` per second since the previous sample; `None` in the first sample.
     pub used_per_second: Option<f64>,
-    /// `None` in the first sample, and if commits are not counted: on a server, and outside WAL
-    /// mode.
+    /// Commits per second since the previous sample; `None` in the first sample, and if commits are
+    /// not counted: on a server, and outside WAL mode.
     pub commits_per_second: Option<f64>,
     /// Commits per second of the last samples, up to this one, in order of time.
     pub commit_rates: Vec<u64>,
@@ -129,12 +134,12 @@ pub struct Sample {
 pub struct Latest {
     pub sample: Option<(Sample, Instant)>,
     pub counts: HashMap<String, Counted>,
-    /// Message if the last sample failed because of a lock; the next sample tries again.
+    /// The error message, if the last sample failed because of a lock. The next sample tries again.
     pub trouble: Option<String>,
     failed: Option<Failure>,
 }
 
-/// The sampling threads.
+/// The threads that sample a store for `watch`.
 pub struct Sampler {
     latest: Arc<Mutex<Latest>>,
     ended: Arc<AtomicBool>,
@@ -213,7 +218,8 @@ fn lock(latest: &Mutex<Latest>) -> MutexGuard<'_, Latest> {
     latest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the change per second from `before` to `after`.
+/// Returns the change per second from `before` to `after`, two values that were taken at times
+/// `within` apart.
 fn rate(before: u64, after: u64, within: Duration) -> f64 {
     #[allow(clippy::cast_precision_loss)] // approximate output
     let change = after as f64 - before as f64;
@@ -238,13 +244,13 @@ fn count(store: &Store, latest: &Mutex<Latest>) -> Result<()> {
     Ok(())
 }
 
-/// Sampler of everything but the number of keys.
+/// The state of the thread that samples everything but key counts.
 struct Source {
     store: Store,
     path: PathBuf,
     wal: PathBuf,
     page_size: u64,
-    /// Time, bytes in use and commit counter of the previous sample.
+    /// Time, bytes in use and commit counter of the previous sample; `None` before the first.
     before: Option<(Instant, u64, Option<u32>)>,
     commit_rates: Vec<u64>,
 }
@@ -322,8 +328,8 @@ impl Source {
     }
 }
 
-/// Counts the expired keys of a family and those that expire soon. Merges the next keys to expire
-/// into `next`, which keeps the first [`NEXT`] of all families.
+/// Counts the keys of a family that have expired and those that expire soon. Merges the keys of the
+/// family that expire next into `next`, which keeps the first [`NEXT`] keys of all families.
 fn sample_family(family: &Family, now_ms: i64, next: &mut Vec<Next>) -> Result<Soon> {
     let mut soon = Soon::default();
     expiring_keys::each(family, i64::MIN, now_ms.saturating_add(1), |_, _| {

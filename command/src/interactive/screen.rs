@@ -12,23 +12,23 @@ use super::sample::{Bounded, Counted, Latest, Sample, Tables};
 use crate::bytes::Form;
 use crate::{output, times};
 
-/// Age from which a key count is shown with its age.
+/// Age of a key count above which the screen of `watch` shows its age.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Minimum width of the screen, in columns, for two boxes side by side. On a narrower screen, the
-/// boxes are one below the other.
+/// Minimum width, in columns, at which the screen of `watch` has two boxes side by side. On a
+/// narrower screen, the boxes are one below the other.
 const WIDE: u16 = 90;
 
-/// Width of a right-aligned number, in columns.
+/// Width, in columns, to which a number after a label is right-aligned.
 const NUMBER: usize = 14;
 
-/// State kept between frames.
+/// The settings of the `watch` screen, and the state that is kept between its frames.
 pub struct Shown {
     pub path: String,
     pub form: Form,
     pub colored: bool,
     pub interval: Duration,
-    /// Number of families above the visible part of the list.
+    /// Number of families that are scrolled out of view above the first visible one.
     pub scrolled: usize,
 }
 
@@ -77,7 +77,8 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown, latest: &Latest) {
     next(frame, next_area, shown, sample, now_ms);
 }
 
-/// Returns the areas of the four boxes: store, keys that expire, families, and next to expire.
+/// Returns the areas of the four boxes of the `watch` screen: store, keys that expire, families,
+/// and next to expire.
 fn boxes(body: Rect) -> [Rect; 4] {
     if body.width < WIDE {
         return Layout::vertical([
@@ -106,7 +107,7 @@ fn labelled(label: &str, label_width: usize, value: &str, width: usize) -> [Stri
     [format!(" {label:<left$}"), value.to_owned()]
 }
 
-/// Splits an area into a left part (60 %) and a right part (40 %).
+/// Splits an area into a left area (60 % of the width) and a right area (40 %).
 fn sides(line: Rect) -> [Rect; 2] {
     Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).areas(line)
 }
@@ -228,11 +229,12 @@ fn soon(frame: &mut Frame<'_>, area: Rect, shown: &Shown, sample: &Sample) {
     frame.render_widget(Paragraph::new(lines).block(shown.block("keys that expire")), area);
 }
 
-/// Returns the columns of the family table that fit into `width`: number and width of each. `ages`
-/// is whether the table has a column of ages.
+/// Returns the columns of the family table that fit into `width` terminal columns: the index and
+/// the width of each. `ages` is whether the table has a column of ages.
 fn columns(width: usize, ages: bool) -> Vec<(usize, u16)> {
     const WIDTHS: [u16; 6] = [8, 11, 9, 7, 7, 11];
-    /// Columns in the order in which they are left out: age, change, in 1h, expired, keys.
+    /// Indexes of the columns, in the order in which they are left out if the screen is narrow:
+    /// age, change, in 1h, expired, keys.
     const LEFT_OUT: [usize; 5] = [5, 2, 3, 4, 1];
     let mut columns: Vec<_> = WIDTHS.into_iter().enumerate().filter(|(n, _)| ages || *n != 5).collect();
     for left_out in LEFT_OUT {

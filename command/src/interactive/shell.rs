@@ -131,7 +131,8 @@ impl ShellArgs {
         }
     }
 
-    /// Loads the history and returns its path; `None` if no history is kept.
+    /// Loads the history file into the line editor and returns its path; `None` if no history is
+    /// kept.
     fn history(&self, editor: &mut Editor<Completions, FileHistory>) -> Option<PathBuf> {
         if self.no_history {
             return None;
@@ -151,8 +152,8 @@ impl ShellArgs {
     }
 }
 
-/// Runs the lines of standard input. Stops at the first line that fails, and returns its exit
-/// status.
+/// Runs the lines of standard input as commands of the shell. Stops at the first line that fails,
+/// and returns its exit status as [`Failure::Reported`].
 fn read(lines: &mut Lines) -> Result {
     let (mut line, mut number) = (String::new(), 0u64);
     loop {
@@ -186,7 +187,7 @@ fn of_editor(error: ReadlineError) -> Failure {
 pub struct Lines {
     store: String,
     timeout: Duration,
-    /// Family that `use` has selected.
+    /// Family that `use` has selected; `None` if none is selected.
     family: Option<String>,
     json: bool,
     form: Form,
@@ -221,8 +222,8 @@ impl Lines {
         }
     }
 
-    /// Returns the clap definition of a line of the shell. It is that of the command line, but the
-    /// store, the timeout and the selected family are default values.
+    /// Returns the clap definition of a line of the shell: that of the command line, with the
+    /// store, the timeout and the selected family as default values.
     pub fn definition(&self) -> Command {
         let mut whole = Cli::command();
         let mut shell = Command::new("kvstore")
@@ -266,7 +267,8 @@ impl Lines {
         filled.mut_subcommands(|sub| self.fill_in(sub))
     }
 
-    /// Runs a line and returns its exit status; `None` if the line ends the shell.
+    /// Runs a line and returns its exit status; `None` if the line ends the shell. `interrupt` is
+    /// the signal watch, if there is one, by which Ctrl-C stops the line but not the shell.
     fn run(&mut self, line: &str, interrupt: Option<&Interrupt>) -> Option<u8> {
         let line = line.get(..system::without_newline(line.as_bytes()).len()).unwrap_or(line);
         let Some(words) = shlex::split(line) else {

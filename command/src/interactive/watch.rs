@@ -15,8 +15,8 @@ use crate::progress::Interrupt;
 use crate::store_arg::StoreArgs;
 use crate::times;
 
-/// Maximum time between frames. It is shorter than the default time between samples, so that
-/// countdowns advance smoothly.
+/// Maximum time between two frames of the `watch` screen. It is shorter than the default time
+/// between samples, so that countdowns advance smoothly.
 const FRAME: Duration = Duration::from_millis(250);
 
 /// Show a live view: keys, rates, sizes, next expiries
@@ -39,7 +39,8 @@ pub struct WatchArgs {
     interval: Duration,
 }
 
-/// The alternate screen; dropping it restores the terminal. (After a panic, ratatui restores it.)
+/// The terminal while it shows the alternate screen of `watch`. Dropping the value restores the
+/// terminal. (After a panic, ratatui restores it.)
 struct Screen(DefaultTerminal);
 
 impl Drop for Screen {
@@ -81,7 +82,8 @@ impl WatchArgs {
     }
 }
 
-/// Handles a terminal event: scrolls the list of families. Returns `false` if the key quits.
+/// Handles a terminal event: scrolls the list of families. Returns `false` if the event is a key
+/// that ends `watch`.
 fn goes_on(event: &Event, shown: &mut Shown) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else { return true };
     match code {

@@ -14,7 +14,7 @@ use crate::progress::{Interrupt, Progress};
 use crate::range::ManyArgs;
 use crate::store_arg::{FamilyArgs, Purpose, StoreFirst};
 
-/// Maximum number of live keys of a range that one transaction removes.
+/// Maximum number of live keys that `del` removes from a range in one transaction.
 const KEYS_PER_STEP: usize = 4096;
 
 /// Remove keys, by name or by range
@@ -74,7 +74,8 @@ fn delete_keys(store: &Store, family: &Family, keys: &[Vec<u8>]) -> Result<Optio
     Ok(Some(deleted))
 }
 
-/// Removes the keys of a range in steps; returns `None` if the user declines.
+/// Removes the keys of a range, at most [`KEYS_PER_STEP`] live keys in each transaction. Returns
+/// the number of live keys removed; `None` if the user declines.
 fn delete_range(context: &Context, family: &Family, range: &KeyRange) -> Result<Option<u64>> {
     if asks(context.yes) {
         let there = count(family, range)?;
@@ -131,7 +132,7 @@ fn count(family: &Family, range: &KeyRange) -> Result<u64> {
     }
 }
 
-/// Returns the part of the range up to and including the key `last`.
+/// Returns the range from the start of `range` to the key `last`, inclusive.
 fn up_to(range: &KeyRange, last: Vec<u8>) -> KeyRange {
     KeyRange::new(range.lower().map(<[u8]>::to_vec), Bound::Included(last))
 }

@@ -97,8 +97,8 @@ fn value(context: &Context, word: &str) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Prints with `--json` whether the value was written. On a terminal, prints `why_not` if it was
-/// not.
+/// Prints whether the value was written. With `--json`, always does; on a terminal, only if it was
+/// not written, with the reason `why_not`.
 fn report(context: &mut Context, key: &[u8], written: bool, why_not: &str) -> Result {
     let out = &mut context.out;
     if out.json {

@@ -254,7 +254,8 @@ impl TouchArgs {
         Ok(Answer::from_bool(touched > 0))
     }
 
-    /// Sets the expiry of `keys` in one transaction. Returns the number of keys changed.
+    /// Sets the expiry of those `keys` that exist and meet `--only-if`, in one transaction. Returns
+    /// the number of keys changed.
     fn touch(&self, store: &Store, family: &Family, keys: &[Vec<u8>], expiry: Expiry) -> Result<u64> {
         let condition = self.only_if.map_or(ExpiryCondition::Always, Into::into);
         Ok(store.transaction(|_| {
@@ -284,12 +285,12 @@ impl TouchArgs {
     }
 }
 
-/// Maximum number of keys of a range that one transaction changes. It changes fewer if the keys are
-/// long: it takes no more keys after `BYTES_PER_STEP` bytes.
+/// Maximum number of keys of a range whose expiry `touch` sets in one transaction.
 const KEYS_PER_STEP: usize = 1024;
+/// Total length of the keys, in bytes, from which `touch` adds no more keys to a transaction.
 const BYTES_PER_STEP: usize = 1 << 20;
 
-/// Returns the first keys of a range: those that one transaction changes.
+/// Returns the first keys of a range: as many as `touch` changes in one transaction.
 fn some_keys(family: &Family, range: &KeyRange) -> Result<Vec<Vec<u8>>> {
     let mut cursor = family.cursor(range.clone(), Direction::Forward).keys_only();
     let (mut keys, mut bytes) = (Vec::new(), 0);

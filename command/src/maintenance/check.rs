@@ -37,13 +37,14 @@ pub struct CheckArgs {
     max: u64,
 }
 
-/// The recommended way to fix a store.
+/// The recommended remedy for an inconsistent store: `kvstore repair`, `kvstore recover`, or
+/// restoring a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remedy {
     Repair,
     Recover,
-    /// Restore a backup: `recover` cannot read encrypted files, and no command repairs a store on a
-    /// server.
+    /// Restore a backup, because `recover` cannot read encrypted files, and no command repairs a
+    /// store on a server.
     Backup,
 }
 
@@ -167,8 +168,8 @@ impl CheckArgs {
     }
 }
 
-/// Prints the last line of the output with `--json`; otherwise prints nothing. `stopped` is the
-/// error that ended the check early; only the first line of its text is printed.
+/// With `--json`, prints the last line of the output of `check`; otherwise prints nothing.
+/// `stopped` is the error that ended the check early; only the first line of its text is printed.
 fn summary(
     out: &mut Output,
     checked: &CheckReport,

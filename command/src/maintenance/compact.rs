@@ -11,7 +11,7 @@ use crate::output::{DIM, size};
 use crate::progress::{Interrupt, Progress};
 use crate::store_arg::{Purpose, StoreArgs, must_be_a_file, page_size};
 
-/// Maximum number of pages that one transaction returns to the file system.
+/// Maximum number of free pages that `compact` removes from the file in one transaction.
 const STEP: u32 = 1000;
 
 /// Return free space in the file to the file system

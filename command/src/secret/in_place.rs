@@ -143,7 +143,8 @@ fn must_be_encrypted(store: &Store, path: &Path) -> Result<()> {
     }
 }
 
-/// Runs a change that rewrites every page, and closes the store.
+/// Calls `change`, which encrypts, decrypts or rekeys all pages of the store, and then closes the
+/// store. Shows a spinner.
 fn change(store: &Store, change: impl FnOnce(&Store) -> Result<()>) -> Result<()> {
     let _spinner = Spinner::new("rewriting every page");
     change(store)?;

@@ -22,14 +22,15 @@ use crate::bytes::Form;
 use crate::failure::{Result, refused, usage};
 pub use read::Secret;
 
-/// The environment variable that names the password file if no option is given.
+/// Name of the environment variable with the path of the password file. It is used if no option
+/// gives a password or key.
 const DEFAULT_FILE: &str = "KVSTORE_PASSWORD_FILE";
 
 /// Whether the help hides the options for passwords and keys: `true` in a build without encryption.
 /// Such a build still accepts them, in order to explain that it has no encryption.
 const HIDDEN: bool = cfg!(not(feature = "encryption"));
 
-/// Error message of a build without encryption.
+/// Error message of a build without encryption, for commands and options that need it.
 pub const NO_ENCRYPTION: &str = "this build of kvstore does not support encryption: build it from its sources with \"make install \
                                  ENCRYPTION=1\" or \"cargo install --path command --features encryption\"";
 
@@ -88,7 +89,8 @@ pub struct NewSecretArgs {
     new_raw_key_file: Option<PathBuf>,
 }
 
-/// The source of a password or key.
+/// Where a password or key is read from: a password from the terminal, a file or an environment
+/// variable, or a raw key from a file. The path `-` is standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Terminal,
@@ -143,13 +145,15 @@ impl ToSecretArgs {
         )
     }
 
-    /// Returns `true` if the secret is read from standard input.
+    /// Returns `true` if the options say that the password or key of TO is read from standard
+    /// input.
     pub fn reads_stdin(&self) -> bool {
         self.source().is_some_and(|source| source.is_stdin())
     }
 
-    /// Returns the secrets of the second store of a command. Without an option, they are those of
-    /// the first store; with `--to-plain`, there are none.
+    /// Returns the sources of the password or key of the second store of a command. `first` has
+    /// those of the first store, which also apply to the second store if no option is given. With
+    /// `--to-plain`, there are none.
     pub fn secrets(&self, first: &Secrets) -> Secrets {
         let given = self.source();
         let as_first = given.is_none() && !self.to_plain;
@@ -169,7 +173,7 @@ impl NewSecretArgs {
         Source::of(false, new_password_file.as_ref(), new_password_env.as_ref(), new_raw_key_file.as_ref())
     }
 
-    /// Returns `true` if the secret is read from standard input.
+    /// Returns `true` if the options say that the new password or key is read from standard input.
     pub fn reads_stdin(&self) -> bool {
         self.source().is_some_and(|source| source.is_stdin())
     }
@@ -202,9 +206,10 @@ pub struct Secrets {
     default: Option<Source>,
     /// The password or key, once it has been read.
     found: OnceCell<Secret>,
-    /// Whether the user may be asked for a password.
+    /// Whether the user may be asked for a password on the terminal.
     may_ask: bool,
-    /// Prefix of the option names in error messages, such as "to-".
+    /// Prefix of the password options in error messages: "to-" for the second store of a command,
+    /// otherwise empty.
     of: &'static str,
 }
 
@@ -215,31 +220,33 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Returns `true` if an option gives a secret.
+    /// Returns `true` if an option gives the source of a password or key.
     pub fn are_given(&self) -> bool {
         self.given.is_some()
     }
 
-    /// Returns `true` if a secret is read from standard input.
+    /// Returns `true` if an option says that the password or key is read from standard input.
     pub fn read_stdin(&self) -> bool {
         self.given.as_ref().is_some_and(Source::is_stdin)
     }
 
-    /// Returns secrets that come from [`DEFAULT_FILE`] only. The user is not asked. For completion
-    /// scripts.
+    /// Returns secrets whose only source is the password file that the environment variable
+    /// [`DEFAULT_FILE`] names. The user is never asked: for completion scripts.
     pub fn without_questions() -> Secrets {
         let default = std::env::var_os(DEFAULT_FILE).filter(|path| !path.is_empty() && path != "-");
         Secrets { default: default.map(|path| Source::File(path.into())), ..Secrets::default() }
     }
 
-    /// Returns secrets with only the password or key that has been read already. The user is not
-    /// asked. For background work.
+    /// Returns secrets that have only the password or key that `self` has read already, if any. The
+    /// user is never asked: for background work.
     pub fn known(&self) -> Secrets {
         Secrets { found: self.found.clone(), ..Secrets::default() }
     }
 
-    /// Opens a store. Reads the password or key first if an option gives it, or if the store is new
-    /// and a default exists. Otherwise reads it only if the store turns out to be encrypted.
+    /// Opens the store `path`; `is_new` is whether this creates it. Reads the password or key first
+    /// if an option gives its source, or if the store is new and there is a default source or a
+    /// secret that was read earlier. Otherwise reads it only if the store turns out to be
+    /// encrypted.
     pub fn open(&self, path: &Path, is_new: bool, config: &Config) -> Result<Opened> {
         if self.given.is_some() || is_new && (self.default.is_some() || self.found.get().is_some()) {
             let config = read::apply(&self.find(path, is_new)?, config);
@@ -288,7 +295,7 @@ impl Secrets {
     }
 }
 
-/// The result of opening a store, and the configuration used.
+/// The result of opening a store, and the configuration used, with the password or key.
 pub struct Opened {
     pub store: kvstore::Result<Store>,
     pub config: Config,

@@ -16,10 +16,12 @@ use crate::failure::{Failure, Result, refused, usage};
 use crate::progress::Interrupt;
 use crate::system;
 
-/// Length of a key in bytes. `DIGITS` is its length in hex digits.
+/// Length of an encryption key in bytes.
 const KEY: usize = 32;
+/// Length of an encryption key in hex digits.
 const DIGITS: usize = 2 * KEY;
-/// Maximum length of a password file or key file, in bytes. A longer file cannot be the right one.
+/// Maximum length of a password file or key file, in bytes. A longer file is refused, because it is
+/// probably the wrong one.
 const LONGEST: usize = 64 << 10;
 
 /// Reads a password or key from `source`. `path` names the store when the user is asked for its
@@ -58,7 +60,7 @@ pub fn read(source: &Source, path: &Path, is_new: bool) -> Result<Secret> {
     }
 }
 
-/// Returns a copy of the configuration with the secret.
+/// Returns a copy of the configuration with the password or key `secret`.
 pub fn apply(secret: &Secret, config: &Config) -> Config {
     config.clone().secret(secret)
 }
@@ -119,8 +121,8 @@ fn read_all(from: impl Read, path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-/// Decodes a key of 32 bytes, or of 64 hex digits with or without a newline; `None` for other
-/// input.
+/// Decodes the content of a key file: 32 bytes, or 64 hex digits with or without a newline. Returns
+/// `None` for any other content.
 fn key(read: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {
     let mut key = Zeroizing::new([0; KEY]);
     let digits = system::without_newline(read);

@@ -19,14 +19,17 @@ use crate::bytes::Form;
 pub use signal_hook::consts::{SIGINT as INTERRUPT, SIGTERM as TERMINATE};
 
 pub const NEWLINE: &[u8] = b"\n";
-/// The signals that stop a command that would run without end, for the help.
+/// Names of the signals that stop `kvstore clean`, for its help.
 pub const ENDS: &str = "Ctrl-C and SIGTERM";
 /// Path of the history file of the interactive shell, for the help.
 pub const HISTORY: &str = "$XDG_STATE_HOME/kvstore/history (~/.local/state/kvstore/history)";
-/// Name of the default Python interpreter.
+/// File name of the Python interpreter that `import` runs, unless the environment variable names
+/// another.
 pub const PYTHON: &str = "python3";
-/// Advice after the error that a file is not a store. `DISK_SPACE_ADVICE` is that for a full disk.
+/// Text added to the advice for the error that a file is not a store: how to find the type of the
+/// file.
 pub const FILE_TYPE_ADVICE: &str = "; \"file PATH\" shows the type of a file";
+/// Text added to the advice for a full disk: how to find the free space.
 pub const DISK_SPACE_ADVICE: &str = "\"df\" shows the free disk space";
 
 /// Registers a handler by which the signal ends the process, as it does by default, while `flag` is
@@ -36,8 +39,8 @@ pub fn ends_process(signal: i32, flag: Arc<AtomicBool>) -> io::Result<()> {
 }
 
 /// Makes a write beyond the process's limit on the size of a file (`ulimit -f`) fail instead of
-/// ending the process. Registers a handler without effect for the signal, in place of ignoring it:
-/// programs that the command starts would inherit that the signal is ignored.
+/// ending the process. Registers a signal handler that does nothing, because an ignored signal
+/// would stay ignored in the programs that the command starts.
 pub fn ignore_file_size_signal() {
     // If the registration fails, only the error message of such a write is lost.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
@@ -80,7 +83,8 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Returns advice on how to protect a file; `None` if other users cannot read it.
+/// Returns advice for the user on how to make the file `name` unreadable for other users; `None` if
+/// they cannot read it.
 #[cfg(feature = "encryption")]
 pub fn to_keep_others_out(file: &Metadata, name: &str) -> Option<String> {
     (file.mode() & 0o044 != 0).then(|| format!("\"chmod 600 {name}\" prevents that"))

@@ -17,17 +17,20 @@ use std::sync::atomic::AtomicBool;
 pub use signal_hook::consts::{SIGBREAK as TERMINATE, SIGINT as INTERRUPT};
 
 pub const NEWLINE: &[u8] = b"\r\n";
-/// The signals that stop a command that would run without end, for the help.
+/// Names of the signals that stop `kvstore clean`, for its help.
 pub const ENDS: &str = "Ctrl-C and Ctrl-Break";
 /// Path of the history file of the interactive shell, for the help.
 pub const HISTORY: &str = "%LOCALAPPDATA%\\kvstore\\history";
-/// Name of the default Python interpreter. (`python3` may be a stub that offers to install Python.)
+/// File name of the Python interpreter that `import` runs, unless the environment variable names
+/// another. (`python3` may be a stub that offers to install Python.)
 pub const PYTHON: &str = "python";
-/// Advice after the error that a file is not a store. `DISK_SPACE_ADVICE` is that for a full disk.
+/// Text added to the advice for the error that a file is not a store: how to find the type of the
+/// file.
 pub const FILE_TYPE_ADVICE: &str = "";
+/// Text added to the advice for a full disk: how to find the free space.
 pub const DISK_SPACE_ADVICE: &str = "the properties of the drive show the free disk space";
 
-/// Length of a path, in UTF-16 units, from which many programs cannot open it.
+/// Length, in UTF-16 units, from which a path is too long for many Windows programs.
 const LONG: usize = 260;
 
 /// Exit code of a process ended by Ctrl-C: STATUS_CONTROL_C_EXIT.
@@ -47,7 +50,8 @@ pub fn shows_colors() -> bool {
     ratatui::crossterm::ansi_support::supports_ansi()
 }
 
-/// Names that are devices in every directory. (The superscript digits are those of Latin-1.)
+/// File names, such as `NUL`, that Windows treats as devices in every directory. (The superscript
+/// digits are those of Latin-1.)
 const DEVICES: [&str; 30] = [
     "AUX", "COM1", "COM2", "COM3", "COM4", "COM5", "COM6", "COM7", "COM8", "COM9", "COM¹", "COM²", "COM³",
     "CON", "CONIN$", "CONOUT$", "LPT1", "LPT2", "LPT3", "LPT4", "LPT5", "LPT6", "LPT7", "LPT8", "LPT9",
@@ -55,7 +59,8 @@ const DEVICES: [&str; 30] = [
 ];
 
 /// Returns `true` if the path names something that is neither a file nor a directory. Decides by
-/// the name, without opening the path: opening a named pipe would take the place of its reader.
+/// the name, without opening the path, because opening a named pipe would connect to it in place of
+/// the program that is to read it.
 pub fn is_device(path: &Path) -> bool {
     // Since Windows 11 most of these names can be files, too. The absolute path, which the system
     // determines, tells whether this one is a device.

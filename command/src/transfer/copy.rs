@@ -91,7 +91,8 @@ impl CopyArgs {
     }
 }
 
-/// Converts the error of a failed copy to a failure that says what to do.
+/// Converts the error of a failed copy to a failure that says what to do. `form` is the encoding of
+/// keys in the message; `resume` is whether `--resume` was given.
 fn failed(from: &Store, error: &kvstore::Error, form: Form, resume: bool) -> Failure {
     if error.hint() == Some(Hint::UseShorterKey)
         && let Some(text) = too_long_for_a_server(from, form, resume)
@@ -107,10 +108,11 @@ fn failed(from: &Store, error: &kvstore::Error, form: Form, resume: bool) -> Fai
     }
 }
 
-/// Returns an error message about the keys that are too long for a server; `None` if there are
-/// none, or if they cannot be read. (The messages of the library do not contain keys.)
+/// Returns an error message about the keys of the store `from` that are too long for a server;
+/// `None` if there are none, or if the keys cannot be read. (The messages of the library do not
+/// contain keys.)
 fn too_long_for_a_server(from: &Store, form: Form, resume: bool) -> Option<String> {
-    /// Maximum number of bytes of a key that are shown.
+    /// Maximum number of bytes of a key that the error message shows.
     const SHOWN: usize = 40;
     let (mut first, mut others) = (None, 0_u64);
     for name in all_families(from).ok()? {

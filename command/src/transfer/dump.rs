@@ -19,7 +19,7 @@ use crate::store_arg::{
 };
 use crate::system;
 
-/// Maximum number of rows that a fetch returns.
+/// Maximum number of rows that `dump` fetches from the store at once.
 const ROWS: usize = 512;
 
 /// Write everything as JSON lines, for "kvstore load"
@@ -50,7 +50,7 @@ pub struct DumpArgs {
     expired: bool,
 }
 
-/// Counts of a dump.
+/// The numbers of families and keys in a dump, and its length in bytes.
 struct Dumped {
     families: u64,
     keys: u64,
@@ -108,8 +108,8 @@ impl DumpArgs {
         Ok(Answer::Yes)
     }
 
-    /// Dumps the store, and passes each line with its newline to `write`. Shows no progress if
-    /// `quiet`.
+    /// Dumps the store, and passes each line with its newline to `write`. Shows no progress display
+    /// if `quiet`.
     fn dump(
         &self,
         store: &Store,
@@ -183,18 +183,19 @@ impl DumpArgs {
     }
 }
 
-/// Returns `true` if the file is empty or a dump, so that it may be replaced.
+/// Returns `true` if the file is empty or a dump, so that a new dump may replace it.
 fn is_dump(path: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
     File::open(path)?.take(format::BEGIN.len() as u64).read_to_end(&mut begin)?;
     Ok(begin.is_empty() || begin == format::BEGIN)
 }
 
-/// The output file. It is written under a temporary name and renamed when it is complete. A pipe or
-/// device is written to directly.
+/// The output file of a dump. It is written under a temporary name and renamed when it is complete.
+/// A pipe or device is written to directly.
 struct Target<'p> {
     to: BufWriter<File>,
-    /// The temporary and the final name; `None` for a pipe or device, and after the rename.
+    /// The temporary path, and the path that the user has given; `None` for a pipe or device, and
+    /// after the rename.
     names: Option<(PathBuf, &'p Path)>,
 }
 
@@ -231,7 +232,7 @@ impl<'p> Target<'p> {
         let mut partial = whole.file_name().unwrap_or(name).to_owned();
         partial.push(OsStr::new(&format!(".{}.partial", std::process::id())));
         let partial = whole.with_file_name(partial);
-        // With the permissions of the store.
+        // The file gets the permissions of the store.
         let file = system::create_as_private_as(store, &partial).map_err(said)?;
         Ok(Target { to: BufWriter::with_capacity(1 << 16, file), names: Some((partial, path)) })
     }

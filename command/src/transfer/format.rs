@@ -11,9 +11,11 @@ use serde::Deserialize;
 use crate::failure::{Result, refused};
 use crate::json::Object;
 
+/// Version of the dump format that is written and read, in the header line of a dump.
 pub const VERSION: u64 = 1;
 
-/// Maximum length of a line in bytes: an escaped byte of a key or value can take six.
+/// Maximum length of a line of a dump, in bytes. The JSON escape of one byte of a key or value can
+/// take six bytes.
 const MAX_LINE: u64 = 6 * (MAX_VALUE_SIZE + MAX_KEY_SIZE) as u64 + 4096;
 
 /// The first bytes of every dump.
@@ -77,7 +79,7 @@ fn name_of(eviction: Eviction) -> &'static str {
     }
 }
 
-/// A parsed line.
+/// A parsed line of a dump.
 #[derive(Debug)]
 pub enum Line<'a> {
     Header { limit: Option<SizeLimit> },
@@ -86,11 +88,12 @@ pub enum Line<'a> {
     End { families: u64, keys: u64 },
 }
 
-/// Text, borrowed from the line if it has no escapes.
+/// A JSON string in a line of a dump. It borrows from the line if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// All fields of all kinds of lines. Which of them belong together is checked after parsing.
+/// All fields that the lines of a dump can have, whatever their kind. [`parse`] then checks that
+/// the fields belong to one kind of line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Fields<'a> {
@@ -126,7 +129,8 @@ struct Limits {
     eviction: String,
 }
 
-/// A header of any version.
+/// The version field in the header line of a dump. It is parsed alone if the line has unknown
+/// fields, to report a version that this command cannot read.
 #[derive(Deserialize)]
 struct AnyHeader {
     kvstore_dump: u64,
@@ -215,8 +219,8 @@ fn other_version(version: u64) -> String {
     format!("the dump has version {version}, and this kvstore reads version {VERSION}: use a newer kvstore")
 }
 
-/// Formats an error of serde_json with the column, but without its line number: serde_json parses a
-/// single line at a time.
+/// Formats an error of serde_json with the column, but without its line number: serde_json parses
+/// one line of a dump at a time, so that number would always be 1.
 fn why(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
@@ -227,20 +231,23 @@ fn why(e: &serde_json::Error) -> String {
 pub struct Lines<R> {
     input: R,
     line: Vec<u8>,
-    /// The number of the last line; the first one is 1.
+    /// The number of the line that was read last; the first line is 1. It is 0 before the first
+    /// line.
     pub number: u64,
-    /// Number of bytes read.
+    /// Number of bytes of the dump read so far.
     pub bytes: u64,
-    /// FNV-1a hash of the bytes read; `None` if `new` was called without `hashed`.
+    /// FNV-1a hash of the bytes read so far, by which `load --resume` recognizes the dump; `None`
+    /// if `new` was called without `hashed`.
     hash: Option<u64>,
 }
 
-/// The result of reading a line.
+/// The result of reading a line of a dump.
 pub enum Read<'l> {
     /// A line without its newline.
     Line(&'l [u8]),
-    /// The last line, which has no newline.
+    /// The last line of the input, if it has no newline. It may be truncated.
     Unfinished(&'l [u8]),
+    /// The end of the input.
     Nothing,
 }
 

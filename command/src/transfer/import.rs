@@ -25,9 +25,10 @@ use crate::secret::Secrets;
 use crate::store_arg::{self, MakeArgs, StoreFirst};
 use crate::times::{self, Moment};
 
-/// Maximum number of entries in one transaction. It is committed earlier if the total length of
-/// keys and values reaches `BATCH_BYTES`.
+/// Maximum number of entries that `import` writes in one transaction.
 const BATCH_ENTRIES: u64 = 1000;
+/// Total length of keys and values, in bytes, from which `import` commits a transaction that has
+/// fewer than [`BATCH_ENTRIES`].
 const BATCH_BYTES: usize = 4 << 20;
 
 const STOPPED: &str = "stopped";
@@ -86,7 +87,8 @@ impl Kind {
         }
     }
 
-    /// Returns `true` for formats that the Python package reads.
+    /// Returns `true` for formats that the Python package kvstore-ttl reads, not this command
+    /// itself.
     fn is_pythons(self) -> bool {
         matches!(self, Kind::Snkv | Kind::Diskcache | Kind::Sqlitedict | Kind::Shelve | Kind::Dbm)
     }
@@ -197,8 +199,8 @@ impl ImportArgs {
         Failure::Refused(format!("there is no file {}: check the path", store_arg::shown(&self.source)))
     }
 
-    /// Returns `true` if the source does not exist, and no file has its name with an extension:
-    /// modules of dbm add extensions.
+    /// Returns `true` if the source does not exist, and no file has the name of the source with an
+    /// extension. (Python's dbm modules add an extension to the name.)
     fn is_missing(&self) -> bool {
         let Some(name) = self.source.file_name() else { return false };
         let is_missing = std::fs::metadata(&self.source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
@@ -284,24 +286,27 @@ impl ImportArgs {
     }
 }
 
-/// A running import.
+/// The state of a running `import`.
 struct Importing<'a> {
     args: &'a ImportArgs,
     name: &'a str,
     secrets: &'a Secrets,
-    /// `None` until the first entry is written, and with `--dry-run`.
+    /// The store to write to; `None` until the first entry is written, and with `--dry-run`.
     target: Option<Target>,
     report: Report,
+    /// Number of entries written in the open transaction.
     waiting: u64,
+    /// Total length of the keys and values of these entries, in bytes.
     bytes: usize,
-    /// Number of entries in committed batches.
+    /// Number of imported entries in committed transactions.
     committed: u64,
-    /// `None` if the source is typed on a terminal, where Ctrl-C ends the process.
+    /// The watch for Ctrl-C; `None` if the source is typed on a terminal, where Ctrl-C ends the
+    /// process.
     interrupt: Option<Interrupt>,
     progress: Progress,
 }
 
-/// The store being written, with an open transaction.
+/// The store that an import writes to, with an open write transaction.
 struct Target {
     families: BTreeMap<String, Family>,
     store: Store,
@@ -365,7 +370,8 @@ impl<'a> Importing<'a> {
         Ok(())
     }
 
-    /// Imports the entries that the Python package reads, and returns its advice for the user.
+    /// Imports the entries that the Python package has read, and returns its advice for the user,
+    /// if any. `is_on_server` is whether the store is on a server.
     fn read_lines(
         &mut self,
         lines: impl Iterator<Item = serde_json::Result<Line>>,
@@ -488,7 +494,8 @@ impl<'a> Importing<'a> {
         self.commit()
     }
 
-    /// Returns the error `why`, with the number of entries that were imported before it.
+    /// Returns the failure with the message `why`, the number of entries that were imported before
+    /// it, and what to do.
     fn refuse<T>(self, why: String) -> Result<T> {
         let is_stopped = why == STOPPED;
         let Some(target) = &self.target else {
@@ -516,10 +523,11 @@ impl<'a> Importing<'a> {
 struct Report {
     /// Number of imported entries of each family.
     imported: BTreeMap<String, u64>,
+    /// Number of imported entries that have an expiry.
     with_ttl: u64,
     /// Number of skipped entries by reason.
     skipped: BTreeMap<Cow<'static, str>, u64>,
-    /// Position of the current entry in the source.
+    /// Position of the current entry in the source: its line in a CSV, or its number, from 1.
     at: u64,
     /// Position of the first entry skipped for each reason that the user can fix.
     first: BTreeMap<Cow<'static, str>, u64>,

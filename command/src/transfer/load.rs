@@ -16,7 +16,7 @@ use crate::output::{count, keys};
 use crate::progress::{Interrupt, Progress};
 use crate::store_arg::{MakeArgs, Purpose, StoreFirst, is_url, open_with, shown};
 
-/// Lines between updates of the progress.
+/// Number of lines of the dump between updates of the progress display of `load`.
 const LINES: u64 = 1024;
 
 /// Load a dump written by "kvstore dump"
@@ -162,28 +162,35 @@ impl LoadArgs {
     }
 }
 
-/// A running load. A transaction is open on the store.
+/// A running `load` of a dump. A write transaction is open on the store.
 struct Loading<'a> {
     store: &'a Store,
     way: Way,
     batch: Option<u64>,
-    /// The family of the current keys. It is opened at its first key.
+    /// The family into which the current keys of the dump are loaded. It is opened at its first
+    /// key; `None` before that.
     family: Option<Family>,
     /// The settings of the last family line, until the first key of that family is read. A family
     /// can have no keys.
     waiting: Option<Settings>,
-    /// The names of all family lines so far.
+    /// The names in all family lines so far, to refuse a name that occurs twice.
     seen: HashSet<String>,
-    /// The position after the last committed batch.
+    /// The position after the last committed batch; `None` before the first.
     committed: Option<Record>,
+    /// Whether the store had no keys and no size limit before the load, so that it gets the size
+    /// limit of the dump.
     into_new: bool,
+    /// The size limit in the header of the dump.
     limit: Option<SizeLimit>,
     /// The name that the current family has in the dump.
     source: String,
     counts: Counts,
+    /// The store's statistic of evicted keys when it was last read. Later evictions are not yet in
+    /// `counts`.
     evicted_before: u64,
 }
 
+/// The settings in a family line of a dump.
 #[derive(Clone, Copy)]
 struct Settings {
     default_ttl_ms: Option<u64>,
@@ -264,8 +271,8 @@ impl<'a> Loading<'a> {
         Ok(loading)
     }
 
-    /// Skips the lines that the interrupted load has loaded. Fails if they differ from those of the
-    /// interrupted load.
+    /// Skips the lines of the dump that the interrupted load has loaded, if this load continues
+    /// one. Fails if they differ from the lines that the interrupted load read.
     fn skip<R: BufRead>(&mut self, lines: &mut Lines<R>, interrupt: &Interrupt) -> Result<()> {
         let Some(record) = self.committed.clone() else { return Ok(()) };
         while lines.number < record.lines {
@@ -368,10 +375,10 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Handles a family without keys in the dump: creates it with the settings in the dump, or
-    /// leaves an existing one unchanged. (In a store without keys and size limit, an existing
-    /// family without a default TTL also gets the settings, because every store has the family
-    /// "default".)
+    /// Handles the last family line if no key followed it: creates the family with the settings in
+    /// the dump, or leaves an existing family unchanged. (In a store without keys and size limit,
+    /// an existing family without a default TTL also gets the settings, because every store has the
+    /// family "default".)
     fn make_waiting(&mut self) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
@@ -384,9 +391,9 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Opens the family of the last family line, if that is not done yet, at its first key in line
-    /// `number`. Fails if the family has keys already, unless `--if-absent` or `--replace` is
-    /// given.
+    /// Opens the family of the last family line, unless it is open. Called for each key of the
+    /// dump; `number` is the line of the key. Fails if the family has keys already, unless
+    /// `--if-absent` or `--replace` is given.
     fn open_waiting(&mut self, number: u64) -> Result<()> {
         let Some(settings) = self.waiting.take() else { return Ok(()) };
         if self.way.family.is_some() {
@@ -412,7 +419,8 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Opens or creates the family; returns `true` if it was created.
+    /// Opens the family `name`, or creates it. The returned `bool` is `true` if it was created.
+    /// `line` is the line of the dump that error messages name.
     fn find(&self, name: &str, line: u64) -> Result<(Family, bool)> {
         match self.store.family(name) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -511,7 +519,8 @@ fn cut_off(line: u64) -> String {
     format!("the dump is truncated at line {line}: its last line, {{\"end\":true,...}}, is missing")
 }
 
-/// Adds the line number to a store error.
+/// Converts a store error to a failure. If line `number` of the dump may have caused the error, its
+/// message begins with that number.
 fn at_line(number: u64, error: kvstore::Error) -> Failure {
     match error.kind() {
         ErrorKind::Error => Failure::in_context(&format!("line {number}: "), &error).into_refused(),

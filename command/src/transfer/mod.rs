@@ -29,8 +29,8 @@ fn has_keys(family: &Family) -> Result<bool> {
     Ok(cursor.first()?)
 }
 
-/// Prints the text on a terminal, and otherwise the numbers: a name and a number per line, or one
-/// JSON object.
+/// Prints the result of a command. On a terminal, prints `text`. In a pipe, prints `numbers`, a
+/// name and a number per line; with `--json`, prints them as one object.
 fn report(out: &mut Output, text: &str, numbers: &[(&str, u64)]) -> Result<()> {
     if out.json {
         let mut object = Object::new();

@@ -12,16 +12,16 @@ use serde::Deserialize;
 use crate::failure::{Result, refused};
 use crate::system;
 
-/// The environment variable that names the Python interpreter.
+/// Name of the environment variable with the Python interpreter that `import` runs.
 const PYTHON: &str = "KVSTORE_PYTHON";
 
-/// A line that the module prints.
+/// A line that the Python module `kvstore._import` prints.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Line {
     /// The first line of the output: the format of the source.
     Source(String),
-    /// An entry. Key and value are in base64.
+    /// An entry. Key and value are in base64, the expiry time in milliseconds since 1970.
     Entry { key: String, value: String, family: Option<String>, expire_ms: Option<i64> },
     /// The reason why an entry cannot be imported.
     Skipped(String),
@@ -31,12 +31,14 @@ pub enum Line {
     Failed(String),
 }
 
-/// A running Python process that reads a source. It is killed when the value is dropped.
+/// A running Python process that reads the source of an import. It is killed when the value is
+/// dropped.
 #[derive(Debug)]
 pub struct Reader(Child);
 
 impl Reader {
-    /// Starts the module with the given arguments.
+    /// Starts the Python module `kvstore._import` with the given arguments. `python` is the
+    /// interpreter.
     pub fn start(python: &OsStr, arguments: &[OsString]) -> Result<Reader> {
         let mut command = Command::new(python);
         command.args(["-m", "kvstore._import"]).args(arguments);
@@ -46,7 +48,7 @@ impl Reader {
         }
     }
 
-    /// Returns the lines that the module prints. May be called once.
+    /// Returns the lines that the Python module prints. Only the first call returns them.
     pub fn lines(&mut self) -> impl Iterator<Item = serde_json::Result<Line>> {
         let output = self.0.stdout.take();
         output.into_iter().flat_map(|output| {
@@ -104,7 +106,8 @@ fn candidates() -> Vec<OsString> {
     beside.into_iter().chain([system::PYTHON.into()]).collect()
 }
 
-/// Returns `true` if the interpreter has the package. Fails if it cannot be run.
+/// Returns `true` if the Python interpreter has the package kvstore-ttl. Fails if the interpreter
+/// cannot be run.
 fn has_package(python: &OsStr) -> io::Result<bool> {
     let mut command = Command::new(python);
     command.args(["-c", "import kvstore._import"]);

@@ -7,14 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result, refused};
 
-/// Name of the family that exists while a load is unfinished.
+/// Name of the family that stores the position of a load in batches. It exists while the load is
+/// unfinished.
 pub const FAMILY: &str = "load in progress";
 const KEY: &str = "how far";
 
 /// Name of the family that the library uses for an unfinished copy with `--resume`.
 pub const COPY: &str = "copy in progress";
 
-/// Returns the command that is unfinished in this store, if any: `load` or `copy`.
+/// Returns the command that has not finished writing to this store: `load` or `copy`. Returns
+/// `None` if there is none.
 pub fn unfinished(store: &Store) -> Result<Option<&'static str>> {
     let names = store.family_names()?;
     let known = [(FAMILY, "load"), (COPY, "copy")];
@@ -24,12 +26,16 @@ pub fn unfinished(store: &Store) -> Result<Option<&'static str>> {
 /// The position and state of a load after a committed batch.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// Number of loaded lines. `hash` is the hash of their bytes.
+    /// Number of lines of the dump that have been loaded.
     pub lines: u64,
+    /// FNV-1a hash of the bytes of these lines, by which `load --resume` checks that it reads the
+    /// same dump.
     pub hash: u64,
-    /// The name that the family of the next key has in the dump.
+    /// Name in the dump of the family of the last loaded key. The following keys of the dump belong
+    /// to it, too, until the next family line.
     pub family: String,
-    /// The options of the load; `None` if a version that did not store them started it.
+    /// The options of the load; `None` if the load was started by an earlier version of this
+    /// command, which did not store them.
     pub way: Option<Way>,
     /// Whether the store had no keys and no size limit before the load, so that it gets the size
     /// limit of the dump.
@@ -37,7 +43,8 @@ pub struct Record {
     pub counts: Counts,
 }
 
-/// The options of a load that must not change when it continues.
+/// The options of `load` that must stay the same when an interrupted load continues with
+/// `--resume`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
     /// The target family; `None` to keep the names of the dump.
@@ -70,7 +77,7 @@ impl Way {
     }
 }
 
-/// Counts of a load.
+/// The numbers of families and keys that a load has processed so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Counts {
     pub families: u64,

@@ -41,9 +41,10 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Returns a column of the source that looks like an expiry by its name and is not imported.
-    /// Returns `None` if there is none, or if an option names a column of expiries. `has` returns
-    /// whether the source has a column.
+    /// Returns the name of a column that the source has and that is not imported, although its name
+    /// is in [`ENDS`], a list of usual names of expiry columns. Returns `None` if there is none, or
+    /// if `--ttl-column` or `--expire-column` is given. `has` returns whether the source has a
+    /// column with a given name.
     fn unused(&self, has: impl Fn(&str) -> bool) -> Option<&'static str> {
         if self.ttl_column.is_some() || self.expire_column.is_some() {
             return None;
@@ -60,26 +61,27 @@ impl Columns {
     }
 }
 
-/// An entry of a source.
+/// A key and its value, read from the source of an import.
 #[derive(Debug)]
 pub struct Entry {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
-    /// The expiry, if the source has one.
+    /// The expiry; `None` if the source has none for this entry.
     pub end: Option<Moment>,
-    /// The family, if the source has families.
+    /// The family; `None` if the source has no families.
     pub family: Option<String>,
 }
 
-/// An entry, or the reason why it is skipped.
+/// An entry of the source of an import, or the reason why it is skipped.
 type Read = std::result::Result<Entry, Cow<'static, str>>;
 
-/// Returns an entry of a source without families.
+/// Returns an entry of a source that has no families.
 fn entry(key: Vec<u8>, value: Vec<u8>, end: Option<Moment>) -> Entry {
     Entry { key, value, end, family: None }
 }
 
-/// An entry of a source with its position, or the reason why it is skipped.
+/// An entry of the source of an import, or the reason why it is skipped, with its position in the
+/// source.
 #[derive(Debug)]
 pub struct Given {
     pub entry: Read,
@@ -89,7 +91,7 @@ pub struct Given {
     pub unused: Option<&'static str>,
 }
 
-/// Usual names of expiry columns, and the option that imports each.
+/// Usual names of columns with a TTL or an expiry time, and the option that imports such a column.
 pub const ENDS: [(&str, &str); 8] = [
     ("ttl", "--ttl-column"),
     ("ttl_ms", "--ttl-column"),
@@ -112,7 +114,7 @@ const NOT_IN_FORM: &str = "its key or value is not in hex or base64, as --hex or
 /// "never".
 const LAST_MS: f64 = 253_402_300_800_000.0;
 
-/// Decodes a key or value of a source.
+/// Decodes a key or value of the source of an import. `Err` is the reason why the entry is skipped.
 fn bytes(text: &[u8], form: Form) -> std::result::Result<Vec<u8>, &'static str> {
     match form {
         Form::Text => Ok(text.to_vec()), // unchanged: sources do not use the escapes of this command
@@ -123,13 +125,15 @@ fn bytes(text: &[u8], form: Form) -> std::result::Result<Vec<u8>, &'static str> 
     }
 }
 
-/// Rounds a number of milliseconds up; `None` if its absolute value exceeds [`LAST_MS`].
+/// Rounds a number of milliseconds up; `None` if it is not finite or its absolute value exceeds
+/// [`LAST_MS`].
 fn whole(ms: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation)] // bounded
     (ms.is_finite() && ms.abs() <= LAST_MS).then_some(ms.ceil() as i64)
 }
 
-/// Parses a TTL; `None` for an empty text. A number is in seconds, or in milliseconds if the name
+/// Parses the TTL of an entry from `text`, the content of `column`; `None` for an empty text. `Err`
+/// is the reason why the entry is skipped. A number is in seconds, or in milliseconds if the name
 /// of the column ends with `_ms`.
 fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let after = |ms| whole(ms).map(|ms| Some(Moment::FromNow(ms))).ok_or(NO_TTL);
@@ -144,7 +148,8 @@ fn end_of_ttl(column: &str, text: &str) -> std::result::Result<Option<Moment>, &
     }
 }
 
-/// Parses an expiry time; `None` for an empty text. A number is in seconds since 1970, or in
+/// Parses the expiry time of an entry from `text`, the content of `column`; `None` for an empty
+/// text. `Err` is the reason why the entry is skipped. A number is in seconds since 1970, or in
 /// milliseconds if the name of the column ends with `_ms`.
 fn end_at(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'static str> {
     let unit = if column.ends_with("_ms") { 1.0 } else { 1000.0 };
@@ -155,7 +160,8 @@ fn end_at(column: &str, text: &str) -> std::result::Result<Option<Moment>, &'sta
     }
 }
 
-/// Returns the expiry of an entry; `None` if it has none. `text` returns the content of a column.
+/// Returns the expiry of an entry; `None` if it has none. `text` returns the content of a column of
+/// the entry. `Err` is the reason why the entry is skipped.
 fn end<'t>(
     columns: &Columns,
     text: impl Fn(&str) -> Option<&'t str>,
@@ -177,26 +183,28 @@ struct Quotes<R> {
     delimiter: u8,
     at: At,
     line: u64,
-    /// The line of the last opening quote.
+    /// Number of the line with the last opening quote; the first line is 1.
     begins: u64,
     is_at_end: bool,
-    /// The line of an opening quote whose field spans lines and has text after the closing quote: a
-    /// sign of a stray quote.
+    /// Number of the line with the opening quote of a field that spans lines and has text after its
+    /// closing quote. In such a field, one of the quotes is probably part of the text. `None` if no
+    /// such field has been read.
     strays: Option<u64>,
-    /// Number of bytes of a byte order mark read so far; its full length if the input does not
-    /// start with one.
+    /// Number of bytes of the byte order mark read so far; its full length if the input does not
+    /// start with a byte order mark.
     mark: usize,
 }
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
+/// The position of [`Quotes`] relative to a field of the CSV.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Beginning,
     Field,
     Quoted,
-    /// After a quote in a quoted field: it closes the field, or is the first half of a doubled
-    /// quote.
+    /// After a quote in a quoted field: the quote closes the field, or is the first half of a
+    /// doubled quote.
     Quote,
 }
 
@@ -215,7 +223,7 @@ impl<R> Quotes<R> {
     }
 
     /// Fails if a quote is open at the end of input, or if text follows the closing quote of a
-    /// field that spans lines, which is a sign of a stray quote.
+    /// field that spans lines, because one of its quotes is probably part of the text.
     fn check(&self) -> Result<()> {
         let open = (self.is_at_end && self.at == At::Quoted).then_some(self.begins);
         let Some(line) = self.strays.or(open) else { return Ok(()) };
@@ -342,7 +350,8 @@ pub fn read_csv(
 
 type Object = BTreeMap<String, Box<RawValue>>;
 
-/// Returns the text of a JSON string; other JSON as it is written. Fails for `null`.
+/// Returns the content of a JSON string, or the JSON text of any other value. Fails for `null`.
+/// `Err` is the reason why the entry is skipped.
 fn text_of(json: &RawValue) -> std::result::Result<String, &'static str> {
     match json.get() {
         "null" => Err(NOTHING),
@@ -351,7 +360,7 @@ fn text_of(json: &RawValue) -> std::result::Result<String, &'static str> {
     }
 }
 
-/// Reads an entry from the fields of an object.
+/// Reads an entry from the fields of the JSON object with the number `at`; the first is 1.
 fn given(object: &Object, at: u64, columns: &Columns, form: Form) -> Given {
     let unused = columns.unused(|name| object.contains_key(name));
     Given { entry: entry_of(object, columns, form), at, unused }
@@ -403,11 +412,13 @@ pub fn read_json(input: impl BufRead, columns: &Columns, form: Form, sink: Sink<
     }
 }
 
+/// Visitor of the whole JSON text, which passes each entry to `sink`.
 struct Top<'a, 's> {
     columns: &'a Columns,
     form: Form,
     sink: Sink<'s>,
-    /// The failure that `sink` returned, which an error of serde cannot contain.
+    /// The failure that `sink` has returned. It is kept here because an error of serde cannot
+    /// contain it.
     failure: &'a mut Option<Failure>,
 }
 

@@ -22,34 +22,39 @@ use super::os::{
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Number of commits after which the next step of the copying runs; fewer if parts are small. It
-/// does not run after every commit, because asking for the state of a sync is a system call.
+/// Maximum number of commits between two steps of copying the WAL into the database. A step also
+/// queries the state of a sync, which is a system call, so it does not run after every commit. If
+/// the WAL is copied in small parts, there are fewer commits between two steps.
 const LOOK_EACH: u32 = 8;
-/// Minimum number of pages that one step writes into the database, unless fewer pages of the part
-/// are left.
+/// Minimum number of pages that one step copies from the WAL into the database, unless fewer pages
+/// are left to copy.
 const PAGES: u32 = 64;
-/// Number of pages that are copied into the database for each frame that is added to the WAL.
+/// Number of pages that are copied from the WAL into the database for each frame that commits add
+/// to the WAL.
 const SPEED: u32 = 2;
-/// Like `SPEED`, but for a WAL that is so long that it should start over.
+/// Number of pages that are copied from the WAL into the database for each frame that commits add,
+/// while the WAL is so long that it should start over. For a shorter WAL, `SPEED` applies.
 const SPEED_AT_THE_END: u32 = 4;
-/// Number of frames added to the WAL after which a sync of the WAL begins, and of pages written
-/// into the database after which a sync of the database begins. A sync begins earlier if the part
-/// is smaller, or if all its pages are written.
+/// Number of frames after which a background sync begins: frames added to the WAL for a sync of the
+/// WAL, and pages copied into the database for a sync of the database. A sync begins earlier if the
+/// WAL is copied in smaller parts, or if all pages of a part are copied.
 const SYNCED: u32 = 512;
 
-/// Parameters for copying the WAL into the database in parts.
+/// Parameters for copying the WAL into the database, which happens in parts. They depend on the
+/// current length of the WAL.
 #[derive(Clone, Copy)]
 pub(super) struct Aim {
-    /// Minimum number of frames of one part.
+    /// Minimum number of frames, synced but not yet in the database, with which the copying of a
+    /// part of the WAL begins.
     pub(super) part: u32,
-    /// Number of frames by which the WAL grows before a part that another process has begun counts
-    /// as abandoned.
+    /// Number of frames by which the WAL must grow before copying that another connection has begun
+    /// and not completed counts as abandoned, for example by a crash.
     pub(super) patience: u32,
-    /// Whether the WAL is so long that it should start over. Copying is faster then.
+    /// Whether the WAL is so long that it should start over. Its frames are then copied faster.
     pub(super) at_the_end: bool,
 }
 
-/// State of a connection that copies the WAL into the database in parts.
+/// State with which a connection copies the WAL into the database between its commits, in parts.
 pub(super) struct WriteBack {
     index: WalIndex,
     presence: Arc<Presence>,
@@ -57,43 +62,43 @@ pub(super) struct WriteBack {
     page_size: usize,
     /// Length of the WAL at the last commit, in frames.
     frames: u32,
-    /// Number of commits since the last call of `go_on`.
+    /// Number of commits since the last step of the copying (`go_on`).
     commits: u32,
-    /// Length of the WAL when its last sync began, in frames.
+    /// Length of the WAL, in frames, when the last background sync of it began.
     begun_to_sync: u32,
-    /// Sync of the WAL in progress, with the salts of the WAL and the number of frames that it
-    /// covers.
+    /// Background sync of the WAL that is in progress: the salts of the WAL, the number of frames
+    /// that the sync covers, and the sync itself.
     sync: Option<(Salts, u32, HandedOver)>,
-    /// Salts of the WAL, and the number of its frames that are synced to the disk.
+    /// Salts of the WAL, and the number of frames at its beginning that are synced to the disk.
     synced: (Salts, u32),
     part: Option<Part>,
-    /// Part that another connection has begun, as last seen: the salts of the WAL, the last frame
-    /// of the part, and the length of the WAL when this was first seen.
+    /// Copying that another connection has begun, as last seen: the salts of the WAL, the last
+    /// frame that it covers, and the length of the WAL, in frames, when it was first seen.
     theirs: Option<(Salts, u32, u32)>,
 }
 
 /// Part of the WAL that is being copied into the database.
 struct Part {
     begun: Begun,
-    /// Pages still to be written, as page number and frame number. The next one to write is the
-    /// last element.
+    /// Pages still to be copied into the database, as pairs of page number and frame number. The
+    /// last element is copied next.
     pages: Vec<(u32, u32)>,
-    /// Buffer for a frame.
+    /// Buffer for one frame of the WAL: its header and a page.
     frame: Vec<u8>,
-    /// Number of pages that may be written now.
+    /// Number of pages that may be copied into the database now. Each commit increases it.
     credit: u32,
-    /// Number of pages that were written since the last sync began.
+    /// Number of pages that were copied into the database since its last background sync began.
     unsynced: u32,
     sync: Option<HandedOver>,
 }
 
-/// Result of one step of a part: what the caller does next.
+/// Result of one step of copying a part of the WAL: what the caller does next.
 enum Next {
     GoOn,
-    /// Begin another part. This part is complete, cannot be completed, or was taken over by another
-    /// connection.
+    /// Begin another part of the WAL. This part is complete, cannot be completed, or was taken over
+    /// by another connection.
     BeginAnother,
-    /// Stop forever. The kernel offers no asynchronous syncs.
+    /// Copy no further part. The kernel offers no asynchronous syncs.
     GiveUp,
 }
 
@@ -119,8 +124,8 @@ impl WriteBack {
         self.index.written_back()
     }
 
-    /// Records the length of the WAL after a commit, in frames. Returns `true` if `go_on` must be
-    /// called.
+    /// Records the length of the WAL after a commit, in frames. Returns `true` if the next step of
+    /// the copying (`go_on`) should run now.
     #[inline]
     pub(super) fn note_commit(&mut self, frames: u32, aim: Aim) -> bool {
         let grown = frames.checked_sub(self.frames).unwrap_or_else(|| {
@@ -137,8 +142,8 @@ impl WriteBack {
         is_paid || self.commits >= LOOK_EACH.min(aim.part / 16) || grown >= aim.part
     }
 
-    /// Returns `true` if a part should begin: enough frames are synced, and no other connection is
-    /// copying the WAL.
+    /// Returns `true` if this connection should begin to copy another part of the WAL: enough
+    /// frames are synced, and neither this nor another connection is copying a part.
     fn wants_a_part(&mut self, aim: Aim) -> bool {
         if self.part.is_some() || self.synced.0 != self.index.salts() {
             return false;
@@ -169,9 +174,9 @@ impl WriteBack {
         }
     }
 
-    /// Performs the next step of the copying. A part whose step fails is abandoned. Returns `false`
-    /// if the kernel offers no asynchronous syncs; the caller must then leave the copying to
-    /// checkpoints.
+    /// Performs the next step of copying the WAL into the database. If the step fails, the current
+    /// part of the WAL is abandoned. Returns `false` if the kernel offers no asynchronous syncs;
+    /// the caller must then leave the copying to checkpoints.
     ///
     /// `let_go` releases the snapshots that handles keep between reads. It is called before a part
     /// begins, because a part covers only frames up to the oldest snapshot in use.
@@ -195,8 +200,8 @@ impl WriteBack {
         }
     }
 
-    /// Checks the sync of the WAL that is in progress, and begins a new one if enough frames have
-    /// been added. Returns `false` if the kernel offers no asynchronous fdatasync.
+    /// Checks whether the background sync of the WAL has ended, and begins another one if enough
+    /// frames have been added. Returns `false` if the kernel offers no asynchronous fdatasync.
     fn sync_the_wal(&mut self, conn: &Connection, aim: Aim) -> bool {
         if let Some((salts, frames, sync)) = &mut self.sync {
             let Some(well) = sync.outcome(conn) else { return true };
@@ -214,8 +219,8 @@ impl WriteBack {
         self.sync.is_some()
     }
 
-    /// Begins a part that consists of the synced frames. Returns `None` if there is nothing to
-    /// copy, or if another connection copies the WAL.
+    /// Begins to copy a part of the WAL: its synced frames that are not in the database yet.
+    /// Returns `None` if there are none, or if another connection copies the WAL.
     fn begin_part(&self, conn: &Connection) -> Result<Option<Part>> {
         let (salts, frames) = self.synced;
         let Some(begun) = self.index.begin(conn, salts, frames)? else { return Ok(None) };
@@ -229,8 +234,9 @@ impl WriteBack {
         Ok(Some(Part { begun, pages, frame, credit: 0, unsynced: 0, sync: None }))
     }
 
-    /// Ends the part in progress, if there is one. If all its pages are written and a sync covers
-    /// them, waits for the sync and completes the part. Otherwise abandons the part.
+    /// Ends the copying of the current part of the WAL, if there is one. If all its pages are
+    /// written into the database and a sync covers them, waits for the sync and completes the part.
+    /// Otherwise abandons the part.
     pub(super) fn stop(&mut self, conn: &Connection) {
         let Some(mut part) = self.part.take() else { return };
         if part.is_all_handed_over() && part.sync.as_mut().is_some_and(|sync| sync.wait(conn)) {
@@ -240,15 +246,16 @@ impl WriteBack {
 }
 
 impl Part {
-    /// Returns `true` if `credit` suffices for the pages that one step writes at least.
+    /// Returns `true` if at least `PAGES` pages, or all pages that are left, may be copied into the
+    /// database now. Returns `false` if no pages are left.
     #[inline]
     fn is_paid(&self) -> bool {
         let left = u32::try_from(self.pages.len()).unwrap_or(u32::MAX);
         left > 0 && self.credit >= PAGES.min(left)
     }
 
-    /// Returns `true` if all pages are written, and covered by a sync that is in progress or has
-    /// ended.
+    /// Returns `true` if all pages of the part are written into the database, and a sync that is in
+    /// progress or has ended covers them.
     fn is_all_handed_over(&self) -> bool {
         self.pages.is_empty() && self.unsynced == 0
     }
@@ -283,8 +290,9 @@ impl Part {
         Ok(Next::GoOn)
     }
 
-    /// Writes as many pages as `credit` allows. Returns `false` if another connection has copied
-    /// frames into the database since this part began, so that the part must be abandoned.
+    /// Copies as many pages into the database as `credit` allows; none if another connection holds
+    /// a lock that this needs. Returns `false` if another connection has copied frames into the
+    /// database since this part began, so that the part must be abandoned.
     fn write(&mut self, conn: &Connection, index: WalIndex) -> Result<bool> {
         let credit = std::mem::take(&mut self.credit);
         let Part { begun, pages, frame, unsynced, .. } = self;
@@ -306,8 +314,9 @@ impl Part {
     }
 }
 
-/// Copies a page from its frame into the database. (The header of a frame is described in
-/// fileformat2.html, chapter 4.1.)
+/// Copies page `page` from frame `number` of the WAL into the database. `frame` is a buffer with
+/// the length of a frame. Fails if the header of the frame contains another page number or other
+/// salts than expected. (The header of a frame is described in fileformat2.html, chapter 4.1.)
 fn copy(conn: &Connection, salts: Salts, page: u32, number: u32, frame: &mut [u8]) -> Result<()> {
     let length = frame.len() as u64;
     os::read(conn, Opened::Journal, frame, u64::from(WAL_HEADER) + u64::from(number - 1) * length)?;

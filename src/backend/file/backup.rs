@@ -13,7 +13,8 @@ use crate::config::SyncLevel;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Number of pages that are copied between two calls of `progress`: 1 MiB with pages of 4096 bytes.
+/// Number of pages that one step of a backup copies, which is 1 MiB with pages of 4096 bytes. After
+/// each step, the progress callback of the backup is called.
 const PAGES_PER_STEP: i32 = 256;
 
 /// Copies the committed content of `source` into a new file, from one snapshot. Returns `false` if

@@ -12,7 +12,7 @@ use crate::hint::Hint;
 use crate::options::Eviction;
 
 impl Db {
-    /// Creates a family, inside a write transaction. Returns `false` if it exists already.
+    /// Creates a family, inside a write transaction. Returns `false` if the family exists already.
     pub(crate) fn create_family(&self, tables: &Tables, now_ms: i64) -> Result<bool> {
         if self.family_exists(tables.family())? {
             return Ok(false);
@@ -65,8 +65,8 @@ impl Db {
 
     /// Reads the settings of a family from the file; `None` if there is no family of that name.
     ///
-    /// Uses SQL only if the catalogue does not have the form that this library creates, or with the
-    /// `sql` engine.
+    /// It runs SQL only with the `sql` engine, or if the catalogue of families does not have the
+    /// form that this library creates.
     fn find_family(&self, family: &str) -> Result<Option<Settings>> {
         if let Some(direct) = &self.direct
             && let Some(catalogue) = direct.catalogue(self)?
@@ -79,7 +79,7 @@ impl Db {
     /// Returns the settings of a family, as the open transaction sees them, from the cache or from
     /// the file. A change by another connection is seen after that connection's commit.
     ///
-    /// It needs no SQL if the catalogue has the form that this library creates.
+    /// It runs no SQL if the catalogue of families has the form that this library creates.
     pub(crate) fn settings(&self, tables: &Tables) -> Result<Settings> {
         let version = self.data_version()?;
         let mut cache = self.settings.borrow_mut();
@@ -127,8 +127,8 @@ impl Db {
         Ok(limit)
     }
 
-    /// Returns the integers that the table kvstore_meta contains under these names; `None` for a
-    /// name without an integer.
+    /// Returns the integers that the table kvstore_meta contains under `names`; `None` for a name
+    /// without an integer.
     pub(super) fn read_meta<const N: usize>(&self, names: [&str; N]) -> Result<[Option<i64>; N]> {
         if let Some(direct) = &self.direct
             && let Some(found) = direct.meta(self, names)?
@@ -156,25 +156,28 @@ impl Db {
         self.read_number("PRAGMA data_version").map(|version| version.cast_unsigned() as u32)
     }
 
-    /// Reads the settings of a family from the file.
+    /// Reads the settings of a family from the file, not from the cache. Fails if the family does
+    /// not exist.
     pub(crate) fn read_settings(&self, tables: &Tables) -> Result<Settings> {
         self.find_family(tables.family())?.ok_or_else(|| schema::no_longer_exists(tables))
     }
 
     /// Reads the creation time of a family from the file, in milliseconds since the Unix epoch.
+    /// Fails if the family does not exist.
     pub(crate) fn created_ms(&self, tables: &Tables) -> Result<i64> {
         schema::created_ms(self.switch_to_sql()?, tables.family())?
             .ok_or_else(|| schema::no_longer_exists(tables))
     }
 
-    /// Sets the default TTL of a family, inside a write transaction.
+    /// Sets the default TTL of a family, in milliseconds, inside a write transaction; 0 removes it.
     pub(crate) fn set_default_ttl(&self, tables: &Tables, ttl_ms: i64) -> Result<()> {
         self.settings(tables)?; // fails if the family is no longer there
         self.forget_settings();
         schema::set_default_ttl(self.switch_to_sql()?, tables.family(), ttl_ms)
     }
 
-    /// Turns write tracking of a family on or off, inside a write transaction.
+    /// Turns write tracking of a family on or off, inside a write transaction. When it is turned
+    /// on, existing rows get the write time `now_ms`.
     pub(crate) fn set_write_tracking(&self, tables: &Tables, on: bool, now_ms: i64) -> Result<()> {
         if self.settings(tables)?.track_writes == on {
             return Ok(());
@@ -197,7 +200,7 @@ impl Db {
         }
     }
 
-    /// Discards the cached settings.
+    /// Discards the cached settings of all families, and the cached size limit of the store.
     pub(super) fn forget_settings(&self) {
         self.settings.borrow_mut().forget();
     }

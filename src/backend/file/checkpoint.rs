@@ -19,21 +19,24 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::wait;
 
-/// Maximum wait for readers if they have kept the WAL from starting over before, per frame by which
-/// the WAL grows between two attempts. The wait must be short compared with the time for writing
-/// these frames.
+/// Maximum time that a checkpoint waits for readers which have already kept the WAL from starting
+/// over. It is given per frame by which the WAL grows between two attempts, and must be short
+/// compared with the time for writing these frames.
 const WAIT_FOR_A_FRAME: Duration = Duration::from_micros(100);
-/// Pause between two checks whether the checkpoint of another connection has ended.
+/// Pause between two checks whether a checkpoint that another connection runs has ended.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Db {
-    /// Copies the frames of the WAL into the database file. Returns the length of the WAL, in
-    /// frames, and the number of its frames that are in the database afterwards.
+    /// Copies the frames of the WAL into the database file, and waits for other connections for at
+    /// most the busy timeout. Returns the length of the WAL, in frames, and the number of its
+    /// frames that are in the database afterwards.
     pub(crate) fn checkpoint(&mut self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.checkpoint_within(mode, self.busy_timeout)
     }
 
-    /// Like [`checkpoint`](Db::checkpoint), but waits for other connections for at most `wait`.
+    /// Copies the frames of the WAL into the database file, and waits for other connections for at
+    /// most `wait`. Returns the length of the WAL, in frames, and the number of its frames that are
+    /// in the database afterwards.
     pub(crate) fn checkpoint_within(&mut self, mode: CheckpointMode, wait: Duration) -> Result<(u32, u32)> {
         self.release_other_snapshots();
         self.set_busy_timeout(wait)?;
@@ -127,13 +130,14 @@ impl Db {
         self.limit_wal(os::length_of_wal(page_size, most).max(least))
     }
 
-    /// Returns the length of the WAL, in frames, that it does not exceed unless readers keep it
-    /// from starting over.
+    /// Returns the maximum length of the WAL, in frames. The WAL becomes longer only if readers
+    /// keep it from starting over.
     pub(super) fn most_frames(&self) -> u32 {
         self.checkpoints.limit.most()
     }
 
-    /// Updates the checkpoint state. Call this after each write commit.
+    /// Updates the data that decides when the next checkpoint runs. Call this after each write
+    /// commit.
     pub(crate) fn note_commit(&mut self) {
         let limit = self.limit_in_pages();
         if limit != self.checkpoints.for_limit {
@@ -155,8 +159,9 @@ impl Db {
             || self.length_of_wal_counts() && self.wal_is_long()
     }
 
-    /// Returns `true` if the length of the WAL triggers checkpoints. In a store with a size limit
-    /// it always does, because the WAL takes disk space, too.
+    /// Returns `true` if the length of the WAL triggers checkpoints, and `false` if only the number
+    /// of commits does. In a store with a size limit the length always does, because the WAL takes
+    /// disk space, too.
     fn length_of_wal_counts(&self) -> bool {
         self.checkpoints.every.is_none() || self.checkpoints.for_limit.is_some()
     }
@@ -172,7 +177,8 @@ impl Db {
         self.wal_frames() >= self.checkpoints.at
     }
 
-    /// Runs an automatic checkpoint. Returns `true` if it succeeded.
+    /// Runs an automatic checkpoint. Returns `true` if it succeeded, and `false` if it failed or
+    /// was postponed.
     ///
     /// A passive checkpoint waits for no other connection, but does not copy the frames that other
     /// connections write during the checkpoint. With several writers, the WAL might never start
@@ -213,8 +219,9 @@ impl Db {
         }
     }
 
-    /// Makes the WAL start over. Blocks writers and waits for readers. The wait is shorter if
-    /// readers have kept the WAL from starting over before.
+    /// Runs a checkpoint after which the next commit starts the WAL over at its beginning. Blocks
+    /// writers and waits for readers. The wait is shorter if readers have kept the WAL from
+    /// starting over before.
     fn restart_wal(&mut self) -> Result<()> {
         let started = Instant::now();
         let mut wait = self.busy_timeout.clamp(MIN_WAIT, MAX_WAIT);
@@ -266,8 +273,8 @@ impl Db {
         self.wal_frames.get()
     }
 
-    /// Returns a counter that advances with each commit of any process; `None` if the connection
-    /// has no memory that it shares with other processes.
+    /// Returns a counter that advances with each commit of any process to the file; `None` outside
+    /// WAL mode, or if the connection shares no memory with other processes.
     pub(crate) fn commit_counter(&self) -> Option<u32> {
         self.presence.as_ref()?;
         if self.journal_mode().ok()? != Some(JournalMode::Wal) {
@@ -278,7 +285,8 @@ impl Db {
 
     // ---- writing back while the WAL grows ------------------------------------------------------
 
-    /// Returns `true` if `go_on_writing_back` must be called. Call this after `note_commit`.
+    /// Returns `true` if the next step of copying the WAL into the database (`go_on_writing_back`)
+    /// should run now. Call this after `note_commit`.
     #[inline]
     pub(crate) fn has_to_write_back(&mut self) -> bool {
         let frames = self.wal_frames();

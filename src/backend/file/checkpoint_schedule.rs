@@ -6,24 +6,26 @@ use super::backfill::{Aim, WriteBack};
 use crate::config::{FileConfig, MIN_WAL_PAGES};
 use crate::error::Error;
 
-/// Minimum and maximum time for which an automatic checkpoint waits for other connections.
+/// Minimum time for which an automatic checkpoint waits for other connections.
 pub(super) const MIN_WAIT: Duration = Duration::from_millis(10);
+/// Maximum time for which an automatic checkpoint waits for other connections.
 pub(super) const MAX_WAIT: Duration = Duration::from_millis(100);
-/// Target length of the WAL, in frames.
+/// Target length of the WAL, in frames. The lengths at which checkpoints run are derived from it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalLimit(pub(super) u32);
 
-/// Divisor of the size limit of the store, in pages. The result is the maximum target length of the
-/// WAL, unless the target length is configured.
+/// Number by which the size limit of the store, in pages, is divided to get the maximum target
+/// length of the WAL. Not used if the target length is configured.
 const PART_OF_LIMIT: u32 = 8;
-/// Divisor of the free space of the disk, in pages. The result is the maximum target length of the
-/// WAL, unless the target length is configured. The WAL file becomes almost twice as long as the
-/// target.
+/// Number by which the free space of the disk, in pages, is divided to get the maximum target
+/// length of the WAL. Not used if the target length is configured. The WAL file becomes almost
+/// twice as long as the target.
 const PART_OF_SPACE: u64 = 16;
 
 impl WalLimit {
-    /// Returns the target length of the WAL from the configured length, the default length, the
-    /// size limit of the store, and the free space of the disk, all in pages.
+    /// Returns the target length of the WAL: the configured length `given` or, if it is `None`, the
+    /// default length, reduced for the size limit of the store (`limit`) and for the free space of
+    /// the disk (`space`). All are in pages, of which each takes one frame.
     pub(super) fn of(given: Option<u32>, default: u32, limit: Option<u32>, space: Option<u64>) -> WalLimit {
         let by_limit = limit.map_or(default, |pages| pages / PART_OF_LIMIT);
         let by_space = space.map_or(default, |pages| u32::try_from(pages / PART_OF_SPACE).unwrap_or(default));
@@ -31,8 +33,9 @@ impl WalLimit {
         WalLimit(given.unwrap_or_else(|| by_limit.min(by_space).clamp(least, default)))
     }
 
-    /// Returns the number of frames from which on the WAL should start over, if it is copied into
-    /// the database while it grows.
+    /// Returns the length of the WAL, in frames, from which on a checkpoint should make the WAL
+    /// start over. It applies to a connection that copies the WAL into the database while the WAL
+    /// grows.
     pub(super) fn first(self) -> u32 {
         self.0 - self.0 / 4
     }
@@ -43,39 +46,41 @@ impl WalLimit {
         self.0 / 4
     }
 
-    /// Returns the largest backlog, in frames, that a checkpoint of a WAL with `frames` frames
-    /// finishes in one go.
+    /// Returns the largest number of frames that an automatic checkpoint may still have to copy
+    /// into the database. With more, the checkpoint is postponed. `frames` is the length of the
+    /// WAL.
     pub(super) fn rest(self, frames: u32) -> u32 {
         if frames < self.0 { self.0 / 8 } else { self.0 / 4 }
     }
 
-    /// Returns the number of frames from which on a commit waits for the checkpoint. The WAL file
-    /// keeps this length when the WAL starts over.
+    /// Returns the maximum length of the WAL, in frames: from this length on, a commit waits for
+    /// the checkpoint. The WAL file keeps this length when the WAL starts over.
     ///
-    /// If it kept a smaller length, the file would be truncated and extended each time.
+    /// If the file kept a smaller length, it would be truncated and extended each time.
     pub(super) fn most(self) -> u32 {
         2 * self.0 - self.0 / 8
     }
 }
 
-/// State of the checkpoints of a connection.
+/// State from which a connection decides when to run its next checkpoint.
 pub(super) struct CheckpointSchedule {
     pub(super) limit: WalLimit,
-    /// Target length of the WAL in the configuration; `None` for the default.
+    /// Target length of the WAL in the configuration, in pages; `None` if the default applies.
     pub(super) given: Option<u32>,
     pub(super) default: u32,
     /// Size limit of the store, in pages, for which `limit` was computed; `None` if it had none.
     pub(super) for_limit: Option<u32>,
-    /// Number of commits after which a checkpoint runs; `None` if the length of the WAL decides.
+    /// Number of commits after which a checkpoint runs; `None` if the length of the WAL decides
+    /// instead.
     pub(super) every: Option<u32>,
     /// Number of commits since the last checkpoint.
     pub(super) commits: u32,
-    /// Number of frames from which on a checkpoint is tried.
+    /// Length of the WAL, in frames, from which on a checkpoint is tried.
     pub(super) at: u32,
     /// Length of the WAL at the last checkpoint, in frames.
     pub(super) last: u32,
-    /// Number of failed attempts to make the WAL start over, because of readers, since it last
-    /// started over.
+    /// Number of checkpoints after which the WAL did not start over because of readers, since it
+    /// last started over.
     pub(super) in_vain: u32,
     /// I/O error of the last automatic checkpoint that failed; the next
     /// [`Db::sync`](super::Db::sync) returns it. `None` if another error, or no error, occurred.
@@ -117,7 +122,7 @@ impl CheckpointSchedule {
     }
 
     /// Returns `true` if a checkpoint of a WAL with `frames` frames should run now. It should not
-    /// run while many frames are not yet in the database, or while another connection copies the
+    /// while many of the frames are not yet in the database, or while another connection copies the
     /// WAL into the database.
     pub(super) fn can_finish(&mut self, frames: u32) -> bool {
         let limit = self.limit;
@@ -160,8 +165,9 @@ impl CheckpointSchedule {
         self.limit.step().max(frames / 8)
     }
 
-    /// Sets the length of the WAL at which a checkpoint is tried again, unless the WAL starts over
-    /// before.
+    /// Sets the length of the WAL at which a checkpoint is tried again, after a checkpoint that has
+    /// left `frames` frames in the WAL. If the WAL starts over before, this length no longer
+    /// applies.
     ///
     /// - While a reader keeps the WAL from starting over, the interval between attempts grows with
     ///   the length of the WAL. So the cost of the attempts stays small compared with that of the

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::expiry;
 
-/// Builder that fills a chunk with live rows.
+/// Builder that fills a [`Chunk`] with the live rows of a scan.
 pub(super) struct Filling<'a> {
     chunk: &'a mut Chunk,
     ends: Ends<'a>,
@@ -14,13 +14,15 @@ pub(super) struct Filling<'a> {
     last: Option<Vec<u8>>,
 }
 
-/// Test for expired rows, with a limit on how many of them may be skipped.
+/// Test of expiry times: decides which rows of a scan are expired, and limits the number of expired
+/// rows that are skipped for one chunk.
 pub(super) struct Ends<'a> {
     clock: &'a Clock,
-    /// Current time, read once per chunk. A row that expires later is detected when an iterator is
-    /// about to return it.
+    /// Current time, in milliseconds since the Unix epoch; `None` until the first row with an
+    /// expiry time. It is read once per chunk. A row that expires later is detected when an
+    /// iterator is about to return it.
     now_ms: Option<i64>,
-    /// Number of expired rows that may still be skipped.
+    /// Number of expired rows that may still be skipped before the chunk ends.
     skips: usize,
 }
 
@@ -79,7 +81,9 @@ impl<'a> Filling<'a> {
         self.chunk.limits().bytes.saturating_sub(self.chunk.bytes().len())
     }
 
-    /// Adds rows whose keys and values are all in `piece`, as [`Chunk::add_from`] does.
+    /// Adds up to `most` rows whose keys and values are all in `piece`, such as the rows of one
+    /// page. `decode` finds the rows, as for [`Chunk::add_from`]. It also gets the test of expiry
+    /// times, with which it leaves out expired rows.
     #[inline(always)]
     pub(super) fn add_from(
         &mut self,
@@ -100,14 +104,14 @@ impl<'a> Filling<'a> {
         self.last.is_some()
     }
 
-    /// Returns the key of the last row examined, live or expired, if there may be more rows after
-    /// it.
+    /// Returns the key of the last row examined, live or expired, from which the scan continues;
+    /// `None` if the scan has reached its end.
     pub(super) fn read_to(self) -> Option<Vec<u8>> {
         self.last
     }
 }
 
-/// Copies a row into a chunk.
+/// Copies a row into a chunk; only its key if the chunk contains keys only.
 #[inline]
 pub(super) fn copy(key: &[u8], expire_ms: Option<i64>, row: &RowView<'_>, chunk: &mut Chunk) -> Result<()> {
     if chunk.limits().keys_only {

@@ -65,7 +65,7 @@ pub(super) fn as_wrong_secret(conn: &Connection, error: Error) -> Error {
     }
 }
 
-/// Returns `true` if SQLCipher could not decrypt a page that was read.
+/// Returns `true` if SQLCipher could not decrypt a page that this connection has read.
 ///
 /// SQLCipher supplies zeros instead of such a page, without an error.
 pub(super) fn is_spoilt(conn: &Connection) -> bool {
@@ -104,8 +104,8 @@ impl Db {
         })
     }
 
-    /// Converts `ready`, the result of opening an encrypted file: a failed read that SQLCipher has
-    /// not reported becomes an error.
+    /// Checks `ready`, the result of opening an encrypted file. If a read of the file has failed
+    /// without an error from SQLCipher, returns the error of that read.
     pub(super) fn without_failed_reads(&self, ready: Result<()>) -> Result<()> {
         if self.encrypted.is_none() {
             return ready;
@@ -118,7 +118,8 @@ impl Db {
         }
     }
 
-    /// Fails if a page that the call has read could not be decrypted.
+    /// Fails if SQLCipher could not decrypt a page that the connection has read since the last
+    /// check.
     #[inline]
     pub(crate) fn check_decrypted(&self) -> Result<()> {
         // Most calls find everything in the page cache, and need no check.
@@ -155,8 +156,8 @@ impl Db {
         }
     }
 
-    /// Closes this connection, and replaces it by the placeholder `nothing`. The next call opens
-    /// the file again with `config`.
+    /// Closes this connection, and replaces it by `nothing`, an empty database in memory. The next
+    /// call opens the file again with `config`.
     pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
         let Some(path) = self.path.clone() else { return };
         let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.immutable.as_ref()?.epoch());

@@ -70,13 +70,14 @@ pub(crate) struct Db {
     pub(super) settings: RefCell<SettingsCache>,
     /// Location of the file, to detect that it was moved; `None` for a store in memory.
     pub(super) watched: Option<Watched>,
-    /// State of a store that cannot be written; otherwise `None`.
+    /// State of a store that is read without creating files next to it, or whose file the next call
+    /// opens again; `None` for any other store.
     pub(super) immutable: Option<Box<Immutable>>,
     /// Lock that shows other processes that this one has the file open.
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) next_expiry: RefCell<NextExpiryIndex>,
-    /// Lower bounds on the earliest write times in the families. `next_expiry` has the lower bounds
-    /// on the earliest expiry times.
+    /// Lower bounds on the earliest write time in each family. (`next_expiry` has the lower bounds
+    /// on the earliest expiry times.)
     pub(super) next_written: RefCell<NextExpiryIndex>,
     pub(super) quota: QuotaTracker,
     pub(super) disk_space: DiskSpace,
@@ -84,21 +85,23 @@ pub(crate) struct Db {
     /// Configuration with which an encrypted file was opened; `None` if the file is not encrypted.
     #[cfg(feature = "encryption")]
     pub(super) encrypted: Option<Box<Config>>,
-    /// Number of page reads of this process at the last check that everything was decrypted.
+    /// Number of reads of databases and WALs that this process had made at the last check that
+    /// SQLCipher could decrypt all pages.
     #[cfg(feature = "encryption")]
     pub(super) reads_seen: Cell<u64>,
     /// Error after which SQLCipher decrypts no more pages; `None` if no such error has occurred.
     #[cfg(feature = "encryption")]
     pub(super) spoilt: Option<Error>,
-    /// Cleanup of WAL files, only for a read-only file. It comes after the connection, so that it
-    /// is dropped later.
+    /// Guard that removes the `-wal` and `-shm` files of a read-only file. It comes after the
+    /// connection, so that it is dropped later.
     pub(super) _leftovers: Option<Leftovers>,
-    /// WAL that stays after the close. It comes after the connection, too.
+    /// WAL file that stays after the close because the disk is nearly full; otherwise `None`. It
+    /// comes after the connection, so that it is dropped later.
     pub(super) kept_wal: Option<KeptWal>,
 }
 
-/// Offset in the file header of the number of reserved bytes of each page (fileformat2.html,
-/// chapter 1.3).
+/// Offset, in the header of the database file, of the byte that contains the number of reserved
+/// bytes of each page (fileformat2.html, chapter 1.3).
 const RESERVED: u64 = 20;
 
 impl Db {
@@ -123,10 +126,10 @@ impl Db {
         self.watched.as_ref().map(|watched| watched.place.file())
     }
 
-    /// Returns the layout of the pages in which deleted data must be overwritten; `None` if nothing
-    /// must be.
+    /// Returns the page size of the file and the number of reserved bytes at the end of each page.
+    /// Secure deletion needs them to find the parts of a page that must be overwritten.
     ///
-    /// Files that SQLCipher encrypts have no such layout.
+    /// Returns `None` for an encrypted file, whose pages do not have SQLite's layout on the disk.
     pub(super) fn pages_to_wipe(&self) -> Result<Option<Pages>> {
         if self.is_encrypted() {
             return Ok(None);
@@ -146,7 +149,8 @@ impl Db {
         false
     }
 
-    /// Returns `config` with the current secret of the file.
+    /// Returns a copy of `config` with the current secret of this file; without a secret if the
+    /// file is not encrypted.
     #[cfg(feature = "encryption")]
     pub(crate) fn with_its_secret(&self, config: &Config) -> Config {
         let mut config = config.clone();
@@ -165,7 +169,7 @@ impl Db {
         self.owner.counters = Arc::clone(counters);
     }
 
-    /// Adds the handle that owns this connection to the open handles of this process.
+    /// Adds the handle that owns this connection to the list of open handles of this process.
     pub(crate) fn register(&mut self, handle: Weak<dyn OpenHandle>) {
         self.owner.registration = self.file_identity().map(|file| Registration::new(file, handle));
     }
@@ -186,8 +190,8 @@ impl Db {
 
     // ---- the end ------------------------------------------------------------------------------
 
-    /// Prepares the close of the connection, and removes the expired rows that reads have noted.
-    /// Call this before the close.
+    /// Prepares the close of the connection, and removes the expired rows that reads have noted for
+    /// removal.
     ///
     /// If the file was moved, SQLite does not checkpoint the WAL at the close. So this runs a
     /// checkpoint, after which the file has all commits, wherever it is now.
@@ -218,7 +222,8 @@ impl Db {
         self.watched.as_ref().map_or(Ok(()), Watched::check)
     }
 
-    /// Like `check_place`, but does nothing if the last check was only some milliseconds ago.
+    /// Fails if the file is no longer at the path by which it was opened. Does nothing if the last
+    /// check was only some milliseconds ago.
     #[inline]
     pub(super) fn check_place_now_and_then(&self) -> Result<()> {
         self.watched.as_ref().map_or(Ok(()), Watched::check_now_and_then)

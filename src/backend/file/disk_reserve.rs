@@ -5,27 +5,28 @@ use std::path::{Path, PathBuf};
 
 use super::os::{self, OsFile};
 
-/// State of the disk space of a connection.
+/// State of the disk blocks that a connection reserves for its file.
 #[derive(Default)]
 pub(super) struct DiskSpace {
     /// Whether this connection reserves disk blocks before its commits.
     pub(super) is_used: Cell<bool>,
     /// Number of pages of the database at the last commit.
     pub(super) pages: Cell<u32>,
-    /// Number of pages of the file, including spare ones, whose blocks are reserved; 0 if that is
-    /// not known.
+    /// Number of pages for which disk blocks are reserved, including spare pages beyond the end of
+    /// the database; 0 if that is not known.
     pub(super) reserved: Cell<u32>,
     /// Whether the last write failed because the disk was full.
     pub(super) is_full: Cell<bool>,
-    /// Whether the next write transaction first releases the spare blocks, so that its rollback
-    /// journal can use their space.
+    /// Whether the next write transaction first releases the blocks that are reserved beyond the
+    /// end of the database, so that its rollback journal can use their space.
     pub(super) gives_back: Cell<bool>,
     /// Whether the open write transaction makes the database longer.
     pub(super) grows: Cell<bool>,
 }
 
-/// Size of the first part of a `-shm` file, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c). A shorter
-/// `-shm` file is not in use: the connection that created it failed to extend it to this size.
+/// Size of the first region of a `-shm` file, in bytes (`WALINDEX_PGSZ` in SQLite's wal.c). A
+/// shorter `-shm` file is not in use: the connection that created it failed to extend it to this
+/// size.
 pub(super) const SHARED_MEMORY: u64 = 32_768;
 
 /// Returns `true` if the disk of the store at `path` may lack the space for new `-wal` and `-shm`
@@ -48,10 +49,11 @@ impl DiskSpace {
     }
 }
 
-/// WAL that stays after the close of a connection because the disk is nearly full.
+/// WAL file that stays after the close of a connection because the disk is nearly full.
 ///
-/// The close truncates it, which frees its blocks. On drop, blocks are reserved again for the next
-/// open, before another program uses them. It must be dropped after the connection.
+/// The close truncates the WAL, which frees its blocks. When this guard is dropped, it reserves
+/// blocks for the WAL again, before another program uses them. It must be dropped after the
+/// connection.
 pub(super) struct KeptWal {
     pub(super) path: PathBuf,
     pub(super) page_size: u64,

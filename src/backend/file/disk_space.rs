@@ -25,18 +25,22 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::place::sibling;
 
-/// Minimum number of spare pages, which are reserved beyond the end of the database.
+/// Minimum number of spare pages: pages beyond the end of the database whose disk blocks are
+/// reserved.
 const MIN_SPARE: u32 = 12;
-/// Maximum number of spare pages. If the pages are small, their number may be greater, up to a
-/// total size of `MAX_SPARE_BYTES` bytes.
+/// Maximum number of spare pages, whose disk blocks are reserved beyond the end of the database. If
+/// the pages are small, their number may be greater, up to a total size of `MAX_SPARE_BYTES` bytes.
 const MAX_SPARE: u32 = 64;
+/// Total size of the spare pages, in bytes, up to which there may be more of them than `MAX_SPARE`.
 const MAX_SPARE_BYTES: u64 = 256 << 10;
-/// Number of pages of the database for which one spare page is reserved.
+/// Number of pages of the database for each spare page that is reserved beyond its end.
 const PAGES_PER_SPARE: u32 = 4;
-/// Like `PAGES_PER_SPARE`, for secure deletion in DELETE mode, where the rollback journal also gets
-/// the content of each page that is deleted.
+/// Number of pages of the database for each spare page that is reserved beyond its end, for secure
+/// deletion in DELETE mode. The rollback journal then also gets the content of each page that is
+/// deleted.
 const PAGES_PER_SPARE_TO_WIPE: u32 = 8;
-/// Maximum total size of the spare pages for secure deletion, in bytes.
+/// Maximum total size, in bytes, of the spare pages that are reserved beyond the end of the
+/// database for secure deletion in DELETE mode.
 const MAX_SPARE_TO_WIPE: u64 = 16 << 20;
 
 impl Db {
@@ -59,7 +63,8 @@ impl Db {
         Ok(())
     }
 
-    /// Reserves the blocks of the pages that the open write transaction adds, before its commit.
+    /// Reserves the disk blocks of the pages that the open write transaction adds, before its
+    /// commit.
     ///
     /// # Errors
     /// `Full` if the disk has too few free blocks.
@@ -82,7 +87,8 @@ impl Db {
         Ok(())
     }
 
-    /// Reserves spare blocks again after a commit that made the database longer.
+    /// Reserves disk blocks beyond the end of the database again, after a commit that made the
+    /// database longer.
     #[inline]
     pub(super) fn keep_spare_blocks(&self) {
         if self.disk_space.grows.replace(false) {
@@ -90,8 +96,8 @@ impl Db {
         }
     }
 
-    /// Reserves spare blocks again in DELETE mode, where commits and rollbacks free them when they
-    /// cut off the unused end of the file.
+    /// Reserves disk blocks beyond the end of the database again, in DELETE mode. There, commits
+    /// and rollbacks free these blocks when they cut off the unused end of the file.
     #[cold]
     fn reserve_again(&self) {
         let space = &self.disk_space;
@@ -102,8 +108,8 @@ impl Db {
         }
     }
 
-    /// Reserves the blocks of the first `pages` pages of the file, and spare blocks after them if
-    /// the disk has space.
+    /// Reserves the disk blocks of the first `pages` pages of the file, and blocks of spare pages
+    /// after them if the disk has space.
     #[cold]
     fn reserve_more(&self, pages: u32) -> Result<()> {
         let space = &self.disk_space;
@@ -160,7 +166,7 @@ impl Db {
         Ok(u32::try_from(self.page_count()?).unwrap_or(u32::MAX))
     }
 
-    /// Records that a write has failed because the disk is full, if `why` is such an error.
+    /// Records in `disk_space` that the disk is full, if the error `why` of a write means that.
     pub(super) fn note_full_disk(&self, why: &Error) {
         if why.hint() == Some(Hint::FreeDiskSpace) {
             self.disk_space.is_full.set(true);
@@ -176,8 +182,9 @@ impl Db {
         self.make_disk_space()
     }
 
-    /// Like `make_disk_space_after`, but for the last write: returns `false` if it did not fail
-    /// because the disk was full.
+    /// Tries to free disk space if the last write has failed because the disk was full. Returns
+    /// `true` if a retry of that write may succeed. Returns `false` otherwise, also if the write
+    /// did not fail for this reason.
     #[cold]
     pub(super) fn make_disk_space(&mut self) -> bool {
         if !self.disk_space.is_full.replace(false)
@@ -216,9 +223,9 @@ impl Db {
         }
     }
 
-    /// Releases the spare blocks, if `make_disk_space` has requested that. Call this at the
-    /// beginning of a write transaction, during which no other connection can make the database
-    /// longer.
+    /// Releases the disk blocks that are reserved beyond the end of the database, if
+    /// `make_disk_space` has requested that. Call this at the beginning of a write transaction,
+    /// during which no other connection can make the database longer.
     #[inline]
     pub(super) fn give_spare_blocks_back(&self) {
         if self.disk_space.gives_back.replace(false)

@@ -35,13 +35,15 @@ impl Db {
     }
 }
 
-/// Storage engine of a connection.
+/// Storage engine of a connection, which reads and writes rows: by SQL, or by calls of SQLite's
+/// B-tree functions.
 pub(super) enum Rows<'c> {
     Sql(sql::SqlEngine<'c>),
     Btree(btree::BtreeEngine<'c>),
 }
 
-/// Calls an operation of the engine that can handle these tables. The engine is chosen once per
+/// Calls an operation of the connection's storage engine on the tables `$tables`. The `btree`
+/// engine leaves tables that it cannot handle to the `sql` engine; this is decided once per
 /// operation.
 macro_rules! either {
     ($rows:expr, $tables:expr, $engine:ident => $call:expr) => {

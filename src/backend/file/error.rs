@@ -84,8 +84,8 @@ pub(in crate::backend::file) fn damaged(what: impl Display) -> Error {
     Error::corrupt(what.to_string()).with_hint(Hint::CheckIntegrity)
 }
 
-/// Replaces the hint of a `Corrupt` error, and returns any other error unchanged. A check knows
-/// better than [`damaged`] which action repairs the damage.
+/// Replaces the hint of a `Corrupt` error by `hint`, and returns any other error unchanged. The
+/// check that has found the damage knows better than [`damaged`] which action repairs it.
 pub(in crate::backend::file) fn hint_for_damage(error: Error, hint: Hint) -> Error {
     match error.kind() {
         ErrorKind::Corrupt => error.with_hint(hint),
@@ -93,7 +93,8 @@ pub(in crate::backend::file) fn hint_for_damage(error: Error, hint: Hint) -> Err
     }
 }
 
-/// Returns the error of an open for writing, for a file that this process may not write.
+/// Returns the error for an attempt to open a file for writing although this process may not write
+/// it.
 #[cold]
 pub(in crate::backend::file) fn forbidden() -> Error {
     translate(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), None))
@@ -125,7 +126,7 @@ pub(crate) fn moved_away() -> Error {
         .with_hint(Hint::OpenAgain)
 }
 
-/// Returns `true` if the error is that a table does not exist.
+/// Returns `true` if an error of SQLite means that a table does not exist.
 pub(in crate::backend::file) fn is_missing_table(error: &rusqlite::Error) -> bool {
     let (code, message) = match error {
         rusqlite::Error::SqliteFailure(error, Some(message)) => (error.extended_code, message),

@@ -30,7 +30,8 @@ use crate::backend::TransactionState;
 use crate::clock::Clock;
 use crate::error::Result;
 
-/// Number of families that are looked up between two checks of the time limit.
+/// Number of families whose earliest expiry time a search reads from the file between two checks of
+/// its time limit.
 const PER_LOOK: usize = 32;
 
 /// Position of a walk over the families in the order of their earliest entries in a time index.
@@ -109,8 +110,8 @@ impl Db {
         })
     }
 
-    /// Returns `true` if nothing has expired at `now_ms`. Returns `false` if that cannot be
-    /// determined without looking up a family.
+    /// Returns `true` if no key of the store is expired at `now_ms`. Returns `false` if that cannot
+    /// be determined without reading from the tables of a family.
     fn is_nothing_due(&self, now_ms: i64) -> Result<bool> {
         if let Some(direct) = &self.direct {
             let (version, first) = {
@@ -124,7 +125,8 @@ impl Db {
         Ok(false)
     }
 
-    /// Returns the bounds on the earliest times in `index`, by family.
+    /// Returns the lower bounds on the earliest time that each family has in the time index
+    /// `index`.
     fn next_expiry_in(&self, index: TimeIndex) -> &RefCell<NextExpiryIndex> {
         match index {
             TimeIndex::Expiry => &self.next_expiry,
@@ -132,8 +134,8 @@ impl Db {
         }
     }
 
-    /// Makes the bounds valid for the open transaction: discards them if another connection has
-    /// committed.
+    /// Makes the lower bounds for a time index valid for the open transaction: discards them if
+    /// another connection has committed.
     fn refresh_next_expiry(&self, index: TimeIndex) -> Result<()> {
         let version = self.commits_of_others()?;
         if self.next_expiry_in(index).borrow().version != Some(version) {
@@ -153,8 +155,8 @@ impl Db {
         Ok(FamiliesBy { index, last: None })
     }
 
-    /// Returns the next family of a walk; `None` if no further family has an entry in the time
-    /// index at `last_ms` or earlier.
+    /// Returns the next family of the walk `walk`; `None` if no further family has an entry in the
+    /// time index at `last_ms` or earlier.
     pub(super) fn next_family(&self, walk: &mut FamiliesBy, last_ms: i64) -> Result<Option<Arc<Tables>>> {
         loop {
             let next = self.next_expiry_in(walk.index).borrow().after(walk.last);
@@ -177,8 +179,9 @@ impl Db {
         }
     }
 
-    /// Reads the earliest time in a family from its time index, and makes it the bound of the
-    /// family. `place` is the index of the family in `families`.
+    /// Reads the earliest time of a family from its time index, stores it as the lower bound of the
+    /// family, and returns it. `place` is the index of the family in the list
+    /// `NextExpiryIndex::families`.
     fn look_at(&self, index: TimeIndex, place: usize) -> Result<When> {
         let times = self.next_expiry_in(index);
         let tables = times.borrow().families.get(place).map(|entry| Arc::clone(&entry.tables));
@@ -195,8 +198,8 @@ impl Db {
         Ok(first)
     }
 
-    /// Marks the bounds as tentative after a lookup inside a write transaction, so that a rollback
-    /// discards them.
+    /// Marks the lower bounds for a time index as tentative if a write transaction is open, because
+    /// a lookup in it reads uncommitted changes. A rollback then discards the bounds.
     fn note_look(&self, index: TimeIndex) {
         // Also in a failed write transaction: its changes are visible if the rollback has failed.
         if !matches!(self.transaction(), TransactionState::None | TransactionState::Read) {
@@ -215,8 +218,8 @@ impl Db {
         Ok(first)
     }
 
-    /// Updates the bound of a family for a new entry in its time index. Call this before the entry
-    /// is written.
+    /// Lowers the lower bound of a family, if necessary, for a new entry `time_ms` in its time
+    /// index. Call this before the entry is written.
     pub(super) fn time_set(&self, tables: &Tables, index: TimeIndex, time_ms: i64) {
         let mut times = self.next_expiry_in(index).borrow_mut();
         if times.version.is_none() {
@@ -231,22 +234,24 @@ impl Db {
         }
     }
 
-    /// Updates the lists of families after this connection has created (`made`) or dropped a
-    /// family.
+    /// Updates the families for which this connection keeps lower bounds, after it has created
+    /// (`made`) or dropped a family.
     pub(super) fn family_changed(&self, tables: &Tables, made: bool) {
         for times in [&self.next_expiry, &self.next_written] {
             times.borrow_mut().family_changed(tables.family(), made);
         }
     }
 
-    /// Discards all bounds. Call this when times are set in bulk.
+    /// Discards the lower bounds on the earliest expiry and write times of all families. Call this
+    /// when times are set in bulk, without `time_set`.
     pub(super) fn forget_all_bounds(&self) {
         for times in [&self.next_expiry, &self.next_written] {
             times.borrow_mut().version = None;
         }
     }
 
-    /// Discards the bounds after a rollback, if they are tentative.
+    /// Discards the lower bounds on the earliest expiry and write times after a rollback, if a
+    /// lookup inside the transaction may have read uncommitted changes.
     pub(super) fn forget_tentative_bounds(&self) {
         for times in [&self.next_expiry, &self.next_written] {
             let mut times = times.borrow_mut();

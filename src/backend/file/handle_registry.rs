@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::os::FileIdentity;
 use crate::fork::{self, with_list};
 
-/// Open handle, as other handles of this process see it.
+/// Open handle of this process: the methods that other handles on the same file call.
 pub(crate) trait OpenHandle: Send + Sync {
     /// Releases the snapshot that the handle keeps between reads. If another thread is using the
     /// handle, that thread releases the snapshot when its call ends.
@@ -31,14 +31,15 @@ struct Entry {
 
 static HANDLES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
-/// Reference from one handle to its entry in the list of open handles of this process.
+/// Membership of a handle in the list of open handles of this process. It gives the handle access
+/// to the other open handles on the same file.
 pub(super) struct Registration {
     file: FileIdentity,
     handle: Weak<dyn OpenHandle>,
 }
 
 impl Registration {
-    /// Adds a handle on this file to the list.
+    /// Adds a handle that has `file` open to the list.
     pub(super) fn new(file: FileIdentity, handle: Weak<dyn OpenHandle>) -> Registration {
         let registered = Weak::clone(&handle);
         with_list(&HANDLES, |handles| {

@@ -57,8 +57,8 @@ impl Db {
     }
 
     /// Returns `true` if the store may have changed since it was opened. `before`: the check runs
-    /// before a call. It then also returns `true` if a change could have left the same metadata, or
-    /// if the store is not open.
+    /// before a call, not after it. The result is then also `true` if the store is not open, or if
+    /// a change could have left the same metadata.
     fn has_changed(&self, before: bool) -> Result<bool> {
         let (Some(immutable), Some(watched)) = (&self.immutable, &self.watched) else { return Ok(false) };
         if immutable.seen.is_none() {
@@ -92,7 +92,8 @@ impl Db {
         self.open_anew()
     }
 
-    /// Opens the file again and replaces this connection.
+    /// Opens the file again in its current state, and replaces this connection by the new one.
+    /// Fails if the file was moved, deleted or replaced.
     fn open_anew(&mut self) -> Result<()> {
         let Some(immutable) = &self.immutable else { return Ok(()) };
         // If the file was removed, opening would create another store there.

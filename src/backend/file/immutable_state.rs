@@ -9,11 +9,12 @@ use crate::clock::system_now_ms;
 use crate::config::{Config, JournalMode};
 use crate::error::{Error, Result};
 
-/// Maximum granularity of the time stamps of a file system: two changes within this time can get
-/// the same time stamp. (On Linux the granularity is usually some milliseconds.)
+/// Maximum granularity of the time stamps of a file system: two changes of a file within this time
+/// can get the same time stamp. (On Linux the granularity is usually some milliseconds.)
 const TICK: Duration = Duration::from_millis(50);
 
-/// Metadata of the files of a store.
+/// Metadata of the database file and of the files that SQLite creates next to it; `None` for a file
+/// that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileState {
     pub(super) file: Option<State>,
@@ -37,7 +38,8 @@ impl FileState {
         })
     }
 
-    /// Returns `true` if all content is in the database file and no process is writing.
+    /// Returns `true` if the store is cleanly closed: all content is in the database file, and no
+    /// process is writing.
     pub(super) fn is_closed(&self) -> bool {
         let is_empty = |state: Option<State>| state.is_none_or(|state| state.is_empty());
         // A process on a full disk may have left the beginning of a `-shm` file.
@@ -68,7 +70,8 @@ pub(super) struct Immutable {
     /// Metadata of the files before they were opened; `None` if the store is not open, so that the
     /// next call opens it.
     pub(super) seen: Option<FileState>,
-    /// Epoch of the table information that the previous connection cached.
+    /// Epoch (a counter) of the table information that the connection before this one had cached;
+    /// `None` if there was none. The next connection begins a later epoch.
     pub(super) epoch: Option<u32>,
     /// Whether the file had been changed so recently, when it was opened, that another change could
     /// leave the same metadata.
@@ -86,7 +89,7 @@ impl Immutable {
     }
 
     /// Creates the state of a store whose connection was closed, so that the next call opens it.
-    /// `epoch`: that of the table information which the closed connection cached.
+    /// `epoch` is the epoch of the table information that the closed connection had cached.
     #[cfg(feature = "encryption")]
     pub(super) fn to_be_opened(path: &Path, config: &Config, epoch: Option<u32>) -> Box<Immutable> {
         let (path, config) = (path.to_owned(), config.clone());

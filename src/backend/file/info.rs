@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::info::{FamilyInfo, FamilySizes, StoreInfo};
 use crate::place::sibling;
 
-/// Size of the header of a frame of the WAL, which comes before the page, in bytes.
+/// Size of the header of a WAL frame, in bytes. The header comes before the page.
 const FRAME_HEADER: u64 = 24;
 
 impl Db {
@@ -115,14 +115,15 @@ impl Db {
         (length, (u64::from(pending) * page_size).min(length / (page_size + FRAME_HEADER) * page_size))
     }
 
-    /// Returns the length of the database file, or of the file with its name and a suffix, in
-    /// bytes; 0 if the file does not exist.
+    /// Returns the length, in bytes, of the file whose name is the name of the database file plus
+    /// `suffix`; 0 if it does not exist.
     fn length_of_file(&self, suffix: &str) -> u64 {
         let length = |path| std::fs::metadata(path).map_or(0, |file| file.len());
         self.path.as_deref().map_or(0, |path| length(sibling(path, suffix)))
     }
 
-    /// Returns the size of each table, in bytes, by its name; `None` if it cannot be determined.
+    /// Returns the size of each table, in bytes, by its name; `None` if the sizes cannot be
+    /// determined.
     fn bytes_of_tables(&self) -> Result<Option<HashMap<String, u64>>> {
         if let Some(direct) = &self.direct {
             let page_size = self.page_size()?;
@@ -159,8 +160,8 @@ impl Db {
         Ok(roots)
     }
 
-    /// Like `bytes_of_tables`, but by the virtual table `dbstat`, which reads all pages. Returns
-    /// `None` if SQLite was built without it.
+    /// Returns the size of each table, in bytes, by its name, as the virtual table `dbstat` reports
+    /// it. This reads all pages. Returns `None` if SQLite was built without `dbstat`.
     fn bytes_by_dbstat(&self) -> Result<Option<HashMap<String, u64>>> {
         let sql = "SELECT name, pgsize FROM dbstat('main', 1)";
         let mut statement = match self.switch_to_sql()?.prepare(sql) {

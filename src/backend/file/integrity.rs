@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) const LISTED_IN_A_WRONG_FORM: &str = "typeof(type) <> 'text' OR typeof(name) <> 'text'
     OR typeof(tbl_name) <> 'text' OR type IN ('table', 'view') AND tbl_name <> name";
 
-/// Inconsistency that a check has found.
+/// Inconsistency that an integrity check has found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'a> {
     /// Description of the inconsistency, without a key or a value.
@@ -38,7 +38,7 @@ pub(crate) struct Found<'a> {
     pub(crate) in_file: bool,
 }
 
-/// Receiver of the inconsistencies and of the progress of a check.
+/// Receiver of the inconsistencies that an integrity check finds, and of its progress.
 pub(crate) trait Report {
     /// Receives an inconsistency. `Break` ends the check.
     fn found(&mut self, found: Found<'_>) -> ControlFlow<()>;
@@ -47,9 +47,9 @@ pub(crate) trait Report {
     fn family(&mut self, at: usize, of: usize) -> ControlFlow<()>;
 }
 
-/// Reason why a check ends early.
+/// Reason why an integrity check ends early.
 enum Stop {
-    /// The receiver of the report has ended the check.
+    /// The receiver of the inconsistencies ([`Report`]) has returned `Break`.
     Told,
     Failed(Error),
 }
@@ -62,12 +62,13 @@ impl From<Error> for Stop {
 
 type Checked = Result<(), Stop>;
 
-/// Reports an inconsistency in the rows or definitions of tables.
+/// Reports an inconsistency in the rows or definitions of tables. `key` is the key of the row, if
+/// there is one. Fails if `report` ends the check.
 fn tell(report: &mut dyn Report, text: &str, key: Option<&[u8]>) -> Checked {
     go_on(report.found(Found { text, key, in_file: false }))
 }
 
-/// Reports damage in the structure of the file.
+/// Reports damage in the structure of the SQLite file. Fails if `report` ends the check.
 fn tell_of_file(report: &mut dyn Report, text: &str) -> Checked {
     go_on(report.found(Found { text, key: None, in_file: true }))
 }
@@ -85,7 +86,7 @@ fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Full | ErrorKind::NotADatabase)
 }
 
-/// Checks the tables, without SQLite's own check. Fails with
+/// Checks the consistency of the tables of all families, without SQLite's own check. Fails with
 /// [`Corrupt`](crate::error::ErrorKind::Corrupt) and the first inconsistency.
 pub(super) fn check_tables(conn: &Connection) -> Result<()> {
     #[derive(Default)]
@@ -108,8 +109,8 @@ pub(super) fn check_tables(conn: &Connection) -> Result<()> {
     first.0.map_or(Ok(()), |text| Err(Error::corrupt(text)))
 }
 
-/// Runs SQLite's own check and the check of the tables, and reports every inconsistency, but at
-/// most `most` of those that SQLite's check finds.
+/// Runs SQLite's integrity check, then the check of the tables, and reports every inconsistency to
+/// `report`. Of those that SQLite finds, at most `most` are reported.
 ///
 /// If a part of the file cannot be read, this is reported as an inconsistency, and the check
 /// continues with the next part. Returns the first error that kept a check from being completed, if
@@ -138,7 +139,8 @@ pub(super) fn report(conn: &Connection, most: u32, report: &mut dyn Report) -> O
     stopped
 }
 
-/// Checks the tables. `past_damage`: continues with the next family if one cannot be read.
+/// Checks the consistency of the tables of all families. `past_damage`: if a family cannot be read,
+/// this is reported, and the check continues with the next family.
 fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> Checked {
     let version = number(conn, "PRAGMA user_version")?;
     if version < i64::from(FORMAT_VERSION) {
@@ -162,8 +164,8 @@ fn check_all(conn: &Connection, report: &mut dyn Report, past_damage: bool) -> C
     Ok(())
 }
 
-/// Runs SQLite's own check, and the part of it that SQLite can omit (`pages_of_no_use`). Fails with
-/// the first problem.
+/// Runs SQLite's integrity check, and then looks for pages in no use (`pages_of_no_use`), which
+/// SQLite's check can omit. Fails with the first problem.
 ///
 /// SQLite reports a page that could not be read as damage. This function returns the error of the
 /// failed read instead.
@@ -183,7 +185,8 @@ pub(super) fn check_sqlite(conn: &Connection) -> Result<()> {
     pages_of_no_use(conn)?.map_or(Ok(()), |text| Err(Error::corrupt(text)))
 }
 
-/// Like `check_sqlite`, but reports up to `most` problems that SQLite finds.
+/// Runs SQLite's integrity check, and reports up to `most` problems that it finds. If it finds
+/// none, looks for pages in no use (`pages_of_no_use`), which SQLite's check can omit.
 fn report_sqlite(conn: &Connection, most: u32, report: &mut dyn Report) -> Checked {
     let mut statement = conn.prepare(&format!("PRAGMA integrity_check({most})")).map_err(translate)?;
     let mut rows = statement.raw_query();
@@ -343,15 +346,16 @@ fn check_lines_of_catalogue(conn: &Connection, report: &mut dyn Report) -> Resul
     Ok(names)
 }
 
-/// Returns `true` if a row of `sqlite_schema` has a wrong form.
+/// Returns `true` if `sqlite_schema` has a malformed row, so that SQLite could not drop the table
+/// which the row describes.
 pub(super) fn has_wrong_form(conn: &Connection) -> Result<bool> {
     conn.prepare(&format!("SELECT 1 FROM sqlite_schema WHERE {LISTED_IN_A_WRONG_FORM}"))
         .and_then(|mut s| s.exists([]))
         .map_err(translate)
 }
 
-/// Compares a table of a family with its definition. Reports a difference, and returns the form of
-/// the table.
+/// Compares a table of a family with the definition that this library creates. Reports a
+/// difference, and returns the result of the comparison.
 fn check_form(
     conn: &Connection,
     kind: &Kind,
@@ -367,7 +371,7 @@ fn check_form(
     Ok(form)
 }
 
-/// Checks the tables of a family.
+/// Checks the tables of a family: their definitions, their rows, and its view.
 fn check_family(conn: &Connection, tables: &Tables, listed: &Listed, report: &mut dyn Report) -> Checked {
     let family = tables.family();
     let mut form = |kind| check_form(conn, kind, family, listed, report);
@@ -388,7 +392,7 @@ fn check_family(conn: &Connection, tables: &Tables, listed: &Listed, report: &mu
     Ok(())
 }
 
-/// Forms of the tables of a family.
+/// Results of comparing each table of a family with the definition that this library creates.
 struct Forms {
     data: Form,
     blob: Form,
@@ -398,7 +402,8 @@ struct Forms {
 }
 
 /// Checks that the data rows of a family are valid, and that its other tables agree with them. A
-/// table without the right columns is skipped, because that was already reported.
+/// table without the right columns is skipped, because the comparison with its definition has
+/// already reported it.
 fn check_rows(conn: &Connection, tables: &Tables, forms: &Forms, report: &mut dyn Report) -> Checked {
     let Tables { data, blob, ttl_key, ttl_expiry, .. } = tables;
     let family = tables.family();
@@ -490,7 +495,8 @@ fn check_rows(conn: &Connection, tables: &Tables, forms: &Forms, report: &mut dy
     Ok(())
 }
 
-/// Check of the tables of one family.
+/// Connection, family and receiver of inconsistencies, for the queries that check the tables of one
+/// family.
 struct Check<'a> {
     conn: &'a Connection,
     family: &'a str,
@@ -498,14 +504,15 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reports each row that a query returns as an inconsistency. The first column is the key of
-    /// the row, or NULL.
+    /// Runs the query `sql`, and reports each row that it returns as an inconsistency, which `what`
+    /// describes. The first column is the key of the row, or NULL.
     fn find(&mut self, what: &str, sql: String) -> Checked {
         self.find_either([what, what], sql)
     }
 
-    /// Like `find`, but for a query with two kinds of inconsistency. A row is of the second kind if
-    /// its second column is 1.
+    /// Runs the query `sql`, and reports each row that it returns as one of the two inconsistencies
+    /// in `whats`: as the second if the second column of the row is 1, otherwise as the first. The
+    /// first column is the key of the row, or NULL.
     fn find_either(&mut self, whats: [&str; 2], sql: String) -> Checked {
         let [what, other] = whats;
         let family = self.family;

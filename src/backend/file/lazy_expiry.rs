@@ -28,19 +28,20 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::expiry;
 
-/// Part of a transaction that removes noted rows and then runs a write. It records which part
-/// failed.
+/// Stage of a transaction that first removes the noted expired rows and then runs a write. If the
+/// transaction fails, the stage decides whether the write is run again without the removal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Removal,
     Write,
-    /// The begin or the commit.
+    /// The begin or the commit of the transaction.
     Rest,
 }
 
 impl Db {
-    /// Removes an expired row that a read has found at once, if the caller's write transaction is
-    /// open. If no transaction is open, notes the row for a later removal together with other rows.
+    /// Handles an expired row that a read has found. If the caller's write transaction is open,
+    /// removes the row at once. If no transaction is open, notes the row, so that it is later
+    /// removed together with other rows.
     ///
     /// Does nothing in a read transaction or on a read-only handle.
     #[cold]
@@ -77,15 +78,16 @@ impl Db {
         pending.are_enough()
     }
 
-    /// Returns `true` if expired rows are noted that the next write should also remove.
+    /// Returns `true` if the next write should also remove noted expired rows. Returns `false` if
+    /// none are noted, or if an attempt to remove them has failed for a reason other than a lock.
     #[inline]
     pub(super) fn has_pending_for_a_write(&self) -> bool {
         let pending = self.pending.borrow();
         pending.rows > 0 && !pending.failed
     }
 
-    /// Removes the noted rows, unless a checkpoint is due, because the removal would make the WAL
-    /// even longer.
+    /// Removes the expired rows that reads have noted, unless a checkpoint is due, because the
+    /// removal would make the WAL even longer.
     fn remove_pending_if_allowed(&mut self) {
         if self.checkpoint_is_due() {
             self.pending.borrow_mut().keep(false);
@@ -94,8 +96,8 @@ impl Db {
         }
     }
 
-    /// Removes the noted rows in a transaction of their own. A failure is ignored: the rows then
-    /// stay noted.
+    /// Removes the expired rows that reads have noted, in a transaction of its own. A failure is
+    /// ignored: the rows then stay noted.
     ///
     /// This waits for no lock and runs no checkpoint, so that it does not delay the caller.
     pub(super) fn remove_pending_quietly(&mut self, now_ms: i64) {
@@ -109,7 +111,8 @@ impl Db {
         }
     }
 
-    /// Runs a write in a transaction of its own, which first removes the noted rows.
+    /// Runs the write `f` in a transaction of its own, which first removes the expired rows that
+    /// reads have noted.
     ///
     /// The noted rows are removed before the write runs, because the write may put one of their
     /// keys with the same expiry time. No read has found that new row expired, so it must not be
@@ -138,8 +141,9 @@ impl Db {
         done
     }
 
-    /// Removes the noted rows when the connection closes. Uses the latest time that the clock has
-    /// returned, because an injected clock must not be called during the close.
+    /// Removes the expired rows that reads have noted, when the connection closes. Uses the latest
+    /// time that the clock has returned, because an injected clock must not be called during the
+    /// close.
     pub(super) fn remove_pending_before_close(&mut self) {
         if self.pending.borrow().rows == 0 {
             return;
@@ -175,7 +179,7 @@ fn has_expired(head: Head, expire_ms: i64, now_ms: i64) -> bool {
     head.expire_ms == Some(expire_ms) && expiry::is_expired(expire_ms, now_ms)
 }
 
-/// Reads whose results exclude noted rows.
+/// Reads whose results exclude expired rows that earlier reads have noted for removal.
 impl Contents<'_> {
     /// Returns `true` if a read has already noted the row with this key and this `expire_ms` as
     /// expired. Later reads treat such a row as missing.
@@ -184,8 +188,8 @@ impl Contents<'_> {
         self.db.pending.borrow().has(self.tables, key, expire_ms)
     }
 
-    /// Like `was_met`, but for an entry of the expiry index, which may be live: also checks that
-    /// `expire_ms` has passed.
+    /// Returns `true` if an entry of the expiry index belongs to a row that counts as missing: a
+    /// read has noted the row as expired, and `expire_ms` has passed by the clock.
     pub(super) fn is_hidden(self, key: &[u8], expire_ms: i64) -> bool {
         self.was_met(key, expire_ms) && expiry::is_expired(expire_ms, self.clock.now_ms())
     }

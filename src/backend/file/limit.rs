@@ -25,20 +25,23 @@ use crate::expiry;
 use crate::hint::Hint;
 use crate::options::{Eviction, SizeLimit};
 
-/// Names of the limit and the eviction policy in kvstore_meta.
+/// Name of the size limit, in bytes, in the table kvstore_meta.
 const MAX_BYTES: &str = "max_bytes";
+/// Name of the eviction policy in the table kvstore_meta.
 const EVICTION: &str = "eviction";
-/// Least size limit, in pages: space for the tables of a store, those of some families, and some
-/// data.
+/// Smallest size limit that can be set, in pages: space for the tables of a store, those of some
+/// families, and some data.
 const LEAST_PAGES: u64 = 32;
 
-/// Maximum number of ids of removed large values that are remembered for one family.
+/// Maximum number of ids of evicted large values that are remembered for one family, so that new
+/// large values can use them.
 const MOST_HOLES: usize = 1024;
-/// Maximum number of families for which ids of removed large values are remembered.
+/// Maximum number of families for which ids of evicted large values are remembered, so that new
+/// large values can use them.
 const MOST_FAMILIES: usize = 64;
 
-/// Maximum number of keys that a write evicts if the size limit holds but part of the reserve below
-/// it is in use.
+/// Maximum number of keys that a write evicts to keep a reserve of free pages below the size limit.
+/// If the limit itself is exceeded, the write evicts as many keys as necessary.
 const KEYS_AHEAD: u32 = 16;
 /// State of the current write in a store that has a size limit.
 struct Watch {
@@ -192,7 +195,7 @@ impl Db {
         self.quota.removed.take()
     }
 
-    /// Returns the number of pages in use.
+    /// Returns the number of pages in use: those that the file would have without its free pages.
     fn used_pages(&self) -> Result<u32> {
         let (all, free) = self.size_in_pages()?;
         Ok(used(all, free, self.page_size()?))
@@ -214,8 +217,10 @@ impl Db {
 
     // ---- eviction ----------------------------------------------------------------------------
 
-    /// Makes the size limit hold after a write, or fails. `before`: number of pages that were in
-    /// use before the write; `None`: the limit was set, and must hold whatever was in use before.
+    /// Evicts keys after a write until the size limit of the store holds. Fails if the write has
+    /// increased the number of pages in use and the limit still does not hold. `before` is the
+    /// number of pages in use before the write. `None`: the limit was set, and must hold whatever
+    /// was in use before.
     fn hold(&self, clock: &Clock, before: Option<u32>) -> Result<()> {
         let Some(bound) = self.limit()? else { return Ok(()) };
         let mut used = self.used_pages()?;
@@ -243,8 +248,9 @@ impl Db {
         Ok(())
     }
 
-    /// Evicts keys until the limit holds or no further key may be evicted. Adds their numbers to
-    /// `removed`. Returns the number of pages that are then in use.
+    /// Evicts keys until the size limit `bound` holds or no further key may be evicted. `used` is
+    /// the number of pages in use. Adds the numbers of evicted keys to `removed`. Returns the
+    /// number of pages that are then in use.
     fn make_room(&self, bound: Quota, mut used: u32, clock: &Clock, removed: &mut Removed) -> Result<u32> {
         let now_ms = clock.now_ms();
         let order = match bound.limit.eviction {
@@ -269,8 +275,8 @@ impl Db {
         Ok(used)
     }
 
-    /// Removes free pages from the file as long as it exceeds its limit, inside a write
-    /// transaction.
+    /// Removes free pages from the file as long as the file exceeds the size limit of the store,
+    /// inside a write transaction.
     pub(super) fn shrink_to_limit(&self) -> Result<()> {
         let Some(bound) = self.limit()? else { return Ok(()) };
         let (all, free) = self.size_in_pages()?;
@@ -280,7 +286,7 @@ impl Db {
         }
     }
 
-    /// Cuts up to `pages` free pages off the file.
+    /// Removes up to `pages` free pages from the file, which becomes shorter by them.
     #[cold]
     fn take_pages_off(&self, pages: u32) -> Result<()> {
         if let Some(direct) = &self.direct {
@@ -336,9 +342,9 @@ impl Contents<'_> {
         }
     }
 
-    /// Removes the row that an entry of a time index describes. Returns `Some(true)` if the row was
-    /// live, and `Some(false)` if it was expired. If there is no such row, removes the entry and
-    /// returns `None`.
+    /// Evicts the row that an entry of a time index describes by its time and key. Returns
+    /// `Some(true)` if the row was live, and `Some(false)` if it was expired. If there is no such
+    /// row, removes the entry and returns `None`.
     fn evict(self, index: TimeIndex, time_ms: i64, key: &[u8], now_ms: i64) -> Result<Option<bool>> {
         // The row decides, whatever the index says.
         match self.rows().head(self.tables, key)? {
@@ -358,7 +364,7 @@ impl Contents<'_> {
 }
 
 impl Contents<'_> {
-    /// Remembers the id of a removed large value, so that a new large value can use it
+    /// Remembers the id of a large value that was evicted, so that a new large value can use the id
     /// (`take_hole`).
     fn note_hole(self, id: i64) {
         let mut holes = self.db.quota.holes.borrow_mut();
@@ -373,8 +379,8 @@ impl Contents<'_> {
         of_family.push_back(id);
     }
 
-    /// Returns the id of a removed large value, for a new large value to use; `None` if none is
-    /// remembered. Another connection may have used the id again.
+    /// Returns the id of an evicted large value, for a new large value to use; `None` if none is
+    /// remembered. Another connection may have used the id already.
     #[inline]
     pub(super) fn take_hole(self) -> Option<i64> {
         if !self.db.quota.watched.get() {
@@ -384,7 +390,8 @@ impl Contents<'_> {
     }
 }
 
-/// Returns the number of pages in use: those that the file would have without its free pages.
+/// Returns the number of pages in use: those that the file would have without its free pages. `all`
+/// is the number of pages of the file, and `free` the number of free pages among them.
 ///
 /// Without them the file would also have fewer pointer map pages (fileformat2.html, chapter 1.8).
 /// In a file that was once large these are many.
@@ -403,17 +410,19 @@ fn time_ms_of(index: TimeIndex, head: super::engine::Head) -> Option<i64> {
     }
 }
 
-/// Walk over the rows of all families that may be evicted, in the order of a time index.
+/// Iterator over the rows that may be evicted, of all families together, in the order of a time
+/// index.
 struct Candidates<'d> {
     db: &'d Db,
     index: TimeIndex,
     last_ms: i64,
-    /// Walk over the families that are not yet in `families`.
+    /// Walk over the families that are not yet in `families`, in the order of their earliest
+    /// entries in the time index.
     unopened: FamiliesBy,
     /// Next row that may be evicted of each family in `families`, earliest time first: the time,
     /// the index of the family in `families`, and the key.
     next: BinaryHeap<Reverse<(i64, usize, Vec<u8>)>>,
-    /// Families that the walk has reached.
+    /// Families whose rows the walk has begun to visit.
     families: Vec<Arc<Tables>>,
 }
 
@@ -446,8 +455,8 @@ impl<'d> Candidates<'d> {
         Ok(Some(Candidate { tables, time_ms, key }))
     }
 
-    /// Adds the next row that may be evicted to `next`: from the family with index `at`, after the
-    /// entry `after` of its time index.
+    /// Adds the next row that may be evicted to `next`. It is taken from the family at index `at`
+    /// of `families`, after the entry `after` of the time index of that family.
     fn add_next(&mut self, at: usize, after: (i64, &[u8])) -> Result<()> {
         let Some(tables) = self.families.get(at) else { return Ok(()) };
         let mut found = None;

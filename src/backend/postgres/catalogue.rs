@@ -17,11 +17,11 @@ use crate::error::{Error, Result};
 
 const EXISTS: &str = "SELECT 1 FROM kvstore_family WHERE name = $1";
 
-/// Names of all families, sorted by their bytes, as in a store in a file.
+/// Query for the names of all families, sorted by their bytes, as in a store in a file.
 const ALL: &str = "SELECT name FROM kvstore_family ORDER BY name";
 
-/// Settings of the family `$1`, and the server's time: a sweep that follows subtracts the maximum
-/// age of its keys from it.
+/// Query for the settings of the family `$1`, and for the server's time, from which a sweep
+/// computes the write time of the newest keys that it removes.
 const SETTINGS: &str = concat!(
     "SELECT default_ttl_ms, track_writes, created_ms, ",
     clock!(),
@@ -40,10 +40,12 @@ const SET_TRACKING: &str = "UPDATE kvstore_family SET track_writes = $2 WHERE na
 const FORGET_WRITES: &str = "UPDATE kvstore_row SET written_ms = NULL WHERE written_ms IS NOT NULL \
     AND family = (SELECT id FROM kvstore_family WHERE name = $1)";
 
-/// Records the family `$1` as unsettled, in the same transaction that changes the family.
+/// Records that rows of the family with the id `$1` may have to be corrected after the commit
+/// (`Db::settle`). Runs in the transaction that changes the family.
 const UNSETTLED: &str = "INSERT INTO kvstore_unsettled (family) VALUES ($1)";
 
-/// Returns the unsettled families that committed transactions have recorded.
+/// Query for the families whose rows may have to be corrected, as committed transactions have
+/// recorded.
 const TO_SETTLE: &str = "SELECT id, family FROM kvstore_unsettled ORDER BY id";
 
 const SETTLED: &str = "DELETE FROM kvstore_unsettled WHERE id = $1";
@@ -151,8 +153,8 @@ impl Db {
         })
     }
 
-    /// Records that a family must be settled after the commit of the caller's transaction.
-    /// `changed` contains the number of the family, in its first column.
+    /// Records that rows of a family must be corrected after the commit of the caller's
+    /// transaction. `changed` contains the id of the family, in its first column.
     ///
     /// The snapshot of the caller's transaction may be older than its table lock. Other clients may
     /// have written rows in between, which the transaction does not see. This handle corrects those
@@ -166,16 +168,16 @@ impl Db {
         Ok(())
     }
 
-    /// Settles the unsettled families: deletes rows of dropped families, and corrects write times
-    /// after a switch of write tracking. These are the rows that the transactions which changed the
-    /// families could not see. Must be called outside of a transaction.
+    /// Corrects the rows that a change of their family has missed: deletes rows of dropped
+    /// families, and corrects write times after a switch of write tracking. The transactions that
+    /// changed the families could not see these rows. Must be called outside of a transaction.
     ///
     /// Failures are ignored: the next commit, or the next handle that opens the store for writing,
     /// tries again. While the store is being opened, the time limit of the open applies. When it is
     /// reached, the server finishes the current statement without this client.
     ///
-    /// The number of a family is never reused, and no row is written with the number of a dropped
-    /// family. So the rows can be corrected at any time, and more than once.
+    /// The id of a family is never reused, and no row is written with the id of a dropped family.
+    /// So the rows can be corrected at any time, and more than once.
     pub(super) fn settle(&self) {
         let settle = || {
             let mut session = self.session.borrow_mut();

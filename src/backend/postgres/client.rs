@@ -23,7 +23,8 @@ use super::tls;
 use super::url::{Host, Place, Settings, TlsMode};
 use crate::error::{Error, ErrorKind};
 
-/// Part of a tokio-postgres connection that reads and writes the socket.
+/// Connection object of tokio-postgres, which reads and writes the socket. The trait hides whether
+/// the connection uses TLS.
 trait Traffic: Send {
     fn poll(
         &mut self,
@@ -40,7 +41,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Traffic for Connection<Wire, T> {
     }
 }
 
-/// Connection to a server, open or broken.
+/// Connection to a server, through which requests are sent and answers received. It may be broken.
 pub(super) struct Line {
     client: Client,
     traffic: Box<dyn Traffic>,
@@ -49,8 +50,9 @@ pub(super) struct Line {
     has_ended: bool,
 }
 
-/// Maximum number of [turns](Socket::limit_turns) while a statement is prepared. One is enough for
-/// the statement; TLS may need more for messages of its own.
+/// Maximum number of requests that the driver may send, one after the answer to another, while it
+/// prepares one statement ([`Socket::limit_turns`]). One is enough for the statement; TLS may need
+/// more for messages of its own.
 const MOST_TURNS: u32 = 8;
 
 /// Row of a result of the simple query protocol: one text for each column, `None` for NULL.
@@ -126,8 +128,9 @@ impl Line {
         Ok(self)
     }
 
-    /// Sets the deadline for the answers to all following requests, which fail after it; `None` for
-    /// no deadline. A deadline also limits the bytes of the answers ([`Socket::limit`]).
+    /// Sets the deadline for all following requests; `None` for no deadline. A request fails if its
+    /// answer has not arrived by the deadline. A deadline also limits the number of bytes of the
+    /// answers ([`Socket::limit`]).
     pub(super) fn limit(&self, end: Option<Instant>) -> Result<(), Failure> {
         match end {
             Some(end) => self.socket.limit(end),
@@ -152,9 +155,9 @@ impl Line {
     /// Prepares a statement.
     ///
     /// All types in the library's statements are built into PostgreSQL, and the driver knows them.
-    /// For any other type, the driver queries the server, and then the types of which that type
-    /// consists. These queries are recursive, so [`MOST_TURNS`] limits their number, to prevent a
-    /// stack overflow.
+    /// If a server names another type, the driver queries the server for that type, and then for
+    /// the types of which it consists. These queries are recursive, so [`MOST_TURNS`] limits their
+    /// number, to prevent a stack overflow. A statement with such a type is rejected.
     pub(super) fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
         let Line { client, traffic, driver, socket, has_ended } = self;
         socket.limit_turns(Some(MOST_TURNS));
@@ -195,7 +198,8 @@ impl Line {
         run(driver, traffic.as_mut(), has_ended, client.batch_execute(sql))
     }
 
-    /// Runs a statement and returns the first row of its result, as texts.
+    /// Runs a statement and returns the first row of its result, as texts; `None` if the result has
+    /// no row.
     pub(super) fn ask_row(&mut self, sql: &str) -> Result<Option<Texts>, Failure> {
         let Line { client, traffic, driver, has_ended, .. } = self;
         run(driver, traffic.as_mut(), has_ended, client.simple_query(sql))
@@ -320,8 +324,8 @@ fn is_unreadable(error: &tokio_postgres::Error) -> bool {
     summary.starts_with("unexpected message") || summary.starts_with("error parsing")
 }
 
-/// Failure of a log-in. A failure of TLS is distinguished, because `sslmode=prefer` then tries
-/// again without TLS.
+/// Failure of a log-in: of the TLS handshake (`Tls`), or of another step (`Other`). With
+/// `sslmode=prefer`, the log-in is tried again without TLS after a failure of TLS.
 enum LogIn {
     Tls(Failure),
     Other(Failure),
@@ -377,7 +381,8 @@ fn why(error: &tokio_postgres::Error, host: &Host, settings: &Settings) -> LogIn
     })
 }
 
-/// Returns the failure for the case that no host can be used.
+/// Combines the failures of all hosts into one failure, for the case that no host can be used. Its
+/// class is that of the most serious failure, and its message contains the reasons.
 fn none_of(failures: Vec<(&Host, Failure)>) -> Failure {
     /// Maximum number of hosts whose reasons are reported.
     const MOST_HOSTS: usize = 8;
@@ -479,8 +484,8 @@ fn connect_to_folder(path: &Path, wait: Duration) -> std::io::Result<UnixStream>
     }
 }
 
-/// Configures the system to detect a server whose machine or network is down, so that no call waits
-/// forever.
+/// Turns on TCP keep-alive if `settings` request it, and sets its times. With it, the system
+/// detects a server whose machine or network is down, so that no call waits forever.
 fn keep_alive(stream: &TcpStream, settings: &Settings) -> std::io::Result<()> {
     let keep = &settings.keep_alive;
     let socket = SockRef::from(stream);

@@ -20,16 +20,18 @@ use crate::hint::Hint;
 /// after the wait (`write/late.rs`).
 pub(super) const MAX_DELAY: Duration = Duration::from_millis(50);
 
-/// Maximum number of prepared statements that are kept. The library has fewer different statements.
+/// Maximum number of prepared statements that a connection keeps; all of them are dropped when it
+/// is reached. The limit is a precaution: the library has fewer different statements.
 const MAX_STATEMENTS: usize = 300;
 
-/// Connection to a server. The session drops it as soon as it is known to be broken.
+/// Connection to a server, with its prepared statements and the identity of its server process. The
+/// session drops it as soon as it is known to be broken.
 pub(super) struct Link {
     pub(super) line: Line,
     /// Schema of the store.
     schema: Box<str>,
     statements: HashMap<Box<str>, Statement>,
-    /// Whether statements wait for locks longer than [`MAX_DELAY`].
+    /// Whether the lock timeout that is set on the connection is longer than [`MAX_DELAY`].
     is_patient: bool,
     /// Number that identifies the process that made the connection, to detect a fork (`fork.rs`).
     generation: u32,
@@ -42,10 +44,14 @@ pub(super) struct Link {
 /// Identity of a server process, by which a later connection can find the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Backend {
-    /// History of the server; `None` if the role may not query it. Without it, the outcome of a
-    /// commit whose answer was lost stays unknown.
+    /// Server, and the period of its history to which the transaction numbers of the process
+    /// belong; `None` if the role may not query them. Without them, the outcome of a commit whose
+    /// answer was lost stays unknown.
     pub(super) history: Option<History>,
+    /// Number of the process, in decimal.
     pub(super) pid: String,
+    /// Start time of the process, as PostgreSQL displays it. It distinguishes the process from a
+    /// later one with the same number.
     pub(super) started: String,
     /// Second number of the advisory lock that the server process holds while it belongs to this
     /// connection. If a pooler gives the process to another client, the lock is released. `None` if
@@ -53,7 +59,7 @@ pub(super) struct Backend {
     mark: Option<u32>,
 }
 
-/// Server and part of its history within which a transaction number is unique.
+/// Server, and the period of its history in which it uses no transaction number twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct History {
     /// System identifier and timeline of the server. The timeline is part of it because a promoted
@@ -64,8 +70,8 @@ pub(super) struct History {
     pub(super) run: String,
 }
 
-/// First number of the advisory locks that identify server processes: "kvst". The second number is
-/// random.
+/// First of the two numbers of the advisory locks that mark the server processes of this library's
+/// connections (`Backend::mark`): the ASCII codes of "kvst". The second number is random.
 const MARKS: u32 = 0x6b76_7374;
 
 /// Returns the SQL condition that a row of `pg_locks` is the advisory lock that marks the server
@@ -74,10 +80,11 @@ fn is_mark(pid: &str) -> String {
     format!("pg_locks.pid = {pid} AND locktype = 'advisory' AND classid = {MARKS} AND objsubid = 2")
 }
 
-/// Maximum time to wait for the end of the server process of an earlier connection.
+/// Maximum time to wait until the server process of a broken connection has ended, before the next
+/// connection runs statements.
 pub(super) const END_WAIT: Duration = Duration::from_secs(10);
 
-/// SQLSTATE: the role lacks the privilege.
+/// SQLSTATE of a refusal because the role lacks a privilege.
 const NO_RIGHT: &str = "42501";
 
 /// Query for the process number and the start time in [`Backend`].
@@ -266,10 +273,9 @@ impl Link {
         }
     }
 
-    /// Ends the server process `old` of an earlier connection, and waits up to `wait` until it has
-    /// ended. Until then, its last statement may still take effect, and would do so after the next
-    /// statements of this connection. Fails if the process is still executing a statement after
-    /// `wait`.
+    /// Ends the server process `old` of a broken connection, and waits up to `wait` until it has
+    /// ended. Until then, its last statement may still take effect, even after later statements of
+    /// this connection. Fails if the process is still executing a statement after `wait`.
     ///
     /// Returns `true` if the changes of the process are on this server. Returns `false` if the
     /// process belongs to another server or timeline, or if the server of this connection cannot be

@@ -12,7 +12,8 @@ use tokio_postgres::error::{DbError, Severity};
 use crate::error::Error;
 use crate::hint::Hint;
 
-/// Class of a failure, by what can be done about it.
+/// Class of a failed request: whether the server may have executed it, and whether a retry can
+/// succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     /// Nothing was sent, or the server accepts no connection. A retry may reach the server.
@@ -41,7 +42,8 @@ pub(super) struct Failure {
     pub(super) code: String,
 }
 
-/// SQLSTATE: another transaction held a lock for longer than the statement was allowed to wait.
+/// SQLSTATE of a failure because another transaction held a lock for longer than the statement was
+/// allowed to wait.
 const WAITED: &str = "55P03";
 
 /// SQLSTATE: the server does not support the request. This includes requests that a standby does
@@ -84,7 +86,7 @@ pub(super) fn only_reads(why: &str) -> Failure {
     Failure::new(Sort::Standby, Error::read_only(text))
 }
 
-/// Maximum length of a server text in a message, in characters.
+/// Maximum length of a text from the server that an error message quotes, in characters.
 pub(super) const MOST_CHARS: usize = 500;
 
 /// Returns a text of the server in a form that can be displayed: shortened, and without control
@@ -107,7 +109,7 @@ pub(super) fn cut(text: &str, most_chars: usize) -> String {
     }
 }
 
-/// Converts an error of tokio-postgres.
+/// Converts an error of tokio-postgres to a failure with its class.
 pub(super) fn translate(error: &tokio_postgres::Error) -> Failure {
     if let Some(error) = error.as_db_error() {
         return of_server(error);
@@ -136,8 +138,8 @@ fn is_unsendable(error: &tokio_postgres::Error) -> bool {
     summary.starts_with("error encoding message") || summary.starts_with("error serializing parameter")
 }
 
-/// Returns the text of an error up to its first colon. The rest comes from an inner error, which
-/// may quote data.
+/// Returns the text of an error up to its first colon. The text after it comes from an inner error,
+/// which may quote data.
 pub(super) fn summary(error: &tokio_postgres::Error) -> String {
     shown(error.to_string().split(':').next().unwrap_or_default())
 }
@@ -221,7 +223,8 @@ fn is_fatal(error: &DbError) -> bool {
     }
 }
 
-/// Translates a SQLSTATE. `message` is the server's message in a form that can be displayed.
+/// Returns the class and the error for the SQLSTATE `code`. `message` is the server's message in a
+/// form that can be displayed. `is_fatal`: whether the server closes the connection after it.
 fn of_code(code: &str, message: &str, is_fatal: bool) -> (Sort, Error) {
     let class = code.get(..2).unwrap_or_default();
     match code {

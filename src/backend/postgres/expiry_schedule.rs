@@ -81,7 +81,8 @@ impl Db {
         Ok(Due { looked_at: families.len(), known: families.len(), complete: true, families })
     }
 
-    /// Returns the earliest expiry time in all families, including that of an expired row.
+    /// Returns the earliest expiry time in all families, in milliseconds since the Unix epoch,
+    /// including that of an expired row; `None` if no row has an expiry time.
     pub(crate) fn next_expiry(&self) -> Result<Option<i64>> {
         let rows = self.query(Again::Read, NEXT_EXPIRY, &[])?;
         column(rows.first().ok_or_else(strange)?, 0)

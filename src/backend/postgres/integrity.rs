@@ -7,8 +7,8 @@ use super::{Db, MAX_KEY_SIZE};
 use crate::error::{Error, Result};
 
 /// Inconsistencies that the check searches for: a description, and the query that counts the
-/// affected rows. Rows of unsettled families are not counted, because they are still to be
-/// corrected (`catalogue.rs`). Keys and values are not reported.
+/// affected rows. Rows that are still to be corrected after a change of their family
+/// (`catalogue.rs`) are not counted. Keys and values are not reported.
 const CHECKS: [(&str, &str); 5] = [
     (
         "rows of no family",
@@ -35,7 +35,7 @@ const CHECKS: [(&str, &str); 5] = [
     ),
 ];
 
-/// [`CHECKS`] contains the maximum size of a key as a number.
+/// Checks that the maximum size of a key is the number in the queries of [`CHECKS`].
 const _: () = assert!(MAX_KEY_SIZE == 2500);
 
 impl Db {

@@ -53,7 +53,8 @@ pub(crate) use crate::config::MAX_SERVER_KEY_SIZE as MAX_KEY_SIZE;
 use crate::error::Result;
 use crate::stats::Counters;
 
-/// Connection of a handle to a store on a server.
+/// Store on a PostgreSQL server, as seen through the connection of one handle, with the state of
+/// the caller's transaction.
 pub(crate) struct Db {
     session: RefCell<Session>,
     transaction: TransactionState,

@@ -78,9 +78,9 @@ macro_rules! times {
     };
 }
 
-/// Statement that returns one row for each of the keys `$2`, with its number in the list from 1 on.
-/// `LIMIT 1` tells the planner that each key has at most one row, so that the plan looks up each
-/// key.
+/// Statement that returns one row for each of the keys `$2`, with the position of the key in the
+/// list, from 1 on. `LIMIT 1` tells the planner that each key has at most one row, so that the plan
+/// looks up each key.
 macro_rules! get_many {
     ($now:expr) => {
         concat!(
@@ -170,7 +170,9 @@ fn walk_by_end(limits: &Limits, is_bounded: bool, is_alone: bool) -> String {
     walk(limits, is_alone, &columns, bytes, &range, "expire_ms, key", 4 + usize::from(is_bounded))
 }
 
-/// Returns the statement of a scan. Its last parameters, from number `next` on, are:
+/// Returns the statement of a scan over the rows that meet the condition `range`, sorted by
+/// `order`. `columns` are the columns to return, and `bytes` is the size of a row, as an SQL
+/// expression. The last parameters of the statement, from number `next` on, are:
 /// - the maximum number of rows to examine;
 /// - if it returns values: a limit in bytes. A row is returned if the rows before it are smaller
 ///   than this limit in total, so the last row can exceed it.
@@ -366,8 +368,9 @@ impl Contents<'_> {
         Ok(None)
     }
 
-    /// Runs the statement of a scan and returns its rows. `from` and `to` are the parameters up to
-    /// the bounds, to which the maximum number of rows and the limit in bytes are added.
+    /// Runs the statement of a scan and returns its rows. `from` contains its parameters up to the
+    /// lower bound, and `to` the upper bound. After them come the maximum number of rows (`rows`)
+    /// and, unless the scan returns only keys, the limit in bytes.
     fn walk(
         self,
         sql: &str,
@@ -390,7 +393,8 @@ impl Contents<'_> {
         Ok(rows)
     }
 
-    /// Looks up one key. Returns its row and the server's time.
+    /// Looks up one key with the statement `text`. Returns its row and the server's time, in
+    /// milliseconds since the Unix epoch.
     fn look(self, text: &Text, key: &[u8]) -> Result<(Row, i64)> {
         check_key(key)?;
         let row = self.ask(Again::Read, text.on(self.db), &[&self.name(), &key])?;

@@ -2,7 +2,7 @@
 //!
 //! The creation is a list of steps. Each step does nothing if it was done before, and the last one
 //! records the version. This allows many clients to create the tables at once. If one crashes
-//! midway, the next client does the rest.
+//! midway, the next client does the remaining steps.
 
 use std::time::Duration;
 
@@ -40,8 +40,9 @@ const MAX_TRYING: Duration = Duration::from_secs(30);
 /// after their creation.
 const MAX_MADE: usize = 10;
 
-/// Creates the tables of the store if they do not exist. Returns `true` if the store records
-/// unsettled families, so that the caller must [settle](super::Db::settle) them.
+/// Creates the tables of the store if they do not exist. Returns `true` if the store contains
+/// families with rows that a change of the family has missed. The caller must then
+/// [correct](super::Db::settle) these rows.
 pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
     let mut pauses = Pauses::within(MAX_TRYING);
     let mut made = 0;
@@ -94,9 +95,10 @@ pub(super) fn ensure(session: &mut Session, read_only: bool) -> Result<bool> {
     }
 }
 
-/// Checks whether the schema contains a store. Returns `None` if it does not, else whether the
-/// store records unsettled families (`catalogue.rs`). Fails if this library does not support the
-/// format version of the store.
+/// Checks whether the schema contains a store. Returns `None` if it does not. Otherwise, returns
+/// whether the store contains families with rows that a change of the family has missed
+/// (`kvstore_unsettled`, see `catalogue.rs`). Fails if this library does not support the format
+/// version of the store.
 fn is_there(session: &mut Session) -> Result<Option<bool>> {
     let sql = format!(
         "{}; SELECT format, EXISTS (SELECT FROM kvstore_unsettled) FROM kvstore_meta WHERE one = 1",

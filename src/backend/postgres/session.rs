@@ -30,7 +30,7 @@ pub(super) enum Again {
     No,
 }
 
-/// Time for which a statement may wait for locks of other transactions.
+/// Maximum time that a statement waits for locks of other transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     /// The busy timeout, at least [`SHORTEST_WAIT`].
@@ -41,11 +41,11 @@ pub(super) enum Patience {
     None,
 }
 
-/// Minimum lock timeout, if the busy timeout is shorter. A lock may belong to a commit that is in
-/// progress.
+/// Lock timeout of [`Patience::Full`] if the busy timeout is shorter. It gives a commit that is in
+/// progress the time to release its locks.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
-/// State of the transaction on the connection.
+/// State of the transaction on the connection: none, open, or failed.
 #[derive(Debug, Clone)]
 pub(super) enum Block {
     None,
@@ -55,10 +55,11 @@ pub(super) enum Block {
     Failed(Fall),
 }
 
-/// Failure of a transaction: its error, and its effect.
+/// Failure of a transaction: the error that ended it, and its effect on the store.
 #[derive(Debug, Clone)]
 pub(super) struct Fall {
-    /// Error that the owner of the transaction gets.
+    /// Error for the caller, if the caller began the transaction. For a transaction that a call
+    /// began for itself, see [`Fall::alone`].
     pub(super) why: Error,
     pub(super) end: End,
 }
@@ -86,7 +87,8 @@ impl Block {
 }
 
 impl Fall {
-    /// Returns the error for the caller of an operation that ran in a transaction of its own.
+    /// Returns the error for the caller of an operation that ran in a transaction of its own. It
+    /// does not ask to roll back or repeat that transaction, which the caller has not begun.
     pub(super) fn alone(self) -> Error {
         match self.end {
             End::Conflict => {
@@ -142,8 +144,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Sets the deadline for the rest of the open. It leaves time for another log-in
-    /// (`connect_timeout`) and for the wait for a lock.
+    /// Sets the deadline for the remaining steps of opening the store. It leaves time for another
+    /// log-in (`connect_timeout`) and for waiting for a lock.
     pub(super) fn limit_opening(&mut self) {
         self.limit = Some(Instant::now() + self.settings.connect_timeout + self.lock_wait());
     }
@@ -153,8 +155,8 @@ impl Session {
         self.limit.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Runs a step of opening the store, which may be executed twice. After a failure, the error
-    /// does not state whether the step was executed.
+    /// Runs `f`, a step of opening the store. It may be executed twice: if the connection breaks,
+    /// it is run again. After a failure, the error does not state whether the step was executed.
     pub(super) fn run_at_open<R>(
         &mut self,
         f: impl Fn(&mut Line) -> Result<R, Failure>,
@@ -192,7 +194,8 @@ impl Session {
         &self.settings.user
     }
 
-    /// Runs one statement that returns rows.
+    /// Runs one statement that returns rows, in the open transaction, or in a transaction of its
+    /// own if none is open. `again` is the policy for a retry if the connection breaks.
     pub(super) fn query(
         &mut self,
         again: Again,
@@ -203,15 +206,17 @@ impl Session {
     }
 
     /// Runs one write that may be executed twice and returns no rows. Returns the number of rows
-    /// written; `None` as in [`run_at_once`](Session::run_at_once).
+    /// written. Outside of a transaction, it waits for locks no longer than [`MAX_DELAY`], and
+    /// returns `None` if other transactions hold them longer; nothing was written in this case.
     pub(super) fn write_at_once(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<u64>> {
         self.run_at_once(Again::Yes, |link| {
             link.with_statement(sql, |line, statement| line.write(statement, params))
         })
     }
 
-    /// Like [`query`](Session::query), but waits for locks like
-    /// [`run_at_once`](Session::run_at_once).
+    /// Runs one statement that returns rows. Outside of a transaction, it waits for locks no longer
+    /// than [`MAX_DELAY`], and returns `None` if other transactions hold them longer; nothing was
+    /// done in this case. `again` is the policy for a retry if the connection breaks.
     pub(super) fn query_at_once(
         &mut self,
         again: Again,
@@ -228,7 +233,8 @@ impl Session {
     }
 
     /// Runs `f`, which makes one round trip, in the open transaction, or in a transaction of its
-    /// own if none is open.
+    /// own if none is open. `again` is the policy for a retry of the latter if the connection
+    /// breaks.
     pub(super) fn run<R>(&mut self, again: Again, f: impl Fn(&mut Link) -> Result<R, Failure>) -> Result<R> {
         match &self.block {
             Block::Failed(fall) => Err(fall.why.clone()),
@@ -237,9 +243,9 @@ impl Session {
         }
     }
 
-    /// Like [`run`](Session::run), but outside of a transaction it waits for locks no longer than
-    /// [`MAX_DELAY`]. Returns `None` if other transactions hold the locks longer; nothing was done
-    /// in this case.
+    /// Runs `f`, which makes one round trip, in the open transaction, or in a transaction of its
+    /// own if none is open. A transaction of its own waits for locks no longer than [`MAX_DELAY`].
+    /// Returns `None` if other transactions hold the locks longer; nothing was done in this case.
     pub(super) fn run_at_once<R>(
         &mut self,
         again: Again,
@@ -295,7 +301,8 @@ impl Session {
     }
 
     /// Runs `f` outside of a transaction. After a failure, runs it again if a retry can succeed and
-    /// is safe: once at once if the connection broke, then with pauses within the busy timeout.
+    /// is safe (`again`): the first time immediately if the connection broke, otherwise after a
+    /// pause, until the busy timeout is over.
     pub(super) fn run_alone<R>(
         &mut self,
         again: Again,

@@ -32,7 +32,7 @@ use crate::wait;
 /// a few kilobytes for a log-in.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Minimum timeout of a socket. A timeout of zero would mean no timeout.
+/// Minimum timeout that is set for a read or write of a socket. Zero would mean no timeout.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// Connected socket: TCP or Unix.
@@ -41,14 +41,14 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// Deadline for all answers of the server together, and number of bytes that it may still send, in
-/// any number of packets.
+/// Limit on the answers of the server: a deadline for all of them together, and the number of bytes
+/// that it may still send, in any number of packets.
 struct Limit {
     end: Instant,
     bytes: usize,
 }
 
-/// Number of [turns](Socket::limit_turns) that means no limit.
+/// Value of `Socket::turns` for an unlimited number of [turns](Socket::limit_turns).
 const NO_LIMIT: u32 = u32::MAX;
 
 pub(super) struct Socket {
@@ -56,7 +56,7 @@ pub(super) struct Socket {
     _mortal: Mortal,
     limit: Mutex<Option<Limit>>,
     turns: AtomicU32,
-    /// Whether the last transfer was a read.
+    /// Whether the last transfer on the socket was a read. If it was, the next write begins a turn.
     has_read: AtomicBool,
 }
 
@@ -114,8 +114,8 @@ impl Socket {
         self.set_timeout(Some(wait::INTERVAL).filter(|_| wait::has_hook()))
     }
 
-    /// Limits the number of turns; `None` for no limit. A turn is a write that follows a read. A
-    /// request is one turn, even if it is sent in several writes.
+    /// Limits the number of turns that may follow on this socket; `None` for no limit. A turn is a
+    /// write that follows a read. A request is one turn, even if it is sent in several writes.
     pub(super) fn limit_turns(&self, turns: Option<u32>) {
         self.turns.store(turns.unwrap_or(NO_LIMIT), Ordering::Relaxed);
     }
@@ -221,7 +221,7 @@ fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
-/// Permission for one read to block.
+/// Permission for the next read of the socket to block until data arrives. That read uses it up.
 #[derive(Default)]
 pub(super) struct Patience(AtomicBool);
 
@@ -263,7 +263,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Waker that records that a future can continue.
+/// Waker of a [`Driver`]. Its flag records that a future can continue.
 #[derive(Default)]
 struct Bell(AtomicBool);
 
@@ -277,8 +277,8 @@ impl Wake for Bell {
     }
 }
 
-/// Runs all futures of one connection. A part of tokio-postgres that waits keeps the waker of an
-/// earlier run, so the waker is the same for all of them.
+/// Runs all futures of one connection. All of them use the same waker, because tokio-postgres may
+/// keep the waker of an earlier run and call it later.
 pub(super) struct Driver {
     bell: Arc<Bell>,
     waker: Waker,

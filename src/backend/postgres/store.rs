@@ -16,14 +16,17 @@ impl Db {
         self.counters = Arc::clone(counters);
     }
 
-    /// Runs a call that reads or writes, with the checks that each call needs before and after it.
+    /// Runs `f`, a call that reads or writes. Fails without running it if the snapshot of the
+    /// caller's transaction is lost. If `f` fails because the server has ended the caller's
+    /// transaction, marks that transaction as failed.
     pub(crate) fn call<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         let done = self.transaction.check_snapshot().and_then(|()| f(self));
         self.after_call(done)
     }
 
-    /// Like `call`, but runs `f` even if the snapshot of the caller's transaction is lost, so that
-    /// commit and rollback work.
+    /// Runs `f`, a call that ends the caller's transaction, and handles its failure. Unlike `call`,
+    /// it runs `f` even if the snapshot of the transaction is lost, so that commit and rollback
+    /// work.
     pub(crate) fn call_in_any_state<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         let done = f(self);
         self.after_call(done)
@@ -37,7 +40,9 @@ impl Db {
         })
     }
 
-    /// Runs a write in the open transaction, or in one of its own.
+    /// Runs the write `f` in the caller's transaction, or in a transaction of its own if none is
+    /// open. The latter is counted as a commit. If `f` panics, or fails so that the caller's
+    /// transaction may not continue, marks that transaction as one that can only be rolled back.
     pub(crate) fn write<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         self.transaction.check_write()?;
         if self.transaction == TransactionState::None {

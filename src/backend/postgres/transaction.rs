@@ -30,9 +30,9 @@ enum Outcome {
 }
 
 impl Session {
-    /// Begins a transaction. `kind` is its isolation level and access mode. `on_postgres` is a
-    /// statement that is then run if the server is PostgreSQL. Returns the answer to the query
-    /// `question`; both can be empty.
+    /// Begins a transaction. `kind` is its isolation level and access mode. Then runs the statement
+    /// `on_postgres` if the server is PostgreSQL, and the query `question`; both can be empty.
+    /// Returns the answer to `question`.
     fn begin(&mut self, kind: &str, question: &str, on_postgres: &str) -> Result<Option<String>> {
         let wait = self.lock_wait().as_millis();
         let begin = |link: &mut Link| {
@@ -174,7 +174,8 @@ impl Session {
         }
     }
 
-    /// Runs statements in the open transaction, even if it has failed.
+    /// Runs statements in the open transaction, even if it has failed. The server must accept them
+    /// in a failed transaction, such as a rollback to a savepoint.
     fn mend(&mut self, sql: &str) -> Result<()> {
         let done = self.link_in_use().and_then(|link| link.line.execute(sql));
         done.map_err(|failure| self.fail_block(failure))
@@ -290,7 +291,8 @@ impl Db {
         }
     }
 
-    /// Marks the caller's write transaction as one that can only be rolled back.
+    /// Marks the caller's write transaction as one that can only be rolled back. Later calls in it
+    /// fail with the error `why`. Does nothing if the caller has no write transaction.
     pub(crate) fn doom(&mut self, why: &Error) {
         if self.transaction == TransactionState::Write {
             self.transaction = TransactionState::Doomed(why.clone());

@@ -15,14 +15,15 @@ use crate::place::SCHEMES;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "kvstore";
-/// Schemas that a server reserves, in addition to those whose names begin with `pg_`.
+/// Names of schemas that a server reserves, in addition to those that begin with `pg_`.
 const SERVERS_OWN: [&str; 3] = ["information_schema", "crdb_internal", "$user"];
 /// Maximum length of a name in PostgreSQL, in bytes. PostgreSQL truncates longer ones.
 const MAX_IDENTIFIER: usize = 63;
 /// Default folders for the Unix sockets of servers: Debian's and PostgreSQL's own.
 const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
-/// libpq's `sslmode`, without `allow`.
+/// Whether a connection uses TLS, and what it checks: the values of libpq's `sslmode`, except
+/// `allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TlsMode {
     Disable,
@@ -66,14 +67,15 @@ impl fmt::Display for Host {
     }
 }
 
-/// Settings for the detection of a server that has become silent.
+/// TCP keep-alive settings, by which the system detects a server that no longer responds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeepAlive {
     pub(super) on: bool,
     pub(super) idle: Duration,
     pub(super) interval: Duration,
     pub(super) count: u32,
-    /// Maximum time for which sent data may stay unacknowledged; zero for the system's value.
+    /// Maximum time for which sent data may stay unacknowledged before the connection fails; zero
+    /// for the system's value.
     pub(super) user_timeout: Duration,
 }
 
@@ -421,7 +423,7 @@ fn at_least_a_second(time: Duration) -> Duration {
     time.max(Duration::from_secs(1))
 }
 
-/// Returns a part of a URL with its `%` sequences decoded.
+/// Returns the bytes of `part`, a component of a URL, with its `%` sequences decoded.
 fn decoded(part: &str) -> Result<Vec<u8>> {
     let mut bytes = part.bytes();
     let mut plain = Vec::with_capacity(part.len());

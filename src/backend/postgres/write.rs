@@ -59,10 +59,11 @@ use sql::{
 /// Maximum number of keys that one step of a purge or a sweep removes.
 pub(super) const MAX_STEP: usize = 256;
 
-/// Maximum number of attempts of a statement whose outcome is [`AGAIN`].
+/// Maximum number of attempts of a conditional write whose outcome is [`AGAIN`], because other
+/// clients changed its row during each attempt.
 const MAX_TRIES: usize = 1000;
 
-/// Content of one family on a server, as seen through a connection.
+/// Access to the rows of one family on a server, through the connection of a handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'c> {
     pub(super) db: &'c Db,
@@ -268,8 +269,8 @@ impl Contents<'_> {
         self.put(key, value, &options).map(drop)
     }
 
-    /// Removes up to `max` keys that expired at `last_ms` or earlier by the server's clock,
-    /// earliest expiry time first.
+    /// Removes up to `max` keys whose expiry time has passed by the server's clock and is `last_ms`
+    /// or earlier, earliest expiry time first.
     ///
     /// Keys that other clients are removing or writing are skipped.
     pub(crate) fn purge(self, last_ms: i64, max: usize) -> Result<Removals> {
@@ -306,8 +307,9 @@ impl<'c> Contents<'c> {
         rows.into_iter().next().ok_or_else(|| no_longer_exists(self.family))
     }
 
-    /// Runs a put that may be executed twice, and returns `true`. Fails if the family does not
-    /// exist: the statement then writes no row.
+    /// Runs a put of `key` that may be executed twice, and returns `true`. Fails if the family does
+    /// not exist: the statement then writes no row. If another transaction has locked the row of
+    /// `key`, the statement is run after the wait for the lock.
     fn write(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<bool> {
         let write = || self.db.session.borrow_mut().write_at_once(sql, params);
         match self.db.write_on_time(write, || self.lock(key), |count| Ok(*count > 0))? {
@@ -316,16 +318,17 @@ impl<'c> Contents<'c> {
         }
     }
 
-    /// Runs a conditional write and returns its row. If its outcome is [`AGAIN`], because another
-    /// client has interfered, runs it again.
+    /// Runs a conditional write and returns its row. Runs it again if its outcome is [`AGAIN`],
+    /// because another client has changed the row. `again` is the policy for a retry if the
+    /// connection breaks.
     fn settle(self, again: Again, sql: &str, params: Params<'_>) -> Result<Row> {
         let row = until_nobody_came_between(|| self.ask(again, sql, params).map(Some))?;
         row.ok_or_else(strange)
     }
 
-    /// Like [`settle`](Self::settle), but for a write that may set an expiry time for `key`. If the
-    /// row is locked by another transaction, the statement is run after the wait for the lock, so
-    /// that a TTL does not start before.
+    /// Runs a conditional write that may set an expiry time for `key`, and returns its row. Runs it
+    /// again if its outcome is [`AGAIN`]. If another transaction has locked the row of `key`, the
+    /// statement is run after the wait for the lock, so that a TTL does not start before.
     fn settle_on_time(self, key: &[u8], sql: &str, params: Params<'_>) -> Result<Row> {
         let write = || {
             until_nobody_came_between(|| {
@@ -344,7 +347,8 @@ impl<'c> Contents<'c> {
         Ok(column::<i32>(&self.settle_on_time(key, sql, params)?, 0)? == DONE)
     }
 
-    /// Like [`settle`](Self::settle), but returns `true` if the outcome is [`DONE`].
+    /// Runs a conditional write. Returns `true` if its outcome is [`DONE`], so that it has changed
+    /// the row. `again` is the policy for a retry if the connection breaks.
     fn decide(self, again: Again, sql: &str, params: Params<'_>) -> Result<bool> {
         Ok(column::<i32>(&self.settle(again, sql, params)?, 0)? == DONE)
     }
@@ -354,7 +358,8 @@ impl<'c> Contents<'c> {
     }
 }
 
-/// Runs a conditional write until its result is not [`AGAIN`].
+/// Runs a conditional write until its outcome is not [`AGAIN`], and returns its row. Returns `None`
+/// if `write` does, because it would have to wait for a lock.
 fn until_nobody_came_between(write: impl Fn() -> Result<Option<Row>>) -> Result<Option<Row>> {
     for _ in 0..MAX_TRIES {
         match write()? {

@@ -29,7 +29,8 @@ macro_rules! with_families {
     };
 }
 
-/// Common table expression `w`: puts the keys of `$list`, in the order of the list.
+/// Common table expression `w`: puts the keys of `$list`, in the order of the list, with the expiry
+/// time `$expire_ms`. `$condition` is SQL that is added to the WHERE clause.
 macro_rules! put_list {
     ($expire_ms:expr, $list:expr, $condition:expr) => {
         concat!(
@@ -47,8 +48,9 @@ macro_rules! put_list {
     };
 }
 
-/// Common table expression `d`: deletes the keys of `$list`, in the order of the list. Its column
-/// `counts` is true if the list requests that the deletion is counted, and the key was live.
+/// Common table expression `d`: deletes the keys of `$list`, in the order of the list. `$condition`
+/// is SQL that is added to the WHERE clause. The column `counts` of `d` is true if the list
+/// requests that the deletion is counted, and the key was live.
 macro_rules! delete_list {
     ($list:expr, $condition:literal) => {
         concat!(
@@ -63,8 +65,9 @@ macro_rules! delete_list {
     };
 }
 
-/// Locks the existing row of the key in list entry `k`, before the key is put. [`and_locked`] must
-/// follow. See [`row_locked`](super::sql) for the reason.
+/// FROM item that locks the existing row of the key in list entry `k`, before the key is put. The
+/// condition [`and_locked`] must follow. Without the lock, a transaction could put a key whose row
+/// another client has deleted since the snapshot ([`row_locked`](super::sql)).
 macro_rules! listed_locked {
     () => {
         concat!(
@@ -74,7 +77,8 @@ macro_rules! listed_locked {
     };
 }
 
-/// Text of [`PUTS`].
+/// Text of the statement [`PUTS`]. `$lock` is the fragment that locks the rows first, and `$locked`
+/// the condition that must follow it. Both are empty outside the caller's transaction.
 macro_rules! puts {
     ($lock:expr, $locked:expr) => {
         concat!(
@@ -105,7 +109,8 @@ pub(super) const DELETIONS: &str = concat!(
     "SELECT g.missing, (SELECT count(*) FROM d WHERE counts) FROM g"
 );
 
-/// Text of [`MIXED`].
+/// Text of the statement [`MIXED`]. `$lock` is the fragment that locks the rows first, and
+/// `$locked` the condition that must follow it. Both are empty outside the caller's transaction.
 macro_rules! mixed {
     ($lock:expr, $locked:expr) => {
         concat!(
@@ -153,7 +158,7 @@ macro_rules! mixed {
 pub(super) const MIXED: Text =
     Text { alone: mixed!("", ""), inside: mixed!(listed_locked!(), and_locked!()) };
 
-/// All writes of a batch to one key.
+/// Effect of all writes of a batch to one key.
 struct Folded<'a> {
     /// The last write, which decides: the value to put, or `None` for a deletion.
     last: Option<(&'a [u8], &'a PutOptions)>,
@@ -214,19 +219,24 @@ impl Db {
     }
 }
 
-/// Parameters of the statements, as lists: `families` and `names` have one element for each family,
-/// and every other list has one for each key.
+/// Parameters of the statements [`PUTS`], [`DELETIONS`] and [`MIXED`], as lists: `families` and
+/// `names` have one element for each family, and every other list has one for each key.
 #[derive(Default)]
 struct Lists<'a> {
     families: Vec<&'a str>,
     names: Vec<&'a [u8]>,
+    /// Positions of the families of the keys in `names`, from 1 on.
     numbers: Vec<i32>,
     keys: Vec<&'a [u8]>,
-    /// `None` for a deletion.
+    /// Values to put; `None` for a deletion.
     values: Vec<Option<&'a [u8]>>,
+    /// Expiry times, in milliseconds since the Unix epoch.
     ends: Vec<Option<i64>>,
+    /// TTLs in milliseconds, or [`BY_DEFAULT`]; `None` if the expiry time is in `ends`.
     lives: Vec<Option<i64>>,
+    /// Write times, in milliseconds since the Unix epoch; `None` for the server's time.
     written: Vec<Option<i64>>,
+    /// Whether the key is counted as deleted if it is live before the batch.
     counts: Vec<bool>,
 }
 

@@ -6,14 +6,15 @@
 
 use crate::error::{Error, Result};
 
-/// Maximum size of the keys and values of a request, in bytes: 1 GiB, less some space for the rest
-/// of the message.
+/// Maximum total size of the keys and values in a request, in bytes: 1 GiB, less some space for the
+/// other fields of the message.
 const MOST_BYTES: usize = (1 << 30) - (16 << 20);
 
-/// Size of a request, in bytes, up to which the memory is not checked in advance.
+/// Maximum size of a request, in bytes, that is sent without a check that there is enough memory.
 const FEW_BYTES: usize = 4 << 20;
 
-/// Estimated size in a request of an entry of a list, in bytes, without its key and value.
+/// Estimated number of bytes that a list entry takes in a request, in addition to its key and
+/// value.
 pub(super) const BESIDE_KEY: usize = 64;
 
 /// Fails if the keys and values of a request are together larger than a server accepts, or larger
@@ -29,7 +30,8 @@ pub(in crate::backend::postgres) fn check_size(parts: impl IntoIterator<Item = u
     if bytes > FEW_BYTES { check_memory(bytes) } else { Ok(()) }
 }
 
-/// Like [`check_size`], but for a list of keys.
+/// Fails if a request with this list of keys is larger than a server accepts, or larger than the
+/// available memory.
 pub(in crate::backend::postgres) fn check_keys(keys: &[&[u8]]) -> Result<()> {
     check_size(keys.iter().map(|key| key.len().saturating_add(BESIDE_KEY)))
 }

@@ -6,7 +6,8 @@
 
 use crate::backend::postgres::Db;
 
-/// Texts of one statement: for use outside the caller's transaction, and inside it.
+/// Two texts of one statement: `alone` for use outside the caller's transaction, and `inside` for
+/// use inside it.
 pub(in crate::backend::postgres) struct Text {
     pub(in crate::backend::postgres) alone: &'static str,
     pub(in crate::backend::postgres) inside: &'static str,
@@ -18,7 +19,8 @@ impl Text {
     }
 }
 
-/// Outcome of a conditional write: the key is missing or expired, or its condition is not met.
+/// Outcome of a conditional write: nothing was written, because the key is missing or expired, or
+/// because the condition of the write is not met.
 pub(super) const NOT: i32 = 0;
 pub(super) const DONE: i32 = 1;
 /// Outcome: another client has changed the row during the statement, which must be run again.
@@ -81,8 +83,8 @@ macro_rules! after {
     };
 }
 
-/// Condition that must follow [`row_locked`]. It refers to the result of the locking subquery, and
-/// is always true.
+/// SQL condition that must follow the FROM item [`row_locked`]. It uses the result of the locking
+/// subquery, and is always true.
 macro_rules! and_locked {
     () => {
         " AND l.rows >= 0"
@@ -108,7 +110,7 @@ macro_rules! put_end {
     };
 }
 
-/// TTL parameter that selects the default TTL of the family.
+/// Value of a TTL or expiry time parameter that selects the default TTL of the family.
 pub(super) const BY_DEFAULT: i64 = -1;
 
 /// SELECT of a row to be put: `$3` is the value, `$4` the expiry time, `$5` the TTL that replaces
@@ -126,13 +128,15 @@ macro_rules! new_row {
     };
 }
 
-/// Locks the row of key `$2` in the snapshot, if there is one, before the statement inserts a row.
+/// FROM item that locks the row of key `$2` in the snapshot, if there is one, before the statement
+/// inserts a row.
 ///
 /// In the caller's transaction, `INSERT … ON CONFLICT` needs this. If another client has deleted
 /// the row since the snapshot, the INSERT finds no conflict and inserts a second row. The
 /// transaction has seen the first row and still sees it, and would nevertheless be committed. With
-/// the lock, the statement fails (40001). (If another client has inserted or changed the row, the
-/// INSERT fails without the lock: PostgreSQL's `ExecCheckTIDVisible`.)
+/// the lock, the statement fails with a serialization failure (SQLSTATE 40001). (If another client
+/// has inserted or changed the row, the INSERT fails without the lock: PostgreSQL's
+/// `ExecCheckTIDVisible`.)
 macro_rules! row_locked {
     () => {
         concat!(
@@ -143,8 +147,9 @@ macro_rules! row_locked {
     };
 }
 
-/// Both texts of a statement that inserts. The macro `$sql` gets the fragment that locks the row,
-/// and the condition after it.
+/// Both texts of a statement that inserts, from the macro `$sql`. Its arguments are the fragment
+/// that locks the row and the condition that must follow it; outside the caller's transaction, both
+/// are empty.
 macro_rules! insert_text {
     ($sql:ident) => {
         Text { alone: $sql!("", ""), inside: $sql!(row_locked!(), and_locked!()) }
@@ -193,18 +198,20 @@ pub(super) const PUT_BY_DEFAULT: Text = put!(
 /// Put with a TTL of `$4` milliseconds, less than [`LONGEST_LIFE`], and the write time `$5`.
 pub(super) const PUT_FOR: Text = put!(concat!(came!(), " + $4::bigint"), "$5::bigint", "EXCLUDED.expire_ms");
 
-/// Smallest TTL, in milliseconds, with which a key gets the last possible expiry time.
+/// Smallest TTL, in milliseconds, for which a put without other options sets the last possible
+/// expiry time instead of computing one.
 pub(super) const LONGEST_LIFE: i64 = i64::MAX >> 1;
 
-/// Put with all options except a condition. `$4` to `$6` are as in `new_row`. `$7`: whether a live
-/// key keeps its expiry time.
+/// Put with all options except a condition. `$4` is the expiry time, `$5` the TTL that replaces
+/// `$4` unless it is NULL, and `$6` the write time. `$7`: whether a live key keeps its expiry time.
 pub(super) const PUT_WITH: Text = put!(
     put_end!(came!()),
     "$6::bigint",
     concat!("CASE WHEN $7::boolean AND ", live!(clock!()), " THEN r.expire_ms ELSE EXCLUDED.expire_ms END")
 );
 
-/// Text of [`PUT_IF_ABSENT`].
+/// Text of the statement [`PUT_IF_ABSENT`]. `$lock` is the fragment that locks the row first, and
+/// `$locked` the condition that must follow it. Both are empty outside the caller's transaction.
 macro_rules! put_if_absent {
     ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
@@ -273,7 +280,8 @@ pub(super) const DELETE: &str = concat!(
     ") THEN 2 ELSE 0 END FROM f"
 );
 
-/// Deletes the keys from `$2` to before `$3`; [`DELETE_FROM`] deletes all keys from `$2` on.
+/// Deletes the keys from `$2` (inclusive) to `$3` (exclusive) of a family; [`DELETE_FROM`] deletes
+/// all keys from `$2` on.
 pub(super) const DELETE_BETWEEN: &str = concat!(
     with_family!(),
     ", w AS (DELETE FROM kvstore_row r USING f WHERE r.family = f.id AND r.key >= $2 AND r.key < $3 ",
@@ -331,7 +339,8 @@ pub(super) const DELETE_IF_EQUAL: &str = concat!(
     done_or!(concat!("r.value = $3 AND ", live!(came!())))
 );
 
-/// Number in the value of row `r`, as Rust parses it; NULL if it is not an integer of 64 bits.
+/// SQL expression for the number in the value of row `r`, as Rust parses it; NULL if it is not an
+/// integer of 64 bits.
 macro_rules! number {
     () => {
         concat!(
@@ -341,7 +350,8 @@ macro_rules! number {
     };
 }
 
-/// Text of [`INCREMENT`].
+/// Text of the statement [`INCREMENT`]. `$lock` is the fragment that locks the row first, and
+/// `$locked` the condition that must follow it. Both are empty outside the caller's transaction.
 macro_rules! increment {
     ($lock:expr, $locked:expr) => { concat!(
     with_family!(),
@@ -384,8 +394,10 @@ macro_rules! increment {
 /// expired is determined once for its value and its expiry time.
 pub(super) const INCREMENT: Text = insert_text!(increment);
 
-/// Condition with the number `$4` on the current expiry time of row `r` and the new one, `$3`.
-/// `Contents::expire` assigns the numbers.
+/// SQL condition on the current expiry time of row `r` and the new one, `$3`, where NULL means that
+/// the key never expires. `$4` selects the condition: 0 is always true; 1: the key never expires;
+/// 2: it has an expiry time; 3: it has one, and the new one is later; otherwise: the new one is
+/// earlier.
 macro_rules! condition {
     () => {
         concat!(
@@ -396,8 +408,9 @@ macro_rules! condition {
     };
 }
 
-/// Common table expressions for a new expiry time `$3` of the rows `r` of `$from`: `w` sets it, or
-/// `d` removes the rows if that time has passed.
+/// Common table expressions that set the expiry time `$3` of those rows `r` that meet `$condition`,
+/// which refers to the rows of `$from`: `w` sets it, or `d` removes the rows if that time has
+/// passed.
 macro_rules! change_end {
     ($from:literal, $condition:expr) => {
         concat!(
@@ -430,8 +443,8 @@ pub(super) const EXPIRE: &str = concat!(
     "), 0) END FROM f"
 );
 
-/// Sets the expiry time `$3` of a live key. For an undo, it also returns the value, the old expiry
-/// time and the write time, and whether the row was removed. They are read from the locked row,
+/// Sets the expiry time `$3` of a live key. Returns the value, and what an undo needs: the old
+/// expiry time, the write time, and whether the row was removed. They are read from the locked row,
 /// because the row can have another expiry time in the snapshot.
 pub(super) const GET_AND_EXPIRE: &str = concat!(
     with_family!(),
@@ -449,8 +462,8 @@ pub(super) const GET_AND_EXPIRE: &str = concat!(
     ") THEN 2 ELSE 0 END, l.value, l.expire_ms, l.written_ms, EXISTS (SELECT FROM d) FROM f LEFT JOIN l ON true"
 );
 
-/// Restores the expiry time `$4` if the key still has the expiry time `$5`, which was set, and the
-/// value `$3`, which was returned.
+/// Undoes [`GET_AND_EXPIRE`]: restores the expiry time `$4` if the key still has the expiry time
+/// `$5`, which that statement set, and the value `$3`, which it returned.
 pub(super) const UNDO_EXPIRE: &str = concat!(
     with_family!(),
     ", w AS (UPDATE kvstore_row r SET expire_ms = $4::bigint FROM f WHERE ",
@@ -473,9 +486,9 @@ macro_rules! delete_locked {
     };
 }
 
-/// Removes rows with an expiry time of `$2` or earlier that have expired.
+/// Removes up to `$3` rows with an expiry time of `$2` or earlier that have expired.
 pub(super) const PURGE: &str =
     delete_locked!(concat!("r.expire_ms <= LEAST($2::bigint, ", came!(), ")"), "r.expire_ms", "true");
 
-/// Removes rows that were written at `$2` or earlier.
+/// Removes up to `$3` rows that were written at `$2` or earlier, live or expired.
 pub(super) const SWEEP: &str = delete_locked!("r.written_ms <= $2::bigint", "r.written_ms", live!(clock!()));
