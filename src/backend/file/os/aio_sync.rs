@@ -24,33 +24,34 @@ use super::vfs;
 use crate::atomic::AtomicI64;
 use crate::fork;
 
-/// Number of the call of `HandedOver::outcome` that performs the sync, if the VFS is not SQLite's
-/// own.
+/// Initial value of the counter in `HandedOver::Later`, for a VFS other than SQLite's own: the VFS
+/// performs the sync on the call of `HandedOver::outcome` with this number, so on the second one.
 const LOOKS: u8 = 2;
 
-/// Pause between two queries of the state of a sync.
+/// Pause of `HandedOver::wait` between two queries of the result of a background sync.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Background sync of a file.
+/// Sync of a file that was handed over to the kernel or to the VFS, and the state of this sync.
 pub(in crate::backend::file) enum HandedOver {
     /// The sync has ended. The value is `true` if it succeeded.
     Ended(bool),
-    /// The kernel is performing the sync, and its result appears in the `Outcome`.
+    /// The kernel is performing the sync. Its result is stored in the `Outcome` when it has ended.
     Kernel(Arc<Outcome>),
-    /// The VFS performs the sync of this file later: on the call of `outcome` that reduces this
-    /// number to 0.
+    /// The VFS has not performed the sync of this file yet. Each call of `outcome` decrements the
+    /// number, and the call that reduces it to 0 performs the sync.
     Later(Opened, u8),
 }
 
-/// Result of a background sync, which the kernel performs: 0 for success, a negative error number,
-/// or [`NONE_YET`].
+/// Result of a background sync that the kernel performs.
 pub(in crate::backend::file) struct Outcome {
+    /// 0 for success, a negative error number, or [`NONE_YET`].
     code: AtomicI64,
     /// Fork generation of the process that began the sync. A forked child cannot get the result of
     /// its parent's sync.
     generation: u32,
 }
 
+/// Value of `Outcome::code` while the sync is in progress.
 const NONE_YET: i64 = i64::MIN;
 
 impl Outcome {
@@ -65,10 +66,10 @@ impl Outcome {
 }
 
 impl HandedOver {
-    /// Begins a background sync of a file of a connection. `file` is the same file, opened by this
-    /// process. Returns `None` if the system offers no asynchronous sync.
+    /// Begins a background sync of the file `which` of a connection. `file` is the same file,
+    /// opened by this process. Returns `None` if the system offers no asynchronous sync.
     ///
-    /// If the queue of the kernel is full, the returned sync has already failed.
+    /// If the kernel's queue is full, returns a sync that has already failed.
     pub(in crate::backend::file) fn begin(
         conn: &Connection,
         which: Opened,
@@ -129,14 +130,14 @@ mod kernel {
     use crate::backend::file::os::system::OsFile;
     use crate::fork::{self, with_list};
 
-    /// Maximum number of syncs of this process that can be in progress at the same time.
+    /// Maximum number of background syncs of this process that can be in progress at the same time.
     const MOST: c_long = 64;
 
-    /// `IOCB_CMD_FDSYNC` (linux/aio_abi.h).
+    /// Value of `Request::operation` for `fdatasync`: `IOCB_CMD_FDSYNC` (linux/aio_abi.h).
     const FDATASYNC: u16 = 3;
 
-    /// `struct iocb` (linux/aio_abi.h). Fields that are always zero here may be in another order
-    /// than in the kernel's struct.
+    /// Request to the kernel's queue of asynchronous I/O: `struct iocb` (linux/aio_abi.h). Fields
+    /// that are always zero here may be in another order than in the kernel's struct.
     #[repr(C)]
     #[derive(Default)]
     struct Request {
@@ -153,7 +154,7 @@ mod kernel {
         result_descriptor: u32,
     }
 
-    /// `struct io_event`.
+    /// Result of an ended request, which the kernel returns: `struct io_event` (linux/aio_abi.h).
     #[repr(C)]
     #[derive(Clone, Copy, Default)]
     struct Event {
@@ -172,13 +173,16 @@ mod kernel {
         generation: u32,
         /// Syncs in progress, each with the number of its request (`Request::data`).
         under_way: Vec<(u64, Arc<Outcome>)>,
+        /// Number of the newest request.
         next: u64,
     }
 
+    /// Queue of this process; `None` until the first background sync. In a forked child, it is that
+    /// of the parent.
     static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
 
-    /// Returns the queue of this process, and creates it if there is none. Returns `None` if the
-    /// kernel refuses to create it.
+    /// Returns the queue of this process, and creates it if there is none. `known` is the content
+    /// of [`QUEUE`]. Returns `None` if the kernel refuses to create the queue.
     fn queue(known: &mut Option<Queue>) -> Option<&mut Queue> {
         let generation = fork::generation();
         if known.as_ref().is_none_or(|queue| queue.generation != generation) {
@@ -190,10 +194,13 @@ mod kernel {
         known.as_mut()
     }
 
-    /// Whether the kernel has begun to refuse queries of the queue, because the process has entered
-    /// a sandbox.
+    /// Whether the kernel has refused a query for ended syncs (`io_getevents`), because the process
+    /// has entered a sandbox. No background sync is begun after that.
     static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
+    /// Makes the kernel begin `fdatasync` of a file. Returns `None` if the kernel offers no
+    /// asynchronous sync, and an `Outcome` with an error if its queue is full or there is no
+    /// memory.
     pub(super) fn begin(file: &OsFile) -> Option<Arc<Outcome>> {
         if IS_FORBIDDEN.load(Ordering::Relaxed) {
             return None;
@@ -254,6 +261,7 @@ mod kernel {
         });
     }
 
+    /// Stores the result of each sync of `queue` that has ended in its `Outcome`.
     fn collect_from(queue: &mut Queue) {
         loop {
             let mut events = [Event::default(); 8];

@@ -7,8 +7,8 @@ use rusqlite::{Connection, ffi};
 
 use crate::wait;
 
-/// Pauses between two attempts to take a lock, in milliseconds, as in SQLite's own busy handler.
-/// The last pause is repeated.
+/// Pauses of a connection between two attempts to take a lock of SQLite, in milliseconds, as in
+/// SQLite's own busy handler. The last pause is repeated.
 const PAUSES: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
 
 /// Sets the maximum time that a connection waits for a lock of another connection.
@@ -40,7 +40,8 @@ unsafe extern "C" fn wait_for_lock(time: *mut c_void, tries: c_int) -> c_int {
     c_int::from(pause > 0 && wait::pause(Duration::from_millis(pause)))
 }
 
-/// Returns the sum of the first `tries` pauses, in milliseconds.
+/// Returns the time that the first `tries` pauses of the busy handler take together, in
+/// milliseconds.
 fn waited(tries: usize) -> u64 {
     let listed: u64 = PAUSES.iter().take(tries).sum();
     let repeated = u64::try_from(tries.saturating_sub(PAUSES.len())).unwrap_or(u64::MAX);

@@ -13,18 +13,19 @@ use super::sqlite_file::{failed, methods, sync_object, truncate_object, write_ob
 use super::vfs;
 use crate::error::{Error, Result};
 
-/// Open rollback journal of a database. This process has locked the database exclusively.
+/// Open rollback journal of a database, which this process has locked exclusively.
 pub(in crate::backend::file) struct Journal {
     /// SQLite's file object of the journal: aligned memory of the size that the VFS requires.
     object: Vec<u64>,
+    /// VFS that has opened the journal.
     vfs: *mut ffi::sqlite3_vfs,
     /// Names of the database, its journal and its WAL, allocated by SQLite.
     name: ffi::sqlite3_filename,
 }
 
 impl Journal {
-    /// Creates and opens the journal of the database at `path`. If there is one, empties it. `path`
-    /// must not contain symbolic links.
+    /// Creates and opens the rollback journal of the database at `path`. If the journal exists
+    /// already, empties it. `path` must not contain symbolic links.
     ///
     /// # Errors
     /// The error of the VFS.
@@ -67,6 +68,7 @@ impl Journal {
         Ok(made)
     }
 
+    /// Returns SQLite's object of the journal.
     fn file(&mut self) -> *mut ffi::sqlite3_file {
         self.object.as_mut_ptr().cast()
     }
@@ -80,8 +82,8 @@ impl Journal {
         unsafe { write_object(self.file(), bytes, at) }
     }
 
-    /// Makes the bytes that were written durable. The first call also makes the name of the file
-    /// durable.
+    /// Syncs the journal, so that the bytes that were written into it are durable. The first call
+    /// also makes the name of the file durable.
     ///
     /// # Errors
     /// `Io`.
@@ -105,6 +107,7 @@ impl Journal {
         if code == ffi::SQLITE_OK { Ok(()) } else { Err(failed("remove the journal of", code)) }
     }
 
+    /// Closes the journal, unless it is closed already.
     fn close(&mut self) {
         let file = self.file();
         // SAFETY: the object has the size that the VFS requires. Without methods it is not open, or

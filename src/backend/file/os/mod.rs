@@ -90,10 +90,11 @@ use windows as system;
 use crate::error::{Error, Result};
 use crate::fork::Gate;
 
-/// Gate that a thread is inside while it sets up the library. A fork waits until no thread is
-/// inside. `crate::fork::LISTS` cannot be used for this: setting up SQLite takes SQLite's locks,
-/// and a thread inside `LISTS` must not wait for another thread.
+/// Gate that each thread is inside while it sets up the library in `set_up`. A fork waits until no
+/// thread is inside. `crate::fork::LISTS` cannot be used for this: setting up SQLite takes SQLite's
+/// locks, and a thread inside `LISTS` must not wait for another thread.
 static SETTING_UP: Gate = Gate::new();
+/// Whether `set_up` has succeeded in this process, or before the fork in its parent.
 static IS_SET_UP: AtomicBool = AtomicBool::new(false);
 
 /// Initialises SQLite and replaces its system calls, once per process. Call this before a
@@ -103,7 +104,8 @@ static IS_SET_UP: AtomicBool = AtomicBool::new(false);
 /// initialised. Its system calls must be replaced before it opens its first file.
 ///
 /// # Errors
-/// `NoMemory`. The next call tries again.
+/// `NoMemory` if SQLite cannot be initialised, or its system calls cannot be replaced. A later call
+/// tries again.
 pub(in crate::backend) fn set_up() -> Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if IS_SET_UP.load(Ordering::Acquire) {
@@ -129,7 +131,8 @@ pub(in crate::backend) fn set_up() -> Result<()> {
     Ok(())
 }
 
-/// Returns `true` if this library has set up SQLite.
+/// Returns `true` if `set_up` has initialised SQLite in this process, or before the fork in its
+/// parent.
 #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
 fn is_set_up() -> bool {
     IS_SET_UP.load(Ordering::Acquire)

@@ -23,10 +23,12 @@ unsafe extern "C" {
     fn sqlcipher_get_provider() -> *mut Provider;
 }
 
-/// `OPENSSL_INIT_NO_ATEXIT` (openssl/crypto.h).
+/// Option of `OPENSSL_init_crypto` that omits OpenSSL's exit handler: `OPENSSL_INIT_NO_ATEXIT`
+/// (openssl/crypto.h).
 const NO_EXIT_HANDLER: u64 = 0x0008_0000;
 
-/// Release of SQLCipher whose `sqlcipher_provider` has the layout of [`Provider`].
+/// Beginning of the version of SQLCipher whose struct `sqlcipher_provider` has the layout of
+/// [`Provider`].
 const SQLCIPHER: &str = "4.19.";
 
 /// Maximum time for which the exit of the process waits for running calls of OpenSSL. The longest
@@ -35,9 +37,13 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Pointer to bytes that an OpenSSL function reads.
 type In = *const u8;
+/// Type of the function of [`Provider`] that generates random bytes.
 type Random = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int) -> c_int;
+/// Type of the function of [`Provider`] that computes an HMAC.
 type Hmac = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, In, c_int, *mut u8) -> c_int;
+/// Type of the function of [`Provider`] that derives a key from a password.
 type Kdf = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, c_int, c_int, c_int, *mut u8) -> c_int;
+/// Type of the function of [`Provider`] that encrypts or decrypts bytes.
 type Cipher = unsafe extern "C" fn(*mut c_void, c_int, In, c_int, In, In, c_int, *mut u8) -> c_int;
 
 /// Beginning of `sqlcipher_provider` (sqlcipher.h), the table of the cryptographic functions that
@@ -55,11 +61,14 @@ struct Provider {
     cipher: Cipher,
 }
 
-/// Original function table, once its functions are wrapped.
+/// SQLCipher's table of OpenSSL functions as it was before `wrap` has replaced them; empty until
+/// then.
 static OPENSSL: OnceLock<Provider> = OnceLock::new();
-/// Number of running calls of OpenSSL in the lower 16 bits, and the fork generation in the upper 16
-/// bits. A count of an older generation is that of the parent: it is invalid in a forked child.
+/// Number of running calls of the wrapped OpenSSL functions in the lower 16 bits, and the fork
+/// generation in the upper 16 bits. A count of an older generation is that of the parent: it is
+/// invalid in a forked child.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// Whether OpenSSL is freeing its state or has freed it, because the process exits.
 static IS_FREED: AtomicBool = AtomicBool::new(false);
 
 /// Initialises OpenSSL without its exit handler. Call this before SQLCipher initialises OpenSSL.
@@ -97,7 +106,9 @@ pub(super) fn wrap(conn: &Connection) {
     }
 }
 
-/// Calls a function of OpenSSL. Returns `SQLITE_ERROR` once OpenSSL frees its state.
+/// Calls `function`, which calls a function of OpenSSL, with the original function table, and
+/// returns its result. Once OpenSSL frees its state, returns `SQLITE_ERROR` without calling
+/// `function`.
 fn call(function: impl FnOnce(&Provider) -> c_int) -> c_int {
     count(&RUNNING, |calls| calls + 1);
     let code = match OPENSSL.get() {
@@ -123,8 +134,8 @@ fn count(running: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
     new(old) & 0xffff
 }
 
-/// Exit handler: makes later calls of OpenSSL fail, and waits for running ones, at most for
-/// [`MAX_WAIT`]. OpenSSL calls this before it frees its state.
+/// Exit handler of OpenSSL, which OpenSSL calls before it frees its state: makes later calls of the
+/// wrapped functions fail, and waits for running ones, at most for [`MAX_WAIT`].
 extern "C" fn wait_for_running_calls() {
     IS_FREED.store(true, Ordering::SeqCst);
     let begin = Instant::now();

@@ -10,32 +10,36 @@ use std::sync::{Arc, Mutex, Weak};
 use super::system::{FileIdentity, Mark, OsFile};
 use crate::fork::{self, with_list};
 
+/// Locks that this process has on open stores (`Presence`), one per database file.
 static PRESENCES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
+/// Entry of [`PRESENCES`]: lock of this process on one database file.
 struct Entry {
+    /// Identity of the database file.
     file: FileIdentity,
-    /// Fork generation of the process that added the entry. An entry of an older generation was
+    /// Fork generation of the process that added the entry. An entry of another generation was
     /// inherited from the parent and is not valid.
     generation: u32,
     presence: Weak<Presence>,
 }
 
-/// Lock by which other processes detect that this process has the file open. It is released when
-/// this is dropped.
+/// Lock on a database file, by which other processes detect that this process has the store open.
+/// It is released when this is dropped.
 pub(crate) struct Presence {
     mark: Mark,
     file: OsFile,
 }
 
 impl Presence {
-    /// Returns the lock of this process on the file at a path, and takes it if the process does not
-    /// have it. Returns `None` if the file cannot be opened or the lock cannot be taken, for
-    /// example where locks belong to the process.
+    /// Returns the lock of this process on the database file at a path, and takes it if the process
+    /// does not have it. Returns `None` if the file cannot be opened or the lock cannot be taken,
+    /// for example where file locks belong to the process.
     pub(crate) fn on(path: &Path) -> Option<Arc<Presence>> {
         Presence::with(OsFile::open(path, false, false).ok()?)
     }
 
-    /// Like `on`, but for a file that is already open.
+    /// Returns the lock of this process on a database file that is already open, and takes it if
+    /// the process does not have it. Returns `None` if the lock cannot be taken.
     pub(crate) fn with(file: OsFile) -> Option<Arc<Presence>> {
         let identity = file.identity().ok()?;
         let generation = fork::generation();
@@ -61,8 +65,9 @@ impl Presence {
         })
     }
 
-    /// Returns `true` if this process or another one has the file at a path open through this
-    /// library. Returns `false` also if the lock on the file cannot be taken.
+    /// Returns `true` if this process or another one has the database file at a path open through
+    /// this library. Returns `false` also if that cannot be determined, because the lock on the
+    /// file cannot be taken.
     pub(crate) fn is_on(path: &Path) -> bool {
         Presence::on(path).is_some_and(|presence| Arc::strong_count(&presence) > 1 || !presence.is_alone())
     }

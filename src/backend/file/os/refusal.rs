@@ -25,15 +25,15 @@ pub(in crate::backend::file) enum Refusal {
     /// The write would exceed the process's limit on the size of a file (`RLIMIT_FSIZE`), or that
     /// of the file system.
     FileSize,
-    /// The file system cannot map files into memory that processes share.
+    /// The file system cannot map a file into memory that processes share, as WAL mode requires.
     SharedMap,
-    /// The process may not remove a file.
+    /// The process has no permission to remove a file of SQLite, such as the journal.
     Removal,
 }
 
 impl Refusal {
-    /// Returns `true` if a failed system call with this cause can give SQLite's extended result
-    /// code `code`.
+    /// Returns `true` if SQLite can return the extended result code `code` for a system call that
+    /// has failed with this cause.
     pub(in crate::backend::file) fn is_of(self, code: c_int) -> bool {
         match self {
             Refusal::Space | Refusal::Quota | Refusal::FileSize => matches!(
@@ -50,8 +50,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the cause of an error that means a lack of disk space or quota; `None` for other
-    /// errors.
+    /// Returns `Space` or `Quota` for an error of the system that means that the disk is full or a
+    /// quota is used up; `None` for other errors.
     pub(in crate::backend::file) fn for_space(error: &io::Error) -> Option<Refusal> {
         match error.kind() {
             io::ErrorKind::StorageFull => Some(Refusal::Space),
@@ -60,6 +60,7 @@ impl Refusal {
         }
     }
 
+    /// Returns the error to report for this cause.
     pub(in crate::backend::file) fn error(self) -> Error {
         match self {
             Refusal::Space => Error::full("the disk is full").with_hint(Hint::FreeDiskSpace),
@@ -94,16 +95,18 @@ pub(crate) fn is_without_space(error: &io::Error) -> bool {
 }
 
 thread_local!(
+    /// Cause that this thread has recorded with `note`, and that `take` has not returned yet.
     static LAST: Cell<Option<Refusal>> = const { Cell::new(None) }
 );
 
-/// Records the cause of a system call that failed in this thread.
+/// Records the cause of a system call that failed in this thread, for [`take`].
 #[cold]
 pub(super) fn note(refusal: Refusal) {
     LAST.set(Some(refusal));
 }
 
-/// Returns and clears the cause that this thread has recorded last; `None` if there is none.
+/// Returns the cause of a failed system call that this thread has recorded last with `note`, and
+/// clears it. Returns `None` if no cause is recorded.
 pub(in crate::backend::file) fn take() -> Option<Refusal> {
     LAST.take()
 }

@@ -9,29 +9,31 @@
 
 use std::ops::Range;
 
-/// Exclusive maximum of page numbers and of the length of a file in pages. Beyond it, unused bytes
-/// are not overwritten. Below it, only B-tree pages begin with the byte of a B-tree page type (2,
-/// 5, 10 or 13): overflow and free-list pages begin with a page number, whose first byte is 0 or 1,
-/// and pointer maps are recognised by their page number. (Twice this limit would be enough, but a
-/// transaction may make the file longer.)
+/// Exclusive maximum of the number of a page, and of the length of a database in pages, up to which
+/// the unused bytes of pages are overwritten. Below it, only B-tree pages begin with the byte of a
+/// B-tree page type (2, 5, 10 or 13): overflow and free-list pages begin with a page number, whose
+/// first byte is 0 or 1, and pointer maps are recognised by their page number. (A first byte of 1
+/// would allow twice this number. The limit is lower because a transaction may make the file
+/// longer.)
 const MOST_PAGES: i64 = 1 << 24;
-/// Offset of the first byte that SQLite locks in a database. SQLite does not use the page that
-/// contains it.
+/// Offset, in a database file, of the first byte that SQLite locks. SQLite does not use the page
+/// that contains it.
 const PENDING_BYTE: i64 = 1 << 30;
 /// Length, in bytes, of the database header at the start of the first page.
 const FILE_HEADER: usize = 100;
 
-/// Layout of the pages of a database.
+/// Layout of the pages of a database: their size and their reserved bytes.
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) struct Pages {
+    /// Size of a page, in bytes.
     pub(in crate::backend::file) size: u64,
     /// Number of bytes at the end of each page that SQLite does not use.
     pub(in crate::backend::file) reserved: u8,
 }
 
-/// Returns the unused bytes of a B-tree page that is written at the offset `at` of the database:
-/// those between the cell pointer array and the cells. Returns `None` if the page is damaged, may
-/// not be a B-tree page, or is not below [`MOST_PAGES`].
+/// Returns the range of unused bytes in `page`, a B-tree page that is written at the offset `at` of
+/// the database: the bytes between the cell pointer array and the cells. Returns `None` if the page
+/// is damaged, may not be a B-tree page, or is not below [`MOST_PAGES`].
 pub(super) fn unused(page: &[u8], at: i64, pages: Pages) -> Option<Range<usize>> {
     let Pages { size, reserved } = pages;
     if page.len() as u64 != size {
@@ -75,9 +77,10 @@ pub(super) fn tells_pages_apart(length: i64, page_size: usize) -> bool {
     i64::try_from(page_size).is_ok_and(|size| size > 0 && length / size < MOST_PAGES)
 }
 
-/// Returns `true` if page `number` is a pointer map page of an auto-vacuum database. Such a page
-/// has five bytes for each of the pages after it (fileformat2.html, chapter 1.8). `size` is that of
-/// a page, in bytes.
+/// Returns `true` if page `number` (the first page is 1) is a pointer map page of an auto-vacuum
+/// database. Such a page has five bytes for each of the pages after it (fileformat2.html, chapter
+/// 1.8). `size` is the size of a page, and `reserved` the number of bytes at its end that SQLite
+/// does not use.
 fn is_of_pointers(number: i64, size: i64, reserved: u8) -> bool {
     let group = (size - i64::from(reserved)) / 5 + 1;
     let first = (number - 2) / group * group + 2;
@@ -85,6 +88,7 @@ fn is_of_pointers(number: i64, size: i64, reserved: u8) -> bool {
     number >= 2 && number == if first == pending { first + 1 } else { first }
 }
 
+/// Returns the big-endian integer of two bytes at the offset `at` of a page; `None` beyond its end.
 fn two(page: &[u8], at: usize) -> Option<u16> {
     let bytes = page.get(at..at.checked_add(2)?)?;
     Some(u16::from_be_bytes(bytes.try_into().ok()?))

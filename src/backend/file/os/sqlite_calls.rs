@@ -15,20 +15,23 @@ pub(crate) fn sqlite_version() -> &'static CStr {
 }
 
 /// Returns a number that changes with every commit to the database, of this connection or another
-/// one (`SQLITE_FCNTL_DATA_VERSION`). It runs no statement.
+/// one (`SQLITE_FCNTL_DATA_VERSION`). The call runs no SQL statement.
 pub(in crate::backend::file) fn data_version(conn: &Connection) -> Result<u32> {
     let mut version: u32 = 0;
     file_control(conn, ffi::SQLITE_FCNTL_DATA_VERSION, (&raw mut version).cast())?;
     Ok(version)
 }
 
-/// Returns the number of reserved bytes at the end of each page (`SQLITE_FCNTL_RESERVE_BYTES`).
+/// Returns the number of bytes at the end of each page of the database that SQLite does not use
+/// (`SQLITE_FCNTL_RESERVE_BYTES`).
 pub(in crate::backend::file) fn reserved_bytes(conn: &Connection) -> Result<i32> {
     let mut reserved: c_int = -1; // a negative number changes nothing
     file_control(conn, ffi::SQLITE_FCNTL_RESERVE_BYTES, (&raw mut reserved).cast())?;
     Ok(reserved)
 }
 
+/// Runs a file control (`sqlite3_file_control`) of a connection's database, which writes its result
+/// to `answer`.
 fn file_control(conn: &Connection, operation: c_int, answer: *mut c_void) -> Result<()> {
     // SAFETY: the connection is open and used by this thread only. `answer` points to the integer
     // that the operation writes.
@@ -54,18 +57,20 @@ pub(in crate::backend::file) fn checkpoint(conn: &Connection, mode: c_int) -> Re
     check(conn, code).map(|()| (frames, copied))
 }
 
-/// Number of frames in the WAL after the last commit of a connection.
+/// Counter that SQLite updates after each commit of one connection: the number of frames in the
+/// WAL.
 ///
-/// SQLite writes it into memory that is reused and never freed, because SQLite does not report when
-/// it no longer uses that memory.
+/// SQLite writes the number into memory that is reused and never freed, because SQLite does not
+/// report when it no longer uses that memory.
 pub(in crate::backend::file) struct WalFrames(&'static AtomicU32);
 
-/// Numbers of connections that are closed.
+/// Memory of dropped `WalFrames`, which new ones reuse. Their connections are closed.
 static UNUSED: Mutex<Vec<&'static AtomicU32>> = Mutex::new(Vec::new());
 
 impl WalFrames {
-    /// Counts the frames of a connection from now on. This also turns SQLite's automatic checkpoints
-    /// off. The connection must be dropped first.
+    /// Makes SQLite store the number of frames after each commit of `conn` from now on; until then
+    /// the number is 0. This also turns SQLite's automatic checkpoints off. The connection must be
+    /// dropped before the returned value.
     pub(in crate::backend::file) fn of(conn: &Connection) -> WalFrames {
         unsafe extern "C" fn store(
             frames: *mut c_void,
@@ -86,10 +91,12 @@ impl WalFrames {
         WalFrames(frames)
     }
 
+    /// Returns the number of frames in the WAL after the last commit of the connection.
     pub(in crate::backend::file) fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Replaces the number that [`get`](Self::get) returns, until the next commit.
     pub(in crate::backend::file) fn set(&self, frames: u32) {
         self.0.store(frames, Ordering::Relaxed);
     }
@@ -101,7 +108,8 @@ impl Drop for WalFrames {
     }
 }
 
-/// Converts a result code to a result, with the message of the connection.
+/// Converts SQLite's result code of a call on `conn` to a result. The error has the message of the
+/// connection.
 fn check(conn: &Connection, code: c_int) -> Result<()> {
     if code == ffi::SQLITE_OK {
         return Ok(());

@@ -9,12 +9,13 @@ use rusqlite::{Connection, ffi};
 use super::refusal;
 use crate::error::{Error, Result};
 
-/// Maximum number of bytes in one write through SQLite's VFS.
+/// Maximum number of bytes that are passed to SQLite's VFS in one write.
 ///
-/// The VFS would reduce a length to its remainder modulo 128 KiB (`seekAndWriteFd` in os_unix.c).
+/// SQLite's unix VFS would write only the remainder of a longer length modulo 128 KiB
+/// (`seekAndWriteFd` in os_unix.c).
 const MOST: usize = 64 * 1024;
 
-/// File of a connection, such as the database or its WAL.
+/// Selects one of the two files that SQLite has open for a connection.
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) enum Opened {
     /// The database.
@@ -23,7 +24,7 @@ pub(in crate::backend::file) enum Opened {
     Journal,
 }
 
-/// Returns SQLite's object of a file of a connection; NULL if SQLite has none.
+/// Returns SQLite's object of a file that a connection has open; NULL if SQLite has none.
 ///
 /// The object lives as long as the connection. Its `pMethods` is NULL while the file is not open.
 /// Otherwise it points to methods that live as long as the process.
@@ -125,7 +126,7 @@ pub(super) unsafe fn write_object(file: *mut ffi::sqlite3_file, bytes: &[u8], at
 /// Truncates a file to `length` bytes.
 ///
 /// # Safety
-/// The requirements of [`write_object`] apply.
+/// `file` is NULL, or SQLite's object of a file that only this thread uses.
 #[cfg(feature = "encryption")]
 pub(super) unsafe fn truncate_object(file: *mut ffi::sqlite3_file, length: u64) -> Result<()> {
     let length = i64::try_from(length).map_err(|_| Error::io("the offset is larger than a file can be"))?;
@@ -135,10 +136,10 @@ pub(super) unsafe fn truncate_object(file: *mut ffi::sqlite3_file, length: u64) 
     done("cut", code)
 }
 
-/// Syncs a file.
+/// Syncs a file. `flags` are those of `xSync`, such as `SQLITE_SYNC_NORMAL`.
 ///
 /// # Safety
-/// The requirements of [`write_object`] apply.
+/// `file` is NULL, or SQLite's object of a file that only this thread uses.
 pub(super) unsafe fn sync_object(file: *mut ffi::sqlite3_file, flags: c_int) -> Result<()> {
     // SAFETY: the caller guarantees the file. xSync is public (sqlite3_io_methods).
     let code = unsafe { methods(file).and_then(|methods| methods.xSync).map(|sync| sync(file, flags)) };
@@ -154,6 +155,8 @@ pub(super) unsafe fn methods<'m>(file: *mut ffi::sqlite3_file) -> Option<&'m ffi
     unsafe { file.as_ref().and_then(|file| file.pMethods.as_ref()) }
 }
 
+/// Converts the result code of a file method to a result. `code` is `None` if the file is not open.
+/// `what` is the verb for the error message, such as "read".
 fn done(what: &str, code: Option<c_int>) -> Result<()> {
     match code {
         Some(ffi::SQLITE_OK) => Ok(()),
@@ -162,7 +165,7 @@ fn done(what: &str, code: Option<c_int>) -> Result<()> {
 }
 
 /// Returns `true` if the database file of a connection is no longer at the path by which it was
-/// opened.
+/// opened. Returns `false` also if this cannot be determined.
 pub(in crate::backend::file) fn has_moved(conn: &Connection) -> bool {
     let mut moved: c_int = 0;
     control(conn, ffi::SQLITE_FCNTL_HAS_MOVED, (&raw mut moved).cast()) == ffi::SQLITE_OK && moved != 0
@@ -175,12 +178,17 @@ pub(in crate::backend::file) fn keep_wal(conn: &Connection) {
     control(conn, ffi::SQLITE_FCNTL_PERSIST_WAL, (&raw mut yes).cast());
 }
 
+/// Runs a file control (`sqlite3_file_control`) of a connection's database, which writes its result
+/// to `answer`. Returns SQLite's result code.
 fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
     // SAFETY: the connection is open and used by this thread only. `answer` points to memory of the
     // size that the operation writes.
     unsafe { ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), operation, answer) }
 }
 
+/// Returns the error for an operation on a file that failed with SQLite's result code `code`.
+/// `what` is the verb for the message, such as "read". The cause that this thread has recorded
+/// (`refusal.rs`) determines the error if it fits the code.
 pub(super) fn failed(what: &str, code: c_int) -> Error {
     let text = format!("cannot {what} the file: {}", ffi::code_to_str(code));
     match refusal::take() {

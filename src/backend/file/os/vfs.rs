@@ -37,23 +37,31 @@ use wal::Wal;
 /// made the default.
 #[repr(C)]
 struct Vfs {
-    /// SQLite's part. It is the first field, so that a pointer to it is also a pointer to the
-    /// `Vfs`.
+    /// SQLite's struct of a VFS. It is the first field, so that a pointer to it is also a pointer
+    /// to the `Vfs`.
     vfs: ffi::sqlite3_vfs,
+    /// The VFS over which this one is layered. It opens the files, and its methods access them.
     system: *mut ffi::sqlite3_vfs,
+    /// Name under which SQLite knows this VFS.
     name: CString,
-    /// Offset, in bytes, of the library's data in the memory of a file.
+    /// Offset, in bytes, of the library's data (`Database` or `Wal`) in the memory that SQLite
+    /// allocates for an open file. The data of the VFS `system` precedes it.
     at: usize,
+    /// Method table for database files; NULL until the first one is opened.
     databases: AtomicPtr<Table>,
+    /// Method table for WAL files; NULL until the first one is opened.
     wals: AtomicPtr<Table>,
-    /// The VFS that was registered before this one.
+    /// Next element of the list [`ALL`]: the VFS that was created before this one; NULL for the
+    /// first.
     next: *const Vfs,
 }
 
-/// Linked list of all VFSs of the library, usually only one. They are never freed.
+/// Head of the linked list of all VFSs that the library has registered: one for each VFS over which
+/// it is layered, usually only one. They are never freed.
 static ALL: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns [`name`] in the type that all supported versions of rusqlite take.
+/// Returns the name of the library's VFS, like `name`, but as a `str` instead of a `CStr`: all
+/// supported versions of rusqlite accept this type.
 ///
 /// # Errors
 /// `NoMemory`; `Error` if the name is not UTF-8.
@@ -61,7 +69,8 @@ pub(in crate::backend::file) fn name_as_str() -> Result<&'static str> {
     name()?.to_str().map_err(|_| Error::failed("the name of the VFS is not UTF-8"))
 }
 
-/// Returns the name of the library's VFS, which is layered over the current default VFS.
+/// Returns the name of the library's VFS that is layered over the current default VFS. The first
+/// call creates this VFS and registers it with SQLite.
 ///
 /// # Errors
 /// `NoMemory`.
@@ -115,18 +124,20 @@ pub(in crate::backend::file) fn name() -> Result<&'static CStr> {
     }
 }
 
-/// Sleeps for the whole time. SQLite's unix VFS would return early after a signal handler has run,
-/// but SQLite's busy timeout counts the times that it has requested, not those that it has slept.
+/// Method `xSleep` of the library's VFS: sleeps for `microseconds`, even if a signal handler runs
+/// during this time, and returns `microseconds`. SQLite's unix VFS would return early after a
+/// signal handler has run, but SQLite's busy timeout counts the times that it has requested, not
+/// those that it has slept.
 unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     std::thread::sleep(Duration::from_micros(microseconds.max(0).unsigned_abs().into()));
     microseconds
 }
 
-/// Records that each commit of a connection is synced. Its WAL is then extended with zeros ahead of
-/// the commits.
+/// Informs the VFS that SQLite syncs each commit of a connection. From then on, the VFS extends the
+/// connection's WAL with zeros before the next commits need the space.
 ///
 /// # Errors
-/// The error of SQLite if it does not return the file.
+/// The error of SQLite if it does not return its object of the database file.
 pub(in crate::backend::file) fn syncs_commits(conn: &Connection) -> Result<()> {
     let file = object(conn, Opened::Main)?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
@@ -184,12 +195,13 @@ unsafe fn is_database(file: *mut File) -> bool {
         .is_some_and(|method| method as usize == database::shm_lock as *const () as usize)
 }
 
-/// Makes the VFS overwrite, with zeros, the bytes that are cut off the database or the WAL of a
-/// connection, and the WAL before it is removed. With `syncs`, the zeros are synced before the disk
-/// space is released. Returns `false` if the database does not have the library's methods.
+/// Makes the VFS overwrite deleted data of a connection with zeros: the bytes that a truncation
+/// cuts off the database or the WAL, and the WAL before it is removed. With `syncs`, the zeros are
+/// synced before the disk space is released. Returns `false`, and changes nothing, if the database
+/// does not have the library's methods.
 ///
 /// # Errors
-/// The error of SQLite if it does not return the file.
+/// The error of SQLite if it does not return its object of the database file.
 pub(in crate::backend::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -> Result<bool> {
     let file = object(conn, Opened::Main)?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
@@ -208,7 +220,7 @@ pub(in crate::backend::file) fn wipe_what_goes(conn: &Connection, syncs: bool) -
 /// encrypted.
 ///
 /// # Errors
-/// The error of SQLite if it does not return the file.
+/// The error of SQLite if it does not return its object of the database file.
 pub(in crate::backend::file) fn wipe_pages(conn: &Connection, pages: Option<Pages>) -> Result<()> {
     let file = object(conn, Opened::Main)?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
@@ -222,11 +234,12 @@ pub(in crate::backend::file) fn wipe_pages(conn: &Connection, pages: Option<Page
     Ok(())
 }
 
-/// Makes the VFS keep disk space for the WAL when it overwrites and truncates the WAL. `page_size`
-/// is in bytes. Has no effect unless `wipe_what_goes` was called before.
+/// Makes the VFS reserve disk space for later commits when it overwrites and truncates the WAL of a
+/// connection (ADR 31; on Linux only). `page_size` is the size of a page of the database, in bytes.
+/// Has no effect unless `wipe_what_goes` was called before.
 ///
 /// # Errors
-/// The error of SQLite if it does not return the file.
+/// The error of SQLite if it does not return its object of the database file.
 pub(in crate::backend::file) fn keep_wal_space(conn: &Connection, page_size: u64) -> Result<()> {
     let file = object(conn, Opened::Main)?;
     // SAFETY: SQLite's object of the file, or NULL; the connection is used by this thread only.
@@ -278,8 +291,9 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Returns the number of reads of databases and WALs by this process. If it has not changed, no
-/// connection has read anything. This is cheaper than [`take_reads`].
+/// Returns how often this process has read from any database or WAL file since its start. If two
+/// calls return the same number, no connection has read from a file between them. This call is
+/// cheaper than [`take_reads`].
 #[cfg(feature = "encryption")]
 #[inline]
 pub(in crate::backend::file) fn reads() -> u64 {

@@ -20,59 +20,67 @@ const FRAMES_OF_THE_FIRST: u32 = FRAMES_OF_A_REGION - PAGES as u32;
 /// Number of frames whose page numbers are in each other region (`HASHTABLE_NPAGE`).
 const FRAMES_OF_A_REGION: u32 = 4096;
 
-/// Length of the header. This and all positions in the wal-index below are in words of 32 bits.
+/// Length of one copy of the header of the wal-index, in words of 32 bits. The positions below are
+/// also in such words, from the start of the wal-index.
 const HEADER: usize = 12;
-/// Position of `isInit`, the first byte of the word: 1 once the header has been written.
+/// Position of the word in the wal-index whose first byte is `isInit`: 1 once the header has been
+/// written.
 const IS_INIT: usize = 3;
-/// Position of `aCksum`, the checksum of the words before it.
+/// Position, in the wal-index, of `aCksum`: the checksum (two words) of the words of the header
+/// before it.
 const CHECKSUM: usize = 10;
-/// Position of `iChange`, which each commit increments.
+/// Position, in the wal-index, of `iChange`: a counter that each commit increments.
 const COMMITS: usize = 2;
-/// Position of `mxFrame`, the number of frames of the WAL.
+/// Position, in the wal-index, of `mxFrame`: the number of valid frames in the WAL.
 const FRAMES: usize = 4;
-/// Position of `nPage`, the number of pages of the database.
+/// Position, in the wal-index, of `nPage`: the length of the database, in pages.
 const SIZE: usize = 5;
-/// Position of `aSalt`, the two salts, which change each time the WAL restarts.
+/// Position, in the wal-index, of `aSalt`: the two salts (one word each), which change each time
+/// the WAL restarts.
 const SALTS: usize = 8;
-/// Position of `nBackfill`, the number of frames that have been copied into the database. A
-/// connection that changes it holds the locks `CHECKPOINT_LOCK` and `READ_LOCK_0`.
+/// Position, in the wal-index, of `nBackfill`: the number of frames that have been copied into the
+/// database. A connection that changes it holds the locks `CHECKPOINT_LOCK` and `READ_LOCK_0`.
 const WRITTEN_BACK: usize = 24;
-/// Position of `aReadMark`, one word per reader lock. A reader that holds lock `READ_LOCK_0 + n`
-/// reads no frames after the number in word n.
+/// Position, in the wal-index, of `aReadMark`: one word for each of the [`READERS`] reader locks. A
+/// reader that holds lock `READ_LOCK_0 + n` reads no frames after the number in word n.
 const READ_MARKS: usize = 25;
+/// Number of reader locks of the wal-index (`WAL_NREADER`).
 const READERS: usize = 5;
-/// Value in `aReadMark` for a lock that no reader uses (`READMARK_NOT_USED`).
+/// Value in `aReadMark` for a reader lock that no reader uses (`READMARK_NOT_USED`).
 const NOT_USED: u32 = u32::MAX;
-/// Position of a counter of this library: how often a connection has begun to copy frames into the
-/// database. The number of frames alone would not tell two such attempts apart, because it may
-/// repeat.
+/// Position, in the wal-index, of a counter of this library: how often a connection has begun to
+/// copy frames into the database. The counter distinguishes two such attempts even if they copy the
+/// same number of frames.
 ///
 /// The word is in the space for locks, which SQLite does not write. A connection that changes it
 /// holds `CHECKPOINT_LOCK`.
 const TURN: usize = 30;
-/// Position of `nBackfillAttempted`, the number of frames whose copying into the database has
-/// begun.
+/// Position, in the wal-index, of `nBackfillAttempted`: the number of frames whose copying into the
+/// database has begun.
 const BEGUN: usize = 32;
-/// Position, in the first region, of the page numbers of the frames.
+/// Position, in the first region of the wal-index, of the page numbers of the frames: one word per
+/// frame.
 const PAGES: usize = 34;
 
-/// Maximum time to wait until a half-written header becomes whole. If it stays half-written for
-/// longer, the writer has crashed or is blocked for another reason.
+/// Maximum time for which `becomes_whole` waits while the header of the wal-index is half-written.
+/// If it stays half-written for longer, its writer has crashed or is blocked for another reason.
 const TORN: Duration = Duration::from_millis(10);
 
-/// Index, among the locks of the wal-index, of the lock that a checkpoint holds.
+/// Index, among the locks of the wal-index, of the lock that a checkpoint holds (`WAL_CKPT_LOCK`).
 const CHECKPOINT_LOCK: c_int = 1;
-/// Index of the lock of readers that read only the database, not the WAL.
+/// Index, among the locks of the wal-index, of the first reader lock. Connections that read only
+/// the database, not the WAL, hold it.
 const READ_LOCK_0: c_int = 3;
 
-/// Copy of the header of the wal-index. The header changes with each commit, and when the WAL
-/// restarts.
+/// Content of the header of the wal-index, in words of 32 bits. It changes with each commit, and
+/// when the WAL restarts.
 pub(in crate::backend::file) type Header = [u32; HEADER];
 
 /// Two salts of a WAL, which distinguish it from earlier and later WALs in the same file.
 pub(in crate::backend::file) type Salts = [u32; 2];
 
-/// Returns the number of frames of the WAL according to a header of the wal-index.
+/// Returns the number of valid frames in the WAL (`mxFrame`) according to a header of the
+/// wal-index.
 pub(in crate::backend::file) fn frames(header: &Header) -> u32 {
     header.get(FRAMES).copied().unwrap_or(0)
 }
@@ -92,7 +100,8 @@ fn is_sound(header: &Header) -> bool {
     is_init && sum == [s0, s1]
 }
 
-/// A region of the wal-index that a connection has mapped, usually the first one.
+/// Access to one region of the wal-index, usually the first one, which a connection has mapped into
+/// memory.
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) struct WalIndex(NonNull<AtomicU32>);
 
@@ -143,6 +152,7 @@ impl WalIndex {
         unsafe { WalIndex::at(region) }
     }
 
+    /// Returns the word of 32 bits at the position `at` of the region.
     #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at < WalIndex::REGION as usize / 4);
@@ -151,8 +161,8 @@ impl WalIndex {
         unsafe { self.0.add(at).as_ref() }
     }
 
-    /// Returns the header as it is in memory. During a commit, the result may be a mixture of the
-    /// old and the new header; a mixture equals neither of them.
+    /// Returns the first copy of the header as it is in memory. During a commit, the result may be
+    /// a mixture of the old and the new header; a mixture equals neither of them.
     #[inline]
     pub(in crate::backend::file) fn header(&self) -> Header {
         let header = std::array::from_fn(|at| self.word(at).load(Ordering::Relaxed));
@@ -160,7 +170,8 @@ impl WalIndex {
         header
     }
 
-    /// Returns the header; `None` if a commit is writing it, so that its two copies differ.
+    /// Returns the header of the wal-index; `None` if a commit is writing it, so that its two
+    /// copies differ.
     ///
     /// A writer writes the second copy first. This function reads the second copy last.
     fn untorn(&self) -> Option<Header> {
@@ -177,8 +188,9 @@ impl WalIndex {
         Some(([salt, other_salt], frames(&header)))
     }
 
-    /// Waits while a commit writes the header, at most for [`TORN`]. Returns `true` if SQLite then
-    /// accepts the header, and `false` if the header is invalid or still half-written.
+    /// Waits while a commit writes the header of the wal-index, at most for [`TORN`]. Returns
+    /// `true` if SQLite then accepts the header, and `false` if the header is invalid or still
+    /// half-written.
     pub(super) fn becomes_whole(&self) -> bool {
         let started = Instant::now();
         loop {
@@ -192,6 +204,7 @@ impl WalIndex {
         }
     }
 
+    /// Returns the two salts of the WAL, which change each time the WAL restarts.
     pub(in crate::backend::file) fn salts(&self) -> Salts {
         [self.word(SALTS).load(Ordering::Acquire), self.word(SALTS + 1).load(Ordering::Acquire)]
     }
@@ -213,7 +226,8 @@ impl WalIndex {
         self.word(BEGUN).load(Ordering::Relaxed)
     }
 
-    /// Returns how often a connection of this library has begun to copy frames into the database.
+    /// Returns how often a connection of this library has begun to copy frames into the database
+    /// (the counter at [`TURN`]).
     fn turn(&self) -> u32 {
         self.word(TURN).load(Ordering::Acquire)
     }
@@ -347,19 +361,23 @@ impl WalIndex {
     }
 }
 
-/// Attempt to copy the frames from `before` to `frames` of a WAL into the database, returned by
-/// `WalIndex::begin`.
+/// Attempt to copy frames of a WAL into the database: those after the first `before` frames, up to
+/// frame `frames`. `WalIndex::begin` returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::backend::file) struct Begun {
+    /// Salts of the WAL whose frames are copied.
     pub(in crate::backend::file) salts: Salts,
     /// Number of frames that were already in the database when the attempt began.
     pub(in crate::backend::file) before: u32,
     /// Number of frames that are in the database when the attempt has succeeded.
     pub(in crate::backend::file) frames: u32,
+    /// Number of attempts that connections had begun in this wal-index when this attempt began,
+    /// this one included. It distinguishes the attempt from later ones.
     pub(in crate::backend::file) turn: u32,
 }
 
-/// Database file of a connection, whose methods take the locks of the wal-index.
+/// Access to the locks of a connection's wal-index: SQLite's object of the database file, whose
+/// method `xShmLock` takes and releases them.
 struct Locks(*mut ffi::sqlite3_file);
 
 impl Locks {
@@ -367,8 +385,9 @@ impl Locks {
         object(conn, Opened::Main).map(Locks)
     }
 
-    /// Runs `f` while this connection holds lock `number` of the wal-index exclusively. Returns
-    /// `None`, without waiting, if the lock cannot be taken.
+    /// Runs `f`, which gets this object, while this connection holds lock `number` of the wal-index
+    /// exclusively. Returns the result of `f`; `None`, without waiting, if the lock cannot be
+    /// taken.
     fn under<R>(&self, number: c_int, f: impl FnOnce(&Locks) -> R) -> Option<R> {
         let call = |flags| {
             // SAFETY: this is SQLite's object of the open database, which only this thread uses.

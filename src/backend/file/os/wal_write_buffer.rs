@@ -21,15 +21,16 @@ use super::system::OsFile;
 
 /// Size of the header of a WAL, in bytes (SQLite's fileformat2.html, chapter 4.1).
 pub(in crate::backend::file) const WAL_HEADER: u32 = 32;
+/// Size of the header of a WAL frame, in bytes (SQLite's fileformat2.html, chapter 4.1).
 pub(in crate::backend::file) const FRAME_HEADER: u32 = 24;
 
-/// Numbers of frames for which space is reserved in a WAL, from the most to the fewest: the first
-/// number for which the disk has space is used. Removing a key writes about ten frames, and
-/// sometimes [pointer map pages](pointer_map_pages).
+/// Numbers of frames for which `reserve_least_wal` tries to reserve disk space in a WAL, the
+/// largest first: the first number for which the disk has space is used. Removing a key writes
+/// about ten frames, and sometimes [pointer map pages](pointer_map_pages).
 const FIRST_FRAMES: [u32; 3] = [32, 20, 12];
-/// Total size, in bytes, of the pages for which space is reserved first, if that is more than the
-/// first number in `FIRST_FRAMES`. This is so with small pages, with which a long value takes many
-/// frames.
+/// Minimum total size, in bytes, of the pages of the frames for which `reserve_least_wal` first
+/// tries to reserve disk space. With small pages this gives more frames than [`FIRST_FRAMES`]: a
+/// long value then takes many frames.
 const FIRST_BYTES: u64 = 64 * 1024;
 
 /// Size of an entry of a pointer map page, in bytes (SQLite's fileformat2.html, chapter 1.8).
@@ -48,7 +49,7 @@ pub(in crate::backend::file) fn pointer_map_pages(page_size: u64, pages: u64) ->
 }
 
 /// Returns the numbers of frames for which `reserve_least_wal` tries to reserve space, the largest
-/// first. `pages` is the length of the database.
+/// first. `page_size` is in bytes, and `pages` is the length of the database in pages.
 fn first_frames(page_size: u64, pages: u64) -> impl Iterator<Item = u32> {
     let by_size = u32::try_from(FIRST_BYTES / page_size.max(1)).unwrap_or(0);
     let first = by_size.max(FIRST_FRAMES[0]);
@@ -56,54 +57,58 @@ fn first_frames(page_size: u64, pages: u64) -> impl Iterator<Item = u32> {
     [with_pointers, first].into_iter().chain(FIRST_FRAMES)
 }
 
-/// Returns the length, in bytes, of a WAL with `frames` frames.
+/// Returns the length, in bytes, of a WAL with `frames` frames, for pages of `page_size` bytes.
 pub(in crate::backend::file) fn length_of_wal(page_size: u64, frames: u32) -> u64 {
     u64::from(WAL_HEADER) + u64::from(frames) * (u64::from(FRAME_HEADER) + page_size)
 }
 
 /// Returns the length, in bytes, of the WAL that removals of keys need while the disk is full.
-/// `pages` is the length of the database.
+/// `page_size` is in bytes, and `pages` is the length of the database in pages.
 pub(in crate::backend::file) fn least_wal(page_size: u64, pages: u64) -> u64 {
     length_of_wal(page_size, first_frames(page_size, pages).next().unwrap_or_default())
 }
 
 /// Reserves disk space for a WAL, so that keys can still be removed while the disk is full.
-/// Reserves space for fewer frames if the disk lacks it, or none. `pages` is the length of the
-/// database.
+/// Reserves space for fewer frames, or for none, if the disk lacks it. `page_size` is in bytes, and
+/// `pages` is the length of the database in pages.
 pub(in crate::backend::file) fn reserve_least_wal(wal: &OsFile, page_size: u64, pages: u64) {
     let reserve = |frames| wal.reserve(length_of_wal(page_size, frames));
     first_frames(page_size, pages).find(|frames| reserve(*frames).is_ok());
 }
 
-/// Byte range, in a frame header, of the length of the database in pages after the commit. The
-/// value is 0 if the frame does not end a commit.
+/// Byte range, in the header of a WAL frame, of the field that marks a commit frame: the length of
+/// the database after the commit, in pages. It is 0 if the frame does not end a commit.
 const COMMIT: std::ops::Range<usize> = 4..8;
-/// Maximum number of buffered bytes. A single larger frame is buffered as well.
+/// Maximum number of bytes of WAL frames that a `Frames` buffers. A single frame that is larger is
+/// buffered as well.
 const MOST: usize = 64 * 1024;
 
 /// Function that writes bytes into the WAL file at an offset and returns SQLite's result code.
 pub(super) trait Write: FnMut(&[u8], i64) -> c_int {}
 impl<F: FnMut(&[u8], i64) -> c_int> Write for F {}
 
-/// Buffer for the frames that SQLite writes into one open WAL.
+/// Buffer for the frames that SQLite writes into one open WAL, until they are written into the
+/// file.
 #[derive(Default)]
 pub(super) struct Frames {
+    /// Buffered bytes, which are not in the file yet.
     kept: Vec<u8>,
-    /// Offset of the first buffered byte in the file.
+    /// Offset, in the file, at which the first buffered byte is to be written.
     start: i64,
-    /// Whether the last buffered bytes are a header whose page has not been written yet.
+    /// Whether the last buffered bytes are a frame header whose page SQLite has not written yet.
     wants_page: bool,
     /// Whether the last frame header that was buffered belongs to a commit frame.
     is_commit: bool,
-    /// Offset after the last byte that was written into the file since the writer's lock was taken;
-    /// 0 if none was.
+    /// Offset after the last byte that was written into the file since this connection took the
+    /// writer's lock; 0 if none was.
     end: i64,
-    /// Offset of a commit frame in the file whose sync has not ended yet; `None` if there is none.
+    /// Offset, in the file, of the last commit frame if SQLite will sync this commit and the sync
+    /// has not ended; otherwise `None`.
     unsynced_commit: Option<i64>,
 }
 
 impl Frames {
-    /// Returns the offset in the file after the last buffered byte.
+    /// Returns the offset, in the file, after the last buffered byte.
     fn end_of_kept(&self) -> i64 {
         self.start + i64::try_from(self.kept.len()).unwrap_or(i64::MAX)
     }
@@ -131,6 +136,9 @@ impl Frames {
         }
     }
 
+    /// Buffers `bytes`, the page of the frame whose header was buffered last. If the frame is a
+    /// commit frame or the buffer is full, writes the buffered bytes into the file. The result is
+    /// that of `Frames::write`.
     fn page(&mut self, bytes: &[u8], write: &mut impl Write) -> (c_int, bool) {
         let at = self.end_of_kept();
         if !self.keep(bytes) {
@@ -157,7 +165,7 @@ impl Frames {
         }
     }
 
-    /// Adds bytes to the buffer. Returns `false` if there is no memory.
+    /// Adds bytes to the buffer. Returns `false`, and adds nothing, if there is no memory.
     #[inline]
     fn keep(&mut self, bytes: &[u8]) -> bool {
         let has_room = self.kept.try_reserve(bytes.len()).is_ok();
@@ -183,6 +191,7 @@ impl Frames {
         code
     }
 
+    /// Writes bytes at the offset `at` of the file, past the buffer. Returns SQLite's result code.
     fn put(&mut self, bytes: &[u8], at: i64, write: &mut impl Write) -> c_int {
         let code = write(bytes, at);
         if at == 0 {
@@ -201,18 +210,19 @@ impl Frames {
         self.unsynced_commit = None;
     }
 
-    /// Updates the offsets after the file was truncated to `length` bytes.
+    /// Updates this buffer after the WAL file was truncated to `length` bytes.
     pub(super) fn truncated(&mut self, length: i64) {
         self.end = self.end.min(length);
     }
 
-    /// Records that SQLite will sync the commit whose last frame was just written. `frame` is the
-    /// length of that frame, in bytes, with its header.
+    /// Records that SQLite will sync the commit whose last frame was just written into the file.
+    /// `frame` is the length of that frame, in bytes, with its header.
     pub(super) fn awaits_sync(&mut self, frame: usize) {
         self.unsynced_commit = Some(self.end - i64::try_from(frame).unwrap_or(0));
     }
 
-    /// Handles the end of a sync of the file. `well` is `false` if the sync failed.
+    /// Updates this buffer after a sync of the WAL file. `well` is `true` if the sync succeeded,
+    /// and `write` writes into the file.
     ///
     /// If the sync of a commit fails, SQLite returns the error and rolls the commit back in memory.
     /// So the header of the commit frame is then overwritten with zeros in the file. Otherwise a
@@ -225,8 +235,8 @@ impl Frames {
         }
     }
 
-    /// Returns the offset after the last byte that was written into the file since the writer's
-    /// lock was taken.
+    /// Returns the offset after the last byte that was written into the file since this connection
+    /// took the writer's lock; 0 if none was.
     pub(super) fn end(&self) -> i64 {
         self.end
     }

@@ -2,8 +2,8 @@
 
 use std::cell::UnsafeCell;
 
-/// Buffer of zeros. The cell puts it into zero-initialised memory; otherwise the library's binary
-/// would contain 16 KiB of zeros.
+/// Buffer of zeros, with which files are overwritten or extended. The `UnsafeCell` puts it into
+/// zero-initialised memory; otherwise the library's binary would contain 16 KiB of zeros.
 struct Zeros(UnsafeCell<[u8; 16 * 1024]>);
 static ZEROS: Zeros = Zeros(UnsafeCell::new([0; 16 * 1024]));
 

@@ -12,11 +12,12 @@ use super::status::FileIdentity;
 #[cfg(not(target_os = "android"))]
 const AS_EFFECTIVE: c_int = libc::AT_EACCESS;
 
+/// No flag of `faccessat`: on Android, the effective user is the real user.
 #[cfg(target_os = "android")]
 const AS_EFFECTIVE: c_int = 0;
 
-/// Checks the access `wanted` (`R_OK`, `W_OK`) of this process to the file `name` in a directory.
-/// Returns the error that an open would return if it is denied.
+/// Checks whether this process has the access `wanted` (`R_OK`, `W_OK` or both) to the file `name`
+/// in a directory. If not, returns the error that an open would return.
 pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
     // SAFETY: `directory` is open or AT_FDCWD, and the name is a C string.
     match unsafe { libc::faccessat(directory, name.as_ptr(), wanted, AS_EFFECTIVE) } {
@@ -29,10 +30,10 @@ pub(super) fn may_access(directory: c_int, name: &CStr, wanted: c_int) -> io::Re
     }
 }
 
-/// Like `may_access`, but with the system call faccessat(2), which has no flags and checks the
-/// rights of the real user. Containers with an old libseccomp refuse faccessat2(2), which the C
-/// library calls, with `EPERM`. If the effective user or group is not the real one, checks nothing
-/// and succeeds.
+/// Checks access as `may_access` does, with the same arguments and result, but with the system call
+/// faccessat(2), which has no flags and checks the rights of the real user. Containers with an old
+/// libseccomp refuse faccessat2(2), which the C library calls, with `EPERM`. If the effective user
+/// or group is not the real one, checks nothing and succeeds.
 #[cfg(target_os = "linux")]
 #[allow(clippy::disallowed_methods, reason = "not on Android")]
 fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::Result<()> {
@@ -48,7 +49,7 @@ fn may_access_as_real_user(directory: c_int, name: &CStr, wanted: c_int) -> io::
     }
 }
 
-/// Returns `true` if the file with this identity is at a path.
+/// Returns `true` if the file at a path has the identity `file`.
 pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }

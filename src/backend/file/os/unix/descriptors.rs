@@ -12,26 +12,31 @@ use super::status::{FileIdentity, Status};
 use crate::atomic::AtomicU64;
 use crate::fork;
 
-/// Number of descriptors in each part of the table. With [`PARTS`] parts, the table has space for a
-/// million descriptors. Descriptors with greater numbers keep POSIX locks.
+/// Number of entries in each part of the table of descriptors ([`TABLE`]). With [`PARTS`] parts,
+/// the table has space for a million descriptors. Descriptors with greater numbers keep POSIX
+/// locks.
 const PART: usize = 256;
 
+/// Maximum number of parts of the table of descriptors ([`TABLE`]).
 const PARTS: usize = 4096;
 
-/// Entry of the table: state of one descriptor.
+/// Entry of the table of descriptors: state of one descriptor.
 pub(super) struct Slot {
+    /// Kind of the descriptor: [`UNKNOWN`], [`OWN`], [`POSIX`] or `SOCKET`.
     pub(super) kind: AtomicU8,
     /// Access mode with which the descriptor was opened (`O_ACCMODE`), and the flags
     /// [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
     pub(super) flags: AtomicU8,
+    /// Device number of the file.
     pub(super) device: AtomicU64,
+    /// Inode number of the file.
     pub(super) inode: AtomicU64,
-    /// Offset to which the descriptor was set for recognising it (see `mark`), and which no read or
-    /// write moves; 0 if no offset was set.
+    /// File offset of the descriptor, by which the descriptor is recognised (see `mark`): it is an
+    /// unusual number, which no read or write changes. 0 if no offset was set.
     pub(super) mark: AtomicU32,
 }
 
-/// Value of `Slot::kind` for a descriptor that is not in the table.
+/// Value of `Slot::kind` for an empty entry: the descriptor is not in the table.
 pub(super) const UNKNOWN: u8 = 0;
 
 /// Value of `Slot::kind` for a file whose locks belong to its open file description.
@@ -52,21 +57,25 @@ pub(super) const CARRIES_LOCKS: u8 = 0x80;
 /// Flag in `Slot::flags` for a shared memory file.
 pub(super) const SHARED_MEMORY: u8 = 0x40;
 
-/// Table of descriptors. Its parts are allocated when they are needed, and never freed.
+/// Table of the descriptors that SQLite and this library have open, with the descriptor's number as
+/// index. Its parts are allocated when they are needed, and never freed.
 static TABLE: [AtomicPtr<Slot>; PARTS] = [const { AtomicPtr::new(ptr::null_mut()) }; PARTS];
 
 /// Next number from which `device_of` makes a unique device.
 static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 
 impl Slot {
+    /// Returns the identity of the file: device and inode.
     pub(super) fn identity(&self) -> FileIdentity {
         (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
     }
 
+    /// Returns `true` if the file is a database or its shared memory.
     pub(super) fn carries_locks(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & CARRIES_LOCKS != 0
     }
 
+    /// Returns the access mode with which the descriptor was opened, such as `O_RDWR`.
     pub(super) fn access(&self) -> c_int {
         c_int::from(self.flags.load(Ordering::Relaxed)) & libc::O_ACCMODE
     }
@@ -75,11 +84,14 @@ impl Slot {
         self.kind.load(Ordering::Relaxed)
     }
 
+    /// Removes the descriptor from the table.
     pub(super) fn forget(&self) {
         self.kind.store(UNKNOWN, Ordering::Relaxed);
     }
 }
 
+/// Returns the entry of a descriptor, which may be empty ([`UNKNOWN`]). Returns `None` if its part
+/// of the table is not allocated, or if its number is too great for the table.
 pub(super) fn slot(fd: c_int) -> Option<&'static Slot> {
     let at = usize::try_from(fd).ok()?;
     let part = TABLE.get(at / PART)?.load(Ordering::Acquire);
@@ -87,8 +99,8 @@ pub(super) fn slot(fd: c_int) -> Option<&'static Slot> {
     if part.is_null() { None } else { unsafe { part.add(at % PART).as_ref() } }
 }
 
-/// Like `slot`, but first allocates the part of the table if it does not exist. Returns `None` if
-/// there is no memory, or if the descriptor's number is too great for the table.
+/// Returns the entry of a descriptor. First allocates its part of the table if that does not exist.
+/// Returns `None` if there is no memory, or if the descriptor's number is too great for the table.
 pub(super) fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
     let at = usize::try_from(fd).ok()?;
     let part = TABLE.get(at / PART)?;
@@ -112,7 +124,7 @@ pub(super) fn slot_to_fill(fd: c_int) -> Option<&'static Slot> {
     slot(fd)
 }
 
-/// Returns every descriptor in the table, with its entry.
+/// Returns every descriptor in the table, with its entry. Empty entries are omitted.
 pub(super) fn slots() -> impl Iterator<Item = (c_int, &'static Slot)> {
     let parts =
         TABLE.iter().zip((0..).step_by(PART)).filter(|(part, _)| !part.load(Ordering::Acquire).is_null());
@@ -147,13 +159,15 @@ pub(super) fn device_of_this_process(device: Device) -> Device {
     device ^ ((u64::from(fork::generation())) << shift) as Device
 }
 
-/// Returns `true` if `fd` is still the descriptor that was added to the table. The program may have
-/// closed it, for example as a daemon closes all descriptors, and then opened another one with the
-/// same number, even of the same file.
+/// Returns `true` if `fd` is still the descriptor that was added to the table as `slot`. The
+/// program may have closed it, for example as a daemon closes all descriptors, and then opened
+/// another one with the same number, even of the same file.
 pub(super) fn is_still(fd: c_int, slot: &Slot) -> bool {
     has_mark(fd, slot.identity(), slot.mark.load(Ordering::Relaxed))
 }
 
+/// Returns `true` if `fd` is open, its file has the identity `identity`, and its offset is `mark`.
+/// If `mark` is 0, the offset is not compared.
 fn has_mark(fd: c_int, identity: FileIdentity, mark: u32) -> bool {
     // SAFETY: this reads the offset of any file that has the number.
     let is_marked = || mark == 0 || unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } == mark as libc::off_t;
@@ -164,8 +178,8 @@ fn has_mark(fd: c_int, identity: FileIdentity, mark: u32) -> bool {
 /// later. Returns this number, or 0 if the offset cannot be set. The offset belongs to the open
 /// file description, so the copy of the descriptor in a forked child has it, too.
 pub(super) fn mark(fd: c_int) -> u32 {
-    /// Smallest mark. All marks are below 2 GiB, so that every file system and every `off_t`
-    /// supports them, and none is a multiple of the page size.
+    /// Smallest offset that is used as a mark. All marks are below 2 GiB, so that every file system
+    /// and every `off_t` supports them, and none is a multiple of the page size.
     const FIRST: u32 = 0x4b56_0001;
     static MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = FIRST + (MARKS.fetch_add(1, Ordering::Relaxed) & 0xffff) * 2;
@@ -174,15 +188,16 @@ pub(super) fn mark(fd: c_int) -> u32 {
     if is_set { mark } else { 0 }
 }
 
-/// Mark by which a descriptor that is not in the table is recognised: identity of its file, and
-/// offset.
+/// Mark by which a descriptor that is not in the table is recognised later: the identity of its
+/// file, and the unusual file offset to which it was set.
 pub(super) struct Mark {
     identity: FileIdentity,
     offset: u32,
 }
 
 impl Mark {
-    /// Marks a descriptor that was just opened. The caller must not read or write through it.
+    /// Marks a descriptor that was just opened. No read or write through the descriptor may change
+    /// its offset afterwards.
     pub(super) fn set(fd: c_int) -> io::Result<Mark> {
         Ok(Mark { identity: Status::of(fd)?.file, offset: mark(fd) })
     }

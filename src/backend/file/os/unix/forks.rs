@@ -47,14 +47,18 @@ const STATIC_MUTEXES: [c_int; 9] = [
 /// State of the registration of the fork handlers: 0 for none, the id of the process in which a
 /// thread is registering them, or [`WATCHED`].
 static WATCHING: AtomicU32 = AtomicU32::new(0);
+/// Value of [`WATCHING`] once the fork handlers are registered.
 const WATCHED: u32 = u32::MAX;
 
-/// Process id of this process, as recorded when the fork handlers were registered, and in each
+/// Id of this process. It is recorded when the fork handlers are registered, and in each forked
 /// child.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Registers the fork handlers, once per process. The C library calls them at each fork from now
 /// on.
+///
+/// # Errors
+/// `NoMemory`.
 pub(in crate::backend::file::os) fn watch() -> Result<()> {
     let this = std::process::id();
     loop {
@@ -81,6 +85,7 @@ pub(in crate::backend::file::os) fn watch() -> Result<()> {
     }
 }
 
+/// Fork handler that runs before a fork: takes all locks that a child could inherit.
 extern "C" fn before() {
     SETTING_UP.shut();
     if is_set_up() {
@@ -92,12 +97,15 @@ extern "C" fn before() {
     LISTS.shut();
 }
 
+/// Fork handler that runs in the parent after a fork: releases the locks.
 extern "C" fn in_parent() {
     LISTS.open();
     leave_static_mutexes();
     SETTING_UP.open();
 }
 
+/// Fork handler that runs in the child after a fork: makes inherited handles and files unusable,
+/// and releases the locks.
 extern "C" fn in_child() {
     let_go();
     LISTS.open();
@@ -105,6 +113,7 @@ extern "C" fn in_child() {
     SETTING_UP.open();
 }
 
+/// Releases SQLite's static mutexes, which the handler `before` has taken.
 fn leave_static_mutexes() {
     if is_set_up() {
         for mutex in STATIC_MUTEXES.into_iter().rev() {
@@ -115,6 +124,7 @@ fn leave_static_mutexes() {
     }
 }
 
+/// Marks all handles as inherited, and makes the inherited descriptors and mappings unusable.
 fn let_go() {
     atomic::let_go_after_fork(); // first: the other functions may use these numbers
     begin_generation();

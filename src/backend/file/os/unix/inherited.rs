@@ -16,10 +16,11 @@ use super::status::FileIdentity;
 #[cfg(any(feature = "remote", not(any(target_os = "linux", target_os = "android"))))]
 use super::status::Status;
 
-/// Descriptor with which a forked child replaces inherited descriptors (`dup2`). No file can be
-/// read, written or locked through it.
+/// Descriptor with which a forked child replaces inherited descriptors (`dup2`); -1 until it is
+/// opened. No file can be read, written or locked through it.
 static DEAD: AtomicI32 = AtomicI32::new(-1);
 
+/// Opens the file for [`DEAD`]. Returns its descriptor, or -1 on failure.
 fn open_dead() -> c_int {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let (path, flags) = (c"/", libc::O_PATH | libc::O_CLOEXEC);
@@ -29,8 +30,8 @@ fn open_dead() -> c_int {
     unsafe { libc::open(path.as_ptr(), flags) }
 }
 
-/// Returns `true` if `fd` is still the file that `open_dead` has opened. The program may have
-/// closed the descriptor, and its number may belong to another file by now.
+/// Returns `true` if `fd` is still a descriptor that `open_dead` has opened. The program may have
+/// closed it, and its number may belong to another file by now.
 fn is_dead(fd: c_int) -> bool {
     // SAFETY: this reads the flags of any file that has the number.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -77,6 +78,7 @@ pub(super) fn let_go_after_fork() {
     }
 }
 
+/// Replaces the file of the descriptor `fd` by that of `dead`, or closes `fd` if that fails.
 fn make_dead(fd: c_int, dead: c_int) {
     // SAFETY: `fd` is this process's copy of a descriptor in the table, which it no longer uses.
     unsafe {
@@ -96,7 +98,7 @@ fn make_dead(fd: c_int, dead: c_int) {
 
 /// Guard that makes a socket unusable in a forked child, like SQLite's files. Otherwise the child's
 /// copy of the socket would keep the connection open after the parent was killed. Drop this after
-/// the socket.
+/// the socket, so that no fork finds the socket open without its guard.
 #[cfg(feature = "remote")]
 pub(crate) struct Mortal {
     fd: c_int,
@@ -105,6 +107,8 @@ pub(crate) struct Mortal {
 
 #[cfg(feature = "remote")]
 impl Mortal {
+    /// Adds a socket to the table of descriptors, so that a forked child makes its copy unusable. A
+    /// socket whose number is too great for the table is not added.
     pub(crate) fn new(socket: &impl AsFd) -> io::Result<Mortal> {
         let fd = socket.as_fd().as_raw_fd();
         let identity = Status::of(fd)?.file;

@@ -18,8 +18,8 @@ use super::original_calls::{errno, set_errno};
 use crate::atomic::AtomicU64;
 use crate::backend::file::os::refusal::{self, Refusal};
 
-/// Limit on the size of a file, in bytes, when it was last queried; `u64::MAX` if there is none. A
-/// write beyond it may raise the signal.
+/// The process's limit on the size of a file, in bytes, when it was last queried; `u64::MAX` if
+/// there is none. A write beyond it may raise the signal SIGXFSZ.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Time of the last query of `LIMIT` (`coarse_ms`), plus one; 0 before the first query.
 static ASKED: AtomicU64 = AtomicU64::new(0);
@@ -41,12 +41,14 @@ fn limit() -> u64 {
     LIMIT.load(Ordering::Relaxed)
 }
 
+/// Queries the limit, and stores it in `LIMIT` with the time `tick` of the query.
 #[cold]
 fn ask(tick: u64) {
     LIMIT.store(query(), Ordering::Relaxed);
     ASKED.store(tick, Ordering::Release);
 }
 
+/// Queries the process's limit on the size of a file, in bytes; `u64::MAX` if there is none.
 fn query() -> u64 {
     let mut found = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct may be written.
@@ -55,9 +57,10 @@ fn query() -> u64 {
 }
 
 /// Runs `write`, a system call that writes up to the offset `end` or truncates a file to that
-/// length, without the signal SIGXFSZ. A negative result means failure. If the cause is a lack of
-/// space or a limit, records it (`refusal.rs`), and sets `errno` to ENOSPC, which SQLite treats as
-/// a full disk.
+/// length. If `end` is beyond the process's limit, blocks the signal SIGXFSZ during the call.
+/// Returns the result of `write`; a negative one means failure. If the cause is a lack of space or
+/// a limit, records it (`refusal.rs`), and sets `errno` to ENOSPC, which SQLite treats as a full
+/// disk.
 #[inline]
 pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOnce() -> R) -> R {
     let done = if end > limit() { without_signal(write) } else { write() };
@@ -67,11 +70,13 @@ pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOn
     done
 }
 
-/// Like `written`, but for a write whose end offset is not known.
+/// Runs `write`, a system call that writes at an offset that is not known, as `written` does. The
+/// signal SIGXFSZ is blocked whenever the process has a limit on the size of a file.
 pub(super) fn written_somewhere<R: PartialOrd + Default + Copy>(write: impl FnOnce() -> R) -> R {
     written(if limit() == u64::MAX { 0 } else { u64::MAX }, write)
 }
 
+/// If `errno` means a lack of space or a limit, records this cause and sets `errno` to ENOSPC.
 #[cold]
 fn name_the_refusal() {
     let refused = match errno() {

@@ -34,12 +34,18 @@ mod system {
     /// with every C library (fcntl.h in the kernel's directory asm of the architecture, or in
     /// asm-generic). A 64-bit architecture with 32-bit pointers (x32) has only the plain commands.
     const LARGE: bool = cfg!(all(target_pointer_width = "32", not(target_arch = "x86_64")));
+    /// Number of the first of the three `fcntl` commands for locks of large files (`F_GETLK64`),
+    /// which are numbered consecutively.
     const FIRST_LARGE: c_int =
         if cfg!(any(target_arch = "mips", target_arch = "mips32r6")) { 33 } else { 12 };
+    /// Command with which SQLite queries a lock of the process.
     const GETLK: c_int = if LARGE { FIRST_LARGE } else { libc::F_GETLK };
+    /// Command with which SQLite takes or releases a lock of the process, without waiting.
     const SETLK: c_int = if LARGE { FIRST_LARGE + 1 } else { libc::F_SETLK };
+    /// Command with which SQLite takes a lock of the process, and waits for it.
     const SETLKW: c_int = if LARGE { FIRST_LARGE + 2 } else { libc::F_SETLKW };
-    /// musl has only the commands for large files, under the names of the plain commands.
+    /// Checks that these commands are those of musl, which has only the commands for large files,
+    /// under the names of the plain commands.
     const _: () =
         assert!(!LARGE || !cfg!(target_env = "musl") || GETLK == libc::F_GETLK && SETLK == libc::F_SETLK);
 
@@ -47,8 +53,8 @@ mod system {
     /// `calls.rs`).
     pub(crate) const CAN_REPLACE_FCNTL: bool = true;
 
-    /// Returns the command for locks of the open file description that replaces `command`, one for
-    /// locks of the process. Returns `None` for commands that are not about locks.
+    /// Returns the `fcntl` command that does for locks of the open file description what `command`
+    /// does for locks of the process. Returns `None` if `command` is not about locks.
     #[inline]
     pub(crate) fn own_command(command: c_int) -> Option<c_int> {
         match command {
@@ -73,7 +79,9 @@ mod system {
 mod own {
     use std::ffi::c_int;
 
+    /// Command that queries a lock of an open file description.
     pub(super) const OWN_GETLK: c_int = libc::F_OFD_GETLK;
+    /// Command that takes or releases a lock of the open file description, without waiting.
     pub(super) const OWN_SETLK: c_int = libc::F_OFD_SETLK;
     /// Whether this system has locks of open file descriptions that can be used here. They also
     /// require that `st_dev` has enough bits for the identity that each such file gets.
@@ -107,13 +115,13 @@ mod own {
 use own::{EXIST, OWN_GETLK, OWN_SETLK};
 pub(super) use system::{CAN_REPLACE_FCNTL, is_no_lock, own_command};
 
-/// Byte range of SQLite's locks of a database (os.h, "PENDING_BYTE"): one byte each for PENDING and
-/// RESERVED, and 510 for SHARED.
+/// Byte range (offset and length) of SQLite's locks in a database file (os.h, "PENDING_BYTE"): one
+/// byte each for PENDING and RESERVED, and 510 for SHARED.
 pub(super) const DATABASE: (i64, i64) = (1 << 30, 512);
-/// Byte range that every reader of a database locks, shared.
+/// Byte range (offset and length) in a database file on which every reader has a shared lock.
 pub(super) const SHARED: (i64, i64) = (DATABASE.0 + 2, 510);
-/// Byte range of the shared memory file that every connection that uses it locks (os_unix.c,
-/// "UNIX_SHM_DMS").
+/// Byte range (offset and length) in a shared memory file on which every connection that uses the
+/// file has a lock (os_unix.c, "UNIX_SHM_DMS").
 pub(super) const SHARED_MEMORY: (i64, i64) = (128, 1);
 
 /// Returns a lock request of the type `kind` (`F_RDLCK`, `F_WRLCK` or `F_UNLCK`) for `length` bytes
@@ -128,8 +136,9 @@ pub(super) fn of(kind: c_int, start: i64, length: i64) -> Flock {
     lock
 }
 
-/// Runs an `F_OFD_*` command of `fcntl`. Its copy of the lock has `l_pid` 0, which the kernel
-/// requires and SQLite does not set.
+/// Runs `command`, an `F_OFD_*` command of `fcntl`, with a copy of `lock` in which `l_pid` is 0:
+/// the kernel requires this, and SQLite does not set it. If the command queries a lock, stores the
+/// result in `lock`. Returns the result of the original `fcntl`, which `before` has.
 pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock) -> c_int {
     let mut own = *lock;
     own.l_pid = 0;
@@ -144,8 +153,8 @@ pub(super) fn fcntl(before: &Before, fd: c_int, command: c_int, lock: &mut Flock
 #[cfg(test)]
 thread_local!(static REFUSES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
 
-/// With `yes`, makes this thread use locks of the process for the descriptors that it opens from
-/// now on.
+/// With `yes`, makes this thread treat the descriptors that it opens from now on as if the system
+/// had no locks of open file descriptions. With `false`, ends this.
 #[cfg(test)]
 pub(super) fn refuse_in_this_thread(yes: bool) {
     REFUSES.set(yes);
@@ -164,14 +173,15 @@ pub(super) fn has_own(before: &Before, fd: c_int) -> bool {
     has
 }
 
-/// Locks bytes for the open file description of `fd`, or unlocks them, as `kind` requests. Returns
-/// `true` on success. Never waits.
+/// Takes or releases a lock of the open file description of `fd` on `length` bytes from `start`, as
+/// `kind` requests (`F_RDLCK`, `F_WRLCK` or `F_UNLCK`). `length` 0 means all bytes from `start`.
+/// Returns `true` on success. Never waits.
 pub(super) fn set(before: &Before, fd: c_int, kind: c_int, start: i64, length: i64) -> bool {
     fcntl(before, fd, OWN_SETLK, &mut of(kind, start, length)) == 0
 }
 
-/// Returns `true` if another open file description or process has a lock on any of these bytes, or
-/// if that cannot be determined.
+/// Returns `true` if another open file description or process has a lock on any of the `length`
+/// bytes from `start`, or if that cannot be determined. `length` 0 means all bytes from `start`.
 pub(super) fn is_locked(before: &Before, fd: c_int, start: i64, length: i64) -> bool {
     let mut lock = of(libc::F_WRLCK as c_int, start, length);
     fcntl(before, fd, OWN_GETLK, &mut lock) != 0 || c_int::from(lock.l_type) != libc::F_UNLCK as c_int

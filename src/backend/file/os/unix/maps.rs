@@ -9,11 +9,12 @@ use std::sync::Mutex;
 
 use crate::fork::with_list;
 
-/// Address and length of each mapping, in bytes.
+/// Address and length, in bytes, of each memory range to which SQLite or this library has mapped a
+/// file.
 static MAPS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
-/// Runs `map`, which maps a file into `length` bytes of memory, and adds the mapping to the list.
-/// Returns the result of `map`.
+/// Runs `map`, which maps a file into `length` bytes of memory, and adds the mapping to the list of
+/// mappings. Returns the result of `map`.
 pub(super) fn mapped(length: usize, map: impl FnOnce() -> *mut c_void) -> *mut c_void {
     with_list(&MAPS, |maps| {
         let address = map();
@@ -24,8 +25,8 @@ pub(super) fn mapped(length: usize, map: impl FnOnce() -> *mut c_void) -> *mut c
     })
 }
 
-/// Runs `unmap`, which unmaps an address range, and removes the range from the list. Returns the
-/// result of `unmap`.
+/// Runs `unmap`, which unmaps `length` bytes of memory from `address`, and removes this range from
+/// the list of mappings if `unmap` returns 0. Returns the result of `unmap`.
 pub(super) fn unmapped(address: *mut c_void, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
     with_list(&MAPS, |maps| {
         let code = unmap();
@@ -36,7 +37,8 @@ pub(super) fn unmapped(address: *mut c_void, length: usize, unmap: impl FnOnce()
     })
 }
 
-/// Runs `remap`, which moves a mapping or changes its length, and updates the list. Returns the
+/// Runs `remap`, which moves a mapping or changes its length, and updates the list of mappings.
+/// `old` and `new` are the lengths of the mapping before and afterwards, in bytes. Returns the
 /// result of `remap`.
 pub(super) fn remapped(
     address: *mut c_void,
@@ -54,7 +56,8 @@ pub(super) fn remapped(
     })
 }
 
-/// Removes an address range from the list. Parts of mappings outside the range stay in the list.
+/// Removes `length` bytes from the address `start` from a list of mappings. Parts of mappings
+/// outside this range stay in the list.
 fn remove(maps: &mut Vec<(usize, usize)>, start: usize, length: usize) {
     let end = start.saturating_add(length);
     let mut left = Vec::new();
@@ -69,8 +72,9 @@ fn remove(maps: &mut Vec<(usize, usize)>, start: usize, length: usize) {
     maps.extend(left.into_iter().filter(|(_, length)| *length > 0));
 }
 
-/// Replaces each mapping with readable and writable memory that belongs to no file. Call this only
-/// in a forked child, while none of its threads is inside the gate `fork::LISTS`.
+/// Replaces each mapping that this forked child has inherited with readable and writable memory
+/// that belongs to no file. Call this only in a forked child, while none of its threads is inside
+/// the gate `fork::LISTS`.
 pub(super) fn let_go_after_fork() {
     let maps = MAPS.try_lock().map(|mut maps| std::mem::take(&mut *maps)).unwrap_or_default();
     for (start, length) in maps {

@@ -89,12 +89,12 @@ pub(crate) use status::FileIdentity;
 /// default.
 pub(super) const VFS: &CStr = c"unix";
 
-/// Maximum length of the path of a database, in bytes, for which SQLite can also open the journal
-/// (os_unix.c, "MAX_PATHNAME").
+/// Maximum length of the path of a database, in bytes. With a longer path, SQLite could not open
+/// the journal, whose path is 8 bytes longer (os_unix.c, "MAX_PATHNAME").
 pub(in crate::backend::file) const MAX_PATH: usize = 512 - 8;
 
-/// Offset of the byte for marks of processes: the first one after SQLite's locks (os.h,
-/// "SHARED_SIZE"), on a page that no database uses.
+/// Offset, in a database file, of the byte that processes lock as their [`Mark`]: the first one
+/// after SQLite's locks (os.h, "SHARED_SIZE"), on a page that no database uses.
 const PRESENCE: i64 = lock::DATABASE.0 + lock::DATABASE.1;
 
 /// Mark by which other processes detect that this process has a file open: a shared lock on the
@@ -103,8 +103,8 @@ const PRESENCE: i64 = lock::DATABASE.0 + lock::DATABASE.1;
 pub(super) struct Mark;
 
 impl Mark {
-    /// Sets the mark on a file. Returns `None` if the file has no locks of its own, because its
-    /// locks belong to the process.
+    /// Sets the mark of this process on a file. Returns `None` if the lock cannot be taken, or if
+    /// the file's locks belong to the process and not to the open file.
     pub(super) fn on(file: &OsFile) -> Option<Mark> {
         let before = original_calls::before()?;
         let is_set =
@@ -112,7 +112,8 @@ impl Mark {
         is_set.then_some(Mark)
     }
 
-    /// Returns `true` if no other open file has such a mark.
+    /// Returns `true` if no other open file has such a mark on the same file. Returns `false` also
+    /// if that cannot be determined.
     pub(super) fn is_alone(&self, file: &OsFile) -> bool {
         original_calls::before().is_some_and(|before| !lock::is_locked(before, file.fd(), PRESENCE, 1))
     }

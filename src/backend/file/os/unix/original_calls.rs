@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Beginning of `struct stat` as SQLite was compiled. The fields after it differ between systems.
+/// Beginning of `struct stat`, with which SQLite calls `stat` and `fstat`, as SQLite was compiled.
+/// The fields after it differ between systems.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[repr(C)]
 pub(super) struct Stat {
@@ -37,7 +38,7 @@ pub(super) type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_
 pub(super) type Munmap = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
 pub(super) type Mremap = unsafe extern "C" fn(*mut c_void, usize, usize, c_int, ...) -> *mut c_void;
 
-/// Original system calls, which the library has replaced.
+/// System calls that SQLite's unix VFS used before the library has replaced them.
 pub(super) struct Before {
     pub(super) open: Open,
     pub(super) close: Close,
@@ -52,9 +53,11 @@ pub(super) struct Before {
     pub(super) unlink: Unlink,
     pub(super) mmap: Mmap,
     pub(super) munmap: Munmap,
+    /// `None` if the system has no `mremap`.
     pub(super) mremap: Option<Mremap>,
 }
 
+/// Original system calls; empty until `install` has replaced them.
 static BEFORE: OnceLock<Before> = OnceLock::new();
 
 /// Stores the original system calls. Returns `false`, and changes nothing, if they were stored
@@ -68,11 +71,13 @@ pub(super) fn before() -> Option<&'static Before> {
     BEFORE.get()
 }
 
-/// Returns `true` if SQLite reads and writes without moving the offset of a descriptor.
+/// Returns `true` if SQLite reads and writes at an offset with one call (`pread`, `pwrite`), so
+/// that the file offset of a descriptor does not change.
 pub(super) fn keeps_offsets() -> bool {
     BEFORE.get().is_some_and(|before| before.write_at.is_some())
 }
 
+/// Returns the error number of the last failed system call in this thread.
 pub(super) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

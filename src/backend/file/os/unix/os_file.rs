@@ -12,14 +12,16 @@ use super::{limits, lock, maps, original_calls, parked_files};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::backend::file::os::refusal::is_without_space;
 
-/// Maximum number of attempts to create a file that another process repeatedly creates and removes.
+/// Maximum number of attempts of `open_or_create` to create a file that another process repeatedly
+/// creates and removes.
 const CREATIONS: usize = 20;
 
-/// Number of consecutive checks in which shared memory must seem to belong to another database.
+/// Number of checks that `is_not_of` makes: it reports that shared memory belongs to another
+/// database only if each check has found it so.
 const LOOKS_AT_A_GHOST: usize = 5;
 
-/// File that is opened in addition to SQLite's descriptor, and whose closing drops no locks of this
-/// process.
+/// File that is opened in addition to SQLite's descriptor of the same file. Closing it drops no
+/// locks of this process.
 pub(crate) struct OsFile {
     fd: c_int,
 }
@@ -61,6 +63,8 @@ impl OsFile {
         OsFile::open(path, true, false)
     }
 
+    /// Creates a file with exactly the permissions `mode`, and opens it for reading and writing.
+    /// Fails if the file exists.
     fn create(path: &Path, mode: u32) -> io::Result<OsFile> {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let before = original_calls::before().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
@@ -107,8 +111,8 @@ impl OsFile {
         Ok(filled)
     }
 
-    /// Returns `true` if the locks of this file belong to its open file description. Then it may be
-    /// closed while SQLite has the file open.
+    /// Returns `true` if the locks of this file belong to its open file description, and `false` if
+    /// they belong to the process. If `true`, the file may be closed while SQLite has it open.
     pub(in crate::backend::file) fn owns_its_locks(&self) -> bool {
         owns_its_locks(self.fd)
     }
@@ -125,15 +129,15 @@ impl OsFile {
 
     /// Returns `true` if the file is empty and no connection uses it through SQLite. Then it stays
     /// locked exclusively until this is dropped, so that no connection can begin to use it. A file
-    /// without locks of its own is not locked, and only its length is checked.
+    /// whose locks belong to the process is not locked, and only its length is checked.
     pub(in crate::backend::file) fn is_empty_and_mine(&self) -> bool {
         let alone = !owns_its_locks(self.fd) || self.keeps_others_out();
         alone && Status::of(self.fd).is_ok_and(|found| found.length == 0)
     }
 
     /// Locks the file exclusively until this is dropped, so that no connection can use it through
-    /// SQLite. The file must be open for writing. Returns `false` if it is in use, or if it has no
-    /// locks of its own.
+    /// SQLite. The file must be open for writing. Returns `false`, without a lock, if the file is
+    /// in use, or if its locks belong to the process.
     pub(in crate::backend::file) fn keeps_others_out(&self) -> bool {
         let (start, length) = lock::DATABASE;
         owns_its_locks(self.fd)
@@ -141,9 +145,10 @@ impl OsFile {
                 .is_some_and(|before| lock::set(before, self.fd, libc::F_WRLCK as c_int, start, length))
     }
 
-    /// Locks the file as a reader does, so that no connection that closes it removes its WAL and
-    /// shared memory. Returns `false` if the file is locked exclusively. A file without locks of
-    /// its own is not locked, and the result is `true`.
+    /// Locks the database file as a reader does, until this is dropped, so that no connection that
+    /// closes it removes its WAL and shared memory. Returns `false` if the file is locked
+    /// exclusively. A file whose locks belong to the process is not locked, and the result is
+    /// `true`.
     pub(in crate::backend::file) fn keeps_files_beside(&self) -> bool {
         let (start, length) = lock::SHARED;
         !owns_its_locks(self.fd)
@@ -250,14 +255,16 @@ impl OsFile {
         true
     }
 
-    /// Overwrites both copies of the header of the shared memory (48 bytes each) with zeros, so
-    /// that the next connection rebuilds it from the WAL (SQLite's walformat.html, chapter 2.1).
+    /// Overwrites both copies of the header in this shared memory file (48 bytes each) with zeros,
+    /// so that the next connection rebuilds the shared memory from the WAL (SQLite's
+    /// walformat.html, chapter 2.1).
     pub(in crate::backend::file) fn clear_start(&self) {
         // SAFETY: the file is open, and the buffer has 96 bytes. If the call fails, the header
         // stays valid.
         limits::written(96, || unsafe { libc::pwrite(self.fd, [0u8; 96].as_ptr().cast(), 96, 0) });
     }
 
+    /// Returns the descriptor, which stays open until this is dropped.
     pub(in crate::backend::file::os) fn fd(&self) -> c_int {
         self.fd
     }

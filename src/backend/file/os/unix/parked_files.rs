@@ -20,14 +20,17 @@ use super::status::{FileIdentity, Status};
 use crate::backend::file::os::refusal::{self, Refusal};
 use crate::fork::with_list;
 
-/// Maximum number of parked files. If it is exceeded, the oldest parked files on which no lock is
-/// held are closed. The maximum is less, a sixteenth of the descriptors that the process may have,
-/// if that number is small.
+/// Maximum number of parked files: files that SQLite has closed, and whose descriptors stay open
+/// for the next open. If it is exceeded, the oldest parked files on which no lock is held are
+/// closed. If the process may have few descriptors, the maximum is lower: a sixteenth of them.
 const MAX_PARKED: usize = 64;
 
+/// Divisor of the process's limit of descriptors (`RLIMIT_NOFILE`): the result is the maximum
+/// number of parked files, if it is less than [`MAX_PARKED`].
 const PARKED_PART: u64 = 16;
 
-/// Number of parked files that are checked for deletion when a file is opened or parked.
+/// Maximum number of parked files that one call of `close_what_is_gone` checks for deletion. It is
+/// called when a file is opened or parked.
 const LOOKS: usize = 8;
 
 /// Parked descriptors: SQLite has closed them, but they are still open. New ones are appended.
@@ -51,7 +54,9 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
     unsafe { open_noted(before, path, flags, mode, carries_locks) }
 }
 
-/// Like `open`, but with `carries_locks`: whether the file is one on which SQLite takes locks.
+/// Opens a file for SQLite, with the arguments and the result of open(2), and adds it to the table
+/// of descriptors. `carries_locks` is `true` for a file that SQLite may lock: only then, a parked
+/// descriptor of the file is reused if there is one.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -125,8 +130,8 @@ unsafe fn open_by_system(before: &Before, path: *const c_char, flags: c_int, mod
     }
 }
 
-/// Adds a descriptor that was just opened to the table, if it is a regular file. `sort` has the
-/// flags [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
+/// Adds a descriptor that was just opened to the table of descriptors, if it is a regular file.
+/// `flags` are those of open(2). `sort` has the flags [`CARRIES_LOCKS`] and [`SHARED_MEMORY`].
 fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     let Some(found) = Status::of(fd).ok().filter(Status::is_regular) else { return };
     let Some(slot) = slot_to_fill(fd) else { return };
@@ -142,15 +147,16 @@ fn note(before: &Before, fd: c_int, flags: c_int, sort: u8) {
     slot.kind.store(if own { OWN } else { POSIX }, Ordering::Relaxed);
 }
 
-/// Returns `true` if SQLite may lock a file, which it opens with `flags`: a database or its shared
-/// memory.
+/// Returns `true` if SQLite may lock the file at `path`, which it opens with the flags `flags` of
+/// open(2): a database or its shared memory.
 fn may_carry_locks(path: &[u8], flags: c_int) -> bool {
     // New and temporary files, WALs and journals are never locked.
     flags & libc::O_EXCL == 0 && ![&b"-wal"[..], b"-journal"].iter().any(|suffix| path.ends_with(suffix))
 }
 
-/// Removes a parked descriptor of the file at `name` from the list and returns it. Returns `None`
-/// if there is none with this access mode, or if this process may no longer open the file with it.
+/// Removes a parked descriptor of the file at `name` from the list and returns it. `access` is the
+/// required access mode (`O_RDONLY` or `O_RDWR`). Returns `None` if no descriptor with this mode is
+/// parked, or if this process may no longer open the file with it.
 fn take_parked(parked: &mut Vec<c_int>, name: &CStr, access: c_int) -> Option<c_int> {
     let found = std::fs::symlink_metadata(OsStr::from_bytes(name.to_bytes())).ok()?;
     let identity = (found.dev(), found.ino());
@@ -168,9 +174,10 @@ pub(super) fn close(fd: c_int) -> c_int {
     put_away(fd, false)
 }
 
-/// Closes or parks a descriptor. With `keep`, a descriptor whose locks belong to the process is
-/// parked even if the process has no other descriptor of the file, so that the next open of SQLite
-/// reuses it. Returns the result of close(2).
+/// Closes a descriptor, or parks it if closing it could drop POSIX locks of this process. With
+/// `keep`, a descriptor whose locks belong to the process is parked even if the process has no
+/// other descriptor of the file, so that the next open of SQLite reuses it. Returns the result of
+/// close(2).
 pub(super) fn put_away(fd: c_int, keep: bool) -> c_int {
     let Some(before) = original_calls::before() else {
         set_errno(libc::ENOSYS);
@@ -207,8 +214,8 @@ pub(super) fn put_away(fd: c_int, keep: bool) -> c_int {
     })
 }
 
-/// Returns `true` if this process has another descriptor of the file, not parked, whose locks
-/// belong to the process.
+/// Returns `true` if this process has another descriptor of the same file as `fd`, not parked,
+/// whose locks belong to the process. `of` is the entry of `fd` in the table.
 fn is_open_elsewhere(fd: c_int, of: &Slot, parked: &[c_int]) -> bool {
     let mut others = slots().filter(|(other, slot)| {
         *other != fd && slot.kind() == POSIX && slot.identity() == of.identity() && slot.carries_locks()
@@ -216,8 +223,9 @@ fn is_open_elsewhere(fd: c_int, of: &Slot, parked: &[c_int]) -> bool {
     others.any(|(other, _)| !parked.contains(&other))
 }
 
-/// Closes the parked descriptors of the same file as `of`, a descriptor that is being closed and
-/// that was the last one in use. The locks of all of them belong to the process.
+/// Closes the parked descriptors of a file when SQLite closes its last descriptor of the file that
+/// is not parked. The locks of all of them belong to the process. `of` is the table's entry of the
+/// descriptor that is being closed.
 fn close_others_of(before: &Before, of: &Slot, parked: &mut Vec<c_int>) {
     parked.retain(|fd| {
         let is_other = slot(*fd).is_some_and(|slot| slot.kind() == POSIX && slot.identity() == of.identity());
@@ -228,12 +236,14 @@ fn close_others_of(before: &Before, of: &Slot, parked: &mut Vec<c_int>) {
     });
 }
 
-/// Returns `true` if the descriptor is still the one that was added to the table, and its file
-/// still has a name. A file without a name cannot be opened again.
+/// Returns `true` if `fd` is still the descriptor that was added to the table as `slot`, and its
+/// file still has a name. A file without a name cannot be opened again.
 fn can_be_opened_again(fd: c_int, slot: &Slot) -> bool {
     is_still(fd, slot) && Status::of(fd).is_ok_and(|found| found.names > 0)
 }
 
+/// Closes a parked descriptor, which the caller removes from the list, unless the program has
+/// closed it already.
 pub(super) fn close_parked(before: &Before, fd: c_int) {
     let Some(slot) = slot(fd) else { return };
     if !is_anothers(fd, slot) {
@@ -244,9 +254,9 @@ pub(super) fn close_parked(before: &Before, fd: c_int) {
     }
 }
 
-/// Returns `true` if `fd` is no longer the descriptor that was added to the table: the program has
-/// closed it, and its number may belong to another file. Then removes it from the table. Returns
-/// `true` also for a socket.
+/// Returns `true` if `fd` is no longer the descriptor that was added to the table as `slot`: the
+/// program has closed it, and its number may belong to another file. Then removes the entry from
+/// the table. Returns `true` also if the entry is that of a socket.
 fn is_anothers(fd: c_int, slot: &Slot) -> bool {
     #[cfg(feature = "remote")]
     if slot.kind() == SOCKET {
@@ -315,6 +325,7 @@ fn close_all_that_can_be(before: &Before, parked: &mut Vec<c_int>) -> bool {
     closed
 }
 
+/// Returns the maximum number of parked files, which depends on the process's limit of descriptors.
 fn max_parked() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct may be written.

@@ -18,13 +18,14 @@ use super::descriptors::Mark;
 use super::limits;
 use super::status::{FileIdentity, Status};
 
-/// Location of a file: its directory and its name.
+/// Location of a file: its directory, which stays open, and its name in the directory.
 pub(in crate::backend::file) struct Place {
     directory: Directory,
     name: CString,
+    /// Identity that the file had when this value was created.
     file: FileIdentity,
-    /// Other files in the directory that are checked together with this one (the WAL and the shared
-    /// memory): their names and identities.
+    /// Names and identities of the other files in the directory that `are_companions_kept` checks:
+    /// the WAL and the shared memory.
     companions: Vec<(CString, FileIdentity)>,
 }
 
@@ -32,6 +33,7 @@ pub(in crate::backend::file) struct Place {
 /// closed the descriptor itself: its number may then belong to another file.
 struct Directory {
     file: ManuallyDrop<File>,
+    /// Mark by which the descriptor of the directory is recognised.
     mark: Mark,
 }
 
@@ -58,13 +60,17 @@ impl Drop for Directory {
     }
 }
 
-/// Metadata of a file, for detecting changes of its content. Changes within one tick of the file
-/// system's clock may not be detected.
+/// Metadata of a file at one time: two equal values mean that its content has not changed. Changes
+/// within one tick of the file system's clock may not be detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend::file) struct State {
     file: FileIdentity,
+    /// Length of the file, in bytes.
     size: i64,
+    /// Time of the last change of the content (`st_mtime`): seconds since the Unix epoch, and
+    /// nanoseconds.
     modified: (i64, i64),
+    /// Time of the last change of the content or the metadata (`st_ctime`), in the same units.
     changed: (i64, i64),
 }
 
@@ -101,21 +107,21 @@ impl Place {
         Ok(Place { directory, name, file, companions: Vec::new() })
     }
 
-    /// Returns the identity of the file.
+    /// Returns the identity that the file had when this value was created.
     pub(in crate::backend::file) fn file(&self) -> FileIdentity {
         self.file
     }
 
-    /// Returns `true` if this file still has its name in the directory. Returns `true` also if this
-    /// process may no longer search the directory, so that this cannot be determined. The check
-    /// takes one system call.
+    /// Returns `true` if the name in the directory still belongs to the same file, so that the file
+    /// was not deleted, moved or replaced. Returns `true` also if this process may no longer search
+    /// the directory, so that this cannot be determined. The check takes one system call.
     #[inline]
     pub(in crate::backend::file) fn is_kept(&self) -> bool {
         self.is_at(&self.name, self.file)
     }
 
-    /// Sets the files that `are_companions_kept` checks: those whose names are the name of this
-    /// file plus one of the suffixes. Files that do not exist are not checked.
+    /// Sets the files that `are_companions_kept` checks from now on: the files whose names are the
+    /// name of this file plus one of the suffixes. Files that do not exist are not checked.
     pub(in crate::backend::file) fn watch_companions(&mut self, suffixes: &[&str]) {
         let found = suffixes.iter().filter_map(|suffix| {
             let name = self.beside(suffix).ok()?;
@@ -125,12 +131,15 @@ impl Place {
         self.companions = found.collect();
     }
 
-    /// Like `is_kept`, but for the files set by `watch_companions`: returns `true` if all of them
-    /// still have their names. This takes one system call per file.
+    /// Returns `true` if the names of all files set by `watch_companions` still belong to the same
+    /// files, or if this process may no longer search the directory. This takes one system call per
+    /// file.
     pub(in crate::backend::file) fn are_companions_kept(&self) -> bool {
         self.companions.iter().all(|(name, file)| self.is_at(name, *file))
     }
 
+    /// Returns `true` if `name` in the directory belongs to the file with the identity `file`, or
+    /// if this process may not search the directory.
     #[inline]
     fn is_at(&self, name: &CStr, file: FileIdentity) -> bool {
         match look(&self.directory, name) {
@@ -166,6 +175,7 @@ impl Place {
         if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
     }
 
+    /// Returns the name of this file plus a suffix.
     fn beside(&self, suffix: &str) -> io::Result<CString> {
         Ok(CString::new([self.name.as_bytes(), suffix.as_bytes()].concat())?)
     }
@@ -191,6 +201,8 @@ pub(in crate::backend::file) fn is_forbidden_to_write(path: &Path) -> bool {
     to_write(path).is_err_and(|e| e.kind() != io::ErrorKind::NotFound)
 }
 
+/// Checks whether this process may write the file at a path. Returns the error of an open for
+/// writing if not.
 fn to_write(path: &Path) -> io::Result<()> {
     to_write_at(libc::AT_FDCWD, &CString::new(path.as_os_str().as_bytes())?)
 }
@@ -217,7 +229,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
     opened
 }
 
-/// Returns the metadata of a name in a directory. A symbolic link is not followed.
+/// Returns the metadata of the file `name` in a directory. A symbolic link is not followed.
 fn look(directory: &Directory, name: &CStr) -> io::Result<State> {
     let Status { file, length, modified, changed, .. } = Status::at(directory.as_raw_fd(), name)?;
     Ok(State { file, size: length, modified, changed })
@@ -283,7 +295,8 @@ pub(in crate::backend::file) fn open_what_is_there(path: &Path) -> io::Result<Fi
     File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-/// Opens a file whose content will be overwritten after its name was removed; `None` on failure.
+/// Opens the file at a path for writing, so that its content can be overwritten after its name was
+/// removed. Returns `None` if the file cannot be opened.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn open_to_outlive_its_name(path: &Path) -> Option<File> {
     File::options().write(true).open(path).ok()

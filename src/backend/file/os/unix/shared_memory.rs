@@ -15,8 +15,9 @@ thread_local!(
     static LENGTH: Cell<i64> = const { Cell::new(0) }
 );
 
-/// Runs `f`, a call of SQLite that extends shared memory to `length` bytes. With `length` 0, `f`
-/// does not extend it.
+/// Runs `f`, a call of SQLite's VFS that extends a shared memory file to `length` bytes, and makes
+/// this extension faster (`make_longer`). `length` 0 means that `f` does not extend the file.
+/// Returns the result of `f`.
 pub(in crate::backend::file::os) fn making_longer<R>(length: i64, f: impl FnOnce() -> R) -> R {
     LENGTH.set(length);
     let done = f();
@@ -24,8 +25,9 @@ pub(in crate::backend::file::os) fn making_longer<R>(length: i64, f: impl FnOnce
     done
 }
 
-/// If `fd` is shared memory, extends it to the length given to `making_longer`. The replaced
-/// `fstat` calls this, because SQLite calls `fstat` immediately before it extends shared memory.
+/// If `fd` is a shared memory file that this thread is extending, extends it to the length given to
+/// `making_longer`. The replaced `fstat` calls this, because SQLite calls `fstat` immediately
+/// before it extends shared memory.
 ///
 /// SQLite itself writes a byte into each page, with one call per page, to reserve disk space. The
 /// larger writes of this function take a third of that time. If a write fails, SQLite tries to

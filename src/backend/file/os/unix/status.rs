@@ -13,26 +13,30 @@
 use std::ffi::{CStr, c_int};
 use std::io;
 
-/// Identity of a file: numbers of its device and its inode.
+/// Identity of a file: device number and inode number.
 pub(crate) type FileIdentity = (u64, u64);
 
 /// Metadata of a file, as returned by the system.
 #[derive(Clone, Copy)]
 pub(super) struct Status {
+    /// Identity of the file.
     pub(super) file: FileIdentity,
-    /// Kind and permissions of the file, as in `st_mode`.
+    /// Type and permissions of the file (`st_mode`).
     mode: u32,
+    /// Number of hard links of the file.
     pub(super) names: u64,
     /// Length of the file, in bytes.
     pub(super) length: i64,
-    /// Space that the file occupies, in units of 512 bytes.
+    /// Disk space that the file occupies, in units of 512 bytes (`st_blocks`).
     #[cfg_attr(
         not(any(target_os = "linux", target_os = "android")),
         allow(dead_code, reason = "blocks are reserved on Linux only")
     )]
     pub(super) blocks: i64,
-    /// Time of the last modification: seconds since the Unix epoch, and nanoseconds.
+    /// Time of the last change of the content (`st_mtime`): seconds since the Unix epoch, and
+    /// nanoseconds.
     pub(super) modified: (i64, i64),
+    /// Time of the last change of the content or the metadata (`st_ctime`), in the same units.
     pub(super) changed: (i64, i64),
 }
 
@@ -63,7 +67,7 @@ use large::look;
 #[cfg(not(all(target_os = "linux", target_pointer_width = "32")))]
 use plain::look;
 
-/// Converts a struct of the C library to a [`Status`].
+/// Converts `struct stat` of the C library to a [`Status`].
 macro_rules! status {
     ($found:expr) => {
         Status {
@@ -78,8 +82,9 @@ macro_rules! status {
     };
 }
 
-/// Queries the metadata of an open file with the function `$of_file` or, if `$name` is given, that
-/// of a name in a directory with `$at_name`.
+/// Queries the metadata of the open file `$fd` with the function `$of_file`. If `$name` is given,
+/// `$fd` is a directory, and the metadata of the file with this name in it is queried with
+/// `$at_name`.
 macro_rules! ask {
     ($of_file:path, $at_name:path, $fd:expr, $name:expr) => {{
         let mut found = std::mem::MaybeUninit::uninit();
@@ -110,7 +115,8 @@ mod large {
 
     use super::*;
 
-    /// `struct statx` of the kernel (linux/stat.h), which is the same on all architectures.
+    /// Result of `statx`: `struct statx` of the kernel (linux/stat.h), which is the same on all
+    /// architectures.
     #[repr(C)]
     struct Statx {
         mask: u32,
@@ -143,11 +149,13 @@ mod large {
 
     const _: () = assert!(size_of::<Statx>() == 256);
 
-    /// `STATX_BASIC_STATS` and `AT_EMPTY_PATH` of the kernel.
+    /// Flag of `statx` for all metadata that `stat` returns: `STATX_BASIC_STATS` of the kernel.
     const BASIC: u32 = 0x7ff;
+    /// Flag of `statx` for the metadata of the descriptor itself: `AT_EMPTY_PATH` of the kernel.
     const EMPTY_PATH: c_int = 0x1000;
 
-    /// Whether the kernel lacks `statx` or a filter refuses it.
+    /// Whether a call of `statx` has failed because the kernel lacks it or a seccomp filter refuses
+    /// it.
     static MISSING: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn look(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
@@ -187,12 +195,14 @@ mod large {
         })
     }
 
+    /// Queries the metadata with the variant of `fstat` for large files.
     #[cfg(target_env = "gnu")]
     pub(super) fn before_statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         ask!(libc::fstat64, libc::fstatat64, fd, name)
     }
 
-    /// musl has only the functions for large files, under the plain names.
+    /// Queries the metadata with `fstat`. musl has only the variants for large files, under the
+    /// plain names.
     #[cfg(not(target_env = "gnu"))]
     pub(super) fn before_statx(fd: c_int, name: Option<&CStr>) -> io::Result<Status> {
         ask!(libc::fstat, libc::fstatat, fd, name)

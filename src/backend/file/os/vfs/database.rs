@@ -24,7 +24,7 @@ use crate::backend::file::os::secure_delete::{self, Pages};
 use crate::backend::file::os::system;
 use crate::backend::file::os::wal_index::WalIndex;
 
-/// Number of reads of databases and WALs by this process since its start.
+/// Number of reads from database and WAL files by this process since its start.
 #[cfg(feature = "encryption")]
 pub(super) static READS: AtomicU64 = AtomicU64::new(0);
 
@@ -35,34 +35,37 @@ const WRITER: c_int = 0;
 /// The library's data about an open database file.
 #[derive(Clone, Copy)]
 pub(super) struct Database {
-    /// File of the WAL; NULL while it is not open.
+    /// File object of the WAL that belongs to this database; NULL while the WAL is not open.
     pub(super) wal: *mut File,
-    /// Whether each commit is synced.
+    /// Whether SQLite syncs each commit to this database. If so, the WAL is extended with zeros
+    /// ahead of the commits.
     pub(super) syncs: bool,
-    /// Upper bound of the length of the mapped part of the file, in bytes; 0 if it is not known.
+    /// Upper bound of the length, in bytes, of the part of the file that the system's VFS has
+    /// mapped into memory; 0 if it is not known.
     mapped: i64,
     /// Bit mask of the wal-index locks that this file has taken: bit n stands for lock n.
     locks: u8,
-    /// Settings for overwriting deleted data; `None` if it is not overwritten.
+    /// Settings for overwriting deleted data; `None` if deleted data is not overwritten.
     pub(super) wipes: Option<Wipes>,
-    /// SQLite's result code of the last failed read of the database or its WAL. It is kept because
-    /// other code reports a failed read as something else: SQLCipher as bytes that it cannot
-    /// decrypt, SQLite's integrity check as damage.
+    /// SQLite's result code of the last failed read of the database or its WAL; `SQLITE_OK` if
+    /// there is none. It is kept because other code reports a failed read as something else:
+    /// SQLCipher as bytes that it cannot decrypt, SQLite's integrity check as damage.
     pub(super) failed: c_int,
-    /// Whether the database or its WAL was read since the last `take_reads`.
+    /// Whether this connection has read the database or its WAL since the last call of
+    /// `take_reads`.
     #[cfg(feature = "encryption")]
     pub(super) was_read: bool,
 }
 
-/// Settings for overwriting deleted data.
+/// Settings for overwriting the deleted data of a database and its WAL with zeros.
 #[derive(Clone, Copy)]
 pub(super) struct Wipes {
     /// Layout of the pages whose unused bytes are overwritten; `None` if they are not overwritten.
     pub(super) pages: Option<Pages>,
     /// Whether the zeros are synced before the disk space is released.
     pub(super) syncs: bool,
-    /// Size of a page, in bytes, if the WAL keeps disk space when it is truncated; otherwise
-    /// `None`.
+    /// Size of a page of the database, in bytes, if the WAL keeps disk space when it is truncated;
+    /// `None` if it keeps none.
     pub(super) page_size: Option<u64>,
 }
 
@@ -81,7 +84,8 @@ impl Default for Database {
     }
 }
 
-/// Puts this library's methods for database files into a copy of the table of the system's VFS.
+/// Sets the library's methods for database files in `methods`, a copy of the method table of the
+/// system's VFS.
 pub(super) fn change(methods: &mut Methods) {
     methods.xWrite = Some(write_page);
     methods.xTruncate = Some(cut_database);
@@ -134,6 +138,8 @@ pub(super) unsafe extern "C" fn shm_lock(file: *mut File, first: c_int, count: c
     code
 }
 
+/// Method `xShmMap` of a database: maps region `region` of the wal-index, of `size` bytes, and
+/// stores its address in `out`. If `extend` is not 0, creates the region if it does not exist.
 unsafe extern "C" fn shm_map(
     file: *mut File,
     region: c_int,
@@ -181,8 +187,9 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, argument: *mut c_v
     system!(xFileControl(file, op, argument))
 }
 
-/// Passes a size hint to the system's VFS. SQLite ignores an error of this call, so the recorded
-/// cause of the error is discarded. The write that later lacks the space reports the cause itself.
+/// Passes `length`, SQLite's hint of the future length of a database in bytes, to the system's VFS
+/// (`SQLITE_FCNTL_SIZE_HINT`). SQLite ignores an error of this call, so the recorded cause of the
+/// error is discarded. The write that later lacks the space reports the cause itself.
 fn size_hint(file: *mut File, length: *mut i64) -> c_int {
     let code = system!(xFileControl(file, ffi::SQLITE_FCNTL_SIZE_HINT, length.cast::<c_void>()));
     if code != ffi::SQLITE_OK {
@@ -283,6 +290,7 @@ fn keeps_mapping(mapped: i64, length: i64) -> bool {
     mapped > 0 && (mapped..=mapped.saturating_add(mapped / 8)).contains(&length)
 }
 
+/// Method `xRead` of a database: reads like the system's VFS, and records the read (`noted`).
 unsafe extern "C" fn read_database(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
     let code = read_by_system(file, to, length, at);
     // SAFETY: SQLite passes a database with the library's methods.
@@ -292,7 +300,9 @@ unsafe extern "C" fn read_database(file: *mut File, to: *mut c_void, length: c_i
     code
 }
 
-/// Records that the database or its WAL was read, and the result code of a failed read.
+/// Records that `database` or its WAL was read, and that the read returned SQLite's result code
+/// `code`. The code is kept only if the read has failed. (A read beyond the end of the file does
+/// not count as failed.)
 ///
 /// # Safety
 /// The file is a database with the library's methods.

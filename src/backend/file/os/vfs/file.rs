@@ -12,13 +12,17 @@ use crate::backend::file::os::zeros::zeros;
 pub(super) type Methods = ffi::sqlite3_io_methods;
 pub(super) type File = ffi::sqlite3_file;
 
-/// Method table of this library: a copy of the system's table in which some methods are replaced.
-/// It also has a pointer to the system's table.
+/// Method table that the library sets for files of one kind (databases or WALs): a copy of the
+/// method table of the VFS over which the library's VFS is layered, in which some methods are
+/// replaced.
 #[repr(C)]
 pub(super) struct Table {
-    /// The first field, so that a file's pointer to its methods is also a pointer to the `Table`.
+    /// Methods that SQLite calls. This is the first field, so that a file's pointer to its methods
+    /// is also a pointer to the `Table`.
     ours: Methods,
+    /// Method table from which `ours` was copied.
     pub(super) system: *const Methods,
+    /// Offset, in bytes, of the library's data in the memory of a file (see `note`).
     at: usize,
 }
 
@@ -45,7 +49,8 @@ pub(super) unsafe fn table<'t>(file: *mut File) -> &'t Table {
     unsafe { &*(*file).pMethods.cast::<Table>() }
 }
 
-/// Returns the library's data about a file.
+/// Returns the data that the library stores about an open file, in the memory that SQLite has
+/// allocated for the file. `T` is `Database` for a database file and `Wal` for a WAL.
 ///
 /// # Safety
 /// The file has the library's methods, and its data is a `T`.
@@ -55,13 +60,13 @@ pub(super) unsafe fn note<T>(file: *mut File) -> *mut T {
     unsafe { file.cast::<u8>().add(table(file).at).cast() }
 }
 
-/// Replaces the methods of a file that the system's VFS has opened (`sqlite3_io_methods`) by those
+/// Replaces the methods (`sqlite3_io_methods`) of a file that the system's VFS has opened by those
 /// of this library. Returns `true` on success.
 ///
-/// The first call copies the methods of its file into a new table, replaces some by `change`, and
-/// stores the table in `table`. Later calls use this table. A file whose methods differ from those
-/// of the first file keeps them, and the result is `false`. `at` is the offset of the library's
-/// data in the memory of a file.
+/// The first call copies the methods of its file into a new table, calls `change` to replace some
+/// of them, and stores the table in `table`. Later calls use this table. A file whose methods
+/// differ from those of the first file keeps them, and the result is `false`. `at` is the offset,
+/// in bytes, of the library's data in the memory of a file.
 ///
 /// # Safety
 /// The file is open.
@@ -96,8 +101,9 @@ pub(super) unsafe fn exchange(
     }
 }
 
-/// Overwrites a file with zeros, from the offset `from` to its end. With `syncs`, syncs it
-/// afterwards. Returns SQLite's result code. The file has the library's methods.
+/// Overwrites a file with zeros, from the offset `from` to its end. With `syncs`, syncs the file
+/// afterwards. Returns SQLite's result code. The caller guarantees that the file has the library's
+/// methods.
 pub(super) fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
     let mut length = 0;
     let code = system!(xFileSize(file, &raw mut length));
@@ -116,8 +122,9 @@ pub(super) fn wipe_from(file: *mut File, from: i64, syncs: bool) -> c_int {
     if syncs { system!(xSync(file, ffi::SQLITE_SYNC_NORMAL)) } else { ffi::SQLITE_OK }
 }
 
-/// Returns a function that writes bytes into a file at an offset, with the system's method, and
-/// returns SQLite's result code. The file has the library's methods.
+/// Returns a function that writes bytes into `file` at an offset, with the method `xWrite` of the
+/// system's VFS, and that returns SQLite's result code. The caller guarantees that the file has the
+/// library's methods.
 pub(super) fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
     move |bytes, at| match c_int::try_from(bytes.len()) {
         Ok(length) => system!(xWrite(file, bytes.as_ptr().cast::<c_void>(), length, at)),
@@ -125,11 +132,13 @@ pub(super) fn put(file: *mut File) -> impl FnMut(&[u8], i64) -> c_int {
     }
 }
 
-/// Reads bytes of a file with the system's method. Returns SQLite's result code, with a correction
-/// for a disk that cannot read (EIO).
+/// Reads `length` bytes from the offset `at` of a file into `to`, with the method `xRead` of the
+/// system's VFS. Returns its result code, but `SQLITE_IOERR_READ` in place of
+/// `SQLITE_IOERR_CORRUPTFS`.
 ///
-/// For EIO, SQLite's unix VFS reports a damaged file system, and SQLite then reports a damaged
-/// database. But a failed read says nothing about the content of the database.
+/// SQLite's unix VFS returns `SQLITE_IOERR_CORRUPTFS` if the disk cannot be read (EIO), and SQLite
+/// then reports a damaged database. But a failed read says nothing about the content of the
+/// database.
 pub(super) fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at: i64) -> c_int {
     match system!(xRead(file, to, length, at)) {
         ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,

@@ -35,16 +35,20 @@ pub(super) struct Wal {
         allow(dead_code, reason = "space is reserved on Linux only")
     )]
     name: ffi::sqlite3_filename,
+    /// Buffer for frames that SQLite has written and that are not in the file yet.
     frames: Frames,
 }
 
 impl Wal {
+    /// Returns the data for a WAL that was just opened with the path `name`, and that belongs to
+    /// `database`.
     pub(super) fn of(database: *mut File, name: ffi::sqlite3_filename) -> Wal {
         Wal { database, name, frames: Frames::default() }
     }
 }
 
-/// Puts this library's methods for WAL files into a copy of the table of the system's VFS.
+/// Sets the library's methods for WAL files in `methods`, a copy of the method table of the
+/// system's VFS.
 pub(super) fn change(methods: &mut Methods) {
     methods.xClose = Some(close);
     methods.xRead = Some(read);
@@ -54,7 +58,8 @@ pub(super) fn change(methods: &mut Methods) {
     methods.xFileSize = Some(file_size);
 }
 
-/// Returns the buffered frames of a WAL.
+/// Returns the buffer for frames that SQLite has written into a WAL and that are not in the file
+/// yet.
 ///
 /// # Safety
 /// The file is an open WAL with the library's methods.
@@ -168,8 +173,9 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
     system!(xClose(file))
 }
 
-/// Overwrites a WAL with zeros. With `syncs`, syncs it. Returns SQLite's result code. The WAL has
-/// the library's methods, and all its frames are in the database.
+/// Overwrites a WAL with zeros, and syncs the zeros if `syncs` is `true`. Returns SQLite's result
+/// code. The caller guarantees that the WAL has the library's methods, and that all its frames are
+/// in the database.
 ///
 /// The header is overwritten and synced before the frames. Otherwise a power cut could leave the
 /// first frames without those after them, and the next connection would take an old state of the

@@ -22,10 +22,10 @@ pub(crate) type FileIdentity = (u64, u128);
 /// Byte range of a file: offset of its first byte, and length.
 type Part = (u64, u64);
 
-/// Byte range of SQLite's locks on a database (os.h, "PENDING_BYTE"): one byte for PENDING, one for
-/// RESERVED, and 510 for SHARED.
+/// Byte range of SQLite's locks in a database file (os.h, "PENDING_BYTE"): one byte for PENDING,
+/// one for RESERVED, and 510 for SHARED.
 const DATABASE: Part = (1 << 30, 512);
-/// Byte range that every reader of a database locks, shared.
+/// Byte range in a database file on which every reader has a shared lock.
 const SHARED: Part = (DATABASE.0 + 2, 510);
 /// Byte range for the marks of processes that have a database open. Each process locks one byte of
 /// it. No file is long enough to have content there.
@@ -54,8 +54,8 @@ pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
     })
 }
 
-/// Returns the identity of a file: `long`, its identity with a number of 128 bits, or else the
-/// result of `short`, with a number of 64 bits.
+/// Selects the identity of a file: `long`, which has a file number of 128 bits, if it is there and
+/// valid; otherwise the result of `short`, which has a file number of 64 bits.
 ///
 /// Some numbers are not valid (MS-FSCC, chapters 2.1.9 and 2.1.10): file systems without file
 /// numbers return 0, and a number in which all bits are 1 means that the file has no number.
@@ -78,8 +78,8 @@ pub(super) fn told_apart(
     }
 }
 
-/// Returns the identity of a file with a number of 128 bits; `None` if its file system has no such
-/// numbers.
+/// Returns the identity of an open file with a file number of 128 bits; `None` if its file system
+/// has no such numbers.
 fn long_number(file: &File) -> Option<FileIdentity> {
     // SAFETY: the struct consists of integers.
     let mut found: FILE_ID_INFO = unsafe { zeroed() };
@@ -97,7 +97,7 @@ pub(super) fn open_to_look(path: &Path) -> io::Result<File> {
     File::options().access_mode(FILE_READ_ATTRIBUTES).open(path)
 }
 
-/// Returns `true` if the file with this identity is at a path.
+/// Returns `true` if the file at a path has the identity `file`.
 pub(crate) fn is_at(path: &Path, file: FileIdentity) -> bool {
     open_to_look(path).and_then(|found| identity_of(&found)).is_ok_and(|found| found == file)
 }
@@ -131,8 +131,9 @@ fn part(part: Part) -> (OVERLAPPED, u32, u32) {
     (begin, part.1 as u32, (part.1 >> 32) as u32)
 }
 
-/// Locks a byte range for this handle, without waiting. Returns `true` on success. A conflicting
-/// lock of this handle itself makes it fail, too.
+/// Locks a byte range for this handle, without waiting. The lock is shared, or with the flag
+/// `LOCKFILE_EXCLUSIVE_LOCK` exclusive. Returns `true` on success. A conflicting lock of this
+/// handle itself makes the call fail, too.
 fn lock(file: &File, which: Part, flags: u32) -> bool {
     let (mut begin, low, high) = part(which);
     let flags = flags | LOCKFILE_FAIL_IMMEDIATELY;
@@ -149,12 +150,12 @@ fn unlock(file: &File, which: Part) {
     unsafe { UnlockFileEx(file.as_raw_handle(), 0, low, high, &raw mut begin) };
 }
 
-/// File that is opened in addition to SQLite's handle. While this is open, other processes can
-/// delete the file, unless `open_journal` has opened it.
+/// File that is opened in addition to SQLite's handle of the same file. While this is open, other
+/// processes can delete the file, unless `open_journal` has opened it.
 pub(crate) struct OsFile {
     pub(super) file: File,
-    /// Byte ranges that stay locked until this is dropped. A range that was locked twice is in the
-    /// list twice.
+    /// Byte ranges of the file that stay locked until this is dropped. A range that was locked
+    /// twice is in the list twice.
     kept: Mutex<Vec<Part>>,
 }
 
@@ -209,7 +210,8 @@ impl OsFile {
         read_at(&self.file, buffer, 0)
     }
 
-    /// Locks a byte range until this is dropped. Returns `true` on success. Never waits.
+    /// Locks a byte range of the file until this is dropped: shared, or with the flag
+    /// `LOCKFILE_EXCLUSIVE_LOCK` exclusively. Returns `true` on success. Never waits.
     fn keep(&self, which: Part, flags: u32) -> bool {
         let is_kept = lock(&self.file, which, flags);
         if is_kept {
@@ -248,9 +250,9 @@ impl OsFile {
         self.keep(DATABASE, LOCKFILE_EXCLUSIVE_LOCK)
     }
 
-    /// Locks the file as a reader does, until this is dropped. During this time, no connection that
-    /// closes the file removes its WAL and shared memory. Returns `false` if the file is locked
-    /// exclusively.
+    /// Locks the database file as a reader does, until this is dropped. During this time, no
+    /// connection that closes the file removes its WAL and shared memory. Returns `false` if the
+    /// file is locked exclusively.
     pub(in crate::backend::file) fn keeps_files_beside(&self) -> bool {
         self.keep(SHARED, 0)
     }
@@ -276,8 +278,9 @@ impl OsFile {
         true
     }
 
-    /// Overwrites both copies of the header of the shared memory (48 bytes each) with zeros, so
-    /// that the next connection rebuilds it from the WAL (SQLite's walformat.html, chapter 2.1).
+    /// Overwrites both copies of the header in this shared memory file (48 bytes each) with zeros,
+    /// so that the next connection rebuilds the shared memory from the WAL (SQLite's
+    /// walformat.html, chapter 2.1).
     pub(in crate::backend::file) fn clear_start(&self) {
         let _ = self.file.seek_write(&[0; 96], 0); // if it fails, the header stays valid
     }
@@ -288,15 +291,17 @@ impl OsFile {
 /// other bytes of the range, no other process has a mark. (A shared lock on one common byte would
 /// not work: a handle that holds it cannot detect other holders.)
 pub(in crate::backend::file::os) struct Mark {
+    /// Offset of the byte of the file that this process has locked.
     byte: u64,
 }
 
 impl Mark {
-    /// Number of bytes that are tried for the mark. Other processes may have locked some of them,
-    /// or may be checking for marks at the same time.
+    /// Number of bytes of the range [`PRESENCES`] that `on` tries to lock as the mark. Other
+    /// processes may have locked some of them, or may be checking for marks at the same time.
     const ATTEMPTS: usize = 64;
 
-    /// Sets the mark. Returns `None` if all tried bytes were locked by other processes.
+    /// Sets the mark of this process on a file. Returns `None` if all tried bytes were locked by
+    /// other processes.
     pub(in crate::backend::file::os) fn on(file: &OsFile) -> Option<Mark> {
         let (first, length) = PRESENCES;
         let bytes = RandomState::new();
@@ -310,8 +315,8 @@ impl Mark {
         Some(Mark { byte })
     }
 
-    /// Returns `true` if no other open file has such a mark. The result may be `false` by mistake
-    /// if another process calls this at the same time.
+    /// Returns `true` if no other open file has such a mark on the same file. The result may be
+    /// `false` by mistake if another process calls this at the same time.
     pub(in crate::backend::file::os) fn is_alone(&self, file: &OsFile) -> bool {
         let (first, length) = PRESENCES;
         let after = self.byte + 1;

@@ -42,8 +42,8 @@ pub(in crate::backend::file) fn file_size_limit() -> Option<u64> {
     None
 }
 
-/// Runs `write`. On Unix, this suppresses the signal of a write beyond a limit; Windows has no such
-/// signal.
+/// Runs `write`, which writes into a file. On Unix, this blocks the signal that a write beyond the
+/// limit on the size of a file raises; Windows has no such signal.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R {
     write()
@@ -52,15 +52,15 @@ pub(in crate::backend::file) fn beyond_limit<R>(write: impl FnOnce() -> R) -> R 
 /// Name of the VFS that SQLite uses on this system after [`install`], unless the program has made
 /// another one the default.
 pub(super) const VFS: &CStr = c"win32-longpath";
-/// Name of SQLite's default VFS. It differs from [`VFS`] only in that it accepts paths of at most
-/// 260 characters.
+/// Name of the VFS that SQLite uses on this system if the library does not call [`install`]. It
+/// differs from [`VFS`] only in that it accepts paths of at most 260 characters.
 const SHORT: &CStr = c"win32";
 
-/// Maximum length of a path, in bytes. The system accepts 32 767 characters.
+/// Maximum length of the path of a database, in bytes. The system accepts 32 767 characters.
 pub(in crate::backend::file) const MAX_PATH: usize = 32_000;
 
-/// Makes the VFS for long paths SQLite's default, unless the program has made another VFS the
-/// default. Returns `false` on failure. Call this once, before SQLite opens a file.
+/// Makes [`VFS`], which supports long paths, SQLite's default VFS, unless the program has made
+/// another VFS the default. Returns `false` on failure. Call this once, before SQLite opens a file.
 pub(super) fn install() -> bool {
     // SAFETY: SQLite is set up, and no other thread sets it up. A VFS lives as long as the process,
     // and its name is a C string. Registering a VFS again only makes it the default.
@@ -87,8 +87,8 @@ pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     start()
 }
 
-/// Runs `f`, which extends shared memory. On Windows, SQLite itself extends it with one system
-/// call.
+/// Runs `f`, a call of SQLite's VFS that may extend a shared memory file. On Windows, SQLite itself
+/// extends the file with one system call, so nothing else is done.
 pub(super) fn making_longer<R>(_length: i64, f: impl FnOnce() -> R) -> R {
     f()
 }

@@ -21,9 +21,10 @@ use windows_sys::Win32::System::SystemInformation::GetTickCount64;
 
 use super::files::{FileIdentity, identity_of, look, open_to_look, read_at};
 
-/// Number of attempts to open a file for writing, with a pause between them. While a file is being
-/// removed, an open fails as if a permission were missing.
+/// Number of attempts of `to_write` to open a file for writing, with a pause between them. While a
+/// file is being removed, an open fails as if a permission were missing.
 const ATTEMPTS: usize = 10;
+/// Pause between two attempts of `to_write` to open a file.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Time from the epoch of Windows, the year 1601, to the Unix epoch, in units of 100 ns.
@@ -37,19 +38,22 @@ pub(in crate::backend::file) struct Place {
     file: FileIdentity,
 }
 
-/// Metadata of a file, for detecting changes of its content. Changes within one tick of the file
-/// system's clock may not be detected.
+/// Metadata of a file at one time: two equal values mean that its content has not changed. Changes
+/// within one tick of the file system's clock may not be detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend::file) struct State {
     file: FileIdentity,
+    /// Length of the file, in bytes.
     size: u64,
     /// Time of the last write, in units of 100 ns since 1601. It may be outdated while any process
     /// has the file open.
     written: u64,
-    /// Header of a database, in which a counter changes with each commit; zeros for other files.
+    /// First bytes of the file if it is a database: a counter in them changes with each commit.
+    /// Zeros for other files.
     header: [u8; HEADER],
 }
 
+/// Length of the header of a database, in bytes.
 const HEADER: usize = 100;
 
 impl State {
@@ -100,7 +104,8 @@ impl Place {
         self.file
     }
 
-    /// Returns `true`: an open file keeps its name on Windows.
+    /// Returns `true`: the name always belongs to the same file, because a file that is open
+    /// without `FILE_SHARE_DELETE` keeps its name on Windows.
     #[inline]
     #[allow(clippy::unused_self, reason = "elsewhere it may have lost it")]
     pub(in crate::backend::file) fn is_kept(&self) -> bool {
@@ -146,13 +151,14 @@ impl Place {
         }
     }
 
+    /// Returns the path of this file plus a suffix.
     fn beside(&self, suffix: &str) -> PathBuf {
         let mut name = self.path.as_os_str().to_owned();
         name.push(suffix);
         name.into()
     }
 
-    /// Returns `true` if this process may create files in the directory of the file.
+    /// Returns `true` if this process may create files in the directory of the store.
     pub(in crate::backend::file) fn can_be_written_to(&self) -> bool {
         let open = |directory| {
             File::options()
@@ -163,7 +169,7 @@ impl Place {
         self.path.parent().is_some_and(|directory| open(directory).is_ok())
     }
 
-    /// Does nothing, for the reason given for the function [`sync_directory`].
+    /// Does nothing: Windows has no call that guarantees that the names in a directory are durable.
     #[allow(clippy::unused_self, reason = "elsewhere there is one")]
     pub(in crate::backend::file) fn sync_directory(&self) -> io::Result<()> {
         sync_directory(&self.path)
@@ -193,7 +199,7 @@ fn is_refusal(e: &io::Error) -> bool {
 }
 
 /// Checks whether the file at a path can be opened for writing. Returns the error of the open if
-/// not.
+/// not. Tries again while a permission seems to be missing, at most [`ATTEMPTS`] times.
 fn to_write(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|found| found.permissions().readonly()) {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -210,8 +216,8 @@ fn to_write(path: &Path) -> io::Result<()> {
 
 /// Returns the length of the file at a path, in bytes; `None` if it is not a file.
 ///
-/// Unlike the function of std, this does not open the file. A file that is removed while a process
-/// has it open keeps its name until that process closes it. Under wine, such a name can still be
+/// Unlike `fs::metadata`, this does not open the file. A file that is removed while a process has
+/// it open keeps its name until that process closes it. Under wine, such a name can still be
 /// opened. A journal that a commit has removed would then be mistaken for the journal of a killed
 /// process, and the commit would be undone.
 pub(in crate::backend::file) fn length_of_file(path: &Path) -> io::Result<Option<u64>> {
@@ -256,8 +262,8 @@ pub(in crate::backend::file) fn open_what_is_there(path: &Path) -> io::Result<Fi
     File::options().write(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(path)
 }
 
-/// Returns `None`: a file that is open keeps its name after its removal, and would conflict with a
-/// new file of SQLite.
+/// Returns `None`: on Windows, a file cannot be overwritten after its name was removed. While it is
+/// open, it keeps the name, which would conflict with a new file of SQLite.
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) fn open_to_outlive_its_name(_path: &Path) -> Option<File> {
     None

@@ -11,13 +11,15 @@ use super::Wal;
 use crate::backend::file::os::system::{self, OsFile};
 use crate::backend::file::os::wal_write_buffer::reserve_least_wal;
 
-/// Divisor of the share of disk space: a share is the disk space that the store has or can get,
-/// divided by this number, but at most `MAX_SHARE` bytes. A WAL that is overwritten with zeros and
-/// truncated on a nearly full disk keeps at least one share.
+/// Divisor that determines the size of a *share* of disk space. A share is the sum of the
+/// database's length, the WAL's disk space and the free disk space, divided by this number, but at
+/// most `MAX_SHARE` bytes. A WAL that is overwritten with zeros and truncated on a nearly full disk
+/// keeps at least one share.
 const PART_OF_SPACE: u64 = 16;
+/// Maximum size of a share of disk space (see [`PART_OF_SPACE`]), in bytes.
 const MAX_SHARE: u64 = 16 << 20;
-/// Number of shares that a truncated WAL keeps at most. A disk with less free space than this is
-/// nearly full.
+/// Maximum disk space that a truncated WAL keeps, in shares (see [`PART_OF_SPACE`]). A disk with
+/// less free space than this is nearly full.
 const LONGEST_IN_SHARES: u64 = 4;
 
 /// Truncates a WAL to `length` bytes, and then reserves disk space for the frames that removals of
@@ -53,12 +55,12 @@ pub(super) fn truncate_and_reserve(file: *mut File, length: i64, page_size: u64)
 }
 
 /// Returns the number of bytes of disk space that a truncated WAL keeps; 0 unless the disk is
-/// nearly full. `database` and `allocated` are the sizes of the database and of the WAL, and `free`
-/// is the free disk space, all in bytes.
+/// nearly full. `database` is the length of the database, `allocated` the disk space of the WAL
+/// before its truncation, and `free` the free disk space, all in bytes.
 ///
 /// The removal of a value overwrites all its pages, and each page takes a frame in the WAL. So the
-/// kept space is a share of the space that the store can use. A WAL that was longer, because of a
-/// long value, keeps more, up to the maximum.
+/// kept space is a share ([`PART_OF_SPACE`]) of the space that the store can use. A WAL that
+/// occupied more, because of a long value, keeps more, up to [`LONGEST_IN_SHARES`].
 fn kept_space(database: u64, allocated: u64, free: u64) -> u64 {
     let total = database.saturating_add(allocated).saturating_add(free);
     let share = (total / PART_OF_SPACE).min(MAX_SHARE);
