@@ -45,7 +45,7 @@ impl Db {
         self.read_number("PRAGMA freelist_count").map(i64::unsigned_abs)
     }
 
-    /// Returns up to `pages` free pages to the file system.
+    /// Removes up to `pages` free pages from the file, which becomes shorter.
     pub(crate) fn incremental_vacuum(&self, pages: u64) -> Result<()> {
         let mut statement = self
             .switch_to_sql()?
@@ -66,9 +66,10 @@ impl Db {
         })
     }
 
-    /// Like [`integrity_check`](Db::integrity_check), but reports each inconsistency, at most
-    /// `most` of them from SQLite's own check. Returns the error that ended the check early, if
-    /// any.
+    /// Checks the structure of the file and the consistency of all tables, and passes each
+    /// inconsistency to `report`. SQLite's own check of the file reports at most `most`
+    /// inconsistencies. Returns the error that ended the check early; `None` if the check was
+    /// completed.
     pub(crate) fn report_disagreements(
         &self,
         most: u32,
@@ -86,7 +87,8 @@ impl Db {
     }
 
     /// Makes all tables consistent with the data rows, inside a write transaction. Returns the
-    /// number of rows, index entries and tables that were changed. Reports losses to `tell`.
+    /// number of rows, index entries and tables that were added, removed or changed. Passes a
+    /// description of each loss of data to `tell`.
     pub(crate) fn repair(&self, now_ms: i64, tell: &mut dyn FnMut(integrity::Found<'_>)) -> Result<u64> {
         self.forget_settings();
         self.forget_all_bounds(); // the repair sets times by SQL, which `time_set` does not see

@@ -104,13 +104,15 @@ pub(crate) use schema::{DEFAULT_FAMILY, FORMAT_VERSION, Tables};
 #[cfg(all(test, feature = "remote"))]
 pub(crate) use write::Contents;
 
-/// Divisor of the page size. The result is the maximum total length of a key and its value for
-/// which the value is stored inline in the row. Longer values are stored in the blob table.
+/// Divisor of the page size. The result is the maximum total length of a key and its value, in
+/// bytes, for which the value is stored inline: in the data row of the key. Longer values are
+/// stored in the blob table of the family.
 ///
 /// Measured with `benches/blob_threshold.rs`: reads of one key cost the same either way. Below the
 /// threshold, scans are several times faster with inline values. Above it, random writes are
 /// several times faster with values in the blob table.
 const INLINE_PAGE_FRACTION: usize = 16;
 
-/// Name of the storage engine of this build.
+/// Name of the storage engine that this build uses: `btree` if it was built with calls of SQLite's
+/// B-tree functions, otherwise `sql`.
 pub(crate) const ENGINE: &std::ffi::CStr = if engine::btree::IS_BUILT { c"btree" } else { c"sql" };

@@ -18,15 +18,17 @@ use super::os::{self, Place};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Time for which a check is valid, in milliseconds. The clock for this may be 4 ms slow (10 ms on
-/// systems with slow ticks).
+/// Time, in milliseconds, for which a successful check of the database, the `-wal` and the `-shm`
+/// file is not repeated. It is measured by a clock that may be 4 ms slow (10 ms on systems with
+/// slow ticks).
 const VALID: u64 = 5;
 
-/// Location of the file of a connection, with the time of the last check.
+/// Location of the database file that a connection has open, with the time of the last check that
+/// the database, the `-wal` and the `-shm` file are still there.
 pub(super) struct Watched {
     pub(super) place: Place,
-    /// Time of the last check of all files, by `os::coarse_ms`. `None` if it failed, or before the
-    /// first check.
+    /// Time of the last check of the database, the `-wal` and the `-shm` file, by `os::coarse_ms`.
+    /// `None` if that check failed, or before the first check.
     checked: Cell<Option<u64>>,
 }
 
@@ -42,13 +44,14 @@ impl Watched {
     }
 
     /// Fails if the database is no longer at its path. Also checks the `-wal` and `-shm` files,
-    /// unless the last check was only some milliseconds ago.
+    /// unless their last successful check was less than `VALID` milliseconds ago.
     pub(super) fn check(&self) -> Result<()> {
         let now = os::coarse_ms();
         if self.is_valid(now) && self.place.is_kept() { Ok(()) } else { self.check_all(now) }
     }
 
-    /// Like `check`, but does nothing if the last check was only some milliseconds ago.
+    /// Fails if the database, its `-wal` or its `-shm` file is no longer at its path. Does nothing
+    /// if the last successful check of these files was less than `VALID` milliseconds ago.
     #[inline]
     pub(super) fn check_now_and_then(&self) -> Result<()> {
         let now = os::coarse_ms();

@@ -7,23 +7,27 @@ use std::sync::Arc;
 use super::schema::Tables;
 use crate::expiry;
 
-/// Maximum number of dropped families that stay in `families`, in addition to one for each existing
-/// family.
+/// Number of dropped families whose entries may stay in `NextExpiryIndex::families`, in addition to
+/// one for each existing family. If there are more, the whole index becomes invalid.
 const DROPPED: usize = 32;
 
 /// Lower bound on the earliest expiry time, or the earliest write time, of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum When {
-    /// Not known, because another connection has committed. The number is that of the last lookup
-    /// of the family, or 0 if there was none. So the family with the oldest lookup comes first.
+    /// The earliest time is not known, for example because another connection has committed since
+    /// the last lookup. The number is `FamilyBound::last_look`, so that the family with the oldest
+    /// lookup comes first.
     Unknown(u64),
+    /// No key of the family has an earlier time than this one, in milliseconds since the Unix
+    /// epoch.
     At(i64),
-    /// No key of the family has a time in this index.
+    /// The time index of the family has no entry.
     Never,
 }
 
 impl When {
-    /// Returns `true` if the family may have an entry at `now_ms` or earlier.
+    /// Returns `true` if the time index of the family may have an entry with a time of `now_ms` or
+    /// earlier.
     pub(super) fn may_be_by(self, now_ms: i64) -> bool {
         match self {
             When::Unknown(_) => true,
@@ -40,27 +44,28 @@ pub(super) struct NextExpiryIndex {
     /// Data version for which the bounds are valid; `None` if the bounds are not valid.
     pub(super) version: Option<u32>,
     pub(super) families: Vec<FamilyBound>,
-    /// Index of each family in `families`. A dropped family is removed here only.
+    /// Index in `families` of each existing family, by name. The entry of a dropped family stays in
+    /// `families` until `reset`.
     pub(super) places: HashMap<Arc<str>, usize>,
-    /// Indexes of the families, ordered by their bound.
+    /// Bound of each existing family and its index in `families`, the lowest bound first.
     pub(super) order: BTreeSet<(When, usize)>,
-    /// Number of lookups of families so far.
+    /// Number of times so far that the earliest time of a family was looked up in the file.
     pub(super) looks: u64,
-    /// Whether a rollback would make bounds wrong, because they depend on uncommitted changes.
+    /// Whether bounds depend on uncommitted changes, so that a rollback would make them wrong.
     pub(super) tentative: bool,
 }
 
-/// Family with its bound.
+/// Family, with the lower bound on its earliest time.
 pub(super) struct FamilyBound {
     name: Arc<str>,
     pub(super) tables: Arc<Tables>,
     pub(super) bound: When,
-    /// Number of the last lookup of the family; 0 if there was none.
+    /// Value of `NextExpiryIndex::looks` at the last lookup of the family; 0 if there was none.
     pub(super) last_look: u64,
 }
 
 impl NextExpiryIndex {
-    /// Sets the bound of a family.
+    /// Sets the bound of the family with the index `place` in `families`.
     pub(super) fn set(&mut self, place: usize, bound: When) {
         let Some(entry) = self.families.get_mut(place) else { return };
         self.order.remove(&(entry.bound, place));
@@ -77,7 +82,7 @@ impl NextExpiryIndex {
     }
 
     /// Discards all bounds, and replaces the families by those with the given names. `version` is
-    /// the data version of which the names were read.
+    /// the data version of the file from which the names were read.
     pub(super) fn reset(&mut self, names: Vec<String>, version: u32) {
         self.version = Some(version);
         // A dropped family is still in `families`, but not in `places`.
@@ -101,7 +106,7 @@ impl NextExpiryIndex {
         self.order = self.families.iter().enumerate().map(|(place, entry)| (entry.bound, place)).collect();
     }
 
-    /// Adds a family that was created (`made`), or removes one that was dropped.
+    /// Adds a family that was created (`made` is `true`), or removes a family that was dropped.
     pub(super) fn family_changed(&mut self, family: &str, made: bool) {
         if self.version.is_none() {
             return;
@@ -120,8 +125,9 @@ impl NextExpiryIndex {
         }
     }
 
-    /// Returns the bound and the index of the first family after `last` in the order of the bounds;
-    /// `None` if there is none.
+    /// Returns the bound of a family and its index in `families`: of the family that follows `last`
+    /// in the order of the bounds, or of the first one if `last` is `None`. Returns `None` if no
+    /// family follows.
     pub(super) fn after(&self, last: Option<(When, usize)>) -> Option<(When, usize)> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.order.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()

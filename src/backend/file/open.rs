@@ -38,9 +38,11 @@ use crate::hint::Hint;
 use crate::place::sibling;
 use crate::wait;
 
-/// Flags with which SQLite opens every file.
+/// Flags of every SQLite connection: without a mutex, because only one thread uses a connection at
+/// a time.
 const BASE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
-/// Flag for opening a file by a URI.
+/// Flag with which SQLite takes the name of the file for a URI. Only a URI can open a file as
+/// immutable.
 const URI: OpenFlags = OpenFlags::SQLITE_OPEN_URI;
 /// Maximum number of attempts to open a file that is deleted or replaced during the open.
 const ATTEMPTS: usize = 20;
@@ -106,8 +108,9 @@ fn open_as(path: Option<&Path>, config: &Config, now_ms: i64, is_again: bool) ->
         .with_hint(Hint::Retry))
 }
 
-/// Opens the file at a path. Returns `None` if the file changed during the open, so that the caller
-/// must open it again.
+/// Opens the file at a path. With `is_again`, the handle had the store open before, and a missing
+/// `-wal` or `-shm` file is not an error. Returns `None` if the file changed during the open, so
+/// that the caller must open it again.
 fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Result<Option<Db>> {
     let is_there = check_kind(path, config.read_only)?;
     // SQLite follows symbolic links, and looks for its other files next to their target.
@@ -292,8 +295,8 @@ fn check_wal_is_there(path: &Path) -> Result<()> {
 /// in WAL mode and its file system has no shared memory maps.
 ///
 /// # Errors
-/// `CantOpen` if the file system has no such maps and WAL mode is requested or stays. Nothing was
-/// written then.
+/// `CantOpen` if the file system has no shared memory maps, and WAL mode is requested or the file
+/// stays in it. Nothing was written then.
 fn converts_alone(found: &Found, is_new: bool, has_wal: bool, config: &Config) -> Result<bool> {
     let wanted = config.file.journal_mode;
     let converts = is_new || !config.file.keep_journal_mode;
@@ -314,7 +317,8 @@ fn can_be_shared_memory(found: &Found) -> bool {
     }
 }
 
-/// Returns `true` if the metadata of the files of a store has changed.
+/// Returns `true` if the metadata of the files of a store differs from `seen`, the metadata at an
+/// earlier time.
 fn has_changed(path: &Path, seen: FileState) -> bool {
     Place::of(path).is_ok_and(|place| FileState::at(&place).is_ok_and(|now| now != seen))
 }
@@ -331,7 +335,7 @@ fn keep_files_beside(path: &Path) -> Result<OsFile> {
     }
 }
 
-/// Returns the URI by which SQLite opens a file as one that never changes.
+/// Returns the URI by which SQLite opens a file as immutable: without locks and without a WAL.
 fn immutable(path: &Path) -> OsString {
     let path = path.as_os_str().as_encoded_bytes();
     // After "file://", the beginning of a path without a leading slash would be taken for a host
@@ -391,11 +395,13 @@ pub(super) fn reopened(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// File that a connection is opened on.
+/// Database file that is being opened: its path, its location and, if it is kept, the descriptor
+/// with which it was examined.
 struct Found<'p> {
     path: &'p Path,
     place: Place,
-    /// Descriptor with locks of its own, which becomes the `Presence` of this process.
+    /// Descriptor with which the file was examined, kept if file locks belong to it instead of to
+    /// the process. It becomes the `Presence`, which shows other processes that the store is open.
     file: Option<OsFile>,
 }
 
@@ -497,8 +503,9 @@ fn set_up(
     ready.map(|()| db)
 }
 
-/// Creates the store if it does not exist, and applies the settings that depend on the content of
-/// the file.
+/// Creates the store unless it exists (`is_there`), and applies the settings that depend on the
+/// content of the file. `looked_with` is the descriptor with which the file was examined, if it can
+/// become the `Presence` of the connection.
 fn make_ready(
     db: &mut Db,
     is_there: bool,
@@ -597,8 +604,8 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool) {
     db.direct = Some(direct);
 }
 
-/// Makes this library's VFS overwrite the parts that SQLite cuts off the files of a connection, and
-/// the files that it removes.
+/// Makes this library's VFS overwrite what SQLite cuts off the database and the WAL of a
+/// connection, and the WAL before it is removed.
 pub(super) fn wipe_what_goes(conn: &Connection, sync: SyncLevel) -> Result<()> {
     if os::vfs::wipe_what_goes(conn, sync != SyncLevel::Off)? {
         return Ok(());
@@ -692,7 +699,8 @@ fn remove_shared_memory(db: &Db) -> Result<()> {
     }
 }
 
-/// Converts the file to a journal mode. Returns `true` if it had another one.
+/// Converts the file to a journal mode. Returns `false` if the file was in this mode already, or if
+/// the store is in memory.
 fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
     if db.path.is_none() || db.journal_mode()? == Some(wanted) {
         return Ok(false);
@@ -722,7 +730,8 @@ fn convert_journal(db: &Db, wanted: JournalMode) -> Result<bool> {
     .with_hint(Hint::CloseOtherHandles))
 }
 
-/// Fails if a store has an unknown format version, or no default family in its catalogue.
+/// Fails if a store has a format version that this library does not support, or no default family
+/// in its catalogue.
 fn check_format(db: &Db, config: &Config) -> Result<()> {
     let version = db.format_version()?;
     if version > i64::from(schema::FORMAT_VERSION) {

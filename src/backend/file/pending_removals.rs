@@ -5,17 +5,21 @@ use std::sync::Arc;
 
 use super::schema::Tables;
 
-/// Number of noted rows at which they are removed without waiting for the next write.
+/// Number of noted rows (expired rows that reads have found) from which on they are removed without
+/// waiting for the next write.
 pub(super) const ENOUGH_ROWS: usize = 64;
-/// Total length of the keys of noted rows at which they are removed, in bytes.
+/// Total length, in bytes, of the keys of the noted rows from which on these rows are removed
+/// without waiting for the next write.
 const ENOUGH_BYTES: usize = 64 << 10;
-/// Maximum number of rows that are noted. It is reached only if the noted rows cannot be removed.
+/// Maximum number of expired rows that a connection notes for removal. It is reached only if the
+/// noted rows cannot be removed.
 pub(super) const MAX_ROWS: usize = 16 * ENOUGH_ROWS;
-/// Maximum total length of the keys of noted rows, in bytes.
+/// Maximum total length, in bytes, of the keys of the expired rows that a connection notes for
+/// removal.
 pub(super) const MAX_BYTES: usize = 4 * ENOUGH_BYTES;
 
-/// Noted rows of one family: key and `expire_ms`. They are removed in the order of their keys, so
-/// that each page is changed once.
+/// Expired rows of one family that wait for their removal: the key and the `expire_ms` of each.
+/// They are removed in the order of their keys, so that each page is changed once.
 pub(super) struct FamilyRemovals {
     pub(super) tables: Arc<Tables>,
     pub(super) rows: BTreeMap<Vec<u8>, i64>,
@@ -25,11 +29,12 @@ pub(super) struct FamilyRemovals {
 #[derive(Default)]
 pub(super) struct PendingRemovals {
     pub(super) families: Vec<FamilyRemovals>,
-    /// Number of noted rows of all families.
+    /// Number of rows in `families`, of all families together.
     pub(super) rows: usize,
-    /// Total length of the keys of all noted rows, in bytes.
+    /// Total length, in bytes, of the keys of all rows in `families`.
     pub(super) bytes: usize,
-    /// Number of noted rows at the last attempt to remove them that failed.
+    /// Number of noted rows when an attempt to remove them last failed. The next attempt waits for
+    /// `ENOUGH_ROWS` further rows.
     pub(super) stuck_at: usize,
     /// Whether an attempt to remove the noted rows failed for a reason other than a lock. Later
     /// writes then do not try to remove them.
@@ -58,7 +63,8 @@ impl PendingRemovals {
         self.rows >= self.stuck_at + ENOUGH_ROWS || self.bytes >= ENOUGH_BYTES
     }
 
-    /// Records a failed attempt to remove the noted rows. `failed`: the reason was not a lock.
+    /// Records a failed attempt to remove the noted rows. `failed` is `true` if the reason was not
+    /// a lock of another connection.
     pub(super) fn keep(&mut self, failed: bool) {
         self.stuck_at = self.rows;
         self.failed |= failed;

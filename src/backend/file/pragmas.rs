@@ -13,8 +13,8 @@ use super::schema;
 use crate::config::{DEFAULT_CACHE_PAGES, FileConfig, JournalMode, SyncLevel};
 use crate::error::Result;
 
-/// Whether SQLite was compiled with these flags of .cargo/config.toml. If so, build.rs has checked
-/// them, and these defaults apply:
+/// Whether SQLite was compiled with the flags in .cargo/config.toml, which build.rs has checked. If
+/// so, these settings need no PRAGMA statement, because they are SQLite's defaults:
 ///
 /// - The page cache has the default size (`SQLITE_DEFAULT_CACHE_SIZE`).
 /// - Commits to a WAL are not synced (`SQLITE_DEFAULT_WAL_SYNCHRONOUS`). Commits with other
@@ -23,15 +23,16 @@ use crate::error::Result;
 const HAS_DEFAULTS: bool = btree::IS_BUILT;
 const _: () = assert!(DEFAULT_CACHE_PAGES == 2000, "as .cargo/config.toml has it");
 
-/// Number of pages that a transaction may change before SQLite writes some of them to the WAL or
-/// the file ahead of the commit. It is a multiple of the number of pages of the cache.
+/// Factor for `PRAGMA cache_spill`: a transaction may change this many times the number of pages of
+/// the page cache before SQLite writes some of them to the WAL or the database ahead of the commit.
 ///
 /// A page that changes again after it was written is written twice, and the checksum of its frame
 /// is computed twice. (10 000 random overwrites among 300 000 keys take 14 to 24 % less time than
-/// with 1.)
+/// with the factor 1.)
 const SPILL: u32 = 5;
 
-/// Returns the size of a page, in bytes. Valid after the first read.
+/// Returns the size of a page of the database, in bytes. Correct only after the connection has read
+/// from the file.
 pub(super) fn page_size(conn: &Connection) -> Result<u64> {
     let number = conn.query_row("PRAGMA page_size", [], |row| {
         let value = row.get_ref(0)?;
@@ -41,7 +42,7 @@ pub(super) fn page_size(conn: &Connection) -> Result<u64> {
 }
 
 impl Db {
-    /// Sets the options that must be set before the file is read.
+    /// Sets the options of the connection that must be set before it reads the file.
     pub(super) fn configure(&self, config: &FileConfig) -> Result<()> {
         if config.exclusive {
             self.execute("PRAGMA locking_mode = EXCLUSIVE")?;
@@ -106,7 +107,7 @@ impl Db {
         Ok(self.read_number("PRAGMA application_id")? == i64::from(schema::APPLICATION_ID))
     }
 
-    /// Returns the version of the file format.
+    /// Returns the format version that the file states (`PRAGMA user_version`).
     pub(super) fn format_version(&self) -> Result<i64> {
         if let Some(direct) = &self.direct {
             return Ok(direct.marks(self)?.1.into());
@@ -114,7 +115,8 @@ impl Db {
         self.read_number("PRAGMA user_version")
     }
 
-    /// Returns the size of a page, in bytes. Valid after the first read.
+    /// Returns the size of a page of the database, in bytes. Correct only after the connection has
+    /// read from the file.
     pub(super) fn page_size(&self) -> Result<u64> {
         if let Some(direct) = &self.direct {
             return Ok(direct.page_size());
@@ -122,8 +124,8 @@ impl Db {
         page_size(self.switch_to_sql()?)
     }
 
-    /// Returns the journal mode; `None` if it is none of the configurable ones. Valid after the
-    /// first read.
+    /// Returns the journal mode of the file; `None` if it is neither WAL nor DELETE. Correct only
+    /// after the connection has read from the file.
     pub(super) fn journal_mode(&self) -> Result<Option<JournalMode>> {
         if let Some(direct) = &self.direct {
             return Ok(direct.journal_mode());

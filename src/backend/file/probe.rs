@@ -15,25 +15,27 @@ use crate::place::sibling;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// First bytes of a rollback journal (fileformat2.html, chapter 3).
 pub(super) const JOURNAL_MAGIC: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
-/// Mark in a rollback journal that restores the whole file and has page 1 first (`rollback_journal.rs`), and
-/// the offset of the mark.
+/// Mark that this library writes into the header of a rollback journal, and the offset of the mark
+/// in the journal. It means that the journal restores the whole file and has page 1 first
+/// (`rollback_journal.rs`).
 pub(super) const JOURNAL_MARK: &[u8] = b"kvstore: the whole file";
 pub(super) const JOURNAL_MARK_AT: usize = 28;
-/// Offset of page 1 in a journal with `JOURNAL_MARK`: after the sector of the header and the number
-/// of the page.
+/// Offset of the content of page 1 in a journal with `JOURNAL_MARK`: after the header, which takes
+/// a sector, and the page number.
 const JOURNAL_FIRST_PAGE: usize = SECTOR + 4;
-/// Number of bytes at the start of a journal that `is_begun` examines, and the offset of the number
-/// of pages that the database had before the transaction.
+/// Number of bytes at the start of a rollback journal that `is_begun` examines, and the offset in
+/// them of the number of pages that the database had before the transaction.
 const JOURNAL_HEADER: usize = 20;
 const JOURNAL_PAGES: usize = 16;
-/// Number of bytes that a disk writes as a whole. The first sector contains SQLite's header and the
-/// header of the first page.
+/// Size of a sector, the unit that a disk writes as a whole, in bytes. The first sector of a
+/// database contains SQLite's header and the header of the first page.
 pub(super) const SECTOR: usize = 512;
-/// Type of a leaf page of a table B-tree. The root page has this type if the table has only one
-/// page.
+/// Type, in the header of a page, of a leaf of a table B-tree. Page 1, the root page of SQLite's
+/// list of tables, has this type if the list has only one page.
 const LEAF_TABLE: u32 = 0x0D;
 
-/// Offset of the read version in the header of an SQLite file, and its value for WAL mode.
+/// Offset of the byte "file format read version" in the header of an SQLite file, and its value in
+/// WAL mode.
 const READ_VERSION: usize = 19;
 const WAL_VERSION: u8 = 2;
 
@@ -67,7 +69,8 @@ pub(super) fn check_kind(path: &Path, read_only: bool) -> Result<bool> {
     }
 }
 
-/// Result of a check which of the files that SQLite opens together with a database exist.
+/// Result of `check_files_beside`: whether the `-journal`, `-wal` and `-shm` files of a database
+/// exist.
 pub(super) struct Beside {
     journal: bool,
     wal: bool,
@@ -98,23 +101,25 @@ pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
     Ok(Beside { journal: check("-journal")?, wal: check("-wal")?, shared_memory: check("-shm")? })
 }
 
-/// Facts about a file that are known before SQLite opens it.
+/// Facts about a database file that `look_at` has found before SQLite opens the file.
 pub(super) struct Looked {
     /// Number of hard links of the file.
     pub(super) names: u64,
     /// Whether the file has no content.
     pub(super) is_empty: bool,
-    /// Whether the file is in WAL mode. An encrypted file counts as one that is.
+    /// Whether the file is in WAL mode; always `true` for an encrypted file, whose mode is not
+    /// known.
     pub(super) has_wal: bool,
     /// Whether the file could be opened for writing; `false` if the store is opened read-only.
     pub(super) may_be_written: bool,
     pub(super) identity: FileIdentity,
-    /// Descriptor with which the file was examined.
+    /// Descriptor with which the file was examined; `None` after the caller has closed it.
     pub(super) file: Option<OsFile>,
 }
 
 /// Examines a file before SQLite opens it. Creates an empty file if it does not exist and the store
-/// is not opened read-only. Fails if the file cannot be a store.
+/// is not opened read-only. Fails if the file cannot be a store. `files` is the result of
+/// `check_files_beside` for it.
 pub(super) fn look_at(path: &Path, config: &Config, files: &Beside) -> Result<Looked> {
     let read_only = config.read_only;
     let failed = |e: std::io::Error| match path.parent() {
@@ -265,7 +270,8 @@ fn is_begun(start: &[u8], path: &Path) -> bool {
 }
 
 /// Returns the first sector that the file will have after the rollback of its journal, if an
-/// encryption or decryption of the file was interrupted.
+/// encryption or decryption of the file was interrupted. Returns `None` if it has no journal with
+/// `JOURNAL_MARK`.
 fn undone_by_journal(path: &Path) -> Option<[u8; SECTOR]> {
     let mut journal = [0; JOURNAL_FIRST_PAGE + SECTOR];
     let file = OsFile::open_journal(&sibling(path, "-journal")).ok()?;

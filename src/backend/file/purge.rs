@@ -9,14 +9,16 @@ use crate::backend::{Due, Removals, TimeEntry};
 use crate::clock::Clock;
 use crate::error::Result;
 
-/// Maximum number of keys that are removed between two checks of the time limit.
+/// Maximum number of keys that `purge_due` removes between two calls of `in_time`, which checks the
+/// time limit of the purge.
 const KEYS_PER_LOOK: usize = 16;
 
 impl Db {
     /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first,
     /// inside a write transaction. Returns the number of removed keys.
     ///
-    /// Ends early when `in_time` returns `false`, but always removes some keys, if any are expired.
+    /// Ends early when `in_time` returns `false`, but first removes up to `KEYS_PER_LOOK` expired
+    /// keys in any case.
     pub(crate) fn purge_due(
         &self,
         due: &Due,

@@ -5,22 +5,23 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::options::{Eviction, SizeLimit};
 
-/// Divisor of the size limit in pages. The result is the number of pages that a store with eviction
-/// keeps free, as a reserve. With a reserve, each write evicts only a few keys, and a new page need
-/// not come from the end of the file.
+/// Divisor of the size limit in pages. The result is the reserve: the number of pages that a store
+/// with eviction keeps free. With a reserve, each write evicts only a few keys, and a write finds
+/// free pages without making the file longer.
 const RESERVE: u32 = 32;
-/// Maximum number of pages in the reserve.
+/// Maximum number of pages that a store with eviction keeps free as its reserve.
 const MOST_RESERVE: u32 = 256;
 /// Size limit of a store, converted to pages of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quota {
     pub(super) limit: SizeLimit,
-    /// Maximum number of pages in use.
+    /// Maximum number of pages of the file that are in use, which means not free.
     pub(super) pages: u32,
 }
 
 impl Quota {
-    /// Returns the number of pages in use above which a write begins to evict keys.
+    /// Returns the number of pages in use above which a write begins to evict keys. Without
+    /// eviction, returns the size limit in pages.
     pub(super) fn comfortable(self) -> u32 {
         match self.limit.eviction {
             Eviction::None => self.pages,
@@ -29,14 +30,15 @@ impl Quota {
     }
 }
 
-/// State of a write that must stay within the size limit.
+/// State of the writes of a connection that must stay within the size limit of the store.
 #[derive(Default)]
 pub(super) struct QuotaTracker {
     /// Whether the store has a limit, so that the current write must be recorded.
     pub(super) watched: Cell<bool>,
     /// Whether the current write may have made the store larger.
     pub(super) grown: Cell<bool>,
-    /// Puts of the current write: key and length of the value, by family.
+    /// Keys that the current write has put, with the length of each value in bytes, by family. The
+    /// write does not evict these keys.
     pub(super) put: RefCell<HashMap<String, HashMap<Vec<u8>, usize>>>,
     /// Total length of the keys and values in `put`, in bytes.
     pub(super) bytes: Cell<u64>,
@@ -47,12 +49,12 @@ pub(super) struct QuotaTracker {
     /// table, where SQLite would place them, they would leave the pages of the removed ones half
     /// empty. Whether an id is still free is checked when it is used.
     pub(super) holes: RefCell<HashMap<String, VecDeque<i64>>>,
-    /// Size limit that was last read from the file, in pages; 0 if there is none. The target length
-    /// of the WAL depends on it.
+    /// Size limit of the store in pages, as it was last read from the file; 0 if the store has
+    /// none. The target length of the WAL depends on it.
     pub(super) pages: Cell<u32>,
 }
 
-/// Number of keys removed to stay within the size limit.
+/// Numbers of keys that a write has removed to stay within the size limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
     /// Number of live keys removed.
@@ -62,7 +64,7 @@ pub(crate) struct Removed {
 }
 
 impl QuotaTracker {
-    /// Resets the state for a new write.
+    /// Resets the state for a new write. `watched` is `true` if the store has a size limit.
     pub(super) fn begin(&self, watched: bool) {
         if self.watched.get() {
             self.put.borrow_mut().clear();

@@ -8,22 +8,26 @@ use crate::backend::{Chunk, Found, Scan, TimeEntry, Times, TransactionState};
 use crate::error::Result;
 use crate::expiry::Expiry;
 
-/// Result of reading the row of a key once.
+/// Result of one read of the row of a key: the key has no row, a live row or an expired row. `R` is
+/// the result of the visitor for a live row, `V` the visitor.
 enum Met<R, V> {
     Missing,
     Live(R),
-    /// The row is expired by this `expire_ms`. The visitor was not called and is returned.
+    /// The row is expired; this is its `expire_ms`. The visitor was not called and is returned for
+    /// another attempt.
     Dead(i64, V),
 }
 
 impl Contents<'_> {
-    /// Passes the value and the expiry time of a live key to `visit`.
+    /// Passes the value and the expiry time of a live key to `visit`. Returns the result of
+    /// `visit`, or that the key is missing or expired.
     #[inline]
     pub(crate) fn get<R>(self, key: &[u8], visit: impl FnOnce(&[u8], Expiry) -> R) -> Result<Found<R>> {
         self.look_up(key, visit, |visit| self.meet(key, visit))
     }
 
-    /// Returns the expiry time and the write time of a live key.
+    /// Returns the expiry time and the write time of a live key, or that the key is missing or
+    /// expired.
     pub(crate) fn times(self, key: &[u8]) -> Result<Found<Times>> {
         self.look_up(key, (), |()| {
             let Some(head) = self.rows().head(self.tables, key)? else { return Ok(Met::Missing) };
@@ -61,7 +65,8 @@ impl Contents<'_> {
         })
     }
 
-    /// Returns the number of live keys.
+    /// Returns the number of live keys of the family: its rows without those that the expiry index
+    /// shows as expired.
     pub(crate) fn count_live(self) -> Result<u64> {
         self.db.in_snapshot(|_| {
             let all = self.rows().count(self.tables)?;
@@ -85,7 +90,8 @@ impl Contents<'_> {
         self.entries_up_to(TimeIndex::Expiry, last_ms, max)
     }
 
-    /// Returns `true` if a key was written at `last_ms` or earlier.
+    /// Returns `true` if the index of write times has an entry for a key that was written at
+    /// `last_ms` or earlier.
     pub(crate) fn has_written_by(self, last_ms: i64) -> Result<bool> {
         Ok(!self.entries_up_to(TimeIndex::Written, last_ms, 1)?.is_empty())
     }
@@ -145,7 +151,8 @@ impl Contents<'_> {
         Ok(last)
     }
 
-    /// Looks up a row, and looks it up again if it seems to be expired and no transaction is open.
+    /// Looks up the row of a key by `look`, which reads it once with the visitor `visit`. Looks it
+    /// up again if it seems to be expired and no transaction is open.
     ///
     /// The clock is read after the row. In between, another connection may have extended the TTL of
     /// the key before it expired. A row that is found again after the clock was read is expired.
@@ -178,7 +185,8 @@ impl Contents<'_> {
         if self.was_met(key, expire_ms) { Found::Missing } else { Found::Expired(expire_ms) }
     }
 
-    /// Reads the row of a key once. Passes the value and the expiry time of a live row to `visit`.
+    /// Reads the row of a key once. Passes the value and the expiry time of a live row to `visit`;
+    /// does not call `visit` for an expired row.
     #[inline]
     fn meet<R, V: FnOnce(&[u8], Expiry) -> R>(self, key: &[u8], visit: V) -> Result<Met<R, V>> {
         let met = self.rows().get(self.tables, key, |row| {

@@ -38,7 +38,7 @@ fn made_beside(path: &Path, inode: impl LowerHex) -> PathBuf {
     sibling(path, &format!("-convert-{inode:x}"))
 }
 
-/// SQL name of the attached database with the new content.
+/// Name under which a conversion attaches the database with the new content to the connection.
 const CONVERTED: &str = "converted";
 
 impl Db {
@@ -89,8 +89,8 @@ impl Db {
         done
     }
 
-    /// Fails with `Busy` if another process has the file open through this library, as far as can
-    /// be seen.
+    /// Fails with `Busy` if another process has the file open through this library. Succeeds if
+    /// that cannot be detected.
     fn check_alone(&self) -> Result<()> {
         if self.presence.as_ref().is_none_or(|presence| presence.is_alone()) { Ok(()) } else { Err(in_use()) }
     }
@@ -115,7 +115,8 @@ fn check_it_can_be_opened(path: &Path, file: FileIdentity) -> Result<()> {
     }
 }
 
-/// Fails if the connection has opened another file, which has replaced the store.
+/// Fails if the file at `path` or the file of the connection is not `file`, because the store was
+/// moved or replaced.
 fn check_is_it(conn: &Connection, path: &Path, file: FileIdentity) -> Result<()> {
     if os::is_at(path, file) && !os::has_moved(conn) { Ok(()) } else { Err(moved_away()) }
 }
@@ -185,7 +186,8 @@ fn log_of(path: &Path) -> Option<File> {
     os::open_to_outlive_its_name(&sibling(path, "-wal"))
 }
 
-/// Overwrites a file with zeros if it has been removed. No other process may have the file open.
+/// Overwrites an open file with zeros if it has been removed from its directory. No other process
+/// may have the file open.
 fn wipe_what_is_gone(file: &File) -> Result<()> {
     match os::names_of(file) {
         Ok(0) => wipe(file).map_err(failed),
@@ -194,7 +196,9 @@ fn wipe_what_is_gone(file: &File) -> Result<()> {
 }
 
 /// Overwrites the database file of a connection with its current content, encrypted with another
-/// secret, or with none. The connection must have locked the file exclusively.
+/// secret, or with none. The connection must have locked the file exclusively. `path` and `file`
+/// are the path and the identity of the database; `made` is the path of the temporary file for the
+/// new content.
 fn replace_content(
     conn: &Connection,
     path: &Path,
@@ -221,7 +225,8 @@ fn replace_content(
     Ok(())
 }
 
-/// File with the new content.
+/// Temporary file with the whole content of the store, encrypted with the new secret or not
+/// encrypted.
 struct Export {
     path: PathBuf,
     file: File,
@@ -330,7 +335,7 @@ fn overwrite(conn: &Connection, export: &Export) -> Result<()> {
     os::sync(conn, Opened::Main)
 }
 
-/// Overwrites a file with zeros, durably.
+/// Overwrites a file with zeros and syncs it. Does not change its length.
 fn wipe(mut file: &File) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     let zeros = io::repeat(0).take(file.metadata()?.len());

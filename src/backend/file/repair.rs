@@ -23,7 +23,8 @@ use crate::error::Result;
 use crate::hint::Hint;
 
 /// Repairs all tables, inside a write transaction of its own. Returns the number of rows, index
-/// entries and tables that were added, removed or changed. Reports losses to `tell`.
+/// entries and tables that were added, removed or changed. Passes a description of each loss of
+/// data to `tell`.
 ///
 /// If it fails, the transaction must be rolled back.
 pub(super) fn repair(conn: &Connection, now_ms: i64, tell: &mut dyn FnMut(Found<'_>)) -> Result<u64> {
@@ -62,11 +63,11 @@ fn check_sqlite(conn: &Connection) -> Result<()> {
 /// Reported reason for the removal of a row without a usable value.
 const VALUE_IS_LOST: &str = "its value is lost";
 
-/// Repair in progress.
+/// Repair in progress: the connection, the current time, and the receiver of reports (`tell`).
 struct Repair<'c> {
     conn: &'c Connection,
     now_ms: i64,
-    /// Number of changes so far.
+    /// Number of rows, index entries and tables that were added, removed or changed so far.
     fixed: u64,
     tell: &'c mut dyn FnMut(Found<'_>),
 }
@@ -74,8 +75,9 @@ struct Repair<'c> {
 impl Repair<'_> {
     // ---- the schema and the catalogue --------------------------------------------------------
 
-    /// Sets the format version of the file to the current one if the file has a lower version,
-    /// which no library has ever written.
+    /// Sets the format version of the file to the current one if it is lower. No release of this
+    /// library has written a lower version, so the file was changed by another program, and a
+    /// normal open rejects it.
     fn version(&mut self) -> Result<()> {
         if self.number("PRAGMA user_version")? >= i64::from(FORMAT_VERSION) {
             return Ok(());
@@ -323,8 +325,9 @@ impl Repair<'_> {
         self.view(tables, listed)
     }
 
-    /// Makes a table match its definition, or removes it. The content of an index table is also in
-    /// the data rows.
+    /// Makes the table of this kind match its definition, or removes it. A removed index table
+    /// loses nothing: its content is also in the data rows, from which a later step creates it
+    /// again.
     fn form(&mut self, kind: &Kind, tables: &Tables, listed: &Listed) -> Result<()> {
         let name = table_name(kind.name, tables.family());
         let keeps_values = kind.name == DATA.name || kind.name == BLOB.name;
@@ -403,7 +406,8 @@ impl Repair<'_> {
         ))
     }
 
-    /// Gives each row that shares a large value a copy of its own, except the first one.
+    /// Gives each data row that refers to the same large value as an earlier row a copy of the
+    /// value.
     fn shared_values(&mut self, data: &str, blob: &str) -> Result<()> {
         let shared = format!(
             "SELECT blob_id FROM {data} WHERE blob_id IS NOT NULL GROUP BY blob_id HAVING count(*) > 1"
@@ -573,12 +577,12 @@ impl Repair<'_> {
         self.conn.execute_batch(sql).map_err(translate)
     }
 
-    /// Returns `true` if the family has a table of this kind.
+    /// Returns `true` if the family has a table of this kind: `data`, for example.
     fn has(&self, kind: &str, tables: &Tables) -> Result<bool> {
         Ok(!columns_of(self.conn, &table_name(kind, tables.family()))?.is_empty())
     }
 
-    /// Returns `true` if a query returns a row.
+    /// Returns `true` if the query `sql` returns at least one row.
     fn finds(&self, sql: &str) -> Result<bool> {
         self.conn.prepare(sql).and_then(|mut s| s.exists([])).map_err(translate)
     }

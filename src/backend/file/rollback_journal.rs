@@ -18,13 +18,15 @@ use super::probe::{JOURNAL_MAGIC, JOURNAL_MARK, JOURNAL_MARK_AT, SECTOR};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Offset of a byte whose page never has content (os.h, "PENDING_BYTE"): the lock page. SQLite
-/// takes a record of this page for the end of a journal.
+/// Offset, in the database file, of the byte that SQLite locks (os.h, "PENDING_BYTE"). The page
+/// with this byte, the lock page, never has content. SQLite takes a record of it for the end of a
+/// journal.
 const LOCK_BYTE: u64 = 0x4000_0000;
-/// Distance, in bytes, between two bytes of a page that its checksum includes, counted from the end
-/// of the page.
+/// Distance, in bytes, between two bytes that are added to the checksum of a page in the journal.
+/// It is counted from the end of the page.
 const EVERY: usize = 200;
-/// Maximum number of bytes that are read, written or overwritten at once.
+/// Size, in bytes, of the pieces in which a conversion reads, writes and overwrites the database,
+/// the temporary file and the journal.
 pub(super) const CHUNK: usize = 1 << 20;
 
 /// Old content of a file, kept in a journal while the file is rewritten.
@@ -113,8 +115,9 @@ impl Undo {
     }
 }
 
-/// Writes the records of all pages after the space for the header. `locks`: the number of the lock
-/// page, which is left out. Returns the length of the journal.
+/// Writes the records of all pages after the space for the header. `locks` is the number of the
+/// lock page, which is left out; `nonce` is the start value of the checksum of each page. Returns
+/// the length of the journal, in bytes.
 fn write_records(
     conn: &Connection,
     journal: &mut Journal,
@@ -143,7 +146,8 @@ fn write_records(
     Ok(at + records.len() as u64)
 }
 
-/// Returns the checksum of a page, as SQLite computes it.
+/// Returns the checksum of a page in a rollback journal, as SQLite computes it. `nonce` is its
+/// start value, which the header of the journal contains.
 fn checksum(page: &[u8], nonce: u32) -> u32 {
     // From the end of the page, without its first byte.
     let bytes = page.iter().rev().skip(EVERY - 1).step_by(EVERY).take((page.len() - 1) / EVERY);

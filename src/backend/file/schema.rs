@@ -18,16 +18,18 @@ use crate::hint::Hint;
 
 /// Application id that marks a SQLite file as a store ("KVS1").
 pub(super) const APPLICATION_ID: i32 = 0x4B56_5331;
-/// Version of the file format.
+/// Version of the file format of new stores, which the file contains as its `PRAGMA user_version`.
 pub(crate) const FORMAT_VERSION: i32 = 1;
 /// Name of the family that every store has.
 pub(crate) const DEFAULT_FAMILY: &str = "default";
 
-/// Names of the tables of one family, with the SQL statements on them.
+/// Names of the tables and the view of one family, as quoted SQL identifiers, with the SQL
+/// statements on these tables and a cache of their root pages.
 #[derive(Debug)]
 pub(crate) struct Tables {
     family: String,
-    /// Part of the table names after the colon.
+    /// Part of the unquoted table names after the colon, as `table_suffix` makes it from the family
+    /// name.
     pub(super) suffix: String,
     pub(super) data: String,
     pub(super) blob: String,
@@ -35,7 +37,8 @@ pub(crate) struct Tables {
     pub(super) ttl_expiry: String,
     pub(super) written: String,
     pub(super) live: String,
-    /// SQL texts of the statements, created at first use because they take kilobytes.
+    /// SQL texts of the statements on the tables. They are created at their first use, because they
+    /// take several kilobytes.
     statements: OnceLock<Box<Statements>>,
     pub(super) roots: RootCache,
 }
@@ -77,7 +80,8 @@ impl Tables {
         &self.family
     }
 
-    /// Returns the error for a scan that comes back to an earlier position and would never end.
+    /// Returns the error for a scan of the data table that comes back to an earlier row and would
+    /// never end.
     #[cold]
     pub(crate) fn out_of_order(&self) -> Error {
         damaged(format!("the rows of family \"{}\" are out of order", self.family))
@@ -103,7 +107,8 @@ pub(super) fn table_suffix(family: &str) -> String {
     suffix
 }
 
-/// Returns the unquoted name of a family's table of this kind, or of its view (kind `live`).
+/// Returns the unquoted name of a table of a family, or of its view. `kind` is the part before the
+/// colon: the `name` of a [`Kind`], or `live` for the view.
 pub(super) fn table_name(kind: &str, family: &str) -> String {
     format!("{kind}:{}", table_suffix(family))
 }
@@ -113,22 +118,25 @@ pub(super) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Definition of the catalogue of families: the SQL text after its name.
+/// Definition of the table kvstore_family, the catalogue of families: the text of its CREATE TABLE
+/// statement after the table name.
 pub(super) const CATALOGUE: &str = "(name TEXT PRIMARY KEY, created_ms INTEGER, default_ttl_ms INTEGER, \
      track_writes INTEGER) WITHOUT ROWID";
 
-/// Definition of the table kvstore_meta: the SQL text after its name.
+/// Definition of the table kvstore_meta, which contains facts about the store, for example its size
+/// limit: the text of its CREATE TABLE statement after the table name.
 pub(super) const META: &str = "(name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID";
 
 /// Returns `true` if `sql`, a text in SQLite's list of tables, defines a table with this name and
-/// this definition, word by word.
+/// this definition. The definitions are compared word by word; the amount of white space does not
+/// matter.
 pub(super) fn is_defined_as(sql: &str, name: &str, definition: &str) -> bool {
     let given = sql.strip_prefix("CREATE TABLE ").and_then(|rest| after_name(rest, name));
     given.is_some_and(|given| given.split_ascii_whitespace().eq(definition.split_ascii_whitespace()))
 }
 
-/// Returns the rest of an SQL text after the name at its beginning, which may be quoted; `None` if
-/// the text begins with another name.
+/// Returns the text that follows `name` in `sql`; `None` if `sql` does not begin with `name`. The
+/// name may be quoted there.
 fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
     let Some(mut rest) = sql.strip_prefix('"') else { return sql.strip_prefix(name) };
     for part in name.split_inclusive('"') {
@@ -140,8 +148,8 @@ fn after_name<'s>(sql: &'s str, name: &str) -> Option<&'s str> {
     rest.strip_prefix('"')
 }
 
-/// Creates the two tables that every store has, the default family, and the format marks, in the
-/// open transaction.
+/// Creates the two tables that every store has and the default family, and sets the application id
+/// and the format version of the file, in the open transaction.
 pub(super) fn create_store(conn: &Connection, now_ms: i64) -> Result<()> {
     run(
         conn,
@@ -169,15 +177,15 @@ pub(super) fn data_table(tables: &Tables) -> String {
     format!("CREATE TABLE {}{}", tables.data, DATA.definition)
 }
 
-/// Kind of table that a family can have.
+/// Description of one kind of table that a family can have: of the data table, for example.
 pub(super) struct Kind {
-    /// Part of the table name before the colon.
+    /// Part of the table name before the colon, for example `data`.
     pub(super) name: &'static str,
     pub(super) columns: &'static [&'static str],
-    /// Number of primary key columns of a table WITHOUT ROWID; 0 means that the first column is the
-    /// rowid.
+    /// Number of columns of the primary key, which are the first ones, in a table WITHOUT ROWID; 0
+    /// for a table whose first column is the rowid.
     pub(super) key: usize,
-    /// Definition of the table: the SQL text after its name.
+    /// Definition of the table: the text of its CREATE TABLE statement after the table name.
     pub(super) definition: &'static str,
 }
 
@@ -213,10 +221,11 @@ pub(super) const WRITTEN: Kind = Kind {
     definition: "(written_ms INTEGER, key BLOB, PRIMARY KEY(written_ms, key)) WITHOUT ROWID",
 };
 
-/// All kinds of tables, in the order of [`Tables::all`].
+/// All kinds of tables that a family can have, in the order in which [`Tables::all`] returns their
+/// names.
 pub(super) const KINDS: [&Kind; 5] = [&DATA, &BLOB, &TTL_KEY, &TTL_EXPIRY, &WRITTEN];
 
-/// Creates the key index and the expiry index.
+/// Creates the key index and the expiry index of a family, unless they exist.
 pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()> {
     run(
         conn,
@@ -227,7 +236,8 @@ pub(super) fn create_ttl_tables(conn: &Connection, tables: &Tables) -> Result<()
     )
 }
 
-/// Creates the table of large values, and the view that includes them.
+/// Creates the table of large values of a family, unless it exists, and replaces the view of live
+/// rows by one that includes the large values.
 pub(super) fn create_blob_table(conn: &Connection, tables: &Tables) -> Result<()> {
     run(
         conn,
@@ -264,18 +274,21 @@ impl Settings {
     }
 }
 
-/// Column of the catalogue that describes a family, with a check of its values.
+/// Check of one column of the catalogue of families: which values are invalid, and which value a
+/// repair writes instead of them.
 pub(super) struct Setting {
     pub(super) column: &'static str,
-    /// SQL condition that is true for an invalid value.
+    /// SQL condition on a row of the catalogue; true if the column has an invalid value.
     pub(super) is_wrong: String,
     /// Description of the valid values, for messages.
     pub(super) should_be: &'static str,
-    /// SQL expression that replaces an invalid value; `None` stands for the time of the repair.
+    /// SQL expression for the value that a repair writes instead of an invalid one; `None` stands
+    /// for the current time.
     pub(super) instead: Option<&'static str>,
 }
 
-/// Returns the columns of the catalogue that describe a family, with the checks of their values.
+/// Returns the checks of the columns of the catalogue of families: the creation time and the
+/// settings of a family.
 pub(super) fn settings_of_the_catalogue() -> [Setting; 3] {
     let column = |column, is_wrong, should_be, instead| Setting { column, is_wrong, should_be, instead };
     [
@@ -318,8 +331,8 @@ pub(super) fn created_ms(conn: &Connection, family: &str) -> Result<Option<i64>>
     row.get_ref(0).map(|value| Some(value.as_i64().unwrap_or(0))).map_err(translate)
 }
 
-/// Returns the values in kvstore_meta under these names; `None` for a value that is missing or not
-/// an integer.
+/// Returns the integers that the table kvstore_meta contains under these names; `None` for a name
+/// that it does not contain, or that has another value than an integer.
 pub(super) fn meta<const N: usize>(conn: &Connection, names: [&str; N]) -> Result<[Option<i64>; N]> {
     let mut found = [None; N];
     let mut statement = match conn.prepare_cached("SELECT value FROM kvstore_meta WHERE name = ?1") {
@@ -456,8 +469,9 @@ pub(super) fn no_name() -> Error {
     damaged("a name in kvstore_family is not UTF-8 text")
 }
 
-/// Returns the SQL text that creates the view of live rows. `julianday` works in every SQLite since
-/// 2003 and is exact to the millisecond.
+/// Returns the SQL text that creates the view of the live rows of a family. With `with_blobs`, the
+/// view includes the values in the table of large values, which must exist. `julianday` works in
+/// every SQLite since 2003 and is exact to the millisecond.
 pub(super) fn live_view(tables: &Tables, with_blobs: bool) -> String {
     let Tables { data, blob, live, .. } = tables;
     let (value, join) = if with_blobs {

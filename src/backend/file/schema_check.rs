@@ -18,20 +18,20 @@ pub(super) struct Listed {
     lines: HashMap<String, Line>,
 }
 
-/// Table or view in a [`Listed`].
+/// Table or view of the file, as `sqlite_schema` lists it.
 struct Line {
     is_table: bool,
-    /// SQL text of the definition.
+    /// SQL text that created the table or view.
     sql: String,
 }
 
-/// Form of a table, compared with the one that this library creates.
+/// Result of comparing a table with the definition that this library creates it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Missing,
     /// The table has the form that this library creates, or an equivalent one.
     Right,
-    /// The table has all columns, but another form.
+    /// The table has all columns, but differs in another way: for example in its key.
     Wrong,
     /// A column is missing, or a view has this name.
     Other,
@@ -44,7 +44,7 @@ impl Form {
     }
 }
 
-/// Description of a table that every store has.
+/// Name, columns and definition of a table that every store has.
 pub(super) struct OfTheStore {
     pub(super) name: &'static str,
     pub(super) columns: &'static [&'static str],
@@ -133,7 +133,9 @@ impl Listed {
         self.is_live_view(tables, self.is_table(&table_name(BLOB.name, tables.family())))
     }
 
-    /// Like `has_live_view`, but `with_blobs` says whether the family has a table of large values.
+    /// Returns `true` if the family has the view of live rows as this library creates it.
+    /// `with_blobs` is `true` if the family has a table of large values, which the view then
+    /// includes.
     pub(super) fn is_live_view(&self, tables: &Tables, with_blobs: bool) -> bool {
         self.lines
             .get(&table_name("live", tables.family()))
@@ -158,8 +160,8 @@ impl Listed {
     }
 }
 
-/// Returns the columns of a table, each with its position in the primary key. The result is empty
-/// if there is no such table.
+/// Returns the columns of a table, each with its position in the primary key, from 1; 0 if it is
+/// not in the key. The result is empty if there is no such table.
 pub(super) fn columns_of(conn: &Connection, table: &str) -> Result<Vec<(String, u32)>> {
     // Columns of the result: cid, name, type, notnull, default, position in the key, hidden.
     conn.prepare(&format!("PRAGMA table_xinfo({})", quote(table)))

@@ -8,14 +8,15 @@ use super::schema::Settings;
 /// Settings of families and the size limit, as they were read from the file at one data version.
 #[derive(Default)]
 pub(super) struct SettingsCache {
-    /// Data version of the file at which the settings were read.
+    /// Data version of the file at which the settings and the size limit were read.
     pub(super) version: u32,
     /// Settings by family name.
     pub(super) of: BTreeMap<String, Settings>,
     pub(super) limit: Known,
 }
 
-/// Size limit of the store in the cache; `Nothing` if it was not read.
+/// Size limit of the store, as far as the cache knows it: `Nothing` if it was not read, `Unlimited`
+/// if the store has none.
 #[derive(Default, Clone, Copy)]
 pub(super) enum Known {
     #[default]
@@ -25,7 +26,8 @@ pub(super) enum Known {
 }
 
 impl SettingsCache {
-    /// Discards the settings if they were read at another data version than `version`.
+    /// Discards the settings and the size limit if they were read at another data version than
+    /// `version`.
     #[inline]
     pub(super) fn renew(&mut self, version: u32) {
         if self.version != version {

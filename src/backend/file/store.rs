@@ -3,8 +3,8 @@
 //! - A call begins and ends with the checks in [`Db::call`].
 //! - A write runs in the open transaction, or in one of its own ([`Db::write`]). Its own transaction
 //!   also removes the expired rows that reads have noted (`lazy_expiry.rs`).
-//! - After a commit, frames of the WAL are copied into the database, or a checkpoint runs, if that
-//!   is due.
+//! - After a commit, frames of the WAL are copied into the database, or a checkpoint runs, when
+//!   `checkpoint_schedule.rs` says so.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,13 +22,17 @@ use crate::expiry::Expiry;
 use crate::hint::Hint;
 use crate::options::SizeLimit;
 
-/// How a write runs in a transaction of its own.
+/// Mode of a write that runs in a transaction of its own: whether it is repeated when the disk is
+/// full, and which checkpoints may run after its commit.
 #[derive(Clone, Copy)]
 pub(super) enum WriteMode {
+    /// The write is repeated once after disk space was made available. A checkpoint that is due
+    /// runs after the commit.
     Normal,
-    /// The write can run only once, so it is not tried again when the disk is full.
+    /// As `Normal`, but the write can run only once, so it is not repeated when the disk is full.
     Once,
-    /// After the commit, a checkpoint that is due is left to the next write, unless it is overdue.
+    /// As `Normal`, but after the commit a checkpoint runs only if it is overdue
+    /// (`checkpoint_is_overdue`). One that is merely due is left to the next write.
     InHaste,
 }
 
@@ -43,14 +47,15 @@ impl Db {
         self.after_call(done)
     }
 
-    /// Like `call`, but also runs `f` when the snapshot of the caller's transaction is lost, so that
-    /// commit and rollback work.
+    /// Runs `f` and returns its result, even if the snapshot of the caller's transaction is lost,
+    /// when [`call`](Db::call) would fail. Commit and rollback use this.
     pub(crate) fn call_in_any_state<R>(&mut self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         let done = self.roll_back_remains().and_then(|()| f(self));
         self.after_call(done)
     }
 
-    /// Prepares a call. Returns `true` if `after_reading` must check the result of the call.
+    /// Prepares a call. Returns `true` if the result of the call must be passed to `after_reading`,
+    /// which checks that an immutable store has not changed during the call.
     #[inline]
     fn before_call(&mut self) -> Result<bool> {
         self.roll_back_remains()?;
@@ -86,16 +91,17 @@ impl Db {
         self.write_as(WriteMode::Normal, f)
     }
 
-    /// Like `write`, for a write that can run only once.
+    /// Runs a write that can run only once, in the open transaction or in a transaction of its own,
+    /// and returns its result. On a full disk the write fails and is not repeated.
     pub(crate) fn write_once<R>(&mut self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         let f = Cell::new(Some(f));
         self.write_as(WriteMode::Once, |db| f.take().map_or_else(|| Err(never_run()), |f| f(db)))
     }
 
     /// Runs a write that removes keys. The second argument of `f` is the maximum number of keys:
-    /// first `most`, and less after a run that failed because the disk is full. With `in_haste`,
-    /// leaves a checkpoint that is due after the commit to the next write, unless the checkpoint is
-    /// overdue.
+    /// first `most`, and a sixteenth of the previous maximum after each run that failed because the
+    /// disk is full. With `in_haste`, leaves a checkpoint that is due after the commit to the next
+    /// write, unless the checkpoint is overdue.
     pub(crate) fn write_removals<R>(
         &mut self,
         most: usize,
@@ -186,8 +192,9 @@ impl Db {
 
     // ---- after a commit ----------------------------------------------------------------------
 
-    /// Counts a commit. Then copies frames of the WAL into the database or runs a checkpoint, if
-    /// that is due. With `in_haste`, only runs a checkpoint that is overdue.
+    /// Adds a commit to the counters of the handle and to the checkpoint schedule. Then copies
+    /// frames of the WAL into the database, or runs a checkpoint, if the schedule says so. With
+    /// `in_haste`, only runs a checkpoint that is overdue.
     fn after_commit(&mut self, in_haste: bool) {
         self.owner.counters.commits.add(1);
         self.note_commit();
@@ -239,14 +246,15 @@ impl Db {
 
     // ---- operations ------------------------------------------------------------------------------
 
-    /// Returns the content of a family, with the clock of the handle.
+    /// Returns access to the content of a family by this connection, with the clock of the handle.
     #[inline(always)]
     pub(crate) fn on<'c>(&'c self, tables: &'c Tables) -> Contents<'c> {
         self.contents(tables, &self.owner.clock)
     }
 
-    /// Passes the value and the expiry time of a live key to `visit`. An expired row that this call
-    /// finds is removed later.
+    /// Passes the value and the expiry time of a live key to `visit`. Returns the result of
+    /// `visit`, or that the key is missing or expired. An expired row that this call finds is
+    /// removed later.
     #[inline]
     pub(crate) fn get<R>(
         &mut self,
@@ -261,8 +269,8 @@ impl Db {
         Ok(found)
     }
 
-    /// Returns the expiry time and the write time of a live key. An expired row that this call
-    /// finds is removed later.
+    /// Returns the expiry time and the write time of a live key, or that the key is missing or
+    /// expired. An expired row that this call finds is removed later.
     pub(crate) fn times(&mut self, tables: &Arc<Tables>, key: &[u8]) -> Result<Lookup<Times>> {
         let found = self.on(tables).times(key)?;
         if let Lookup::Expired(expire_ms) = found {
@@ -273,7 +281,7 @@ impl Db {
 
     /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first, in
     /// one transaction. Returns the number of removed keys. Ends early when `in_time` returns
-    /// `false`.
+    /// `false`. With `in_haste`, no checkpoint follows the commit unless one is overdue.
     ///
     /// The transaction also removes all rows that reads have noted. These rows are not counted.
     pub(crate) fn purge_families(
@@ -287,7 +295,8 @@ impl Db {
         self.write_removals(max, in_haste, |db, max| db.purge_due(due, db.clock(), now_ms, max, in_time))
     }
 
-    /// Removes up to `max` keys of one family with `expire_ms <= min(last_ms, now_ms)`.
+    /// Removes up to `max` keys of one family with `expire_ms <= min(last_ms, now_ms)`. Returns the
+    /// number of removed keys.
     ///
     /// The transaction also removes all rows that reads have noted. These rows are not counted.
     pub(crate) fn purge_family(
@@ -300,7 +309,8 @@ impl Db {
         self.write_removals(max, false, |db, max| db.on(tables).purge(last_ms, now_ms, max))
     }
 
-    /// Removes up to `max` keys of one family that were written at `last_ms` or earlier.
+    /// Removes up to `max` keys of one family, live or expired, that were written at `last_ms` or
+    /// earlier. Returns the number of removed keys.
     pub(crate) fn sweep_family(&mut self, tables: &Tables, last_ms: i64, max: usize) -> Result<Removals> {
         self.write_removals(max, false, |db, max| db.on(tables).sweep(last_ms, max))
     }

@@ -16,7 +16,8 @@ impl Db {
         &self.transaction
     }
 
-    /// Begins the read transaction of the caller, whose snapshot is the current state.
+    /// Begins the read transaction of the caller. Its snapshot is taken at once, not at the first
+    /// read.
     pub(crate) fn begin_read(&mut self) -> Result<()> {
         self.execute("BEGIN")?;
         if let Err(e) = self.read_first().and_then(|()| self.check_place()) {
@@ -143,7 +144,7 @@ impl Db {
         done
     }
 
-    /// Restores the configured busy timeout.
+    /// Restores the configured busy timeout, which `in_own_transaction` has set to 0.
     fn wait_again(&self) -> Result<()> {
         self.set_busy_timeout(self.busy_timeout)
     }
@@ -214,7 +215,8 @@ impl Db {
         done
     }
 
-    /// Runs `f` inside a write transaction. If `f` fails, its changes are undone.
+    /// Runs `f` inside a write transaction. If `f` fails, its changes are undone, and the
+    /// transaction of the caller stays open.
     pub(super) fn in_savepoint<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
         if self.transaction == TransactionState::None {
             // The write has a transaction of its own, which is rolled back as a whole.
@@ -231,7 +233,9 @@ impl Db {
         self.execute("SAVEPOINT kvstore")
     }
 
-    /// Ends a savepoint. After a failure, everything since its beginning is undone.
+    /// Ends the savepoint of `begin_savepoint`. `done` is the result of the operations since then;
+    /// if it is an error, their changes are undone. Returns `done`, or the error of ending the
+    /// savepoint.
     pub(super) fn end_savepoint<R>(&self, done: Result<R>) -> Result<R> {
         let mut ended = Ok(());
         if done.is_err() {
@@ -286,7 +290,8 @@ impl Db {
         }
     }
 
-    /// Releases the snapshot that this connection keeps between reads.
+    /// Releases the snapshot that this connection keeps between reads, so that the WAL can start
+    /// over.
     pub(crate) fn let_reads_go(&mut self) {
         let _ = self.switch_to_sql(); // fails only in the middle of a write
     }
@@ -337,7 +342,7 @@ impl Db {
         self.conn.is_autocommit()
     }
 
-    /// Discards cached state that a rollback makes invalid.
+    /// Discards cached settings, time bounds and table information that a rollback makes invalid.
     fn rolled_back(&self) {
         self.forget_settings(); // the transaction may have changed them
         self.forget_tentative_bounds();

@@ -18,7 +18,8 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Creates the guard for a store at a path without symbolic links.
+    /// Creates the guard for the store at `path`, which must not contain symbolic links. `file` is
+    /// the identity of the database.
     pub(super) fn of(path: &Path, file: FileIdentity) -> Leftovers {
         Leftovers { path: path.to_owned(), file }
     }

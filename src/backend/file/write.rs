@@ -17,15 +17,15 @@ use crate::error::{Error, Result};
 use crate::expiry::{self, Expiry, ExpiryCondition};
 use crate::options::{Presence, PutOptions};
 
-/// Maximum length of a value that is always inline, however long its key is. In the blob table it
-/// would save no space.
+/// Maximum length, in bytes, of a value that is stored in its data row however long its key is.
+/// Storing such a short value in the blob table would save no space.
 const ALWAYS_INLINE: usize = 64;
 
-/// Number of rows that a deletion of a range collects with one scan.
+/// Maximum number of rows that `delete_range` collects with one scan before it deletes them.
 const ROWS_PER_WALK: usize = 1024;
 
-/// Content of one family in a file, with the connection and the clock that its operations use. They
-/// read the clock only if a row can expire.
+/// Access to the content of one family in a file: the connection, the tables and the clock that the
+/// operations on its keys use. They read the clock only if a row can expire.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'c> {
     pub(super) db: &'c Db,
@@ -34,8 +34,7 @@ pub(crate) struct Contents<'c> {
 }
 
 impl Db {
-    /// Returns the content of a family, with this connection and the given clock for its
-    /// operations.
+    /// Returns access to the content of a family by this connection, with the given clock.
     #[inline]
     pub(crate) fn contents<'c>(&'c self, tables: &'c Tables, clock: &'c Clock) -> Contents<'c> {
         Contents { db: self, tables, clock }
@@ -62,7 +61,7 @@ impl Db {
     }
 }
 
-/// Writes, each inside a write transaction.
+/// Writes to one family. Each call must be inside a write transaction.
 impl Contents<'_> {
     /// Writes a value with options. Returns `false`, and writes nothing, if the condition in
     /// `options` does not hold.
@@ -264,7 +263,8 @@ impl Contents<'_> {
     }
 
     /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)`, earliest expiry time
-    /// first.
+    /// first. Returns the number of index entries removed, and the number of removed keys that no
+    /// read had found expired before.
     pub(crate) fn purge(self, last_ms: i64, now_ms: i64, max: usize) -> Result<Removals> {
         let mut removals = Removals::default();
         for (expire_ms, key) in by_key(self.due(last_ms.min(now_ms), max)?) {
@@ -295,7 +295,8 @@ impl Contents<'_> {
     }
 
     /// Removes up to `max` keys that were written at `last_ms` or earlier, live or expired, the
-    /// oldest first.
+    /// oldest first. Returns the number of index entries removed, and the number of live keys among
+    /// the removed ones.
     pub(crate) fn sweep(self, last_ms: i64, max: usize) -> Result<Removals> {
         let mut removals = Removals::default();
         for (written_ms, key) in by_key(self.entries_up_to(TimeIndex::Written, last_ms, max)?) {
@@ -334,13 +335,14 @@ impl<'c> Contents<'c> {
     }
 
     /// Writes one row, with its large value and its index entries. `old` is the head of the row
-    /// that it replaces.
+    /// that it replaces; `None` if the key has no row.
     fn write_row(self, key: &[u8], value: &[u8], expire_ms: Option<i64>, old: Option<Head>) -> Result<()> {
         self.write_row_at(key, value, expire_ms, None, old)
     }
 
-    /// Like `write_row`, but with a write time, which is used in a family with write tracking.
-    /// `None` stands for the current time.
+    /// Writes one row, with its large value and its index entries. `written_ms` is the write time
+    /// that the row gets if the family has write tracking; `None` stands for the current time.
+    /// `old` is the head of the row that it replaces; `None` if the key has no row.
     fn write_row_at(
         self,
         key: &[u8],
@@ -373,8 +375,8 @@ impl<'c> Contents<'c> {
         self.index(key, old, Some(head))
     }
 
-    /// Changes the expiry time of a row, but not its value. If the new expiry time has passed,
-    /// removes the row.
+    /// Changes the expiry time of the row of a key, but not its value. `old` is the current head of
+    /// the row. If the new expiry time has passed, removes the row.
     fn write_expiry(self, key: &[u8], old: Head, expire_ms: Option<i64>) -> Result<()> {
         let new = Head { expire_ms, ..old };
         if self.is_expired(new) {
@@ -400,7 +402,8 @@ impl<'c> Contents<'c> {
         self.index(key, Some(head), None)
     }
 
-    /// Stores a large value. Returns its id.
+    /// Stores a large value under an unused id and returns the id. Creates the table of large
+    /// values if necessary.
     fn insert_blob(self, value: &[u8]) -> Result<i64> {
         if let Some(id) = self.take_hole()
             && self.rows().blob_insert_at(self.tables, id, value)?

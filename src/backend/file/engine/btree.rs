@@ -55,7 +55,7 @@ use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{Tables, no_longer_exists};
 use crate::error::{Error, Result};
 
-/// Whether this build has the `btree` engine.
+/// Whether this build has the `btree` engine. The same constant in `no_btree.rs` is `false`.
 pub(in crate::backend::file) const IS_BUILT: bool = true;
 
 /// Storage engine that uses the B-trees of SQLite directly, without SQL.
@@ -103,7 +103,8 @@ fn parts<'a>(tables: &Tables, record: &'a [u8]) -> Result<DataRow<'a>> {
     })
 }
 
-/// Decodes an entry of a time index.
+/// Decodes an entry of a time index. Returns its time, in milliseconds since the Unix epoch, and
+/// its key.
 fn time_entry<'a>(tables: &Tables, record: &'a [u8]) -> Result<(i64, &'a [u8])> {
     let mut columns = Columns::of(record).map_err(|e| malformed(tables, e))?;
     let Value::Integer(time_ms) = columns.next().map_err(|e| malformed(tables, e))? else {
@@ -404,15 +405,18 @@ impl Engine for Visit<'_> {
     }
 }
 
-/// Receiver of the rows of a scan.
+/// Receiver of the rows of a scan, which may process many rows of a page at once.
 trait Visitor {
-    /// Processes several of the next rows of `walk` together, up to the end `to` of the scan, and
-    /// moves `walk` past them. A visitor without this ability does nothing. Returns [`Step::Stop`]
-    /// if the visitor needs no more rows.
+    /// Processes several of the next rows of the scan `walk` together, up to the end `to` of its
+    /// range, and moves `walk` past them. A visitor that processes rows only one by one does
+    /// nothing. Returns [`Step::Stop`] if the visitor needs no more rows.
     fn take(&mut self, walk: &mut PageWalk<'_>, to: Bound<&[u8]>) -> Result<Step>;
+    /// Processes the next row of the scan. Returns [`Step::Stop`] if the visitor needs no more
+    /// rows.
     fn row(&mut self, key: &[u8], row: RowView<'_>) -> Result<Step>;
 }
 
+/// Visitor that passes each row to a closure.
 struct RowByRow<F>(F);
 
 impl<F: FnMut(&[u8], RowView<'_>) -> Result<Step>> Visitor for RowByRow<F> {
@@ -516,8 +520,8 @@ fn move_time_entry(
     })
 }
 
-/// Moves the cursor to the first row of a scan that starts at `from`, and then `rows` rows further
-/// in the direction of the scan. Returns `false` if there is no such row.
+/// Moves the cursor to the first row of a scan that starts at the bound `from`, and then past
+/// `rows` rows in the direction of the scan. Returns `false` if the table has no further row.
 fn start(
     here: &Visit<'_>,
     cursor: &mut TreeCursor,
@@ -544,6 +548,7 @@ fn start(
     Ok(there)
 }
 
+/// Moves the cursor to the next entry in the direction of a scan. Returns `false` if there is none.
 fn advance(cursor: &mut TreeCursor, reverse: bool) -> Result<bool> {
     if reverse { cursor.previous() } else { cursor.next() }
 }

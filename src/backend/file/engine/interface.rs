@@ -49,7 +49,8 @@ pub(in crate::backend::file) trait Engine: Sized {
         visit: impl FnMut(&[u8], RowView<'_>) -> Result<Step>,
     ) -> Result<bool>;
 
-    /// Adds the rows of a scan to a chunk, until the chunk is full or the range of the scan ends.
+    /// Adds the rows of a scan to a chunk by `filling`, until the chunk is full or the range of the
+    /// scan ends.
     fn fill(&self, tables: &Tables, scan: Scan<'_>, filling: &mut Filling<'_>) -> Result<()> {
         self.scan(tables, scan, |key, row| filling.row(key, &row)).map(drop)
     }
@@ -60,7 +61,8 @@ pub(in crate::backend::file) trait Engine: Sized {
     /// Passes a large value to `visit`. Fails if there is no large value with this id.
     fn blob<R>(&self, tables: &Tables, id: i64, visit: impl FnOnce(&[u8]) -> R) -> Result<R>;
 
-    /// Stores a large value and returns its id; `None` if the table does not exist yet.
+    /// Stores a large value and returns its id; `None` if the table of large values does not exist
+    /// yet.
     fn blob_insert(&self, tables: &Tables, value: &[u8]) -> Result<Option<i64>>;
 
     /// Stores a large value under an id, if the table exists and the id is free. Returns `true` if

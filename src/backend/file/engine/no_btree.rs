@@ -22,10 +22,13 @@ pub(in crate::backend::file) const IS_BUILT: bool = false;
 #[derive(Debug, Default)]
 pub(in crate::backend::file) struct RootCache(());
 
+/// Stand-in for the state of a connection that uses B-trees without SQL. It has no values.
 pub(in crate::backend::file) enum Direct {}
 
+/// Stand-in for the catalogue of families, as the `btree` engine reads it. It has no values.
 pub(in crate::backend::file) enum Catalogue {}
 
+/// Stand-in for the policy for keeping snapshots between reads, which only the `btree` engine uses.
 pub(in crate::backend::file) enum Keep {
     Never,
     Always,
@@ -49,7 +52,7 @@ impl<'c> BtreeEngine<'c> {
     }
 }
 
-/// Defines methods of a type that has no values.
+/// Defines methods of a type that has no values, so that they are never called.
 macro_rules! never_called {
     ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
         $(

@@ -24,7 +24,7 @@ pub(in crate::backend::file) struct Row<'a> {
     pub(in crate::backend::file) head: Head,
 }
 
-/// Result of a visitor of rows: what the scan does next.
+/// Result that a visitor of rows returns to the scan: whether the scan continues or stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend::file) enum Step {
     Continue,
@@ -40,7 +40,8 @@ pub(in crate::backend::file) enum TimeIndex {
     Written,
 }
 
-/// Returns the start position of a scan of a time index: the first entry at or after `time_ms`.
+/// Returns the start position of a scan of a time index, for `Engine::by_time`. The scan then
+/// begins with the first entry whose time is `time_ms` or later.
 pub(in crate::backend::file) fn from_time(time_ms: i64) -> (i64, &'static [u8]) {
     (time_ms, &[]) // no key is empty, so each one comes after this
 }
@@ -53,7 +54,8 @@ pub(in crate::backend::file) struct RowView<'a> {
     pub(in crate::backend::file) values: &'a dyn LargeValues,
     pub(in crate::backend::file) tables: &'a Tables,
     pub(in crate::backend::file) inline: Option<&'a [u8]>,
-    /// Key and inline value as one slice, if they are contiguous in memory.
+    /// Key and inline value as one slice; `None` if they are not contiguous in memory, or the value
+    /// is not inline.
     pub(in crate::backend::file) joined: Option<&'a [u8]>,
     pub(in crate::backend::file) head: Head,
 }
@@ -64,7 +66,8 @@ impl RowView<'_> {
         self.head
     }
 
-    /// Returns key and value as one slice, if they are contiguous in memory.
+    /// Returns key and value as one slice; `None` if they are not contiguous in memory, or the
+    /// value is not inline.
     #[inline]
     pub(in crate::backend::file) fn key_and_value(&self) -> Option<&[u8]> {
         self.joined
@@ -89,7 +92,7 @@ impl RowView<'_> {
     }
 }
 
-/// Storage engine that reads the large value of a row.
+/// Read access to the tables of large values. A [`RowView`] reads a value that is not inline by it.
 pub(in crate::backend::file) trait LargeValues {
     /// Passes a large value to `visit`. Fails if there is no large value with this id.
     fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()>;

@@ -62,8 +62,8 @@ impl SqlEngine<'_> {
             || has_no_text(error) && self.db.conn.prepare(sql).is_err_and(|e| is_missing_table(&e))
     }
 
-    /// Fails if the family was dropped. Call this when an index table is missing: it is missing
-    /// either because it was never created, or because the family was dropped.
+    /// Fails if the family was dropped. Call this when an index table is missing, because that has
+    /// two possible reasons: it was never created, or the family was dropped.
     fn family_exists(&self, tables: &Tables) -> Result<()> {
         self.head(tables, &[]).map(drop)
     }
@@ -272,8 +272,9 @@ impl SqlEngine<'_> {
         Ok(())
     }
 
-    /// Changes the time of a key in a time index from `old` to `new`; `None` means no entry.
-    /// Returns `false` if the index table does not exist yet.
+    /// Changes the time of a key in a time index from `old` to `new`; `None` means that the index
+    /// has no entry for the key. `texts` are the statements on that index. Returns `false` if the
+    /// index table does not exist yet.
     fn move_time_entry(
         &self,
         texts: &TimeStatements,

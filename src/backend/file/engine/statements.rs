@@ -13,7 +13,8 @@ pub(in crate::backend) struct Statements {
     pub(super) delete_plain: String,
     pub(super) delete: String,
     pub(super) count: String,
-    /// Indexed by `reverse`, then by whether the scan has an upper bound.
+    /// Statements of a scan of data rows in key order, from a lower bound on. The first index is 1
+    /// for a reverse scan, the second is 1 for a scan with an upper bound.
     pub(super) scan: [[String; 2]; 2],
     pub(super) clear: [String; 5],
     pub(super) blob: String,

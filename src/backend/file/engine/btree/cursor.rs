@@ -10,19 +10,22 @@ use super::tree::{Order, at_no_entry, check, moved, no_memory, not_writing, too_
 use crate::backend::file::error::damaged;
 use crate::error::{Error, Result};
 
-/// Open cursor on one table.
+/// Open cursor of SQLite on the B-tree of one table.
 pub(super) struct TreeCursor {
+    /// Memory of SQLite's cursor object.
     pub(super) memory: Box<[u64]>,
     pub(super) root: u32,
     pub(super) order: Order,
+    /// Whether the cursor was opened for writing.
     pub(super) write: bool,
     /// Result of `seek`: how the current entry compares with the key in `sought`. `None` if the
     /// cursor has moved since.
     pub(super) place: Option<Ordering>,
     /// Whether the last move ended at an entry.
     pub(super) on_entry: bool,
+    /// Key of the last `seek`, encoded as a record.
     pub(super) sought: Vec<u8>,
-    /// Buffer for the next key to seek.
+    /// Buffer for the key of the next `seek`, swapped with `sought` then.
     pub(super) spare: Vec<u8>,
     /// Copy of a record whose bytes are on several pages.
     pub(super) overflow: Vec<u8>,
@@ -186,7 +189,8 @@ impl TreeCursor {
         check(unsafe { raw::sqlite3BtreeInsert(self.raw(), &raw const payload, flags, result) })
     }
 
-    /// Writes a row with this rowid, and replaces an existing row with that rowid.
+    /// Writes a row with this rowid into a rowid table. Replaces the row that has this rowid, if
+    /// there is one.
     pub(super) fn put_rowid(&mut self, id: i64, record: &[u8]) -> Result<()> {
         self.must_write()?;
         self.on_entry = false;

@@ -152,13 +152,15 @@ fn not_a_record(table: &str) -> Error {
     damaged(format!("a row of {table} is not a record"))
 }
 
-/// Creation of tables for a family, in progress.
+/// Creation of tables and the view of a family, in progress in the open write transaction.
 struct Making<'d> {
     direct: &'d Direct,
     here: Visit<'d>,
     tables: &'d Tables,
+    /// Schema cookie of the open transaction before the tables are created.
     cookie: u32,
-    /// Tables and view of the family that exist so far.
+    /// Root pages of the tables of the family that exist so far, and the rowid of its view in
+    /// sqlite_schema.
     listed: Listed,
 }
 
@@ -177,7 +179,7 @@ impl<'d> Making<'d> {
         Ok(Some(Making { direct, here, tables, cookie, listed }))
     }
 
-    /// Creates the table of this kind, unless it exists.
+    /// Creates the family's table of this kind, unless it exists.
     fn table(&mut self, kind: &Kind) -> Result<()> {
         let at = KINDS.iter().position(|known| known.name == kind.name);
         let Some(page) = at.and_then(|at| self.listed.pages.get_mut(at)) else { return Ok(()) };
@@ -202,8 +204,9 @@ impl<'d> Making<'d> {
         Ok(())
     }
 
-    /// Writes a row of sqlite_schema and returns its rowid. `at` is the rowid of the row to
-    /// replace; `None` adds a row at the end.
+    /// Writes a row of sqlite_schema for a table or view and returns its rowid. `at` is the rowid
+    /// of the row to replace; `None` adds a row at the end. `kind` is `table` or `view`; a view has
+    /// `root` 0.
     fn list(&self, at: Option<i64>, kind: &str, name: &str, root: u32, sql: &str) -> Result<i64> {
         self.here.with(LIST, Order::Rowid, |_, cursor| {
             let rowid = match at {
@@ -224,7 +227,8 @@ impl<'d> Making<'d> {
         })
     }
 
-    /// Changes the schema cookie and updates the cached list of tables.
+    /// Ends the creation: changes the schema cookie, by which other connections detect the new
+    /// tables, and updates the cached list of tables.
     fn end(self) -> Result<()> {
         self.direct.tables_made(self.cookie, self.tables, self.listed)
     }

@@ -53,9 +53,9 @@ struct Leaf<'p> {
 }
 
 impl<'p> Leaf<'p> {
-    /// Adds the rows of these cells to the chunk, until `is_past` returns `true`, a row is not
-    /// plain, or the chunk is full. Returns the number of cells processed, including those of
-    /// expired rows, which are not added.
+    /// Adds the rows of these cells to the chunk, until `is_past` returns `true` because a row is
+    /// beyond the end of the scan, a row is not plain, or the chunk is full. Returns the number of
+    /// cells processed, including those of expired rows, which are not added.
     #[inline(always)]
     fn add(
         &self,
@@ -96,7 +96,7 @@ impl<'p> Leaf<'p> {
     }
 }
 
-/// End of a scan: the first 16 bytes of its key, as one number.
+/// Key at which a scan ends: only its first 16 bytes, as one number.
 struct End(u128);
 
 impl End {
@@ -132,26 +132,28 @@ impl End {
 struct PlainRow {
     /// Offset of the key on the page.
     start: usize,
-    /// Lengths of the key and the value. The value follows the key.
+    /// Lengths of the key and the value, in bytes. The value follows the key on the page.
     key: usize,
     value: usize,
     expire_ms: Option<i64>,
 }
 
-/// Layout of a cell, which the bytes before its key determine. Many rows of a page have the same
-/// layout.
+/// Layout of the cell of a plain row: the lengths of its parts, which the bytes before its key
+/// determine. Many rows of a page have the same layout.
 #[derive(Clone, Copy)]
 struct Shape {
     /// Bytes of the cell before the key, as a number. `mask` selects them from the first eight
     /// bytes of a cell.
     bytes: u64,
     mask: u64,
-    /// Number of bytes of the cell before the key.
+    /// Number of bytes of the cell before the key. `key` and `value` are the lengths of the key and
+    /// the value, in bytes.
     before: usize,
     key: usize,
     value: usize,
-    /// Length of the whole cell.
+    /// Length of the whole cell, in bytes.
     size: usize,
+    /// Whether the cell ends with an expiry time of 6 bytes.
     is_mortal: bool,
 }
 
@@ -159,7 +161,8 @@ impl Shape {
     /// Shape that matches no cell.
     const NONE: Shape = Shape { bytes: 1, mask: 0, before: 0, key: 0, value: 0, size: 0, is_mortal: false };
 
-    /// Returns the shape of the cell with these first bytes, if its row is plain.
+    /// Returns the shape of the cell with these first bytes; `None` if its row is not plain.
+    /// `max_local` is the maximum length of a record that is stored without overflow pages.
     #[inline(always)]
     fn of(first_bytes: [u8; 8], max_local: usize) -> Option<Shape> {
         let [a, b, c, d, e, f, g, _] = first_bytes;
@@ -191,7 +194,8 @@ impl Shape {
 
 impl PlainRow {
     /// Decodes the plain row in this cell of a leaf; `None` if the row is not plain or extends
-    /// beyond the page. `shape` is the shape of the previous cell.
+    /// beyond the page. `shape` is the shape of the previous cell; if that of this cell differs, it
+    /// is replaced.
     #[inline(always)]
     fn at(page: &[u8], cell: usize, max_local: usize, shape: &mut Shape) -> Option<PlainRow> {
         let bytes = *page.get(cell..)?.first_chunk::<8>()?;

@@ -7,10 +7,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// First byte of a page of an index B-tree: an interior page, and a leaf.
+/// First byte of a page of an index B-tree, which states its type: an interior page, or a leaf.
 const INTERIOR: u8 = 0x02;
 const LEAF: u8 = 0x0a;
-/// Offsets of the array of cell pointers on an interior page and on a leaf.
+/// Offsets of the array of cell pointers on an interior page and on a leaf, in bytes.
 const INTERIOR_CELLS: usize = 12;
 const LEAF_CELLS: usize = 8;
 /// Offset of the field in the page header that contains the offset of the cell content area.
@@ -18,7 +18,8 @@ const CONTENT: usize = 5;
 /// Minimum number of bytes that an entry takes on its page, including its cell pointer.
 pub(super) const LEAST_CELL: usize = 6;
 
-/// Layout of a page of an index B-tree, from its header.
+/// Layout of a page of an index B-tree, decoded from its header: offset of the cell pointers,
+/// number of entries, type and limits.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     cells: usize,
@@ -63,7 +64,7 @@ impl Layout {
     }
 }
 
-/// Page of an index B-tree, parsed.
+/// Page of an index B-tree with its decoded layout, by which entries are found on it.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'p> {
     page: &'p [u8],
@@ -79,8 +80,9 @@ impl<'p> Node<'p> {
         Some(Node { page, layout: Layout::of(page, usable)? })
     }
 
-    /// Returns the node for a page whose layout is already known, without parsing the page again.
-    /// If the layout is that of another page, the methods return wrong results, but do not panic.
+    /// Returns the node for a page of which `layout` is the layout, without parsing its header
+    /// again. If the layout is that of another page, the methods return wrong results, but do not
+    /// panic.
     #[inline(always)]
     pub(super) fn again(page: &'p [u8], layout: Layout) -> Node<'p> {
         Node { page, layout }
@@ -219,8 +221,8 @@ impl<'p> Node<'p> {
         if first == sought.first { None } else { Some(first.cmp(&sought.first)) }
     }
 
-    /// Compares the key of entry `at` with the sought key. Returns `None` if the entry cannot be
-    /// decoded.
+    /// Compares the key of entry `at` with the sought key. Returns `Less` if the key of the entry
+    /// is the lesser one, and `None` if the entry cannot be decoded.
     #[inline(never)]
     fn compare(&self, at: usize, sought: &Sought<'_>) -> Option<Ordering> {
         let (start, length) = self.key(at)?;
@@ -300,14 +302,14 @@ fn last_bytes(page: &[u8], start: usize) -> [u8; 8] {
     bytes
 }
 
-/// Search key. Its first bytes are also stored as one number, because comparing numbers costs less
-/// than a call of memcmp.
+/// Key that a search on a page looks for. Its first bytes are also stored as one number, because
+/// comparing numbers costs less than a call of memcmp.
 struct Sought<'k> {
     key: &'k [u8],
     first: u128,
 }
 
-/// Number of bytes at the beginning of a key that are compared as one number.
+/// Number of bytes at the beginning of a key that a search compares as one number.
 const FIRST: usize = 16;
 
 impl<'k> Sought<'k> {

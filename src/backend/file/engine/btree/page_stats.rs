@@ -11,13 +11,14 @@ use crate::error::Result;
 
 /// Size of an entry of the pointer map, in bytes: the type of a page, and the number of its parent.
 const ENTRY: usize = 5;
-/// Types of pages in the pointer map: a root page; the first overflow page of a row, and its
-/// further overflow pages; any other page of a table.
+/// Types of pages, as an entry of the pointer map states them: a root page; the first overflow page
+/// of a row, and its further overflow pages; any other page of a table.
 const ROOT: u8 = 1;
 const OVERFLOW: u8 = 3;
 const MORE_OVERFLOW: u8 = 4;
 const BELOW: u8 = 5;
-/// Offset of the byte that SQLite locks. The page with this byte never has content.
+/// Offset, in the database file, of the byte that SQLite locks. The page with this byte never has
+/// content.
 const LOCK_BYTE: usize = 0x4000_0000;
 
 /// Returns the number of pages of each table, by the number of its root page. Call this in a
@@ -69,7 +70,7 @@ fn parents(pages: Pages<'_>) -> Result<Vec<u32>> {
 /// Returns the root page of the table to which page `number` belongs; 0 if it belongs to no table.
 ///
 /// Stores the root page in `parents` for every page on the path. So each page is followed only
-/// once, even if parents form a cycle. `way` is a buffer for the path.
+/// once, even if parents form a cycle. `way` is a buffer for the page numbers on the path.
 fn root_of(parents: &mut [u32], number: usize, way: &mut Vec<usize>) -> u32 {
     way.clear();
     let mut at = number;

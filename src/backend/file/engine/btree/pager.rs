@@ -42,7 +42,7 @@ impl<'t> Pages<'t> {
         Pages { btree, pager, size, usable, tree: PhantomData }
     }
 
-    /// Returns the number of pages of the file, as the transaction sees it.
+    /// Returns the number of pages of the database file, as the open transaction sees it.
     pub(super) fn count(&self) -> u32 {
         // SAFETY: the tree belongs to an open connection, is borrowed, and is in a transaction.
         unsafe { raw::sqlite3BtreeLastPage(self.btree.as_ptr()) }
@@ -90,8 +90,8 @@ impl<'t> Pages<'t> {
 /// Size of a cache line of the processor, in bytes.
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE: usize = 64;
-/// Maximum number of bytes of a page that are prefetched. Prefetching more would evict data that
-/// the scan is using from the processor's cache.
+/// Maximum number of bytes of a page that [`Page::will_need`] prefetches. Prefetching more would
+/// evict data that the scan is using from the processor's cache.
 #[cfg(target_arch = "x86_64")]
 const MOST_AHEAD: usize = 8192;
 
@@ -143,7 +143,7 @@ impl Drop for Page {
     }
 }
 
-/// Maximum number of pages in [`KeptPages`].
+/// Number of slots of [`KeptPages`], the cache of interior pages.
 const KEPT: usize = 64;
 
 /// Cache of interior pages of the current snapshot. Most lookups descend through a few interior
@@ -153,6 +153,7 @@ pub(super) struct KeptPages {
     /// Slots of the cache: page `n` is stored at index `n % KEPT`. The vector is empty until the
     /// first page is stored.
     pages: Vec<Option<(u32, Page)>>,
+    /// Whether a slot may contain a page.
     any: bool,
 }
 

@@ -3,13 +3,15 @@
 
 use crate::backend::file::engine::Head;
 
-/// Serial type of a 6-byte integer in a record.
+/// Serial type of a 6-byte integer in a record (the code in the record header that states type and
+/// size of a column).
 pub(super) const SIX_BYTES: u8 = 5;
 
-/// Maximum number of bytes of a record in addition to those of its keys and values.
+/// Maximum number of bytes that a record takes in addition to its key and value, or to its names
+/// and SQL text: for its header and its other columns.
 pub(super) const MOST_BESIDE: usize = 64;
 
-/// Value of one column of a record.
+/// Decoded value of one column of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Null,
@@ -107,7 +109,7 @@ impl<'a> Columns<'a> {
 pub(super) struct DataRow<'a> {
     pub(super) key: &'a [u8],
     pub(super) value: Option<&'a [u8]>,
-    /// Key and value as one slice, if there is a value.
+    /// Key and value as one slice; `None` if the row has no inline value.
     pub(super) joined: Option<&'a [u8]>,
     pub(super) head: Head,
 }
@@ -115,7 +117,7 @@ pub(super) struct DataRow<'a> {
 /// Reason why a record is not a row of a data table.
 pub(super) enum NoDataRow {
     Malformed,
-    /// The named column has a type that it must not have.
+    /// The column with this name has a value of a type that it must not have.
     WrongType(&'static str),
 }
 

@@ -10,7 +10,10 @@ pub(in crate::backend) struct RootCache {
     /// Epoch (upper 32 bits) and schema cookie (lower 32 bits) for which the other fields are
     /// valid; 0 if they are not valid yet.
     stamp: AtomicU64,
+    /// Root pages of the tables, in the order of the fields of [`Roots`]; 0 means that the table
+    /// does not exist.
     pages: [AtomicU32; 5],
+    /// [`Roots::foreign`] as a number: 1 for `true`.
     foreign: AtomicU32,
 }
 
@@ -28,6 +31,8 @@ pub(super) struct Roots {
 }
 
 impl RootCache {
+    /// Returns the cached root pages; `None` if they are not valid for the epoch and schema cookie
+    /// in `stamp`.
     pub(super) fn get(&self, stamp: u64) -> Option<Roots> {
         if self.stamp.load(Ordering::Relaxed) != stamp {
             return None;

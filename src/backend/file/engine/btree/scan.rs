@@ -17,12 +17,13 @@ pub(super) enum Look {
     /// The key has an entry: its page, and the byte range of its record on that page.
     Found(Page, Range<usize>),
     Missing,
-    /// The page or entry cannot be decoded here. The lookup must be repeated with a cursor.
+    /// A page or entry on the path to the key cannot be decoded by this module. The lookup must be
+    /// repeated with a cursor.
     NotPlain,
 }
 
-/// Looks up a key in the tree with this root page. If `keep` is set, stores the interior pages on
-/// the path in `kept`.
+/// Looks up a key in the tree with this root page. `kept` is a cache of interior pages of the
+/// current snapshot. If `keep` is set, stores the interior pages on the path in it.
 #[inline]
 pub(super) fn look_up(
     pages: Pages<'_>,
@@ -102,7 +103,8 @@ pub(super) struct PageWalk<'t> {
     reverse: bool,
     /// Pages from the root to the page of the current record.
     levels: Vec<Level>,
-    /// Child page to descend to before the next record.
+    /// Number of the child page to descend to before the next record; `None` if the next record is
+    /// on the current page or on its parent pages.
     below: Option<u32>,
     /// Number and content of the leaf that follows the current one in the scan, if `get_next` has
     /// read it.
@@ -110,11 +112,11 @@ pub(super) struct PageWalk<'t> {
     /// Whether the page `below` cannot be decoded, or the tree is too deep. Then a cursor must
     /// continue the scan.
     lost: bool,
-    /// Number of records that were returned.
+    /// Number of records that the scan has returned so far.
     shown: usize,
 }
 
-/// Page on the path to the current record.
+/// Page on the path from the root to the current record, with the position of the scan on it.
 struct Level {
     page: Page,
     layout: Layout,
@@ -122,11 +124,12 @@ struct Level {
     at: usize,
 }
 
-/// Next entries of a scan, as far as they are on the current leaf.
+/// Entries of the current leaf that a scan has not returned yet.
 pub(super) struct Ahead<'w> {
     pub(super) node: Node<'w>,
     /// Whether the entries are visited from the last to the first.
     pub(super) reverse: bool,
+    /// Indexes of these entries on the leaf.
     pub(super) entries: Range<usize>,
 }
 
@@ -154,7 +157,8 @@ impl<'t> PageWalk<'t> {
         Ok(walk)
     }
 
-    /// Moves to the next record, and returns its position.
+    /// Moves to the next record, and returns its byte range on the current page, or why there is
+    /// none.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Walked> {
         // The usual case: the next entry is on the same leaf.
@@ -293,7 +297,8 @@ impl Level {
         Node::again(self.page.bytes(), self.layout)
     }
 
-    /// Moves past the next entry and returns its index; `None` if there are no more on this page.
+    /// Moves past the next entry of the page in the direction of the scan and returns its index;
+    /// `None` if the page has no further entry.
     #[inline(always)]
     fn advance(&mut self, reverse: bool) -> Option<usize> {
         if reverse {
@@ -306,8 +311,9 @@ impl Level {
     }
 }
 
-/// Returns the position at which a scan from `from` begins on a page, and the child page that it
-/// visits before that position, if there is one. Returns `None` if the page cannot be decoded.
+/// Returns the position (`Level::at`) at which a scan that starts at the bound `from` begins on a
+/// page, and the number of the child page that it visits before that position, if there is one.
+/// Returns `None` if the page cannot be decoded.
 fn start(node: Node<'_>, from: Bound<&[u8]>, reverse: bool) -> Option<(usize, Option<u32>)> {
     let (at, go_down) = match from {
         Bound::Unbounded => (if reverse { node.count() } else { 0 }, true),

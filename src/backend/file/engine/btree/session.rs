@@ -35,37 +35,44 @@ use crate::hint::Hint;
 
 /// State that a connection needs to use its B-trees without SQL.
 pub(in crate::backend) struct Direct {
+    /// Open cursors of earlier operations, kept for the next operation.
     pub(super) idle: RefCell<Vec<TreeCursor>>,
-    /// Interior pages, kept and released together with the idle cursors.
+    /// Cache of interior pages, cleared together with `idle`.
     pub(super) pages: RefCell<KeptPages>,
     pub(super) tree: Tree,
+    /// Method by which the connection detects that its kept snapshot is out of date.
     pub(super) hold: Hold,
-    /// Policy for keeping snapshots.
+    /// Policy that decides whether a snapshot is kept between reads.
     keep: Keep,
-    /// Whether a read transaction is kept for the next read.
+    /// Whether a read transaction is open that is kept for the next read.
     pub(super) held: Cell<bool>,
     /// Whether the read transaction stays open across the commits of this connection. Then its read
     /// lock on the WAL is not taken again for each write transaction, which saves two thirds of the
     /// system calls of a write transaction.
     pinned: Cell<bool>,
-    /// Whether a write transaction is open that was begun directly and that SQL has not joined.
+    /// Whether a write transaction is open that `begin_write` has begun without SQL, and that no
+    /// SQL statement has joined since.
     pub(super) writing: Cell<bool>,
-    /// Header of the wal-index at the snapshot that is kept.
+    /// Header of the wal-index for the state that the kept snapshot shows.
     pub(super) header: Cell<Header>,
-    /// Number of nested operations in progress.
+    /// Number of operations in progress. A visitor of rows can begin an operation inside another
+    /// one.
     pub(super) depth: Cell<u32>,
     /// Epoch of the cached table information: a number that changes with each rollback of changed
     /// tables.
     pub(super) epoch: Cell<u32>,
-    /// Schema cookie at the beginning of the last write transaction.
+    /// Schema cookie at the beginning of the last write transaction. A different cookie shows that
+    /// the transaction has changed the schema.
     began_with: Cell<u32>,
-    /// Whether cached table information describes uncommitted changes of the write transaction.
+    /// Whether cached root pages or the cached list of tables describe uncommitted changes of the
+    /// write transaction, so that a rollback must invalidate them.
     pub(super) knows_changed: Cell<bool>,
     /// Whether the write transaction has created tables without SQL, or has begun to. Then
     /// sqlite_schema may have been changed while the schema cookie has not been changed yet.
     pub(super) made_tables: Cell<bool>,
+    /// Cached list of the tables of the file.
     pub(super) list: RefCell<TableList>,
-    /// Buffer for the next record.
+    /// Buffer in which records are encoded, kept between operations.
     pub(super) record: Cell<Vec<u8>>,
 }
 
@@ -104,13 +111,14 @@ impl Direct {
         self.tree.limit_journal(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// Returns the size of a page, in bytes. Valid after the first read.
+    /// Returns the size of a page of the database, in bytes. Correct only after the connection has
+    /// read from the file.
     pub(in crate::backend) fn page_size(&self) -> u64 {
         self.tree.page_size()
     }
 
-    /// Returns the journal mode; `None` if it is neither WAL nor DELETE. Valid after the first
-    /// read.
+    /// Returns the journal mode; `None` if it is neither WAL nor DELETE. Correct only after the
+    /// connection has read from the file.
     pub(in crate::backend) fn journal_mode(&self) -> Option<JournalMode> {
         self.tree.journal_mode()
     }
@@ -159,13 +167,14 @@ impl Direct {
         Ok(())
     }
 
-    /// Returns the epoch of the cached table information.
+    /// Returns the current epoch: a number that changes with each rollback of changed tables, and
+    /// for which cached table information is valid.
     pub(in crate::backend) fn epoch(&self) -> u32 {
         self.epoch.get()
     }
 
-    /// Begins an epoch after `before`, the epoch of the connection that this one replaces. Cached
-    /// table information of that connection becomes invalid.
+    /// Begins the epoch that follows `before`. That is the epoch of the connection that this one
+    /// replaces in its handle. Cached table information of that connection becomes invalid.
     pub(in crate::backend) fn follow(&mut self, before: u32) {
         self.epoch.set(before.wrapping_add(1).max(1));
     }
@@ -203,7 +212,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Closes the idle cursors, and releases the kept pages.
+    /// Closes the cursors that are kept for the next operation, and releases the cached interior
+    /// pages.
     pub(super) fn clear(&self) {
         self.idle.borrow_mut().clear();
         self.pages.borrow_mut().clear();
@@ -300,7 +310,7 @@ impl Direct {
         }
     }
 
-    /// Ends the kept read transaction, if there is one.
+    /// Ends the read transaction that is kept between reads or across commits, if there is one.
     pub(super) fn let_go(&self) {
         if self.held.replace(false) | self.pinned.get() {
             self.clear();
@@ -314,6 +324,8 @@ impl Direct {
         }
     }
 
+    /// Returns the number that marks table information as valid for the current epoch (upper 32
+    /// bits) and for this schema cookie (lower 32 bits).
     pub(super) fn stamp(&self, cookie: u32) -> u64 {
         u64::from(self.epoch.get()) << 32 | u64::from(cookie)
     }
@@ -344,7 +356,8 @@ impl Direct {
     }
 
     /// Finds the root pages of a family in the list of tables, and stores them in `tables.roots`.
-    /// Returns `false` if SQL must find them.
+    /// Returns `false` if SQL must find them, because the list or one of these tables does not have
+    /// the expected form.
     #[cold]
     pub(super) fn find_in_list(&self, cookie: u32, tables: &Tables) -> Result<bool> {
         self.read_list(cookie)?;

@@ -13,11 +13,12 @@ use rusqlite::Connection;
 
 use crate::backend::file::os::{Header, Presence, WalIndex, frames};
 
-/// Number of snapshots that a connection takes without checking again for other processes, after a
-/// check has found that another process has the store open.
+/// Number of snapshots that a connection takes, and does not keep, before it checks again for other
+/// processes, after a check has found that another process has the store open.
 const IN_COMPANY: u32 = 256;
 
-/// Policy for keeping the snapshot of a connection between reads.
+/// Policy that decides whether a connection keeps its snapshot between reads: never, always, or
+/// while no other process has the store open.
 pub(in crate::backend) enum Keep {
     Never,
     Always,
@@ -56,7 +57,8 @@ impl Keep {
     }
 }
 
-/// Method by which a connection detects that its snapshot is out of date.
+/// Method by which a connection detects that the snapshot that it holds between reads is out of
+/// date.
 pub(super) enum Hold {
     /// The connection cannot detect it. No snapshot is kept between reads.
     Never,

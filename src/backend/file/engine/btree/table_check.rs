@@ -33,12 +33,14 @@ pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
     Ok(())
 }
 
-/// Location of the rows of a table.
+/// Result of the search for the root page of a table.
 enum Place {
     /// There is no table of that name.
     None,
+    /// Number of the root page.
     Root(u32),
-    /// The name exists, but has no B-tree: for example a virtual table.
+    /// A table of that name exists, but its rows are not in a B-tree of the file: for example a
+    /// virtual table.
     Elsewhere,
 }
 

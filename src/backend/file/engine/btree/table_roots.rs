@@ -46,11 +46,14 @@ pub(super) struct Listed {
     pub(super) pages: [u32; 5],
     /// Rowid of the view of the family in the list; `None` if there is no view.
     pub(super) view: Option<i64>,
-    /// Whether a table, index or view with a name of this family is not as this library creates it.
+    /// Whether a table, index or view whose name belongs to this family differs from what this
+    /// library creates.
     pub(super) odd: bool,
 }
 
 impl TableList {
+    /// Returns the content for a list of which a row cannot be decoded, so that SQL must read the
+    /// list.
     pub(super) fn not_understood(stamp: u64) -> TableList {
         TableList { stamp, ..TableList::default() }
     }
@@ -126,7 +129,7 @@ impl TableList {
     }
 }
 
-/// Row of SQLite's list of tables.
+/// Decoded row of sqlite_schema, SQLite's list of tables. `table` is its column tbl_name.
 struct ListRow<'r> {
     kind: &'r str,
     name: &'r str,

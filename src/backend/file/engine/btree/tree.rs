@@ -95,8 +95,8 @@ impl Drop for Pin {
 // thread uses a `Tree` and when.
 unsafe impl Send for Tree {}
 
-/// Buffers for the comparison of keys in an index B-tree: a description of the columns, and space
-/// for the key sought.
+/// Objects of SQLite that a search in an index B-tree needs: a description of the key columns
+/// (`info`), and space for the decoded search key (`record`).
 struct Probe {
     info: NonNull<raw::KeyInfo>,
     record: NonNull<raw::UnpackedRecord>,
@@ -120,8 +120,9 @@ impl Tree {
         Ok(Tree { db, btree, by_key, by_time, pins: OnceCell::new() })
     }
 
-    /// Sets the number of pages that a write transaction may change before some are written ahead
-    /// of its commit, and the number of bytes of the file that are mapped into memory.
+    /// Sets the number of pages that a write transaction may change before SQLite writes some of
+    /// them ahead of the commit, and the number of bytes of the database file that SQLite maps into
+    /// memory.
     pub(super) fn configure(&self, spill_pages: i32, mmap_size: i64) {
         // SAFETY: the tree of an open connection.
         unsafe {
@@ -130,15 +131,15 @@ impl Tree {
         }
     }
 
-    /// Sets the maximum length, in bytes, of the WAL that is kept when it starts over, or of the
-    /// journal after a commit.
+    /// Sets the length, in bytes, to which SQLite truncates a longer WAL file when the WAL starts
+    /// over, or a longer journal file that it keeps after a commit.
     pub(super) fn limit_journal(&self, bytes: i64) {
         // SAFETY: the tree of an open connection has a pager.
         unsafe { raw::sqlite3PagerJournalSizeLimit(raw::sqlite3BtreePager(self.btree.as_ptr()), bytes) };
     }
 
-    /// Returns the journal mode; `None` if it is none of those that this library uses. Valid after
-    /// the first read.
+    /// Returns the journal mode; `None` if it is neither WAL nor DELETE. Correct only after the
+    /// connection has read from the file.
     pub(super) fn journal_mode(&self) -> Option<JournalMode> {
         // SAFETY: the tree of an open connection has a pager.
         match unsafe { raw::sqlite3PagerGetJournalMode(raw::sqlite3BtreePager(self.btree.as_ptr())) } {
@@ -148,7 +149,8 @@ impl Tree {
         }
     }
 
-    /// Returns the size of a page, in bytes. Valid after the first read.
+    /// Returns the size of a page of the database, in bytes. Correct only after the connection has
+    /// read from the file.
     pub(super) fn page_size(&self) -> u64 {
         // SAFETY: the tree of an open connection.
         let size = unsafe { raw::sqlite3BtreeGetPageSize(self.btree.as_ptr()) };
@@ -180,7 +182,7 @@ impl Tree {
         pinned
     }
 
-    /// Ends the effect of [`Tree::pin`]. No cursor may be open.
+    /// Makes commits end the read transaction again, after [`Tree::pin`]. No cursor may be open.
     pub(super) fn unpin(&self) {
         self.pins.get().into_iter().flatten().for_each(Pin::reset);
     }
@@ -310,7 +312,8 @@ impl Tree {
         unsafe { raw::sqlite3BtreeTxnState(self.btree.as_ptr()) == raw::TXN_WRITE }
     }
 
-    /// Opens a cursor on the table with this root page.
+    /// Opens a cursor on the table with this root page. `write` opens it for writing, which needs a
+    /// write transaction.
     #[inline]
     pub(super) fn cursor(&self, root: u32, order: Order, write: bool) -> Result<TreeCursor> {
         let info = self.probe(order).map_or(ptr::null_mut(), |probe| probe.info.as_ptr());
@@ -389,7 +392,7 @@ impl Tree {
         Ok(order)
     }
 
-    /// Returns access to the pages of this tree.
+    /// Returns read access to the pages of the database file.
     #[inline]
     pub(super) fn pages(&self) -> Pages<'_> {
         // SAFETY: the tree of an open connection, which is borrowed.

@@ -21,7 +21,7 @@ use crate::backend::file::schema::Tables;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
-/// Maximum number of open cursors that are kept for the next operation.
+/// Maximum number of open cursors that a connection keeps for its next operations.
 const MAX_CURSORS: usize = 16;
 /// Maximum number of times that an operation looks up root pages before it fails, because other
 /// connections keep changing the schema.
@@ -51,8 +51,8 @@ impl Direct {
         page_stats::pages_of_tables(self.tree.pages()).map(Some)
     }
 
-    /// Like [`commits_of_others`](Direct::commits_of_others), but needs no open transaction.
-    /// Outside a transaction, returns the number for the newest state of the file.
+    /// Returns a number that changes with commits of other connections: with those that the open
+    /// transaction sees, or, if no transaction is open, with all commits so far.
     pub(in crate::backend) fn version_now(&self, db: &Db) -> Result<u32> {
         let (_visit, _) = self.begin(db)?;
         Ok(self.tree.data_version())
@@ -159,18 +159,20 @@ impl Direct {
     }
 }
 
-/// Work that the end of an operation must do.
+/// What the end of an operation must do about the transaction in which the operation runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
+    /// Leave it open: it is the caller's transaction, that of an outer operation, or the kept
+    /// snapshot.
     Nothing,
-    /// End the read transaction that was begun directly.
+    /// End the read transaction, which was begun for this operation without SQL.
     Read,
-    /// End the read transaction that was begun by SQL.
+    /// End the read transaction, which was begun for this operation by the SQL statement BEGIN.
     Sql,
 }
 
-/// Operation in progress. Dropping it ends the operation, and also the read transaction that was
-/// begun for it.
+/// Operation on B-trees in progress, with the root pages of the family on which it works. Dropping
+/// it ends the operation, and also the read transaction that was begun for it.
 pub(in crate::backend::file) struct Visit<'d> {
     direct: &'d Direct,
     pub(super) db: &'d Db,
@@ -195,7 +197,8 @@ impl Visit<'_> {
         Ok(done)
     }
 
-    /// Moves a cursor to the entry with a key, or next to its position, as `Tree::seek` does.
+    /// Moves a cursor to the entry with the key that `sought` writes, or to an entry next to the
+    /// position of that key. Returns how the entry at the cursor compares with the key.
     pub(super) fn seek(
         &self,
         cursor: &mut TreeCursor,
@@ -219,7 +222,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Keeps a cursor for the next operation.
+    /// Keeps a cursor for the next operation. If `MAX_CURSORS` are kept already, closes one of
+    /// them.
     pub(super) fn keep(&self, cursor: TreeCursor) {
         let mut idle = self.direct.idle.borrow_mut();
         if idle.len() >= MAX_CURSORS {
@@ -247,12 +251,14 @@ impl Visit<'_> {
         }
     }
 
-    /// Returns an upper bound on the number of entries of a table, from the size of the file.
+    /// Returns an upper bound on the number of entries of any table, computed from the size of the
+    /// file. A scan that returns more entries is in a cycle of pages.
     pub(super) fn room(&self) -> u64 {
         self.direct.tree.pages().room()
     }
 
-    /// Begins a scan over the records of a table without a cursor.
+    /// Begins a scan over the records of the table with this root page, which reads pages without a
+    /// cursor.
     pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'_>> {
         PageWalk::new(self.direct.tree.pages(), root, scan)
     }
