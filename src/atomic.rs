@@ -5,16 +5,18 @@
 //! can also have a lock of the program, for which a fork handler of the program waits. Instead, the
 //! child of a fork opens the lock.
 //!
-//! A child can therefore inherit a half-changed integer. The values that it continues to use must
-//! not be harmful in that state (a new handle of the child uses none of the parent's):
+//! A child can therefore inherit an integer of which only one half was changed. The integers that
+//! the child continues to use must do no harm in that state (a new handle of the child uses none of
+//! the parent's):
 //!
-//! - The counters of a process (identities of files, reads) only grow. A half-changed one is never
-//!   greater than the value it was about to get, and less by at most 2^32, until it is next set
-//!   (see `update`).
+//! - The counters of a process (identities of files, reads) only grow. A half-changed counter is
+//!   never greater than its new value, and less than it by at most 2^32, until it is changed the
+//!   next time (see `update`).
 //! - The latest time (`clock.rs`) grows, too, unless the system clock was set back (ADR 30).
 //! - The names of partial files (`new_file.rs`) contain a counter, and the process id as well.
-//! - The entries of descriptors (`os/unix/descriptors.rs`) are written inside the gate of the
-//!   lists, or get their kind only when they are complete.
+//! - The entries of descriptors (`os/unix/descriptors.rs`) are written inside the gate
+//!   [`LISTS`](crate::fork::LISTS), which a fork shuts, or get their kind only when they are
+//!   complete.
 
 // `make test` checks with the setting that the crate compiles with the halves.
 #[cfg(any(kvstore_split_atomics, not(target_has_atomic = "64")))]
@@ -65,7 +67,8 @@ pub(crate) mod halves {
         }
     }
 
-    /// Replacement for `std::sync::atomic::AtomicU64`, with the methods that are used here.
+    /// Replacement for `std::sync::atomic::AtomicU64` on architectures without 64-bit atomics, with
+    /// the methods that this crate uses.
     #[derive(Debug, Default)]
     pub(crate) struct AtomicU64(Halves);
 
@@ -97,7 +100,8 @@ pub(crate) mod halves {
         }
     }
 
-    /// Replacement for `std::sync::atomic::AtomicI64`, with the methods that are used here.
+    /// Replacement for `std::sync::atomic::AtomicI64` on architectures without 64-bit atomics, with
+    /// the methods that this crate uses.
     #[derive(Debug, Default)]
     pub(crate) struct AtomicI64(Halves);
 

@@ -1,10 +1,10 @@
 //! Clocks of stores. Only this module reads the wall clock.
 //!
 //! Time is `i64` milliseconds since the Unix epoch. If the system clock is set back by at most
-//! [`STANDSTILL_MS`], time stands still in the meantime, so that an expired key stays expired. If
-//! the system clock is set back by more, it was wrong before, and time follows it at once (ADR 30).
-//! An injected clock never runs backwards until it is replaced. A store on a server uses the clock
-//! of the server instead.
+//! [`STANDSTILL_MS`], time stands still until the system clock has caught up, so that an expired
+//! key stays expired. If the system clock is set back by more, it was wrong before, and time
+//! follows it at once (ADR 30). An injected clock never runs backwards until it is replaced. A
+//! store on a server uses the clock of the server instead.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -29,8 +29,9 @@ type Source = Arc<dyn Fn() -> i64 + Send + Sync>;
 /// last set back.
 static LATEST: AtomicI64 = AtomicI64::new(0);
 
-/// Longest standstill of the time after the system clock was set back, in milliseconds. A leap
-/// second and the small corrections of a time service are shorter.
+/// Maximum number of milliseconds by which the system clock can be set back so that the time of the
+/// stores stands still until the clock has caught up. If it is set back by more, the time follows
+/// it. A leap second and the small corrections of a time service are shorter.
 const STANDSTILL_MS: i64 = 1_000;
 
 /// Returns the time of the system clock; or the latest time that was read, if the system clock was
@@ -39,10 +40,10 @@ pub(crate) fn system_now_ms() -> i64 {
     following(&LATEST, || unix_ms(system_time()))
 }
 
-/// Reads a clock that may be set back with `read`, and returns its time. `latest` is the latest
-/// time that was read since the clock was last set back.
+/// Reads a clock, which may have been set back, by calling `read`, and returns its time in
+/// milliseconds. `latest` is the latest time that was read since the clock was last set back.
 ///
-/// If the clock was set back by at most [`STANDSTILL_MS`], returns `latest` instead.
+/// If the clock was set back by at most [`STANDSTILL_MS`], returns the time in `latest` instead.
 fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     let now = read();
     if latest.load(Ordering::Relaxed).saturating_sub(now) > STANDSTILL_MS {
@@ -51,12 +52,14 @@ fn following(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     never_back(latest, now)
 }
 
-/// Like `following`, for a clock that seems to have been set back by more than [`STANDSTILL_MS`].
+/// Reads a clock again that seems to have been set back by more than [`STANDSTILL_MS`] since the
+/// time in `latest`. If it was, stores the new time in `latest` and returns it. Otherwise returns
+/// the later one of the two times.
 #[cold]
 fn followed_back(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     let seen = latest.load(Ordering::SeqCst);
-    // Read again, after `latest`: the first reading may only be old, because the thread was stopped
-    // for a while.
+    // Read again, after `latest`: the first reading may be older than `latest` only because this
+    // thread was stopped between reading the clock and reading `latest`.
     let now = read();
     if seen.saturating_sub(now) <= STANDSTILL_MS {
         return never_back(latest, now);
@@ -66,28 +69,30 @@ fn followed_back(latest: &AtomicI64, read: impl Fn() -> i64) -> i64 {
     now
 }
 
-/// Returns whole milliseconds since 1970; 0 for a time before that.
+/// Converts a system time to whole milliseconds since the Unix epoch; 0 for a time before 1970.
 pub(crate) fn unix_ms(time: SystemTime) -> i64 {
     let Ok(since) = time.duration_since(UNIX_EPOCH) else { return 0 };
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     seconds.saturating_mul(1000).saturating_add(i64::from(since.subsec_millis()))
 }
 
-/// Maximum lag of the coarse clock of the system, in milliseconds.
+/// Maximum lag of the coarse clock of the system behind its exact clock, in milliseconds.
 ///
-/// The kernel sets that clock at each timer tick, some milliseconds apart. A tick is late if a
-/// virtual machine is not scheduled; a minute is allowed for that. When the system time is set,
+/// The kernel sets the coarse clock at each timer tick, some milliseconds apart. A tick is late if
+/// a virtual machine is not scheduled; a minute is allowed for that. When the system time is set,
 /// both clocks change at once.
 const COARSE_LAG_MS: i64 = 60_000;
 
-/// Returns `true` if `time_ms` is certainly in the future, given the time `coarse_ms` of the coarse
-/// clock, which may lag. After `false`, only the exact time decides.
+/// Returns `true` if `time_ms` is certainly in the future, given the current time `coarse_ms` of
+/// the coarse clock, which may lag. After `false`, the caller must compare `time_ms` with the exact
+/// time.
 #[inline]
 pub(crate) fn is_far_off(time_ms: i64, coarse_ms: i64) -> bool {
     time_ms > LATEST.load(Ordering::Relaxed).max(coarse_ms).saturating_add(COARSE_LAG_MS)
 }
 
-/// Returns the later one of `now` and `latest`, and stores it in `latest`.
+/// Returns the later one of the time `now` and the time in `latest`, and stores it in `latest`. So
+/// the time of a clock never runs backwards.
 fn never_back(latest: &AtomicI64, now: i64) -> i64 {
     let seen = latest.load(Ordering::Relaxed);
     if now > seen { latest.fetch_max(now, Ordering::Relaxed).max(now) } else { seen }
@@ -99,7 +104,8 @@ thread_local! {
     static ASKED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Guard of an injected clock that is running on this thread.
+/// Guard that keeps the address of an injected clock in [`ASKED`] while this clock is running on
+/// this thread.
 struct Asked;
 
 impl Asked {
@@ -116,10 +122,13 @@ impl Drop for Asked {
     }
 }
 
-/// Values of [`Clock::kind`]: system clock, injected clock, or a clock that continues from the time
-/// of a server.
+/// Value of [`Clock::kind`] for the system clock.
 const SYSTEM: u8 = 0;
+/// Value of [`Clock::kind`] for an injected clock: a function that the program has set as the
+/// store's clock.
 const INJECTED: u8 = 1;
+/// Value of [`Clock::kind`] for the clock of a server: it continues from the last time that the
+/// server sent.
 const SERVER: u8 = 2;
 
 /// Returns the time of this machine's wall clock, in microseconds since the Unix epoch. It may be
@@ -129,12 +138,13 @@ fn wall_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Maximum age of the last time that a server sent, in microseconds. A clock with an older one is
-/// stale.
+/// Age of the last time that the server sent, in microseconds, up to which the clock of a store on
+/// a server can be used. After that the clock is stale: the server must be asked for its time.
 const FRESH_US: i64 = 60_000_000;
 
-/// Maximum difference between the progress of the monotonic clock and of the wall clock while the
-/// machine was not suspended, in microseconds.
+/// Maximum difference between the progress of the monotonic clock and that of the wall clock since
+/// the server last sent its time, in microseconds. A greater difference means that the machine was
+/// suspended, during which the monotonic clock stops, or that the wall clock was set.
 const SUSPENDED_US: i64 = 500_000;
 
 /// Clock of one store: the system clock, an injected clock (for tests and for devices without a
@@ -142,15 +152,17 @@ const SUSPENDED_US: i64 = 500_000;
 pub(crate) struct Clock {
     kind: AtomicU8,
     source: RwLock<Option<Source>>,
-    /// Creation time of this clock, from which [`Clock::elapsed_us`] counts.
+    /// Creation time of this object, by the monotonic clock. [`Clock::elapsed_us`] counts from it.
     created: Instant,
     /// Time of the server at the creation of this clock, in microseconds since the Unix epoch,
     /// according to the last time that the server sent.
     server_start_us: AtomicI64,
-    /// Readings of [`Clock::elapsed_us`] and [`wall_us`] when the server last sent its time.
+    /// Reading of [`Clock::elapsed_us`], in microseconds, when the server last sent its time.
     told_us: AtomicI64,
+    /// Reading of [`wall_us`], in microseconds since the Unix epoch, when the server last sent its
+    /// time.
     told_wall_us: AtomicI64,
-    /// Latest time that the injected clock returned.
+    /// Latest time that the injected clock returned, in milliseconds since the Unix epoch.
     latest: AtomicI64,
 }
 
@@ -188,7 +200,7 @@ impl Clock {
         }
     }
 
-    /// Returns the microseconds of the monotonic clock since this clock was created.
+    /// Returns the time since this object was created, by the monotonic clock, in microseconds.
     fn elapsed_us(&self) -> i64 {
         i64::try_from(self.created.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
@@ -266,17 +278,17 @@ impl Clock {
         (start_us.saturating_add(elapsed_us()) / 1000).max(0)
     }
 
-    /// Returns `true` if this thread is inside the injected clock, so that the caller is that
-    /// clock.
+    /// Returns `true` if this thread is running the injected clock, so that the caller is the
+    /// function that was injected.
     pub(crate) fn is_being_asked(&self) -> bool {
         let this = std::ptr::from_ref(self).addr();
         self.is_injected() && ASKED.try_with(|asked| asked.borrow().contains(&this)).unwrap_or(false)
     }
 
-    /// Replaces the source of the time; `None` restores the system clock. Waits until no thread is
-    /// inside the old source.
+    /// Replaces this clock by the function `source`; `None` restores the system clock. Waits until
+    /// no thread is running the replaced function.
     ///
-    /// It has no effect if the caller is the old source itself.
+    /// It has no effect if the caller is the replaced function itself.
     pub(crate) fn inject(&self, source: Option<Source>) {
         if self.is_being_asked() {
             return;

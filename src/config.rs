@@ -8,20 +8,20 @@ use crate::error::{Error, Result};
 #[cfg(feature = "encryption")]
 use crate::secret::{RAW_KEY_SIZE, Secret};
 
-/// Default size of the page cache, in pages.
+/// Default size of the page cache that SQLite keeps for a handle, in pages.
 pub(crate) const DEFAULT_CACHE_PAGES: u32 = 2000;
-/// Size of the page cache with [`Config::small`], in pages.
+/// Size of the page cache that SQLite keeps for a handle with [`Config::small`], in pages.
 const SMALL_CACHE_PAGES: u32 = 32;
 /// Target length of the WAL with [`Config::small`], in pages.
 const SMALL_WAL_PAGES: u32 = 64;
 /// Default page size of new files, in bytes.
 pub(crate) const DEFAULT_PAGE_SIZE: u32 = 4096;
-/// Default target length of the WAL, in pages.
+/// Default of [`Config::wal_pages`], the target length of the WAL, in pages.
 pub(crate) const DEFAULT_WAL_PAGES: u32 = 4000;
-/// Minimum target length of the WAL, in pages.
+/// Minimum target length of the WAL that can be set, in pages.
 pub(crate) const MIN_WAL_PAGES: u32 = 16;
 const MAX_WAL_PAGES: u32 = 1_000_000;
-/// Default time for which a call waits for a lock.
+/// Default busy timeout: time for which a call waits for a lock of another handle.
 const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default maximum length of a value, in bytes.
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
@@ -36,7 +36,8 @@ pub const MAX_KEY_SIZE: usize = 65_536;
 pub const MAX_SERVER_KEY_SIZE: usize = 2500;
 /// Maximum length of a family name, in bytes.
 pub(crate) const MAX_NAME_SIZE: usize = 255;
-/// Default size of the memory map, in bytes. 0 on 32-bit systems, whose address space is small.
+/// Default number of bytes of the database file that are read through a memory map. 0 (no map) on
+/// 32-bit systems, whose address space is small.
 pub(crate) const DEFAULT_MMAP_SIZE: u64 =
     if cfg!(target_pointer_width = "64") { 256 * 1024 * 1024 } else { 0 };
 
@@ -81,10 +82,11 @@ pub enum CheckpointMode {
     Passive,
     /// Waits for the writer, then copies all frames of the WAL.
     Full,
-    /// Like `Full`, but also waits for readers, so that the next writer overwrites the WAL from its
-    /// start.
+    /// Waits for the writer and copies all frames of the WAL, then waits for readers of the WAL, so
+    /// that the next writer overwrites the WAL from its start.
     Restart,
-    /// Like `Restart`, but also truncates the WAL to zero bytes.
+    /// Waits for the writer and for readers and copies all frames of the WAL, then truncates the
+    /// WAL to zero bytes.
     Truncate,
 }
 
@@ -110,7 +112,7 @@ pub struct Config {
     pub(crate) file: FileConfig,
 }
 
-/// Settings that apply only to a store in a file.
+/// Settings of a store handle that apply only to a store in a file, not to a store on a server.
 #[derive(Debug, Clone)]
 pub(crate) struct FileConfig {
     pub(crate) journal_mode: JournalMode,
@@ -119,8 +121,8 @@ pub(crate) struct FileConfig {
     pub(crate) cache_pages: u32,
     pub(crate) page_size: u32,
     pub(crate) checkpoint_every: Option<u32>,
-    /// Target length of the WAL, in pages. `None`: the default length, which a size limit of the
-    /// store reduces.
+    /// Target length of the WAL, in pages. `None`: `default_wal_pages`, or less if the store has a
+    /// small size limit.
     pub(crate) wal_pages: Option<u32>,
     pub(crate) default_wal_pages: u32,
     pub(crate) mmap_size: u64,
@@ -130,7 +132,7 @@ pub(crate) struct FileConfig {
     pub(crate) hold_reads: Option<bool>,
     pub(crate) holds_while_alone: bool,
     pub(crate) secure_delete: bool,
-    /// Permissions of new files; `None`: 0644 without the bits of the umask.
+    /// Unix permissions of new store files; `None`: 0644 without the bits of the umask.
     pub(crate) mode: Option<u32>,
     pub(crate) sql_engine: bool,
     pub(crate) damaged: bool,
@@ -425,14 +427,14 @@ impl Config {
         self.secret(&Secret::raw_key(key))
     }
 
-    /// Removes the secret.
+    /// Removes the secret, so that the store is opened as an unencrypted one.
     #[cfg(feature = "encryption")]
     pub(crate) fn without_secret(mut self) -> Config {
         self.file.secret = None;
         self
     }
 
-    /// Sets the page size of encrypted stores, which applies to a new file only.
+    /// Sets the page size to that of encrypted stores, 4096 bytes. It applies to a new file only.
     #[cfg(feature = "encryption")]
     pub(crate) fn for_encryption(self) -> Config {
         self.page_size(DEFAULT_PAGE_SIZE)
@@ -474,7 +476,7 @@ impl Config {
 }
 
 impl FileConfig {
-    /// Returns `true` if a password or key is set.
+    /// Returns `true` if a secret is set (a password or raw key), so that the store is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         #[cfg(feature = "encryption")]
         return self.secret.is_some();
@@ -542,7 +544,8 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Fails with `Error` if a string is not a valid family name.
+/// Fails with `Error` if `name` is not a valid family name: 1 to [`MAX_NAME_SIZE`] bytes without
+/// NUL, with none of the reserved prefixes.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME_SIZE || name.contains('\0') {
         return Err(Error::invalid(format!(

@@ -19,10 +19,11 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     hint: Option<Hint>,
-    /// Whether the error is a failure of SQLite that has no [`ErrorKind`] of its own, and not a
-    /// rejected argument. The call may have stopped half-way.
+    /// Whether an error of the kind `Error` is a failure of SQLite that no other kind describes.
+    /// Then the call may have done a part of its work. `false` for a rejected argument.
     is_failure: bool,
-    /// Whether the failed call was undone, so that the transaction around it can continue.
+    /// Whether all changes of the failed call were undone, so that the open transaction can
+    /// continue.
     is_undone: bool,
     is_from_server: bool,
 }
@@ -93,7 +94,7 @@ impl Error {
         Error::new(ErrorKind::Error, message)
     }
 
-    /// Creates the error for a failure of SQLite that has no kind of its own.
+    /// Creates the error for a failure of SQLite that no other kind describes. Its kind is `Error`.
     pub(crate) fn failed(message: impl Into<String>) -> Error {
         Error { is_failure: true, ..Error::new(ErrorKind::Error, message) }
     }
@@ -209,7 +210,8 @@ impl Error {
         self.is_from_server
     }
 
-    /// Returns the error, marked as coming from a server or the connection to it.
+    /// Returns this error, marked as one that comes from a PostgreSQL server or from the connection
+    /// to it.
     #[cfg(feature = "remote")]
     pub(crate) fn of_a_server(self) -> Error {
         Error { is_from_server: true, ..self }
@@ -247,7 +249,7 @@ impl Error {
         Error { message, ..self.clone() }
     }
 
-    /// Puts a context before the message: "context: message".
+    /// Returns the error with `context` put before its message: "context: message".
     pub(crate) fn in_context(self, context: impl fmt::Display) -> Error {
         Error { message: format!("{context}: {}", self.message), ..self }
     }

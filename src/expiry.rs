@@ -1,7 +1,7 @@
 //! Arithmetic of TTLs and expiry times. It uses no clock: the current time is always an argument.
 //!
-//! An expiry time is a moment, in milliseconds since the Unix epoch. A TTL is a duration. A key is
-//! expired from its expiry time on: `expire_ms <= now`.
+//! An expiry time is a point in time, in milliseconds since the Unix epoch. A TTL is a duration. A
+//! key is expired from its expiry time on: `expire_ms <= now`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -102,7 +102,7 @@ pub(crate) fn after_ms(now_ms: i64, ttl_ms: i64) -> i64 {
     now_ms.saturating_add(ttl_ms).max(1)
 }
 
-/// Returns the milliseconds until `expire_ms`; 0 if it has passed.
+/// Returns the number of milliseconds from `now_ms` until `expire_ms`; 0 if that time has passed.
 pub(crate) fn remaining_ms(expire_ms: i64, now_ms: i64) -> i64 {
     expire_ms.saturating_sub(now_ms).max(0)
 }

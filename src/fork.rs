@@ -11,19 +11,19 @@ use std::time::Duration;
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Text of the error of a call on a handle that was opened before a fork.
+/// Error text of a call in the child of a fork on a handle that its parent opened.
 pub(crate) const INHERITED: &CStr =
     c"the handle was opened before a fork: open a new one in the child process";
 
-/// Returns the fork generation: a number that each fork changes, and that tells handles opened by
-/// this process from inherited ones.
+/// Returns the fork generation of this process: a number that is increased in the child of each
+/// fork. A handle that was opened in another generation was inherited from a parent process.
 #[inline]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Marks all existing handles as inherited. It only adds to an atomic, so it is safe in a fork
-/// handler.
+/// Marks all existing handles as inherited, in the child of a fork, by increasing the fork
+/// generation. It only adds to an atomic, so it is safe in a fork handler.
 #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
 pub(crate) fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,8 @@ pub(crate) fn begin_generation() {
 /// program.
 pub(crate) static LISTS: Gate = Gate::new();
 
-/// Bit that is set in [`Gate`] while it is shut. The other bits count the threads inside.
+/// Bit of the number in a [`Gate`] that is set while the gate is shut. The other bits are the
+/// number of threads inside.
 const SHUT: u32 = 1 << 31;
 
 /// Lock that any number of threads can be inside until it is shut. One thread shuts it, waits until
@@ -50,7 +51,7 @@ const SHUT: u32 = 1 << 31;
 /// depends on a thread that does not exist in the child.
 pub(crate) struct Gate(AtomicU32);
 
-/// Guard of a thread inside a gate.
+/// Guard of a thread inside a [`Gate`]. The thread leaves the gate when the guard is dropped.
 pub(crate) struct Inside<'g>(&'g Gate);
 
 impl Gate {
@@ -87,7 +88,8 @@ impl Gate {
         }
     }
 
-    /// Opens a gate that this thread, or the thread that forked this process, has shut.
+    /// Opens a gate that this thread has shut, or, in the child of a fork, that the forking thread
+    /// has shut.
     #[cfg_attr(not(unix), allow(dead_code, reason = "there are no forks"))]
     pub(crate) fn open(&self) {
         self.0.fetch_and(!SHUT, Ordering::Release);
@@ -100,7 +102,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Backoff of a thread that waits for a gate. Most waits are shorter than a microsecond.
+/// Backoff of a thread that waits for a [`Gate`], with the number of its waits so far: it spins
+/// first, then yields, then sleeps. Most waits are shorter than a microsecond.
 #[derive(Default)]
 struct Patience(u32);
 

@@ -49,7 +49,7 @@
 //!
 //! # TTL and expiry time
 //!
-//! - A *TTL* is a duration: how long a key is to live. An *expiry time* is a moment, in
+//! - A *TTL* is a duration: how long a key is to live. An *expiry time* is a point in time, in
 //!   milliseconds since the Unix epoch ([`Expiry`]). The file stores expiry times.
 //! - A key is expired from its expiry time on (`expire_ms <= now`), whichever handle or process set
 //!   its TTL. Reads and iterators then skip it. Only [`Family::count`], [`Family::count_with_ttl`]
@@ -89,8 +89,9 @@
 //! # Threads, processes and forks
 //!
 //! [`Store`], [`Family`], [`Cursor`] and [`WriteBatch`] are `Send` and `Sync`. A store handle is
-//! one connection behind a lock: threads that share it take turns. For parallel reads, open one
-//! handle per thread. Several processes can open the same file; one of them writes at a time.
+//! one connection behind a lock: calls of threads that share it run one after another. For parallel
+//! reads, open one handle per thread. Several processes can open the same file; one of them writes
+//! at a time.
 //!
 //! The library starts no thread unless [`Store::start_cleaner`] is called.
 //!
@@ -192,7 +193,8 @@ pub fn notify_fork() {
     backend::note_fork();
 }
 
-/// Sets a function that can end the waits of this process for locks, by returning `true`.
+/// Sets the wait hook: a function that is called repeatedly while a call of this process waits for
+/// a lock, and that ends the wait by returning `true`.
 ///
 /// The waiting call then fails as it does when [`Config::busy_timeout`] is over, and changes
 /// nothing. So a program can react to a signal, or to a cancelled task, during a long wait.
@@ -208,28 +210,33 @@ pub fn set_wait_hook(ends: impl Fn() -> bool + Send + Sync + 'static) {
     wait::set_hook(Some(std::sync::Arc::new(ends)));
 }
 
-/// Removes the function of [`set_wait_hook`].
+/// Removes the function that [`set_wait_hook`] has set. Waits for locks then last up to the busy
+/// timeout.
 pub fn clear_wait_hook() {
     wait::set_hook(None);
 }
 
-/// Interfaces for the command and the tests of this project. They may change in any release.
+/// Functions for the command-line program `kvstore` and for the tests of this project. They may
+/// change in any release.
 #[doc(hidden)]
 pub mod internal {
     use crate::{Result, SizeLimit, Store};
 
     pub use crate::place::{check_scheme, is_url, path_without_password};
 
-    /// Sets the size limit of a copied store, inside the caller's write transaction, without
-    /// evicting keys. For a store on a server this does nothing, because it has no size limit.
+    /// Sets the size limit of `store`, the target of a copy, to `limit`, inside the caller's write
+    /// transaction. Fails if keys had to be evicted for the limit. For a store on a server this
+    /// does nothing, because it has no size limit.
     ///
     /// # Errors
-    /// As [`Store::set_size_limit`]; roll the transaction back then.
+    /// As [`Store::set_size_limit`], and [`Full`](crate::ErrorKind::Full) if keys had to be
+    /// evicted. After an error, the caller must roll the transaction back.
     pub fn take_size_limit(store: &Store, limit: SizeLimit) -> Result<()> {
         store.take_limit(limit)
     }
 
-    /// Replaces the time that `store` assumes for its server until the server sends its time again.
+    /// Makes `store`, which is on a server, use `now_ms` as its clock. Times that the server sends
+    /// afterwards are ignored.
     #[cfg(feature = "remote")]
     pub fn simulate_server_clock(store: &Store, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         store.simulate_server_clock(now_ms);

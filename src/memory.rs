@@ -4,10 +4,10 @@
 
 use crate::error::{Error, Result};
 
-/// Text of an out-of-memory error, for code that cannot return an [`Error`].
+/// Error text for exhausted memory, for code that cannot create an [`Error`].
 pub(crate) const NONE_LEFT: &str = "there is no memory for it: try where there is more";
 
-/// Reserves space for `more` further bytes.
+/// Reserves space for `more` additional bytes in `bytes`.
 ///
 /// # Errors
 /// `NoMemory`; nothing is changed then.
@@ -19,7 +19,7 @@ pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
     made.map_err(|_| Error::no_memory(format!("out of memory: {more} bytes could not be allocated")))
 }
 
-/// Appends bytes.
+/// Appends the bytes `with` to `bytes`.
 ///
 /// # Errors
 /// As [`reserve`].
@@ -30,7 +30,7 @@ pub(crate) fn extend(bytes: &mut Vec<u8>, with: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a copy of the bytes.
+/// Returns a copy of `bytes`.
 ///
 /// # Errors
 /// As [`reserve`].

@@ -26,12 +26,13 @@ pub struct PutOptions {
     pub(crate) only: Option<Presence>,
     pub(crate) keep_ttl: bool,
     pub(crate) ttl_ms: Option<i64>,
-    /// `None`: the default TTL of the family, unless `ttl_ms` is set.
+    /// Expiry time that the write gives to the key. `None`: the key gets the TTL `ttl_ms`, or if
+    /// that is not set, the default TTL of the family.
     pub(crate) expiry: Option<Expiry>,
     pub(crate) written_ms: Option<i64>,
 }
 
-/// Condition of a write on the existence of its key.
+/// Condition of a write: the key must be missing or expired (`Absent`), or live (`Present`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     Absent,
@@ -102,7 +103,7 @@ impl PutOptions {
 }
 
 impl PutOptions {
-    /// Fails with `Error` if a time is negative.
+    /// Fails with `Error` if the write time is negative, or if the expiry time is 0 or negative.
     pub(crate) fn check(&self) -> Result<()> {
         if let Some(written_ms @ ..0) = self.written_ms {
             return Err(Error::invalid(format!(

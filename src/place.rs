@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Returns the path of a file that SQLite keeps next to a database, such as its WAL (`-wal`).
+/// Returns the path of a file that SQLite keeps next to a database, such as its WAL: the path of
+/// the database with `suffix` (such as `-wal`) appended.
 pub(crate) fn sibling(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// URL schemes, which are those of libpq.
+/// URL schemes of a store on a PostgreSQL server: those that libpq accepts.
 pub(crate) const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
 /// Returns `true` if a path is the URL of a store on a server. The result does not depend on
@@ -25,8 +26,9 @@ pub fn is_url(path: impl AsRef<Path>) -> bool {
     SCHEMES.iter().any(|scheme| path.starts_with(scheme.as_bytes()))
 }
 
-/// Fails with `Error` if a path looks like a URL or URI, but does not begin with `postgresql://` or
-/// `postgres://`: an open would create a file of that name. A drive letter (`C:`) is no scheme.
+/// Fails with `Error` if a path has the form of a URL or URI, but does not begin with
+/// `postgresql://` or `postgres://`: an open would create a file of that name. A drive letter
+/// (`C:`) is no scheme.
 pub fn check_scheme(path: impl AsRef<Path>) -> Result<()> {
     match unknown_scheme(path.as_ref()) {
         None => Ok(()),
@@ -81,8 +83,8 @@ pub(crate) fn without_suffix(name: &OsStr, suffix: &str) -> Option<OsString> {
 
 /// Returns a path as text for messages and logs. In a URL, the password is removed.
 ///
-/// A malformed URL, which can contain a part of the password anywhere, becomes `postgresql://…`. A
-/// file name that looks like a mistyped URL with a login keeps only its scheme.
+/// A malformed URL, which can contain a part of the password anywhere, becomes `postgresql://…`. Of
+/// a file name that looks like a mistyped URL with a login, only the scheme is returned.
 #[must_use]
 pub fn path_without_password(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();

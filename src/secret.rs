@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>); // in the syntax of SQLCipher
 
-/// Length of a raw key, in bytes.
+/// Length of a raw key of an encrypted store, in bytes.
 pub(crate) const RAW_KEY_SIZE: usize = 32;
 
 impl Secret {

@@ -80,7 +80,8 @@ impl Counter {
 }
 
 impl Counters {
-    /// Returns the counters, together with the sizes that were measured now.
+    /// Returns the counters, together with sizes that the caller has just measured: pages of the
+    /// database, frames in the WAL, and bytes of the pages in use.
     pub(crate) fn read(&self, db_pages: u64, wal_frames: u64, size_bytes: u64) -> Stats {
         Stats {
             puts: self.puts.get(),

@@ -18,11 +18,13 @@ type Hook = Arc<dyn Fn() -> bool + Send + Sync>;
 /// lock that a thread of the parent held during a fork would stay locked in the child.
 static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 
-/// Whether `HOOK` is set. It saves calls without a hook from entering the gate.
+/// Whether [`HOOK`] contains a wait hook. If not, waiting calls need not enter the gate to find
+/// that out.
 static HAS_HOOK: AtomicBool = AtomicBool::new(false);
 
-/// Maximum sleep between two calls of the hook, and minimum time between two calls of the hook in
-/// one thread.
+/// Time between two calls of the wait hook in a thread that waits for a lock. [`pause`] sleeps at
+/// most this long between two calls, and calls the hook earlier only if the last call requested the
+/// end of the wait.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(40);
 
 thread_local! {
@@ -40,13 +42,13 @@ pub(crate) fn set_hook(hook: Option<Hook>) {
     drop(before); // outside the gate, because dropping the caller's closure can run any code
 }
 
-/// Returns `true` if a hook is set.
+/// Returns `true` if the program has set a wait hook.
 pub(crate) fn has_hook() -> bool {
     HAS_HOOK.load(Ordering::Acquire)
 }
 
-/// Calls the hook, if one is set. Returns `true` if it requests the end of the wait. A panic of the
-/// hook counts as a request.
+/// Calls the wait hook, if one is set. Returns `true` if the hook requests the end of the wait for
+/// a lock. A panic of the hook counts as such a request.
 pub(crate) fn is_ended() -> bool {
     if !has_hook() {
         return false;
@@ -59,8 +61,8 @@ pub(crate) fn is_ended() -> bool {
     ends
 }
 
-/// Sleeps for `time`, and calls the hook every [`INTERVAL`]. Returns `true` after that time;
-/// `false`, possibly earlier, if the hook requested the end of the wait.
+/// Sleeps for `time`, and calls the wait hook every [`INTERVAL`]. Returns `true` when `time` has
+/// passed. Returns `false`, possibly earlier, if the hook requested the end of the wait.
 pub(crate) fn pause(time: Duration) -> bool {
     let started = Instant::now();
     loop {

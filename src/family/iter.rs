@@ -23,21 +23,21 @@ use crate::family::Family;
 use crate::family::Target;
 use crate::memory;
 
-/// Maximum number of rows in the first chunk. Each later chunk has four times as many, up to
-/// [`MAX_ROWS`].
+/// Maximum number of rows that a cursor reads in its first chunk. Each later chunk has four times
+/// as many, up to [`MAX_ROWS`].
 const FIRST_ROWS: usize = 128;
-/// Number of bytes at which the first chunk is full, so that a caller that needs few rows reads few
-/// pages.
+/// Total length of keys and values, in bytes, at which the first chunk of a cursor is full. It is
+/// small, so that a caller that needs few rows reads few pages.
 const FIRST_BYTES: usize = 16 * 1024;
-/// Maximum number of rows in any chunk.
+/// Maximum number of rows that a cursor reads in one chunk.
 const MAX_ROWS: usize = 512;
-/// Maximum number of rows in the chunk that is read after a write of the same handle. It is small,
-/// because a caller that writes between two rows is likely to write again.
+/// Maximum number of rows in the chunk that a cursor reads after a write of the same handle. It is
+/// small, because a caller that writes between two rows is likely to write again.
 const ROWS_AFTER_WRITE: usize = 16;
-/// Number of bytes at which a later chunk is full.
+/// Total length of keys and values, in bytes, at which a later chunk of a cursor is full.
 const MAX_BYTES: usize = 64 * 1024;
-/// Number of skipped expired rows after which a chunk ends early, so that the lock of the store is
-/// not held for long.
+/// Number of skipped expired rows after which a cursor ends a chunk early, so that it does not hold
+/// the lock of the store for long.
 const MAX_SKIPPED: usize = 4096;
 
 /// Direction of a cursor.
@@ -84,14 +84,15 @@ impl Direction {
 pub struct Cursor {
     family: Arc<Target>,
     walk: Over,
-    /// Prefix of all keys, which [`key`](Cursor::key) does not return.
+    /// Prefix with which all keys of this cursor begin, and which [`key`](Cursor::key) leaves out.
+    /// It is empty except for a cursor over row keys.
     prefix: Vec<u8>,
     keys_only: bool,
     chunk: Chunk,
     /// Second chunk, which [`fetch`](Cursor::fetch) uses if it must read ahead: it contains the
     /// entries that were returned, while `chunk` is the next one.
     kept: Chunk,
-    /// Index of the current entry in the chunk.
+    /// Index of the current entry in `chunk`.
     at: usize,
     /// Last row that was read into the chunk or skipped because it had expired. The next chunk
     /// starts after it; with `None`, at the beginning of the range.
@@ -99,14 +100,16 @@ pub struct Cursor {
     /// Row after which the current chunk starts; `None` if it starts elsewhere, such as at the
     /// beginning of the range.
     start: Option<Place>,
-    /// Whether there may be rows after the chunk.
+    /// Whether the range of the cursor may have rows after those in `chunk`.
     more: bool,
     chunk_rows: usize,
-    /// Change count of the handle when the chunk was read.
+    /// Change count of the store handle (`Shared::changes`) when `chunk` was read. If the count has
+    /// changed since, the entries after the current one are read again.
     changes: u64,
 }
 
-/// Set of rows that a cursor visits, and their order.
+/// Rows that a cursor visits, and their order: a range of keys in key order, or a period in order
+/// of expiry time.
 enum Over {
     Keys(KeyRange, Direction),
     /// Rows in order of expiry time, from the first time on and before the second one (in
@@ -114,22 +117,24 @@ enum Over {
     Expiry(i64, Option<i64>),
 }
 
-/// Result of reading a chunk.
+/// Result of reading a chunk of rows for a cursor.
 struct Loaded {
-    /// Change count of the handle when the chunk was read.
+    /// Change count of the store handle (`Shared::changes`) when the chunk was read.
     changes: u64,
     /// Last row that was read, live or expired; `None` if no rows are left after the chunk.
     read_to: Option<Place>,
 }
 
-/// Position of a row: its key, and its expiry time if the cursor is in order of expiry.
+/// Position of a row in the order of a cursor: its key, and its expiry time in milliseconds if the
+/// cursor is in order of expiry.
 #[derive(Clone)]
 struct Place {
     time_ms: i64,
     key: Vec<u8>,
 }
 
-/// Start of a chunk.
+/// Row with which the next chunk of a cursor starts: the first row of the cursor's range, the first
+/// row at or after a key, or the first row after a position.
 enum From {
     Start,
     At(Vec<u8>),
@@ -284,8 +289,9 @@ impl Cursor {
         false
     }
 
-    /// Returns `true` if the cursor returns an entry with this expiry time now, by the system
-    /// clock. Call it only if the store has the system clock.
+    /// Returns `true` if this cursor returns entries with the expiry time `expire_ms` now: if they
+    /// are not expired by the system clock, or if it returns expired entries too. Call it only if
+    /// the store uses the system clock.
     fn shows_later_than(&self, expire_ms: i64) -> bool {
         !self.hides_expired() || !expiry::is_expired(expire_ms, clock::system_now_ms())
     }
@@ -311,22 +317,23 @@ impl Cursor {
         self.value_of(self.entry()?)
     }
 
-    /// Fast path of [`is_valid`](Cursor::is_valid). Returns `false` also if only `is_valid` can
-    /// decide, because the state of the store needs more checks.
+    /// Fast path of [`is_valid`](Cursor::is_valid). Returns `true` if the cursor is at an entry.
+    /// After `false`, it may be at one nevertheless: call `is_valid`, which checks the state of the
+    /// store completely.
     #[inline(always)]
     pub(crate) fn is_plainly_valid(&self) -> bool {
         self.plain_entry().is_some()
     }
 
-    /// Fast path of [`key`](Cursor::key). Returns `None` also if only `key` can decide, because the
-    /// state of the store needs more checks.
+    /// Fast path of [`key`](Cursor::key). Returns the key of the current entry. After `None`, there
+    /// may be one nevertheless: call `key`, which checks the state of the store completely.
     #[inline(always)]
     pub(crate) fn plain_key(&self) -> Option<&[u8]> {
         self.key_of(self.plain_entry()?)
     }
 
-    /// Fast path of [`value`](Cursor::value). Returns `None` also if only `value` can decide,
-    /// because the state of the store needs more checks.
+    /// Fast path of [`value`](Cursor::value). Returns the value of the current entry. After `None`,
+    /// there may be one nevertheless: call `value`, which checks the state of the store completely.
     #[inline(always)]
     pub(crate) fn plain_value(&self) -> Option<&[u8]> {
         self.value_of(self.plain_entry()?)
@@ -376,9 +383,9 @@ impl Cursor {
         Some(Place { time_ms: entry.expire_ms().unwrap_or_default(), key })
     }
 
-    /// Moves to the first entry that the cursor returns, from index `at` of the chunk on, and skips
-    /// expired entries unless the cursor is in order of expiry. Reads further chunks as needed.
-    /// Returns `false` if there is no such entry.
+    /// Moves the cursor to the entry at index `at` of the chunk, or to the next one after it that
+    /// is not expired. A cursor in order of expiry does not skip expired entries. Reads further
+    /// chunks as needed. Returns `false` if there is no such entry.
     fn settle(&mut self, mut at: usize) -> Result<bool> {
         let hide_expired = self.hides_expired();
         loop {
@@ -405,18 +412,19 @@ impl Cursor {
         }
     }
 
-    /// Reads the chunk after the current one.
+    /// Replaces the current chunk by the next one in the cursor's range.
     fn go_on(&mut self) -> Result<()> {
         let place = self.read_to.take();
         self.load(place.map_or(From::Start, From::After))
     }
 
-    /// Returns `true` if the cursor returns live entries only.
+    /// Returns `true` if the cursor returns live entries only; `false` if it is in order of expiry
+    /// and returns expired rows too.
     fn hides_expired(&self) -> bool {
         matches!(self.walk, Over::Keys(..))
     }
 
-    /// Discards the entries of the chunk.
+    /// Discards the entries of the current chunk, so that the cursor is at no entry.
     fn forget(&mut self) {
         self.chunk.clear();
         self.at = 0;

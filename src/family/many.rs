@@ -28,7 +28,7 @@ impl Family {
         for key in &keys {
             self.check_key(key.as_ref())?;
         }
-        // In key order each page is changed once.
+        // Sorted by key, because then each page of the file is changed only once.
         keys.sort_by(|one, other| one.as_ref().cmp(other.as_ref()));
         let writes: Vec<_> = keys
             .iter()

@@ -57,7 +57,8 @@ pub struct Family {
     released: AtomicBool,
 }
 
-/// State that the handle on a family shares with its iterators.
+/// Family that a [`Family`] handle and its iterators work on: the state of the store handle, and
+/// the names of the tables of the family.
 pub(crate) struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tables: Arc<Tables>,
@@ -71,14 +72,15 @@ impl Family {
         family
     }
 
-    /// Returns a family for internal use, which does not count as an open handle.
+    /// Returns a handle on the family `name` of the store handle `shared`, for internal use. It
+    /// does not count as an open handle: the family can be dropped while this handle exists.
     pub(crate) fn unregistered_of(shared: &Arc<Shared>, name: &str) -> Family {
         let target = Target { shared: Arc::clone(shared), tables: shared.tables(name) };
         Family { target: Arc::new(target), released: AtomicBool::new(true) }
     }
 
-    /// Returns another handle on this family for internal use, which does not count as an open
-    /// handle. It shares the table names of this one.
+    /// Returns another handle on this family, for internal use. It does not count as an open
+    /// handle: the family can be dropped while this handle exists.
     pub(crate) fn unregistered(&self) -> Family {
         Family { target: Arc::clone(&self.target), released: AtomicBool::new(true) }
     }
@@ -101,7 +103,8 @@ impl Family {
         &self.target.tables
     }
 
-    /// Like `tables`, but returns an `Arc`.
+    /// Returns the names of the family's tables as an `Arc`, for callers that keep them longer than
+    /// this handle exists.
     pub(crate) fn shared_tables(&self) -> Arc<Tables> {
         Arc::clone(&self.target.tables)
     }
@@ -356,7 +359,7 @@ impl Family {
 
     // ---- for the C layer ---------------------------------------------------------------------
 
-    /// Ends this handle without freeing it. It no longer counts as an open handle, so
+    /// Ends this handle without freeing its memory. It no longer counts as an open handle, so
     /// [`Store::drop_family`](crate::Store::drop_family) can drop the family.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
@@ -384,7 +387,8 @@ impl Family {
         })
     }
 
-    /// Returns the expiry time and write time of a key.
+    /// Looks up a key, and returns its expiry time and write time if it is live. Otherwise the
+    /// result says whether the key is missing or its row is expired.
     pub(crate) fn times(&self, key: &[u8]) -> Result<Found<Times>> {
         self.look_up(key, |db, tables| db.times(tables, key))
     }
@@ -399,8 +403,8 @@ impl Family {
         })
     }
 
-    /// Like `remaining_ttl`, for a key that was live when it was read: returns at least 1 ms, even
-    /// if the key has expired since.
+    /// Returns the duration until `expiry`, by the clock of the store, for a key that was live when
+    /// it was read. The result is at least 1 ms, even if the key has expired since.
     #[must_use]
     pub(crate) fn ttl_of_live(&self, expiry: Expiry) -> Ttl {
         match self.remaining_ttl(expiry) {

@@ -61,7 +61,8 @@ impl Family {
         self.purge(i64::MAX, max_keys)
     }
 
-    /// Removes the keys with `expire_ms <= min(last_ms, now)`. Returns their number.
+    /// Removes the expired keys of this family whose expiry time is at most `last_ms`, in
+    /// milliseconds since the Unix epoch. Returns their number.
     fn purge_up_to(&self, last_ms: i64) -> Result<u64> {
         Ok(self.purge(last_ms, u64::MAX)?.deleted)
     }

@@ -53,19 +53,20 @@ impl KeyRange {
         KeyRange { lower: prefixed(&self.lower, whole.lower), upper: prefixed(&self.upper, whole.upper) }
     }
 
-    /// Returns the lower bound.
+    /// Returns the lower bound of this range of keys.
     #[must_use]
     pub fn lower(&self) -> Bound<&[u8]> {
         self.lower.as_ref().map(Vec::as_slice)
     }
 
-    /// Returns the upper bound.
+    /// Returns the upper bound of this range of keys.
     #[must_use]
     pub fn upper(&self) -> Bound<&[u8]> {
         self.upper.as_ref().map(Vec::as_slice)
     }
 
-    /// Returns the keys of the lower and the upper bound; `None` for one that is unbounded.
+    /// Returns the key of the lower bound and the key of the upper bound of this range, whether the
+    /// range includes them or not; `None` where the range is unbounded.
     pub(crate) fn bounds(&self) -> [Option<&[u8]>; 2] {
         [&self.lower, &self.upper].map(|bound| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
@@ -73,7 +74,8 @@ impl KeyRange {
         })
     }
 
-    /// Returns the part of this range that a cursor in `direction` visits from `start` on.
+    /// Returns this range with `start` in place of the bound at which a cursor in `direction`
+    /// begins: the lower bound if it moves forward, the upper bound if it moves in reverse.
     pub(crate) fn from(mut self, start: Bound<Vec<u8>>, direction: Direction) -> KeyRange {
         match direction {
             Direction::Forward => self.lower = start,
@@ -82,7 +84,8 @@ impl KeyRange {
         self
     }
 
-    /// Returns the arguments of a scan of this range, in ascending order.
+    /// Returns the description of a scan over this range in ascending key order, as the storage
+    /// backend takes it.
     pub(crate) fn scan(&self) -> Scan<'_> {
         Scan { lower: self.lower(), upper: self.upper(), reverse: false }
     }

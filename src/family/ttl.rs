@@ -137,8 +137,8 @@ impl Family {
         self.shared().with(|db| db.count_ttl(self.tables()))
     }
 
-    /// Returns the number of live keys: that of all rows, less that of the expired entries in the
-    /// expiry index.
+    /// Returns the number of live keys. It is the number of all rows, minus the number of expired
+    /// entries in the expiry index.
     ///
     /// # Errors
     /// See [`Family`](Family#errors).

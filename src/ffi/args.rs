@@ -28,7 +28,8 @@ pub(super) fn bad_argument<T>(text: &str) -> Outcome<T> {
     Err(Failure::Argument(Error::invalid(text.to_owned())))
 }
 
-/// Converts a missing key to the failure that becomes KVSTORE_NOTFOUND.
+/// Returns the value of a lookup result. For `None`, a missing key, returns the failure that
+/// becomes KVSTORE_NOTFOUND.
 pub(super) fn present<T>(found: Option<T>) -> Outcome<T> {
     found.ok_or(Failure::Missing(NO_SUCH_KEY))
 }
@@ -40,8 +41,8 @@ pub(super) unsafe fn key<'a>(pointer: *const c_void, length: c_int) -> Outcome<&
     unsafe { key_called("key", pointer, length) }
 }
 
-/// Like [`key`], for another argument that has the length limits of a key. Error messages call it
-/// `what`.
+/// Converts pointer and length of a C argument that has the length limits of a key, such as a
+/// prefix, to its bytes. Error messages call the argument `what`.
 pub(super) unsafe fn key_called<'a>(what: &str, pointer: *const c_void, length: c_int) -> Outcome<&'a [u8]> {
     if pointer.is_null() {
         return bad_argument(&format!("the {what} is NULL: it needs 1 to {MAX_KEY_SIZE} bytes"));
@@ -97,7 +98,7 @@ pub(super) unsafe fn part<'a>(pointer: *const c_void, length: c_int, what: &str)
     }
 }
 
-/// Buffer of the caller that receives bytes.
+/// Buffer of the C caller into which a call copies bytes.
 pub(super) struct Buffer {
     pointer: *mut u8,
     capacity: usize,
@@ -118,7 +119,7 @@ impl Buffer {
         self.capacity
     }
 
-    /// Copies the first bytes of `bytes` into the buffer, as many as fit.
+    /// Copies `bytes` into the buffer; if the buffer is too small, only as many bytes as fit.
     pub(super) fn fill(&mut self, bytes: &[u8]) {
         let length = bytes.len().min(self.capacity);
         if length > 0 {
@@ -129,7 +130,7 @@ impl Buffer {
     }
 }
 
-/// Converts a C argument to a name, which is UTF-8 terminated by NUL.
+/// Converts a C argument to the name of a family: UTF-8, terminated by NUL.
 pub(super) unsafe fn name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     if pointer.is_null() {
         return bad_argument("the family name is NULL: pass 1 to 255 bytes of UTF-8");
@@ -190,7 +191,8 @@ pub(super) unsafe fn optional_output<'a, T>(pointer: *mut T) -> Option<&'a mut O
     unsafe { pointer.cast::<Output<T>>().as_mut() }
 }
 
-/// Memory of the caller that receives a `T`. It may be uninitialised.
+/// Memory of the C caller for an output argument of the type `T`. It may be uninitialised until the
+/// call writes it.
 #[repr(transparent)]
 pub(super) struct Output<T>(std::mem::MaybeUninit<T>);
 
@@ -224,7 +226,7 @@ impl Copied {
         Copied(std::ptr::null_mut())
     }
 
-    /// Stores a copy of the bytes. Returns `false` if memory is exhausted. Call it at most once: a
+    /// Stores a copy of `bytes`. Returns `false` if memory is exhausted. Call it at most once: a
     /// second copy would leak the first one.
     #[inline]
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {

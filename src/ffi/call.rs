@@ -25,7 +25,8 @@ pub(super) struct Session {
     /// Number of calls that failed before they reached the store, such as those with a NULL
     /// pointer.
     pub(super) bad_calls: AtomicUsize,
-    /// Whether a call panicked, so that the state it left cannot be trusted.
+    /// Whether a call panicked, so that the state it left cannot be trusted. All later calls fail
+    /// with KVSTORE_MISUSE.
     poisoned: AtomicBool,
 }
 
@@ -57,7 +58,7 @@ impl Session {
     }
 }
 
-/// Rust value of a C handle that belongs to a [`Session`].
+/// Rust value of a C handle, which gives access to the [`Session`] of its store handle.
 pub(super) trait HasSession {
     fn session(&self) -> &Arc<Session>;
 }
@@ -143,7 +144,8 @@ where
 }
 
 /// Fast path for calls that are made once per row: runs `f` on the value of a single-thread handle.
-/// Returns `None` if the call must take the normal path.
+/// Returns the result of `f`. Returns `None` if `f` returned it or did not run: then the call must
+/// take the normal path.
 ///
 /// `f` must not panic and must not call a callback of the program. It must itself reject a store
 /// that was opened before a fork.
@@ -162,8 +164,10 @@ where
     }
 }
 
-/// Like [`glance`], but with mutable access to the value. Returns `false` if the call must take the
-/// normal path.
+/// Fast path for calls that are made once per row and move the iterator: runs `f` with mutable
+/// access to the value of a single-thread handle. Returns the result of `f`. Returns `false` if `f`
+/// returned it or did not run: then the call must take the normal path. The conditions on `f` are
+/// those of [`glance`].
 ///
 /// # Safety
 /// As [`call_single`].
@@ -272,7 +276,7 @@ fn refuse_inherited() -> c_int {
     KVSTORE_MISUSE
 }
 
-/// Returns the error for a panic in the library.
+/// Returns the error with which a call fails after a panic in the library.
 fn internal() -> Error {
     Error::failed("internal error in the library (please report it)").with_hint(Hint::OpenAgain)
 }
@@ -333,7 +337,8 @@ fn why_not_open<T: Opaque>(why: NotOpen) -> Error {
     }
 }
 
-/// Runs `f` and catches a panic, without the message that Rust prints for one.
+/// Runs `f` and returns its result. If `f` panics, returns the panic as an error, and the message
+/// that Rust prints for a panic is suppressed.
 fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
     GUARDED.with(|guarded| {
         let outer = guarded.replace(true);

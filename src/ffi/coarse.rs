@@ -1,8 +1,9 @@
 //! A coarse and cheap clock, for the one call that tests every row (`kvstore_iterator_next`). `clock.rs` has the exact
 //! time, and documents how the coarse one may be used.
 
-/// Returns `true` if the coarse clock shows with certainty that `time_ms` is in the future. After
-/// `false`, the caller must compare it with the exact time.
+/// Returns `true` if the coarse clock shows with certainty that `time_ms`, in milliseconds since
+/// the Unix epoch, is in the future. After `false`, the caller must compare `time_ms` with the
+/// exact time.
 #[inline]
 pub(super) fn is_far_off(time_ms: i64) -> bool {
     now_ms().is_some_and(|coarse_ms| crate::is_far_off(time_ms, coarse_ms))

@@ -16,16 +16,17 @@ const GIVEN_TEXTS: usize = 64;
 
 const NO_ERROR: &CStr = c"no error";
 
-/// Texts of calls that return KVSTORE_NOTFOUND. They are constants, because a miss is common and
-/// must cost nothing.
+/// Error text of a lookup that found no key (KVSTORE_NOTFOUND). It is a constant, because such
+/// lookups are common and their error must cost nothing.
 pub(super) const NO_SUCH_KEY: &CStr = c"no such key";
+/// Error text of a call that asks for the next expiry time, if no key has one (KVSTORE_NOTFOUND).
 pub(super) const NO_TTLS: &CStr = c"no key has a TTL";
 
 /// Texts and hint number of an error, as the C API returns them.
 struct Kept {
-    /// Message and hint.
+    /// Message of the error, followed by its hint.
     whole: CString,
-    /// The message alone.
+    /// Message of the error, without the hint.
     reason: CString,
     hint: c_int,
 }
@@ -46,7 +47,8 @@ pub(super) fn text_for_c(error: &Error) -> String {
     }
 }
 
-/// Part of the text of an error: the whole text, or the reason without the hint.
+/// Part of the text of an error that a C call asks for: the message with the hint (`Whole`), or the
+/// message alone (`Reason`).
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     Whole,
@@ -66,13 +68,13 @@ impl Part {
 #[derive(Default)]
 pub(super) struct LastError {
     last: Mutex<Option<Kept>>,
-    /// Constant text of the last failure if that was a lookup that found nothing; NULL if `last`
-    /// contains the last failure.
+    /// Constant error text of the last failure if that was a lookup that found nothing. NULL if the
+    /// last failure was another one, which `last` contains.
     miss: AtomicPtr<c_char>,
 }
 
 impl LastError {
-    /// Stores an error as the last one.
+    /// Stores `error` as the last error of the calls on this store handle.
     pub(super) fn set(&self, error: &Error) {
         let kept = Kept::of(error);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
@@ -98,7 +100,8 @@ impl LastError {
         last.as_ref().map_or(NO_ERROR.as_ptr(), |kept| given(part.of(kept)))
     }
 
-    /// Returns the hint of the last error, as a `KVSTORE_HINT_*` number.
+    /// Returns the hint of the last error of the calls on this store handle, as a `KVSTORE_HINT_*`
+    /// number.
     pub(super) fn hint(&self) -> c_int {
         if !self.miss.load(Relaxed).is_null() {
             return KVSTORE_HINT_NONE;
@@ -134,7 +137,8 @@ fn given(text: &CStr) -> *const c_char {
 const THREAD_IS_ENDING: &CStr = c"the call failed; this thread is ending, and keeps no text of it";
 
 thread_local! {
-    /// Texts given to this thread that are still valid, the latest last.
+    /// Error texts whose pointers were returned to this thread and are still valid, the latest one
+    /// last.
     static GIVEN: RefCell<Vec<CString>> = const { RefCell::new(Vec::new()) };
     static THREAD_ERROR: RefCell<Option<Kept>> = const { RefCell::new(None) };
 }

@@ -18,20 +18,21 @@ use super::hazard::{Header, InUse, Stay, is_mine, is_mine_alone};
 use super::types::{KVBatch, KVColumnFamily, KVIterator, KVStore};
 use crate::{Cursor, Family, Store, WriteBatch};
 
-/// Value of a `KVStore *`.
+/// Rust value behind a C handle of the type `KVStore *`: an open store.
 pub(super) struct StoreHandle {
     pub(super) store: Store,
     pub(super) session: Arc<Session>,
 }
 
-/// Value of a `KVColumnFamily *`.
+/// Rust value behind a C handle of the type `KVColumnFamily *`: a family of an open store.
 pub(super) struct FamilyHandle {
     pub(super) family: Family,
     pub(super) name: std::ffi::CString,
     pub(super) session: Arc<Session>,
 }
 
-/// Value of a handle that is used by one thread at a time: `KVIterator *` and `KVBatch *`.
+/// Rust value behind a C handle that one thread at a time uses: an iterator (`KVIterator *`) or a
+/// batch (`KVBatch *`).
 pub(super) struct Single<V> {
     value: UnsafeCell<V>,
     pub(super) session: Arc<Session>,
@@ -46,12 +47,13 @@ impl<V> Single<V> {
 /// Opaque C type of a handle, such as `KVStore`, with the Rust type of the handle's value.
 pub(super) trait Opaque: Sized {
     type Value: 'static;
-    /// Mark in the header of each open handle of this type: four ASCII letters, recognisable in a
-    /// memory dump.
+    /// Type mark, which the header of each open handle of this type contains: four ASCII letters,
+    /// recognisable in a memory dump.
     const MARK: u32;
     const NAME: &'static str;
-    /// Number of free slots from which on a slot is reused. The delay makes a late call with a
-    /// closed handle find the slot closed, instead of another handle in the same slot.
+    /// Minimum number of free slots of this type before a new handle reuses one of them. The delay
+    /// makes a late call with a closed handle find the slot closed, instead of another handle in
+    /// the same slot.
     const WAITING: usize;
     /// Number of closes after which unused closed handles are freed together, because determining
     /// the handles in use takes a heavy memory barrier.
@@ -67,7 +69,7 @@ pub(super) struct Slot<V> {
     value: UnsafeCell<Option<V>>,
 }
 
-/// Slots of the closed handles of one C type.
+/// Slots of the closed handles of one C type, such as `KVIterator`, for reuse by new handles.
 pub(super) struct Slots<V>(AtomicPtr<ProcessSlots<V>>);
 
 /// Slots of the closed handles of one C type in one process. A forked child begins with empty lists
@@ -78,15 +80,18 @@ struct ProcessSlots<V> {
     _parent: *mut ProcessSlots<V>,
 }
 
+/// Slots of the closed handles of one C type: those whose values may still be in use, and free
+/// ones.
 struct Lists<V> {
     /// Slots of closed handles whose value has not been dropped yet: calls may still be using it.
     closed: Vec<SlotPointer<V>>,
-    /// Number of closes since unused closed handles were last freed.
+    /// Number of handles closed since the values of unused closed handles were last freed.
     closes: usize,
     /// Free slots, in the order in which they became free.
     free: VecDeque<SlotPointer<V>>,
 }
 
+/// Pointer to a slot that the list containing it owns.
 struct SlotPointer<V>(*mut Slot<V>);
 
 // SAFETY: the list owns its slots, except for calls in progress, which the value must allow.
@@ -174,7 +179,8 @@ impl Opaque for KVBatch {
     }
 }
 
-/// Reason why a call cannot use the pointer it was given as a handle.
+/// Reason why a call cannot use the pointer that it was given as a handle: it is NULL, it is no
+/// open handle of the expected type, or another call is using the handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotOpen {
     Null,
@@ -204,8 +210,8 @@ pub(super) fn open<T: Opaque>(value: T::Value) -> *mut T {
     }
 }
 
-/// Open handle with a call in progress. The value stays in memory until this is dropped, also if
-/// another thread closes the handle.
+/// Open handle with a call in progress on it. Its value stays in memory until this is dropped, also
+/// if another thread closes the handle.
 pub(super) struct Entered<'a, V> {
     value: &'a V,
     stay: Stay<'a>,
@@ -220,7 +226,8 @@ impl<V> Deref for Entered<'_, V> {
     }
 }
 
-/// Begins a call with a handle that threads may share.
+/// Begins a call on a handle that threads may share. Fails if `handle` is NULL or is no open handle
+/// of the type `T`.
 ///
 /// # Safety
 /// `handle` is NULL, or was returned by [`open`] for any type.
@@ -230,7 +237,8 @@ pub(super) unsafe fn enter<'a, T: Opaque>(handle: *const T) -> Result<Entered<'a
     unsafe { entered(handle, Stay::with(header(handle)?)) }
 }
 
-/// Begins a call with a handle that is used by one thread at a time.
+/// Begins a call on a handle that one thread at a time uses. Fails if `handle` is NULL or is no
+/// open handle of the type `T`.
 ///
 /// # Safety
 /// As [`enter`].
@@ -243,8 +251,9 @@ pub(super) unsafe fn enter_single<'a, T: Opaque>(handle: *const T) -> Result<Ent
     }
 }
 
-/// Fast path of [`enter_single`]. Returns `None` if the handle is not open, if another thread was
-/// the last to use it, or if this thread is in another call on a single-thread handle.
+/// Begins a call on a handle that one thread at a time uses, faster than [`enter_single`]. Returns
+/// `None` if the handle is not open, if another thread was the last to use it, or if this thread is
+/// in another call on a single-thread handle.
 ///
 /// # Safety
 /// As [`enter`].
@@ -254,6 +263,9 @@ pub(super) unsafe fn enter_mine<'a, T: Opaque>(handle: *const T) -> Option<Enter
     unsafe { entered(handle, Stay::with_mine(header(handle).ok()?)?).ok() }
 }
 
+/// Returns the open handle `handle` for the call that `stay` guards. Fails with `Closed` if the
+/// handle is closed or has another type than `T`.
+///
 /// # Safety
 /// As [`enter`]. `stay` guards a call on this handle.
 #[inline(always)]
@@ -271,6 +283,9 @@ unsafe fn entered<'a, T: Opaque>(handle: *const T, stay: Stay<'a>) -> Result<Ent
     }
 }
 
+/// Returns the header of a handle, which may be closed. Fails with `Null` if the pointer is NULL or
+/// misaligned.
+///
 /// # Safety
 /// As [`enter`].
 #[inline(always)]
@@ -287,6 +302,9 @@ unsafe fn header<'a, T: Opaque>(handle: *const T) -> Result<&'a Header, NotOpen>
 pub(super) struct Exclusive<'a, V>(&'a Entered<'a, Single<V>>);
 
 impl<'a, V> Exclusive<'a, V> {
+    /// Obtains exclusive access to the value of the handle. Fails with `InUse` if another call has
+    /// it.
+    ///
     /// # Safety
     /// While the returned value exists, other threads do not use the handle, except to close it.
     pub(super) unsafe fn of(entered: &'a Entered<'a, Single<V>>) -> Result<Exclusive<'a, V>, NotOpen> {
@@ -298,6 +316,7 @@ impl<'a, V> Exclusive<'a, V> {
         Ok(Exclusive(entered))
     }
 
+    /// Returns the value, for reading and writing.
     pub(super) fn value(&mut self) -> &mut V {
         // SAFETY: `in_use` was not set before and stays set until this is dropped. There is no other reference,
         // because one thread at a time uses the handle.
@@ -326,8 +345,9 @@ impl<V> Entered<'_, Single<V>> {
         Ok(unsafe { &*self.value.value.get() })
     }
 
-    /// Returns the value for reading, in a call that [`enter_mine`] began. Exclusive access needs
-    /// no check there: this thread is in no other call on a single-thread handle.
+    /// Returns the value for reading, in a call that [`enter_mine`] began. It need not check that
+    /// no call has exclusive access, because this thread is in no other call on a single-thread
+    /// handle.
     ///
     /// # Safety
     /// As [`look`](Entered::look).
@@ -349,8 +369,8 @@ impl<V> Entered<'_, Single<V>> {
     }
 }
 
-/// Handle that was just marked as closed, with its value. The owner must call [`finish`](Closing::finish); otherwise
-/// slot and value are leaked.
+/// Handle that was just marked as closed, with its value, which calls of other threads may still be
+/// using. The owner must call [`finish`](Closing::finish); otherwise slot and value are leaked.
 pub(super) struct Closing<T: Opaque>(*mut Slot<T::Value>);
 
 impl<T: Opaque> Closing<T> {
@@ -359,8 +379,9 @@ impl<T: Opaque> Closing<T> {
         unsafe { (*(*self.0).value.get()).as_ref() }
     }
 
-    /// Adds the slot to the closed ones, whose values are dropped when no call is using them. This
-    /// is checked after every [`CLOSED_TOGETHER`](Opaque::CLOSED_TOGETHER) closes.
+    /// Finishes the close: adds the slot to the list of closed slots, whose values are dropped when
+    /// no call is using them. That is checked after every
+    /// [`CLOSED_TOGETHER`](Opaque::CLOSED_TOGETHER) closes.
     pub(super) fn finish(self) {
         T::slots().lists().closed.push(SlotPointer(self.0));
         T::slots().note_close(T::CLOSED_TOGETHER);
@@ -368,8 +389,9 @@ impl<T: Opaque> Closing<T> {
 }
 
 impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
-    /// Like [`finish`](Closing::finish), for a single-thread handle: drops the value at once if no
-    /// call is using it, because its buffers can be large.
+    /// Finishes the close of a single-thread handle: drops its value at once if no call is using
+    /// it, because its buffers can be large. Otherwise does the same as
+    /// [`finish`](Closing::finish).
     pub(super) fn finish_single(self) {
         // SAFETY: slots are never freed.
         let header = unsafe { &(*self.0).header };
@@ -384,8 +406,8 @@ impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
 }
 
 impl<V> Slots<V> {
-    /// Counts one close. After every `together` closes, frees the closed handles that no call is
-    /// using.
+    /// Counts one closed handle. After every `together` closed handles, drops the values of those
+    /// that no call is using.
     fn note_close(&self, together: usize) {
         let mut lists = self.lists();
         lists.closes += 1;
@@ -396,7 +418,8 @@ impl<V> Slots<V> {
         }
     }
 
-    /// Frees the closed handles that no call is using.
+    /// Drops the values of the closed handles that no call is using, and makes their slots free for
+    /// reuse.
     fn look(&self) {
         let closed = {
             let mut lists = self.lists();
@@ -423,13 +446,13 @@ impl<V> Slots<V> {
     }
 }
 
-/// Drops the values of closed handles of a type, except those that calls are using.
+/// Drops the values of all closed handles of the C type `T`, except those that calls are using.
 pub(super) fn free_closed<T: Opaque>() {
     T::slots().look();
 }
 
-/// Marks a handle as closed. Of several threads that close one handle, one succeeds. Calls of other threads may still
-/// be in progress.
+/// Marks a handle as closed. Of several threads that close one handle, one succeeds; the others get
+/// `Closed`. Calls of other threads on the handle may still be in progress.
 ///
 /// # Safety
 /// As [`enter`].
@@ -439,8 +462,8 @@ pub(super) unsafe fn close<T: Opaque>(handle: *mut T) -> Result<Closing<T>, NotO
     if header.close(T::MARK) { Ok(Closing(handle.cast())) } else { Err(NotOpen::Closed) }
 }
 
-/// Like [`close`], for a single-thread handle. Fails with `InUse` if the caller is a callback of a
-/// call on this handle.
+/// Marks a single-thread handle as closed. Fails with `Closed` if it is closed already, and with
+/// `InUse` if the caller is a callback of a call on this handle.
 ///
 /// # Safety
 /// As [`enter`].

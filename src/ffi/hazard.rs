@@ -27,7 +27,8 @@ use std::sync::atomic::{
 
 const CLOSED: u32 = 0;
 
-/// First field of every handle.
+/// Header of a C handle, the first field of its memory: whether the handle is open, its type, and
+/// which calls are using it.
 #[repr(C)]
 pub(super) struct Header {
     /// ASCII letters of the handle's type (`Opaque::MARK`) while the handle is open; `CLOSED` (0)
@@ -37,8 +38,8 @@ pub(super) struct Header {
     /// a call (from a callback), and calls of threads without a record.
     counted: AtomicU32,
     /// Whether a call with exclusive access to the value is in progress. Only single-thread handles
-    /// use this flag: it detects a callback or a second thread that uses the handle during the call
-    ///.
+    /// use this flag: it detects a callback or a second thread that uses the handle during the
+    /// call.
     in_use: AtomicBool,
     /// Single-thread handle: record of the thread that used the handle last, stored by that thread
     /// when its call begins. Shared handle: record of the first thread that used the handle, so
@@ -61,14 +62,15 @@ impl Header {
         self.mark.load(Acquire) == mark
     }
 
-    /// Marks a reused handle as open, with the mark of its type. Call this after its value was set.
+    /// Marks the handle in a reused slot as open. `mark` is the mark of its type (`Opaque::MARK`).
+    /// Call this after the value of the handle was set.
     pub(super) fn open_as(&self, mark: u32) {
         self.user.store(null_mut(), Relaxed);
         self.mark.store(mark, Release);
     }
 
-    /// Marks the handle as closed. Returns `true` if it was open with this mark; otherwise changes
-    /// nothing.
+    /// Marks the handle as closed if it is open with the type mark `mark`. Returns `false`, and
+    /// changes nothing, if it is not.
     pub(super) fn close(&self, mark: u32) -> bool {
         self.mark.compare_exchange(mark, CLOSED, SeqCst, Relaxed).is_ok()
     }
@@ -101,21 +103,22 @@ pub(super) struct Record {
     next: AtomicPtr<Record>,
 }
 
-/// First record of the list of all records. The list only grows, up to the largest number of
-/// threads that used handles at the same time.
+/// First element of the linked list of the hazard records of all threads. The list only grows, up
+/// to the largest number of threads that used handles at the same time.
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(null_mut());
 
-/// Placeholder in [`Header::user`] for a thread that is ending and has released its record.
+/// Record to which [`Header::user`] points if a thread that is ending, and has released its own
+/// record, was the last to use the handle.
 static ENDING: Record = Record::of(0);
 
 thread_local! {
-    /// Record of this thread; NULL if it has none.
+    /// Hazard record of this thread; NULL if it has none.
     static MINE: Cell<*const Record> = const { Cell::new(null()) };
     static LEASE: Lease = const { Lease(Cell::new(null())) };
 }
 
-/// Guard that releases the record of a thread when the thread ends, so that another thread can
-/// reuse it.
+/// Guard in a thread-local variable that releases the hazard record of its thread when the thread
+/// ends, so that another thread can reuse the record.
 struct Lease(Cell<*const Record>);
 
 impl Drop for Lease {
@@ -144,8 +147,8 @@ impl Record {
         std::iter::successors(follow(&RECORDS), move |record| follow(&record.next))
     }
 
-    /// Returns the record of this thread; obtains one if it has none. Returns `None` if the thread
-    /// is ending and has released its record.
+    /// Returns the hazard record of this thread; obtains one if it has none. Returns `None` if the
+    /// thread is ending and has released its record.
     #[inline(always)]
     fn mine() -> Option<&'static Record> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -230,7 +233,7 @@ fn this_thread() -> usize {
     thread
 }
 
-/// Guard of a call on a handle. While the guard exists, the handle's value is not freed. The call
+/// Guard of a C call on a handle. While the guard exists, the handle's value is not freed. The call
 /// ends when the guard is dropped.
 pub(super) struct Stay<'a> {
     handle: &'a Header,
@@ -284,8 +287,9 @@ impl<'a> Stay<'a> {
         Stay::at(record.map(|record| &record.single), handle)
     }
 
-    /// Fast path of `with_single`. Returns `None` unless this thread was the last to use the handle
-    /// and is in no other call on a single-thread handle.
+    /// Begins a call on a single-thread handle, like `with_single` but faster. Returns `None`,
+    /// without beginning the call, unless this thread was the last to use the handle and is in no
+    /// other call on a single-thread handle.
     #[inline(always)]
     pub(super) fn with_mine(handle: &'a Header) -> Option<Stay<'a>> {
         // SAFETY: NULL, or a record, which are never freed.
@@ -333,8 +337,9 @@ pub(super) fn is_mine(handle: &Header) -> bool {
     !mine.is_null() && std::ptr::eq(handle.user.load(Relaxed), mine)
 }
 
-/// Returns `true` if no other thread can be in a call with a single-thread handle that this thread has just marked as
-/// closed: no other thread used it last, and later calls see the mark.
+/// Returns `true` if no other thread can be in a call with a single-thread handle that this thread
+/// has just marked as closed: no other thread was the last to use it, and later calls find it
+/// closed. After `false`, another thread may be in such a call.
 pub(super) fn is_mine_alone(closed: &Header) -> bool {
     fence(SeqCst);
     closed.user.load(Relaxed).is_null() || is_mine(closed)
@@ -345,8 +350,8 @@ pub(super) fn is_mine_alone(closed: &Header) -> bool {
 pub(super) struct InUse(Vec<*mut Header>);
 
 impl InUse {
-    /// Takes a snapshot. Returns `None` if the heavy barrier failed, so that the handles in use
-    /// cannot be determined.
+    /// Takes a snapshot of the handles that calls are using. Returns `None` if the heavy barrier
+    /// failed, so that the handles in use cannot be determined.
     pub(super) fn now() -> Option<InUse> {
         heavy_barrier().then(|| {
             let places = Record::all().flat_map(|record| [&record.shared, &record.single]);
@@ -360,13 +365,14 @@ impl InUse {
     }
 }
 
-/// Kind of memory barriers in use: `UNDECIDED`, `EVEN` or `UNEVEN`. [`prepare`] decides it once,
-/// before the first handle is returned to the caller.
+/// Kind of memory barriers that calls and the freeing of handles use: `UNDECIDED`, `EVEN` or
+/// `UNEVEN`. [`prepare`] decides it once, before the first handle is returned to the caller.
 static BARRIERS: AtomicU8 = AtomicU8::new(UNDECIDED);
 const UNDECIDED: u8 = 0;
-/// Kind of barriers: both the light and the heavy one are full barriers.
+/// Value of [`BARRIERS`]: both the light and the heavy barrier are full memory barriers.
 const EVEN: u8 = 1;
-/// Kind of barriers: the heavy one is membarrier(2), the light one restrains only the compiler.
+/// Value of [`BARRIERS`]: the heavy barrier is membarrier(2), and the light barrier only prevents
+/// the compiler from reordering.
 const UNEVEN: u8 = 2;
 
 /// Decides which kind of memory barriers this process uses. Must be called before the first handle
@@ -388,7 +394,8 @@ fn light_barrier() {
     }
 }
 
-/// Executes the heavy barrier. Returns `false` if that failed.
+/// Executes the heavy memory barrier, which the thread that frees closed handles needs before it
+/// reads the hazard records. Returns `false` if that failed; then it must free none.
 fn heavy_barrier() -> bool {
     fence(SeqCst);
     if BARRIERS.load(Relaxed) != UNEVEN {
@@ -415,8 +422,8 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, none, none) == 0 }
 }
 
-/// Always returns `false`, because membarrier(2) exists on Linux only. It is not used on Android:
-/// before version 10, Android kills an application that makes this system call.
+/// Returns `false`, for failure, because membarrier(2) exists on Linux only. It is not used on
+/// Android: before version 10, Android kills an application that makes this system call.
 #[cfg(not(target_os = "linux"))]
 fn membarrier(_: libc::c_int) -> bool {
     false
@@ -429,8 +436,9 @@ mod tests {
 
     use super::*;
 
-    /// A processor delays its stores in a buffer, longer after stores to distant memory, while it continues to load.
-    /// The heavy barrier must flush that buffer.
+    /// A CPU delays its stores in a buffer while it continues to load. The delay is longer after
+    /// stores to memory that is not in the cache, which this test therefore makes. The heavy
+    /// barrier must flush that buffer.
     #[test]
     fn asymmetric_barrier_makes_one_store_visible() {
         const ROUNDS: usize = 20_000;

@@ -85,7 +85,7 @@ pub const KVSTORE_HINT_REPAIR_FILE: c_int = 36;
 /// Advice: pass a duration to a function that takes one, such as kvstore_cf_put_for.
 pub const KVSTORE_HINT_GIVE_TTL: c_int = 37;
 
-/// Maps each hint to its number.
+/// Returns the number of a hint in the C API (`KVSTORE_HINT_*`).
 pub(super) fn number_of(hint: Hint) -> c_int {
     match hint {
         Hint::Retry => KVSTORE_HINT_RETRY,
@@ -128,7 +128,8 @@ pub(super) fn number_of(hint: Hint) -> c_int {
     }
 }
 
-/// Returns the hint of a number, if there is one.
+/// Returns the hint with the number `number` in the C API (`KVSTORE_HINT_*`); `None` if there is
+/// none.
 pub(super) fn hint_of(number: c_int) -> Option<Hint> {
     Hint::ALL.into_iter().find(|hint| number_of(*hint) == number)
 }

@@ -1,8 +1,7 @@
 //! The C API: check, convert, call, convert. It uses the public API of the crate only.
 //!
 //! - `handle`: the objects that C pointers refer to. The memory of a handle is never returned to
-//!   the
-//!   allocator, so that a call with a closed handle is detected (`KVSTORE_MISUSE`) instead of
+//!   the allocator, so that a call with a closed handle is detected (`KVSTORE_MISUSE`) instead of
 //!   reading freed memory.
 //! - `hazard`: tracks the handles that calls are using, so that a handle can be closed during a
 //!   call.

@@ -112,7 +112,7 @@ unsafe fn open(
     })
 }
 
-/// Creates the C handle of a store.
+/// Creates the C handle (`KVStore *`) for an open store.
 pub(super) fn handle_of(store: Store) -> *mut KVStore {
     handle::open(StoreHandle { store, session: Session::new() })
 }

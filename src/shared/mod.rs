@@ -20,11 +20,12 @@ use crate::stats::Counters;
 use crate::wait;
 use worker::Running;
 
-/// Time for which a checkpoint waits for other handles before it asks them again to release their
-/// snapshots.
+/// Time for which a checkpoint that the caller requested waits for locks of other handles, before
+/// it asks these handles again to release their read snapshots.
 const CHECKPOINT_SLICE: Duration = Duration::from_millis(10);
 
-/// Maximum number of cached table descriptions, in addition to those in use.
+/// Maximum number of table descriptions of families ([`Tables`]) that a store handle caches, in
+/// addition to those in use.
 ///
 /// Each takes some hundred bytes, or some kilobytes with the `sql` engine.
 const MAX_TABLES: usize = 1024;
@@ -35,8 +36,8 @@ const MAX_TABLES: usize = 1024;
 /// open.
 pub(crate) struct LockedDb {
     db: Mutex<Option<Db>>,
-    /// Whether the thread that uses the connection must release the snapshot of the handle when it
-    /// is done.
+    /// Whether another handle has requested that this connection releases its read snapshot, while
+    /// a thread was using the connection. That thread releases the snapshot when it is done.
     let_go: AtomicBool,
 }
 
@@ -77,13 +78,13 @@ impl LockedDb {
     }
 }
 
-/// State that a handle, its families and its iterators share.
+/// State that a store handle, its families, its iterators and its batches share.
 pub(crate) struct Shared {
     locked: Arc<LockedDb>,
     /// Token of the thread that is using the connection ([`thread_token`]); 0 if none is. It
     /// detects a callback that calls its own store.
     owner: AtomicUsize,
-    /// Number of threads that wait for the connection.
+    /// Number of threads that wait for the lock of the connection.
     waiting: AtomicUsize,
     closed: AtomicBool,
     /// Fork generation in which this handle was opened.
@@ -101,16 +102,18 @@ pub(crate) struct Shared {
     /// Identity of the file of the store; `None` for a store in memory or on a server.
     pub(crate) file: Option<FileIdentity>,
     cleaner: Mutex<Option<Running>>,
-    /// Lock that is held while the cleaner removes keys, on a store that several connections can
-    /// write at the same time. The begin of a transaction waits for it.
+    /// Lock that the cleaner holds while it removes keys, on a store that several connections can
+    /// write at the same time. The begin of a transaction waits for this lock.
     turn: Mutex<()>,
 }
 
-/// Cache of the table descriptions of the families in use, so that they are not looked up again.
+/// Cache of the table descriptions of the families in use, so that the names of the tables and the
+/// SQL texts are not created again for each handle on a family.
 #[derive(Default)]
 struct KnownTables {
     of: BTreeMap<String, Arc<Tables>>,
-    /// Number of descriptions in use when the unused ones were last removed.
+    /// Number of descriptions that were in use when the unused ones were last removed from the
+    /// cache.
     in_use: usize,
 }
 
@@ -164,7 +167,9 @@ impl Shared {
         done
     }
 
-    /// Like `with`, for work of the library itself: a failure is not counted in the statistics.
+    /// Runs `f` with exclusive use of the connection, for internal work of the library, and for
+    /// callers that count failures themselves. Unlike in `with`, a failure is not counted in the
+    /// statistics.
     pub(crate) fn with_uncounted<R>(&self, f: impl FnOnce(&mut Db) -> Result<R>) -> Result<R> {
         self.check_process()?;
         self.check_no_callback()?;
@@ -207,7 +212,9 @@ impl Shared {
         self.clock.now_ms()
     }
 
-    /// Like `now_ms`, but asks the server also if the clock is not stale.
+    /// Returns the current time of the store's clock, in milliseconds since the Unix epoch. For a
+    /// store on a server, asks the server for its time first, even if the clock is not stale. An
+    /// injected clock is used as it is.
     #[cold]
     pub(crate) fn told_now_ms(&self) -> i64 {
         if !self.clock.is_injected() {
@@ -307,13 +314,16 @@ impl Shared {
             && self.clock.is_the_systems()
     }
 
-    /// Returns `true` if `check_open` would succeed.
+    /// Returns `true` if calls on this handle are possible: it is open, was not inherited through a
+    /// fork, and the caller is no callback of this store. `check_open` checks the same, and returns
+    /// an error.
     #[inline(always)]
     pub(crate) fn is_usable(&self) -> bool {
         self.is_plainly_open() || self.check_open_closely().is_ok()
     }
 
-    /// Fails if the file of this handle is not at `path`, by which the handle was opened.
+    /// Fails with `Io` if the file of this handle is no longer at `path`, the path by which the
+    /// handle was opened.
     ///
     /// Only calls that open the file again need this check: the handle itself stays usable when the
     /// directory is renamed.
@@ -359,7 +369,8 @@ impl Shared {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns the description of a family's tables, whether the family exists or not.
+    /// Returns the table names of the family `family`, from the cache if possible. The family need
+    /// not exist.
     pub(crate) fn tables(&self, family: &str) -> Arc<Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).of(family)
     }
@@ -387,7 +398,8 @@ impl Shared {
         self.open_families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails with `Misuse` if the caller is a callback of this store, which would wait for itself.
+    /// Fails with `Misuse` if the caller is a callback of a call on this store, which would wait
+    /// for itself.
     #[inline]
     pub(crate) fn check_no_callback(&self) -> Result<()> {
         let owner = self.owner.load(Ordering::Relaxed);
@@ -411,8 +423,8 @@ impl Shared {
         Err(Error::misuse(fork::INHERITED.to_string_lossy().into_owned()))
     }
 
-    /// Runs `f`, a turn of the cleaner. Returns `None` without running it if a transaction is open
-    /// on this handle.
+    /// Runs `f`, with which the cleaner removes some expired keys. Returns `None` without running
+    /// `f` if a transaction is open on this handle.
     ///
     /// If the store has one writer at a time, calls on this handle wait until `f` has returned.
     /// Otherwise they continue during `f`, and only the [begin](Shared::before_begin) of a
@@ -432,15 +444,16 @@ impl Shared {
         if beside.is_some() { run() } else { Ok(done) }
     }
 
-    /// Waits for the end of a turn of the cleaner, on a store that several connections can write at
-    /// the same time. Call this before a transaction begins, because the turn could make it fail.
+    /// Waits, on a store that several connections can write at the same time, until the cleaner is
+    /// not removing keys. Call this before a transaction begins, because a conflict with the
+    /// cleaner could make the transaction fail.
     pub(crate) fn before_begin(&self, db: &Db) {
         if !db.has_one_writer() {
             drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Returns `true` if a thread waits for the connection.
+    /// Returns `true` if a thread waits for the lock of the connection.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -488,7 +501,8 @@ impl Drop for Shared {
     }
 }
 
-/// Guard that sets `Shared::owner` to 0 when it is dropped, also in a panic.
+/// Guard of a thread that uses the connection of a store handle. When it is dropped, also in a
+/// panic, it sets `Shared::owner` to 0: no thread uses the connection.
 struct Leave<'a>(&'a AtomicUsize);
 
 impl Drop for Leave<'_> {
@@ -497,8 +511,8 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Guard that releases the snapshot on drop if another handle requested that while the connection
-/// was in use.
+/// Guard of a thread that uses a connection. On drop, it releases the read snapshot of the
+/// connection if another handle has requested that while the connection was in use.
 ///
 /// It must be dropped after the lock of the connection is released, so that no request is missed.
 struct LetGo<'a>(&'a LockedDb);

@@ -22,7 +22,8 @@ pub(crate) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Running cleaner: its thread, and the settings with which it can be started again.
+/// Running cleaner of a store: its thread, and the interval and the maximum number of keys per
+/// interval with which it was started, so that it can be started again.
 #[cfg_attr(not(feature = "encryption"), allow(dead_code, reason = "who starts it again asks how"))]
 pub(crate) struct Running {
     pub(crate) worker: Worker,
@@ -30,7 +31,7 @@ pub(crate) struct Running {
     pub(crate) max_keys: Option<u64>,
 }
 
-/// Request to a background thread to end.
+/// Flag by which a background thread is requested to end, and on which the thread can wait.
 #[derive(Default)]
 pub(crate) struct Stop {
     asked: Mutex<bool>,
@@ -72,7 +73,8 @@ impl Worker {
         Ok(Worker { stop, thread: Some(thread) })
     }
 
-    /// Requests the thread to end, and waits for it unless it is the calling thread.
+    /// Requests the background thread to end, and waits until it has ended, unless the caller is
+    /// that thread.
     pub(crate) fn stop(mut self) {
         self.end();
     }

@@ -77,7 +77,8 @@ impl Store {
         });
         shared.count_failure(finished)
     }
-    /// Copies everything, row by row, into a new store in the existing empty file `to`. Returns
+    /// Copies all families with their live keys, row by row, into a new store in the existing empty
+    /// file `to`. `progress` gets the number of remaining rows and the number of all rows. Returns
     /// `false` if `progress` cancelled the copy.
     fn copy_rows(&self, to: &Path, progress: &mut impl FnMut(u32, u32) -> bool) -> Result<bool> {
         let to = Store::open_with(to, &Config::new())?;

@@ -22,8 +22,8 @@ pub struct WriteBatch {
     shared: Arc<Shared>,
     bytes: Vec<u8>,
     writes: Vec<Write>,
-    /// Families of the writes, each once; `Write::family` is an index of this list. They do not
-    /// count as open handles.
+    /// Families to which `writes` belong, each listed once. `Write::family` is an index into this
+    /// list. These handles do not count as open, so the families can be dropped.
     families: Vec<Family>,
 }
 
@@ -144,8 +144,8 @@ impl WriteBatch {
         }
         let WriteBatch { shared, bytes, writes, families } = &*self;
         let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
-        // In key order each page is changed once. The sort is stable: writes to one key stay in
-        // their order.
+        // Sorted by key, because then each page of the file is changed only once. The sort is
+        // stable: writes to one key stay in their order.
         let mut writes: Vec<_> = writes.iter().collect();
         writes.sort_by_key(|write| (write.family, slice(&write.key)));
         let in_families = writes.iter().filter_map(|write| {

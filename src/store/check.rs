@@ -6,8 +6,8 @@ use super::Store;
 use crate::backend::{Disagreement, Report};
 use crate::error::{Error, Result};
 
-/// Maximum number of lines reported from the integrity check of SQLite. One damaged page can cause
-/// many.
+/// Maximum number of problems of the integrity check of SQLite that [`Store::check`] reports, one
+/// per line of its output. One damaged page can cause many.
 const MOST_OF_SQLITE: u32 = 1000;
 
 /// Event that [`Store::check`] passes to its callback: progress, or a problem.
@@ -73,7 +73,8 @@ impl CheckReport {
 struct Counting<F> {
     tell: F,
     checked: CheckReport,
-    /// Whether the callback has ended the check. Nothing is reported or counted afterwards.
+    /// Whether the callback has ended the check by returning `Break`. Problems are neither reported
+    /// nor counted afterwards.
     has_stopped: bool,
 }
 

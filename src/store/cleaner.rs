@@ -3,9 +3,10 @@
 //!
 //! It purges through a connection of its own, so it never takes part in a transaction of the store
 //! handle. For a store in a file it works only while it holds the lock of the handle. A write
-//! through the handle therefore waits for one turn of the cleaner (at most a millisecond of
-//! searching, then the removal of at most 256 keys) instead of failing for a busy lock. On a server
-//! several clients can write at the same time; there only the begin of a transaction waits.
+//! through the handle therefore waits until the cleaner releases the lock, after at most a
+//! millisecond of searching and the removal of at most 256 keys, instead of failing for a busy
+//! lock. On a server several clients can write at the same time; there only the begin of a
+//! transaction waits.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,12 +19,14 @@ use crate::hint::Hint;
 use crate::shared::worker::{Running, Stop, Worker};
 use crate::shared::{Shared, read_only};
 
-/// Pause in which threads that wait for the handle's lock can take it. The cleaner repeats it until
-/// no thread waits.
+/// Length of the pause that the cleaner makes after it has removed some keys, if other threads wait
+/// for the lock of the store handle. They can take the lock during the pause. The cleaner repeats
+/// the pause until no thread waits.
 const TURN: Duration = Duration::from_micros(100);
 
-/// Starts the cleaner of a store. Every `interval`, it removes up to `max_keys` expired keys. Its
-/// thread ends when it is stopped, or when the store is closed or dropped.
+/// Starts the cleaner of the store handle `shared`: a thread that every `interval` removes up to
+/// `max_keys` expired keys (`None`: all). The thread ends when it is stopped, or when the store is
+/// closed or dropped.
 pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
     let path = shared.with(|db| {
         db.path().ok_or_else(|| {
@@ -48,13 +51,15 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
     Ok(Running { worker, interval, max_keys })
 }
 
-/// Runs one round of the cleaner: turns until no expired key is left or `max_keys` were removed.
-/// Returns `false` if the store is closed. A failure, usually because of a busy lock, ends the
-/// round; the next one tries again.
+/// Runs one round of the cleaner: removes expired keys in steps ([`Store::cleaners_turn`]) until
+/// none is left or `max_keys` were removed (`None`: no maximum). `shared` is the handle that
+/// started the cleaner, `own` the cleaner's own connection. Returns `false` if the handle is
+/// closed, so that the cleaner ends. A failure, usually because of a busy lock, ends the round; the
+/// next round tries again.
 fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>) -> bool {
     let mut left = max_keys.unwrap_or(u64::MAX);
     // Number of families examined since the last removal. While other connections commit all the
-    // time, no turn can examine all families. A round ends when its turns together have examined
+    // time, no step can examine all families. A round ends when its steps together have examined
     // each family.
     let mut looked_at = 0;
     while left > 0 && !stop.is_asked() {
@@ -71,7 +76,8 @@ fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>)
             Ok(None) | Err(_) => return !shared.is_closed(),
         }
         own.checkpoint_if_grown();
-        // A lock that is released and taken again at once starves the threads that wait for it.
+        // Without the pause, the cleaner would take the lock again before the waiting threads get
+        // it.
         while shared.is_waited_for() && !stop.wait(TURN) {}
     }
     true

@@ -79,8 +79,8 @@ impl Store {
     /// its creation.
     ///
     /// For a file:
-    /// - [`Error`](crate::ErrorKind::Error): a setting of `config` is out of bounds; or `path` begins with another
-    ///   scheme, such as `file:` or `redis://`.
+    /// - [`Error`](crate::ErrorKind::Error): a setting of `config` is out of bounds; or `path`
+    ///   begins with another scheme, such as `file:` or `redis://`.
     /// - [`CantOpen`](crate::ErrorKind::CantOpen): the directory does not exist; no permission; the
     ///   path is a directory or special file; the file is missing or empty and `config` is
     ///   read-only; the file format is newer; or the file has several hard links.
@@ -120,7 +120,8 @@ impl Store {
         Store::with_clock(path, config, Arc::default())
     }
 
-    /// Opens another connection to the store of the handle `shared`, at its path or URL.
+    /// Opens another connection to the store that the handle `shared` has open. `path` is the path
+    /// or URL of that store.
     ///
     /// The connection shares the clock of that handle. On a server it has a clock of its own: a
     /// late answer on one connection would set a shared clock back.
@@ -161,7 +162,8 @@ impl Store {
     /// # Errors
     /// - [`Misuse`](crate::ErrorKind::Misuse): the handle is closed already, was opened before a
     ///   fork, or the caller is a callback of this store. In the last case the store stays open.
-    /// - The kind of what failed while closing, such as `Io`. The handle is closed nevertheless.
+    /// - Another error, such as `Io`, if the close of the file failed. The handle is closed
+    ///   nevertheless.
     pub fn close(&self) -> Result<()> {
         self.shared.close()
     }
@@ -177,8 +179,9 @@ impl Store {
         &self.shared
     }
 
-    /// Returns a family for internal use. It is not checked whether the family exists. The result
-    /// does not count as an open handle.
+    /// Returns a handle on the family `name` for internal use, without checking whether the family
+    /// exists. It does not count as an open handle: the family can be dropped while this handle
+    /// exists.
     pub(crate) fn unregistered_family(&self, name: &str) -> Family {
         Family::unregistered_of(&self.shared, name)
     }
@@ -407,20 +410,22 @@ impl Store {
     /// Copies the frames of the WAL into the database file. Returns the number of frames in the WAL,
     /// and the number of those that are in the database file now.
     ///
-    /// Both numbers are 0 if the store is not in WAL mode. The call waits for other connections up to the busy
-    /// timeout.
+    /// Both numbers are 0 if the store is not in WAL mode. The call waits for other connections up
+    /// to the busy timeout.
     ///
     /// # Errors
     /// - [`Busy`](crate::ErrorKind::Busy): a transaction is open on this handle; or, except for
-    ///   [`Passive`](CheckpointMode::Passive), other connections block what `mode` promises.
+    ///   [`Passive`](CheckpointMode::Passive), other connections prevent a complete checkpoint of
+    ///   this `mode`.
     /// - `ReadOnly`, `Full`, or a [read error](crate#errors).
     pub fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.shared.checkpoint(mode)
     }
 
-    /// Runs a checkpoint if the WAL is long, also with
-    /// [`Config::checkpoint_every`](crate::Config::checkpoint_every). A failure is ignored, because
-    /// a later checkpoint copies the same frames.
+    /// Runs a checkpoint if the WAL has reached the length at which a checkpoint is due. Unlike an
+    /// automatic checkpoint, it does so even if
+    /// [`Config::checkpoint_every`](crate::Config::checkpoint_every) is set. A failure is ignored,
+    /// because a later checkpoint copies the same frames.
     pub(crate) fn checkpoint_if_grown(&self) {
         // On a closed handle there is nothing to do.
         let _ = self.shared.with_uncounted(|db| {
@@ -485,8 +490,8 @@ impl Store {
         }
     }
 
-    /// Replaces the time that this handle assumes for its server until the server sends its time
-    /// again. For tests.
+    /// Makes this handle, whose store is on a server, use `now_ms` as its clock. Times that the
+    /// server sends afterwards are ignored. For tests.
     #[cfg(feature = "remote")]
     pub(crate) fn simulate_server_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         self.shared.clock.inject(Some(Arc::new(now_ms)));

@@ -78,7 +78,7 @@ impl Drop for NewFile {
     }
 }
 
-/// Changes the kind of an error to `Full` if its cause `why` is a full disk or an exceeded disk
+/// Returns `error`, with the kind `Full` if its cause `why` is a full disk or an exceeded disk
 /// quota.
 fn full_if_no_space(error: Error, why: &std::io::Error) -> Error {
     if !backend::is_without_space(why) {
@@ -89,7 +89,8 @@ fn full_if_no_space(error: Error, why: &std::io::Error) -> Error {
 }
 
 /// Returns `path` as an absolute path. Fails if it cannot be the path of a new file: if it is
-/// empty, `:memory:`, a URL or a directory.
+/// empty, `:memory:`, a URL or a directory. `what` is the purpose of the file as named in error
+/// messages.
 fn file_name(path: &Path, what: &str) -> Result<PathBuf> {
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.is_empty() || bytes == b":memory:" {
@@ -159,14 +160,14 @@ fn refuse_existing(path: &Path, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns `true` if something that may be a database, which is anything but a directory, exists at
-/// `path`.
+/// Returns `true` if `path` exists and is not a directory, so that it may be a database.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir())
 }
 
-/// Renames the complete file `partial` to `path`. Fails if a file exists there, also if it was
-/// created just now, and does not replace it.
+/// Renames the complete file `partial` to `path`. Fails, without replacing it, if a file exists at
+/// `path`, also if another process has created it at the same time. `what` is the purpose of the
+/// file as named in error messages.
 fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
     match backend::rename_new(partial, path).or_else(|e| rename_by_link(e, partial, path)) {
         Ok(()) => Ok(()),
@@ -176,12 +177,13 @@ fn give_name(partial: &Path, path: &Path, what: &str) -> Result<()> {
     }
 }
 
-/// Renames the file on a system whose rename cannot refuse to replace a file (`why` is
-/// `Unsupported`; other errors are returned): adds the final name as a hard link, then removes the
-/// temporary name.
+/// Renames the file `partial` to `path` on a system without a rename that refuses to replace an
+/// existing file: adds `path` as a hard link, then removes `partial`. `why` is the error of the
+/// attempt to use such a rename; if its kind is not `Unsupported`, it is returned and nothing is
+/// done.
 ///
-/// A process that is killed in between leaves both names. The next open of the file then fails with
-/// a message about which name to remove.
+/// A process that is killed between the two steps leaves both names. The next open of the file then
+/// fails with a message about which name to remove.
 fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::Result<()> {
     if why.kind() != ErrorKind::Unsupported {
         return Err(why);
@@ -196,7 +198,8 @@ fn rename_by_link(why: std::io::Error, partial: &Path, path: &Path) -> std::io::
 }
 
 /// Returns a temporary path in the directory of `path`. No other process and no other call uses it,
-/// even for the same `path`.
+/// even for the same `path`. Fails if `path` has no file name; `what` is the purpose of the file as
+/// named in that error.
 fn partial_name(path: &Path, what: &str) -> Result<PathBuf> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let name =
@@ -212,7 +215,8 @@ mod tests {
 
     use super::*;
 
-    /// The file that prevented the rename may be gone when the test checks the name.
+    /// The file that prevents the rename may be removed by another thread at once. The rename must
+    /// be reported as failed nevertheless.
     #[test]
     fn failed_rename_is_reported_even_if_name_is_free_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -8,23 +8,26 @@ use crate::error::Result;
 use crate::family::PurgeStep;
 use crate::family::purge::KEYS_PER_STEP;
 
-/// Time beyond `max_time` that a purge step may use to examine families.
+/// Additional time, beyond the caller's `max_time`, for which [`Store::purge_step`] may search the
+/// families for expired keys.
 ///
-/// While other connections commit all the time, every step must examine all families again. Without
-/// the extra time, a step could never finish that and report that no key is expired.
+/// While other connections commit all the time, every purge step must search all families again.
+/// Without the additional time, a step might never finish the search, and so never report that no
+/// key is expired.
 const MORE_TIME_TO_LOOK: Duration = Duration::from_millis(5);
 
-/// Maximum time for which one turn of the cleaner examines families, so that other threads can take
-/// the lock.
+/// Maximum time for which the cleaner searches the families for expired keys without a break.
+/// Between two searches, other threads can take the lock of the store handle.
 const CLEANERS_TURN: Duration = Duration::from_millis(1);
 
-/// Result of one turn of the cleaner.
+/// Result of one step of the cleaner ([`Store::cleaners_turn`]): a search for expired keys, and
+/// their removal.
 pub(super) struct CleanersTurn {
     /// Number of keys removed.
     pub(super) deleted: u64,
-    /// Number of families examined in this turn.
+    /// Number of families that the search has examined.
     pub(super) looked_at: usize,
-    /// Number of families in the store.
+    /// Number of families in the store; 0 if the search did not need to examine them.
     pub(super) known: usize,
     /// Whether all families were examined and none has an expired key.
     pub(super) done: bool,
@@ -82,8 +85,9 @@ impl Store {
         }
     }
 
-    /// Runs one turn of the cleaner: searches for expired keys for at most [`CLEANERS_TURN`], and
-    /// removes the earliest of them, at most `max` and at most [`KEYS_PER_STEP`].
+    /// Runs one step of the cleaner: searches the families for expired keys for at most
+    /// [`CLEANERS_TURN`], then removes up to `max` of the keys found, but at most
+    /// [`KEYS_PER_STEP`], earliest expiry time first.
     pub(super) fn cleaners_turn(&self, max: u64) -> Result<CleanersTurn> {
         let started = Instant::now();
         let now_ms = self.shared().clock.now_ms();
@@ -94,15 +98,15 @@ impl Store {
         Ok(CleanersTurn { deleted, looked_at, known, done: nothing && complete })
     }
 
-    /// Returns families that have expired keys, at most [`KEYS_PER_STEP`]. The search ends early
-    /// when `in_time` returns `false`.
+    /// Searches for families that have keys which are expired at `now_ms`. Returns at most
+    /// [`KEYS_PER_STEP`] families. The search ends early when `in_time` returns `false`.
     pub(super) fn due(&self, now_ms: i64, in_time: impl Fn() -> bool) -> Result<Due> {
         self.shared().with(|db| db.due(now_ms, KEYS_PER_STEP, in_time))
     }
 
     /// Removes the earliest expired keys of the families in `due`, in one transaction: at most
     /// `max`, at most [`KEYS_PER_STEP`], and few after `in_time` has returned `false`. Returns the
-    /// number of keys removed.
+    /// number of rows removed, and the number of removed keys to report to the caller.
     ///
     /// With `in_haste`, a checkpoint that becomes due is left to the next write, if that is
     /// possible.

@@ -28,11 +28,12 @@ pub struct Entry<'c> {
 pub struct EntryBatch<'c> {
     chunk: &'c Chunk,
     entries: slice::Iter<'c, ChunkEntry>,
-    /// Number of entries left.
+    /// Number of entries that the iterator has still to return.
     left: usize,
     prefix: usize,
     keys_only: bool,
-    /// Time at which entries must be live to be returned; `None`: all entries are returned.
+    /// Time, in milliseconds since the Unix epoch, at which an entry must be live to be returned;
+    /// `None`: all entries are returned.
     now_ms: Option<i64>,
 }
 
@@ -83,7 +84,8 @@ impl Cursor {
         }
     }
 
-    /// Reads the chunk again, from the current entry `here` on.
+    /// Reads the current chunk again from the store, from the current entry `here` on, because this
+    /// handle has written since it was read.
     fn again(&mut self, here: Place) -> Result<()> {
         let before = self.at.checked_sub(1).and_then(|at| self.place_of(at)).or_else(|| self.start.clone());
         let from = match before {
@@ -141,9 +143,10 @@ impl Cursor {
         Ok(Some(shared.clock.now_ms()).filter(|now_ms| expiry::is_expired(first_end, *now_ms)))
     }
 
-    /// Returns the index after up to `max` entries that are live at `now_ms`, from index `at` on,
-    /// and their number. Expired entries after the last one are skipped too, so the index is that
-    /// of a live entry or the end of the chunk.
+    /// Passes over up to `max` live entries of the chunk, from index `at` on. Returns the index
+    /// after them, and their number. Expired entries after the last live one are passed over too,
+    /// so the index is that of a live entry or the end of the chunk. Entries are live if they have
+    /// not expired at `now_ms`; if that is `None`, all are live.
     fn pass(&self, at: usize, max: usize, now_ms: Option<i64>) -> (usize, usize) {
         if now_ms.is_none() {
             let live = self.chunk.from(at).len().min(max);
@@ -171,7 +174,7 @@ impl Cursor {
     }
 }
 
-/// Chunk that contains the entries which [`Cursor::fetch`] returns.
+/// Chunk of a cursor from which [`Cursor::fetch`] returns entries.
 enum Shown {
     /// The current chunk, `Cursor::chunk`.
     Here,

@@ -12,8 +12,8 @@ use crate::hint::Hint;
 use crate::options::PutOptions;
 pub use resumable::CopyReport;
 
-/// Number of rows that are read and written at a time, and between two calls of the progress
-/// callback.
+/// Number of rows that a copy reads and writes at a time. The progress callback is called after
+/// each such chunk of rows.
 const ROWS: usize = 512;
 
 impl Store {
@@ -32,8 +32,7 @@ impl Store {
     /// - During the copy, other connections can read and write this store. Other writes to `to` are
     ///   blocked, and its WAL grows by the size of the copy.
     /// - The copy opens a connection of its own to each store, so `progress` may use both handles.
-    ///   A
-    ///   store in memory and an exclusive store have no second connection: there the copy is a
+    ///   A store in memory and an exclusive store have no second connection: there the copy is a
     ///   transaction of the handle, which `progress` must not end.
     ///
     /// Expiry times, write times and the settings of the families are copied too.
@@ -63,8 +62,9 @@ impl Store {
     }
 }
 
-/// Calls the progress callback, and returns its result. Fails if one of the stores was closed,
-/// because the thread that closes it may be waiting for this call.
+/// Calls the progress callback with the number of keys copied and the number of keys to copy.
+/// Returns its result; `false` cancels the copy. Fails if one of the stores was closed, because the
+/// thread that closes it may be waiting for the copy.
 fn goes_on(
     from: &Store,
     to: &Store,
@@ -77,8 +77,8 @@ fn goes_on(
     Ok(goes_on)
 }
 
-/// Runs `copy` on connections to two stores. Fails with `Error` if both handles are on the same
-/// store.
+/// Runs `copy` on a connection to the store of `from` and a connection to the store of `to` (see
+/// [`Side`]). Fails with `Error` if both handles are on the same store.
 fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Result<R>) -> Result<R> {
     let itself = || Error::invalid("a store cannot be copied into itself: give another target");
     let (from_shared, to_shared) = (from.shared(), to.shared());
@@ -102,8 +102,9 @@ fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Res
     })
 }
 
-/// Access of a copy to one of the two stores: a connection of its own, or the handle of the caller
-/// if no second connection is possible (in memory, exclusive).
+/// One of the two stores of a copy, source or target, with the connection that the copy uses for
+/// it: a connection of its own, or the handle of the caller if the store allows no second
+/// connection (in memory, exclusive).
 struct Side<'s> {
     given: &'s Store,
     own: Option<Store>,
@@ -133,7 +134,8 @@ impl<'s> Side<'s> {
 }
 
 /// Copies all families and live rows of `from`, in its open snapshot, to `to`, in its open write
-/// transaction. Returns the number of rows copied.
+/// transaction. Calls `go_on` with the number of rows copied and the number of all rows; its error
+/// ends the copy. Returns the number of rows copied.
 fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
     let names = from.shared().with(|db| db.families())?;
     if to.shared().with(|db| db.family_exists(record::FAMILY))? {
@@ -210,8 +212,8 @@ fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
     Ok(family)
 }
 
-/// Copies the live rows of a family. After each chunk, calls `copied` with the number of rows in
-/// it.
+/// Copies the live rows of the family `from` to the family `to`, in chunks of up to [`ROWS`]. After
+/// each chunk, calls `copied` with the number of rows in the chunk.
 fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let tracks = from.tracks_writes()?;
     let mut cursor = from.cursor(KeyRange::all(), Direction::Forward);
@@ -243,8 +245,9 @@ fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<(
     }
 }
 
-/// Fails if the progress callback has ended the transaction of the copy, which is possible if it is
-/// one of the caller's handle.
+/// Fails with `Misuse` if `store` is not in a transaction of the kind `state`: then the progress
+/// callback has ended the transaction of the copy. It can do that if the copy uses the handle of
+/// the caller instead of a connection of its own.
 fn is_in_transaction(store: &Store, state: TransactionState) -> Result<()> {
     store.shared().with_uncounted(|db| match *db.transaction() == state {
         true => Ok(()),

@@ -12,23 +12,34 @@ use crate::family::Family;
 use crate::hint::Hint;
 use crate::options::PutOptions;
 
-/// Name of the family in the target store that contains the record while a copy is unfinished.
+/// Name of the family that contains the progress record of a copy, in the target store, while the
+/// copy is unfinished.
 pub(super) const FAMILY: &str = "copy in progress";
 
-/// Keys of the record: identity and path of the source, the run that owns the copy, the last row
-/// copied, whether nothing has been copied beyond that row yet, and whether the target gets the
-/// size limit of the source.
+/// Key of the progress record whose value identifies the source store of the copy, even if its file
+/// was moved.
 const SOURCE: &str = "source";
+/// Key of the progress record whose value is the path of the source store, for error messages.
 const PATH: &str = "path";
+/// Key of the progress record whose value identifies the run (call of [`Store::copy_resumable`])
+/// that owns the copy.
 const RUN: &str = "run";
+/// Key of the progress record whose value is the position of the last copied row, as encoded by
+/// [`Place::to_bytes`].
 const AT: &str = "at";
+/// Key of the progress record that exists until the copy has reached the last row of the source for
+/// the first time. Until then, the target has no rows after the position of the copy. The value is
+/// empty.
 const FIRST_ROUND: &str = "first round";
+/// Key of the progress record that exists if the target gets the size limit of the source at the
+/// end of the copy. The value is empty.
 const GETS_LIMIT: &str = "gets the limit";
-/// Prefix of the keys of the record that name the families of the target that belong to the copy.
+/// Prefix of those keys of the progress record that list the copied families. The name of the
+/// family follows the prefix.
 const TAKEN: &str = "family ";
 
-/// Position in the rows of all families, which are ordered by family name and key: directly after
-/// the row with this family and key.
+/// Position of a copy in the rows of the source, which are ordered by family name and key: directly
+/// after the row with this family and key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) family: String,
@@ -38,7 +49,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Encodes the position: the family name, then a NUL and the key. A family name has no NUL.
+    /// Encodes the position for the progress record: the family name, then, unless `key` is `None`,
+    /// a NUL and the key. A family name has no NUL.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.family.clone().into_bytes();
         if let Some(key) = &self.key {
@@ -58,8 +70,8 @@ impl Place {
     }
 }
 
-/// Identity of the source store, which stays the same when its file is moved, and its path for
-/// error messages.
+/// Source store of a copy, as stored in the progress record: its identity, which stays the same
+/// when its file is moved, and its path for error messages.
 pub(super) struct Source {
     id: String,
     path: String,
@@ -75,15 +87,17 @@ impl Source {
     }
 }
 
-/// Progress of a copy as recorded in the target.
+/// Progress of a copy, as read from the progress record in the target store.
 pub(super) struct Record {
+    /// Position up to which the rows of the source have been copied.
     pub(super) at: Place,
-    /// Whether the copy has never reached the end of the source. Then the copied families of the
-    /// target have no rows after `at`.
+    /// `true` until the copy has reached the last row of the source for the first time. Until then,
+    /// the copied families of the target have no rows after the position `at`.
     pub(super) is_first_round: bool,
 }
 
-/// Access of one run of a copy to the record in the target store, inside a transaction of the run.
+/// Access to the progress record in the target store, for one run of a copy (one call of
+/// [`Store::copy_resumable`]), inside a transaction of that run.
 pub(super) struct Held<'s> {
     store: &'s Store,
     family: Family,
@@ -95,8 +109,8 @@ impl<'s> Held<'s> {
         Held { store, family: store.unregistered_family(FAMILY), run }
     }
 
-    /// Reads the record, or creates it, and makes this run its owner. Fails with `Error` if the
-    /// record is that of another source store.
+    /// Reads the progress record, or creates it if there is none, and makes this run its owner.
+    /// Fails with `Error` if the record belongs to the copy of a source store other than `source`.
     pub(super) fn take(&self, source: &Source) -> Result<Record> {
         if !self.is_there()? {
             let gets_limit = self.store.size_limit()?.is_none() && super::is_empty(self.store)?;
@@ -126,13 +140,14 @@ impl<'s> Held<'s> {
         Ok(Record { at, is_first_round: self.family.exists(FIRST_ROUND)? })
     }
 
-    /// Returns `true` if the store has a record.
+    /// Returns `true` if the target store has a progress record, so that a copy into it is
+    /// unfinished.
     pub(super) fn is_there(&self) -> Result<bool> {
         self.store.shared().with(|db| db.family_exists(FAMILY))
     }
 
-    /// Returns `true` if the record exists and this run owns it. Returns `false` after the last
-    /// transaction of the run, or if another run has continued the copy.
+    /// Returns `true` if the progress record exists and this run owns it. Returns `false` if the
+    /// copy is finished, or if another run has continued it.
     pub(super) fn is_held(&self) -> Result<bool> {
         Ok(self.is_there()? && self.family.get(RUN)?.as_deref() == Some(self.run.as_bytes()))
     }
@@ -161,7 +176,7 @@ impl<'s> Held<'s> {
         self.family.delete(FIRST_ROUND).map(drop)
     }
 
-    /// Returns `true` if a family is recorded as belonging to the copy.
+    /// Returns `true` if the progress record lists the family `name` as one of the copied families.
     pub(super) fn has_taken(&self, name: &str) -> Result<bool> {
         self.family.exists(format!("{TAKEN}{name}"))
     }
@@ -170,7 +185,7 @@ impl<'s> Held<'s> {
         self.put(&format!("{TAKEN}{name}"), "")
     }
 
-    /// Returns the names of the families that are recorded as belonging to the copy.
+    /// Returns the names of the copied families that the progress record lists.
     pub(super) fn taken(&self) -> Result<Vec<String>> {
         let name = |entry: Result<(Vec<u8>, Vec<u8>)>| {
             let (key, _) = entry?;

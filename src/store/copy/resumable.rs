@@ -27,16 +27,17 @@ use crate::memory;
 use crate::options::{Eviction, PutOptions, SizeLimit};
 use crate::wait;
 
-/// Number of changed rows after which a batch is committed. An interruption loses at most the work
-/// of one batch.
+/// Number of changed rows after which a copy commits its batch, which is the list of changes for
+/// one transaction of the target. An interruption loses at most the work of one batch.
 const BATCH_ROWS: usize = 16 * 1024;
-/// Number of bytes of changed rows after which a batch is committed.
+/// Total length of the keys and values of changed rows, in bytes, after which a copy commits its
+/// batch of changes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Time after which a batch is committed.
+/// Time after which a copy commits its batch of changes, however few changes it contains.
 const BATCH_TIME: Duration = Duration::from_secs(1);
 
-/// Pauses before the retries of a failure that may be temporary. When all are used, the next such
-/// failure ends the copy. Each committed batch starts the list again.
+/// Pauses of a copy between an operation that failed, perhaps temporarily, and its retry. After the
+/// last pause, the next failure ends the copy. Each committed batch starts the list again.
 const PAUSES: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
@@ -131,12 +132,14 @@ struct Run<'r> {
     id: String,
     /// Progress of the copy as committed in the target; `None`: not read yet.
     record: Option<Record>,
-    /// Position at which this call began, and at which it ends after all rows.
+    /// Position at which this call began. The call ends when it has processed all rows and is at
+    /// this position again.
     start: Place,
     /// Whether this call has passed the last row of the source and continued with the first one.
     is_past_end: bool,
     batch: Batch,
-    /// Number of failures since a batch was last committed.
+    /// Number of retried failures since a batch was last committed: the index of the next pause in
+    /// [`PAUSES`].
     failures: usize,
     /// Whether the last transaction of the copy failed in such a way that it may have been
     /// committed.
@@ -149,7 +152,8 @@ struct Run<'r> {
     go_on: &'r mut dyn FnMut(u64, u64) -> Result<()>,
 }
 
-/// Family that is copied, in both stores, with its settings in the source.
+/// One copied family: its handle in the source (`from`), its handle in the target (`to`), and its
+/// settings in the source.
 struct Pair {
     name: String,
     from: Family,
@@ -167,17 +171,18 @@ impl Pair {
     }
 }
 
-/// Row as it is copied and compared.
+/// Row of a copied family, with all data that the copy writes to the target or compares with the
+/// row there.
 #[derive(PartialEq, Eq)]
 struct Row {
     key: Vec<u8>,
     value: Vec<u8>,
     expiry: Expiry,
-    /// Write time; `None` in a family without write tracking.
+    /// Write time, in milliseconds since the Unix epoch; `None` in a family without write tracking.
     written_ms: Option<i64>,
 }
 
-/// Changes that one transaction makes in the target.
+/// Changes that one transaction of a copy makes in the target store.
 struct Batch {
     writes: Vec<Write>,
     bytes: usize,
@@ -249,7 +254,9 @@ impl Run<'_> {
         }
     }
 
-    /// Copies the rest of the ring, in the open snapshot of the source, and finishes the copy.
+    /// Copies the rows that this call has not copied yet, in the open snapshot of the source: from
+    /// the recorded position to the last row, then from the first row to the position at which the
+    /// call began. Then finishes the copy.
     fn go_around(&mut self) -> Result<()> {
         self.batch = Batch::new();
         let (names, source, limit) = (names(self.from)?, Source::of(self.from)?, self.from.size_limit()?);
@@ -384,8 +391,8 @@ impl Run<'_> {
         })
     }
 
-    /// Copies the rows after the position `after`, up to the position `up_to`; with `None`, up to
-    /// the last row.
+    /// Copies the rows of the source after the position `after`, up to the position `up_to`; if
+    /// that is `None`, up to the last row.
     fn walk(&mut self, pairs: &[Pair], after: &Place, up_to: Option<&Place>) -> Result<()> {
         for pair in pairs.iter().filter(|pair| pair.name >= after.family) {
             let lower = match &after.key {
@@ -465,8 +472,8 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Reads the next rows of the target if `target` has none left. Returns `false` if there are no
-    /// more.
+    /// Reads the next chunk of rows of the target into `target.rows` if that is empty. Returns
+    /// `false` if the target has no more rows.
     fn fill(&mut self, target: &mut Reader) -> Result<bool> {
         while target.rows.is_empty() && !target.is_at_end {
             self.again(|_| target.read())?;
@@ -474,8 +481,9 @@ impl Run<'_> {
         Ok(!target.rows.is_empty())
     }
 
-    /// Commits the batch. `ends_first_round`: also records that the copy has reached the end of the
-    /// source, so that from now on the target may have rows after every position.
+    /// Commits the current batch of changes in the target. With `ends_first_round`, also records
+    /// that the copy has reached the end of the source, so that from now on the target may have
+    /// rows after every position.
     fn apply(&mut self, ends_first_round: bool) -> Result<()> {
         let batch = std::mem::replace(&mut self.batch, Batch::new());
         if batch.at.is_none() && batch.writes.is_empty() {
@@ -516,8 +524,9 @@ impl Run<'_> {
         })
     }
 
-    /// Runs the last transaction of the copy: drops the families that are no longer in the source,
-    /// drops the record, and sets the size limit.
+    /// Runs the last transaction of the copy: drops the copied families that are no longer in the
+    /// source, drops the progress record, and sets the size limit of the target to `limit`, that of
+    /// the source, if the target had none.
     fn finish(&mut self, pairs: &[Pair], limit: Option<SizeLimit>) -> Result<()> {
         let (id, may_be_done) = (&self.id, self.may_be_done);
         let done = self.to.transaction(|to| {
@@ -543,7 +552,7 @@ impl Run<'_> {
         done
     }
 
-    /// Returns the position up to which the copy is committed.
+    /// Returns the position up to which the copied rows are committed in the target.
     fn at(&self) -> Place {
         self.record.as_ref().map(|record| record.at.clone()).unwrap_or_default()
     }
@@ -552,8 +561,8 @@ impl Run<'_> {
         (self.go_on)(self.copied.keys + self.batch.met, self.total)
     }
 
-    /// Runs `f` until it succeeds. Fails with an error of `f` that is permanent, or when the pauses
-    /// are used up.
+    /// Runs `f`, and after a temporary failure waits and runs it again, until it succeeds. Fails if
+    /// an error of `f` is permanent, or when all [`PAUSES`] are used up.
     fn again<R>(&mut self, mut f: impl FnMut(&mut Self) -> Result<R>) -> Result<R> {
         loop {
             match f(self) {
@@ -563,8 +572,9 @@ impl Run<'_> {
         }
     }
 
-    /// Waits after the failure `why`, before a retry. Returns `why` as an error instead if it is
-    /// permanent, if the pauses are used up, or if the wait hook requests the end.
+    /// Waits after the failure `why`, so that the caller can try again. Returns `why` as an error
+    /// instead if it is permanent, if all [`PAUSES`] are used up, or if the wait hook requests the
+    /// end.
     fn pause(&mut self, why: Error) -> Result<()> {
         let may_pass = matches!(why.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Locked);
         let Some(pause) = PAUSES.get(self.failures).filter(|_| may_pass && !wait::is_ended()) else {
@@ -597,14 +607,15 @@ fn names(store: &Store) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reader of the rows of a range of keys, in chunks. A failed read can be repeated.
+/// Reader of the rows of one family in a range of keys, in chunks. A failed read can be repeated.
 struct Reader {
     family: Family,
     cursor: Cursor,
     tracks: bool,
     has_begun: bool,
     is_at_end: bool,
-    /// Rows just read, whose write times are still to be read.
+    /// Rows of the next chunk whose keys and values have been read, but not their write times. If
+    /// reading the write times fails, a repeated read continues with these rows.
     half: Vec<Row>,
     rows: VecDeque<Row>,
 }
@@ -622,7 +633,8 @@ impl Reader {
         }
     }
 
-    /// Reads the next chunk of rows and appends them to `rows`. Sets `is_at_end` if there are none.
+    /// Reads the next chunk of rows and appends it to `rows`. Sets `is_at_end` if the range has no
+    /// more rows.
     fn read(&mut self) -> Result<()> {
         if self.half.is_empty() {
             if !self.has_begun {

@@ -18,7 +18,7 @@ const CREATIONS: usize = 20;
 
 /// Number of checks that `is_not_of` makes: it reports that shared memory belongs to another
 /// database only if each check has found it so.
-const LOOKS_AT_A_GHOST: usize = 5;
+const FOREIGN_CHECKS: usize = 5;
 
 /// File that is opened in addition to SQLite's descriptor of the same file. Closing it drops no
 /// locks of this process.
@@ -227,7 +227,7 @@ impl OsFile {
             return false; // this cannot be determined
         }
         let is_locked = |file: &OsFile, (start, length)| lock::is_locked(before, file.fd, start, length);
-        (0..LOOKS_AT_A_GHOST).all(|look| {
+        (0..FOREIGN_CHECKS).all(|look| {
             if look > 0 {
                 // The database may be unlocked briefly, while one process closes it and another one
                 // opens it.

@@ -47,7 +47,7 @@ pub(super) fn look(file: &File) -> io::Result<BY_HANDLE_FILE_INFORMATION> {
 /// # Errors
 /// The file system does not return an identity.
 pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
-    told_apart(long_number(file), || {
+    file_number(long_number(file), || {
         let found = look(file)?;
         let number = u64::from(found.nFileIndexHigh) << 32 | u64::from(found.nFileIndexLow);
         Ok((found.dwVolumeSerialNumber.into(), number))
@@ -62,7 +62,7 @@ pub(super) fn identity_of(file: &File) -> io::Result<FileIdentity> {
 ///
 /// # Errors
 /// `Unsupported` if neither number is valid; the error of `short`.
-pub(super) fn told_apart(
+pub(super) fn file_number(
     long: Option<FileIdentity>,
     short: impl FnOnce() -> io::Result<(u64, u64)>,
 ) -> io::Result<FileIdentity> {

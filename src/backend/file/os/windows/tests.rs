@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::{fs, io};
 
-use super::files::told_apart;
+use super::files::file_number;
 use super::*;
 use crate::backend::file::os::Presence;
 
@@ -36,16 +36,16 @@ fn file_identity_is_unique_and_same_for_hard_links() {
 #[test]
 fn invalid_file_id_falls_back_to_short_id_or_is_refused() {
     let unasked = || unreachable!("the long number is enough");
-    assert_eq!(told_apart(Some((1, 2)), unasked).unwrap(), (1, 2));
-    assert_eq!(told_apart(Some((1, u64::MAX.into())), unasked).unwrap(), (1, u64::MAX.into()));
+    assert_eq!(file_number(Some((1, 2)), unasked).unwrap(), (1, 2));
+    assert_eq!(file_number(Some((1, u64::MAX.into())), unasked).unwrap(), (1, u64::MAX.into()));
     for none in [None, Some((1, 0)), Some((1, u128::MAX))] {
-        assert_eq!(told_apart(none, || Ok((3, 4))).unwrap(), (3, 4));
-        assert_eq!(told_apart(none, || Ok((0, 1))).unwrap(), (0, 1), "a volume may have any number");
+        assert_eq!(file_number(none, || Ok((3, 4))).unwrap(), (3, 4));
+        assert_eq!(file_number(none, || Ok((0, 1))).unwrap(), (0, 1), "a volume may have any number");
         for short in [0, u64::MAX] {
-            let refused = told_apart(none, || Ok((3, short))).unwrap_err();
+            let refused = file_number(none, || Ok((3, short))).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
         }
-        let failed = told_apart(none, || Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
+        let failed = file_number(none, || Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
         assert_eq!(failed.kind(), io::ErrorKind::BrokenPipe);
     }
 }
