@@ -7,8 +7,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::connection::Db;
 use super::error::translate;
-use super::open::wipe_what_goes;
 use super::os;
+use super::set_up::wipe_what_goes;
 use crate::config::SyncLevel;
 use crate::error::{Error, Result};
 use crate::hint::Hint;

@@ -16,7 +16,8 @@
 //! - [`limit`]: the size limit of a store, and eviction; [`quota`] is its state.
 //!
 //! Connections and files:
-//! - [`open`]: opening. [`probe`] examines the file first, and [`pragmas`] applies the settings.
+//! - [`open`]: opening. [`probe`] examines the file first. [`set_up`] prepares the connection and
+//!   creates a new store; [`pragmas`] applies the settings.
 //! - `connection`: a connection and its components. [`transaction`]: its transactions.
 //! - [`checkpoint`]: checkpoints, after which the WAL starts over. [`checkpoint_schedule`]: when
 //!   one is due. [`backfill`] copies the WAL into the database between checkpoints, in small parts.
@@ -82,6 +83,7 @@ mod repair;
 mod rollback_journal;
 mod schema;
 mod schema_check;
+mod set_up;
 mod settings_cache;
 mod store;
 mod transaction;
