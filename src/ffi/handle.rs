@@ -406,8 +406,8 @@ impl<T: Opaque<Value = Single<V>>, V: 'static> Closing<T> {
 }
 
 impl<V> Slots<V> {
-    /// Counts one closed handle. After every `together` closed handles, drops the values of those
-    /// that no call is using.
+    /// Counts one closed handle. After every `together` closed handles, drops the values of all
+    /// closed handles that no running call uses.
     fn note_close(&self, together: usize) {
         let mut lists = self.lists();
         lists.closes += 1;

@@ -123,7 +123,8 @@ impl Map {
             .filter_map(move |page| self.entry(image, page).map(|(kind, parent)| (page, kind, parent)))
     }
 
-    /// Marks a page of the pointer map as a copy of another page, so that its entries are ignored.
+    /// Records that the page at the place of a pointer map page contains, by damage, a copy of another
+    /// page. Its entries are ignored from then on.
     pub(super) fn distrust(&self, map_page: u32) {
         self.distrusted.borrow_mut().insert(map_page);
     }

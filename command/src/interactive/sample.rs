@@ -207,7 +207,8 @@ impl Sampler {
 }
 
 impl Drop for Sampler {
-    /// Asks the threads to end, without waiting for them: a count may take long.
+    /// Asks the threads that count keys to end, without waiting for them, because a count can take
+    /// long.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());

@@ -70,8 +70,9 @@ pub(super) struct Immutable {
     /// Metadata of the files before they were opened; `None` if the store is not open, so that the
     /// next call opens it.
     pub(super) seen: Option<FileState>,
-    /// Epoch (a counter) of the table information that the connection before this one had cached;
-    /// `None` if there was none. The next connection begins a later epoch.
+    /// Version number of the table information that the previous connection of this handle has
+    /// cached; `None` if there was no such connection. The next connection uses a higher number, so
+    /// that the cached information counts as out of date.
     pub(super) epoch: Option<u32>,
     /// Whether the file had been changed so recently, when it was opened, that another change could
     /// leave the same metadata.

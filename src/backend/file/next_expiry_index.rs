@@ -49,7 +49,7 @@ pub(super) struct NextExpiryIndex {
     pub(super) places: HashMap<Arc<str>, usize>,
     /// Bound of each existing family and its index in `families`, the lowest bound first.
     pub(super) order: BTreeSet<(When, usize)>,
-    /// Number of times so far that the earliest time of a family was looked up in the file.
+    /// Number of times that the earliest entry in the time index of a family was read from the file.
     pub(super) looks: u64,
     /// Whether bounds depend on uncommitted changes, so that a rollback would make them wrong.
     pub(super) tentative: bool,

@@ -68,9 +68,9 @@ pub(in crate::backend::file) struct WalFrames(&'static AtomicU32);
 static UNUSED: Mutex<Vec<&'static AtomicU32>> = Mutex::new(Vec::new());
 
 impl WalFrames {
-    /// Makes SQLite store the number of frames after each commit of `conn` from now on; until then
-    /// the number is 0. This also turns SQLite's automatic checkpoints off. The connection must be
-    /// dropped before the returned value.
+    /// Makes SQLite store the number of frames in the WAL in the returned value after each commit of
+    /// `conn`; until the first commit the number is 0. This also turns SQLite's automatic checkpoints
+    /// off. The connection must be dropped before the returned value.
     pub(in crate::backend::file) fn of(conn: &Connection) -> WalFrames {
         unsafe extern "C" fn store(
             frames: *mut c_void,

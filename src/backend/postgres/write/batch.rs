@@ -230,7 +230,8 @@ struct Lists<'a> {
     keys: Vec<&'a [u8]>,
     /// Values to put; `None` for a deletion.
     values: Vec<Option<&'a [u8]>>,
-    /// Expiry times, in milliseconds since the Unix epoch.
+    /// Expiry time of each key, in milliseconds since the Unix epoch; `None` for a key that does not
+    /// expire.
     ends: Vec<Option<i64>>,
     /// TTLs in milliseconds, or [`BY_DEFAULT`]; `None` if the expiry time is in `ends`.
     lives: Vec<Option<i64>>,

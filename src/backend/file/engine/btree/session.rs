@@ -98,9 +98,9 @@ impl Direct {
         }))
     }
 
-    /// Sets the number of changed pages from which on SQLite writes some before the commit (`PRAGMA
-    /// cache_spill`), and the number of bytes of the file that are mapped into memory (`PRAGMA
-    /// mmap_size`). Does not read the file.
+    /// Sets the number of changed pages in the cache above which SQLite writes changed pages before
+    /// the commit (`PRAGMA cache_spill`), and the number of bytes of the file that are mapped into
+    /// memory (`PRAGMA mmap_size`). Does not read the file.
     pub(in crate::backend) fn configure(&self, spill_pages: i32, mmap_size: i64) {
         self.tree.configure(spill_pages, mmap_size);
     }

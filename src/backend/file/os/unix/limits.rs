@@ -70,8 +70,9 @@ pub(super) fn written<R: PartialOrd + Default + Copy>(end: u64, write: impl FnOn
     done
 }
 
-/// Runs `write`, a system call that writes at an offset that is not known, as `written` does. The
-/// signal SIGXFSZ is blocked whenever the process has a limit on the size of a file.
+/// Runs `write`, a system call that writes to a file, so that the signal SIGXFSZ does not end the
+/// process. The offset is not known, so the signal is blocked whenever the process has a limit on
+/// the size of files.
 pub(super) fn written_somewhere<R: PartialOrd + Default + Copy>(write: impl FnOnce() -> R) -> R {
     written(if limit() == u64::MAX { 0 } else { u64::MAX }, write)
 }
