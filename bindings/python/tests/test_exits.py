@@ -21,6 +21,7 @@ RUNS = int(os.environ.get("KVSTORE_EXITS", "2"))
 PASSWORDS = ["", "a password"] if kvstore.encryption_available else [""]
 
 
+@pytest.mark.timeout(180 + 5 * RUNS)
 @pytest.mark.parametrize("password", PASSWORDS, ids=["plain", "encrypted"][: len(PASSWORDS)])
 @pytest.mark.parametrize("how", HOW)
 def test_store_survives_the_end_of_its_interpreter(how: str, password: str, tmp_path: Path) -> None:
