@@ -210,7 +210,6 @@ impl Db {
     /// Rolls back an open transaction and closes the connection. The connection is closed even if
     /// this returns an error.
     pub(crate) fn close(mut self) -> Result<()> {
-        self.before_close();
         self.roll_back_quietly();
         self.direct = None;
         let Db { conn, .. } = self;

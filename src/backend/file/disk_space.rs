@@ -215,10 +215,11 @@ impl Db {
             && self.immutable.is_none()
             && !is_begun(&sibling(path, "-shm"))
             && matches!(self.journal_mode(), Ok(Some(JournalMode::Wal)))
-            && self.page_size().is_ok_and(|page_size| is_nearly_full(path, page_size))
+            && let Ok(page_size) = self.page_size()
+            && is_nearly_full(path, page_size)
         {
             os::keep_wal(&self.conn);
-            let (page_size, pages) = (self.page_size().unwrap_or(0), self.disk_space.pages.get());
+            let pages = self.disk_space.pages.get();
             self.kept_wal = Some(KeptWal { path: sibling(path, "-wal"), page_size, pages });
         }
     }

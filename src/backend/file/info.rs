@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::connection::Db;
 use super::error::{is_missing_table, translate};
-use super::os::WalIndex;
+use super::os::{self, WalIndex};
 use super::schema::{self, BLOB, DATA, TTL_EXPIRY, TTL_KEY, Tables, WRITTEN, table_name};
 use super::write::Contents;
 use crate::clock::Clock;
@@ -14,9 +14,6 @@ use crate::config::JournalMode;
 use crate::error::Result;
 use crate::info::{FamilyInfo, FamilySizes, StoreInfo};
 use crate::place::sibling;
-
-/// Size of the header of a WAL frame, in bytes. The header comes before the page.
-const FRAME_HEADER: u64 = 24;
 
 impl Db {
     /// Returns a description of the store, read from one snapshot.
@@ -112,7 +109,11 @@ impl Db {
         let index = if length > 0 && self.immutable.is_none() { WalIndex::of(&self.conn) } else { None };
         let frames = |index: WalIndex| index.state().map(|(_, all)| all.saturating_sub(index.written_back()));
         let pending = index.and_then(frames).unwrap_or_default();
-        (length, (u64::from(pending) * page_size).min(length / (page_size + FRAME_HEADER) * page_size))
+        (
+            length,
+            (u64::from(pending) * page_size)
+                .min(length / (page_size + u64::from(os::FRAME_HEADER)) * page_size),
+        )
     }
 
     /// Returns the length, in bytes, of the file whose name is the name of the database file plus

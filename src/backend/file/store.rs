@@ -223,7 +223,6 @@ impl Db {
     /// Runs an automatic checkpoint, which may block writers if `may_keep_writers_out` is `true`.
     /// Ignores a failure of the checkpoint, because the commit before it has succeeded.
     fn checkpoint_quietly(&mut self, may_keep_writers_out: bool) {
-        self.release_other_snapshots();
         if self.checkpoint_by_itself(may_keep_writers_out) {
             self.owner.counters.checkpoints.add(1);
         }
@@ -233,7 +232,6 @@ impl Db {
     /// bytes. Does nothing if a transaction is open or another connection blocks the checkpoint.
     pub(crate) fn cut_files(&mut self) {
         if self.transaction == TransactionState::None {
-            self.release_other_snapshots();
             let is_cut = self.cut_wal() && self.has_wal();
             self.owner.counters.checkpoints.add(u64::from(is_cut));
         }
@@ -263,20 +261,24 @@ impl Db {
         visit: impl FnOnce(&[u8], Expiry) -> R,
     ) -> Result<Lookup<R>> {
         let found = self.on(tables).get(key, visit)?;
-        if let Lookup::Expired(expire_ms) = found {
-            self.found_expired(tables, key, expire_ms);
-        }
-        Ok(found)
+        Ok(self.noted(tables, key, found))
     }
 
     /// Returns the expiry time and the write time of a live key, or that the key is missing or
     /// expired. An expired row that this call finds is removed later.
     pub(crate) fn times(&mut self, tables: &Arc<Tables>, key: &[u8]) -> Result<Lookup<Times>> {
         let found = self.on(tables).times(key)?;
+        Ok(self.noted(tables, key, found))
+    }
+
+    /// Arranges the removal of the row if a lookup has found it expired. Returns the result of the
+    /// lookup.
+    #[inline]
+    fn noted<R>(&mut self, tables: &Arc<Tables>, key: &[u8], found: Lookup<R>) -> Lookup<R> {
         if let Lookup::Expired(expire_ms) = found {
             self.found_expired(tables, key, expire_ms);
         }
-        Ok(found)
+        found
     }
 
     /// Removes up to `max` expired keys of the families in `due`, earliest expiry time first, in

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::{Connection, Error, Result, ffi};
 
+use super::sqlite_file::control;
 use crate::fork::with_list;
 
 /// Returns the version of the linked SQLite, such as "3.54.1".
@@ -18,7 +19,7 @@ pub(crate) fn sqlite_version() -> &'static CStr {
 /// one (`SQLITE_FCNTL_DATA_VERSION`). The call runs no SQL statement.
 pub(in crate::backend::file) fn data_version(conn: &Connection) -> Result<u32> {
     let mut version: u32 = 0;
-    file_control(conn, ffi::SQLITE_FCNTL_DATA_VERSION, (&raw mut version).cast())?;
+    check(conn, control(conn, ffi::SQLITE_FCNTL_DATA_VERSION, (&raw mut version).cast()))?;
     Ok(version)
 }
 
@@ -26,17 +27,8 @@ pub(in crate::backend::file) fn data_version(conn: &Connection) -> Result<u32> {
 /// (`SQLITE_FCNTL_RESERVE_BYTES`).
 pub(in crate::backend::file) fn reserved_bytes(conn: &Connection) -> Result<i32> {
     let mut reserved: c_int = -1; // a negative number changes nothing
-    file_control(conn, ffi::SQLITE_FCNTL_RESERVE_BYTES, (&raw mut reserved).cast())?;
+    check(conn, control(conn, ffi::SQLITE_FCNTL_RESERVE_BYTES, (&raw mut reserved).cast()))?;
     Ok(reserved)
-}
-
-/// Runs a file control (`sqlite3_file_control`) of a connection's database, which writes its result
-/// to `answer`.
-fn file_control(conn: &Connection, operation: c_int, answer: *mut c_void) -> Result<()> {
-    // SAFETY: the connection is open and used by this thread only. `answer` points to the integer
-    // that the operation writes.
-    let code = unsafe { ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), operation, answer) };
-    check(conn, code)
 }
 
 /// Runs a checkpoint in one of SQLite's modes, such as `SQLITE_CHECKPOINT_PASSIVE`. Returns the

@@ -180,7 +180,7 @@ pub(in crate::backend::file) fn keep_wal(conn: &Connection) {
 
 /// Runs a file control (`sqlite3_file_control`) of a connection's database, which writes its result
 /// to `answer`. Returns SQLite's result code.
-fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
+pub(super) fn control(conn: &Connection, operation: c_int, answer: *mut c_void) -> c_int {
     // SAFETY: the connection is open and used by this thread only. `answer` points to memory of the
     // size that the operation writes.
     unsafe { ffi::sqlite3_file_control(conn.handle(), c"main".as_ptr(), operation, answer) }
