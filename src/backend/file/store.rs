@@ -113,8 +113,7 @@ impl Db {
         loop {
             match self.write_as(mode, |db| f(db, max)) {
                 Err(e) if e.hint() == Some(Hint::FreeDiskSpace) && max > 1 => {
-                    self.note_failure(&e);
-                    self.roll_back_remains()?;
+                    self.prepare_retry(e)?;
                     max = (max / 16).max(1);
                 }
                 done => return done,
@@ -147,7 +146,12 @@ impl Db {
         }
         match self.write_and_remove_pending(f) {
             Err(e) if e.hint() == Some(Hint::FreeDiskSpace) => {
-                if !self.make_disk_space_after(&e) || matches!(mode, WriteMode::Once) {
+                if matches!(mode, WriteMode::Once) {
+                    self.make_disk_space_after(&e); // for the next write
+                    return Err(e);
+                }
+                self.prepare_retry(e.clone())?;
+                if !self.make_disk_space() {
                     return Err(e);
                 }
                 self.roll_back_remains()?;
@@ -158,6 +162,14 @@ impl Db {
         self.count_evicted();
         self.after_commit(matches!(mode, WriteMode::InHaste));
         Ok(())
+    }
+
+    /// Prepares the retry of a write that has failed with `why`, because the disk is full. Opens the
+    /// file again if the failure made the connection unusable. Returns `why` if that fails.
+    #[cold]
+    fn prepare_retry(&mut self, why: Error) -> Result<()> {
+        self.note_failure(&why);
+        self.before_call().map(drop).map_err(|_| why)
     }
 
     /// Adds the keys that the last write removed to stay within the size limit to the counters of

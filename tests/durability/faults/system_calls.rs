@@ -90,27 +90,15 @@ fn fail_everywhere(name: &str, config: Config, alone: bool) {
 }
 
 fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
-    // A lock that cannot be taken because of a fault is not waited for.
-    let config = config.exclusive(alone).busy_timeout(Duration::ZERO);
-    let started = Instant::now();
-    let ends = torture_time().map(|time| started + time);
+    let config = without_waiting(config, alone);
     let calls = calls(&config, steps);
-    let mut plans = Vec::new();
-    for (call, count) in &calls {
-        for fault in call.faults() {
-            for from_then_on in [false, true] {
-                for nth in 1..=*count {
-                    plans.push(Plan { call: *call, nth, fault: *fault, from_then_on });
-                }
-            }
-        }
-    }
+    let mut plans = every_plan(&calls);
     let all = plans.len();
     let mut random = Random(name.len() as u64);
     for at in (1..plans.len()).rev() {
         plans.swap(at, random.below(at + 1));
     }
-    if ends.is_none() {
+    if torture_time().is_none() {
         // Each kind of call gets the same number of faults, however often it occurs.
         let most = SAMPLE / calls.values().filter(|count| **count > 0).count();
         let mut taken: BTreeMap<Call, usize> = BTreeMap::new();
@@ -120,6 +108,35 @@ fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
             *taken <= most
         });
     }
+    println!("faults: {name}: {} of {all} faults; calls: {calls:?}", plans.len());
+    try_plans(plans, steps, name, &config, alone);
+}
+
+/// Returns the configuration for a test: a lock that cannot be taken because of a fault is not waited
+/// for.
+fn without_waiting(config: Config, alone: bool) -> Config {
+    config.exclusive(alone).busy_timeout(Duration::ZERO)
+}
+
+/// Returns all faults for a scenario that makes these calls.
+fn every_plan(calls: &BTreeMap<Call, u64>) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (call, count) in calls {
+        for fault in call.faults() {
+            for from_then_on in [false, true] {
+                for nth in 1..=*count {
+                    plans.push(Plan { call: *call, nth, fault: *fault, from_then_on });
+                }
+            }
+        }
+    }
+    plans
+}
+
+/// Runs the scenario once for each fault, for at most `torture_time`.
+fn try_plans(plans: Vec<Plan>, steps: &[Step], name: &str, config: &Config, alone: bool) {
+    let started = Instant::now();
+    let ends = torture_time().map(|time| started + time);
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
     for plan in plans {
@@ -128,7 +145,7 @@ fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
         }
         let mut fault = VfsFault { plan, watch: None, hit: false };
         let begun = Instant::now();
-        let done = catch_unwind(AssertUnwindSafe(|| run(&config, alone, steps, &mut fault, &mut tally)))
+        let done = catch_unwind(AssertUnwindSafe(|| run(config, alone, steps, &mut fault, &mut tally)))
             .unwrap_or_else(|_| Err("panic".into()));
         if let Err(e) = done {
             wrong.push(format!("{plan:?}: {e}"));
@@ -136,8 +153,7 @@ fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
         assert!(begun.elapsed() < Duration::from_secs(60), "{plan:?}: a call does not come to an end");
     }
     println!(
-        "faults: {name}: {} of {all} faults tried, {} hit, {} calls failed, {:.1} s; \
-         done all the same: {:?}; closed: {}; calls: {calls:?}",
+        "faults: {name}: {} faults tried, {} hit, {} calls failed, {:.1} s; done all the same: {:?}; closed: {}",
         tally.runs,
         tally.injected,
         tally.failed,
@@ -226,4 +242,17 @@ fn failing_system_calls_are_safe_with_journal_and_sql_engine() {
 #[test]
 fn failing_system_calls_are_safe_in_encrypted_store() {
     fail_everywhere("wal encrypted", Config::new().raw_key(&[7; 32]), false);
+}
+
+/// A write that a full disk has made fail is tried again. Without the `btree` engine, SQLite looks up
+/// the tables for it.
+#[cfg(feature = "encryption")]
+#[test]
+fn full_disk_is_safe_in_encrypted_store_with_sql_engine() {
+    let config = without_waiting(Config::new().raw_key(&[7; 32]).sql_engine(true), false);
+    let mut plans = every_plan(&calls(&config, &steps()));
+    plans.retain(|plan| {
+        plan.call == Call::Write && plan.fault == Fault::Code(ffi::SQLITE_FULL) && plan.from_then_on
+    });
+    try_plans(plans, &steps(), "wal encrypted sql, full", &config, false);
 }

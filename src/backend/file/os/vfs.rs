@@ -47,13 +47,13 @@ struct Vfs {
     /// Offset, in bytes, of the library's data (`Database` or `Wal`) in the memory that SQLite
     /// allocates for an open file. The data of the VFS `system` precedes it.
     at: usize,
-    /// Method table for database files; NULL until the first one is opened.
+    /// List of the method tables for database files, one for each method table of the VFS `system`.
     databases: AtomicPtr<Table>,
-    /// Method table for WAL files; NULL until the first one is opened.
+    /// List of the method tables for WAL files.
     wals: AtomicPtr<Table>,
     /// Next element of the list [`ALL`]: the VFS that was created before this one; NULL for the
     /// first.
-    next: *const Vfs,
+    next: *mut Vfs,
 }
 
 /// Head of the linked list of all VFSs that the library has registered: one for each VFS over which
@@ -76,52 +76,76 @@ pub(in crate::backend::file) fn name_as_str() -> Result<&'static str> {
 /// `NoMemory`.
 pub(in crate::backend::file) fn name() -> Result<&'static CStr> {
     let none = || Error::no_memory("out of memory while registering the VFS");
-    // SAFETY: SQLite is set up. It returns a VFS that lives as long as the process. The library's
-    // VFS is a copy of it with an xOpen of the same type, and is never freed. Nor is anything in
-    // the list.
+    // SAFETY: SQLite is set up. It returns a VFS that lives as long as the process. The elements of the
+    // list are never freed.
     unsafe {
         let system = ffi::sqlite3_vfs_find(ptr::null());
-        let Some(methods) = system.as_ref() else { return Err(none()) };
-        let first = ALL.load(Ordering::Acquire);
-        let mut known: *const Vfs = first;
-        while let Some(vfs) = known.as_ref() {
-            if ptr::eq(vfs.system, system) {
-                return Ok(vfs.name.as_c_str());
-            }
-            known = vfs.next;
-        }
-        let part = align_of::<Wal>().max(align_of::<Database>());
-        let at = usize::try_from(methods.szOsFile).unwrap_or(0).next_multiple_of(part);
-        let size = c_int::try_from(at + size_of::<Wal>().max(size_of::<Database>())).map_err(|_| none())?;
-        let name = CString::new(format!("kvstore-{system:p}")).map_err(|_| none())?;
-        let made = Box::into_raw(Box::new(Vfs {
-            vfs: ffi::sqlite3_vfs {
-                szOsFile: size,
-                pNext: ptr::null_mut(),
-                zName: name.as_ptr(),
-                xOpen: Some(open),
-                xSleep: if CStr::from_ptr(methods.zName) == system::VFS {
-                    Some(sleep)
-                } else {
-                    methods.xSleep
-                },
-                ..*methods
-            },
-            system,
-            name,
-            at,
-            databases: AtomicPtr::default(),
-            wals: AtomicPtr::default(),
-            next: first,
-        }));
-        // Two threads may do this at the same time. Then one of two equal VFSs is not in the list,
-        // but works as well.
-        let _ = ALL.compare_exchange(first, made, Ordering::AcqRel, Ordering::Relaxed);
-        if ffi::sqlite3_vfs_register(made.cast(), 0) != ffi::SQLITE_OK {
+        if system.is_null() {
             return Err(none());
         }
-        Ok((*made).name.as_c_str())
+        let vfs = loop {
+            let first = ALL.load(Ordering::Acquire);
+            let mut known = first;
+            while let Some(vfs) = known.as_ref()
+                && !ptr::eq(vfs.system, system)
+            {
+                known = vfs.next;
+            }
+            if !known.is_null() {
+                break known;
+            }
+            let made = Box::into_raw(layered_over(system, first)?);
+            if ALL.compare_exchange(first, made, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                break made;
+            }
+            drop(Box::from_raw(made)); // another thread has added one
+        };
+        // Another thread may have added this VFS to the list without having registered it yet.
+        let name = (*vfs).name.as_c_str();
+        if ffi::sqlite3_vfs_find(name.as_ptr()).is_null()
+            && ffi::sqlite3_vfs_register(vfs.cast(), 0) != ffi::SQLITE_OK
+        {
+            return Err(none());
+        }
+        Ok(name)
     }
+}
+
+/// Returns a VFS of the library that is layered over `system`. `next` is its successor in the list
+/// `ALL`.
+///
+/// # Errors
+/// `NoMemory`.
+///
+/// # Safety
+/// `system` is a VFS that is registered with SQLite.
+unsafe fn layered_over(system: *mut ffi::sqlite3_vfs, next: *mut Vfs) -> Result<Box<Vfs>> {
+    let none = || Error::no_memory("out of memory while registering the VFS");
+    // SAFETY: the caller guarantees the VFS. The library's VFS is a copy of it with an xOpen of the
+    // same type.
+    let methods = unsafe { &*system };
+    let part = align_of::<Wal>().max(align_of::<Database>());
+    let at = usize::try_from(methods.szOsFile).unwrap_or(0).next_multiple_of(part);
+    let size = c_int::try_from(at + size_of::<Wal>().max(size_of::<Database>())).map_err(|_| none())?;
+    let name = CString::new(format!("kvstore-{system:p}")).map_err(|_| none())?;
+    // SAFETY: a VFS has a name, which is a C string.
+    let is_the_systems = unsafe { CStr::from_ptr(methods.zName) } == system::VFS;
+    Ok(Box::new(Vfs {
+        vfs: ffi::sqlite3_vfs {
+            szOsFile: size,
+            pNext: ptr::null_mut(),
+            zName: name.as_ptr(),
+            xOpen: Some(open),
+            xSleep: if is_the_systems { Some(sleep) } else { methods.xSleep },
+            ..*methods
+        },
+        system,
+        name,
+        at,
+        databases: AtomicPtr::default(),
+        wals: AtomicPtr::default(),
+        next,
+    }))
 }
 
 /// Method `xSleep` of the library's VFS: sleeps for `microseconds`, even if a signal handler runs

@@ -24,6 +24,8 @@ pub(super) struct Table {
     pub(super) system: *const Methods,
     /// Offset, in bytes, of the library's data in the memory of a file (see `note`).
     at: usize,
+    /// Next table of the list; NULL for the last one.
+    next: *mut Table,
 }
 
 /// Calls a method of the system's VFS for a file that has the library's methods.
@@ -60,44 +62,59 @@ pub(super) unsafe fn note<T>(file: *mut File) -> *mut T {
     unsafe { file.cast::<u8>().add(table(file).at).cast() }
 }
 
+/// Maximum number of method tables per list. The VFSs of SQLite have one for each kind of lock. A VFS
+/// may also have one for each file; those must not fill the memory.
+const MAX_TABLES: usize = 8;
+
 /// Replaces the methods (`sqlite3_io_methods`) of a file that the system's VFS has opened by those
 /// of this library. Returns `true` on success.
 ///
-/// The first call copies the methods of its file into a new table, calls `change` to replace some
-/// of them, and stores the table in `table`. Later calls use this table. A file whose methods
-/// differ from those of the first file keeps them, and the result is `false`. `at` is the offset,
-/// in bytes, of the library's data in the memory of a file.
+/// The first call for a file with certain methods copies them into a new table, calls `change` to
+/// replace some of them, and adds the table to the list `tables`. Later calls for files with the same
+/// methods use this table. If the list already has `MAX_TABLES` others, the file keeps its methods,
+/// and the result is `false`. `at` is the offset, in bytes, of the library's data in the memory of a
+/// file.
 ///
 /// # Safety
 /// The file is open.
 pub(super) unsafe fn exchange(
     file: *mut File,
     at: usize,
-    table: &AtomicPtr<Table>,
+    tables: &AtomicPtr<Table>,
     change: fn(&mut Methods),
 ) -> bool {
-    // SAFETY: an open file has methods, which live as long as the process. A table is never freed
-    // once `table` points to it.
+    // SAFETY: an open file has methods, which live at least as long as it is open. A table is never
+    // freed once it is in the list.
     unsafe {
         let system = (*file).pMethods;
-        let mut found = table.load(Ordering::Acquire);
-        if found.is_null() {
+        let mut first = tables.load(Ordering::Acquire);
+        loop {
+            let (mut known, mut count) = (first, 0);
+            while let Some(table) = known.as_ref() {
+                if ptr::eq(table.system, system) {
+                    (*file).pMethods = known.cast();
+                    return true;
+                }
+                (known, count) = (table.next, count + 1);
+            }
+            if count == MAX_TABLES {
+                return false;
+            }
             let mut ours = *system;
             change(&mut ours);
-            let made = Box::into_raw(Box::new(Table { ours, system, at }));
-            found = match table.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => made,
-                Err(first) => {
-                    drop(Box::from_raw(made));
-                    first
+            let made = Box::into_raw(Box::new(Table { ours, system, at, next: first }));
+            match tables.compare_exchange(first, made, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    (*file).pMethods = made.cast();
+                    return true;
                 }
-            };
+                // Another thread has added a table.
+                Err(now) => {
+                    drop(Box::from_raw(made));
+                    first = now;
+                }
+            }
         }
-        let can = ptr::eq((*found).system, system);
-        if can {
-            (*file).pMethods = found.cast();
-        }
-        can
     }
 }
 
@@ -143,5 +160,43 @@ pub(super) fn read_by_system(file: *mut File, to: *mut c_void, length: c_int, at
     match system!(xRead(file, to, length, at)) {
         ffi::SQLITE_IOERR_CORRUPTFS => ffi::SQLITE_IOERR_READ,
         code => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn ours(_: *mut File, _: c_int) -> c_int {
+        7
+    }
+
+    fn change(methods: &mut Methods) {
+        methods.xSync = Some(ours);
+    }
+
+    fn methods_of_a_vfs() -> Methods {
+        // SAFETY: all fields are numbers or functions that may be missing.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn files_of_all_kinds_get_library_methods() {
+        let systems: Vec<Methods> = (0..=MAX_TABLES).map(|_| methods_of_a_vfs()).collect();
+        let tables = AtomicPtr::default();
+        for _ in 0..2 {
+            for (number, system) in systems.iter().enumerate() {
+                let mut file = File { pMethods: system };
+                // SAFETY: the file has methods.
+                let is_done = unsafe { exchange(&raw mut file, 16, &tables, change) };
+                assert_eq!(is_done, number < MAX_TABLES, "{number}");
+                if is_done {
+                    // SAFETY: `exchange` has set the methods.
+                    assert!(ptr::eq(unsafe { table(&raw mut file) }.system, system), "{number}");
+                } else {
+                    assert!(ptr::eq(file.pMethods, system));
+                }
+            }
+        }
     }
 }
