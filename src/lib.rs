@@ -142,13 +142,13 @@ mod ffi;
 mod fork;
 mod hint;
 mod info;
+mod location;
 mod memory;
 mod options;
-mod place;
 mod recovery;
 #[cfg(feature = "encryption")]
 mod secret;
-mod shared;
+mod session;
 mod stats;
 mod store;
 mod unwind;
@@ -165,8 +165,8 @@ pub use family::{Cursor, Direction, Entry, EntryBatch, Family, Iter, KeyRange, P
 pub(crate) use fork::{INHERITED, generation as fork_generation};
 pub use hint::Hint;
 pub use info::{FamilyInfo, FamilySizes, ServerInfo, ServerSizes, StoreInfo};
+pub(crate) use location::path_of;
 pub use options::{Eviction, PutOptions, SizeLimit};
-pub(crate) use place::path_of;
 pub use recovery::{Loss, RecoverEvent, RecoverReport, recover};
 #[cfg(feature = "encryption")]
 pub use secret::Secret;
@@ -222,7 +222,7 @@ pub fn clear_wait_hook() {
 pub mod internal {
     use crate::{Result, SizeLimit, Store};
 
-    pub use crate::place::{check_scheme, is_url, path_without_password};
+    pub use crate::location::{check_scheme, is_url, path_without_password};
 
     /// Sets the size limit of `store`, the target of a copy, to `limit`, inside the caller's write
     /// transaction. Fails if keys had to be evicted for the limit. For a store on a server this

@@ -20,8 +20,8 @@ impl Family {
     ) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.check_entry(key, value, options.expiry)?;
-        self.shared().count_failure(options.check())?;
-        let written = self.shared().write(|db| db.put(self.tables(), key, value, options))?;
+        self.session().count_failure(options.check())?;
+        let written = self.session().write(|db| db.put(self.tables(), key, value, options))?;
         if written {
             self.count_put(key, value);
         }
@@ -47,7 +47,7 @@ impl Family {
         self.check_entry(key, value, expiry)?;
         let expected = expected.as_ref();
         let swapped =
-            self.shared().write(|db| db.compare_and_swap(self.tables(), key, expected, value, expiry))?;
+            self.session().write(|db| db.compare_and_swap(self.tables(), key, expected, value, expiry))?;
         if swapped {
             self.count_put(key, value);
         }
@@ -63,9 +63,9 @@ impl Family {
         let key = key.as_ref();
         self.check_key(key)?;
         let expected = expected.as_ref();
-        let deleted = self.shared().write(|db| db.compare_and_delete(self.tables(), key, expected))?;
+        let deleted = self.session().write(|db| db.compare_and_delete(self.tables(), key, expected))?;
         if deleted {
-            self.shared().counters.deletes.add(1);
+            self.session().counters.deletes.add(1);
         }
         Ok(deleted)
     }
@@ -87,9 +87,9 @@ impl Family {
     ) -> Result<i64> {
         let (key, expiry) = (key.as_ref(), expiry.into());
         self.check_entry(key, &[], expiry)?;
-        let (sum, written) = self.shared().write(|db| db.increment(self.tables(), key, delta, expiry))?;
-        self.shared().counters.puts.add(1);
-        self.shared().counters.bytes_written.add((key.len() + written) as u64);
+        let (sum, written) = self.session().write(|db| db.increment(self.tables(), key, delta, expiry))?;
+        self.session().counters.puts.add(1);
+        self.session().counters.bytes_written.add((key.len() + written) as u64);
         Ok(sum)
     }
 }

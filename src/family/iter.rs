@@ -103,7 +103,7 @@ pub struct Cursor {
     /// Whether the range of the cursor may have rows after those in `chunk`.
     more: bool,
     chunk_rows: usize,
-    /// Change count of the store handle (`Shared::changes`) when `chunk` was read. If the count has
+    /// Change count of the store handle (`Session::changes`) when `chunk` was read. If the count has
     /// changed since, the entries after the current one are read again.
     changes: u64,
 }
@@ -119,7 +119,7 @@ enum Over {
 
 /// Result of reading a chunk of rows for a cursor.
 struct Loaded {
-    /// Change count of the store handle (`Shared::changes`) when the chunk was read.
+    /// Change count of the store handle (`Session::changes`) when the chunk was read.
     changes: u64,
     /// Last row that was read, live or expired; `None` if no rows are left after the chunk.
     read_to: Option<Place>,
@@ -216,9 +216,9 @@ impl Cursor {
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.check_open()?;
         let key = [&self.prefix, key.as_ref()].concat();
-        self.family.shared.count_failure(check_key(&key))?;
+        self.family.session.count_failure(check_key(&key))?;
         let Over::Keys(range, _) = &self.walk else {
-            return self.family.shared.count_failure(Err(Error::invalid(
+            return self.family.session.count_failure(Err(Error::invalid(
                 "an iterator in the order of expiry cannot seek a key: create one that starts at \
                 another time",
             )));
@@ -245,7 +245,7 @@ impl Cursor {
             return Ok(true);
         }
         self.check_open()?;
-        if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
+        if self.changes != self.family.session.changes() && (self.at < self.chunk.len() || self.more) {
             // The entries read ahead may be out of date: read again after the current one.
             let place = self.place().or_else(|| self.read_to.take());
             self.chunk_rows = ROWS_AFTER_WRITE;
@@ -262,7 +262,7 @@ impl Cursor {
     /// Asks the server for its time if the clock is stale, for a move to an entry that was read
     /// ahead and has an expiry time. After an error the cursor is as after a failed move.
     fn freshen_clock(&mut self) -> Result<()> {
-        let fresh = self.family.shared.freshen_clock();
+        let fresh = self.family.session.freshen_clock();
         if fresh.is_err() {
             (self.read_to, self.more) = (self.place(), true);
             self.forget();
@@ -278,8 +278,8 @@ impl Cursor {
     #[inline(always)]
     pub(crate) fn step(&mut self, is_far_off: impl FnOnce(i64) -> bool) -> bool {
         let next = self.at.wrapping_add(1);
-        if self.family.shared.is_plainly_open()
-            && self.changes == self.family.shared.changes()
+        if self.family.session.is_plainly_open()
+            && self.changes == self.family.session.changes()
             && let Some(entry) = self.chunk.get(next)
             && entry.expire_ms().is_none_or(|end| is_far_off(end) || self.shows_later_than(end))
         {
@@ -351,16 +351,16 @@ impl Cursor {
     /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, was opened before a fork, or
     /// the caller is a callback of it.
     pub fn check_open(&self) -> Result<()> {
-        self.family.shared.check_open()
+        self.family.session.check_open()
     }
 
     fn entry(&self) -> Option<&ChunkEntry> {
-        if self.family.shared.is_usable() { self.chunk.get(self.at) } else { None }
+        if self.family.session.is_usable() { self.chunk.get(self.at) } else { None }
     }
 
     #[inline(always)]
     fn plain_entry(&self) -> Option<&ChunkEntry> {
-        if self.family.shared.is_plainly_open() { self.chunk.get(self.at) } else { None }
+        if self.family.session.is_plainly_open() { self.chunk.get(self.at) } else { None }
     }
 
     #[inline(always)]
@@ -393,7 +393,7 @@ impl Cursor {
                 match entry.expire_ms() {
                     // An injected clock may panic, so the cursor is moved only afterwards.
                     Some(end)
-                        if hide_expired && expiry::is_expired(end, self.family.shared.clock.now_ms()) =>
+                        if hide_expired && expiry::is_expired(end, self.family.session.clock.now_ms()) =>
                     {
                         at += 1;
                     }
@@ -520,9 +520,9 @@ impl Cursor {
     }
 
     fn read(&self, read: impl FnOnce(&mut Db, &Tables) -> Result<Option<Place>>) -> Result<Loaded> {
-        let Target { shared, tables } = &*self.family;
-        shared.with(|db| {
-            let changes = shared.changes();
+        let Target { session, tables } = &*self.family;
+        session.with(|db| {
+            let changes = session.changes();
             Ok(Loaded { changes, read_to: read(db, tables)? })
         })
     }

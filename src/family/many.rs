@@ -12,8 +12,8 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn delete_range(&self, range: &KeyRange) -> Result<u64> {
-        let deleted = self.shared().write(|db| db.delete_range(self.tables(), range.scan()))?;
-        self.shared().counters.deletes.add(deleted);
+        let deleted = self.session().write(|db| db.delete_range(self.tables(), range.scan()))?;
+        self.session().counters.deletes.add(deleted);
         Ok(deleted)
     }
 
@@ -34,8 +34,8 @@ impl Family {
             .iter()
             .map(|key| BatchWrite { family: self.tables(), key: key.as_ref(), put: None })
             .collect();
-        let deleted = self.shared().write(|db| db.write_batch(&writes))?;
-        self.shared().counters.deletes.add(deleted);
+        let deleted = self.session().write(|db| db.write_batch(&writes))?;
+        self.session().counters.deletes.add(deleted);
         Ok(deleted)
     }
 
@@ -49,7 +49,7 @@ impl Family {
             self.check_entry(key, value, options.expiry)?;
             writes.push(BatchWrite { family: self.tables(), key, put: Some((value, options)) });
         }
-        self.shared().write(|db| db.write_batch(&writes))?;
+        self.session().write(|db| db.write_batch(&writes))?;
         writes.iter().for_each(|write| self.count_put(write.key, write.put.map_or(&[], |(value, _)| value)));
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Family {
     /// Returns the write times of several keys, in milliseconds since the Unix epoch and in the
     /// order of the keys; `None` for a key that is missing or expired, or has no write time.
     pub(crate) fn write_times(&self, keys: &[&[u8]]) -> Result<Vec<Option<i64>>> {
-        self.shared().with(|db| db.write_times(self.tables(), keys))
+        self.session().with(|db| db.write_times(self.tables(), keys))
     }
 
     /// Returns copies of the values of several keys, in the order of the keys and from one
@@ -77,7 +77,7 @@ impl Family {
                 Err(e) => values = Err(e),
             }
         })?;
-        self.shared().count_failure(values)
+        self.session().count_failure(values)
     }
 
     /// Calls `visit` with the value of each of several keys, without copying it. All values come
@@ -97,12 +97,12 @@ impl Family {
         for key in &keys {
             self.check_key(key.as_ref())?;
         }
-        self.shared().with(|db| {
+        self.session().with(|db| {
             db.get_many(self.tables(), &keys, |number, found| {
                 match found {
                     Found::Live(value) => self.count_get(value.len()),
                     Found::Expired(_) => {
-                        self.shared().counters.ttl_expired.add(1);
+                        self.session().counters.ttl_expired.add(1);
                         self.count_miss();
                     }
                     Found::Missing => self.count_miss(),

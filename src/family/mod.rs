@@ -24,7 +24,7 @@ use crate::expiry::{self, Expiry, Ttl};
 use crate::hint::Hint;
 use crate::memory;
 use crate::options::PutOptions;
-use crate::shared::Shared;
+use crate::session::Session;
 pub use iter::{Cursor, Direction, Entry, EntryBatch, Iter};
 pub use purge::PurgeStep;
 pub use range::KeyRange;
@@ -60,22 +60,22 @@ pub struct Family {
 /// Family that a [`Family`] handle and its iterators work on: the state of the store handle, and
 /// the names of the tables of the family.
 pub(crate) struct Target {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) session: Arc<Session>,
     pub(crate) tables: Arc<Tables>,
 }
 
 impl Family {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Family {
-        shared.family_opened(name);
-        let family = Family::unregistered_of(shared, name);
+    pub(crate) fn new(session: &Arc<Session>, name: &str) -> Family {
+        session.family_opened(name);
+        let family = Family::unregistered_of(session, name);
         family.released.store(false, Ordering::Relaxed);
         family
     }
 
-    /// Returns a handle on the family `name` of the store handle `shared`, for internal use. It
+    /// Returns a handle on the family `name` of the store handle `session`, for internal use. It
     /// does not count as an open handle: the family can be dropped while this handle exists.
-    pub(crate) fn unregistered_of(shared: &Arc<Shared>, name: &str) -> Family {
-        let target = Target { shared: Arc::clone(shared), tables: shared.tables(name) };
+    pub(crate) fn unregistered_of(session: &Arc<Session>, name: &str) -> Family {
+        let target = Target { session: Arc::clone(session), tables: session.tables(name) };
         Family { target: Arc::new(target), released: AtomicBool::new(true) }
     }
 
@@ -96,7 +96,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn created_ms(&self) -> Result<i64> {
-        self.shared().with(|db| db.created_ms(self.tables()))
+        self.session().with(|db| db.created_ms(self.tables()))
     }
 
     pub(crate) fn tables(&self) -> &Tables {
@@ -109,8 +109,8 @@ impl Family {
         Arc::clone(&self.target.tables)
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.target.shared
+    pub(crate) fn session(&self) -> &Session {
+        &self.target.session
     }
 
     // ---- writes ------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ impl Family {
     /// Returns the expiry time of a key whose TTL starts now, by the clock of the store.
     #[must_use]
     pub fn expiry_after(&self, ttl: Duration) -> Expiry {
-        Expiry::At(expiry::after(self.shared().now_ms(), ttl))
+        Expiry::At(expiry::after(self.session().now_ms(), ttl))
     }
 
     /// Deletes a key. Returns `true` if the key was live.
@@ -185,9 +185,9 @@ impl Family {
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         self.check_key(key)?;
-        let deleted = self.shared().write(|db| db.delete(self.tables(), key))?;
+        let deleted = self.session().write(|db| db.delete(self.tables(), key))?;
         if deleted {
-            self.shared().counters.deletes.add(1);
+            self.session().counters.deletes.add(1);
         }
         Ok(deleted)
     }
@@ -197,7 +197,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn clear(&self) -> Result<()> {
-        self.shared().write(|db| db.clear(self.tables()))
+        self.session().write(|db| db.clear(self.tables()))
     }
 
     // ---- reads -------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn count(&self) -> Result<u64> {
-        self.shared().with(|db| db.count(self.tables()))
+        self.session().with(|db| db.count(self.tables()))
     }
 
     // ---- iteration ---------------------------------------------------------------------------
@@ -319,7 +319,7 @@ impl Family {
     /// [`first`](Cursor::first) or [`seek`](Cursor::seek) to move it to an entry.
     #[must_use]
     pub fn cursor(&self, range: KeyRange, direction: Direction) -> Cursor {
-        self.shared().counters.iterations.add(1);
+        self.session().counters.iterations.add(1);
         Cursor::new(Arc::clone(&self.target), range, direction)
     }
 
@@ -338,7 +338,7 @@ impl Family {
         clusterings: &KeyRange,
         direction: Direction,
     ) -> Result<Cursor> {
-        let row_key = |clustering: &[u8]| self.shared().count_failure(row_key(partition, clustering));
+        let row_key = |clustering: &[u8]| self.session().count_failure(row_key(partition, clustering));
         let prefix = row_key(&[])?;
         clusterings.bounds().into_iter().flatten().try_for_each(|bound| row_key(bound).map(drop))?;
         let range = clusterings.within_prefix(&prefix);
@@ -352,7 +352,7 @@ impl Family {
     /// bound. Expired rows that have not been removed yet are included.
     #[must_use]
     pub fn expiry_cursor(&self, from_ms: i64, to_ms: i64) -> Cursor {
-        self.shared().counters.iterations.add(1);
+        self.session().counters.iterations.add(1);
         let to_ms = Some(to_ms).filter(|to_ms| *to_ms < i64::MAX);
         Cursor::by_expiry(Arc::clone(&self.target), from_ms, to_ms)
     }
@@ -363,7 +363,7 @@ impl Family {
     /// [`Store::drop_family`](crate::Store::drop_family) can drop the family.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::Relaxed) {
-            self.shared().family_closed(self.name());
+            self.session().family_closed(self.name());
         }
     }
 
@@ -377,11 +377,11 @@ impl Family {
         look: impl FnOnce(&mut Db, &Arc<Tables>) -> Result<Found<R>>,
     ) -> Result<Found<R>> {
         self.check_key(key)?;
-        self.shared().with(|db| {
+        self.session().with(|db| {
             let found = look(db, &self.target.tables)?;
             if let Found::Expired(_) = found {
-                self.shared().counters.ttl_expired.add(1);
-                self.shared().note_change(); // entries read ahead may contain this row
+                self.session().counters.ttl_expired.add(1);
+                self.session().note_change(); // entries read ahead may contain this row
             }
             Ok(found)
         })
@@ -398,7 +398,7 @@ impl Family {
     #[must_use]
     pub fn remaining_ttl(&self, expiry: Expiry) -> Ttl {
         expiry.millis().map_or(Ttl::None, |expire_ms| {
-            let left = expiry::remaining_ms(expire_ms, self.shared().clock.now_ms());
+            let left = expiry::remaining_ms(expire_ms, self.session().clock.now_ms());
             Ttl::Remaining(Duration::from_millis(left.unsigned_abs()))
         })
     }
@@ -416,7 +416,7 @@ impl Family {
     /// Fails with `Error` if the length of a key is out of bounds. A failure is counted in the
     /// statistics.
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
-        self.shared().count_failure(check_key(key))
+        self.session().count_failure(check_key(key))
     }
 
     /// Fails with `Error` if the length of a key or value, or an expiry time, is out of bounds. A
@@ -428,7 +428,7 @@ impl Family {
         expiry: impl Into<Option<Expiry>>,
     ) -> Result<()> {
         let checked = check_key(key).and_then(|()| {
-            let max = self.shared().config.max_value_size;
+            let max = self.session().config.max_value_size;
             if value.len() > max {
                 return Err(Error::invalid(format!(
                     "the value has {} bytes, and the maximum of this store is {max}",
@@ -438,27 +438,27 @@ impl Family {
             }
             expiry.into().map_or(Ok(()), Expiry::check)
         });
-        self.shared().count_failure(checked)
+        self.session().count_failure(checked)
     }
 
     pub(crate) fn count_put(&self, key: &[u8], value: &[u8]) {
-        self.shared().counters.puts.add(1);
-        self.shared().counters.bytes_written.add((key.len() + value.len()) as u64);
+        self.session().counters.puts.add(1);
+        self.session().counters.bytes_written.add((key.len() + value.len()) as u64);
     }
 
     pub(crate) fn count_get(&self, bytes: usize) {
-        self.shared().counters.gets.add(1);
-        self.shared().counters.bytes_read.add(bytes as u64);
+        self.session().counters.gets.add(1);
+        self.session().counters.bytes_read.add(bytes as u64);
     }
 
     pub(crate) fn count_miss(&self) {
-        self.shared().counters.misses.add(1);
+        self.session().counters.misses.add(1);
     }
 }
 
 impl Clone for Family {
     fn clone(&self) -> Family {
-        self.shared().family_opened(self.name());
+        self.session().family_opened(self.name());
         Family { target: Arc::clone(&self.target), released: AtomicBool::new(false) }
     }
 }

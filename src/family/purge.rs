@@ -68,18 +68,18 @@ impl Family {
     }
 
     fn purge(&self, last_ms: i64, max_keys: u64) -> Result<PurgeStep> {
-        let now_ms = self.shared().clock.now_ms();
+        let now_ms = self.session().clock.now_ms();
         let (mut deleted, mut others_have_the_rest) = (0, false);
         loop {
             // This read needs no lock on the file if nothing has expired.
-            let more = self.shared().with(|db| db.has_expired(self.tables(), last_ms, now_ms))?;
+            let more = self.session().with(|db| db.has_expired(self.tables(), last_ms, now_ms))?;
             let left = max_keys.saturating_sub(deleted);
             if !more || left == 0 || others_have_the_rest {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.shared().write(|db| db.purge(self.tables(), last_ms, now_ms, max))?;
-            self.shared().counters.ttl_purged.add(step.counted);
+            let step = self.session().write(|db| db.purge(self.tables(), last_ms, now_ms, max))?;
+            self.session().counters.ttl_purged.add(step.counted);
             deleted += step.counted;
             others_have_the_rest = step.entries == 0;
         }

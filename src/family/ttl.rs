@@ -24,7 +24,7 @@ impl Family {
     ) -> Result<Option<bool>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
-        self.shared().write(|db| db.expire(self.tables(), key, expiry, condition))
+        self.session().write(|db| db.expire(self.tables(), key, expiry, condition))
     }
 
     /// Removes the expiry time of a live key, so that the key never expires.
@@ -75,7 +75,7 @@ impl Family {
     ) -> Result<Option<R>> {
         let key = key.as_ref();
         self.check_entry(key, &[], expiry)?;
-        let found = self.shared().write(|db| {
+        let found = self.session().write(|db| {
             db.get_and_expire(self.tables(), key, expiry, |value| Ok((value.len(), visit(value)?)))
         })?;
         match found {
@@ -101,8 +101,8 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn set_default_ttl(&self, ttl: Option<Duration>) -> Result<()> {
-        let ttl_ms = self.shared().count_failure(expiry::default_ttl_ms(ttl))?;
-        self.shared().write(|db| db.set_default_ttl(self.tables(), ttl_ms))
+        let ttl_ms = self.session().count_failure(expiry::default_ttl_ms(ttl))?;
+        self.session().write(|db| db.set_default_ttl(self.tables(), ttl_ms))
     }
 
     /// Returns the default TTL, which [`put`](Family::put) gives to the keys it writes; `None` if
@@ -111,7 +111,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn default_ttl(&self) -> Result<Option<Duration>> {
-        let ms = self.shared().with(|db| db.default_ttl_ms(self.tables()))?.unsigned_abs();
+        let ms = self.session().with(|db| db.default_ttl_ms(self.tables()))?.unsigned_abs();
         Ok((ms > 0).then(|| Duration::from_millis(ms)))
     }
 
@@ -125,7 +125,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn next_expiry(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| db.next_expiry(self.tables()))
+        self.session().with(|db| db.next_expiry(self.tables()))
     }
 
     /// Returns the number of rows with an expiry time, including expired rows that have not been
@@ -134,7 +134,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn count_with_ttl(&self) -> Result<u64> {
-        self.shared().with(|db| db.count_ttl(self.tables()))
+        self.session().with(|db| db.count_ttl(self.tables()))
     }
 
     /// Returns the number of live keys. It is the number of all rows, minus the number of expired
@@ -143,6 +143,6 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn count_live(&self) -> Result<u64> {
-        self.shared().with(|db| db.count_live(self.tables()))
+        self.session().with(|db| db.count_live(self.tables()))
     }
 }

@@ -20,8 +20,8 @@ impl Family {
     /// See [`Family`](Family#errors). [`Error`](crate::ErrorKind::Error) if the eviction policy of
     /// the store needs the write times.
     pub fn set_write_tracking(&self, on: bool) -> Result<()> {
-        let now_ms = self.shared().clock.now_ms();
-        self.shared().write(|db| db.set_write_tracking(self.tables(), on, now_ms))
+        let now_ms = self.session().clock.now_ms();
+        self.session().write(|db| db.set_write_tracking(self.tables(), on, now_ms))
     }
 
     /// Returns `true` if write tracking is on, so that the family records when each value was
@@ -30,7 +30,7 @@ impl Family {
     /// # Errors
     /// See [`Family`](Family#errors).
     pub fn tracks_writes(&self) -> Result<bool> {
-        self.shared().with(|db| db.tracks_writes(self.tables()))
+        self.session().with(|db| db.tracks_writes(self.tables()))
     }
 
     /// Returns the time at which the value of a key was written, in milliseconds since the Unix
@@ -45,7 +45,7 @@ impl Family {
         let Some(times) = self.times(key.as_ref())?.live() else { return Ok(None) };
         match times.written_ms {
             Some(written_ms) => Ok(Some(written_ms)),
-            None => self.shared().count_failure(Err(not_tracked(self.name()))),
+            None => self.session().count_failure(Err(not_tracked(self.name()))),
         }
     }
 
@@ -76,22 +76,22 @@ impl Family {
 
     fn sweep_step(&self, before_ms: impl FnOnce(i64) -> i64, max_keys: u64) -> Result<PurgeStep> {
         if !self.tracks_writes()? {
-            return self.shared().count_failure(Err(not_tracked(self.name())));
+            return self.session().count_failure(Err(not_tracked(self.name())));
         }
         // On a server, the call above has refreshed the clock.
-        let last_ms = before_ms(self.shared().clock.now_ms()).saturating_sub(1);
+        let last_ms = before_ms(self.session().clock.now_ms()).saturating_sub(1);
         let (mut left, mut deleted, mut others_have_the_rest) = (max_keys, 0, false);
         loop {
-            let more = self.shared().with(|db| db.has_written_by(self.tables(), last_ms))?;
+            let more = self.session().with(|db| db.has_written_by(self.tables(), last_ms))?;
             if !more || left == 0 || others_have_the_rest {
                 return Ok(PurgeStep { deleted, more });
             }
             let max = KEYS_PER_STEP.min(usize::try_from(left).unwrap_or(KEYS_PER_STEP));
-            let step = self.shared().write(|db| db.sweep(self.tables(), last_ms, max))?;
+            let step = self.session().write(|db| db.sweep(self.tables(), last_ms, max))?;
             left = left.saturating_sub(step.entries);
             deleted += step.counted;
             others_have_the_rest = step.entries == 0;
-            self.shared().counters.deletes.add(step.counted);
+            self.session().counters.deletes.add(step.counted);
         }
     }
 }

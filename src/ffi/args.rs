@@ -158,8 +158,8 @@ pub(super) fn expiry(family: &Family, expire_ms: i64) -> Outcome<Expiry> {
     }
     // The clock of a closed store is not read; the call fails because the store is closed.
     if (1..FIRST_MOMENT_MS).contains(&expire_ms)
-        && !family.shared().is_closed()
-        && family.shared().told_now_ms() > CLOCK_IS_SET_MS
+        && !family.session().is_closed()
+        && family.session().told_now_ms() > CLOCK_IS_SET_MS
     {
         let message = format!(
             "the expiry time {expire_ms} lies before 1973: it is a time in milliseconds since 1970, not a \

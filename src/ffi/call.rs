@@ -18,7 +18,7 @@ use super::hint::KVSTORE_HINT_NONE;
 use crate::{Error, Hint, INHERITED};
 
 /// State that a store handle shares with its families, iterators and batches in C.
-pub(super) struct Session {
+pub(super) struct CallState {
     /// Fork generation in which the store was opened.
     generation: u32,
     last_error: LastError,
@@ -30,9 +30,9 @@ pub(super) struct Session {
     poisoned: AtomicBool,
 }
 
-impl Session {
-    pub(super) fn new() -> Arc<Session> {
-        Arc::new(Session {
+impl CallState {
+    pub(super) fn new() -> Arc<CallState> {
+        Arc::new(CallState {
             generation: crate::fork_generation(),
             last_error: LastError::default(),
             bad_calls: AtomicUsize::new(0),
@@ -58,26 +58,26 @@ impl Session {
     }
 }
 
-/// Rust value of a C handle, which gives access to the [`Session`] of its store handle.
+/// Rust value of a C handle, which gives access to the [`CallState`] of its store handle.
 pub(super) trait HasSession {
-    fn session(&self) -> &Arc<Session>;
+    fn call_state(&self) -> &Arc<CallState>;
 }
 
 impl HasSession for StoreHandle {
-    fn session(&self) -> &Arc<Session> {
-        &self.session
+    fn call_state(&self) -> &Arc<CallState> {
+        &self.call_state
     }
 }
 
 impl HasSession for FamilyHandle {
-    fn session(&self) -> &Arc<Session> {
-        &self.session
+    fn call_state(&self) -> &Arc<CallState> {
+        &self.call_state
     }
 }
 
 impl<V> HasSession for Single<V> {
-    fn session(&self) -> &Arc<Session> {
-        &self.session
+    fn call_state(&self) -> &Arc<CallState> {
+        &self.call_state
     }
 }
 
@@ -95,7 +95,7 @@ where
 {
     // SAFETY: passed on.
     match unsafe { enter(handle) } {
-        Ok(value) => run(value.session(), || f(&value)),
+        Ok(value) => run(value.call_state(), || f(&value)),
         Err(why) => not_open::<T>(why),
     }
 }
@@ -118,7 +118,7 @@ where
     };
     // SAFETY: passed on.
     match unsafe { Exclusive::of(&single) } {
-        Ok(mut alone) => run(&single.session, || f(alone.value())),
+        Ok(mut alone) => run(&single.call_state, || f(alone.value())),
         Err(why) => not_open::<T>(why),
     }
 }
@@ -138,7 +138,7 @@ where
     };
     // SAFETY: passed on.
     match unsafe { single.look() } {
-        Ok(value) => run(&single.session, || f(value)),
+        Ok(value) => run(&single.call_state, || f(value)),
         Err(why) => not_open::<T>(why),
     }
 }
@@ -160,7 +160,7 @@ where
     // SAFETY: passed on; this thread is in no other call of this kind.
     unsafe {
         let single = enter_mine(handle)?;
-        if single.session.poisoned.load(Relaxed) { None } else { f(single.glance()) }
+        if single.call_state.poisoned.load(Relaxed) { None } else { f(single.glance()) }
     }
 }
 
@@ -179,7 +179,7 @@ where
     // SAFETY: passed on; this thread is in no other call of this kind, and `f` makes none.
     unsafe {
         let Some(mut single) = enter_mine(handle) else { return false };
-        !single.session.poisoned.load(Relaxed) && f(single.glance_mut())
+        !single.call_state.poisoned.load(Relaxed) && f(single.glance_mut())
     }
 }
 
@@ -267,7 +267,7 @@ where
     /// Returns `true` if this process inherited the handle through a fork. Its value must then be
     /// neither used nor freed.
     fn is_inherited(&self) -> bool {
-        self.value().is_some_and(|value| value.session().is_inherited())
+        self.value().is_some_and(|value| value.call_state().is_inherited())
     }
 }
 
@@ -281,36 +281,36 @@ fn internal() -> Error {
     Error::failed("internal error in the library (please report it)").with_hint(Hint::OpenAgain)
 }
 
-fn run(session: &Session, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
-    if session.is_inherited() {
+fn run(call_state: &CallState, f: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    if call_state.is_inherited() {
         return refuse_inherited();
     }
-    if session.poisoned.load(Relaxed) {
-        session.last_error.set(&internal());
+    if call_state.poisoned.load(Relaxed) {
+        call_state.last_error.set(&internal());
         return KVSTORE_MISUSE;
     }
     let done = guarded(f);
-    if session.is_inherited() {
+    if call_state.is_inherited() {
         return refuse_inherited(); // a callback has forked, and this is the child
     }
     match done {
         Ok(Ok(code)) => code,
         Ok(Err(Failure::Missing(text))) => {
-            session.last_error.set_miss(text);
+            call_state.last_error.set_miss(text);
             KVSTORE_NOTFOUND
         }
         Ok(Err(Failure::Argument(error))) => {
-            session.bad_calls.fetch_add(1, Relaxed);
-            session.last_error.set(&error);
+            call_state.bad_calls.fetch_add(1, Relaxed);
+            call_state.last_error.set(&error);
             code_of(error.kind())
         }
         Ok(Err(Failure::Store(error))) => {
-            session.last_error.set(&error);
+            call_state.last_error.set(&error);
             code_of(error.kind())
         }
         Err(_) => {
-            session.poisoned.store(true, Relaxed);
-            session.last_error.set(&internal());
+            call_state.poisoned.store(true, Relaxed);
+            call_state.last_error.set(&internal());
             KVSTORE_ERROR
         }
     }
@@ -380,11 +380,11 @@ mod tests {
     #[test]
     fn panic_becomes_an_error_and_poisons_the_store() {
         silence_guarded_panics();
-        let session = Session::new();
-        assert_eq!(run(&session, || panic!("must not get out")), KVSTORE_ERROR);
-        assert_eq!(run(&session, || Ok(KVSTORE_OK)), KVSTORE_MISUSE);
+        let call_state = CallState::new();
+        assert_eq!(run(&call_state, || panic!("must not get out")), KVSTORE_ERROR);
+        assert_eq!(run(&call_state, || Ok(KVSTORE_OK)), KVSTORE_MISUSE);
         // SAFETY: the text lives as long as the session.
-        let text = unsafe { CStr::from_ptr(session.error_text(Part::Reason)) };
+        let text = unsafe { CStr::from_ptr(call_state.error_text(Part::Reason)) };
         assert_eq!(text.to_str(), Ok(internal().message()));
     }
 

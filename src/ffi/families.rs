@@ -73,7 +73,7 @@ unsafe fn new_family(
             let result = output(result, "ppCF")?;
             let family = make(kv)?;
             let name = CString::new(family.name()).unwrap_or_default();
-            result.set(handle::open(FamilyHandle { family, name, session: Arc::clone(&kv.session) }));
+            result.set(handle::open(FamilyHandle { family, name, call_state: Arc::clone(&kv.call_state) }));
             Ok(KVSTORE_OK)
         })
     }

@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::call::Session;
+use super::call::CallState;
 use super::hazard::{Header, InUse, Stay, is_mine, is_mine_alone};
 use super::types::{KVBatch, KVColumnFamily, KVIterator, KVStore};
 use crate::{Cursor, Family, Store, WriteBatch};
@@ -21,26 +21,26 @@ use crate::{Cursor, Family, Store, WriteBatch};
 /// Rust value behind a C handle of the type `KVStore *`: an open store.
 pub(super) struct StoreHandle {
     pub(super) store: Store,
-    pub(super) session: Arc<Session>,
+    pub(super) call_state: Arc<CallState>,
 }
 
 /// Rust value behind a C handle of the type `KVColumnFamily *`: a family of an open store.
 pub(super) struct FamilyHandle {
     pub(super) family: Family,
     pub(super) name: std::ffi::CString,
-    pub(super) session: Arc<Session>,
+    pub(super) call_state: Arc<CallState>,
 }
 
 /// Rust value behind a C handle that one thread at a time uses: an iterator (`KVIterator *`) or a
 /// batch (`KVBatch *`).
 pub(super) struct Single<V> {
     value: UnsafeCell<V>,
-    pub(super) session: Arc<Session>,
+    pub(super) call_state: Arc<CallState>,
 }
 
 impl<V> Single<V> {
-    pub(super) fn new(value: V, session: &Arc<Session>) -> Single<V> {
-        Single { value: UnsafeCell::new(value), session: Arc::clone(session) }
+    pub(super) fn new(value: V, call_state: &Arc<CallState>) -> Single<V> {
+        Single { value: UnsafeCell::new(value), call_state: Arc::clone(call_state) }
     }
 }
 

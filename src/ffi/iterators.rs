@@ -191,7 +191,7 @@ where
             let result = output(result, "ppIter")?;
             let cursor = make(value.family())?;
             cursor.check_open()?;
-            result.set(handle::open(Single::new(cursor, value.session())));
+            result.set(handle::open(Single::new(cursor, value.call_state())));
             Ok(KVSTORE_OK)
         })
     }

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn kvstore_stats(kv: *mut KVStore, pStats: *mut KVStoreSta
     unsafe {
         call(kv, |kv| {
             let stats = output(pStats, "pStats")?;
-            stats.set(KVStoreStats::of(kv.store.stats()?, kv.session.bad_calls.load(Relaxed) as u64));
+            stats.set(KVStoreStats::of(kv.store.stats()?, kv.call_state.bad_calls.load(Relaxed) as u64));
             Ok(KVSTORE_OK)
         })
     }
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn kvstore_stats_reset(kv: *mut KVStore) -> c_int {
     unsafe {
         call(kv, |kv| {
             kv.store.reset_stats()?;
-            kv.session.bad_calls.store(0, Relaxed);
+            kv.call_state.bad_calls.store(0, Relaxed);
             Ok(KVSTORE_OK)
         })
     }

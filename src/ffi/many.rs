@@ -299,7 +299,7 @@ pub unsafe extern "C" fn kvstore_batch_new(kv: *mut KVStore, ppBatch: *mut *mut 
     unsafe {
         call(kv, |kv| {
             let result = output(ppBatch, "ppBatch")?;
-            result.set(handle::open(Single::new(kv.store.batch(), &kv.session)));
+            result.set(handle::open(Single::new(kv.store.batch(), &kv.call_state)));
             Ok(KVSTORE_OK)
         })
     }

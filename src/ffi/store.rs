@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::args::{Outcome, output};
-use super::call::{Session, call, call_close, call_without_handle, silence_guarded_panics};
+use super::call::{CallState, call, call_close, call_without_handle, silence_guarded_panics};
 use super::codes::KVSTORE_OK;
 use super::errmsg::{Part, thread_hint, thread_text};
 use super::handle::{self, NotOpen, StoreHandle};
@@ -114,7 +114,7 @@ unsafe fn open(
 
 /// Creates the C handle (`KVStore *`) for an open store.
 pub(super) fn handle_of(store: Store) -> *mut KVStore {
-    handle::open(StoreHandle { store, session: Session::new() })
+    handle::open(StoreHandle { store, call_state: CallState::new() })
 }
 
 /// Closes a store: rolls back an open transaction and closes the file.
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn kvstore_errreason(kv: *mut KVStore) -> *const c_char {
 pub unsafe extern "C" fn kvstore_errhint(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.
     match unsafe { handle::enter(kv) } {
-        Ok(kv) => kv.session.error_hint(),
+        Ok(kv) => kv.call_state.error_hint(),
         Err(NotOpen::Null) => thread_hint(),
         Err(NotOpen::Closed | NotOpen::InUse) => KVSTORE_HINT_NONE,
     }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn kvstore_errhint(kv: *mut KVStore) -> c_int {
 unsafe fn error_text(kv: *mut KVStore, part: Part) -> *const c_char {
     // SAFETY: passed on.
     match unsafe { handle::enter(kv) } {
-        Ok(kv) => kv.session.error_text(part),
+        Ok(kv) => kv.call_state.error_text(part),
         Err(NotOpen::Null) => thread_text(part),
         Err(NotOpen::Closed | NotOpen::InUse) => c"the store is closed".as_ptr(),
     }
@@ -229,8 +229,8 @@ pub unsafe extern "C" fn kvstore_time_ms(kv: *mut KVStore, pMs: *mut i64) -> c_i
     unsafe {
         call(kv, |kv| {
             let time = output(pMs, "pMs")?;
-            kv.store.shared().check_open()?;
-            kv.store.shared().freshen_clock()?;
+            kv.store.session().check_open()?;
+            kv.store.session().freshen_clock()?;
             time.set(kv.store.now_ms());
             Ok(KVSTORE_OK)
         })

@@ -11,7 +11,7 @@ use super::journal::journal;
 use super::logs::{self, Overlay, is_page_size, read_at};
 use super::page::{Kind, Node, number16, number32, reserved};
 use crate::error::{Error, Result};
-use crate::place::sibling;
+use crate::location::sibling;
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Offset of the byte that SQLite locks. The page with this byte never has content.

@@ -36,7 +36,7 @@ use std::path::Path;
 
 use crate::backend::FORMAT_VERSION;
 use crate::error::{Error, Result};
-use crate::place::check_scheme;
+use crate::location::check_scheme;
 use crate::store::NewFile;
 pub use event::{Loss, RecoverEvent, RecoverReport};
 use image::Image;

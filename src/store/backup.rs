@@ -30,33 +30,33 @@ impl Store {
     /// - [`Io`](crate::ErrorKind::Io), also if the store is no longer at the path it was opened by.
     /// - `CantOpen`, `Full`, `NoMemory`, `Corrupt`.
     pub fn backup(&self, path: impl AsRef<Path>, mut progress: impl FnMut(u32, u32) -> bool) -> Result<()> {
-        let shared = self.shared();
-        let source = shared.with(|db| Ok(db.path()))?;
-        let is_there = || source.as_deref().map_or(Ok(()), |source| shared.check_path(source));
-        let original = source.as_deref().filter(|_| shared.file.is_some());
-        let (new, ()) = shared.count_failure(NewFile::begin(
+        let session = self.session();
+        let source = session.with(|db| Ok(db.path()))?;
+        let is_there = || source.as_deref().map_or(Ok(()), |source| session.check_path(source));
+        let original = source.as_deref().filter(|_| session.file.is_some());
+        let (new, ()) = session.count_failure(NewFile::begin(
             path.as_ref(),
             original,
-            shared.config.file.mode,
+            session.config.file.mode,
             "backup",
             is_there,
         ))?;
         // Ends the copy if the store was closed, because the closing thread may be waiting for this
         // call.
         let mut progress = |remaining, total| {
-            progress(remaining, total) && shared.is_of_this_process() && !shared.is_closed()
+            progress(remaining, total) && session.is_of_this_process() && !session.is_closed()
         };
         // The copy uses another connection, so that the callback and other threads can use this
         // handle during the call.
         let copied = match source {
-            Some(source) if !shared.config.file.exclusive => {
-                let config = shared.config_now().map(|config| config.read_only(true));
+            Some(source) if !session.config.file.exclusive => {
+                let config = session.config_now().map(|config| config.read_only(true));
                 config
-                    .and_then(|config| Store::open_beside(shared, &source, &config))
-                    .and_then(|source| source.shared().with(|db| db.copy(new.partial(), &mut progress)))
+                    .and_then(|config| Store::open_beside(session, &source, &config))
+                    .and_then(|source| source.session().with(|db| db.copy(new.partial(), &mut progress)))
             }
             // No other connection can read the store, so the copy occupies the handle itself.
-            _ => shared.with(|db| match db.transaction() {
+            _ => session.with(|db| match db.transaction() {
                 TransactionState::None => db.copy(new.partial(), &mut progress),
                 _ => Err(Error::busy("a transaction is open on this handle, so no backup can be made")
                     .with_hint(Hint::EndTransaction)),
@@ -68,14 +68,14 @@ impl Store {
         });
         let finished = copied.and_then(|whole| {
             if !whole {
-                shared.check_open()?;
+                session.check_open()?;
                 return Err(Error::invalid(
                     "the backup was stopped by its progress callback; the new file was removed",
                 ));
             }
             new.finish()
         });
-        shared.count_failure(finished)
+        session.count_failure(finished)
     }
     /// Copies all families with their live keys, row by row, into a new store in the existing empty
     /// file `to`. `progress` gets the number of remaining rows and the number of all rows. Returns

@@ -10,7 +10,7 @@ use crate::expiry::Expiry;
 use crate::family::Family;
 use crate::memory;
 use crate::options::PutOptions;
-use crate::shared::Shared;
+use crate::session::Session;
 
 /// List of writes and deletions for the families of one store, which [`commit`](WriteBatch::commit)
 /// applies atomically.
@@ -19,7 +19,7 @@ use crate::shared::Shared;
 /// added. Keys and values are copied into the batch. A batch does not keep its families from being
 /// dropped.
 pub struct WriteBatch {
-    shared: Arc<Shared>,
+    session: Arc<Session>,
     bytes: Vec<u8>,
     writes: Vec<Write>,
     /// Families to which `writes` belong, each listed once. `Write::family` is an index into this
@@ -83,7 +83,7 @@ impl WriteBatch {
     /// [`Misuse`](crate::ErrorKind::Misuse) if the store is closed, was opened before a fork, or
     /// the caller is a callback of it.
     pub fn check_open(&self) -> Result<()> {
-        self.shared.check_open()
+        self.session.check_open()
     }
 
     /// Returns the number of writes and deletions in the batch.
@@ -106,12 +106,12 @@ impl WriteBatch {
     }
 
     fn family(&mut self, family: &Family) -> Result<usize> {
-        if !std::ptr::eq(family.shared(), &raw const *self.shared) {
-            return self.shared.count_failure(Err(Error::invalid(
+        if !std::ptr::eq(family.session(), &raw const *self.session) {
+            return self.session.count_failure(Err(Error::invalid(
                 "the family belongs to another store handle than the batch",
             )));
         }
-        self.shared.count_failure(self.shared.check_open())?;
+        self.session.count_failure(self.session.check_open())?;
         if let Some(known) = self.families.iter().position(|known| known.name() == family.name()) {
             return Ok(known);
         }
@@ -121,7 +121,7 @@ impl WriteBatch {
 
     fn keep(&mut self, key: &[u8], value: &[u8]) -> Result<(Range<usize>, Range<usize>)> {
         let room = memory::reserve(&mut self.bytes, key.len().saturating_add(value.len()));
-        self.shared.count_failure(room)?;
+        self.session.count_failure(room)?;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         let middle = self.bytes.len();
@@ -140,9 +140,9 @@ impl WriteBatch {
     /// otherwise a [write error](crate#errors).
     pub fn commit(&mut self) -> Result<()> {
         if self.is_empty() {
-            return self.shared.with(Db::check);
+            return self.session.with(Db::check);
         }
-        let WriteBatch { shared, bytes, writes, families } = &*self;
+        let WriteBatch { session, bytes, writes, families } = &*self;
         let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
         // Sorted by key, because then each page of the file is changed only once. The sort is
         // stable: writes to one key stay in their order.
@@ -156,11 +156,11 @@ impl WriteBatch {
             Some(BatchWrite { family: families.get(write.family)?.tables(), key: slice(&write.key), put })
         });
         let writes: Vec<_> = in_families.collect();
-        let deletes = shared.write(|db| db.write_batch(&writes))?;
+        let deletes = session.write(|db| db.write_batch(&writes))?;
         let puts = writes.iter().filter_map(|write| Some(write.key.len() + write.put?.0.len()));
-        shared.counters.puts.add(puts.clone().count() as u64);
-        shared.counters.deletes.add(deletes);
-        shared.counters.bytes_written.add(puts.sum::<usize>() as u64);
+        session.counters.puts.add(puts.clone().count() as u64);
+        session.counters.deletes.add(deletes);
+        session.counters.bytes_written.add(puts.sum::<usize>() as u64);
         self.clear();
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Store {
     #[must_use]
     pub fn batch(&self) -> WriteBatch {
         WriteBatch {
-            shared: Arc::clone(self.shared()),
+            session: Arc::clone(self.session()),
             bytes: Vec::new(),
             writes: Vec::new(),
             families: Vec::new(),

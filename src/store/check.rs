@@ -116,7 +116,7 @@ impl Store {
     /// later is in [`CheckReport::stopped_by`].
     pub fn check(&self, report: impl FnMut(CheckEvent<'_>) -> ControlFlow<()>) -> Result<CheckReport> {
         let mut counting = Counting { tell: report, checked: CheckReport::default(), has_stopped: false };
-        let stopped_by = self.shared().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;
+        let stopped_by = self.session().with(|db| db.report_disagreements(MOST_OF_SQLITE, &mut counting))?;
         Ok(CheckReport { stopped_by, ..counting.checked })
     }
 }

@@ -16,34 +16,34 @@ use crate::backend::Db;
 use crate::config::JournalMode;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
-use crate::shared::worker::{Running, Stop, Worker};
-use crate::shared::{Shared, read_only};
+use crate::session::worker::{Running, Stop, Worker};
+use crate::session::{Session, read_only};
 
 /// Length of the pause that the cleaner makes after it has removed some keys, if other threads wait
 /// for the lock of the store handle. They can take the lock during the pause. The cleaner repeats
 /// the pause until no thread waits.
 const TURN: Duration = Duration::from_micros(100);
 
-/// Starts the cleaner of the store handle `shared`: a thread that every `interval` removes up to
+/// Starts the cleaner of the store handle `session`: a thread that every `interval` removes up to
 /// `max_keys` expired keys (`None`: all). The thread ends when it is stopped, or when the store is
 /// closed or dropped.
-pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
-    let path = shared.with(|db| {
+pub(super) fn start(session: &Arc<Session>, interval: Duration, max_keys: Option<u64>) -> Result<Running> {
+    let path = session.with(|db| {
         db.path().ok_or_else(|| {
             Error::invalid("a store in memory has no file that a cleaner could open")
                 .with_hint(Hint::PurgeYourself)
         })
     })?;
     // No automatic checkpoints: `clean` runs them without holding the handle's lock.
-    let config = shared.config_now()?.busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
-    let own = Store::open_beside(shared, &path, &config)?;
+    let config = session.config_now()?.busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
+    let own = Store::open_beside(session, &path, &config)?;
     if config.file.journal_mode == JournalMode::Wal {
         // The first search of all families takes longest. Here, no call on the handle waits for it.
         // (Not in DELETE mode, in which a reader blocks commits.) A failure is ignored: the first
         // round would fail in the same way.
         let _ = own.next_expiry_all_families();
     }
-    let weak = Arc::downgrade(shared);
+    let weak = Arc::downgrade(session);
     let worker = Worker::start("kvstore-cleaner", move |told| {
         while !told.wait(interval) && clean(&weak, &own, told, max_keys) {}
         // Dropping `own` closes its connection.
@@ -51,34 +51,34 @@ pub(super) fn start(shared: &Arc<Shared>, interval: Duration, max_keys: Option<u
     Ok(Running { worker, interval, max_keys })
 }
 
-/// Runs one round of the cleaner: removes expired keys in steps ([`Store::cleaners_turn`]) until
-/// none is left or `max_keys` were removed (`None`: no maximum). `shared` is the handle that
+/// Runs one round of the cleaner: removes expired keys in steps ([`Store::cleaner_step`]) until
+/// none is left or `max_keys` were removed (`None`: no maximum). `session` is the handle that
 /// started the cleaner, `own` the cleaner's own connection. Returns `false` if the handle is
 /// closed, so that the cleaner ends. A failure, usually because of a busy lock, ends the round; the
 /// next round tries again.
-fn clean(shared: &Weak<Shared>, own: &Store, stop: &Stop, max_keys: Option<u64>) -> bool {
+fn clean(session: &Weak<Session>, own: &Store, stop: &Stop, max_keys: Option<u64>) -> bool {
     let mut left = max_keys.unwrap_or(u64::MAX);
     // Number of families examined since the last removal. While other connections commit all the
     // time, no step can examine all families. A round ends when its steps together have examined
     // each family.
     let mut looked_at = 0;
     while left > 0 && !stop.is_asked() {
-        let Some(shared) = shared.upgrade() else { return false };
-        match shared.while_idle(|| own.cleaners_turn(left)) {
+        let Some(session) = session.upgrade() else { return false };
+        match session.while_idle(|| own.cleaner_step(left)) {
             Ok(Some(turn)) => {
-                shared.counters.ttl_purged.add(turn.deleted);
+                session.counters.ttl_purged.add(turn.deleted);
                 left -= turn.deleted.min(left);
                 looked_at = if turn.deleted == 0 { looked_at + turn.looked_at } else { 0 };
                 if turn.done || turn.deleted == 0 && looked_at >= turn.known {
                     break;
                 }
             }
-            Ok(None) | Err(_) => return !shared.is_closed(),
+            Ok(None) | Err(_) => return !session.is_closed(),
         }
         own.checkpoint_if_grown();
         // Without the pause, the cleaner would take the lock again before the waiting threads get
         // it.
-        while shared.is_waited_for() && !stop.wait(TURN) {}
+        while session.is_waited_for() && !stop.wait(TURN) {}
     }
     true
 }
@@ -101,23 +101,23 @@ impl Store {
     /// - [`Io`](crate::ErrorKind::Io), also if the store is no longer at the path it was opened by.
     /// - `CantOpen`, `NoMemory`, `Misuse`.
     pub fn start_cleaner(&self, interval: Duration, max_keys: Option<u64>) -> Result<()> {
-        let shared = self.shared();
+        let session = self.session();
         if interval.is_zero() {
-            return shared
+            return session
                 .count_failure(Err(Error::invalid("the interval of the cleaner is 0: give a longer one")));
         }
-        shared.with(Db::check)?;
-        if shared.config.read_only {
-            return shared.count_failure(Err(read_only()));
+        session.with(Db::check)?;
+        if session.config.read_only {
+            return session.count_failure(Err(read_only()));
         }
-        let mut running = shared.cleaner();
-        shared.count_failure(shared.check_open())?;
+        let mut running = session.cleaner();
+        session.count_failure(session.check_open())?;
         if running.is_some() {
-            return shared.count_failure(Err(
+            return session.count_failure(Err(
                 Error::invalid("the cleaner is already running").with_hint(Hint::StopCleaner)
             ));
         }
-        *running = Some(start(shared, interval, max_keys)?);
+        *running = Some(start(session, interval, max_keys)?);
         Ok(())
     }
 
@@ -127,9 +127,9 @@ impl Store {
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn stop_cleaner(&self) -> Result<()> {
-        let shared = self.shared();
-        shared.with(Db::check)?;
-        let cleaner = shared.cleaner().take();
+        let session = self.session();
+        session.with(Db::check)?;
+        let cleaner = session.cleaner().take();
         if let Some(cleaner) = cleaner {
             cleaner.worker.stop();
         }

@@ -11,7 +11,7 @@ use {
     crate::error::{Error, ErrorKind},
     crate::hint::Hint,
     crate::secret::Secret,
-    crate::shared::read_only,
+    crate::session::read_only,
     crate::wait,
     std::path::Path,
     std::time::{Duration, Instant},
@@ -29,9 +29,9 @@ impl Store {
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn is_encrypted(&self) -> Result<bool> {
         #[cfg(feature = "encryption")]
-        return self.shared().with(|db| Ok(db.is_encrypted()));
+        return self.session().with(|db| Ok(db.is_encrypted()));
         #[cfg(not(feature = "encryption"))]
-        self.shared().count_failure(self.shared().check_open()).map(|()| false)
+        self.session().count_failure(self.session().check_open()).map(|()| false)
     }
 }
 
@@ -129,20 +129,20 @@ impl Store {
     }
 
     fn convert(&self, is_encrypted: bool, to: Option<&Secret>, otherwise: Error) -> Result<()> {
-        let shared = self.shared();
-        shared.count_failure(shared.check_open())?;
+        let session = self.session();
+        session.count_failure(session.check_open())?;
         // Stop the cleaner, which has a connection of its own. While the guard `cleaner` exists, no
         // cleaner can be started and this handle cannot be closed.
-        let mut cleaner = shared.cleaner();
+        let mut cleaner = session.cleaner();
         let paused = cleaner.take().map(|running| {
             running.worker.stop();
             (running.interval, running.max_keys)
         });
-        let converted = shared.with(|db| {
+        let converted = session.with(|db| {
             if db.is_encrypted() != is_encrypted {
                 return Err(otherwise);
             }
-            if shared.config.read_only {
+            if session.config.read_only {
                 return Err(read_only());
             }
             if *db.transaction() != TransactionState::None {
@@ -157,8 +157,8 @@ impl Store {
                 )
                 .with_hint(Hint::CloseOtherHandles));
             }
-            shared.note_change();
-            let before = db.with_its_secret(&shared.config);
+            session.note_change();
+            let before = db.with_its_secret(&session.config);
             let after = match to {
                 Some(secret) => before.clone().for_encryption().secret(secret),
                 None => before.clone().without_secret(),
@@ -167,7 +167,7 @@ impl Store {
         });
         if let Some((interval, max_keys)) = paused {
             // If the cleaner cannot be started again, the call does not fail for that.
-            *cleaner = cleaner::start(shared, interval, max_keys).ok();
+            *cleaner = cleaner::start(session, interval, max_keys).ok();
         }
         converted
     }

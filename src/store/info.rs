@@ -14,6 +14,6 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn info(&self) -> Result<StoreInfo> {
-        self.shared().with(Db::info)
+        self.session().with(Db::info)
     }
 }

@@ -39,11 +39,11 @@ impl Store {
     /// a server; [`Full`](crate::ErrorKind::Full) if the data exceeds the limit and must not be
     /// evicted; otherwise a [write error](crate#errors). Nothing is changed then.
     pub fn set_size_limit(&self, limit: Option<SizeLimit>) -> Result<()> {
-        let shared = self.shared();
-        let before = shared.write(|db| db.change_limit(limit))?;
+        let session = self.session();
+        let before = session.write(|db| db.change_limit(limit))?;
         if limit.is_some() && limit != before {
             // This fails only if the handle was closed just now; then the files need no shortening.
-            let _ = shared.with_uncounted(|db| {
+            let _ = session.with_uncounted(|db| {
                 db.cut_files();
                 Ok(())
             });
@@ -60,7 +60,7 @@ impl Store {
     /// [`set_size_limit`](Store::set_size_limit). The message is about the copy. The caller must
     /// roll the transaction back.
     pub(crate) fn take_limit(&self, limit: SizeLimit) -> Result<()> {
-        if !self.shared().with(|db| Ok(db.can_have_limit()))? {
+        if !self.session().with(|db| Ok(db.can_have_limit()))? {
             return Ok(());
         }
         let evicted = self.stats()?.evicted;
@@ -86,6 +86,6 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn size_limit(&self) -> Result<Option<SizeLimit>> {
-        self.shared().with(|db| db.size_limit())
+        self.session().with(|db| db.size_limit())
     }
 }

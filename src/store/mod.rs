@@ -24,7 +24,7 @@ use crate::config::{CheckpointMode, Config, check_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::hint::Hint;
-use crate::shared::Shared;
+use crate::session::Session;
 use crate::stats::Stats;
 pub use batch::WriteBatch;
 pub use check::{CheckEvent, CheckReport, RepairEvent};
@@ -50,7 +50,7 @@ const VACUUM_PAGES_PER_STEP: u64 = 1000;
 /// Dropping the handle closes the file as soon as the last family, iterator and batch of the handle
 /// is dropped too; failures are ignored then. [`close`](Store::close) closes it at once.
 pub struct Store {
-    shared: Arc<Shared>,
+    session: Arc<Session>,
     default: Family,
 }
 
@@ -120,21 +120,21 @@ impl Store {
         Store::with_clock(path, config, Arc::default())
     }
 
-    /// Opens another connection to the store that the handle `shared` has open. `path` is the path
+    /// Opens another connection to the store that the handle `session` has open. `path` is the path
     /// or URL of that store.
     ///
     /// The connection shares the clock of that handle. On a server it has a clock of its own: a
     /// late answer on one connection would set a shared clock back.
-    pub(crate) fn open_beside(shared: &Shared, path: &Path, config: &Config) -> Result<Store> {
-        shared.check_path(path)?; // otherwise the open would create another store there
-        let clock = if shared.clock.is_a_servers() { Arc::default() } else { Arc::clone(&shared.clock) };
+    pub(crate) fn open_beside(session: &Session, path: &Path, config: &Config) -> Result<Store> {
+        session.check_path(path)?; // otherwise the open would create another store there
+        let clock = if session.clock.is_a_servers() { Arc::default() } else { Arc::clone(&session.clock) };
         let open = |config: &Config| Store::with_clock(Some(path), config, Arc::clone(&clock));
         let beside = match open(config) {
             // A read-only open cannot roll back the transaction of a killed process; a normal open
             // does.
             Err(e)
                 if (e.kind(), e.hint()) == (ErrorKind::ReadOnly, Some(Hint::OpenForWriting))
-                    && !shared.config.read_only =>
+                    && !session.config.read_only =>
             {
                 open(&config.clone().read_only(false))?.close()?;
                 open(config)?
@@ -142,14 +142,14 @@ impl Store {
             opened => opened?,
         };
         // Another file may have replaced the one at the path.
-        if beside.shared.file == shared.file { Ok(beside) } else { Err(moved_away()) }
+        if beside.session.file == session.file { Ok(beside) } else { Err(moved_away()) }
     }
 
     fn with_clock(path: Option<&Path>, config: &Config, clock: Arc<Clock>) -> Result<Store> {
         let counters = Arc::default();
         let db = Db::open(path, config, &clock, &counters)?;
-        let shared = Arc::new(Shared::new(db, config, clock, counters));
-        Ok(Store { default: Family::new(&shared, DEFAULT_FAMILY), shared })
+        let session = Arc::new(Session::new(db, config, clock, counters));
+        Ok(Store { default: Family::new(&session, DEFAULT_FAMILY), session })
     }
 
     /// Closes the store: rolls back an open transaction and closes the file.
@@ -165,25 +165,25 @@ impl Store {
     /// - Another error, such as `Io`, if the close of the file failed. The handle is closed
     ///   nevertheless.
     pub fn close(&self) -> Result<()> {
-        self.shared.close()
+        self.session.close()
     }
 
     /// Fails with `Misuse` if the caller is a callback of this store.
     pub(crate) fn check_no_callback(&self) -> Result<()> {
-        self.shared.check_no_callback()
+        self.session.check_no_callback()
     }
 
     // ---- families ----------------------------------------------------------------------------
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
     }
 
     /// Returns a handle on the family `name` for internal use, without checking whether the family
     /// exists. It does not count as an open handle: the family can be dropped while this handle
     /// exists.
     pub(crate) fn unregistered_family(&self, name: &str) -> Family {
-        Family::unregistered_of(&self.shared, name)
+        Family::unregistered_of(&self.session, name)
     }
 
     /// Returns the default family, which every store has.
@@ -203,13 +203,13 @@ impl Store {
     /// [`Error`](crate::ErrorKind::Error) if the family exists or the name is invalid; otherwise a
     /// [write error](crate#errors).
     pub fn create_family(&self, name: &str) -> Result<Family> {
-        self.shared.count_failure(check_name(name))?;
-        let family = Family::new(&self.shared, name);
-        let now = self.shared.clock.now_ms();
-        match self.shared.write(|db| db.create_family(family.tables(), now))? {
+        self.session.count_failure(check_name(name))?;
+        let family = Family::new(&self.session, name);
+        let now = self.session.clock.now_ms();
+        match self.session.write(|db| db.create_family(family.tables(), now))? {
             true => Ok(family),
             false => {
-                self.shared
+                self.session
                     .count_failure(Err(Error::invalid(format!("family \"{name}\" already exists"))
                         .with_hint(Hint::OpenFamily)))
             }
@@ -223,9 +223,9 @@ impl Store {
     /// [`Error`](crate::ErrorKind::Error) if the name is invalid; otherwise a [read
     /// error](crate#errors).
     pub fn family(&self, name: &str) -> Result<Family> {
-        self.shared.count_failure(check_name(name))?;
-        let family = Family::new(&self.shared, name);
-        match self.shared.with(|db| db.family_exists(name))? {
+        self.session.count_failure(check_name(name))?;
+        let family = Family::new(&self.session, name);
+        match self.session.with(|db| db.family_exists(name))? {
             true => Ok(family),
             false => Err(no_family(name)),
         }
@@ -237,11 +237,11 @@ impl Store {
     /// [`Error`](crate::ErrorKind::Error) if the name is invalid; otherwise a [write
     /// error](crate#errors) if the family has to be created, or a [read error](crate#errors).
     pub fn get_or_create_family(&self, name: &str) -> Result<Family> {
-        self.shared.count_failure(check_name(name))?;
-        let family = Family::new(&self.shared, name);
-        if !self.shared.with(|db| db.family_exists(name))? {
-            let now = self.shared.clock.now_ms();
-            self.shared.write(|db| db.create_family(family.tables(), now))?;
+        self.session.count_failure(check_name(name))?;
+        let family = Family::new(&self.session, name);
+        if !self.session.with(|db| db.family_exists(name))? {
+            let now = self.session.clock.now_ms();
+            self.session.write(|db| db.create_family(family.tables(), now))?;
         }
         Ok(family)
     }
@@ -254,16 +254,16 @@ impl Store {
     /// - [`Error`](crate::ErrorKind::Error): the family is the default one, or the name is invalid.
     /// - Otherwise a [write error](crate#errors).
     pub fn drop_family(&self, name: &str) -> Result<()> {
-        self.shared.count_failure(check_name(name))?;
+        self.session.count_failure(check_name(name))?;
         if name == DEFAULT_FAMILY {
-            return self.shared.count_failure(Err(
+            return self.session.count_failure(Err(
                 Error::invalid("the default family cannot be dropped").with_hint(Hint::ClearFamily)
             ));
         }
         let tables = crate::backend::Tables::of(name);
-        let dropped = self.shared.write(|db| {
+        let dropped = self.session.write(|db| {
             db.check_write()?;
-            if self.shared.is_family_open(name) {
+            if self.session.is_family_open(name) {
                 // A `None` here, because an error would fail the transaction of the caller.
                 return Ok(None);
             }
@@ -273,7 +273,7 @@ impl Store {
             Some(true) => Ok(()),
             Some(false) => Err(Error::not_found(format!("there is no family \"{name}\""))),
             None => self
-                .shared
+                .session
                 .count_failure(Err(Error::busy(format!("family \"{name}\" has open handles on this store"))
                     .with_hint(Hint::CloseFamily))),
         }
@@ -284,7 +284,7 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn family_names(&self) -> Result<Vec<String>> {
-        let mut names = self.shared.with(|db| db.families())?;
+        let mut names = self.session.with(|db| db.families())?;
         names.retain(|name| name != DEFAULT_FAMILY);
         Ok(names)
     }
@@ -297,8 +297,8 @@ impl Store {
     /// A [read error](crate#errors): the sizes are read from the file.
     pub fn stats(&self) -> Result<Stats> {
         let (pages, used, frames) =
-            self.shared.with(|db| db.size().map(|(pages, used)| (pages, used, db.wal_frames())))?;
-        Ok(self.shared.counters.read(pages, u64::from(frames), used))
+            self.session.with(|db| db.size().map(|(pages, used)| (pages, used, db.wal_frames())))?;
+        Ok(self.session.counters.read(pages, u64::from(frames), used))
     }
 
     /// Returns a counter that changes with every commit of any process, if the commit changes the
@@ -311,7 +311,7 @@ impl Store {
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn commit_counter(&self) -> Result<Option<u32>> {
-        self.shared.with(Db::commit_counter)
+        self.session.with(Db::commit_counter)
     }
 
     /// Sets the counters of this handle to zero.
@@ -319,8 +319,8 @@ impl Store {
     /// # Errors
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn reset_stats(&self) -> Result<()> {
-        self.shared.with(Db::check)?;
-        self.shared.counters.reset();
+        self.session.with(Db::check)?;
+        self.session.counters.reset();
         Ok(())
     }
 
@@ -336,7 +336,7 @@ impl Store {
     /// [`Corrupt`](crate::ErrorKind::Corrupt) with the first problem; otherwise a [read
     /// error](crate#errors).
     pub fn integrity_check(&self) -> Result<()> {
-        self.shared.with(Db::integrity_check)
+        self.session.with(Db::integrity_check)
     }
 
     /// Rebuilds everything that can be derived from the data rows, in one transaction: indexes,
@@ -383,8 +383,8 @@ impl Store {
     /// # Errors
     /// As [`repair`](Store::repair).
     pub fn repair_with(&self, mut report: impl FnMut(RepairEvent<'_>)) -> Result<u64> {
-        let now_ms = self.shared.clock.now_ms();
-        self.shared.write(|db| {
+        let now_ms = self.session.clock.now_ms();
+        self.session.write(|db| {
             if *db.transaction() != TransactionState::None {
                 return Err(Error::busy("a transaction is open on this handle, so no repair can run")
                     .with_hint(Hint::EndTransaction));
@@ -404,7 +404,7 @@ impl Store {
     /// [`Io`](crate::ErrorKind::Io), also if the directory cannot be read;
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn sync(&self) -> Result<()> {
-        self.shared.with(Db::sync)
+        self.session.with(Db::sync)
     }
 
     /// Copies the frames of the WAL into the database file. Returns the number of frames in the WAL,
@@ -419,7 +419,7 @@ impl Store {
     ///   this `mode`.
     /// - `ReadOnly`, `Full`, or a [read error](crate#errors).
     pub fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
-        self.shared.checkpoint(mode)
+        self.session.checkpoint(mode)
     }
 
     /// Runs a checkpoint if the WAL has reached the length at which a checkpoint is due. Unlike an
@@ -428,7 +428,7 @@ impl Store {
     /// because a later checkpoint copies the same frames.
     pub(crate) fn checkpoint_if_grown(&self) {
         // On a closed handle there is nothing to do.
-        let _ = self.shared.with_uncounted(|db| {
+        let _ = self.session.with_uncounted(|db| {
             db.checkpoint_if_long();
             Ok(())
         });
@@ -444,11 +444,11 @@ impl Store {
     pub fn incremental_vacuum(&self, pages: Option<u32>) -> Result<()> {
         let mut left = pages.map_or(u64::MAX, u64::from);
         if left == 0 {
-            return self.shared.with(Db::check);
+            return self.session.with(Db::check);
         }
         loop {
             let step = left.min(VACUUM_PAGES_PER_STEP);
-            let (before, after) = self.shared.write(|db| db.vacuum_step(step))?;
+            let (before, after) = self.session.write(|db| db.vacuum_step(step))?;
             left -= step;
             if left == 0 || after == 0 || after >= before {
                 return Ok(());
@@ -468,7 +468,7 @@ impl Store {
     /// clients.
     pub fn set_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
         if self.check_own_clock().is_ok() {
-            self.shared.clock.inject(Some(Arc::new(now_ms)));
+            self.session.clock.inject(Some(Arc::new(now_ms)));
         }
     }
 
@@ -479,14 +479,14 @@ impl Store {
     /// old, or if the machine was suspended since.
     #[must_use]
     pub fn now_ms(&self) -> i64 {
-        self.shared.now_ms()
+        self.session.now_ms()
     }
 
     /// Makes the store use the system clock again, after [`set_clock`](Store::set_clock) has
     /// replaced it.
     pub fn use_system_clock(&self) {
         if self.check_own_clock().is_ok() {
-            self.shared.clock.inject(None);
+            self.session.clock.inject(None);
         }
     }
 
@@ -494,12 +494,12 @@ impl Store {
     /// server sends afterwards are ignored. For tests.
     #[cfg(feature = "remote")]
     pub(crate) fn simulate_server_clock(&self, now_ms: impl Fn() -> i64 + Send + Sync + 'static) {
-        self.shared.clock.inject(Some(Arc::new(now_ms)));
+        self.session.clock.inject(Some(Arc::new(now_ms)));
     }
 
     /// Fails with `Error` if the store is on a server, whose clock cannot be replaced.
     pub(crate) fn check_own_clock(&self) -> Result<()> {
-        if !self.shared.clock.is_a_servers() {
+        if !self.session.clock.is_a_servers() {
             return Ok(());
         }
         Err(Error::invalid(
@@ -523,6 +523,6 @@ impl Deref for Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("closed", &self.shared.is_closed()).finish_non_exhaustive()
+        f.debug_struct("Store").field("closed", &self.session.is_closed()).finish_non_exhaustive()
     }
 }

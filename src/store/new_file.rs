@@ -11,7 +11,7 @@ use crate::backend;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::fork;
 use crate::hint::Hint;
-use crate::place::{check_scheme, is_url, path_without_password, without_suffix};
+use crate::location::{check_scheme, is_url, path_without_password, without_suffix};
 
 /// Incomplete file with a temporary name, in the directory of its final name. It is removed on drop
 /// unless [`finish`](NewFile::finish) has renamed it.

@@ -18,11 +18,11 @@ const MORE_TIME_TO_LOOK: Duration = Duration::from_millis(5);
 
 /// Maximum time for which the cleaner searches the families for expired keys without a break.
 /// Between two searches, other threads can take the lock of the store handle.
-const CLEANERS_TURN: Duration = Duration::from_millis(1);
+const CLEANER_SEARCH_TIME: Duration = Duration::from_millis(1);
 
-/// Result of one step of the cleaner ([`Store::cleaners_turn`]): a search for expired keys, and
+/// Result of one step of the cleaner ([`Store::cleaner_step`]): a search for expired keys, and
 /// their removal.
-pub(super) struct CleanersTurn {
+pub(super) struct CleanerStep {
     /// Number of keys removed.
     pub(super) deleted: u64,
     /// Number of families that the search has examined.
@@ -42,7 +42,7 @@ impl Store {
     /// # Errors
     /// A [read error](crate#errors).
     pub fn next_expiry_all_families(&self) -> Result<Option<i64>> {
-        self.shared().with(|db| db.next_expiry_of_all())
+        self.session().with(|db| db.next_expiry_of_all())
     }
 
     /// Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
@@ -62,7 +62,7 @@ impl Store {
     /// A [write error](crate#errors). Keys that earlier transactions removed stay removed.
     pub fn purge_step(&self, max_keys: Option<u64>, max_time: Option<Duration>) -> Result<PurgeStep> {
         let started = Instant::now();
-        let now_ms = self.shared().clock.now_ms();
+        let now_ms = self.session().clock.now_ms();
         let within = |more: Duration| max_time.is_none_or(|max| started.elapsed() < max.saturating_add(more));
         let mut deleted = 0;
         let mut left_over: Option<Due> = None;
@@ -86,22 +86,22 @@ impl Store {
     }
 
     /// Runs one step of the cleaner: searches the families for expired keys for at most
-    /// [`CLEANERS_TURN`], then removes up to `max` of the keys found, but at most
+    /// [`CLEANER_SEARCH_TIME`], then removes up to `max` of the keys found, but at most
     /// [`KEYS_PER_STEP`], earliest expiry time first.
-    pub(super) fn cleaners_turn(&self, max: u64) -> Result<CleanersTurn> {
+    pub(super) fn cleaner_step(&self, max: u64) -> Result<CleanerStep> {
         let started = Instant::now();
-        let now_ms = self.shared().clock.now_ms();
-        let due = self.due(now_ms, || started.elapsed() < CLEANERS_TURN)?;
+        let now_ms = self.session().clock.now_ms();
+        let due = self.due(now_ms, || started.elapsed() < CLEANER_SEARCH_TIME)?;
         let nothing = due.families.is_empty();
         let deleted = if nothing { 0 } else { self.purge_due(&due, now_ms, max, false, || true)?.counted };
         let Due { looked_at, known, complete, .. } = due;
-        Ok(CleanersTurn { deleted, looked_at, known, done: nothing && complete })
+        Ok(CleanerStep { deleted, looked_at, known, done: nothing && complete })
     }
 
     /// Searches for families that have keys which are expired at `now_ms`. Returns at most
     /// [`KEYS_PER_STEP`] families. The search ends early when `in_time` returns `false`.
     pub(super) fn due(&self, now_ms: i64, in_time: impl Fn() -> bool) -> Result<Due> {
-        self.shared().with(|db| db.due(now_ms, KEYS_PER_STEP, in_time))
+        self.session().with(|db| db.due(now_ms, KEYS_PER_STEP, in_time))
     }
 
     /// Removes the earliest expired keys of the families in `due`, in one transaction: at most
@@ -118,10 +118,10 @@ impl Store {
         in_haste: bool,
         in_time: impl Fn() -> bool,
     ) -> Result<Removals> {
-        let shared = self.shared();
+        let session = self.session();
         let max = KEYS_PER_STEP.min(usize::try_from(max).unwrap_or(KEYS_PER_STEP));
-        let removed = shared.write(|db| db.purge_due(due, now_ms, max, in_haste, &in_time))?;
-        shared.counters.ttl_purged.add(removed.counted);
+        let removed = session.write(|db| db.purge_due(due, now_ms, max, in_haste, &in_time))?;
+        session.counters.ttl_purged.add(removed.counted);
         Ok(removed)
     }
 }

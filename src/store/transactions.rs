@@ -6,7 +6,7 @@ use super::Store;
 use crate::backend::TransactionState;
 use crate::error::{Error, Result};
 use crate::hint::Hint;
-use crate::shared::read_only;
+use crate::session::read_only;
 
 impl Store {
     /// Runs `f` in a write transaction. Commits if `f` returns `Ok`; rolls back if it returns `Err`
@@ -95,16 +95,16 @@ impl Store {
     }
 
     fn begin(&self, write: bool) -> Result<()> {
-        self.shared.with(|db| {
+        self.session.with(|db| {
             if *db.transaction() != TransactionState::None {
                 return Err(Error::invalid("a transaction is already open on this handle")
                     .with_hint(Hint::EndTransaction));
             }
-            if write && self.shared.config.read_only {
+            if write && self.session.config.read_only {
                 return Err(read_only());
             }
-            self.shared.note_change();
-            self.shared.before_begin(db);
+            self.session.note_change();
+            self.session.before_begin(db);
             if write { db.begin_write() } else { db.begin_read() }
         })
     }
@@ -119,8 +119,8 @@ impl Store {
     ///   transaction fail. Nothing was committed, and only [`rollback`](Store::rollback) ends the
     ///   transaction.
     pub fn commit(&self) -> Result<()> {
-        self.shared.count_failure(self.shared.with_uncounted(|db| {
-            self.shared.note_change(); // also if the commit fails and is undone
+        self.session.count_failure(self.session.with_uncounted(|db| {
+            self.session.note_change(); // also if the commit fails and is undone
             db.commit()
         }))
     }
@@ -131,8 +131,8 @@ impl Store {
     /// [`Error`](crate::ErrorKind::Error) if no transaction is open; [`Io`](crate::ErrorKind::Io);
     /// [`Misuse`](crate::ErrorKind::Misuse) if the handle is closed.
     pub fn rollback(&self) -> Result<()> {
-        self.shared.count_failure(self.shared.with_uncounted(|db| {
-            self.shared.note_change();
+        self.session.count_failure(self.session.with_uncounted(|db| {
+            self.session.note_change();
             db.rollback()
         }))
     }
@@ -159,8 +159,8 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.open {
             // Fails if the closure has ended the transaction itself; nothing is left to roll back.
-            let _ = self.store.shared.with_uncounted(|db| {
-                self.store.shared.note_change();
+            let _ = self.store.session.with_uncounted(|db| {
+                self.store.session.note_change();
                 db.rollback()
             });
         }

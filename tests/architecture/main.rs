@@ -15,17 +15,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("common", &[]),
     ("backend/file/os", &["common"]),
     ("backend", &["common", "backend/file/os"]),
-    ("shared", &["common", "backend"]),
-    ("family", &["common", "backend", "shared"]),
-    ("store", &["common", "backend", "shared", "family"]),
+    ("session", &["common", "backend"]),
+    ("family", &["common", "backend", "session"]),
+    ("store", &["common", "backend", "session", "family"]),
     ("recovery", &["common", "backend", "family", "store"]),
     ("ffi", &["lib"]),
-    ("lib", &["common", "backend", "shared", "family", "store", "recovery", "ffi"]),
+    ("lib", &["common", "backend", "session", "family", "store", "recovery", "ffi"]),
 ];
 
 /// Modules that every layer may use. They may use only each other.
 const COMMON: &[&str] = &[
-    "atomic", "clock", "config", "error", "expiry", "fork", "hint", "info", "memory", "options", "place",
+    "atomic", "clock", "config", "error", "expiry", "fork", "hint", "info", "memory", "options", "location",
     "stats", "secret", "unwind", "wait",
 ];
 
@@ -311,11 +311,11 @@ fn use_of_higher_layer_is_found_in_any_syntax() {
         ("backend/file/write.rs", "use crate::family::Family;"),
         ("backend/file/write.rs", "use crate::{error::Error, family::{self, Family}};"),
         ("backend/file/write.rs", "fn f() -> super::super::super::store::Store {}"),
-        ("backend/mod.rs", "use super::shared::Shared;"),
-        ("shared/mod.rs", "fn f() { crate::store::Store::open(); }"),
+        ("backend/mod.rs", "use super::session::Session;"),
+        ("session.rs", "fn f() { crate::store::Store::open(); }"),
         ("family/mod.rs", "use crate::Store;"),
         ("expiry.rs", "use crate::backend::Db;"),
-        ("ffi/call.rs", "use crate::shared::Shared;"),
+        ("ffi/call.rs", "use crate::session::Session;"),
         ("backend/file/os/locks.rs", "use crate::backend::file::connection::Db;"),
         ("backend/file/os/locks.rs", "use super::super::connection::Db;"),
     ] {
@@ -330,7 +330,7 @@ fn use_of_same_or_lower_layer_is_allowed() {
     for (path, text) in [
         (
             "family/mod.rs",
-            "use crate::backend::{Db, Found}; use crate::shared::Shared; use super::error::Error;",
+            "use crate::backend::{Db, Found}; use crate::session::Session; use super::error::Error;",
         ),
         ("family/ttl.rs", "use super::Family; use crate::family::iter::Cursor;"),
         (
@@ -353,7 +353,7 @@ fn code_restricted_to_one_layer_is_found_in_others() {
     for (path, text, expected) in [
         ("family/mod.rs", "\nlet a = unsafe { b() };", "src/family/mod.rs:2: unsafe"),
         ("backend/file/write.rs", "#![allow(unsafe_code)]", "unsafe"),
-        ("shared/mod.rs", "use rusqlite::Connection;", "rusqlite may only be in"),
+        ("session.rs", "use rusqlite::Connection;", "rusqlite may only be in"),
         ("store/purge.rs", "let now = SystemTime::now();", "SystemTime::now may only be in"),
         ("lib.rs", "#[unsafe(no_mangle)] pub extern \"C\" fn f() {}", "no_mangle may only be in"),
         ("helpers.rs", "fn f() {}", "belongs to no layer"),

@@ -178,15 +178,15 @@ impl WriteBack {
     /// part of the WAL is abandoned. Returns `false` if the kernel offers no asynchronous syncs;
     /// the caller must then leave the copying to checkpoints.
     ///
-    /// `let_go` releases the snapshots that handles keep between reads. It is called before a part
-    /// begins, because a part covers only frames up to the oldest snapshot in use.
-    pub(super) fn go_on(&mut self, conn: &Connection, aim: Aim, let_go: impl FnOnce()) -> bool {
+    /// `release_snapshots` releases the snapshots that handles keep between reads. It is called
+    /// before a part begins, because a part covers only frames up to the oldest snapshot in use.
+    pub(super) fn go_on(&mut self, conn: &Connection, aim: Aim, release_snapshots: impl FnOnce()) -> bool {
         self.commits = 0;
         if !self.sync_the_wal(conn, aim) {
             return false;
         }
         if self.wants_a_part(aim) {
-            let_go();
+            release_snapshots();
             self.part = self.begin_part(conn).ok().flatten();
         }
         let Some(part) = &mut self.part else { return true };

@@ -28,8 +28,8 @@ impl Db {
     }
 
     fn make_family(&self, tables: &Tables, now_ms: i64) -> Result<()> {
-        if let Some(direct) = &self.direct
-            && direct.create_family(self, tables, now_ms)?
+        if let Some(btree) = &self.btree
+            && btree.create_family(self, tables, now_ms)?
         {
             return Ok(());
         }
@@ -45,8 +45,8 @@ impl Db {
     }
 
     pub(crate) fn family_exists(&self, family: &str) -> Result<bool> {
-        if let Some(direct) = &self.direct
-            && let Some(catalogue) = direct.catalogue(self)?
+        if let Some(btree) = &self.btree
+            && let Some(catalogue) = btree.catalogue(self)?
         {
             return catalogue.find(family).map(|settings| settings.is_some());
         }
@@ -55,8 +55,8 @@ impl Db {
 
     /// Returns the names of all families, including the default one.
     pub(crate) fn families(&self) -> Result<Vec<String>> {
-        if let Some(direct) = &self.direct
-            && let Some(catalogue) = direct.catalogue(self)?
+        if let Some(btree) = &self.btree
+            && let Some(catalogue) = btree.catalogue(self)?
         {
             return catalogue.names();
         }
@@ -68,8 +68,8 @@ impl Db {
     /// It runs SQL only with the `sql` engine, or if the catalogue of families does not have the
     /// form that this library creates.
     fn find_family(&self, family: &str) -> Result<Option<Settings>> {
-        if let Some(direct) = &self.direct
-            && let Some(catalogue) = direct.catalogue(self)?
+        if let Some(btree) = &self.btree
+            && let Some(catalogue) = btree.catalogue(self)?
         {
             return catalogue.find(family);
         }
@@ -113,9 +113,9 @@ impl Db {
     /// [`limit`](Db::limit) determines whether it has one.
     #[inline]
     pub(super) fn is_known_unlimited(&self) -> bool {
-        if let Some(direct) = &self.direct {
+        if let Some(btree) = &self.btree {
             let cache = self.settings.borrow();
-            return matches!(cache.limit, Known::Unlimited) && cache.version == direct.commits_of_others();
+            return matches!(cache.limit, Known::Unlimited) && cache.version == btree.commits_of_others();
         }
         false
     }
@@ -130,8 +130,8 @@ impl Db {
     /// Returns the integers that the table kvstore_meta contains under `names`; `None` for a name
     /// without an integer.
     pub(super) fn read_meta<const N: usize>(&self, names: [&str; N]) -> Result<[Option<i64>; N]> {
-        if let Some(direct) = &self.direct
-            && let Some(found) = direct.meta(self, names)?
+        if let Some(btree) = &self.btree
+            && let Some(found) = btree.meta(self, names)?
         {
             return Ok(found);
         }
@@ -141,8 +141,8 @@ impl Db {
     /// Returns a number that changes when the open transaction sees new commits of other
     /// connections. Runs no SQL statement.
     fn data_version(&self) -> Result<u32> {
-        if let Some(direct) = &self.direct {
-            return Ok(direct.commits_of_others());
+        if let Some(btree) = &self.btree {
+            return Ok(btree.commits_of_others());
         }
         os::data_version(&self.conn).map_err(translate) // it also changes with commits of this connection
     }
@@ -150,8 +150,8 @@ impl Db {
     /// Returns a number that changes with commits of other connections, but not with those of this
     /// one. Call this in a transaction.
     pub(super) fn commits_of_others(&self) -> Result<u32> {
-        if let Some(direct) = &self.direct {
-            return direct.version_now(self);
+        if let Some(btree) = &self.btree {
+            return btree.version_now(self);
         }
         self.read_number("PRAGMA data_version").map(|version| version.cast_unsigned() as u32)
     }
@@ -207,8 +207,8 @@ impl Db {
 
     /// Creates the key index and the expiry index of a family if they do not exist.
     pub(crate) fn create_ttl_tables(&self, tables: &Tables) -> Result<()> {
-        if let Some(direct) = &self.direct
-            && direct.create_ttl_tables(self, tables)?
+        if let Some(btree) = &self.btree
+            && btree.create_ttl_tables(self, tables)?
         {
             return Ok(());
         }
@@ -217,8 +217,8 @@ impl Db {
 
     /// Creates the table of large values of a family if it does not exist.
     pub(crate) fn create_blob_table(&self, tables: &Tables) -> Result<()> {
-        if let Some(direct) = &self.direct
-            && direct.create_blob_table(self, tables)?
+        if let Some(btree) = &self.btree
+            && btree.create_blob_table(self, tables)?
         {
             return Ok(());
         }
@@ -231,22 +231,22 @@ impl Db {
 mod tests {
     use super::*;
     use crate::backend::file::engine::Engine;
-    use crate::backend::file::engine::btree::Direct;
+    use crate::backend::file::engine::btree::BtreeConnection;
     use crate::config::Config;
 
     /// Makes `puts` single puts. Returns the number of those that used no SQL before their commit.
     fn direct_puts(db: &mut Db, tables: &Tables, puts: u8) -> u32 {
-        let mut direct = 0;
+        let mut btree = 0;
         for n in 0..puts {
             db.in_own_transaction(true, |db| {
                 db.settings(tables)?;
                 db.rows().put_plain(tables, b"key", &[n])?;
-                direct += u32::from(db.direct.as_ref().is_some_and(Direct::is_writing));
+                btree += u32::from(db.btree.as_ref().is_some_and(BtreeConnection::is_writing));
                 Ok(())
             })
             .unwrap();
         }
-        direct
+        btree
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl Db {
         checkpoints.limit = WalLimit::of(checkpoints.given, checkpoints.default, limit, space);
         checkpoints.at = checkpoints.first();
         let most = checkpoints.limit.most();
-        if let Some(direct) = &mut self.direct {
-            direct.set_long(most);
+        if let Some(btree) = &mut self.btree {
+            btree.set_long(most);
         }
         if self.secure_delete {
             os::vfs::keep_wal_space(&self.conn, page_size)?;

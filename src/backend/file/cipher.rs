@@ -7,7 +7,7 @@ use rusqlite::{Connection, ffi};
 
 use super::checkpoint_schedule::CheckpointSchedule;
 use super::connection::Db;
-use super::engine::btree::Direct;
+use super::engine::btree::BtreeConnection;
 use super::error::{damaged, translate};
 use super::immutable_state::Immutable;
 use super::os;
@@ -162,12 +162,13 @@ impl Db {
     /// call opens the file again with `config`.
     pub(super) fn leave(&mut self, nothing: Connection, config: &Config) {
         let Some(path) = self.path.clone() else { return };
-        let epoch = self.direct.as_ref().map(Direct::epoch).or_else(|| self.immutable.as_ref()?.epoch());
+        let epoch =
+            self.btree.as_ref().map(BtreeConnection::epoch).or_else(|| self.immutable.as_ref()?.epoch());
         // Users of the wal-index must be dropped before closing the connection unmaps it.
         self.stop_writing_back();
         self.checkpoints = CheckpointSchedule::new(&config.file);
         self.pending.take();
-        drop(self.direct.take());
+        drop(self.btree.take());
         drop(std::mem::replace(&mut self.conn, nothing));
         self.immutable = Some(Immutable::to_be_opened(&path, config, epoch));
     }

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::checkpoint_schedule::CheckpointSchedule;
 use super::disk_reserve::{DiskSpace, KeptWal};
-use super::engine::btree::Direct;
+use super::engine::btree::BtreeConnection;
 use super::error::translate;
 use super::handle_registry::{OpenHandle, Registration};
 use super::immutable_state::Immutable;
@@ -49,7 +49,7 @@ pub(crate) struct Db {
     /// State of the `btree` engine; `None` if this handle uses the `sql` engine.
     ///
     /// It comes before the connection, so that it is dropped first.
-    pub(super) direct: Option<Direct>,
+    pub(super) btree: Option<BtreeConnection>,
     /// Whether the `btree` engine runs write transactions without SQL. It does if commits never
     /// wait for readers, because only SQL can wait for them.
     pub(super) writes_directly: bool,
@@ -111,8 +111,8 @@ impl Db {
     /// SQL statements then continue a write transaction that the engine has begun.
     #[inline]
     pub(super) fn switch_to_sql(&self) -> Result<&Connection> {
-        if let Some(direct) = &self.direct {
-            direct.make_way(&self.conn)?;
+        if let Some(btree) = &self.btree {
+            btree.yield_to_sql(&self.conn)?;
         }
         Ok(&self.conn)
     }
@@ -211,7 +211,7 @@ impl Db {
     /// this returns an error.
     pub(crate) fn close(mut self) -> Result<()> {
         self.roll_back_quietly();
-        self.direct = None;
+        self.btree = None;
         let Db { conn, .. } = self;
         conn.close().map_err(|(_, e)| translate(e))
     }
@@ -244,10 +244,10 @@ impl Db {
     /// Reads from the file, so that the open transaction takes its snapshot. `BEGIN` alone takes
     /// none.
     pub(super) fn read_first(&self) -> Result<()> {
-        if let Some(direct) = &self.direct
+        if let Some(btree) = &self.btree
             && !self.is_idle()
         {
-            return direct.read_first();
+            return btree.read_first();
         }
         self.read_number("SELECT 1 FROM sqlite_schema LIMIT 1").map(drop)
     }

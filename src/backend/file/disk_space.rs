@@ -23,7 +23,7 @@ use crate::backend::TransactionState;
 use crate::config::{CheckpointMode, JournalMode};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
-use crate::place::sibling;
+use crate::location::sibling;
 
 /// Minimum number of spare pages: pages beyond the end of the database whose disk blocks are
 /// reserved.
@@ -155,8 +155,8 @@ impl Db {
 
     /// Returns the number of pages of the database, in the open write transaction.
     fn pages_in_transaction(&self) -> Result<u32> {
-        if let Some(direct) = &self.direct {
-            return Ok(direct.pages());
+        if let Some(btree) = &self.btree {
+            return Ok(btree.pages());
         }
         self.pages()
     }

@@ -28,8 +28,8 @@ impl Db {
     /// Returns the storage engine, which performs the row operations.
     #[inline]
     pub(super) fn rows(&self) -> Rows<'_> {
-        if let Some(direct) = &self.direct {
-            return Rows::Btree(btree::BtreeEngine { db: self, direct });
+        if let Some(btree) = &self.btree {
+            return Rows::Btree(btree::BtreeEngine { db: self, btree });
         }
         Rows::Sql(sql::SqlEngine { db: self })
     }
@@ -49,7 +49,7 @@ macro_rules! either {
     ($rows:expr, $tables:expr, $engine:ident => $call:expr) => {
         match $rows {
             Rows::Sql($engine) => $call,
-            Rows::Btree(btree) => match btree.enter($tables)? {
+            Rows::Btree(btree) => match btree.begin_operation($tables)? {
                 Ok($engine) => $call,
                 Err($engine) => $call,
             },

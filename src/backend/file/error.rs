@@ -8,7 +8,7 @@ use rusqlite::{ErrorCode, ffi};
 use super::os;
 use crate::error::{Error, ErrorKind};
 use crate::hint::Hint;
-use crate::place::sibling;
+use crate::location::sibling;
 
 /// SQLite's text for `SQLITE_ERROR` when it has no memory for a more precise one (`sqlite3ErrStr`).
 const GENERIC_ERROR: &str = "SQL logic error";

@@ -113,13 +113,13 @@ impl Db {
     /// Returns `true` if no key of the store is expired at `now_ms`. Returns `false` if that cannot
     /// be determined without reading from the tables of a family.
     fn is_nothing_due(&self, now_ms: i64) -> Result<bool> {
-        if let Some(direct) = &self.direct {
+        if let Some(btree) = &self.btree {
             let (version, first) = {
                 let times = self.next_expiry.borrow();
                 (times.version, times.after(None))
             };
             if version.is_some() && first.is_none_or(|(bound, _)| !bound.may_be_by(now_ms)) {
-                return Ok(Some(direct.version_now(self)?) == version);
+                return Ok(Some(btree.version_now(self)?) == version);
             }
         }
         Ok(false)

@@ -1,7 +1,7 @@
 //! List of the open handles of this process, each with the file that it has open.
 //!
 //! A checkpoint copies the WAL only up to the oldest snapshot in use, and idle handles keep their
-//! snapshots (see `engine/btree/session.rs`). So before a checkpoint, a connection asks the other
+//! snapshots (see `engine/btree/connection.rs`). So before a checkpoint, a connection asks the other
 //! handles on its file to release their snapshots.
 
 use std::sync::{Arc, Mutex, Weak};

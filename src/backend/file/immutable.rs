@@ -12,7 +12,7 @@
 //! file is opened again in its new state.
 
 use super::connection::Db;
-use super::engine::btree::Direct;
+use super::engine::btree::BtreeConnection;
 use super::error::moved_away;
 use super::immutable_state::FileState;
 use super::open;
@@ -31,7 +31,7 @@ impl Db {
         if self.immutable.is_some() {
             return self.before_reading_immutable().map(|()| true);
         }
-        if self.direct.is_none() {
+        if self.btree.is_none() {
             self.check_place_now_and_then()?; // the `btree` engine does it when it takes a snapshot
         }
         Ok(false)
@@ -105,7 +105,7 @@ impl Db {
             return Err(moved_away());
         }
         if let (Some(new), Some(before)) =
-            (&mut db.direct, self.direct.as_ref().map(Direct::epoch).or(immutable.epoch))
+            (&mut db.btree, self.btree.as_ref().map(BtreeConnection::epoch).or(immutable.epoch))
         {
             new.follow(before);
         }

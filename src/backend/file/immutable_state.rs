@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::disk_reserve::SHARED_MEMORY;
-use super::os::{Place, State};
+use super::os::{FileLocation, State};
 use crate::clock::system_now_ms;
 use crate::config::{Config, JournalMode};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ pub(super) struct FileState {
 }
 
 impl FileState {
-    pub(super) fn at(place: &Place) -> Result<FileState> {
+    pub(super) fn at(place: &FileLocation) -> Result<FileState> {
         let look = |suffix| {
             place
                 .state(suffix)

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::config::JournalMode;
 use crate::error::Result;
 use crate::info::{FamilyInfo, FamilySizes, StoreInfo};
-use crate::place::sibling;
+use crate::location::sibling;
 
 impl Db {
     /// Returns a description of the store, read from one snapshot.
@@ -126,7 +126,7 @@ impl Db {
     /// Returns the size of each table, in bytes, by its name; `None` if the sizes cannot be
     /// determined.
     fn bytes_of_tables(&self) -> Result<Option<HashMap<String, u64>>> {
-        if let Some(direct) = &self.direct {
+        if let Some(btree) = &self.btree {
             let page_size = self.page_size()?;
             // The engine allocates memory for each page, whether it exists or not. So a false
             // number of pages in the header of the file could exhaust the memory.
@@ -134,7 +134,7 @@ impl Db {
             if self.path.is_some() && self.page_count()? > most {
                 return Ok(None);
             }
-            let Some(pages) = direct.pages_of_tables(self)? else { return Ok(None) };
+            let Some(pages) = btree.pages_of_tables(self)? else { return Ok(None) };
             let sizes = self.roots()?.into_iter().map(|(name, root)| {
                 let pages = u32::try_from(root).ok().and_then(|root| pages.get(&root));
                 (name, pages.copied().unwrap_or_default() * page_size)

@@ -203,8 +203,8 @@ impl Db {
 
     /// Returns the number of pages of the file, and the number of its free pages.
     fn size_in_pages(&self) -> Result<(u32, u32)> {
-        if let Some(direct) = &self.direct {
-            return direct.size(self);
+        if let Some(btree) = &self.btree {
+            return btree.size(self);
         }
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Ok((number(self.page_count()?), number(self.free_pages()?)))
@@ -289,8 +289,8 @@ impl Db {
     /// Removes up to `pages` free pages from the file, which becomes shorter by them.
     #[cold]
     fn take_pages_off(&self, pages: u32) -> Result<()> {
-        if let Some(direct) = &self.direct {
-            return direct.take_pages_off(pages);
+        if let Some(btree) = &self.btree {
+            return btree.take_pages_off(pages);
         }
         self.incremental_vacuum(u64::from(pages))
     }

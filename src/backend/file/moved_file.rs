@@ -14,7 +14,7 @@
 use std::cell::Cell;
 
 use super::error::moved_away;
-use super::os::{self, Place};
+use super::os::{self, FileLocation};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 
@@ -26,14 +26,14 @@ const VALID: u64 = 5;
 /// Location of the database file that a connection has open, with the time of the last check that
 /// the database, the `-wal` and the `-shm` file are still there.
 pub(super) struct Watched {
-    pub(super) place: Place,
+    pub(super) place: FileLocation,
     /// Time of the last check of the database, the `-wal` and the `-shm` file, by `os::coarse_ms`.
     /// `None` if that check failed, or before the first check.
     checked: Cell<Option<u64>>,
 }
 
 impl Watched {
-    pub(super) fn new(place: Place) -> Watched {
+    pub(super) fn new(place: FileLocation) -> Watched {
         Watched { place, checked: Cell::new(None) }
     }
 

@@ -12,7 +12,7 @@ use super::connection::Db;
 use super::disk_reserve::lacks_space_for_shared_memory;
 use super::error::{forbidden, name_the_forbidden, translate};
 use super::immutable_state::{FileState, Immutable};
-use super::os::{self, OsFile, Place, Presence};
+use super::os::{self, FileLocation, OsFile, Presence};
 use super::probe::{Looked, check_files_beside, check_kind, look_at};
 #[cfg(feature = "encryption")]
 use super::set_up::distrust;
@@ -21,7 +21,7 @@ use super::wal_cleanup::Leftovers;
 use crate::config::{Config, JournalMode};
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::hint::Hint;
-use crate::place::sibling;
+use crate::location::sibling;
 
 /// Flags of every SQLite connection: without a mutex, because only one thread uses a connection at
 /// a time.
@@ -136,7 +136,7 @@ fn open_file(path: &Path, config: &Config, now_ms: i64, is_again: bool) -> Resul
 /// Opens a file that was examined. `real` is its path without symbolic links. Returns `None` if the
 /// file changed during the open.
 fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Result<Option<Db>> {
-    let place = Place::of(real)
+    let place = FileLocation::of(real)
         .map_err(|e| Error::cant_open(format!("cannot open the directory of the file: {e}")))?;
     // The file may have been replaced since it was examined.
     let file = looked.file.filter(|_| looked.identity == place.file());
@@ -172,7 +172,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
         }
         return Ok(Some(db));
     }
-    let closed = |place: &Place| {
+    let closed = |place: &FileLocation| {
         let seen = FileState::at(place)?;
         if seen.is_closed() {
             return Ok(seen);
@@ -215,7 +215,7 @@ fn open_there(real: &Path, looked: Looked, config: &Config, now_ms: i64) -> Resu
             return immutable(found, seen);
         }
     }
-    let again = Place::of(real);
+    let again = FileLocation::of(real);
     let conn = Connection::open_with_flags_and_vfs(
         real,
         BASE | OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -293,7 +293,7 @@ fn can_be_shared_memory(found: &Found) -> bool {
 /// Returns `true` if the metadata of the files of a store differs from `seen`, the metadata at an
 /// earlier time.
 fn has_changed(path: &Path, seen: FileState) -> bool {
-    Place::of(path).is_ok_and(|place| FileState::at(&place).is_ok_and(|now| now != seen))
+    FileLocation::of(path).is_ok_and(|place| FileState::at(&place).is_ok_and(|now| now != seen))
 }
 
 /// Locks the database as a reader does. While the returned file is open, no process that closes the

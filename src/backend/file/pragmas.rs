@@ -53,8 +53,8 @@ impl Db {
         }
         let spill = i32::try_from(config.cache_pages.saturating_mul(SPILL)).unwrap_or(i32::MAX);
         let mapped = i64::try_from(config.mmap_size).unwrap_or(i64::MAX);
-        if let Some(direct) = &self.direct {
-            direct.configure(spill, mapped);
+        if let Some(btree) = &self.btree {
+            btree.configure(spill, mapped);
         } else {
             self.execute(&format!("PRAGMA cache_spill = {spill}"))?;
             self.execute(&format!("PRAGMA mmap_size = {mapped}"))?;
@@ -101,16 +101,16 @@ impl Db {
 
     /// Returns `true` if the file has the application id of a store.
     pub(super) fn is_ours(&self) -> Result<bool> {
-        if let Some(direct) = &self.direct {
-            return Ok(direct.marks(self)?.0 == schema::APPLICATION_ID);
+        if let Some(btree) = &self.btree {
+            return Ok(btree.marks(self)?.0 == schema::APPLICATION_ID);
         }
         Ok(self.read_number("PRAGMA application_id")? == i64::from(schema::APPLICATION_ID))
     }
 
     /// Returns the format version that the file states (`PRAGMA user_version`).
     pub(super) fn format_version(&self) -> Result<i64> {
-        if let Some(direct) = &self.direct {
-            return Ok(direct.marks(self)?.1.into());
+        if let Some(btree) = &self.btree {
+            return Ok(btree.marks(self)?.1.into());
         }
         self.read_number("PRAGMA user_version")
     }
@@ -118,8 +118,8 @@ impl Db {
     /// Returns the size of a page of the database, in bytes. Correct only after the connection has
     /// read from the file.
     pub(super) fn page_size(&self) -> Result<u64> {
-        if let Some(direct) = &self.direct {
-            return Ok(direct.page_size());
+        if let Some(btree) = &self.btree {
+            return Ok(btree.page_size());
         }
         page_size(self.switch_to_sql()?)
     }
@@ -127,8 +127,8 @@ impl Db {
     /// Returns the journal mode of the file; `None` if it is neither WAL nor DELETE. Correct only
     /// after the connection has read from the file.
     pub(super) fn journal_mode(&self) -> Result<Option<JournalMode>> {
-        if let Some(direct) = &self.direct {
-            return Ok(direct.journal_mode());
+        if let Some(btree) = &self.btree {
+            return Ok(btree.journal_mode());
         }
         let mode: String =
             self.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(translate)?;
@@ -142,8 +142,8 @@ impl Db {
     /// Sets the length, in bytes, to which SQLite truncates a longer WAL file when the WAL starts
     /// over.
     pub(super) fn limit_wal(&self, bytes: u64) -> Result<()> {
-        if let Some(direct) = &self.direct {
-            direct.limit_journal(bytes);
+        if let Some(btree) = &self.btree {
+            btree.limit_journal(bytes);
             return Ok(());
         }
         self.execute(&format!("PRAGMA journal_size_limit = {bytes}"))

@@ -9,7 +9,7 @@ use super::schema;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind as Kind, Result};
 use crate::hint::Hint;
-use crate::place::sibling;
+use crate::location::sibling;
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";

@@ -29,7 +29,7 @@ use super::rollback_journal::{CHUNK, Undo};
 use crate::config::{Config, DEFAULT_PAGE_SIZE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
-use crate::place::sibling;
+use crate::location::sibling;
 use crate::secret::Secret;
 
 /// Returns the path of the file to which a conversion of the store at `path` writes the new

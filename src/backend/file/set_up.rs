@@ -19,11 +19,11 @@ use super::checkpoint_schedule::CheckpointSchedule;
 use super::cipher;
 use super::connection::{Db, Owner};
 use super::disk_reserve::DiskSpace;
-use super::engine::btree::{Direct, Keep};
+use super::engine::btree::{BtreeConnection, Keep};
 use super::error::translate;
 use super::immutable_state::Immutable;
 use super::moved_file::Watched;
-use super::os::{self, OsFile, Place, Presence, WalFrames, WalIndex};
+use super::os::{self, FileLocation, OsFile, Presence, WalFrames, WalIndex};
 use super::probe::not_ours;
 use super::quota::QuotaTracker;
 use super::schema;
@@ -32,7 +32,7 @@ use crate::backend::TransactionState;
 use crate::config::{Config, JournalMode, SyncLevel};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
-use crate::place::sibling;
+use crate::location::sibling;
 use crate::wait;
 
 /// Minimum time for which an open waits for a lock, even if the configuration says not to wait.
@@ -45,13 +45,13 @@ const OPEN_WAIT: Duration = Duration::from_secs(2);
 ///
 /// SQLite checks a lock less and less often while it waits. In DELETE mode, while other connections
 /// write without a pause, only frequent checks find the lock free between two transactions.
-const TURN: Duration = Duration::from_millis(8);
+const OPEN_SLICE: Duration = Duration::from_millis(8);
 
 /// Database file that is being opened: its path, its location and, if it is kept, the descriptor
 /// with which it was examined.
 pub(super) struct Found<'p> {
     pub(super) path: &'p Path,
-    pub(super) place: Place,
+    pub(super) place: FileLocation,
     /// Descriptor with which the file was examined, kept if file locks belong to it instead of to
     /// the process. It becomes the `Presence`, which shows other processes that the store is open.
     pub(super) file: Option<OsFile>,
@@ -88,7 +88,7 @@ pub(super) fn set_up(
 
     let mut db = Db {
         owner: Owner::default(),
-        direct: None,
+        btree: None,
         writes_directly: false,
         conn,
         transaction: TransactionState::None,
@@ -119,9 +119,9 @@ pub(super) fn set_up(
         kept_wal: None,
     };
     if !config.file.sql_engine {
-        db.direct = Direct::new(&db.conn)?;
+        db.btree = BtreeConnection::new(&db.conn)?;
     }
-    db.set_busy_timeout(TURN)?;
+    db.set_busy_timeout(OPEN_SLICE)?;
     if config.file.secure_delete && path.is_some() && !config.read_only {
         wipe_what_goes(&db.conn, config.file.sync)?;
     }
@@ -238,7 +238,7 @@ fn make_ready(
 /// Configures the `btree` engine, if the connection uses it: when it keeps snapshots between reads,
 /// and whether it writes without SQL.
 fn watch(db: &mut Db, config: &Config, has_wal: bool) {
-    let Some(mut direct) = db.direct.take() else { return };
+    let Some(mut btree) = db.btree.take() else { return };
     let alone = db.path.is_none() || config.file.exclusive || db.immutable.is_some();
     // In DELETE mode a commit waits for readers, and nothing shows that another connection has
     // committed.
@@ -251,9 +251,9 @@ fn watch(db: &mut Db, config: &Config, has_wal: bool) {
             // If other processes cannot be detected, an idle handle must not make their WAL grow.
             (None, _) | (Some(false), _) => Keep::Never,
         };
-        direct.watch(&db.conn, alone, keep, db.most_frames());
+        btree.watch(&db.conn, alone, keep, db.most_frames());
     }
-    db.direct = Some(direct);
+    db.btree = Some(btree);
 }
 
 /// Makes this library's VFS overwrite what SQLite cuts off the database and the WAL of a

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::connection::Db;
-use super::engine::btree::Direct;
+use super::engine::btree::BtreeConnection;
 use super::os;
 use crate::backend::TransactionState;
 use crate::backend::transaction::no_transaction;
@@ -150,11 +150,11 @@ impl Db {
     }
 
     fn run_transaction<R>(&self, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
-        if let Some(direct) = &self.direct
+        if let Some(btree) = &self.btree
             && self.writes_directly
-            && direct.begin_write()?
+            && btree.begin_write()?
         {
-            return self.run_direct_transaction(direct, f);
+            return self.run_btree_transaction(btree, f);
         }
         self.begin_immediate()?;
         let done = or_undo(self, |db| f(db), |db| db.roll_back_quietly());
@@ -173,20 +173,24 @@ impl Db {
 
     /// Runs `f` in a write transaction that the `btree` engine has begun without SQL. If `f` needs
     /// SQL, for example to create a table, SQL continues and commits the transaction.
-    fn run_direct_transaction<R>(&self, direct: &Direct, f: impl FnOnce(&Db) -> Result<R>) -> Result<R> {
+    fn run_btree_transaction<R>(
+        &self,
+        btree: &BtreeConnection,
+        f: impl FnOnce(&Db) -> Result<R>,
+    ) -> Result<R> {
         self.give_spare_blocks_back();
         let undo = || {
-            if direct.is_writing() {
-                direct.rollback();
+            if btree.is_writing() {
+                btree.rollback();
             }
             self.roll_back_quietly();
         };
         let done = or_undo(self, |db| f(db), |_| undo()).and_then(|r| {
             self.check_place_now_and_then()?;
             self.reserve_pages()?;
-            if !direct.is_writing() {
+            if !btree.is_writing() {
                 self.commit_by_sql()?;
-            } else if let Some(frames) = direct.commit()? {
+            } else if let Some(frames) = btree.commit()? {
                 self.wal_frames.set(frames);
             }
             self.keep_spare_blocks();
@@ -298,8 +302,8 @@ impl Db {
 
     fn begin_immediate(&self) -> Result<()> {
         self.execute("BEGIN IMMEDIATE")?;
-        if let Some(direct) = &self.direct {
-            direct.begun_by_sql().inspect_err(|_| self.roll_back_quietly())?;
+        if let Some(btree) = &self.btree {
+            btree.attach_sql_transaction().inspect_err(|_| self.roll_back_quietly())?;
         }
         self.give_spare_blocks_back();
         Ok(())
@@ -327,7 +331,7 @@ impl Db {
     ///
     /// The VFS cannot detect that for an exclusive connection, which releases no lock.
     fn forget_frames(&self) {
-        if self.direct.as_ref().is_some_and(Direct::is_writing) {
+        if self.btree.as_ref().is_some_and(BtreeConnection::is_writing) {
             return;
         }
         if self.is_idle() {
@@ -346,8 +350,8 @@ impl Db {
     fn rolled_back(&self) {
         self.forget_settings(); // the transaction may have changed them
         self.forget_tentative_bounds();
-        if let Some(direct) = &self.direct {
-            direct.rolled_back();
+        if let Some(btree) = &self.btree {
+            btree.rolled_back();
         }
     }
 }

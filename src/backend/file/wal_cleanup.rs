@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use super::disk_reserve::{SHARED_MEMORY, is_nearly_full};
-use super::os::{FileIdentity, OsFile, Place};
+use super::os::{FileIdentity, FileLocation, OsFile};
 use crate::config::DEFAULT_PAGE_SIZE;
-use crate::place::sibling;
+use crate::location::sibling;
 
 /// Guard that removes the `-wal` and `-shm` files of a store when it is dropped. It must be dropped
 /// after the connection is closed.
@@ -44,7 +44,8 @@ impl Leftovers {
         // SQLite locks a database before it opens or creates these files, and as long as it has
         // them open. So while this lock excludes all connections, none has the files open, and none
         // can open them.
-        let (Ok(database), Ok(place)) = (OsFile::open(&self.path, true, false), Place::of(&self.path)) else {
+        let (Ok(database), Ok(place)) = (OsFile::open(&self.path, true, false), FileLocation::of(&self.path))
+        else {
             return;
         };
         let is_same = place.file() == self.file && database.identity().is_ok_and(|file| file == self.file);

@@ -11,7 +11,7 @@ use super::schema::FORMAT;
 use super::session::Again;
 use crate::error::Result;
 use crate::info::{FamilyInfo, ServerInfo, ServerSizes, StoreInfo};
-use crate::place::path_without_password;
+use crate::location::path_without_password;
 
 const FAMILIES: &str = "SELECT f.name, f.created_ms, f.default_ttl_ms, f.track_writes, \
     (SELECT r.expire_ms FROM kvstore_row r WHERE r.family = f.id AND r.expire_ms IS NOT NULL \

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::password::{self, Password};
 use super::tls;
 use crate::error::{Error, Result};
-use crate::place::SCHEMES;
+use crate::location::SCHEMES;
 
 const DEFAULT_PORT: u16 = 5432;
 const DEFAULT_SCHEMA: &str = "kvstore";

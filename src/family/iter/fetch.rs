@@ -58,7 +58,7 @@ impl Cursor {
         if max == 0 {
             return Ok(self.show(Shown::Here, 0..0, 0, None));
         }
-        if self.changes != self.family.shared.changes() && (self.at < self.chunk.len() || self.more) {
+        if self.changes != self.family.session.changes() && (self.at < self.chunk.len() || self.more) {
             match self.place() {
                 Some(here) => self.again(here)?,
                 None => self.beside(Cursor::go_on)?, // an earlier move has failed
@@ -135,12 +135,12 @@ impl Cursor {
     /// Returns the current time if the chunk may contain entries that have expired; `None` if all
     /// its entries are returned.
     fn now(&self) -> Result<Option<i64>> {
-        let shared = &self.family.shared;
+        let session = &self.family.session;
         let Some(first_end) = self.chunk.first_end().filter(|_| self.hides_expired()) else {
             return Ok(None);
         };
-        shared.freshen_clock()?;
-        Ok(Some(shared.clock.now_ms()).filter(|now_ms| expiry::is_expired(first_end, *now_ms)))
+        session.freshen_clock()?;
+        Ok(Some(session.clock.now_ms()).filter(|now_ms| expiry::is_expired(first_end, *now_ms)))
     }
 
     /// Passes over up to `max` live entries of the chunk, from index `at` on. Returns the index

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use super::*;
-use crate::ffi::call::Session;
+use crate::ffi::call::CallState;
 use crate::ffi::hazard::prepare;
 
 /// How many handles are opened and closed at least until every slot that is free has been used again.
@@ -30,7 +30,7 @@ fn value() -> (Value, Receiver<()>) {
 }
 
 fn single(value: Value) -> Single<Value> {
-    Single::new(value, &Session::new())
+    Single::new(value, &CallState::new())
 }
 
 /// A type of handles for a test alone, as slots are kept by type.

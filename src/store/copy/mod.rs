@@ -58,7 +58,7 @@ impl Store {
             // During the wait, a snapshot of the source would keep its WAL from being reset.
             to.transaction(|to| from.snapshot(|from| copy_all(from, to, &mut go_on)))
         });
-        self.shared().count_failure(copied)
+        self.session().count_failure(copied)
     }
 }
 
@@ -73,7 +73,7 @@ fn goes_on(
     total: u64,
 ) -> Result<bool> {
     let goes_on = progress(done, total);
-    from.shared().check_open().and_then(|()| to.shared().check_open())?;
+    from.session().check_open().and_then(|()| to.session().check_open())?;
     Ok(goes_on)
 }
 
@@ -81,14 +81,14 @@ fn goes_on(
 /// [`Side`]). Fails with `Error` if both handles are on the same store.
 fn between<R>(from: &Store, to: &Store, copy: impl FnOnce(&Store, &Store) -> Result<R>) -> Result<R> {
     let itself = || Error::invalid("a store cannot be copied into itself: give another target");
-    let (from_shared, to_shared) = (from.shared(), to.shared());
+    let (from_shared, to_shared) = (from.session(), to.session());
     let is_same_file = from_shared.file.is_some() && from_shared.file == to_shared.file;
     if is_same_file || std::ptr::eq(&raw const **from_shared, &raw const **to_shared) {
         return Err(itself());
     }
     let (from, to) = (Side::of(from, false)?, Side::of(to, true)?);
     let (from, to) = (from.store(), to.store());
-    let place = |store: &Store| store.shared().with(|db| db.place_on_its_server());
+    let place = |store: &Store| store.session().with(|db| db.place_on_its_server());
     let from_place = place(from)?;
     if from_place.is_some() && from_place == place(to)? {
         return Err(itself());
@@ -112,9 +112,9 @@ struct Side<'s> {
 
 impl<'s> Side<'s> {
     fn of(given: &'s Store, to_write: bool) -> Result<Side<'s>> {
-        let shared = given.shared();
-        let (path, idle) = shared.with(|db| Ok((db.path(), *db.transaction() == TransactionState::None)))?;
-        let path = path.filter(|_| !shared.config.file.exclusive);
+        let session = given.session();
+        let (path, idle) = session.with(|db| Ok((db.path(), *db.transaction() == TransactionState::None)))?;
+        let path = path.filter(|_| !session.config.file.exclusive);
         if !idle && (to_write || path.is_none()) {
             let which = if to_write { "the target store" } else { "the source store" };
             return Err(
@@ -122,8 +122,8 @@ impl<'s> Side<'s> {
             );
         }
         let own = path.map(|path| {
-            let read_only = shared.config.read_only || !to_write;
-            Store::open_beside(shared, &path, &shared.config_now()?.read_only(read_only))
+            let read_only = session.config.read_only || !to_write;
+            Store::open_beside(session, &path, &session.config_now()?.read_only(read_only))
         });
         Ok(Side { given, own: own.transpose()? })
     }
@@ -137,8 +137,8 @@ impl<'s> Side<'s> {
 /// transaction. Calls `go_on` with the number of rows copied and the number of all rows; its error
 /// ends the copy. Returns the number of rows copied.
 fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
-    let names = from.shared().with(|db| db.families())?;
-    if to.shared().with(|db| db.family_exists(record::FAMILY))? {
+    let names = from.session().with(|db| db.families())?;
+    if to.session().with(|db| db.family_exists(record::FAMILY))? {
         return Err(Error::invalid(format!(
             "the target store holds an unfinished copy (its progress is in the family \"{}\")",
             record::FAMILY
@@ -149,7 +149,7 @@ fn copy_all(from: &Store, to: &Store, go_on: &mut dyn FnMut(u64, u64) -> Result<
     let mut total = 0;
     for name in &names {
         total += from.unregistered_family(name).count_live()?;
-        if to.shared().with(|db| db.family_exists(name))? && to.unregistered_family(name).count_live()? > 0 {
+        if to.session().with(|db| db.family_exists(name))? && to.unregistered_family(name).count_live()? > 0 {
             return Err(has_keys(name));
         }
     }
@@ -187,7 +187,7 @@ fn does_not_fit() -> Error {
 }
 
 fn is_empty(store: &Store) -> Result<bool> {
-    for name in store.shared().with(|db| db.families())? {
+    for name in store.session().with(|db| db.families())? {
         if store.unregistered_family(&name).count_live()? > 0 {
             return Ok(false);
         }
@@ -198,7 +198,7 @@ fn is_empty(store: &Store) -> Result<bool> {
 /// Returns the family of the target named `name`: creates it if it does not exist, and gives it the
 /// settings of the source family.
 fn prepared(from: &Family, to: &Store, name: &str) -> Result<Family> {
-    if name != DEFAULT_FAMILY && !to.shared().with(|db| db.family_exists(name))? {
+    if name != DEFAULT_FAMILY && !to.session().with(|db| db.family_exists(name))? {
         to.create_family(name)?;
     }
     let family = to.unregistered_family(name);
@@ -249,7 +249,7 @@ fn copy_rows(from: &Family, to: &Family, mut copied: impl FnMut(u64) -> Result<(
 /// callback has ended the transaction of the copy. It can do that if the copy uses the handle of
 /// the caller instead of a connection of its own.
 fn is_in_transaction(store: &Store, state: TransactionState) -> Result<()> {
-    store.shared().with_uncounted(|db| match *db.transaction() == state {
+    store.session().with_uncounted(|db| match *db.transaction() == state {
         true => Ok(()),
         false => Err(Error::misuse(
             "the progress callback ended the transaction of the copy: it may not use a store in \

@@ -79,10 +79,10 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn of(store: &Store) -> Result<Source> {
-        let path = store.shared().with(|db| Ok(db.path()))?;
+        let path = store.session().with(|db| Ok(db.path()))?;
         Ok(Source {
             id: store.unregistered_family(DEFAULT_FAMILY).created_ms()?.to_string(),
-            path: path.map_or_else(|| "in memory".to_owned(), crate::place::path_without_password),
+            path: path.map_or_else(|| "in memory".to_owned(), crate::location::path_without_password),
         })
     }
 }
@@ -143,7 +143,7 @@ impl<'s> Held<'s> {
     /// Returns `true` if the target store has a progress record, so that a copy into it is
     /// unfinished.
     pub(super) fn is_there(&self) -> Result<bool> {
-        self.store.shared().with(|db| db.family_exists(FAMILY))
+        self.store.session().with(|db| db.family_exists(FAMILY))
     }
 
     /// Returns `true` if the progress record exists and this run owns it. Returns `false` if the
@@ -168,8 +168,8 @@ impl<'s> Held<'s> {
         // A key and its family name together may exceed the maximum value size of the handle.
         let write =
             BatchWrite { family: self.family.tables(), key: AT.as_bytes(), put: Some((&bytes, &options)) };
-        let shared = self.store.shared();
-        shared.write(|db| db.write_batch(&[write])).map(drop)
+        let session = self.store.session();
+        session.write(|db| db.write_batch(&[write])).map(drop)
     }
 
     pub(super) fn end_first_round(&self) -> Result<()> {

@@ -120,7 +120,7 @@ impl Store {
             };
             run.run_to_the_end()
         });
-        self.shared().count_failure(copied)
+        self.session().count_failure(copied)
     }
 }
 
@@ -166,7 +166,7 @@ impl Pair {
     /// Returns `true` if the target has the family with the default TTL of the source, and with
     /// write tracking if the source has it.
     fn is_alike(&self) -> Result<bool> {
-        let is_there = self.to.shared().with(|db| db.family_exists(&self.name))?;
+        let is_there = self.to.session().with(|db| db.family_exists(&self.name))?;
         Ok(is_there && self.to.default_ttl()? == self.default_ttl && self.to.tracks_writes()? >= self.tracks)
     }
 }
@@ -365,7 +365,7 @@ impl Run<'_> {
             let needs_times = to.size_limit()?.is_some_and(|limit| limit.eviction == Eviction::Oldest);
             for Pair { name, to: family, default_ttl, tracks, .. } in pairs {
                 if !held.has_taken(name)? {
-                    let is_there = to.shared().with(|db| db.family_exists(name))?;
+                    let is_there = to.session().with(|db| db.family_exists(name))?;
                     if is_there && family.cursor(KeyRange::all(), Direction::Forward).keys_only().first()? {
                         let e = has_keys(name);
                         return Err(e.with_message(format!(
@@ -376,7 +376,7 @@ impl Run<'_> {
                     }
                     held.note_taken(name)?;
                 }
-                if !to.shared().with(|db| db.family_exists(name))? {
+                if !to.session().with(|db| db.family_exists(name))? {
                     to.create_family(name)?.release();
                 }
                 if family.default_ttl()? != *default_ttl {
@@ -508,10 +508,10 @@ impl Run<'_> {
         self.to.transaction(|to| {
             let held = Held::by(to, &self.id);
             held.check()?;
-            let (shared, evicted) = (to.shared(), to.stats()?.evicted);
+            let (session, evicted) = (to.session(), to.stats()?.evicted);
             for some in writes.chunks(ROWS) {
                 let some: Vec<_> = some.iter().map(Write::of_batch).collect();
-                shared.write(|db| db.write_batch(&some))?;
+                session.write(|db| db.write_batch(&some))?;
             }
             if ends_first_round {
                 held.end_first_round()?;
@@ -537,7 +537,7 @@ impl Run<'_> {
             held.check()?;
             for name in held.taken()? {
                 let is_gone = !pairs.iter().any(|pair| pair.name == name);
-                if is_gone && to.shared().with(|db| db.family_exists(&name))? {
+                if is_gone && to.session().with(|db| db.family_exists(&name))? {
                     to.drop_family(&name)?;
                 }
             }
@@ -596,7 +596,7 @@ impl Run<'_> {
 /// Returns the names of all families of the source, in byte order. Fails if the source is itself
 /// the target of an unfinished copy.
 fn names(store: &Store) -> Result<Vec<String>> {
-    let names = store.shared().with(|db| db.families())?;
+    let names = store.session().with(|db| db.families())?;
     if names.iter().any(|name| name == FAMILY) {
         return Err(Error::invalid(format!(
             "the source store itself holds an unfinished copy (its progress is in the family \

@@ -6,8 +6,8 @@
 //!
 //! - `raw.rs`: declarations of the functions of SQLite that the engine calls.
 //! - `tree.rs` and `cursor.rs`: safe methods that call these functions.
-//! - `session.rs` and `snapshot_cache.rs`: state of the connection, which determines when the
-//!   methods of `tree.rs` and `cursor.rs` may be called; `visit.rs`: one operation.
+//! - `connection.rs` and `snapshot_cache.rs`: state of the connection, which determines when the
+//!   methods of `tree.rs` and `cursor.rs` may be called; `operation.rs`: one operation.
 //! - `table_roots.rs`, `table_check.rs` and `root_cache.rs`: the root pages of the tables;
 //!   `page_stats.rs`: the number of pages of each table.
 //! - `families.rs`: the catalogue of families, and the creation of tables.
@@ -15,9 +15,11 @@
 //! - `pager.rs`: access to pages; `page.rs`: decoding of pages.
 //! - `record.rs`: encoding and decoding of rows.
 
+mod connection;
 mod cursor;
 mod families;
 mod leaf;
+mod operation;
 mod page;
 mod page_stats;
 mod pager;
@@ -25,25 +27,23 @@ mod raw;
 mod record;
 mod root_cache;
 mod scan;
-mod session;
 mod snapshot_cache;
 mod table_check;
 mod table_roots;
 mod tree;
-mod visit;
 
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+pub(in crate::backend) use connection::BtreeConnection;
 use cursor::TreeCursor;
+pub(in crate::backend::file) use operation::BtreeOperation;
 use record::{Columns, DataRow, Malformed, NoDataRow, Value};
 pub(in crate::backend) use root_cache::RootCache;
 use root_cache::Roots;
 use scan::{Look, PageWalk, Walked};
-pub(in crate::backend) use session::Direct;
 pub(in crate::backend) use snapshot_cache::Keep;
 use tree::Order;
-pub(in crate::backend::file) use visit::Visit;
 
 use super::interface::{Engine, dangling, out_of_order, wrong_type};
 use super::row::{Head, LargeValues, Row, RowView, Step, TimeIndex};
@@ -62,7 +62,7 @@ pub(in crate::backend::file) const IS_BUILT: bool = true;
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) struct BtreeEngine<'c> {
     pub(in crate::backend) db: &'c Db,
-    pub(in crate::backend) direct: &'c Direct,
+    pub(in crate::backend) btree: &'c BtreeConnection,
 }
 
 impl Head {
@@ -78,16 +78,19 @@ impl<'c> BtreeEngine<'c> {
     /// Begins an operation on a family. The inner result is the SQL engine (`Err`) if a table of
     /// the family does not have the form that this library creates.
     #[inline]
-    pub(super) fn enter(self, tables: &Tables) -> Result<std::result::Result<Visit<'c>, SqlEngine<'c>>> {
-        let visit = self.direct.enter(self.db, tables)?;
-        if visit.roots.data == 0 {
+    pub(super) fn begin_operation(
+        self,
+        tables: &Tables,
+    ) -> Result<std::result::Result<BtreeOperation<'c>, SqlEngine<'c>>> {
+        let operation = self.btree.begin_operation(self.db, tables)?;
+        if operation.roots.data == 0 {
             return Err(no_longer_exists(tables));
         }
-        if visit.roots.foreign {
-            drop(visit);
+        if operation.roots.foreign {
+            drop(operation);
             return Ok(Err(SqlEngine { db: self.db }));
         }
-        Ok(Ok(visit))
+        Ok(Ok(operation))
     }
 }
 
@@ -135,13 +138,13 @@ fn find(tree: &tree::Tree, cursor: &mut TreeCursor, key: &[u8]) -> Result<bool> 
     Ok(tree.seek(cursor, |sought| record::key_row(sought, key, None))? == Ordering::Equal)
 }
 
-impl LargeValues for Visit<'_> {
+impl LargeValues for BtreeOperation<'_> {
     fn read(&self, tables: &Tables, id: i64, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.blob(tables, id, visit)
     }
 }
 
-impl Engine for Visit<'_> {
+impl Engine for BtreeOperation<'_> {
     #[inline]
     fn get<R>(
         &self,
@@ -156,7 +159,7 @@ impl Engine for Visit<'_> {
         match self.look_up(self.roots.data, key)? {
             Look::Found(page, record) => show(page.bytes().get(record).unwrap_or_default()),
             Look::Missing => Ok(None),
-            Look::NotPlain => self.with(self.roots.data, Order::Key, |tree, cursor| {
+            Look::Unsupported => self.with(self.roots.data, Order::Key, |tree, cursor| {
                 if find(tree, cursor, key)? { show(cursor.record()?) } else { Ok(None) }
             }),
         }
@@ -169,7 +172,7 @@ impl Engine for Visit<'_> {
                 Ok(Some(parts(tables, page.bytes().get(record).unwrap_or_default())?.head))
             }
             Look::Missing => Ok(None),
-            Look::NotPlain => self.with(self.roots.data, Order::Key, |tree, cursor| {
+            Look::Unsupported => self.with(self.roots.data, Order::Key, |tree, cursor| {
                 if !find(tree, cursor, key)? {
                     return Ok(None);
                 }
@@ -444,7 +447,12 @@ impl Visitor for Filling<'_> {
 
 /// Passes the rows of a scan to `visitor`. Returns `true` at the end of the range, `false` if the
 /// visitor has stopped the scan.
-fn show_rows(here: &Visit<'_>, tables: &Tables, scan: Scan<'_>, visitor: &mut impl Visitor) -> Result<bool> {
+fn show_rows(
+    here: &BtreeOperation<'_>,
+    tables: &Tables,
+    scan: Scan<'_>,
+    visitor: &mut impl Visitor,
+) -> Result<bool> {
     let (from, to) = if scan.reverse { (scan.upper, scan.lower) } else { (scan.lower, scan.upper) };
     let root = here.roots.data;
     let mut walk = here.walk(root, &scan)?;
@@ -458,7 +466,7 @@ fn show_rows(here: &Visit<'_>, tables: &Tables, scan: Scan<'_>, visitor: &mut im
                 match walk.next()? {
                     Walked::On(part) => walk.record(part),
                     Walked::End => break true,
-                    Walked::NotPlain(shown) => {
+                    Walked::Unsupported(shown) => {
                         let cursor = cursor.insert(here.cursor(root, Order::Key)?);
                         if !start(here, cursor, from, scan.reverse, shown)? {
                             break true;
@@ -499,7 +507,7 @@ impl Roots {
 }
 
 fn move_time_entry(
-    here: &Visit<'_>,
+    here: &BtreeOperation<'_>,
     root: u32,
     key: &[u8],
     old: Option<i64>,
@@ -523,7 +531,7 @@ fn move_time_entry(
 /// Moves the cursor to the first row of a scan that starts at the bound `from`, and then past
 /// `rows` rows in the direction of the scan. Returns `false` if the table has no further row.
 fn start(
-    here: &Visit<'_>,
+    here: &BtreeOperation<'_>,
     cursor: &mut TreeCursor,
     from: Bound<&[u8]>,
     reverse: bool,

@@ -23,7 +23,7 @@ pub(in crate::backend::file) const IS_BUILT: bool = false;
 pub(in crate::backend::file) struct RootCache(());
 
 /// Stand-in for the state of a connection that uses B-trees without SQL. It has no values.
-pub(in crate::backend::file) enum Direct {}
+pub(in crate::backend::file) enum BtreeConnection {}
 
 /// Stand-in for the catalogue of families, as the `btree` engine reads it. It has no values.
 pub(in crate::backend::file) enum Catalogue {}
@@ -43,12 +43,15 @@ impl Keep {
 #[derive(Clone, Copy)]
 pub(in crate::backend::file) struct BtreeEngine<'c> {
     pub(in crate::backend::file) db: &'c Db,
-    pub(in crate::backend::file) direct: &'c Direct,
+    pub(in crate::backend::file) btree: &'c BtreeConnection,
 }
 
 impl<'c> BtreeEngine<'c> {
-    pub(super) fn enter(self, _: &Tables) -> Result<std::result::Result<SqlEngine<'c>, SqlEngine<'c>>> {
-        match *self.direct {}
+    pub(super) fn begin_operation(
+        self,
+        _: &Tables,
+    ) -> Result<std::result::Result<SqlEngine<'c>, SqlEngine<'c>>> {
+        match *self.btree {}
     }
 }
 
@@ -63,10 +66,10 @@ macro_rules! never_called {
     };
 }
 
-impl Direct {
+impl BtreeConnection {
     /// Returns `None`: this build has no `btree` engine.
     #[allow(clippy::unnecessary_wraps, reason = "the `btree` engine can fail")]
-    pub(in crate::backend::file) fn new(_: &Connection) -> Result<Option<Direct>> {
+    pub(in crate::backend::file) fn new(_: &Connection) -> Result<Option<BtreeConnection>> {
         Ok(None)
     }
 
@@ -80,7 +83,7 @@ impl Direct {
 
     never_called! {
         begin_write() -> Result<bool>;
-        begun_by_sql() -> Result<()>;
+        attach_sql_transaction() -> Result<()>;
         catalogue(&Db) -> Result<Option<Catalogue>>;
         commit() -> Result<Option<u32>>;
         commits_of_others() -> u32;
@@ -92,7 +95,7 @@ impl Direct {
         is_writing() -> bool;
         journal_mode() -> Option<JournalMode>;
         limit_journal(u64) -> ();
-        make_way(&Connection) -> Result<()>;
+        yield_to_sql(&Connection) -> Result<()>;
         marks(&Db) -> Result<(i32, i32)>;
         page_size() -> u64;
         pages() -> u32;

@@ -6,7 +6,7 @@
 //! own VFS (ADR 24). This module imports one of them as `system`. They contain:
 //!
 //! - files that this library opens itself, in addition to SQLite (`OsFile`), their identity
-//!   (`FileIdentity`) and their location (`Place`);
+//!   (`FileIdentity`) and their location (`FileLocation`);
 //! - the mark that a process sets on a file that it has open (`Mark`);
 //! - creation and renaming of files;
 //! - fork handlers.
@@ -70,7 +70,7 @@ pub(crate) use system::{
     with_signals_blocked,
 };
 pub(super) use system::{
-    MAX_PATH, OsFile, Place, State, coarse_ms, file_size_limit, free_space, is_forbidden_to_write,
+    FileLocation, MAX_PATH, OsFile, State, coarse_ms, file_size_limit, free_space, is_forbidden_to_write,
     length_of_file, may_write,
 };
 #[cfg(feature = "encryption")]

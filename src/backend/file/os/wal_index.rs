@@ -54,7 +54,7 @@ const NOT_USED: u32 = u32::MAX;
 ///
 /// The word is in the space for locks, which SQLite does not write. A connection that changes it
 /// holds `CHECKPOINT_LOCK`.
-const TURN: usize = 30;
+const BACKFILL_ATTEMPTS: usize = 30;
 /// Position, in the wal-index, of `nBackfillAttempted`: the number of frames whose copying into the
 /// database has begun.
 const BEGUN: usize = 32;
@@ -227,15 +227,15 @@ impl WalIndex {
     }
 
     /// Returns how often a connection of this library has begun to copy frames into the database
-    /// (the counter at [`TURN`]).
-    fn turn(&self) -> u32 {
-        self.word(TURN).load(Ordering::Acquire)
+    /// (the counter at [`BACKFILL_ATTEMPTS`]).
+    fn backfill_attempts(&self) -> u32 {
+        self.word(BACKFILL_ATTEMPTS).load(Ordering::Acquire)
     }
 
     /// Returns `true` if `begun` is still the newest attempt to copy frames into the database, and
     /// the WAL has not restarted since.
     pub(in crate::backend::file) fn is_at(&self, begun: &Begun) -> bool {
-        (self.salts(), self.turn(), self.begun()) == (begun.salts, begun.turn, begun.frames)
+        (self.salts(), self.backfill_attempts(), self.begun()) == (begun.salts, begun.attempt, begun.frames)
     }
 
     /// Begins to copy frames of the WAL into the database (a backfill). `frames` is the number of
@@ -278,10 +278,10 @@ impl WalIndex {
             // Never begins with fewer frames than another connection has begun with: SQLite's
             // `sqlite3_snapshot_open` relies on that.
             (before < frames && self.begun() <= frames).then(|| {
-                let turn = self.turn().wrapping_add(1);
-                self.word(TURN).store(turn, Ordering::Release);
+                let attempt = self.backfill_attempts().wrapping_add(1);
+                self.word(BACKFILL_ATTEMPTS).store(attempt, Ordering::Release);
                 self.word(BEGUN).store(frames, Ordering::Release);
-                Begun { salts, before, frames, turn }
+                Begun { salts, before, frames, attempt }
             })
         });
         Ok(begun.flatten())
@@ -373,7 +373,7 @@ pub(in crate::backend::file) struct Begun {
     pub(in crate::backend::file) frames: u32,
     /// Number of attempts that connections had begun in this wal-index when this attempt began,
     /// this one included. It distinguishes the attempt from later ones.
-    pub(in crate::backend::file) turn: u32,
+    pub(in crate::backend::file) attempt: u32,
 }
 
 /// Access to the locks of a connection's wal-index: SQLite's object of the database file, whose

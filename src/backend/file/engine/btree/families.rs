@@ -10,12 +10,12 @@
 
 use std::cmp::Ordering;
 
+use super::connection::BtreeConnection;
+use super::operation::BtreeOperation;
 use super::record::{self, Columns, Value};
 use super::scan;
-use super::session::Direct;
 use super::table_roots::{LIST, Listed, VIEW};
 use super::tree::Order;
-use super::visit::Visit;
 use crate::backend::file::connection::Db;
 use crate::backend::file::error::damaged;
 use crate::backend::file::schema::{self, BLOB, DATA, KINDS, Kind, Settings, TTL_EXPIRY, TTL_KEY, Tables};
@@ -23,15 +23,15 @@ use crate::error::{Error, Result};
 
 /// Catalogue of families, as one transaction sees it, read without SQL.
 pub(in crate::backend) struct Catalogue<'d> {
-    here: Visit<'d>,
+    here: BtreeOperation<'d>,
     root: u32,
 }
 
-impl Direct {
+impl BtreeConnection {
     /// Returns the catalogue of families; `None` if its table does not have the form that this
     /// library creates, so that SQL must read it.
     pub(in crate::backend) fn catalogue<'d>(&'d self, db: &'d Db) -> Result<Option<Catalogue<'d>>> {
-        let (here, _) = self.enter_list(db)?;
+        let (here, _) = self.begin_list_operation(db)?;
         let root = self.list.borrow().catalogue;
         Ok((root != 0).then_some(Catalogue { here, root }))
     }
@@ -43,7 +43,7 @@ impl Direct {
         db: &Db,
         names: [&str; N],
     ) -> Result<Option<[Option<i64>; N]>> {
-        let (here, _) = self.enter_list(db)?;
+        let (here, _) = self.begin_list_operation(db)?;
         let root = self.list.borrow().meta;
         if root == 0 {
             return Ok(None);
@@ -154,8 +154,8 @@ fn not_a_record(table: &str) -> Error {
 
 /// Creation of tables and the view of a family, in progress in the open write transaction.
 struct Making<'d> {
-    direct: &'d Direct,
-    here: Visit<'d>,
+    btree: &'d BtreeConnection,
+    here: BtreeOperation<'d>,
     tables: &'d Tables,
     /// Schema cookie of the open transaction before the tables are created.
     cookie: u32,
@@ -168,15 +168,15 @@ impl<'d> Making<'d> {
     /// Begins to create tables. Returns `None` if SQL must create them: the list of tables cannot
     /// be decoded, a table or view of the family does not have the form that this library creates,
     /// or the open transaction is not a write transaction.
-    fn begin(direct: &'d Direct, db: &'d Db, tables: &'d Tables) -> Result<Option<Making<'d>>> {
-        let (here, cookie) = direct.enter_list(db)?;
-        let list = direct.list.borrow();
+    fn begin(btree: &'d BtreeConnection, db: &'d Db, tables: &'d Tables) -> Result<Option<Making<'d>>> {
+        let (here, cookie) = btree.begin_list_operation(db)?;
+        let list = btree.list.borrow();
         let listed = list.of(tables);
-        if !list.is_plain || listed.odd || !direct.tree.is_writing() {
+        if !list.is_plain || listed.odd || !btree.tree.is_writing() {
             return Ok(None);
         }
-        direct.made_tables.set(true);
-        Ok(Some(Making { direct, here, tables, cookie, listed }))
+        btree.made_tables.set(true);
+        Ok(Some(Making { btree, here, tables, cookie, listed }))
     }
 
     /// Creates the family's table of this kind, unless it exists.
@@ -187,8 +187,8 @@ impl<'d> Making<'d> {
             return Ok(());
         }
         // SQLite may move a page to make space for the new one, so no cursor or page may be open.
-        self.direct.clear();
-        let root = self.direct.tree.create(if kind.key == 0 { Order::Rowid } else { Order::Key })?;
+        self.btree.clear();
+        let root = self.btree.tree.create(if kind.key == 0 { Order::Rowid } else { Order::Key })?;
         *page = root;
         let name = format!("{}:{}", kind.name, self.tables.suffix);
         let sql = format!("CREATE TABLE {}{}", schema::quote(&name), kind.definition);
@@ -230,7 +230,7 @@ impl<'d> Making<'d> {
     /// Ends the creation: changes the schema cookie, by which other connections detect the new
     /// tables, and updates the cached list of tables.
     fn end(self) -> Result<()> {
-        self.direct.tables_made(self.cookie, self.tables, self.listed)
+        self.btree.tables_made(self.cookie, self.tables, self.listed)
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
                 let mut db = Db::open(None, &Config::new().sql_engine(sql), 1).unwrap();
                 db.begin_write().unwrap();
                 make_families(&db).unwrap();
-                assert_eq!(db.direct.as_ref().is_some_and(|direct| direct.made_tables.get()), !sql);
+                assert_eq!(db.btree.as_ref().is_some_and(|btree| btree.made_tables.get()), !sql);
                 db.commit().unwrap();
                 db.integrity_check().unwrap();
                 written(&db)
@@ -293,7 +293,10 @@ mod tests {
             make_families(db)?;
             assert_eq!(db.settings(&Tables::of("zz"))?.default_ttl_ms, 0);
             assert_eq!(db.families()?.len(), 1 + NAMES.len());
-            assert!(db.direct.as_ref().is_some_and(Direct::is_writing), "SQL has joined the transaction");
+            assert!(
+                db.btree.as_ref().is_some_and(BtreeConnection::is_writing),
+                "SQL has joined the transaction"
+            );
             Ok(())
         })
         .unwrap();
@@ -311,7 +314,7 @@ mod tests {
             in_the_way.execute_batch(sql).unwrap();
             db.in_own_transaction(true, |db| {
                 f(db)?;
-                Ok(db.direct.as_ref().is_some_and(Direct::is_writing))
+                Ok(db.btree.as_ref().is_some_and(BtreeConnection::is_writing))
             })
         };
         let create = |db: &Db| db.create_family(&tables, 1).map(drop);

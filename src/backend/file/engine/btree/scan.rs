@@ -19,7 +19,7 @@ pub(super) enum Look {
     Missing,
     /// A page or entry on the path to the key cannot be decoded by this module. The lookup must be
     /// repeated with a cursor.
-    NotPlain,
+    Unsupported,
 }
 
 /// Looks up a key in the tree with this root page. `kept` is a cache of interior pages of the
@@ -58,7 +58,7 @@ pub(super) fn look_up(
             None => break,
         }
     }
-    Ok(Look::NotPlain)
+    Ok(Look::Unsupported)
 }
 
 /// Returns the child of an interior page that may contain the key. Returns `None` if the page
@@ -141,7 +141,7 @@ pub(super) enum Walked {
     End,
     /// The scan must be continued with a cursor, because a page or entry cannot be decoded here.
     /// The number is that of the records already returned, which the cursor must skip.
-    NotPlain(usize),
+    Unsupported(usize),
 }
 
 impl<'t> PageWalk<'t> {
@@ -166,7 +166,7 @@ impl<'t> PageWalk<'t> {
             && level.layout.is_leaf()
             && let Some(entry) = level.advance(self.reverse)
         {
-            let Some(record) = level.node().record(entry) else { return Ok(Walked::NotPlain(self.shown)) };
+            let Some(record) = level.node().record(entry) else { return Ok(Walked::Unsupported(self.shown)) };
             self.shown += 1;
             return Ok(Walked::On(record));
         }
@@ -234,7 +234,7 @@ impl<'t> PageWalk<'t> {
         loop {
             self.go_down(Bound::Unbounded)?;
             if self.lost {
-                return Ok(Walked::NotPlain(self.shown));
+                return Ok(Walked::Unsupported(self.shown));
             }
             let Some(level) = self.levels.last_mut() else { return Ok(Walked::End) };
             let Some(entry) = level.advance(self.reverse) else {
@@ -243,11 +243,11 @@ impl<'t> PageWalk<'t> {
             };
             if !level.layout.is_leaf() {
                 let Some(child) = level.node().child(level.at) else {
-                    return Ok(Walked::NotPlain(self.shown));
+                    return Ok(Walked::Unsupported(self.shown));
                 };
                 self.below = Some(child);
             }
-            let Some(record) = level.node().record(entry) else { return Ok(Walked::NotPlain(self.shown)) };
+            let Some(record) = level.node().record(entry) else { return Ok(Walked::Unsupported(self.shown)) };
             self.shown += 1;
             return Ok(Walked::On(record));
         }

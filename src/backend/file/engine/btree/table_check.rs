@@ -20,9 +20,9 @@ pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
     let mut foreign = false;
     for ((page, table), kind) in pages.iter_mut().zip(tables.all()).zip(KINDS) {
         match root_page(db, table)? {
-            Place::None => {}
-            Place::Root(root) if is_ours(db, table, kind.columns, kind.key)? => *page = root,
-            Place::Root(_) | Place::Elsewhere => {
+            RootOfTable::None => {}
+            RootOfTable::Root(root) if is_ours(db, table, kind.columns, kind.key)? => *page = root,
+            RootOfTable::Root(_) | RootOfTable::Elsewhere => {
                 foreign = true;
                 // Any page number other than 0: a table or view of this name exists.
                 *page = 1;
@@ -34,7 +34,7 @@ pub(super) fn look_closely(db: &Db, tables: &Tables, epoch: u32) -> Result<()> {
 }
 
 /// Result of the search for the root page of a table.
-enum Place {
+enum RootOfTable {
     /// There is no table of that name.
     None,
     /// Number of the root page.
@@ -47,11 +47,11 @@ enum Place {
 /// Returns the root page of a table: the page that the bytecode program of a full table scan opens
 /// (`OpenRead`). Unlike a query of sqlite_schema, EXPLAIN of such a scan does not take longer if
 /// there are many families.
-fn root_page(db: &Db, table: &str) -> Result<Place> {
+fn root_page(db: &Db, table: &str) -> Result<RootOfTable> {
     let sql = format!("EXPLAIN SELECT * FROM {table} NOT INDEXED");
     let mut program = match db.switch_to_sql()?.prepare(&sql) {
         Ok(program) => program,
-        Err(e) if is_missing_table(&e) => return Ok(Place::None),
+        Err(e) if is_missing_table(&e) => return Ok(RootOfTable::None),
         Err(e) => return Err(translate(e)),
     };
     let mut steps = program.query([]).map_err(translate)?;
@@ -59,10 +59,10 @@ fn root_page(db: &Db, table: &str) -> Result<Place> {
         // Columns of the result: addr, opcode, p1, p2, ...
         if step.get_ref(1).map_err(translate)?.as_str() == Ok("OpenRead") {
             let root = step.get::<_, i64>(3).map_err(translate)?;
-            return Ok(u32::try_from(root).map_or(Place::Elsewhere, Place::Root));
+            return Ok(u32::try_from(root).map_or(RootOfTable::Elsewhere, RootOfTable::Root));
         }
     }
-    Ok(Place::Elsewhere)
+    Ok(RootOfTable::Elsewhere)
 }
 
 /// Returns `true` if a table has the form that `schema.rs` creates.

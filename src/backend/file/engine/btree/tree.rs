@@ -6,7 +6,7 @@
 //! - A [`Tree`] belongs to one connection without a mutex of its own. Both are inside a `Db`, which
 //!   is used by one thread at a time. The `Db` drops the tree before it closes the connection.
 //! - Cursors are used only while a transaction is open on the connection. None is open while an SQL
-//!   statement runs or when the transaction ends; `session.rs` ensures this.
+//!   statement runs or when the transaction ends; `connection.rs` ensures this.
 //! - SQLite checks what it reads from pages (its fuzzers run on damaged files). `record.rs` checks
 //!   the records that SQLite returns.
 #![allow(unsafe_code)]

@@ -36,7 +36,7 @@
 //! - `maps.rs`: memory mappings, which a forked child replaces;
 //! - `forks.rs`: fork handlers;
 //! - `limits.rs`: writes beyond the limit on the size of a file;
-//! - `place.rs`: locations of files;
+//! - `file_location.rs`: locations of files;
 //! - `status.rs`: metadata of files;
 //! - `signals.rs`: signals, which are blocked in the library's threads.
 
@@ -44,6 +44,7 @@ mod access;
 mod calls;
 mod clock;
 mod descriptors;
+mod file_location;
 mod forks;
 mod inherited;
 mod limits;
@@ -52,7 +53,6 @@ mod maps;
 mod original_calls;
 mod os_file;
 mod parked_files;
-mod place;
 mod shared_memory;
 mod signals;
 mod status;
@@ -65,6 +65,14 @@ use std::ffi::{CStr, c_int};
 pub(crate) use access::is_at;
 pub(super) use calls::install;
 pub(in crate::backend::file) use clock::coarse_ms;
+pub(in crate::backend::file) use file_location::{
+    FileLocation, State, free_space, is_forbidden_to_write, length_of_file, may_write,
+};
+pub(crate) use file_location::{make_like, read_exact_at, rename_new, sync_directory, sync_file};
+#[cfg(feature = "encryption")]
+pub(in crate::backend::file) use file_location::{
+    make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
+};
 pub(crate) use forks::note_fork;
 pub(super) use forks::watch as watch_forks;
 #[cfg(feature = "remote")]
@@ -73,14 +81,6 @@ pub(in crate::backend::file) use limits::file_size_limit;
 #[cfg(feature = "encryption")]
 pub(in crate::backend::file) use limits::without_signal as beyond_limit;
 pub(in crate::backend::file) use os_file::OsFile;
-pub(in crate::backend::file) use place::{
-    Place, State, free_space, is_forbidden_to_write, length_of_file, may_write,
-};
-pub(crate) use place::{make_like, read_exact_at, rename_new, sync_directory, sync_file};
-#[cfg(feature = "encryption")]
-pub(in crate::backend::file) use place::{
-    make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
-};
 pub(super) use shared_memory::making_longer;
 pub(crate) use signals::with_signals_blocked;
 pub(crate) use status::FileIdentity;

@@ -697,7 +697,7 @@ fn backfill_writes_last_frame_of_each_page() {
     let in_the_file = frames_in(&folder.path().join("a.db-wal"), frames);
     assert!(in_the_file.iter().all(|(_, of)| *of == salts));
     for before in [0, 1, 4000, 4062, 4063, 4100, frames - 1] {
-        let begun = Begun { salts, before, frames, turn: 0 };
+        let begun = Begun { salts, before, frames, attempt: 0 };
         let mut last = std::collections::BTreeMap::new();
         for (frame, (page, _)) in (1..).zip(&in_the_file).skip(before as usize) {
             last.insert(*page, frame);

@@ -188,7 +188,7 @@ impl OsFile {
     ///
     /// If another process could remove the journal, the file would keep its name until this is
     /// dropped, on systems that delay the removal of a name
-    /// ([`length_of_file`](super::place::length_of_file)).
+    /// ([`length_of_file`](super::file_location::length_of_file)).
     pub(in crate::backend::file) fn open_journal(path: &Path) -> io::Result<OsFile> {
         let file = File::options().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_WRITE).open(path)?;
         Ok(OsFile { file, kept: Mutex::default() })

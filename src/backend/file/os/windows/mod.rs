@@ -8,11 +8,11 @@
 //! Locks are mandatory: other handles cannot read or write locked bytes. SQLite locks bytes of a
 //! page that it never uses, and this library locks bytes beyond the end of any file.
 //!
-//! `files.rs` has the files that are opened in addition to SQLite's, with their locks. `place.rs`
+//! `files.rs` has the files that are opened in addition to SQLite's, with their locks. `file_location.rs`
 //! has the locations of files.
 
+mod file_location;
 mod files;
-mod place;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
@@ -22,17 +22,17 @@ use std::ptr;
 
 use rusqlite::ffi;
 
+pub(in crate::backend::file) use file_location::{
+    FileLocation, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
+};
+pub(crate) use file_location::{make_like, rename_new, sync_directory, sync_file};
+#[cfg(feature = "encryption")]
+pub(in crate::backend::file) use file_location::{
+    make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
+};
 pub(super) use files::Mark;
 pub(in crate::backend::file) use files::OsFile;
 pub(crate) use files::{FileIdentity, is_at, read_exact_at};
-pub(in crate::backend::file) use place::{
-    Place, State, coarse_ms, free_space, is_forbidden_to_write, length_of_file, may_write,
-};
-pub(crate) use place::{make_like, rename_new, sync_directory, sync_file};
-#[cfg(feature = "encryption")]
-pub(in crate::backend::file) use place::{
-    make_private, names_at, names_of, open_to_outlive_its_name, open_what_is_there,
-};
 
 use crate::error::Result;
 

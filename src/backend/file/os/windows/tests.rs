@@ -113,7 +113,7 @@ fn process_has_one_process_lock_per_file() {
 #[test]
 fn file_location_blocks_rename_of_file_and_directory() {
     let (folder, path) = scratch();
-    let place = Place::of(&fs::canonicalize(&path).unwrap()).unwrap();
+    let place = FileLocation::of(&fs::canonicalize(&path).unwrap()).unwrap();
     let elsewhere = folder.path().join("elsewhere");
     assert!(fs::remove_file(&path).is_err() && fs::rename(&path, &elsewhere).is_err());
     fs::write(&elsewhere, "").unwrap();
@@ -127,7 +127,7 @@ fn file_location_blocks_rename_of_file_and_directory() {
 #[test]
 fn file_state_changes_with_header_or_length() {
     let (_folder, path) = scratch();
-    let place = Place::of(&path).unwrap();
+    let place = FileLocation::of(&path).unwrap();
     let before = place.state("").unwrap().unwrap();
     assert_eq!(place.state("").unwrap(), Some(before));
     fs::write(&path, "1235").unwrap();

@@ -19,7 +19,7 @@ use super::limits;
 use super::status::{FileIdentity, Status};
 
 /// Location of a file: its directory, which stays open, and its name in the directory.
-pub(in crate::backend::file) struct Place {
+pub(in crate::backend::file) struct FileLocation {
     directory: Directory,
     name: CString,
     /// Identity that the file had when this value was created.
@@ -94,17 +94,17 @@ impl State {
     }
 }
 
-impl Place {
+impl FileLocation {
     /// Returns the location of the file at a path without symbolic links.
     ///
     /// # Errors
     /// The error of opening the directory. `NotFound` if the file does not exist.
-    pub(in crate::backend::file) fn of(path: &Path) -> io::Result<Place> {
+    pub(in crate::backend::file) fn of(path: &Path) -> io::Result<FileLocation> {
         let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
         let (parent, name) = (path.parent().ok_or_else(no_name)?, path.file_name().ok_or_else(no_name)?);
         let (directory, name) = (Directory::open(parent)?, CString::new(name.as_bytes())?);
         let file = look(&directory, &name)?.file;
-        Ok(Place { directory, name, file, companions: Vec::new() })
+        Ok(FileLocation { directory, name, file, companions: Vec::new() })
     }
 
     /// Returns the identity that the file had when this value was created.

@@ -38,14 +38,14 @@ pub(crate) struct LockedDb {
     db: Mutex<Option<Db>>,
     /// Whether another handle has requested that this connection releases its read snapshot, while
     /// a thread was using the connection. That thread releases the snapshot when it is done.
-    let_go: AtomicBool,
+    release_requested: AtomicBool,
 }
 
 impl OpenHandle for LockedDb {
     fn release_snapshot(&self) {
-        self.let_go.store(true, Ordering::Relaxed);
+        self.release_requested.store(true, Ordering::Relaxed);
         if let Some(mut db) = self.try_enter() {
-            self.let_go.store(false, Ordering::Relaxed);
+            self.release_requested.store(false, Ordering::Relaxed);
             if let Some(db) = db.as_mut() {
                 db.let_reads_go();
             }
@@ -79,7 +79,7 @@ impl LockedDb {
 }
 
 /// State that a store handle, its families, its iterators and its batches share.
-pub(crate) struct Shared {
+pub(crate) struct Session {
     locked: Arc<LockedDb>,
     /// Token of the thread that is using the connection ([`thread_token`]); 0 if none is. It
     /// detects a callback that calls its own store.
@@ -132,15 +132,16 @@ impl KnownTables {
     }
 }
 
-impl Shared {
-    pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>, counters: Arc<Counters>) -> Shared {
+impl Session {
+    pub(crate) fn new(db: Db, config: &Config, clock: Arc<Clock>, counters: Arc<Counters>) -> Session {
         let file = db.file_identity();
-        let locked = Arc::new(LockedDb { db: Mutex::new(Some(db)), let_go: AtomicBool::new(false) });
+        let locked =
+            Arc::new(LockedDb { db: Mutex::new(Some(db)), release_requested: AtomicBool::new(false) });
         let handle: Weak<LockedDb> = Arc::downgrade(&locked);
         if let Some(db) = locked.enter().as_mut() {
             db.register(handle);
         }
-        Shared {
+        Session {
             file,
             locked,
             owner: AtomicUsize::new(0),
@@ -243,7 +244,7 @@ impl Shared {
     }
 
     /// Counts an error in the statistics, and returns `result` unchanged. For errors that were
-    /// found outside [`with`](Shared::with), which counts its own.
+    /// found outside [`with`](Session::with), which counts its own.
     pub(crate) fn count_failure<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.counters.errors.add(1);
@@ -427,7 +428,7 @@ impl Shared {
     /// `f` if a transaction is open on this handle.
     ///
     /// If the store has one writer at a time, calls on this handle wait until `f` has returned.
-    /// Otherwise they continue during `f`, and only the [begin](Shared::before_begin) of a
+    /// Otherwise they continue during `f`, and only the [begin](Session::before_begin) of a
     /// transaction waits.
     pub(crate) fn while_idle<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<Option<R>> {
         let mut f = Some(f);
@@ -484,7 +485,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Session {
     /// Closes the cleaner's connection, then that of this handle. If both were closed at the same
     /// time, each could leave the removal of the WAL to the other.
     fn drop(&mut self) {
@@ -502,7 +503,7 @@ impl Drop for Shared {
 }
 
 /// Guard of a thread that uses the connection of a store handle. When it is dropped, also in a
-/// panic, it sets `Shared::owner` to 0: no thread uses the connection.
+/// panic, it sets `Session::owner` to 0: no thread uses the connection.
 struct Leave<'a>(&'a AtomicUsize);
 
 impl Drop for Leave<'_> {
@@ -520,7 +521,7 @@ struct LetGo<'a>(&'a LockedDb);
 impl Drop for LetGo<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.let_go.load(Ordering::Relaxed) {
+        if self.0.release_requested.load(Ordering::Relaxed) {
             self.0.release_snapshot();
         }
     }

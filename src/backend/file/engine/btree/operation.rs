@@ -2,16 +2,16 @@
 //! that it uses.
 //!
 //! An operation runs in the open transaction, on the kept snapshot, or in a read transaction of its
-//! own. `session.rs` has the state that is kept between operations.
+//! own. `connection.rs` has the state that is kept between operations.
 
 use std::collections::HashMap;
 
+use super::connection::BtreeConnection;
 use super::cursor::TreeCursor;
 use super::page_stats;
 use super::record;
 use super::root_cache::Roots;
 use super::scan::{self, Look, PageWalk};
-use super::session::Direct;
 use super::snapshot_cache::Hold;
 use super::table_check;
 use super::tree::{Order, Tree, no_memory};
@@ -27,7 +27,7 @@ const MAX_CURSORS: usize = 16;
 /// connections keep changing the schema.
 const ATTEMPTS: usize = 100;
 
-impl Direct {
+impl BtreeConnection {
     /// Returns the application id of the file and the version of its format.
     pub(in crate::backend) fn marks(&self, db: &Db) -> Result<(i32, i32)> {
         let (_visit, _) = self.begin(db)?;
@@ -61,17 +61,17 @@ impl Direct {
     /// Begins an operation on a family, and finds the root pages of its tables. Fails if other
     /// connections change the schema during each attempt.
     #[inline]
-    pub(super) fn enter<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<Visit<'d>> {
+    pub(super) fn begin_operation<'d>(&'d self, db: &'d Db, tables: &Tables) -> Result<BtreeOperation<'d>> {
         for _ in 0..ATTEMPTS {
-            let (mut visit, cookie) = self.begin(db)?;
+            let (mut operation, cookie) = self.begin(db)?;
             if let Some(roots) = tables.roots.get(self.stamp(cookie)) {
-                visit.roots = roots;
-                return Ok(visit);
+                operation.roots = roots;
+                return Ok(operation);
             }
             if self.find_in_list(cookie, tables)? {
                 continue;
             }
-            drop(visit);
+            drop(operation);
             self.look_closely(db, tables)?;
         }
         Err(Error::busy("other handles keep changing the families of this store").with_hint(Hint::Retry))
@@ -79,17 +79,22 @@ impl Direct {
 
     /// Begins an operation on no particular family, and updates the cached list of tables. Returns
     /// the operation and the schema cookie.
-    pub(super) fn enter_list<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
-        let (visit, cookie) = self.begin(db)?;
+    pub(super) fn begin_list_operation<'d>(&'d self, db: &'d Db) -> Result<(BtreeOperation<'d>, u32)> {
+        let (operation, cookie) = self.begin(db)?;
         self.read_list(cookie)?;
-        Ok((visit, cookie))
+        Ok((operation, cookie))
     }
 
     /// Begins an operation in the open transaction, on the kept snapshot, or in a new read
     /// transaction. Returns the operation and the schema cookie.
-    fn begin<'d>(&'d self, db: &'d Db) -> Result<(Visit<'d>, u32)> {
-        let visit =
-            |end| Visit { direct: self, db, roots: Roots::default(), write: self.tree.is_writing(), end };
+    fn begin<'d>(&'d self, db: &'d Db) -> Result<(BtreeOperation<'d>, u32)> {
+        let operation = |end| BtreeOperation {
+            btree: self,
+            db,
+            roots: Roots::default(),
+            write: self.tree.is_writing(),
+            end,
+        };
         let mut end = End::Nothing;
         let cookie = if self.depth.get() > 0 || self.writing.get() || !db.is_idle() {
             self.tree.begin(self.tree.is_writing())?
@@ -101,7 +106,7 @@ impl Direct {
             db.check_place_now_and_then()?;
             self.begin_by_sql(db)?
         } else {
-            self.let_go();
+            self.release_snapshot();
             let before = self.hold.header();
             match self.tree.begin(false) {
                 Ok(cookie) => {
@@ -127,7 +132,7 @@ impl Direct {
                 Err(e) => return Err(e),
             }
         };
-        Ok((self.counted(visit(end)), cookie))
+        Ok((self.counted(operation(end)), cookie))
     }
 
     fn begin_by_sql(&self, db: &Db) -> Result<u32> {
@@ -138,9 +143,9 @@ impl Direct {
         })
     }
 
-    fn counted<'d>(&self, visit: Visit<'d>) -> Visit<'d> {
+    fn counted<'d>(&self, operation: BtreeOperation<'d>) -> BtreeOperation<'d> {
         self.depth.set(self.depth.get() + 1);
-        visit
+        operation
     }
 
     /// Finds the root pages of the tables of a family by SQL, in the open transaction or in one of
@@ -173,15 +178,15 @@ enum End {
 
 /// Operation on B-trees in progress, with the root pages of the family on which it works. Dropping
 /// it ends the operation, and also the read transaction that was begun for it.
-pub(in crate::backend::file) struct Visit<'d> {
-    direct: &'d Direct,
+pub(in crate::backend::file) struct BtreeOperation<'d> {
+    btree: &'d BtreeConnection,
     pub(super) db: &'d Db,
     pub(super) roots: Roots,
     write: bool,
     end: End,
 }
 
-impl Visit<'_> {
+impl BtreeOperation<'_> {
     /// Runs `f` with a cursor on the table with this root page. Keeps the cursor for the next
     /// operation, unless `f` fails.
     #[inline]
@@ -192,7 +197,7 @@ impl Visit<'_> {
         f: impl FnOnce(&Tree, &mut TreeCursor) -> Result<R>,
     ) -> Result<R> {
         let mut cursor = self.cursor(root, order)?;
-        let done = f(&self.direct.tree, &mut cursor)?;
+        let done = f(&self.btree.tree, &mut cursor)?;
         self.keep(cursor);
         Ok(done)
     }
@@ -204,48 +209,48 @@ impl Visit<'_> {
         cursor: &mut TreeCursor,
         sought: impl FnOnce(&mut Vec<u8>),
     ) -> Result<std::cmp::Ordering> {
-        self.direct.tree.seek(cursor, sought)
+        self.btree.tree.seek(cursor, sought)
     }
 
     /// Returns a cursor on the table with this root page, at any position: one that an earlier
     /// operation has kept, or a new one.
     pub(super) fn cursor(&self, root: u32, order: Order) -> Result<TreeCursor> {
-        let direct = self.direct;
+        let btree = self.btree;
         let kept = {
-            let mut idle = direct.idle.borrow_mut();
+            let mut idle = btree.idle.borrow_mut();
             let at = idle.iter().position(|cursor| cursor.is_on(root, order, self.write));
             at.map(|at| idle.swap_remove(at))
         };
         match kept {
             Some(cursor) => Ok(cursor),
-            None => direct.tree.cursor(root, order, self.write),
+            None => btree.tree.cursor(root, order, self.write),
         }
     }
 
     /// Keeps a cursor for the next operation. If `MAX_CURSORS` are kept already, closes one of
     /// them.
     pub(super) fn keep(&self, cursor: TreeCursor) {
-        let mut idle = self.direct.idle.borrow_mut();
+        let mut idle = self.btree.idle.borrow_mut();
         if idle.len() >= MAX_CURSORS {
             idle.remove(0);
         }
         idle.push(cursor);
     }
 
-    /// Looks up a row without a cursor. In a write transaction, always returns [`Look::NotPlain`]:
+    /// Looks up a row without a cursor. In a write transaction, always returns [`Look::Unsupported`]:
     /// the caller then uses a cursor, whose position the following write needs.
     #[inline]
     pub(super) fn look_up(&self, root: u32, key: &[u8]) -> Result<Look> {
         if self.write {
-            return Ok(Look::NotPlain);
+            return Ok(Look::Unsupported);
         }
         let keep = self.end == End::Nothing;
-        scan::look_up(self.direct.tree.pages(), &mut self.direct.pages.borrow_mut(), keep, root, key)
+        scan::look_up(self.btree.tree.pages(), &mut self.btree.pages.borrow_mut(), keep, root, key)
     }
 
     /// Returns the number of entries of the table with this root page.
     pub(super) fn entries_of(&self, root: u32) -> Result<u64> {
-        match scan::count(self.direct.tree.pages(), root)? {
+        match scan::count(self.btree.tree.pages(), root)? {
             Some(entries) => Ok(entries),
             None => self.with(root, Order::Key, |tree, cursor| tree.count(cursor)),
         }
@@ -254,13 +259,13 @@ impl Visit<'_> {
     /// Returns an upper bound on the number of entries of any table, computed from the size of the
     /// file. A scan that returns more entries is in a cycle of pages.
     pub(super) fn room(&self) -> u64 {
-        self.direct.tree.pages().room()
+        self.btree.tree.pages().room()
     }
 
     /// Begins a scan over the records of the table with this root page, which reads pages without a
     /// cursor.
     pub(super) fn walk(&self, root: u32, scan: &Scan<'_>) -> Result<PageWalk<'_>> {
-        PageWalk::new(self.direct.tree.pages(), root, scan)
+        PageWalk::new(self.btree.tree.pages(), root, scan)
     }
 
     /// Runs `f` with an empty buffer that has capacity for a record whose keys and values take
@@ -270,27 +275,27 @@ impl Visit<'_> {
         bytes: usize,
         f: impl FnOnce(&mut Vec<u8>) -> Result<R>,
     ) -> Result<R> {
-        let mut record = self.direct.record.take();
+        let mut record = self.btree.record.take();
         record.clear();
         record.try_reserve(bytes + record::MOST_BESIDE).map_err(|_| no_memory())?;
         let done = f(&mut record);
         if record.capacity() <= 1 << 20 {
-            self.direct.record.set(record);
+            self.btree.record.set(record);
         }
         done
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for BtreeOperation<'_> {
     fn drop(&mut self) {
-        let direct = self.direct;
-        direct.depth.set(direct.depth.get() - 1);
+        let btree = self.btree;
+        btree.depth.set(btree.depth.get() - 1);
         match self.end {
             End::Nothing => {}
             End::Read => {
-                direct.clear();
-                // There is nothing more to do if this fails, as in `let_go`.
-                let _ = direct.tree.end_read();
+                btree.clear();
+                // There is nothing more to do if this fails, as in `release_snapshot`.
+                let _ = btree.tree.end_read();
             }
             End::Sql => {
                 // The transaction has only read, so a failure has no effect.

@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const UNIX_EPOCH: u64 = 11_644_473_600 * 10_000_000;
 
 /// Location of a file. The file cannot be deleted or renamed until this is dropped.
-pub(in crate::backend::file) struct Place {
+pub(in crate::backend::file) struct FileLocation {
     path: PathBuf,
     /// Open handle that prevents the deletion and renaming of the file.
     kept: File,
@@ -88,15 +88,15 @@ impl State {
     }
 }
 
-impl Place {
+impl FileLocation {
     /// Returns the location of the file at a path without symbolic links.
     ///
     /// # Errors
     /// `NotFound` if the file does not exist.
-    pub(in crate::backend::file) fn of(path: &Path) -> io::Result<Place> {
+    pub(in crate::backend::file) fn of(path: &Path) -> io::Result<FileLocation> {
         let kept = File::options().read(true).share_mode(FILE_SHARE_READ | FILE_SHARE_WRITE).open(path)?;
         let file = identity_of(&kept)?;
-        Ok(Place { path: path.to_owned(), kept, file })
+        Ok(FileLocation { path: path.to_owned(), kept, file })
     }
 
     /// Returns the identity of the file.

@@ -9,7 +9,7 @@
 //!   needs SQL, it becomes an SQL transaction.
 //! - An SQL statement outside a transaction ends a transaction that was begun directly. It must not
 //!   run while a cursor is open, because it could change what the cursor refers to. So code that
-//!   runs SQL first calls [`Direct::make_way`]; `Db::switch_to_sql` does that.
+//!   runs SQL first calls [`BtreeConnection::yield_to_sql`]; `Db::switch_to_sql` does that.
 //! - Root pages move when a table is dropped or the file is vacuumed. Both change the schema
 //!   cookie, which SQLite returns when a transaction begins. If the cookie differs from that of the
 //!   cached list of tables, the list is read again.
@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::hint::Hint;
 
 /// State that a connection needs to use its B-trees without SQL.
-pub(in crate::backend) struct Direct {
+pub(in crate::backend) struct BtreeConnection {
     /// Open cursors of earlier operations, kept for the next operation.
     pub(super) idle: RefCell<Vec<TreeCursor>>,
     /// Cache of interior pages, cleared together with `idle`.
@@ -76,9 +76,9 @@ pub(in crate::backend) struct Direct {
     pub(super) record: Cell<Vec<u8>>,
 }
 
-impl Direct {
-    pub(in crate::backend) fn new(conn: &Connection) -> Result<Option<Direct>> {
-        Ok(Some(Direct {
+impl BtreeConnection {
+    pub(in crate::backend) fn new(conn: &Connection) -> Result<Option<BtreeConnection>> {
+        Ok(Some(BtreeConnection {
             idle: RefCell::default(),
             pages: RefCell::default(),
             tree: Tree::of(conn)?,
@@ -191,7 +191,7 @@ impl Direct {
     /// If this fails, the caller must run no statement. If BEGIN fails, the write transaction is
     /// rolled back.
     #[inline]
-    pub(in crate::backend) fn make_way(&self, conn: &Connection) -> Result<()> {
+    pub(in crate::backend) fn yield_to_sql(&self, conn: &Connection) -> Result<()> {
         self.clear();
         if self.writing.replace(false) {
             // Without an SQL transaction, SQLite would commit the write transaction at the end of
@@ -208,7 +208,7 @@ impl Direct {
                 .and_then(|mut read| read.query([])?.next().map(drop))
                 .map_err(translate)?;
         }
-        self.let_go();
+        self.release_snapshot();
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl Direct {
 
     /// Begins a write transaction without SQL. Returns `false` if another connection is writing.
     ///
-    /// The caller ends the transaction by `commit` or `rollback`. If `make_way` turns it into an
+    /// The caller ends the transaction by `commit` or `rollback`. If `yield_to_sql` turns it into an
     /// SQL transaction, the caller ends it by SQL instead.
     pub(in crate::backend) fn begin_write(&self) -> Result<bool> {
         self.clear();
@@ -235,7 +235,7 @@ impl Direct {
         let mut begun = if kept { self.tree.begin(true) } else { anew() };
         if begun.is_err() && kept {
             // Another connection has committed since the held snapshot, or is writing.
-            self.let_go();
+            self.release_snapshot();
             begun = anew();
         }
         match begun {
@@ -254,7 +254,7 @@ impl Direct {
     }
 
     /// Records the schema cookie at the beginning of a write transaction that SQL has begun.
-    pub(in crate::backend) fn begun_by_sql(&self) -> Result<()> {
+    pub(in crate::backend) fn attach_sql_transaction(&self) -> Result<()> {
         self.made_tables.set(false);
         self.began_with.set(self.tree.begin(true)?);
         Ok(())
@@ -283,7 +283,7 @@ impl Direct {
         self.held.set(self.pinned.get());
         self.header.set(header);
         if !self.hold.may_keep(&header) {
-            self.let_go();
+            self.release_snapshot();
         }
         Ok(Some(self.tree.take_wal_frames()).filter(|frames| *frames > 0))
     }
@@ -293,7 +293,7 @@ impl Direct {
         self.writing.set(false);
         // If the rollback fails, there is nothing more to do.
         let _ = self.tree.rollback();
-        self.let_go();
+        self.release_snapshot();
     }
 
     /// Invalidates cached table information after the rollback of a transaction or a savepoint, if
@@ -311,7 +311,7 @@ impl Direct {
     }
 
     /// Ends the read transaction that is kept between reads or across commits, if there is one.
-    pub(super) fn let_go(&self) {
+    pub(super) fn release_snapshot(&self) {
         if self.held.replace(false) | self.pinned.get() {
             self.clear();
             if self.pinned.replace(false) {
