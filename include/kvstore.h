@@ -66,9 +66,9 @@
  *              kept for the next open of the file: at most 64 in a process, or more while other
  *              processes hold locks on the files.
  *   Sections   Library, Stores, Families, Keys and values, Keys with an expiry time, Iterators,
- *              Conditional writes, Expiry times, Ranges, Several keys, Transactions, Statistics
- *              and maintenance, Recovery, Encryption, Size limit. The handle parameters kv, cf,
- *              it and b are not listed.
+ *              Conditional writes, Expiry times, Purging, Write times, Ranges, Several keys,
+ *              Transactions, Statistics and maintenance, Recovery, Encryption, Size limit. The
+ *              handle parameters kv, cf, it and b are not listed.
  */
 
 #ifndef KVSTORE_H
@@ -1817,7 +1817,7 @@ int kvstore_cf_increment(KVColumnFamily *cf,
                          int64_t *pValue);
 
 /*
- * ---- Expiry times, purging, the cleaner and write times ----
+ * ---- Expiry times and default TTLs ----
  */
 
 /**
@@ -2007,6 +2007,10 @@ int kvstore_count_live(KVStore *kv, int64_t *pnCount);
  */
 int kvstore_cf_count_live(KVColumnFamily *cf, int64_t *pnCount);
 
+/*
+ * ---- Purging and the cleaner ----
+ */
+
 /**
  * Removes expired keys of all families, earliest expiry time first, until `max_keys` keys are
  * removed or `max_ms` milliseconds have passed.
@@ -2078,6 +2082,10 @@ int kvstore_cleaner_start(KVStore *kv, int64_t interval_ms, int64_t max_keys);
  * Errors: KVSTORE_ERROR (`kv` is NULL), KVSTORE_MISUSE.
  */
 int kvstore_cleaner_stop(KVStore *kv);
+
+/*
+ * ---- Write times and sweeps ----
+ */
 
 /**
  * Turns write tracking of the default family on or off, for every handle and process. With write

@@ -6,6 +6,7 @@
 //! NULL or valid for one value of its type.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::time::Duration;
 
 use super::codes::NO_TTL;
 use super::errmsg::NO_SUCH_KEY;
@@ -256,4 +257,11 @@ pub(super) fn no_memory() -> Error {
 /// Converts a length to `int`. Every length that a store returns fits.
 pub(super) fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
+}
+
+pub(super) fn duration(ms: i64, what: &str) -> Outcome<Duration> {
+    match u64::try_from(ms) {
+        Ok(ms) => Ok(Duration::from_millis(ms)),
+        Err(_) => bad_argument(&format!("{what} of {ms} ms: it cannot be negative")),
+    }
 }

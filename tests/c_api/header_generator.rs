@@ -5,7 +5,7 @@ use std::fs;
 use crate::c_programs::root;
 
 /// The sources of the header, in its order.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 20] = [
     "codes.rs",
     "hint.rs",
     "types.rs",
@@ -17,6 +17,8 @@ const SOURCES: [&str; 18] = [
     "iterators.rs",
     "conditional.rs",
     "expiry.rs",
+    "purge.rs",
+    "write_times.rs",
     "ranges.rs",
     "many.rs",
     "transactions.rs",
