@@ -151,7 +151,8 @@ impl Db {
                     return Err(e);
                 }
                 self.prepare_retry(e.clone())?;
-                if !self.make_disk_space() {
+                // A connection that was opened again does not know yet that the disk is full.
+                if !self.make_disk_space_after(&e) {
                     return Err(e);
                 }
                 self.roll_back_remains()?;
