@@ -219,6 +219,61 @@ pub fn filled_while_closed(dir: &Path) {
     store_beyond_limit_of_file_size(&disk);
 }
 
+#[test]
+fn deletes_and_purges_work_on_disk_filled_beside_a_reader() {
+    play("deletes-on-full-disk");
+}
+
+/// While another handle has a snapshot, the WAL cannot start over, and writes fill the disk. After the
+/// end of that snapshot, deletes and purges of both handles work: they make disk space first.
+pub fn deletes_on_full_disk(dir: &Path) {
+    let Some(disk) = Tmpfs::mount_of(dir, 2) else {
+        println!("{SKIPPED}no file system can be mounted here");
+        return;
+    };
+    for sql in [false, true] {
+        let config = Config::new().sql_engine(sql);
+        delete_on_full_disk(&disk, &config, &format!("sql: {sql}"));
+        #[cfg(feature = "encryption")]
+        delete_on_full_disk(&disk, &config.raw_key(&[7; 32]), &format!("encrypted, sql: {sql}"));
+    }
+}
+
+fn delete_on_full_disk(disk: &Tmpfs, config: &Config, name: &str) {
+    let path = disk.directory().join("store.db");
+    let clock = TestClock::at(1_000_000);
+    let open = || {
+        let store = Store::open_with(&path, config).unwrap();
+        clock.drive(&store);
+        store
+    };
+    let (store, other) = (open(), open());
+    for n in 0..150 {
+        let expiry = if n < 10 { Expiry::At(1_000_100) } else { Expiry::Never };
+        store.put_with_expiry(numbered(n), vec![1; 3_000], expiry).unwrap();
+    }
+    other.begin_read().unwrap();
+    assert!(other.get(numbered(20)).unwrap().is_some());
+    for size in [20_000, 2_000, 50] {
+        while store.put(format!("{size} {}", store.count().unwrap()), vec![2; size]).is_ok() {}
+    }
+    other.rollback().unwrap();
+    clock.set(1_001_000);
+    for n in 100..120 {
+        assert!(store.delete(numbered(n)).unwrap_or_else(|e| panic!("{name}: {n}: {e}")), "{name}: {n}");
+    }
+    for n in 120..130 {
+        assert!(other.delete(numbered(n)).unwrap_or_else(|e| panic!("{name}: {n}: {e}")), "{name}: {n}");
+    }
+    assert_eq!(store.purge_expired().unwrap_or_else(|e| panic!("{name}: {e}")), 10, "{name}");
+    store.integrity_check().unwrap();
+    drop((store, other));
+    for file in files_of(disk) {
+        fs::remove_file(disk.directory().join(file)).unwrap();
+    }
+    did(name.to_owned());
+}
+
 fn files_of(disk: &Tmpfs) -> Vec<String> {
     let names = fs::read_dir(disk.directory()).unwrap();
     let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
