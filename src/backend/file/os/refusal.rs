@@ -85,7 +85,7 @@ impl Refusal {
 pub(in crate::backend::file) fn no_shared_maps() -> Error {
     Error::cant_open(
         "the file system cannot map files into memory that processes share, which WAL mode needs (9p, and FUSE \
-         with btree I/O, are such): open the store in DELETE journal mode, or exclusively",
+         with direct I/O, are such): open the store in DELETE journal mode, or exclusively",
     )
 }
 
