@@ -259,6 +259,8 @@ pub(super) fn c_length(length: usize) -> c_int {
     c_int::try_from(length).unwrap_or(c_int::MAX)
 }
 
+/// Converts a duration in milliseconds. Fails if it is negative; `what` names the argument in the
+/// error.
 pub(super) fn duration(ms: i64, what: &str) -> Outcome<Duration> {
     match u64::try_from(ms) {
         Ok(ms) => Ok(Duration::from_millis(ms)),

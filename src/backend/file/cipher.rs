@@ -131,8 +131,8 @@ impl Db {
     }
 
     /// Marks the connection as unusable if `why` means that a page could not be read or decrypted,
-    /// because SQLCipher then decrypts no further page. After a write has failed on a full disk, this
-    /// may also be so, and SQLCipher is asked.
+    /// because SQLCipher then decrypts no further page. A full disk does not always cause this, so
+    /// after that error the function checks the state of SQLCipher.
     ///
     /// The connection is replaced as soon as no transaction is open; the next call opens the file
     /// again (`sqlcipher_codec_ctx_set_error`: "a permanent error").
@@ -140,8 +140,11 @@ impl Db {
     pub(super) fn note_spoilt(&mut self, why: &Error) {
         let is_of_a_page = !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
         let may_be = why.dooms_transaction() && !why.is_retryable() && is_of_a_page;
-        let is_not = why.kind() == ErrorKind::Full && !is_spoilt(&self.conn);
-        if self.encrypted.is_some() && self.immutable.is_none() && may_be && !is_not {
+        if self.encrypted.is_some()
+            && self.immutable.is_none()
+            && may_be
+            && (why.kind() != ErrorKind::Full || is_spoilt(&self.conn))
+        {
             self.spoilt.get_or_insert_with(|| why.clone());
             self.leave_if_spoilt();
         }

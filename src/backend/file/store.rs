@@ -151,11 +151,11 @@ impl Db {
                     return Err(e);
                 }
                 self.prepare_retry(e.clone())?;
-                // A connection that was opened again does not know yet that the disk is full.
+                // If the file was opened again, its connection has not yet noted that the disk is
+                // full, so this is noted once more.
                 if !self.make_disk_space_after(&e) {
                     return Err(e);
                 }
-                self.roll_back_remains()?;
                 self.write_and_remove_pending(f)?;
             }
             done => done?,
@@ -165,8 +165,9 @@ impl Db {
         Ok(())
     }
 
-    /// Prepares the retry of a write that has failed with `why`, because the disk is full. Opens the
-    /// file again if the failure made the connection unusable. Returns `why` if that fails.
+    /// Prepares the retry of a write that has failed with `why` because the disk is full: rolls
+    /// back what is left of it, and opens the file again if the failure made the connection
+    /// unusable. Returns `why` if that fails.
     #[cold]
     fn prepare_retry(&mut self, why: Error) -> Result<()> {
         self.note_failure(&why);

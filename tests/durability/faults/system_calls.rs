@@ -112,8 +112,8 @@ fn fail_everywhere_in(steps: &[Step], name: &str, config: Config, alone: bool) {
     try_plans(plans, steps, name, &config, alone);
 }
 
-/// Returns the configuration for a test: a lock that cannot be taken because of a fault is not waited
-/// for.
+/// Returns the configuration for a test. Calls do not wait for a lock that cannot be taken because
+/// of a fault.
 fn without_waiting(config: Config, alone: bool) -> Config {
     config.exclusive(alone).busy_timeout(Duration::ZERO)
 }
@@ -244,8 +244,8 @@ fn failing_system_calls_are_safe_in_encrypted_store() {
     fail_everywhere("wal encrypted", Config::new().raw_key(&[7; 32]), false);
 }
 
-/// A write that a full disk has made fail is tried again. Without the `btree` engine, SQLite looks up
-/// the tables for it.
+/// A write that has failed on a full disk is tried again. Without the `btree` engine, SQLite then
+/// looks up the tables, which it does not find on a closed connection.
 #[cfg(feature = "encryption")]
 #[test]
 fn full_disk_is_safe_in_encrypted_store_with_sql_engine() {

@@ -224,8 +224,8 @@ fn deletes_and_purges_work_on_disk_filled_beside_a_reader() {
     play("deletes-on-full-disk");
 }
 
-/// While another handle has a snapshot, the WAL cannot start over, and writes fill the disk. After the
-/// end of that snapshot, deletes and purges of both handles work: they make disk space first.
+/// While another handle has a snapshot, the WAL cannot start over, and writes fill the disk. After
+/// the end of that snapshot, deletes and purges of both handles work: they make disk space first.
 pub fn deletes_on_full_disk(dir: &Path) {
     let Some(disk) = Tmpfs::mount_of(dir, 2) else {
         println!("{SKIPPED}no file system can be mounted here");

@@ -75,13 +75,12 @@ pub(in crate::backend::file) fn name_as_str() -> Result<&'static str> {
 /// # Errors
 /// `NoMemory`.
 pub(in crate::backend::file) fn name() -> Result<&'static CStr> {
-    let none = || Error::no_memory("out of memory while registering the VFS");
-    // SAFETY: SQLite is set up. It returns a VFS that lives as long as the process. The elements of the
-    // list are never freed.
+    // SAFETY: SQLite is set up. It returns a VFS that is valid until the process ends. The elements
+    // of the list are never freed.
     unsafe {
         let system = ffi::sqlite3_vfs_find(ptr::null());
         if system.is_null() {
-            return Err(none());
+            return Err(no_memory());
         }
         let vfs = loop {
             let first = ALL.load(Ordering::Acquire);
@@ -105,10 +104,14 @@ pub(in crate::backend::file) fn name() -> Result<&'static CStr> {
         if ffi::sqlite3_vfs_find(name.as_ptr()).is_null()
             && ffi::sqlite3_vfs_register(vfs.cast(), 0) != ffi::SQLITE_OK
         {
-            return Err(none());
+            return Err(no_memory());
         }
         Ok(name)
     }
+}
+
+fn no_memory() -> Error {
+    Error::no_memory("out of memory while registering the VFS")
 }
 
 /// Returns a VFS of the library that is layered over `system`. `next` is its successor in the list
@@ -120,14 +123,13 @@ pub(in crate::backend::file) fn name() -> Result<&'static CStr> {
 /// # Safety
 /// `system` is a VFS that is registered with SQLite.
 unsafe fn layered_over(system: *mut ffi::sqlite3_vfs, next: *mut Vfs) -> Result<Box<Vfs>> {
-    let none = || Error::no_memory("out of memory while registering the VFS");
     // SAFETY: the caller guarantees the VFS. The library's VFS is a copy of it with an xOpen of the
     // same type.
     let methods = unsafe { &*system };
     let part = align_of::<Wal>().max(align_of::<Database>());
     let at = usize::try_from(methods.szOsFile).unwrap_or(0).next_multiple_of(part);
-    let size = c_int::try_from(at + size_of::<Wal>().max(size_of::<Database>())).map_err(|_| none())?;
-    let name = CString::new(format!("kvstore-{system:p}")).map_err(|_| none())?;
+    let size = c_int::try_from(at + size_of::<Wal>().max(size_of::<Database>())).map_err(|_| no_memory())?;
+    let name = CString::new(format!("kvstore-{system:p}")).map_err(|_| no_memory())?;
     // SAFETY: a VFS has a name, which is a C string.
     let is_the_systems = unsafe { CStr::from_ptr(methods.zName) } == system::VFS;
     Ok(Box::new(Vfs {

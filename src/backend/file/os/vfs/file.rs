@@ -62,18 +62,18 @@ pub(super) unsafe fn note<T>(file: *mut File) -> *mut T {
     unsafe { file.cast::<u8>().add(table(file).at).cast() }
 }
 
-/// Maximum number of method tables per list. The VFSs of SQLite have one for each kind of lock. A VFS
-/// may also have one for each file; those must not fill the memory.
+/// Maximum number of method tables per list. The VFSs of SQLite have one for each kind of lock. For
+/// a VFS that has one for each file, this limits the memory that the tables take.
 const MAX_TABLES: usize = 8;
 
 /// Replaces the methods (`sqlite3_io_methods`) of a file that the system's VFS has opened by those
 /// of this library. Returns `true` on success.
 ///
 /// The first call for a file with certain methods copies them into a new table, calls `change` to
-/// replace some of them, and adds the table to the list `tables`. Later calls for files with the same
-/// methods use this table. If the list already has `MAX_TABLES` others, the file keeps its methods,
-/// and the result is `false`. `at` is the offset, in bytes, of the library's data in the memory of a
-/// file.
+/// replace some of them, and adds the table to the list `tables`. Later calls for files with the
+/// same methods use this table. If the list already has `MAX_TABLES` others, the file keeps its
+/// methods, and the result is `false`. `at` is the offset, in bytes, of the library's data in the
+/// memory of a file.
 ///
 /// # Safety
 /// The file is open.

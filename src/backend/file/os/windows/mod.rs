@@ -8,8 +8,8 @@
 //! Locks are mandatory: other handles cannot read or write locked bytes. SQLite locks bytes of a
 //! page that it never uses, and this library locks bytes beyond the end of any file.
 //!
-//! `files.rs` has the files that are opened in addition to SQLite's, with their locks. `file_location.rs`
-//! has the locations of files.
+//! `files.rs` has the files that are opened in addition to SQLite's, with their locks.
+//! `file_location.rs` has the locations of files.
 
 mod file_location;
 mod files;
