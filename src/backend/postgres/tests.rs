@@ -464,10 +464,10 @@ fn server_time_is_queried_only_if_stale() {
         if let Some(write) = write {
             if write { store.begin_write() } else { store.begin_read() }.unwrap();
         }
-        store.shared().clock.note_server_at(5_000, 0, 0); // the wall clock had another time then
+        store.session().clock.note_server_at(5_000, 0, 0); // the wall clock had another time then
         let Expiry::At(end) = store.expiry_after(Duration::from_secs(1)) else { panic!() };
         assert!(end > 1_600_000_000_000, "{end}");
-        store.shared().clock.note_server_at(5_000, 0, 0);
+        store.session().clock.note_server_at(5_000, 0, 0);
         assert!(store.now_ms() > 1_600_000_000_000);
         if write.is_some() {
             store.rollback().unwrap();
@@ -475,7 +475,7 @@ fn server_time_is_queried_only_if_stale() {
     }
     // The server is not queried without need.
     let (before, at) = (store.now_ms(), std::time::Instant::now());
-    store.shared().clock.note_server(before - 50_000);
+    store.session().clock.note_server(before - 50_000);
     assert!(store.now_ms() < before - 50_000 + at.elapsed().as_millis() as i64 + 1_000);
 }
 
@@ -498,10 +498,10 @@ fn server_of_two_days() -> Server {
 /// Advances the server's time by a day, as if the machine of these stores was suspended meanwhile:
 /// their clocks keep their time, but the wall clock of this machine differs.
 fn a_day_passes(server: &Server, stores: &[&crate::Store]) {
-    let was_ms = |store: &crate::Store| store.shared().clock.now_ms();
+    let was_ms = |store: &crate::Store| store.session().clock.now_ms();
     server.write("a_day", "");
     for store in stores {
-        store.shared().clock.note_server_at(was_ms(store), 0, 0);
+        store.session().clock.note_server_at(was_ms(store), 0, 0);
     }
 }
 
@@ -551,7 +551,7 @@ fn cursor_fails_without_server_time_and_resumes_later() {
     server.sql(
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'no_time'",
     );
-    store.shared().clock.note_server_at(5_000, 0, 0);
+    store.session().clock.note_server_at(5_000, 0, 0);
     assert_eq!(moved.next().unwrap_err().kind(), ErrorKind::Io);
     assert!(!moved.is_valid());
     assert_eq!(fetched.fetch(9).unwrap_err().kind(), ErrorKind::Io);
@@ -567,11 +567,11 @@ fn cursor_fails_without_server_time_and_resumes_later() {
 #[test]
 fn second_connection_does_not_set_clock_of_first() {
     let store = crate::Store::open(Server::shared().url("beside")).unwrap();
-    let shared = store.shared();
-    let path = shared.with(|db| Ok(db.path())).unwrap().unwrap();
-    let beside = crate::Store::open_beside(shared, &path, &Config::new()).unwrap();
-    beside.shared().clock.note_server(5_000);
-    assert!(shared.clock.now_ms() > 1_600_000_000_000);
+    let session = store.session();
+    let path = session.with(|db| Ok(db.path())).unwrap().unwrap();
+    let beside = crate::Store::open_beside(session, &path, &Config::new()).unwrap();
+    beside.session().clock.note_server(5_000);
+    assert!(session.clock.now_ms() > 1_600_000_000_000);
 }
 
 #[test]
