@@ -330,27 +330,6 @@ fn read_transaction_removes_no_expired_rows() {
 }
 
 #[test]
-fn lazy_removal_inside_a_write_transaction_is_part_of_it() {
-    if common::is_of_a_file("on a server a read removes nothing") {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (store, _clock) = with_expired_keys(&scratch);
-    let other = scratch.open();
-    store.begin_write().unwrap();
-    read_all(&store);
-    assert_eq!(store.count().unwrap(), 2);
-    assert_eq!(other.count().unwrap(), 6);
-    store.rollback().unwrap();
-    assert_eq!(store.count().unwrap(), 6);
-    store.begin_write().unwrap();
-    read_all(&store);
-    store.commit().unwrap();
-    assert_eq!(other.count().unwrap(), 2);
-    store.integrity_check().unwrap();
-}
-
-#[test]
 fn lookup_of_expired_row_keeps_transaction_open() {
     let scratch = Scratch::new();
     let (store, _clock) = with_expired_keys(&scratch);

@@ -193,31 +193,26 @@ impl World {
         rows.into_iter().flatten().take(many.into()).cloned().collect()
     }
 
-    /// Lookup of one key. Like the store, it removes an expired row that it finds in a write
-    /// transaction, and notes one that it finds outside of transactions.
+    /// Lookup of one key. Like the store, it notes an expired row, except in a read transaction.
+    /// In a write transaction it removes no noted rows.
     pub fn look_up(&mut self, side: usize, family: &'static str, key: &[u8]) -> Answer<Option<Entry>> {
         let now = self.now(side);
         let found = self.table(side, family)?.rows.get(key).cloned();
         let Some(expire_ms) = found.as_ref().and_then(|entry| entry.expire_ms).filter(|at| *at <= now) else {
             return Ok(found);
         };
-        match &mut self.sides[side].transaction {
-            _ if are_on_a_server() => {}
-            Some(Transaction::Read(_)) => {}
-            Some(Transaction::Write(view)) => {
-                view.get_mut(family).ok_or(ErrorKind::Error)?.rows.remove(key);
-            }
-            None => {
-                if !self.sides[side].pending_removals.has_space_for(key) {
-                    self.try_pending_removals(side);
-                }
-                let removals = &mut self.sides[side].pending_removals;
-                if removals.has_space_for(key) {
-                    removals.add(family, key, expire_ms);
-                    if removals.are_enough() {
-                        self.try_pending_removals(side);
-                    }
-                }
+        if are_on_a_server() || matches!(self.sides[side].transaction, Some(Transaction::Read(_))) {
+            return Ok(found);
+        }
+        let may_remove = self.sides[side].transaction.is_none();
+        if may_remove && !self.sides[side].pending_removals.has_space_for(key) {
+            self.try_pending_removals(side);
+        }
+        let removals = &mut self.sides[side].pending_removals;
+        if removals.has_space_for(key) {
+            removals.add(family, key, expire_ms);
+            if may_remove && removals.are_enough() {
+                self.try_pending_removals(side);
             }
         }
         Ok(found)
@@ -249,8 +244,10 @@ impl World {
         if !self.view(side).get(family).ok_or(ErrorKind::Error)?.rows.values().any(&doomed) {
             return Ok(0);
         }
+        let counted = self.table(side, family)?.rows.values().filter(|entry| doomed(entry)).count();
         self.writable_table(side, family)?;
-        Ok(self.remove(side, family, doomed)?.0)
+        self.remove(side, family, doomed)?;
+        Ok(counted as u64)
     }
 
     /// Runs an operation on both and compares the results.

@@ -12,8 +12,8 @@
 //! - A noted row is identified by its key and its `expire_ms`. A row that another connection writes
 //!   under the key later is another row.
 //! - A note hides or removes a row only while the row is expired by the clock.
-//! - Rows that are found inside a transaction of the caller are not noted, so a rollback changes no
-//!   note.
+//! - The transactions of the caller remove no noted rows. So a read writes nothing in them, a commit
+//!   needs no space for a removal, and a rollback changes no note.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,9 +39,8 @@ enum Phase {
 }
 
 impl Db {
-    /// Handles an expired row that a read has found. If the caller's write transaction is open,
-    /// removes the row at once. If no transaction is open, notes the row, so that it is later
-    /// removed together with other rows.
+    /// Notes an expired row that a read has found, so that it is removed later together with other
+    /// rows. Removes the noted rows now if there are enough of them and no transaction is open.
     ///
     /// Does nothing in a read transaction or on a read-only handle.
     #[cold]
@@ -59,14 +58,13 @@ impl Db {
                 }
             }
             TransactionState::Write => {
-                self.attempt(|db| db.contents(tables, &db.owner.clock).remove_if_expired(key));
+                self.note_expired(tables, key, expire_ms);
             }
             TransactionState::Read | TransactionState::Doomed(_) | TransactionState::Lost(_) => {}
         }
     }
 
-    /// Notes an expired row that was found outside a transaction. Returns `true` if the noted rows
-    /// should be removed now.
+    /// Adds an expired row to the noted rows. Returns `true` if they should be removed now.
     ///
     /// If the list of noted rows is full, the row is not noted. A later read finds it again.
     fn note_expired(&self, tables: &Arc<Tables>, key: &[u8], expire_ms: i64) -> bool {

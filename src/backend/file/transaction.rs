@@ -273,27 +273,6 @@ impl Db {
         )
     }
 
-    /// Runs `f` inside the write transaction of the caller. If `f` fails, its changes are undone
-    /// and the transaction continues.
-    ///
-    /// If SQLite has ended the transaction, or if the changes of `f` cannot be undone, the caller
-    /// can only roll the transaction back.
-    pub(super) fn attempt(&mut self, f: impl FnOnce(&Db) -> Result<()>) {
-        if let Err(e) = self.execute("SAVEPOINT kvstore") {
-            return self.note_failure(&e);
-        }
-        if let Err(e) = self.write_or_doom(f) {
-            self.rolled_back();
-            if self.is_idle() || self.execute("ROLLBACK TO kvstore").is_err() {
-                return self.doom(&e);
-            }
-        }
-        // If this fails, the savepoint ends with the transaction.
-        if let Err(e) = self.execute("RELEASE kvstore") {
-            self.note_failure(&e);
-        }
-    }
-
     /// Releases the snapshot that this connection keeps between reads, so that the WAL can start
     /// over.
     pub(crate) fn let_reads_go(&mut self) {

@@ -254,14 +254,6 @@ impl Contents<'_> {
         Ok(Some(shown))
     }
 
-    /// Removes a key that a read has found expired, if it is still expired.
-    pub(crate) fn remove_if_expired(self, key: &[u8]) -> Result<()> {
-        match self.rows().head(self.tables, key)? {
-            Some(head) if self.is_expired(head) => self.delete_row(key, head),
-            _ => Ok(()), // written again, or removed by another handle
-        }
-    }
-
     /// Removes up to `max` keys with `expire_ms <= min(last_ms, now_ms)`, earliest expiry time
     /// first. Returns the number of index entries removed, and the number of removed keys that no
     /// read had found expired before.
