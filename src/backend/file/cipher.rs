@@ -134,8 +134,8 @@ impl Db {
     /// because SQLCipher then decrypts no further page. A full disk does not always cause this, so
     /// after that error the function checks the state of SQLCipher.
     ///
-    /// The connection is replaced as soon as no transaction is open; the next call opens the file
-    /// again (`sqlcipher_codec_ctx_set_error`: "a permanent error").
+    /// `leave_if_spoilt` replaces the connection (`sqlcipher_codec_ctx_set_error`: "a permanent
+    /// error").
     #[cold]
     pub(super) fn note_spoilt(&mut self, why: &Error) {
         let is_of_a_page = !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
@@ -146,13 +146,19 @@ impl Db {
             && (why.kind() != ErrorKind::Full || is_spoilt(&self.conn))
         {
             self.spoilt.get_or_insert_with(|| why.clone());
-            self.leave_if_spoilt();
         }
     }
 
-    /// Closes a connection that is marked as unusable, unless a transaction is open.
+    /// Closes a connection that is marked as unusable, unless a transaction is open. The next call
+    /// opens the file again. Reads of a failed write transaction, which was rolled back already,
+    /// then show the committed state.
     pub(super) fn leave_if_spoilt(&mut self) {
-        if self.spoilt.is_none() || self.transaction != TransactionState::None {
+        let is_over = match self.transaction {
+            TransactionState::None => true,
+            TransactionState::Doomed(_) => self.is_idle(),
+            TransactionState::Write | TransactionState::Read | TransactionState::Lost(_) => false,
+        };
+        if self.spoilt.is_none() || !is_over {
             return;
         }
         // If there is no memory for the replacement, the next failure tries again.

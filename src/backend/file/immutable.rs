@@ -40,10 +40,11 @@ impl Db {
     #[cold]
     fn before_reading_immutable(&mut self) -> Result<()> {
         if self.has_changed(true)? {
-            if self.transaction != TransactionState::None {
-                return Err(self.lose_snapshot());
+            match self.transaction {
+                // A failed write transaction was rolled back: it has no snapshot.
+                TransactionState::None | TransactionState::Doomed(_) => self.open_anew()?,
+                _ => return Err(self.lose_snapshot()),
             }
-            self.open_anew()?;
         }
         Ok(())
     }
@@ -110,6 +111,7 @@ impl Db {
             new.follow(before);
         }
         std::mem::swap(&mut db.owner, &mut self.owner);
+        std::mem::swap(&mut db.transaction, &mut self.transaction);
         *self = db;
         Ok(())
     }

@@ -107,15 +107,15 @@ impl Db {
         self.note_full_disk(why);
         #[cfg(feature = "encryption")]
         self.note_spoilt(why);
-        if self.transaction == TransactionState::None || !self.is_idle() {
-            return;
-        }
         match self.transaction {
+            _ if !self.is_idle() => {}
             TransactionState::Write => self.doom(why),
             TransactionState::Read => self.transaction = TransactionState::Lost(why.clone()),
             TransactionState::Doomed(_) => self.rolled_back(),
             TransactionState::None | TransactionState::Lost(_) => {}
         }
+        #[cfg(feature = "encryption")]
+        self.leave_if_spoilt();
     }
 
     /// Marks the write transaction of the caller as failed and rolls it back at once. Until the

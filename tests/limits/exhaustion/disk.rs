@@ -274,6 +274,71 @@ fn delete_on_full_disk(disk: &Tmpfs, config: &Config, name: &str) {
     did(name.to_owned());
 }
 
+#[test]
+fn reads_of_transaction_that_filled_the_disk_show_committed_state() {
+    play("transaction-on-full-disk");
+}
+
+/// Fills the disk in a write transaction that also reads expired keys. Reads see the committed state
+/// from the failure on, and the handle works again after the rollback.
+pub fn transaction_on_full_disk(dir: &Path) {
+    let Some(disk) = Tmpfs::mount_of(dir, 1) else {
+        println!("{SKIPPED}no file system can be mounted here");
+        return;
+    };
+    for (sql, cache_pages) in [(false, 10), (false, 2_000), (true, 10), (true, 2_000)] {
+        for size in [100, 4_000] {
+            let config = Config::new().sql_engine(sql).cache_pages(cache_pages);
+            let name = format!("sql: {sql}, {cache_pages} pages, values of {size} bytes");
+            fill_in_transaction(&disk, &config, size, &name);
+            #[cfg(feature = "encryption")]
+            fill_in_transaction(&disk, &config.raw_key(&[7; 32]), size, &format!("encrypted, {name}"));
+        }
+    }
+}
+
+fn fill_in_transaction(disk: &Tmpfs, config: &Config, size: usize, name: &str) {
+    let path = disk.directory().join("store.db");
+    let clock = TestClock::at(1_000_000);
+    let store = Store::open_with(&path, config).unwrap();
+    clock.drive(&store);
+    for n in 0..200 {
+        let expiry = if n < 100 { Expiry::At(1_000_100) } else { Expiry::Never };
+        store.put_with_expiry(numbered(n), vec![1; 500], expiry).unwrap();
+    }
+    clock.set(1_001_000);
+    for round in 0..2 {
+        store.begin_write().unwrap();
+        let mut failure = None;
+        for n in 0.. {
+            failure = store.get(numbered(n % 100)).err();
+            failure = failure.or_else(|| store.put(format!("new {n}"), vec![2; size]).err());
+            if failure.is_some() {
+                break;
+            }
+        }
+        assert_eq!(failure.map(|e| e.kind()), Some(ErrorKind::Full), "{name}");
+        for n in 0..200 {
+            let value = store.get(numbered(n)).unwrap_or_else(|e| panic!("{name}: round {round}, {n}: {e}"));
+            assert_eq!(value.is_some(), n >= 100, "{name}: {n}");
+        }
+        assert_eq!(store.get("new 0").unwrap(), None, "{name}");
+        let e = store.commit().unwrap_err();
+        assert_eq!((e.kind(), e.hint()), (ErrorKind::Full, Some(kvstore::Hint::RollBack)), "{name}: {e}");
+        store.rollback().unwrap();
+        assert_eq!(store.get(numbered(150)).unwrap().map(|value| value.len()), Some(500), "{name}");
+    }
+    assert!(store.delete(numbered(100)).unwrap_or_else(|e| panic!("{name}: {e}")), "{name}");
+    store.purge_expired().unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(store.count().unwrap(), 99, "{name}");
+    store.integrity_check().unwrap();
+    drop(store);
+    for file in files_of(disk) {
+        fs::remove_file(disk.directory().join(file)).unwrap();
+    }
+    did(name.to_owned());
+}
+
 fn files_of(disk: &Tmpfs) -> Vec<String> {
     let names = fs::read_dir(disk.directory()).unwrap();
     let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
