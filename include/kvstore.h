@@ -22,8 +22,8 @@
  *              KVSTORE_LOCKED: a conflict with another client (server), or a lock within this
  *              process. KVSTORE_NOMEM, KVSTORE_IOERR, KVSTORE_CORRUPT, KVSTORE_PROTOCOL, and
  *              KVSTORE_MISUSE: the handle is closed or was inherited through fork().
- *              KVSTORE_FULL: the disk is full, and a write transaction that is larger than the page
- *              cache had to write pages to the disk before the read.
+ *              In a write transaction that has changed more than the page cache holds, every read
+ *              may also return KVSTORE_FULL, because it has to write changed pages to the disk.
  *   Writes     The write codes are the read codes, KVSTORE_BUSY also if another handle is writing
  *              (outside a transaction), KVSTORE_READONLY and KVSTORE_FULL. In DELETE journal mode
  *              a write may also return KVSTORE_CANTOPEN, if there is no file descriptor left for
