@@ -509,14 +509,12 @@ static void quota_used_up(void)
     check_message(NULL, "quota");
 }
 
-/* A sandbox, such as one of Landlock, in which files cannot be removed. */
-static void removal_refused(void)
+/* Uses stores where files cannot be removed. */
+static void work_without_removals(void)
 {
     static const int modes[] = {KVSTORE_JOURNAL_WAL, KVSTORE_JOURNAL_DELETE};
     static const char *paths[] = {"wal.db", "delete.db"};
     int exists;
-    refuse_if(SYS_unlink, 0, 0, 0, EACCES);
-    refuse_if(SYS_unlinkat, 0, 0, 0, EACCES);
     for (size_t i = 0; i < 2; i++) {
         for (int again = 0; again < 3; again++) {
             KVStore *kv = open_with(paths[i], modes[i], KVSTORE_SYNC_FULL);
@@ -536,9 +534,43 @@ static void removal_refused(void)
             OK(kvstore_close(other));
         }
     }
+}
+
+/* A sandbox in which files cannot be removed. */
+static void removal_refused(void)
+{
+    refuse_if(SYS_unlink, 0, 0, 0, EACCES);
+    refuse_if(SYS_unlinkat, 0, 0, 0, EACCES);
+    work_without_removals();
     /* Nor can they be emptied. */
     KVStore *kv = open_with("delete.db", KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
     refuse_if(SYS_openat, 2, O_TRUNC, O_TRUNC, EACCES);
+    GIVES(KVSTORE_IOERR, kvstore_put(kv, "new", 3, "value", 5));
+    check_message(kv, "may not remove");
+    kvstore_close(kv);
+}
+
+/* Refuses the given accesses to all files, by Landlock (Linux 5.13). Returns 0 if the kernel has no Landlock. */
+static int forbid(uint64_t accesses)
+{
+    int rules = (int)syscall(SYS_landlock_create_ruleset, &accesses, sizeof accesses, 0);
+    if (rules == -1) return 0;
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && syscall(SYS_landlock_restrict_self, rules, 0) == 0);
+    close(rules);
+    return 1;
+}
+
+/* As removal_refused, by the kernel itself. */
+static void removal_refused_by_landlock(void)
+{
+    if (!forbid(1u << 5 /* LANDLOCK_ACCESS_FS_REMOVE_FILE */)) {
+        puts("SKIPPED: this kernel has no Landlock");
+        return;
+    }
+    work_without_removals();
+    CHECK(unlink("wal.db") == -1 && errno == EACCES);
+    if (!forbid(1u << 14 /* LANDLOCK_ACCESS_FS_TRUNCATE, Linux 6.2 */)) return;
+    KVStore *kv = open_with("delete.db", KVSTORE_JOURNAL_DELETE, KVSTORE_SYNC_NORMAL);
     GIVES(KVSTORE_IOERR, kvstore_put(kv, "new", 3, "value", 5));
     check_message(kv, "may not remove");
     kvstore_close(kv);
@@ -600,4 +632,5 @@ SCENARIOS({"busy_timeout_with_timer", busy_timeout_with_timer}, {"signal_with_cl
           {"file_size_limit", file_size_limit},
           {"descriptors_closed", descriptors_closed}, {"shared_maps_refused", shared_maps_refused},
           {"o_creat_refused", o_creat_refused}, {"quota_used_up", quota_used_up},
-          {"removal_refused", removal_refused}, {"file_mode", file_mode})
+          {"removal_refused", removal_refused}, {"removal_refused_by_landlock", removal_refused_by_landlock},
+          {"file_mode", file_mode})

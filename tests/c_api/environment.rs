@@ -84,6 +84,11 @@ fn store_works_where_files_cannot_be_removed() {
 }
 
 #[test]
+fn store_works_where_landlock_forbids_removal() {
+    run_scenario("tests/c/environment.c", "removal_refused_by_landlock");
+}
+
+#[test]
 fn new_files_have_given_mode_whatever_umask_is() {
     run_scenario("tests/c/environment.c", "file_mode");
 }
