@@ -23,7 +23,7 @@
 //! - `refusal.rs`: the cause of a failed system call;
 //! - `aio_sync.rs`: syncs that the kernel performs in the background;
 //! - `busy.rs`: the wait for locks of other connections;
-//! - `openssl.rs`: OpenSSL while the process exits.
+//! - `openssl.rs`: OpenSSL while the process exits or forks.
 #![allow(unsafe_code)]
 #![allow(clippy::unnecessary_cast)] // widths of integers differ between systems
 

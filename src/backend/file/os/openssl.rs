@@ -1,4 +1,4 @@
-//! OpenSSL while the process exits.
+//! OpenSSL while the process exits or forks.
 //!
 //! OpenSSL frees its state in an exit handler, while other threads may still be encrypting a page.
 //! If this library is the first to use OpenSSL, [`init`] omits that handler. If the program has
@@ -6,6 +6,9 @@
 //! apart, so [`wrap`] always wraps the functions of OpenSSL that SQLCipher calls. OpenSSL runs a
 //! handler of this library before it frees its state (OPENSSL_atexit(3)). That handler waits for
 //! running calls of the wrapped functions, and makes later calls fail.
+//!
+//! OpenSSL has locks of its own. A forked child would inherit those that another thread holds, and
+//! could wait for them forever. So a fork waits for running calls of the wrapped functions, too.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -68,6 +71,8 @@ static OPENSSL: OnceLock<Provider> = OnceLock::new();
 /// generation in the upper 16 bits. A count of an older generation is that of the parent: it is
 /// invalid in a forked child.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
+/// Gate of the threads that call the wrapped OpenSSL functions. A fork shuts it.
+pub(super) static CALLS: fork::Gate = fork::Gate::new();
 /// Whether OpenSSL is freeing its state or has freed it, because the process exits.
 static IS_FREED: AtomicBool = AtomicBool::new(false);
 
@@ -110,6 +115,7 @@ pub(super) fn wrap(conn: &Connection) {
 /// returns its result. Once OpenSSL frees its state, returns `SQLITE_ERROR` without calling
 /// `function`.
 fn call(function: impl FnOnce(&Provider) -> c_int) -> c_int {
+    let _inside = CALLS.enter();
     count(&RUNNING, |calls| calls + 1);
     let code = match OPENSSL.get() {
         Some(openssl) if !IS_FREED.load(Ordering::SeqCst) => function(openssl),
@@ -210,6 +216,45 @@ mod tests {
         ];
         let found = [now.random as usize, now.hmac as usize, now.kdf as usize, now.cipher as usize];
         assert_eq!(found, wrapped, "compare SQLCipher's struct sqlcipher_provider, then change SQLCIPHER");
+    }
+
+    /// Fills a buffer as SQLCipher does for each page.
+    fn random() -> bool {
+        let mut bytes = [0_u8; 64];
+        // SAFETY: SQLCipher is initialised, and the buffer has this length.
+        unsafe { ((*sqlcipher_get_provider()).random)(ptr::null_mut(), bytes.as_mut_ptr().cast(), 64) == 0 }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn forked_child_inherits_no_lock_of_running_calls() {
+        crate::backend::file::os::set_up().unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) && random() {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let failed = (0..300).find(|_| {
+                // SAFETY: the child calls only `alarm`, `random` and `_exit`.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: as above. The alarm ends a child that waits forever.
+                    unsafe {
+                        libc::alarm(10);
+                        libc::_exit(c_int::from(!random()));
+                    }
+                }
+                let mut status = 0;
+                // SAFETY: the status may be written.
+                unsafe { libc::waitpid(child, &raw mut status, 0) != child || status != 0 }
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(failed, None, "a child of this fork has failed or waited forever");
+        });
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! The locks are:
 //!
 //! - the gate `SETTING_UP` of the threads that set up the library;
+//! - the gate of the threads that call OpenSSL (`openssl.rs`);
+//! - SQLCipher's mutexes;
 //! - SQLite's static mutexes;
 //! - the gate `LISTS` of the process-wide lists, which are locked only inside it (`fork.rs`).
 //!
@@ -26,6 +28,8 @@ use rusqlite::ffi;
 
 use super::{inherited, maps};
 use crate::atomic;
+#[cfg(kvstore_openssl)]
+use crate::backend::file::os::openssl;
 use crate::backend::file::os::{SETTING_UP, is_set_up};
 use crate::error::{Error, Result};
 use crate::fork::{LISTS, begin_generation};
@@ -43,6 +47,28 @@ const STATIC_MUTEXES: [c_int; 9] = [
     ffi::SQLITE_MUTEX_STATIC_PRNG,
     ffi::SQLITE_MUTEX_STATIC_MEM,
 ];
+
+/// SQLCipher's mutexes that belong to no connection, in the order in which SQLCipher nests them
+/// (sqlcipher.c): `SQLCIPHER_MUTEX_PROVIDER`, `_PROVIDER_ACTIVATE`, `_PROVIDER_RAND` and `_MEM`. The
+/// others are not used here.
+#[cfg(feature = "encryption")]
+const CIPHER_MUTEXES: [c_int; 4] = [0, 1, 2, 6];
+
+#[cfg(feature = "encryption")]
+unsafe extern "C" {
+    fn sqlcipher_mutex(number: c_int) -> *mut ffi::sqlite3_mutex;
+}
+
+/// Returns the mutexes that belong to no connection, in the order in which they are nested. SQLite
+/// must be set up.
+fn mutexes() -> impl DoubleEndedIterator<Item = *mut ffi::sqlite3_mutex> {
+    // SAFETY: SQLite and SQLCipher are set up, and these mutexes live as long as the process.
+    let of_sqlite = STATIC_MUTEXES.into_iter().map(|kind| unsafe { ffi::sqlite3_mutex_alloc(kind) });
+    #[cfg(feature = "encryption")]
+    // SAFETY: as above.
+    let of_sqlite = CIPHER_MUTEXES.into_iter().map(|n| unsafe { sqlcipher_mutex(n) }).chain(of_sqlite);
+    of_sqlite
+}
 
 /// State of the registration of the fork handlers: 0 for none, the id of the process in which a
 /// thread is registering them, or [`WATCHED`].
@@ -88,11 +114,11 @@ pub(in crate::backend::file::os) fn watch() -> Result<()> {
 /// Fork handler that runs before a fork: takes all locks that a child could inherit.
 extern "C" fn before() {
     SETTING_UP.shut();
+    #[cfg(kvstore_openssl)]
+    openssl::CALLS.shut();
     if is_set_up() {
-        for mutex in STATIC_MUTEXES {
-            // SAFETY: SQLite is set up, and these mutexes live as long as the process.
-            unsafe { ffi::sqlite3_mutex_enter(ffi::sqlite3_mutex_alloc(mutex)) };
-        }
+        // SAFETY: the mutexes live as long as the process.
+        mutexes().for_each(|mutex| unsafe { ffi::sqlite3_mutex_enter(mutex) });
     }
     LISTS.shut();
 }
@@ -100,7 +126,7 @@ extern "C" fn before() {
 /// Fork handler that runs in the parent after a fork: releases the locks.
 extern "C" fn in_parent() {
     LISTS.open();
-    leave_static_mutexes();
+    leave_mutexes();
     SETTING_UP.open();
 }
 
@@ -109,19 +135,19 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     let_go();
     LISTS.open();
-    leave_static_mutexes();
+    leave_mutexes();
     SETTING_UP.open();
 }
 
-/// Releases SQLite's static mutexes, which the handler `before` has taken.
-fn leave_static_mutexes() {
+/// Releases the mutexes that the handler `before` has taken.
+fn leave_mutexes() {
     if is_set_up() {
-        for mutex in STATIC_MUTEXES.into_iter().rev() {
-            // SAFETY: the handler `before` has entered the mutex, in this thread or in the parent's
-            // thread of which this one is a copy.
-            unsafe { ffi::sqlite3_mutex_leave(ffi::sqlite3_mutex_alloc(mutex)) };
-        }
+        // SAFETY: the handler `before` has entered the mutexes, in this thread or in the parent's
+        // thread of which this one is a copy.
+        mutexes().rev().for_each(|mutex| unsafe { ffi::sqlite3_mutex_leave(mutex) });
     }
+    #[cfg(kvstore_openssl)]
+    openssl::CALLS.open();
 }
 
 /// Marks all handles as inherited, and makes the inherited descriptors and mappings unusable.
