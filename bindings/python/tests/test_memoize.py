@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import copy
+import datetime
+import decimal
 import functools
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
+import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +26,7 @@ import pytest
 from helpers import Clock
 
 import kvstore
+from kvstore import _memoize
 
 
 @pytest.fixture
@@ -95,7 +103,7 @@ def test_huge_and_special_numbers_are_accepted_as_arguments(db: kvstore.Store) -
     f = kvstore.memoize(db, name="f")(lambda x: object.__hash__(x))
     numbers = (10**5000, -(10**5000), float("inf"), float("nan"), 1e308, 2**64)
     assert [f(number) for number in numbers] == [f(number) for number in numbers]
-    assert f.cache_info() == (6, 6, 6)
+    assert f.cache_info() == (6, 6, 6, 0)
 
 
 def test_two_functions_do_not_share_results(db: kvstore.Store) -> None:
@@ -143,7 +151,7 @@ def test_cache_clear_removes_only_results_of_its_function(db: kvstore.Store) -> 
     one(1), one(2), two(1)
     assert one.cache_clear() == 2
     assert one.cache_info().currsize == 0
-    assert two.cache_info() == (0, 1, 1)
+    assert two.cache_info() == (0, 1, 1, 0)
     assert db["mine"] == b"v"
 
 
@@ -174,8 +182,10 @@ def test_unreadable_result_is_recomputed(db: kvstore.Store) -> None:
 
 def test_unpicklable_argument_raises_to_caller(db: kvstore.Store) -> None:
     f = kvstore.memoize(db, name="f")(lambda x: 1)
-    with pytest.raises(Exception):
+    with pytest.raises(TypeError, match=r"memoize: the argument 'x' cannot be pickled .*: name it in ignore="):
         f(lambda: 0)
+    with pytest.raises(TypeError, match="the argument 'x' cannot be pickled .*lock"):
+        f([threading.Lock()])
     with pytest.raises(TypeError):
         f()
     assert len(db) == 0
@@ -420,3 +430,181 @@ def test_function_without_own_name_needs_name_argument(db: kvstore.Store) -> Non
         with pytest.raises(TypeError, match=f"{kind} has no name of its own.*name='...'"):
             kvstore.memoize(db)(function)
     assert kvstore.memoize(db, name="five")(functools.partial(pow, 5))(2) == 25
+
+
+class Point:
+    def __init__(self, x: Any, y: Any = None) -> None:
+        self.x, self.y = x, y
+
+
+def test_objects_are_compared_by_their_parts(db: kvstore.Store) -> None:
+    f = kvstore.memoize(db, name="f")(lambda x: 1)
+    same = [
+        lambda: Point(1, {"a": [2.5]}),
+        lambda: datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc),
+        lambda: decimal.Decimal("1.50"),
+        lambda: uuid.UUID(int=7),
+        lambda: collections.OrderedDict(a=1, b=Point(2)),
+        lambda: functools.partial(pow, 2),
+        lambda: re.compile("a+"),
+        lambda: Point,
+        lambda: len,
+        lambda: inspect.Parameter.KEYWORD_ONLY,
+    ]
+    for make in same:
+        assert f.cache_key(make()) == f.cache_key(make()), make()
+    assert len({f.cache_key(make()) for make in same}) == len(same)
+    assert f.cache_key(Point(1, 2)) != f.cache_key(Point(2, 1))
+    shared = [1]
+    assert f.cache_key([shared, shared]) == f.cache_key([[1], [1]]) != f.cache_key([[1], [1], [1]])
+
+
+def test_argument_with_shared_parts_takes_linear_time(db: kvstore.Store) -> None:
+    f = kvstore.memoize(db, name="f")(lambda x: 1)
+    parts: list[Any] = [[]]
+    points = Point(0)
+    for _ in range(100):  # 2 ** 100 paths
+        parts = [parts, parts]
+        points = Point(points, points)
+    assert f(parts) == f(points) == 1
+    assert f.cache_key(parts) != f.cache_key(points)
+
+
+def test_argument_that_contains_itself_is_refused_by_name(db: kvstore.Store) -> None:
+    f = kvstore.memoize(db, name="f", ignore="log")(lambda node, log=None: 1)
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    point = Point(1)
+    point.y = {"back": point}
+    for bad in (cycle, point):
+        with pytest.raises(ValueError, match="memoize: the argument 'node' contains itself.*ignore="):
+            f(bad)
+        assert f(1, bad) == 1
+    assert len(db) == 1
+
+
+@contextlib.contextmanager
+def busy(path: Path) -> Iterator[None]:
+    """Another handle writes."""
+    with kvstore.open(path, busy_timeout=0) as other, other.transaction():
+        other.put("other", "1")
+        yield
+
+
+def test_result_is_returned_if_store_is_busy(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as db:
+        calls: list[int] = []
+
+        @kvstore.memoize(db, name="f")
+        def f(x: int) -> int:
+            calls.append(x)
+            if x < 0:
+                raise ZeroDivisionError
+            return x
+
+        with busy(path):
+            assert f(1) == f(1) == 1
+            with pytest.raises(ZeroDivisionError):
+                f(-1)
+        assert calls == [1, 1, -1] and f.cache_info() == (0, 3, 0, 3)
+        assert f(1) == f(1) == 1
+        assert calls == [1, 1, -1, 1] and f.cache_info() == (1, 4, 1, 3)
+
+
+def test_store_that_becomes_busy_during_call_changes_no_outcome(path: Path) -> None:
+    with kvstore.open(path, busy_timeout=0) as db:
+        block = contextlib.ExitStack()
+
+        @kvstore.memoize(db, name="f")
+        def f(x: int) -> int:
+            if not f.cache_info().errors:
+                block.enter_context(busy(path))
+            if x < 0:
+                raise ZeroDivisionError
+            return x
+
+        with block:
+            assert f(1) == 1
+        before = f.cache_info().errors
+        assert before == 2  # the result was not stored, nor the lease released
+        begin = time.monotonic()
+        assert f(1) == f(1) == 1  # the next call takes the lease that was left
+        assert f.cache_info() == (1, 2, 1, before) and time.monotonic() - begin < 30
+
+        g = kvstore.memoize(db, name="g")(f.__wrapped__)
+        with busy(path), pytest.raises(ZeroDivisionError):
+            g(-1)
+
+
+def test_result_larger_than_any_value_is_returned(path: Path) -> None:
+    with kvstore.open(path, max_value_size=1000) as db:
+        f = kvstore.memoize(db, name="f")(lambda n: "x" * n)
+        assert len(f(2000)) == len(f(2000)) == 2000
+        assert f.cache_info() == (0, 2, 0, 2)
+        assert len(f(10)) == len(f(10)) == 10
+        assert f.cache_info() == (1, 3, 1, 2)
+
+
+def test_results_are_returned_from_damaged_full_and_read_only_store(path: Path) -> None:
+    with kvstore.open(path) as db:
+        db.limit(max_bytes=200_000, policy="none")
+        f = kvstore.memoize(db, name="f")(lambda n: b"x" * n)
+        assert len(f(400_000)) == len(f(400_000)) == 400_000
+        assert f.cache_info() == (0, 2, 0, 2)
+        f(7)
+    with kvstore.open(path, read_only=True) as db:
+        f = kvstore.memoize(db, name="f")(lambda n: b"x" * n)
+        assert len(f(7)) == len(f(8)) - 1 == 7
+        assert f.cache_info() == (1, 1, 1, 1)
+    data = bytearray(path.read_bytes())
+    data[4096:] = bytes(len(data) - 4096)
+    with kvstore.open(path) as db:
+        path.write_bytes(data)
+        f = kvstore.memoize(db, name="f", ttl=60, stale=5)(lambda n: b"x" * n)
+        assert len(f(3)) == len(f(3)) == 3
+        with pytest.raises(kvstore.Error):
+            f.cache_info()
+
+
+def test_signal_handler_may_call_memoized_function(db: kvstore.Store) -> None:
+    f = kvstore.memoize(db, name="f")(lambda x: x)
+    assert f(1) == 1
+    with _memoize._counting:  # as if a signal had come while a call counts
+        assert f(1) == 1
+    assert f.cache_info().hits == 1
+
+
+def test_rows_are_counted_without_blocking_calls(db: kvstore.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    f = kvstore.memoize(db, name="f")(lambda x: x)
+    f(1)
+    keys = kvstore.Family.keys
+
+    def slowly(self: Any, *args: Any, **settings: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(f, 1).result(20) == 1
+        return keys(self, *args, **settings)
+
+    monkeypatch.setattr(kvstore.Family, "keys", slowly)
+    assert f.cache_info().currsize == 1
+
+
+def test_recursion_takes_three_levels_of_the_interpreter(db: kvstore.Store) -> None:
+    def depth_of(cache: Any) -> int:
+        deepest = 0
+
+        @cache
+        def down(n: int) -> int:
+            nonlocal deepest
+            deepest = n
+            return down(n + 1)  # type: ignore[no-any-return]
+
+        with pytest.raises(RecursionError):
+            down(0)
+        return deepest
+
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(1000)
+        assert depth_of(kvstore.memoize(db)) > 280
+    finally:
+        sys.setrecursionlimit(limit)

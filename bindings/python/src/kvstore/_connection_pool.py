@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Optional
 
 from kvstore._errors import BusyError, Failure, MisuseError, StoreIOError, exception_for, last_failure
+from kvstore._hints import Hint
 from kvstore._native import NULL, check, ffi, lib
 from kvstore._path import absolute, file_id, is_in_memory, is_remote
 from kvstore._time import Clock, register, unregister
@@ -263,7 +264,8 @@ class ConnectionPool:
         if self.file_id is not None and self.file_id != file_id(self.path):
             raise StoreIOError(
                 "the store file was deleted, moved or replaced while the store was open: close this store and "
-                "open it at its new path"
+                "open it at its new path",
+                hint=Hint.OPEN_AGAIN,
             )
         connection = Connection()
         with self.guard:  # a change of the secret waits until this connection is open

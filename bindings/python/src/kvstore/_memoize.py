@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import inspect
-import io
 import math
 import os
 import pickle
 import random
-import struct
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, TypeVar, overload
 
-from kvstore._errors import BusyError, Error, MisuseError
+from kvstore._arguments import digest as digest_of
+from kvstore._errors import Error, MisuseError
 from kvstore._family import Family
 from kvstore._native import leave
 from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
@@ -63,8 +62,9 @@ _NEXT_TRY = 1.0
 
 #: Threads that wait for a result. Woken whenever a computation of this process ends.
 _ended = WaitQueue()
-#: The lock for the counters of hits and misses.
-_counting = threading.Lock()
+#: The lock for the counters. A signal handler that calls a memoized function may run while its
+#: thread holds it.
+_counting = threading.RLock()
 #: The leases that this thread holds.
 _mine = threading.local()
 #: The results that this process recomputes in the background.
@@ -73,7 +73,7 @@ _refreshing: set[tuple[int, bytes]] = set()
 
 def _after_fork() -> None:
     global _counting
-    _counting = threading.Lock()  # it may be held by a thread that does not exist in the child
+    _counting = threading.RLock()  # it may be held by a thread that does not exist in the child
     _refreshing.clear()
 
 
@@ -90,6 +90,8 @@ class CacheInfo(NamedTuple):
     misses: int
     #: Results in the store, of all processes.
     currsize: int
+    #: Reads and writes of the store in this process that failed. The calls returned their results.
+    errors: int
 
 
 def memoize(
@@ -111,6 +113,10 @@ def memoize(
     over. A lease must therefore be longer than a computation: a later result is returned but not
     stored. Exceptions are not stored. If the function calls itself with the same arguments, that
     call is computed directly.
+
+    If the store fails (it is busy, full, damaged or read-only, or a result is larger than
+    ``max_value_size``), the function is called and its result returned, but not stored.
+    ``cache_info().errors`` counts these failures. Only a closed store raises :exc:`MisuseError`.
 
     Args:
         store: A :class:`Store` or :class:`Family`. Its codec is not used.
@@ -139,8 +145,9 @@ def memoize(
     second later tries again.
 
     Passing an argument by position, by name or by default makes no difference. Numbers, str, bytes,
-    None and containers of these are compared by value. Other objects are compared by their pickle,
-    which must be the same in every process.
+    None and containers of these are compared by value. Other objects are compared by the values that
+    pickle would store for them; an object that cannot be pickled, or an argument that contains
+    itself, is an error. Name such a parameter in ``ignore``.
 
     The decorated function has ``cache_clear()`` (removes all results and returns their number),
     ``cache_info()``, ``cache_key(*args)`` (the key of a result) and ``__wrapped__``. For a method,
@@ -242,7 +249,9 @@ def _memoized(
     unknown = ignored - set(signature.parameters)
     if unknown:
         raise ValueError(f"ignore names parameters that {function!r} does not have: {', '.join(sorted(unknown))}")
-    counts = {"hits": 0, "misses": 0}
+    counts = {"hits": 0, "misses": 0, "errors": 0}
+    #: The leases that could not be released because the store failed, with their tokens.
+    unreleased: dict[bytes, bytes] = {}
 
     def count(what: str) -> None:
         with _counting:
@@ -252,10 +261,16 @@ def _memoized(
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = {key: value for key, value in bound.arguments.items() if key not in ignored}
-        return hashlib.sha256(_canonical(given, typed)).digest()
+        return digest_of(given, typed)
 
     def cache_key(*args: Any, **kwargs: Any) -> bytes:
         return prefix + b"=" + digest(args, kwargs)
+
+    def failed(error: Error) -> None:
+        """Count a failure of the store. Raises the error if the store is closed."""
+        if isinstance(error, MisuseError) and store.closed:
+            raise error
+        count("errors")
 
     def find(key: bytes) -> Any:
         """Return the cached result in a list, which is empty if there is none, and its remaining
@@ -264,42 +279,48 @@ def _memoized(
         The seconds are read only if they matter.
         """
         left = None
-        if times.refreshes:
-            kept, left = store.get_with_ttl(key) or (None, None)
-        else:
-            kept = store.get(key)
+        try:
+            if times.refreshes:
+                kept, left = store.get_with_ttl(key) or (None, None)
+            else:
+                kept = store.get(key)
+        except Error as error:
+            failed(error)
+            return [], None
         if kept is not None:
             try:
                 return [serializer.loads(kept)], left
             except Exception:  # noqa: BLE001 # unreadable, e.g. of another version: recompute
-                store.compare_and_delete(key, kept)
+                try:
+                    store.compare_and_delete(key, kept)
+                except Error as error:
+                    failed(error)
         return [], None
 
     def took(arguments: bytes) -> float:
         """Return how many seconds the last computation of a result took."""
         try:
             return float(store.get(prefix + b"+" + arguments, b"0"))
-        except ValueError:
+        except (Error, ValueError):
             return 0.0
 
-    def compute(arguments: bytes, token: bytes, args: Any, kwargs: Any) -> Any:
-        """Compute a result and store it. The caller must hold the lease of the result."""
-        began = time.perf_counter()
-        result = function(*args, **kwargs)
-        seconds = time.perf_counter() - began
+    def keep(arguments: bytes, token: bytes, result: Any, seconds: float) -> None:
+        """Store a result that took this many seconds to compute. If the lease was lost (the
+        computation took too long, or the cache was cleared), store nothing.
+        """
         key, lease_key = prefix + b"=" + arguments, prefix + b"~" + arguments
         data = serializer.dumps(result)
 
-        def keep() -> None:
-            # If the lease was lost (the computation took too long, or the cache was cleared),
-            # nothing is stored.
+        def put() -> None:
             if store.get(lease_key) == token:
                 if times.early:
                     store.put(prefix + b"+" + arguments, repr(seconds), times.kept)
                 store.put(key, data, times.kept)
 
-        in_one_transaction(store._state, keep)
-        return result
+        try:
+            in_one_transaction(store._state, put)
+        except Error:
+            count("errors")  # also if the store was closed meanwhile: the result is there
 
     class Leased:
         """A ``with`` block that holds the lease to compute a result, and releases it at the end."""
@@ -316,6 +337,10 @@ def _memoized(
 
         def take(self) -> bool:
             """Try to take the lease, and return whether it was free."""
+            left = unreleased.get(self.lease_key)
+            if left is not None:
+                store.compare_and_delete(self.lease_key, left)
+                unreleased.pop(self.lease_key, None)
             self.taken = None  # set before add(): an interrupt may follow it
             try:
                 self.taken = store.add(self.lease_key, self.token, lease)
@@ -344,20 +369,15 @@ def _memoized(
                 # Read first if it is unknown: reading does not wait for the lock that add() waited for.
                 if self.taken or store.get(self.lease_key) == self.token:
                     store.compare_and_delete(self.lease_key, self.token)
-                self.taken = False
             except Error:
-                self.taken = False  # not retried: the lease ends by its TTL
-                if kind is None:
-                    raise
-                # The exception of the block is more important.
+                unreleased[self.lease_key] = self.token  # released by the next call; other processes wait for its TTL
+                count("errors")
             finally:
+                self.taken = False
                 _ended.wake()
 
         def _abandon(self, ending: None) -> None:
-            try:
-                self._leave(None, None, None, None)
-            except Error:
-                pass  # another exception is raised
+            self._leave(None, None, None, None)
 
     def refresh(arguments: bytes, args: Any, kwargs: Any) -> None:
         """Recompute a result in a background thread, unless another thread or process is doing that
@@ -373,18 +393,20 @@ def _memoized(
                 if now is None or now[0] != known[0] or (now[1] or 0) > (known[1] or 0):
                     return  # another caller has just recomputed it
                 count("misses")
+                began = time.perf_counter()
                 try:
-                    compute(arguments, token, args, kwargs)
+                    result = function(*args, **kwargs)
+                    keep(arguments, token, result, time.perf_counter() - began)
                 except BaseException:
                     # Keep the lease for a moment, under a token that no caller has, so that not
                     # every hit tries again.
-                    store.compare_and_swap(lease_key, token, b"failed", _NEXT_TRY)
-                    raise
-        except BusyError:
-            pass  # the next hit tries again
-        except MisuseError:
-            if not store.closed:
-                raise
+                    try:
+                        store.compare_and_swap(lease_key, token, b"failed", _NEXT_TRY)
+                    except Error:
+                        count("errors")
+                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        except Error:
+            count("errors")  # the next hit tries again
         finally:
             _refreshing.discard((id(store), lease_key))
 
@@ -396,7 +418,12 @@ def _memoized(
                 return
             _refreshing.add(this)
         try:
-            if lease_key in store:
+            try:
+                is_leased = lease_key in store
+            except Error as error:
+                failed(error)
+                is_leased = True
+            if is_leased:
                 _refreshing.discard(this)
             else:
                 threading.Thread(target=refresh, args=(arguments, args, kwargs), name="kvstore-memoize", daemon=True).start()
@@ -420,15 +447,25 @@ def _memoized(
             if (id(store), lease_key) in getattr(_mine, "leases", ()):
                 return function(*args, **kwargs)
             with Leased(lease_key, token) as leased:
-                if leased.take():
+                try:
+                    is_mine = leased.take()
+                except Error as error:
+                    failed(error)
+                    count("misses")
+                    break
+                if is_mine:
                     found, left = find(key)  # it may have been stored while the lease was taken
                     if found:
                         count("hits")
                         return found[0]
                     count("misses")
-                    return compute(arguments, token, args, kwargs)
+                    began = time.perf_counter()
+                    result = function(*args, **kwargs)
+                    keep(arguments, token, result, time.perf_counter() - began)
+                    return result
             _ended.wait(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
+        return function(*args, **kwargs)  # the store fails
 
     def cache_clear() -> int:
         """Remove all cached results of the function, including those being computed, and return how
@@ -440,10 +477,13 @@ def _memoized(
         return cleared
 
     def cache_info() -> CacheInfo:
+        results = len(store.keys(prefix=prefix + b"="))
         with _counting:
-            return CacheInfo(counts["hits"], counts["misses"], len(store.keys(prefix=prefix + b"=")))
+            return CacheInfo(counts["hits"], counts["misses"], results, counts["errors"])
 
-    return _Function(function, call, cache_key, cache_clear, cache_info)
+    # A class for each function: a call then needs no frame of the interpreter besides that of `call`.
+    made = type("_Function", (_Function,), {"__call__": staticmethod(call), "__module__": __name__})
+    return made(function, cache_key, cache_clear, cache_info)
 
 
 class _Function:
@@ -452,15 +492,15 @@ class _Function:
     It is a class, and not a function with attributes, so that ``cache_key`` works on bound methods.
     """
 
-    def __init__(self, function: Any, call: Any, cache_key: Any, cache_clear: Any, cache_info: Any) -> None:
+    def __init__(self, function: Any, cache_key: Any, cache_clear: Any, cache_info: Any) -> None:
         functools.update_wrapper(self, function)
-        self._call = call
         self.cache_key = cache_key
         self.cache_clear = cache_clear
         self.cache_info = cache_info
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+    if TYPE_CHECKING:
+
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else _Method(self, instance)
@@ -507,37 +547,3 @@ class _Method:
 
     def __reduce__(self) -> Any:
         return getattr, (self.__self__, self.__func__.__name__)  # type: ignore[attr-defined] # pickled like methods
-
-
-def _canonical(value: Any, typed: bool) -> bytes:
-    """Return bytes that identify a value: equal values give equal bytes, in every process."""
-    kind = type(value)
-    if value is None or value is Ellipsis:
-        return _tagged(b"c", repr(value).encode())
-    if kind in (bool, int, float):
-        if not typed and (kind is bool or (kind is float and value.is_integer())):
-            value = int(value)
-        if type(value) is float:
-            return _tagged(b"f", struct.pack("<d", value))
-        return _tagged(b"b" if type(value) is bool else b"i", f"{int(value):x}".encode())
-    if kind is str:
-        return _tagged(b"s", value.encode("utf-8", "surrogatepass"))
-    if kind in (bytes, bytearray):
-        return _tagged(b"y" if kind is bytes else b"Y", bytes(value))
-    if kind in (tuple, list):
-        return _tagged(b"t" if kind is tuple else b"l", b"".join(_canonical(part, typed) for part in value))
-    if kind in (set, frozenset):
-        return _tagged(b"S", b"".join(sorted(_canonical(part, typed) for part in value)))
-    if kind is dict:
-        pairs = sorted(_canonical(key, typed) + _canonical(part, typed) for key, part in value.items())
-        return _tagged(b"d", b"".join(pairs))
-    # Without the memo: with it, equal and identical parts would be pickled differently.
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, 4)
-    pickler.fast = True
-    pickler.dump(value)
-    return _tagged(b"p", buffer.getvalue())
-
-
-def _tagged(tag: bytes, data: bytes) -> bytes:
-    return tag + struct.pack("<Q", len(data)) + data

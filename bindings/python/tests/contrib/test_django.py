@@ -292,3 +292,31 @@ def test_missing_session_path_is_reported() -> None:
     with override_settings(SESSION_KVSTORE_PATH=None):
         with pytest.raises(ImproperlyConfigured, match="SESSION_KVSTORE_PATH"):
             SessionStore().exists("abcdefgh")
+
+
+def test_value_that_cannot_be_stored_breaks_no_page(path: str) -> None:
+    cache = KVStoreCache(path, {"OPTIONS": {"MAX_VALUE_SIZE": 1000, "BUSY_TIMEOUT": 0}})
+    cache.set("k", "old")
+    cache.set("k", "x" * 2000)
+    assert cache.get("k") is None
+    assert cache.set_many({"k": "x" * 2000, "l": "1"}) == ["k", "l"] and cache.get_many(["k", "l"]) == {}
+    assert cache.get_or_set("m", lambda: "x" * 2000) in (None, "x" * 2000)
+    assert not cache.add("k", "x" * 2000)
+    with kvstore.open(path) as other, other.transaction():
+        other.put("b", "1")
+        cache.set("k", "1")
+        assert cache.get("k") is None
+    cache.set("k", "1")
+    assert cache.get("k") == "1"
+    cache._storage.close()
+
+
+def test_errors_of_reads_are_misses_on_request(path: str) -> None:
+    with open(path, "wb") as file:
+        file.write(b"no store" * 1000)
+    strict, lenient = KVStoreCache(path, {}), KVStoreCache(path, {"OPTIONS": {"IGNORE_ERRORS": True}})
+    with pytest.raises(kvstore.CorruptError):
+        strict.get("k")
+    strict.set("k", "1")
+    assert lenient.get("k", "missing") == "missing" and lenient.get_many(["k"]) == {}
+    assert not lenient.delete("k") and not lenient.has_key("k") and not lenient.touch("k")

@@ -146,3 +146,11 @@ def test_concurrent_threads_create_value_once(tmp_path: Path) -> None:
     region.backend._storage.close()
     region.backend._locks.close()
     assert kvstore.open(tmp_path / "r.db").families() == ["dogpile", "dogpile_locks"]
+
+
+def test_computed_value_is_returned_if_it_cannot_be_stored(tmp_path: Path) -> None:
+    region = make_region().configure(
+        "kvstore", arguments={"path": str(tmp_path / "cache.db"), "max_value_size": 1000}
+    )
+    assert region.get_or_create("k", lambda: "x" * 2000) == "x" * 2000
+    assert region.get_or_create("k", lambda: "small") == "small" == region.get("k")

@@ -41,9 +41,9 @@ def test_keys_expiring_first_are_culled_first(location: str) -> None:
     place = Storage(location, "things", {})
     family = place.family()
     for n in range(10):
-        cull(place, 10, 2)
+        cull(place, place.family(), 10, 2)
         family.put(f"{n}", b"", ttl=1000 - n)
-    cull(place, 10, 2)
+    cull(place, place.family(), 10, 2)
     assert list(family) == [b"0", b"1", b"2", b"3", b"4"]
     place.close()
 

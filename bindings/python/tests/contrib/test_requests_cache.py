@@ -128,3 +128,12 @@ def test_unreadable_response_is_fetched_again(backend: KVStoreCache) -> None:
         family[key] = pickle.dumps("not a response")[:-3]
     assert session.get("http://a/").from_cache is False
     assert adapter.calls == 2
+
+
+def test_response_is_returned_if_it_cannot_be_stored(tmp_path: Path) -> None:
+    storage = KVStoreDict(tmp_path / "cache.db", serializer=None, max_value_size=1000)
+    storage["a"] = "small"
+    storage["a"] = "x" * 2000
+    assert "a" not in storage
+    storage["a"] = "small"
+    assert storage["a"] == "small"

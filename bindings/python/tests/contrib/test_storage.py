@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +234,7 @@ def test_failed_change_has_no_effect_and_ends_transaction(here: Storage) -> None
 
 def test_one_process_never_exceeds_max_entries(here: Storage) -> None:
     for number in range(200):
-        cull(here, 30, 3)
+        cull(here, here.family(), 30, 3)
         here.family().put(f"{number:03}", b"", ttl=1000 + number)
         assert len(here.family()) <= 30
     here.close()
@@ -243,23 +246,23 @@ def test_culling_removes_soonest_expiry_first(here: Storage) -> None:
         family.put(f"late {number}", b"", ttl=2000 + number)
         family.put(f"soon {number}", b"", ttl=1000 + number)
         family.put(f"never {number}", b"")
-    cull(here, 15, 2)  # 7 of 15
+    cull(here, here.family(), 15, 2)  # 7 of 15
     assert sorted(key.decode() for key in family) == ["late 2", "late 3", "late 4", *(f"never {n}" for n in range(5))]
-    cull(here, 8, 1)
+    cull(here, here.family(), 8, 1)
     assert len(family) == 0
     here.close()
 
 
 def test_keys_without_ttl_are_culled_if_no_others_exist(here: Storage) -> None:
     here.family().update({f"{n:02}": b"" for n in range(10)})
-    cull(here, 10, 5)
+    cull(here, here.family(), 10, 5)
     assert list(here.family()) == [f"{n:02}".encode() for n in range(2, 10)]
     here.close()
 
 
 def test_cull_frequency_zero_empties_family(here: Storage) -> None:
     here.family().update({f"{n:02}": b"" for n in range(10)})
-    cull(here, 10, 0)
+    cull(here, here.family(), 10, 0)
     assert not here.family()
     here.close()
 
@@ -268,7 +271,7 @@ def test_keys_of_other_processes_count_when_limit_is_reached(here: Storage, tmp_
     with kvstore.open(tmp_path / "place.db") as other:
         theirs = other.family("things", create=True)
         for number in range(300):
-            cull(here, 100, 3)
+            cull(here, here.family(), 100, 3)
             here.family().put(f"mine {number}", b"", ttl=1000)
             theirs.put(f"theirs {number}", b"", ttl=2000)
         assert len(theirs) <= 150
@@ -315,3 +318,92 @@ def test_private_file_can_be_encrypted(tmp_path: Path) -> None:
     made.family()["a"] = b"1"
     assert made.store().is_encrypted
     made.close()
+
+
+def put(storage: Storage, value: bytes) -> bool:
+    return storage.keep(lambda family: family.put("a", value), ["a"], False)
+
+
+def get(storage: Storage) -> Any:
+    return storage.read(lambda family: family.get("a"), None)
+
+
+def test_removed_folder_is_created_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    one, two = Storage(folder / "x.db", "one", {}), Storage(folder / "x.db", "two", {})
+    for round in range(3):
+        assert put(one, b"1") and put(two, b"2")
+        shutil.rmtree(folder)
+        time.sleep(0.05)  # a handle looks for its file every 10 ms
+        readers = [one, two] if round % 2 else [two, one]
+        assert [get(storage) for storage in readers] == [None, None]
+        assert put(one, b"3") and (get(one), get(two)) == (b"3", None)
+        assert (folder / "x.db").exists() and one.store() is two.store()
+    assert one.ignored_errors == two.ignored_errors == 0
+
+
+def test_removed_folder_is_created_again_by_many_threads(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "cache" / "x.db", "things", {"sync": "off"})
+    failures: list[BaseException] = []
+    over = threading.Event()
+
+    def work(n: int) -> None:
+        while not over.is_set():
+            try:
+                storage.call(lambda family: family.put(f"{n}", b"1"))
+                assert storage.read(lambda family: family.get(f"{n}"), None) in (b"1", None)
+            except BaseException as error:  # noqa: BLE001
+                failures.append(error)
+                return
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        threading.Event().wait(0.02)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_value_that_cannot_be_kept_is_removed_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = Storage(tmp_path / "x.db", "things", {"max_value_size": 1000})
+    assert put(storage, b"old")
+    with caplog.at_level(logging.WARNING, "kvstore.contrib"):
+        assert not put(storage, bytes(1001)) and not put(storage, bytes(1001))
+    assert get(storage) is None and storage.ignored_errors == 2
+    assert len(caplog.records) == 1 and "x.db: " in caplog.text and "1 failures so far" in caplog.text
+    assert put(storage, bytes(1000))
+
+
+def test_busy_store_keeps_nothing_and_breaks_nothing(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "x.db", "things", {"busy_timeout": 0})
+    assert put(storage, b"old")
+    with kvstore.open(tmp_path / "x.db") as other, other.transaction():
+        other.put("b", "1")
+        assert not put(storage, b"new") and get(storage) == b"old"
+    assert put(storage, b"new") and storage.ignored_errors == 1
+
+
+@pytest.mark.parametrize("ignore", [False, True])
+def test_damaged_file_is_moved_aside_by_clear(tmp_path: Path, ignore: bool) -> None:
+    path = tmp_path / "x.db"
+    storage = Storage(path, "things", {"ignore_errors": ignore})
+    assert put(storage, b"1")
+    storage.close()
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes(len(data) - 100))
+    assert not put(storage, b"1")
+    if ignore:
+        assert get(storage) is None and storage.ignored_errors == 2
+    else:
+        with pytest.raises(kvstore.CorruptError):
+            get(storage)
+    storage.clear()
+    assert get(storage) is None and put(storage, b"2") and get(storage) == b"2"
+    (aside,) = tmp_path.glob("x.db.damaged-*")
+    assert aside.read_bytes()[:100] == data[:100]

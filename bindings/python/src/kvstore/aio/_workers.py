@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import Any, Callable, Optional, TypeVar
 
 import kvstore
-from kvstore import BusyError, Error, MisuseError, StoreIOError
+from kvstore import BusyError, Error, Hint, MisuseError, StoreIOError
 from kvstore._native import WaitFlag
 from kvstore._path import absolute, file_id, is_in_memory
 
@@ -55,7 +55,8 @@ class WorkerSettings:
         if self.file_id is not None and self.file_id != file_id(self.path):
             raise StoreIOError(
                 "the store file was deleted, moved or replaced while the store was open: close this store and "
-                "open it at its new path"
+                "open it at its new path",
+                hint=Hint.OPEN_AGAIN,
             )
         gave_up, text, hint = self._last_busy
         if submitted < gave_up:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 
+from kvstore import Family
 from kvstore.contrib._storage import Storage
 
 
-def cull(storage: Storage, most: int, frequency: int) -> None:
+def cull(storage: Storage, family: Family, most: int, frequency: int) -> None:
     """Remove keys of a full family, so that one key can be added without exceeding ``most`` keys.
 
     If the family is full, all expired keys are removed and one live key in every ``frequency``:
@@ -26,19 +27,17 @@ def cull(storage: Storage, most: int, frequency: int) -> None:
     if limit == most and left > 0:
         storage.add_budget = (most, left - 1)
         return
-    family = storage.family()
     count = family.count()
     if count >= most:
         if frequency <= 0:
             family.clear()
         else:
-            _remove(storage, count // frequency)
+            _remove(family, count // frequency)
         count = family.count()
     storage.add_budget = (most, max(0, (most - count - 1) // 2))
 
 
-def _remove(storage: Storage, number: int) -> None:
-    family = storage.family()
+def _remove(family: Family, number: int) -> None:
     family.purge_expired()  # not counted above, but still in the file
     doomed: list[bytes] = []
     for key, _ in family.expiring():

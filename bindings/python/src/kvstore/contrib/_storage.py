@@ -6,11 +6,13 @@ Must not depend on a framework.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import threading
+import time
 import weakref
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Optional
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Optional, TypeVar
 
 import kvstore
 from kvstore import Family, Store
@@ -18,12 +20,19 @@ from kvstore._options import choice, configuration, count, secret_of
 from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
 
+T = TypeVar("T")
+
+#: The settings of a storage that are not settings of kvstore.open.
+_OWN_OPTIONS = frozenset({"ignore_errors", "max_bytes", "policy"})
 #: The settings of a storage: those of kvstore.open, except for the encoding, which backends decide,
-#: and a size limit.
-STORAGE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | {
-    "max_bytes",
-    "policy",
-}
+#: a size limit, and what a failure does.
+STORAGE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | _OWN_OPTIONS
+
+#: How often a call opens a file again that was deleted, moved or replaced.
+_REOPENS = 5
+#: Seconds between two messages of a storage in the log.
+_LOG_INTERVAL = 60.0
+_log = logging.getLogger("kvstore.contrib")
 
 MEMORY = ":memory:"
 
@@ -79,8 +88,9 @@ class Storage:
             created with the mode 0600 and missing directories with 0700, whatever the umask. Existing
             ones keep their modes.
         name: The name of the family.
-        options: Settings of :func:`kvstore.open`, and ``max_bytes`` and ``policy`` for the size
-            limit of the file (see ``Store.limit``); the default policy is "oldest".
+        options: Settings of :func:`kvstore.open`; ``max_bytes`` and ``policy`` for the size
+            limit of the file (see ``Store.limit``), where the default policy is "oldest"; and
+            ``ignore_errors``, with which a failed read counts as a miss.
     """
 
     def __init__(self, path: Any, name: str, options: Mapping[str, Any]) -> None:
@@ -96,7 +106,7 @@ class Storage:
             raise TypeError(f"unknown settings: {', '.join(map(str, unknown))}: see help(kvstore.open)")
         if options.get("max_bytes") is None and options.get("policy") is not None:
             raise TypeError("policy= needs a size limit: give max_bytes= too")
-        settings = {setting: value for setting, value in options.items() if setting not in ("max_bytes", "policy")}
+        settings = {setting: value for setting, value in options.items() if setting not in _OWN_OPTIONS}
         without_secret = dict(settings)  # check the settings now, not on first use
         secret_of(without_secret.pop("password", None), without_secret.pop("raw_key", None))
         configuration(**without_secret)
@@ -105,8 +115,12 @@ class Storage:
             choice(options.get("policy") or "oldest", POLICIES, "policy")
         self.path = text
         self.name = name
-        self._options = dict(options)
-        self._store_key: _StoreKey = (text, repr(sorted(options.items())))
+        self._options = {setting: value for setting, value in options.items() if setting != "ignore_errors"}
+        self._store_key: _StoreKey = (text, repr(sorted(self._options.items())))
+        self._ignores_errors = bool(options.get("ignore_errors"))
+        #: Number of failures in this process that the callers did not notice.
+        self.ignored_errors = 0
+        self._next_message = 0.0
         self._in_use: Optional[_InUse] = None
         #: The maximum number of keys, and how many keys may be added before they are counted again:
         #: see _culling.
@@ -119,6 +133,88 @@ class Storage:
     def store(self) -> Store:
         """Return the store that contains the family of this storage."""
         return self._open().opened.store
+
+    def call(self, work: Callable[[Family], T]) -> T:
+        """Return ``work(family)``.
+
+        If the file was deleted, moved or replaced while it was open, opens it again, and creates it
+        if it is missing. Nothing was written then, so ``work`` is called again.
+        """
+        for _ in range(_REOPENS):
+            try:
+                in_use = self._open()
+            except kvstore.StoreIOError as error:
+                if error.hint is not kvstore.Hint.OPEN_AGAIN and os.path.isdir(os.path.dirname(self.path)):
+                    raise
+                continue  # the directory was removed after it was made
+            try:
+                return work(in_use.family)
+            except kvstore.StoreIOError as error:
+                if error.hint is not kvstore.Hint.OPEN_AGAIN:
+                    raise
+                _close_quietly(in_use.opened.store)
+            except kvstore.MisuseError:
+                if not in_use.family.closed:  # otherwise another thread has closed it
+                    raise
+        return work(self.family())
+
+    def read(self, work: Callable[[Family], T], missing: T) -> T:
+        """Return ``work(family)``; with ``ignore_errors``, ``missing`` if the store fails."""
+        try:
+            return self.call(work)
+        except kvstore.Error as error:
+            if not self._ignores_errors:
+                raise
+            self._ignore(error)
+            return missing
+
+    def keep(self, work: Callable[[Family], T], names: Iterable[str], not_kept: T) -> T:
+        """Return ``work(family)``, which stores values; ``not_kept`` if the store fails.
+
+        A cache must not break what it caches: the caller has the values and can go on. ``names``
+        are the keys that must not keep their old values.
+        """
+        try:
+            return self.call(work)
+        except kvstore.Error as error:
+            self._ignore(error)
+            if not isinstance(error, (kvstore.BusyError, kvstore.LockedError)):  # not to wait twice
+                try:
+                    self.call(lambda family: family.delete_many(list(names)))
+                except kvstore.Error:
+                    pass
+            return not_kept
+
+    def clear(self) -> None:
+        """Remove all keys of the family. If the file is damaged, move it aside and create another."""
+        try:
+            self.call(lambda family: family.clear())
+        except kvstore.CorruptError as error:
+            self._move_aside(error)
+            self.call(lambda family: family.clear())
+
+    def _move_aside(self, why: kvstore.Error) -> None:
+        if self.path == MEMORY or has_scheme(os.fsencode(self.path)):
+            raise why
+        with _lock:
+            opened = _stores.get(self._store_key)
+            if opened is not None:
+                _close_quietly(opened.store)
+            aside = f"{self.path}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                try:
+                    os.replace(self.path + suffix, aside + suffix)
+                except FileNotFoundError:
+                    pass
+        _log.error("%s: %s. The file was renamed to %s", self.path, why, aside)
+
+    def _ignore(self, error: kvstore.Error) -> None:
+        """Count a failure that the caller does not notice, and log the first of each minute."""
+        self.ignored_errors += 1
+        now = time.monotonic()
+        if now >= self._next_message:
+            self._next_message = now + _LOG_INTERVAL
+            _log.warning("%s: %s (%d failures so far)", self.path, error, self.ignored_errors)
 
     def _open(self) -> _InUse:
         in_use = self._in_use
@@ -159,6 +255,13 @@ class Storage:
             in_use.opened.storages.discard(self)
             if not in_use.opened.storages:
                 in_use.opened.store.close()
+
+
+def _close_quietly(store: Store) -> None:
+    try:
+        store.close()
+    except kvstore.Error:
+        pass  # the file is gone or damaged, and that was reported
 
 
 def _limit(store: Store, max_bytes: int, policy: Optional[str]) -> None:

@@ -62,14 +62,17 @@ def change(storage: Storage, key: str, values: Values, function: Callable[[Any],
     Raises:
         KeyError: If the key does not exist.
     """
+    return storage.call(lambda family: _change(family, key, values, function))
+
+
+def _change(family: Family, key: str, values: Values, function: Callable[[Any], T]) -> T:
     while True:
-        family = storage.family()
         before = family.get(key)
         if before is None:
             raise KeyError(key)
         new = function(values.loads(before))
         data = values.dumps(new)
-        if in_one_transaction(storage.store()._state, lambda: _replace(family, key, before, data), joins=False):
+        if in_one_transaction(family._state, lambda: _replace(family, key, before, data), joins=False):
             return new
 
 

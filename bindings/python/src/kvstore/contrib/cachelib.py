@@ -48,8 +48,11 @@ class KVStoreCache(BaseCache):
         serializer: An object with ``dumps`` and ``loads``; can also be a class attribute. By
             default values are pickled: anyone who can write to the file can run code in this
             process.
-        options: Settings of :func:`kvstore.open`, and ``max_bytes`` and ``policy`` of
-            ``Store.limit``.
+        options: Settings of :func:`kvstore.open`; ``max_bytes`` and ``policy`` of ``Store.limit``;
+            ``ignore_errors``: whether a read or delete that fails counts as a miss (by default it
+            raises :exc:`kvstore.Error`).
+
+    A failed write is logged and returns False, or an empty list from ``set_many``.
     """
 
     serializer: Optional[Any] = None
@@ -90,69 +93,81 @@ class KVStoreCache(BaseCache):
     def _name(self, key: str) -> str:
         return self.key_prefix + key
 
-    def _make_room(self) -> None:
+    def _make_room(self, family: kvstore.Family) -> None:
         if self.threshold > 0:
-            cull(self._storage, self.threshold, 3)
+            cull(self._storage, family, self.threshold, 3)
 
     def get(self, key: str) -> Any:
-        data = self._storage.family().get(self._name(key))
+        data = self._storage.read(lambda family: family.get(self._name(key)), None)
         return None if data is None else self._values.loads(data)
 
     def get_many(self, *keys: str) -> list[Any]:
         names = [self._name(key) for key in keys]
-        found = self._storage.family().get_many(names)
+        found = self._storage.read(lambda family: family.get_many(names), {})
         values = self._values
         return [values.loads(found[name]) if name in found else None for name in names]
 
     def set(self, key: str, value: Any, timeout: Optional[Timeout] = None) -> bool:
-        data = self._values.dumps(value)
-        ttl = self._ttl(timeout)
-        if ttl is None:
-            self._storage.family().delete(self._name(key))
-            return True
-        self._make_room()
-        return self._storage.family().put(self._name(key), data, ttl=ttl)
+        name, data, ttl = self._name(key), self._values.dumps(value), self._ttl(timeout)
+
+        def put(family: kvstore.Family) -> bool:
+            if ttl is None:
+                family.delete(name)
+                return True
+            self._make_room(family)
+            return family.put(name, data, ttl=ttl)
+
+        return self._storage.keep(put, [name], False)
 
     def add(self, key: str, value: Any, timeout: Optional[Timeout] = None) -> bool:
-        data = self._values.dumps(value)
-        ttl = self._ttl(timeout)
-        if ttl is None:
-            return self._name(key).encode() not in self._storage.family()
-        self._make_room()
-        return self._storage.family().add(self._name(key), data, ttl=ttl)
+        name, data, ttl = self._name(key), self._values.dumps(value), self._ttl(timeout)
+
+        def add(family: kvstore.Family) -> bool:
+            if ttl is None:
+                return name.encode() not in family
+            self._make_room(family)
+            return family.add(name, data, ttl=ttl)
+
+        return self._storage.keep(add, (), False)
 
     def set_many(self, mapping: dict[str, Any], timeout: Optional[Timeout] = None) -> list[Any]:
-        """Write the values of several keys, given as a dict, and return the keys."""
+        """Write the values of several keys, given as a dict. Return the keys that were written: all,
+        or none if the store fails.
+        """
         values = self._values
         items = {self._name(key): values.dumps(value) for key, value in mapping.items()}
         ttl = self._ttl(timeout)
-        family = self._storage.family()
-        if ttl is None:
-            self.delete_many(*mapping)
-        elif self.threshold <= 0:
-            family.put_many(items, ttl=ttl)
-        else:
-            for name, data in items.items():
-                self._make_room()
-                family.put(name, data, ttl=ttl)
-        return list(mapping)
+
+        def put(family: kvstore.Family) -> list[Any]:
+            if ttl is None:
+                family.delete_many(list(items))
+            elif self.threshold <= 0:
+                family.put_many(items, ttl=ttl)
+            else:
+                for name, data in items.items():
+                    self._make_room(family)
+                    family.put(name, data, ttl=ttl)
+            return list(mapping)
+
+        return self._storage.keep(put, items, [])
 
     def delete(self, key: str) -> bool:
-        return self._storage.family().delete(self._name(key))
+        return self._storage.read(lambda family: family.delete(self._name(key)), False)
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete several keys, and return them all, because a missing key counts as deleted."""
-        self._storage.family().delete_many([self._name(key) for key in keys])
+        names = [self._name(key) for key in keys]
+        self._storage.read(lambda family: family.delete_many(names), 0)
         return list(keys)
 
     def has(self, key: str) -> bool:
-        return self._name(key).encode() in self._storage.family()
+        return self._storage.read(lambda family: self._name(key).encode() in family, False)
 
     def clear(self) -> bool:
         if self.key_prefix:
-            self._storage.family().delete_range(prefix=self.key_prefix)
+            self._storage.call(lambda family: family.delete_range(prefix=self.key_prefix))
         else:
-            self._storage.family().clear()
+            self._storage.clear()
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
@@ -163,11 +178,13 @@ class KVStoreCache(BaseCache):
         Raises:
             TypeError: If the value is not a number.
         """
+        name = self._name(key)
         while True:
             try:
-                return change(self._storage, self._name(key), self._values, lambda value: (value or 0) + delta)
+                return change(self._storage, name, self._values, lambda value: (value or 0) + delta)
             except KeyError:
-                if self._ttl(None) is None or self.add(key, delta):
+                ttl = self._ttl(None)
+                if ttl is None or self._storage.call(lambda family: family.add(name, self._values.dumps(delta), ttl=ttl)):
                     return delta
 
     def dec(self, key: str, delta: int = 1) -> Any:

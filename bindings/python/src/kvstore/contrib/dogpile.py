@@ -24,6 +24,8 @@ Arguments:
   process renews its lock.
 - ``max_bytes``, ``policy``: the size limit of the file, see ``Store.limit``; and settings of
   :func:`kvstore.open`.
+- ``ignore_errors``: whether a read that fails counts as a miss; by default it raises
+  :exc:`kvstore.Error`. A write that fails is always ignored and logged.
 
 Other arguments are ignored, as dogpile requires.
 """
@@ -64,23 +66,23 @@ class KVStoreBackend(BytesBackend):
         return Mutex(Lock(self._locks.store(), key, ttl=ttl, renew=True, thread_local=False, family=family))
 
     def get_serialized(self, key: str) -> Any:
-        return self._storage.family().get(key, NO_VALUE)
+        return self._storage.read(lambda family: family.get(key, NO_VALUE), NO_VALUE)
 
     def get_serialized_multi(self, keys: Sequence[str]) -> list[Any]:
-        found = self._storage.family().get_many(keys)
+        found = self._storage.read(lambda family: family.get_many(keys), {})
         return [found.get(key, NO_VALUE) for key in keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:
-        self._storage.family().put(key, value, ttl=self.ttl)
+        self._storage.keep(lambda family: family.put(key, value, ttl=self.ttl), [key], False)
 
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
-        self._storage.family().put_many(mapping, ttl=self.ttl)
+        self._storage.keep(lambda family: family.put_many(mapping, ttl=self.ttl), mapping, None)
 
     def delete(self, key: str) -> None:
-        self._storage.family().delete(key)
+        self._storage.read(lambda family: family.delete(key), False)
 
     def delete_multi(self, keys: Sequence[str]) -> None:
-        self._storage.family().delete_many(keys)
+        self._storage.read(lambda family: family.delete_many(keys), 0)
 
 
 class Mutex(CacheMutex):

@@ -71,7 +71,10 @@ class KVStoreDict(BaseStorage):
         self._storage = Storage(cache_name, family, {k: v for k, v in kwargs.items() if k in STORAGE_OPTIONS})
 
     def __getitem__(self, key: Any) -> Any:
-        return self._value(key, self._storage.family()[str(key)])
+        data = self._storage.read(lambda family: family.get(str(key)), None)
+        if data is None:
+            raise KeyError(key)
+        return self._value(key, data)
 
     def _value(self, key: Any, data: bytes) -> Any:
         if self.serializer is None:
@@ -80,35 +83,38 @@ class KVStoreDict(BaseStorage):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         data = self.serialize(value)
-        family = self._storage.family()
         left = getattr(value, "expires_delta", None) if self.ttl else None
-        if left is None:
-            family.put(str(key), data, ttl=kvstore.FOREVER)
-        elif max(left, 0) + self.ttl_offset > 0:
-            family.put(str(key), data, ttl=max(left, 0) + self.ttl_offset)
-        else:
-            family.delete(str(key))
+        ttl = kvstore.FOREVER if left is None else max(left, 0) + self.ttl_offset
+
+        def put(family: kvstore.Family) -> None:
+            if ttl > 0:
+                family.put(str(key), data, ttl=ttl)
+            else:
+                family.delete(str(key))
+
+        self._storage.keep(put, [str(key)], None)
 
     def __delitem__(self, key: Any) -> None:
-        del self._storage.family()[str(key)]
+        self._storage.call(lambda family: family.__delitem__(str(key)))
 
     def __contains__(self, key: object) -> bool:
-        return str(key).encode() in self._storage.family()
+        return self._storage.read(lambda family: str(key).encode() in family, False)
 
     def __iter__(self) -> Iterator[str]:
-        for key in self._storage.family():
+        for key in self._storage.call(lambda family: family.keys()):
             yield key.decode()
 
     def __len__(self) -> int:
-        return len(self._storage.family())
+        return self._storage.call(len)
 
     def bulk_delete(self, keys: Iterable[Any]) -> None:
         """Delete several keys in one transaction. Missing keys are ignored."""
-        self._storage.family().delete_many([str(key) for key in keys])
+        names = [str(key) for key in keys]
+        self._storage.call(lambda family: family.delete_many(names))
 
     def clear(self) -> None:
         """Delete all keys of this mapping."""
-        self._storage.family().clear()
+        self._storage.clear()
 
     def close(self) -> None:
         """Close the file, unless another backend of this process uses it. The next use opens it

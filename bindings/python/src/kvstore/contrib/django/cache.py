@@ -22,8 +22,11 @@ OPTIONS:
   family share their keys, except for KEY_PREFIX and VERSION, and ``clear`` empties the family.
 - ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"kvstore.JSON"``).
   By default values are pickled: anyone who can write to the file can run code in this process.
+- ``IGNORE_ERRORS``: whether a read or delete that fails counts as a miss; by default it raises
+  :exc:`kvstore.Error`. A write that fails is always ignored and logged: the page is not broken,
+  and the key has no value.
 - Settings of :func:`kvstore.open` in upper case, such as ``"SYNC": "off"``, ``"BUSY_TIMEOUT": 10``
-  or ``MAX_VALUE_SIZE`` (10 MiB); a larger value raises ValueError.
+  or ``MAX_VALUE_SIZE`` (10 MiB); a larger value is not stored.
 
 ``incr`` and ``decr`` are atomic and keep the TTL of the key. ``add``, and without MAX_ENTRIES the
 methods on many keys, are atomic too. The async methods run in threads. ``close``, which Django
@@ -124,46 +127,56 @@ class KVStoreCache(BaseCache):
             return kvstore.FOREVER
         return timeout if timeout > 0 else None
 
-    def _make_room(self) -> None:
+    def _make_room(self, family: kvstore.Family) -> None:
         if self._max_entries is not None:
-            cull(self._storage, self._max_entries, self._cull_frequency)
+            cull(self._storage, family, self._max_entries, self._cull_frequency)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
         name = self.make_and_validate_key(key, version=version)
         data = self._values.dumps(value)
         ttl = self.get_backend_timeout(timeout)
-        if ttl is None:
-            return name not in self._storage.family()
-        self._make_room()
-        return self._storage.family().add(name, data, ttl=ttl)
+
+        def add(family: kvstore.Family) -> bool:
+            if ttl is None:
+                return name not in family
+            self._make_room(family)
+            return family.add(name, data, ttl=ttl)
+
+        return self._storage.keep(add, (), False)
 
     def get(self, key: Any, default: Any = None, version: Any = None) -> Any:
         name = self.make_and_validate_key(key, version=version)
-        data = self._storage.family().get(name)
+        data = self._storage.read(lambda family: family.get(name), None)
         return default if data is None else self._values.loads(data)
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> None:
         name = self.make_and_validate_key(key, version=version)
         data = self._values.dumps(value)
         ttl = self.get_backend_timeout(timeout)
-        if ttl is None:
-            self._storage.family().delete(name)
-            return
-        self._make_room()
-        self._storage.family().put(name, data, ttl=ttl)
+
+        def put(family: kvstore.Family) -> None:
+            if ttl is None:
+                family.delete(name)
+                return
+            self._make_room(family)
+            family.put(name, data, ttl=ttl)
+
+        self._storage.keep(put, [name], None)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> bool:
         name = self.make_and_validate_key(key, version=version)
         ttl = self.get_backend_timeout(timeout)
         if ttl is None:
-            return self._storage.family().delete(name)
-        return self._storage.family().expire(name, ttl)
+            return self._storage.read(lambda family: family.delete(name), False)
+        return self._storage.read(lambda family: family.expire(name, ttl), False)
 
     def delete(self, key: Any, version: Any = None) -> bool:
-        return self._storage.family().delete(self.make_and_validate_key(key, version=version))
+        name = self.make_and_validate_key(key, version=version)
+        return self._storage.read(lambda family: family.delete(name), False)
 
     def has_key(self, key: Any, version: Any = None) -> bool:
-        return self.make_and_validate_key(key, version=version) in self._storage.family()
+        name = self.make_and_validate_key(key, version=version)
+        return self._storage.read(lambda family: name in family, False)
 
     def incr(self, key: Any, delta: Any = 1, version: Any = None) -> Any:
         name = self.make_and_validate_key(key, version=version)
@@ -176,7 +189,7 @@ class KVStoreCache(BaseCache):
 
     def get_many(self, keys: Any, version: Any = None) -> dict[Any, Any]:
         names = {self.make_and_validate_key(key, version=version): key for key in keys}
-        found = self._storage.family().get_many(list(names))
+        found = self._storage.read(lambda family: family.get_many(list(names)), {})
         return {names[name]: self._values.loads(data) for name, data in found.items()}
 
     def set_many(self, data: dict[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> list[Any]:
@@ -184,22 +197,26 @@ class KVStoreCache(BaseCache):
             return []
         items = {self.make_and_validate_key(k, version=version): self._values.dumps(v) for k, v in data.items()}
         ttl = self.get_backend_timeout(timeout)
-        if ttl is None:
-            self._storage.family().delete_many(list(items))
+
+        def put(family: kvstore.Family) -> list[Any]:
+            if ttl is None:
+                family.delete_many(list(items))
+            elif self._max_entries is None:
+                family.put_many(items, ttl=ttl)
+            else:
+                for name, value in items.items():
+                    self._make_room(family)
+                    family.put(name, value, ttl=ttl)
             return []
-        if self._max_entries is None:
-            self._storage.family().put_many(items, ttl=ttl)
-            return []
-        for name, value in items.items():
-            self._make_room()
-            self._storage.family().put(name, value, ttl=ttl)
-        return []
+
+        return self._storage.keep(put, items, list(data))
 
     def delete_many(self, keys: Any, version: Any = None) -> None:
-        self._storage.family().delete_many([self.make_and_validate_key(key, version=version) for key in keys])
+        names = [self.make_and_validate_key(key, version=version) for key in keys]
+        self._storage.read(lambda family: family.delete_many(names), 0)
 
     def clear(self) -> None:
-        self._storage.family().clear()
+        self._storage.clear()
 
     def close(self, **kwargs: Any) -> None:
         """Do nothing: the file stays open for other threads and later requests."""
