@@ -426,7 +426,8 @@ def _memoized(
             if is_leased:
                 _refreshing.discard(this)
             else:
-                threading.Thread(target=refresh, args=(arguments, args, kwargs), name="kvstore-memoize", daemon=True).start()
+                given = (arguments, args, kwargs)
+                threading.Thread(target=refresh, args=given, name="kvstore-memoize", daemon=True).start()
         except BaseException as e:
             _refreshing.discard(this)
             if not isinstance(e, RuntimeError):  # no thread can be started: the existing result is returned

@@ -183,8 +183,8 @@ class KVStoreCache(BaseCache):
             try:
                 return change(self._storage, name, self._values, lambda value: (value or 0) + delta)
             except KeyError:
-                ttl = self._ttl(None)
-                if ttl is None or self._storage.call(lambda family: family.add(name, self._values.dumps(delta), ttl=ttl)):
+                ttl, data = self._ttl(None), self._values.dumps(delta)
+                if ttl is None or self._storage.call(lambda family: family.add(name, data, ttl=ttl)):
                     return delta
 
     def dec(self, key: str, delta: int = 1) -> Any:
