@@ -8,7 +8,6 @@ how long the computation took. Only public methods of families are used, without
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import math
@@ -183,7 +182,7 @@ def memoize(
     plain = store._plain()  # results are encoded by the serializer
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
-        if asyncio.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
                 "memoize does not support async functions: memoize a plain function and call it with "
                 "asyncio.to_thread(), or "

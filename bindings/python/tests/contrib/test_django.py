@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +48,14 @@ def ttl(path: str, key: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "timeout, left", [({}, 300), ({"timeout": None}, None), ({"timeout": 5.5}, 5.5), ({"timeout": 10**9}, 10**9)]
+    "timeout, left",
+    [
+        ({}, 300),
+        ({"timeout": None}, None),
+        ({"timeout": sys.maxsize}, None),
+        ({"timeout": 5.5}, 5.5),
+        ({"timeout": 10**9}, 10**9),
+    ],
 )
 def test_timeout_sets_ttl_of_key(cache: KVStoreCache, path: str, timeout: Any, left: Any) -> None:
     cache.set("k", "v", **timeout)

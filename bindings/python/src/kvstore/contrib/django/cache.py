@@ -56,6 +56,9 @@ T = TypeVar("T")
 
 _storages: dict[tuple[str, str, str], Storage] = {}
 
+#: Timeouts from 10 000 years on, such as sys.maxsize, mean no TTL.
+_FOREVER = 10_000 * 366 * 86_400
+
 _OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER"})
 
 
@@ -123,7 +126,7 @@ class KVStoreCache(BaseCache):
         """
         if timeout == DEFAULT_TIMEOUT:
             timeout = self.default_timeout
-        if timeout is None:
+        if timeout is None or timeout >= _FOREVER:
             return kvstore.FOREVER
         return timeout if timeout > 0 else None
 
