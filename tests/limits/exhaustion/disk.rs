@@ -286,14 +286,14 @@ pub fn transaction_on_full_disk(dir: &Path) {
         println!("{SKIPPED}no file system can be mounted here");
         return;
     };
-    for (sql, cache_pages) in [(false, 10), (false, 2_000), (true, 10), (true, 2_000)] {
-        for size in [100, 4_000] {
-            let config = Config::new().sql_engine(sql).cache_pages(cache_pages);
-            let name = format!("sql: {sql}, {cache_pages} pages, values of {size} bytes");
-            fill_in_transaction(&disk, &config, size, &name);
-            #[cfg(feature = "encryption")]
-            fill_in_transaction(&disk, &config.raw_key(&[7; 32]), size, &format!("encrypted, {name}"));
-        }
+    for (sql, (cache_pages, size)) in
+        [false, true].into_iter().flat_map(|sql| [(10, 4_000), (2_000, 100)].map(|case| (sql, case)))
+    {
+        let config = Config::new().sql_engine(sql).cache_pages(cache_pages);
+        let name = format!("sql: {sql}, {cache_pages} pages, values of {size} bytes");
+        fill_in_transaction(&disk, &config, size, &name);
+        #[cfg(feature = "encryption")]
+        fill_in_transaction(&disk, &config.raw_key(&[7; 32]), size, &format!("encrypted, {name}"));
     }
 }
 
