@@ -155,6 +155,15 @@ impl World {
         std::mem::take(&mut self.sides[side].pending_removals).remove_from(&mut self.committed, now);
     }
 
+    /// Removes the noted rows in the handle's write transaction, as purges do.
+    fn remove_noted_in_transaction(&mut self, side: usize) {
+        let now = self.now(side);
+        let side = &mut self.sides[side];
+        if let Some(Transaction::Write(view)) = &mut side.transaction {
+            side.pending_removals.remove_from(view, now);
+        }
+    }
+
     /// Removes the noted rows, unless other handles are writing.
     fn try_pending_removals(&mut self, side: usize) {
         match self.other_writes(side) {
@@ -246,6 +255,7 @@ impl World {
         }
         let counted = self.table(side, family)?.rows.values().filter(|entry| doomed(entry)).count();
         self.writable_table(side, family)?;
+        self.remove_noted_in_transaction(side);
         self.remove(side, family, doomed)?;
         Ok(counted as u64)
     }
@@ -446,6 +456,9 @@ impl World {
                 if any_dead { self.writable(side).map(|_| step) } else { Ok(step) }
             }
         };
+        if any_dead && max > 0 {
+            self.remove_noted_in_transaction(side);
+        }
         assert_eq!(answer(self.sides[side].store.purge_step(max_keys, None)), expected);
         if expected.is_err() || removed == 0 {
             return;

@@ -12,8 +12,8 @@
 //! - A noted row is identified by its key and its `expire_ms`. A row that another connection writes
 //!   under the key later is another row.
 //! - A note hides or removes a row only while the row is expired by the clock.
-//! - The transactions of the caller remove no noted rows. So a read writes nothing in them, a commit
-//!   needs no space for a removal, and a rollback changes no note.
+//! - In the transactions of the caller, only purges remove noted rows. So a read writes nothing in
+//!   them, a commit needs no space for a removal, and a rollback changes no note.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -150,6 +150,16 @@ impl Db {
             let _ = self.rollback(); // as the close does; what fails now, fails there again
         }
         self.remove_pending_quietly(self.owner.clock.latest_ms());
+    }
+
+    /// Removes the noted rows inside the caller's write transaction, for a purge, which must neither
+    /// count them nor spend its budget on them. A transaction of a single purge has removed them
+    /// already.
+    pub(super) fn remove_pending_in_transaction(&self, now_ms: i64) -> Result<()> {
+        if self.transaction != TransactionState::Write || self.pending.borrow().rows == 0 {
+            return Ok(());
+        }
+        self.remove_pending(&self.owner.clock, now_ms)
     }
 
     /// Removes the noted rows that still exist and are expired, inside a write transaction. The

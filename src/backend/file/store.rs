@@ -308,7 +308,10 @@ impl Db {
         in_haste: bool,
         in_time: &dyn Fn() -> bool,
     ) -> Result<Removals> {
-        self.write_removals(max, in_haste, |db, max| db.purge_due(due, db.clock(), now_ms, max, in_time))
+        self.write_removals(max, in_haste, |db, max| {
+            db.remove_pending_in_transaction(now_ms)?;
+            db.purge_due(due, db.clock(), now_ms, max, in_time)
+        })
     }
 
     /// Removes up to `max` keys of one family with `expire_ms <= min(last_ms, now_ms)`. Returns the
@@ -322,7 +325,10 @@ impl Db {
         now_ms: i64,
         max: usize,
     ) -> Result<Removals> {
-        self.write_removals(max, false, |db, max| db.on(tables).purge(last_ms, now_ms, max))
+        self.write_removals(max, false, |db, max| {
+            db.remove_pending_in_transaction(now_ms)?;
+            db.on(tables).purge(last_ms, now_ms, max)
+        })
     }
 
     /// Removes up to `max` keys of one family, live or expired, that were written at `last_ms` or
