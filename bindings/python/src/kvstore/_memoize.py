@@ -368,11 +368,12 @@ def _memoized(
                 # Read first if it is unknown: reading does not wait for the lock that add() waited for.
                 if self.taken or store.get(self.lease_key) == self.token:
                     store.compare_and_delete(self.lease_key, self.token)
+                self.taken = False
             except Error:
                 unreleased[self.lease_key] = self.token  # released by the next call; other processes wait for its TTL
+                self.taken = False
                 count("errors")
             finally:
-                self.taken = False
                 _ended.wake()
 
         def _abandon(self, ending: None) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Optional, TypeVar
 
 import kvstore
 from kvstore import Family, Store
+from kvstore._native import lib
 from kvstore._options import choice, configuration, count, secret_of
 from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
@@ -28,8 +29,8 @@ _OWN_OPTIONS = frozenset({"ignore_errors", "max_bytes", "policy"})
 #: a size limit, and what a failure does.
 STORAGE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | _OWN_OPTIONS
 
-#: How often a call opens a file again that was deleted, moved or replaced.
-_REOPENS = 5
+#: How often a call opens a file again that was deleted, moved or replaced, or that cannot be opened.
+_REOPENS = 10
 #: Seconds between two messages of a storage in the log.
 _LOG_INTERVAL = 60.0
 _log = logging.getLogger("kvstore.contrib")
@@ -143,14 +144,13 @@ class Storage:
         for _ in range(_REOPENS):
             try:
                 in_use = self._open()
-            except kvstore.StoreIOError as error:
-                if error.hint is not kvstore.Hint.OPEN_AGAIN and os.path.isdir(os.path.dirname(self.path)):
-                    raise
-                continue  # the directory was removed after it was made
+            except kvstore.StoreIOError:
+                continue  # the directory may have been removed after it was made
             try:
                 return work(in_use.family)
             except kvstore.StoreIOError as error:
-                if error.hint is not kvstore.Hint.OPEN_AGAIN:
+                # A thread that uses the store for the first time opens the file, too.
+                if error.hint is not kvstore.Hint.OPEN_AGAIN and error.code != lib.KVSTORE_CANTOPEN:
                     raise
                 _close_quietly(in_use.opened.store)
             except kvstore.MisuseError:
