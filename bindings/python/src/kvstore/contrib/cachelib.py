@@ -103,7 +103,8 @@ class KVStoreCache(BaseCache):
 
     def get_many(self, *keys: str) -> list[Any]:
         names = [self._name(key) for key in keys]
-        found = self._storage.read(lambda family: family.get_many(names), {})
+        none: dict[str, bytes] = {}
+        found = self._storage.read(lambda family: family.get_many(names), none)
         values = self._values
         return [values.loads(found[name]) if name in found else None for name in names]
 

@@ -69,7 +69,8 @@ class KVStoreBackend(BytesBackend):
         return self._storage.read(lambda family: family.get(key, NO_VALUE), NO_VALUE)
 
     def get_serialized_multi(self, keys: Sequence[str]) -> list[Any]:
-        found = self._storage.read(lambda family: family.get_many(keys), {})
+        none: dict[str, bytes] = {}
+        found = self._storage.read(lambda family: family.get_many(keys), none)
         return [found.get(key, NO_VALUE) for key in keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:

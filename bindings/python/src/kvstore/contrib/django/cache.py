@@ -192,7 +192,8 @@ class KVStoreCache(BaseCache):
 
     def get_many(self, keys: Any, version: Any = None) -> dict[Any, Any]:
         names = {self.make_and_validate_key(key, version=version): key for key in keys}
-        found = self._storage.read(lambda family: family.get_many(list(names)), {})
+        none: dict[str, bytes] = {}
+        found = self._storage.read(lambda family: family.get_many(list(names)), none)
         return {names[name]: self._values.loads(data) for name, data in found.items()}
 
     def set_many(self, data: dict[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> list[Any]:
