@@ -342,32 +342,6 @@ def test_removed_folder_is_created_again(tmp_path: Path) -> None:
     assert one.ignored_errors == two.ignored_errors == 0
 
 
-def test_removed_folder_is_created_again_by_many_threads(tmp_path: Path) -> None:
-    storage = Storage(tmp_path / "cache" / "x.db", "things", {"sync": "off"})
-    failures: list[BaseException] = []
-    over = threading.Event()
-
-    def work(n: int) -> None:
-        while not over.is_set():
-            try:
-                storage.call(lambda family: family.put(f"{n}", b"1"))
-                assert storage.read(lambda family: family.get(f"{n}"), None) in (b"1", None)
-            except BaseException as error:  # noqa: BLE001
-                failures.append(error)
-                return
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-        threading.Event().wait(0.02)
-    over.set()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-
-
 def test_value_that_cannot_be_kept_is_removed_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
