@@ -342,6 +342,21 @@ def test_removed_folder_is_created_again(tmp_path: Path) -> None:
     assert one.ignored_errors == two.ignored_errors == 0
 
 
+def test_store_that_cannot_be_opened_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opens: list[object] = []
+
+    def refuse(path: object, **settings: object) -> None:
+        opens.append(path)
+        raise kvstore.StoreIOError("refused")
+
+    (tmp_path / "x.db").touch()
+    monkeypatch.setattr(kvstore, "open", refuse)
+    for path in (tmp_path / "x.db", "postgresql://user@127.0.0.1:1/nowhere"):
+        with pytest.raises(kvstore.StoreIOError, match="refused"):
+            get(Storage(path, "things", {}))
+    assert len(opens) == 2
+
+
 def test_value_that_cannot_be_kept_is_removed_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

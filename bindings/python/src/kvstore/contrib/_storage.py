@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Optional, TypeVar
 
 import kvstore
 from kvstore import Family, Store
-from kvstore._native import lib
 from kvstore._options import choice, configuration, count, secret_of
 from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
@@ -29,7 +28,7 @@ _OWN_OPTIONS = frozenset({"ignore_errors", "max_bytes", "policy"})
 #: a size limit, and what a failure does.
 STORAGE_OPTIONS = (frozenset(inspect.signature(kvstore.open).parameters) - {"path", "codec", "keys"}) | _OWN_OPTIONS
 
-#: How often a call opens a file again that was deleted, moved or replaced, or that cannot be opened.
+#: How often a call opens a file again that was deleted, moved or replaced.
 _REOPENS = 10
 #: Seconds between two messages of a storage in the log.
 _LOG_INTERVAL = 60.0
@@ -98,7 +97,9 @@ class Storage:
         text = os.fsdecode(path)
         if not text:
             raise ValueError("the path is empty: give the path of a file, or ':memory:'")
-        if text != MEMORY and not has_scheme(os.fsencode(text)):
+        #: Whether the store is a file, and not in memory or on a server.
+        self._is_file = text != MEMORY and not has_scheme(os.fsencode(text))
+        if self._is_file:
             text = os.path.abspath(os.path.expanduser(text))  # the working directory may change before the first use
         if not isinstance(name, str) or not name:
             raise TypeError(f"family must be a str that is not empty, not {name!r}")
@@ -144,19 +145,24 @@ class Storage:
         for _ in range(_REOPENS):
             try:
                 in_use = self._open()
-            except kvstore.StoreIOError:
-                continue  # the directory may have been removed after it was made
+            except kvstore.StoreIOError as error:
+                if not self._is_gone(error):
+                    raise
+                continue  # the directory was removed after it was made
             try:
                 return work(in_use.family)
             except kvstore.StoreIOError as error:
-                # A thread that uses the store for the first time opens the file, too.
-                if error.hint is not kvstore.Hint.OPEN_AGAIN and error.code != lib.KVSTORE_CANTOPEN:
+                if not self._is_gone(error):
                     raise
                 _close_quietly(in_use.opened.store)
             except kvstore.MisuseError:
                 if not in_use.family.closed:  # otherwise another thread has closed it
                     raise
         return work(self.family())
+
+    def _is_gone(self, error: kvstore.StoreIOError) -> bool:
+        """Return whether a call has failed because the file was deleted, moved or replaced."""
+        return self._is_file and (error.hint is kvstore.Hint.OPEN_AGAIN or not os.path.exists(self.path))
 
     def read(self, work: Callable[[Family], T], missing: T) -> T:
         """Return ``work(family)``; with ``ignore_errors``, ``missing`` if the store fails."""
@@ -194,7 +200,7 @@ class Storage:
             self.call(lambda family: family.clear())
 
     def _move_aside(self, why: kvstore.Error) -> None:
-        if self.path == MEMORY or has_scheme(os.fsencode(self.path)):
+        if not self._is_file:
             raise why
         with _lock:
             opened = _stores.get(self._store_key)
@@ -232,7 +238,7 @@ class Storage:
     def _open_store(self) -> Store:
         options = dict(self._options)
         max_bytes, policy = options.pop("max_bytes", None), options.pop("policy", None)
-        if self.path != MEMORY and not has_scheme(os.fsencode(self.path)) and not options.get("read_only"):
+        if self._is_file and not options.get("read_only"):
             _make_private_directories(os.path.dirname(self.path))
             options.setdefault("mode", 0o600)
         store = kvstore.open(None if self.path == MEMORY else self.path, **options)
