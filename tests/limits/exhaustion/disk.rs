@@ -268,9 +268,7 @@ fn delete_on_full_disk(disk: &Tmpfs, config: &Config, name: &str) {
     assert_eq!(store.purge_expired().unwrap_or_else(|e| panic!("{name}: {e}")), 10, "{name}");
     store.integrity_check().unwrap();
     drop((store, other));
-    for file in files_of(disk) {
-        fs::remove_file(disk.directory().join(file)).unwrap();
-    }
+    remove_files(disk);
     did(name.to_owned());
 }
 
@@ -333,10 +331,14 @@ fn fill_in_transaction(disk: &Tmpfs, config: &Config, size: usize, name: &str) {
     assert_eq!(store.count().unwrap(), 99, "{name}");
     store.integrity_check().unwrap();
     drop(store);
+    remove_files(disk);
+    did(name.to_owned());
+}
+
+fn remove_files(disk: &Tmpfs) {
     for file in files_of(disk) {
         fs::remove_file(disk.directory().join(file)).unwrap();
     }
-    did(name.to_owned());
 }
 
 fn files_of(disk: &Tmpfs) -> Vec<String> {
