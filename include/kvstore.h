@@ -664,9 +664,21 @@ typedef struct {
      */
     int mode;
     /**
+     * Number of expired keys that this handle removes for each key that it writes, from 0 (none) to
+     * 1000. With 2 or more, a store whose keys expire as fast as they are written does not grow,
+     * without a cleaner and without purges.
+     *
+     * The removals are collected: about 64 keys, of any family, are removed in a transaction of
+     * their own after the write that reaches this number, and the rest when the handle is closed.
+     * Writes inside a transaction count after its commit. A removal does not wait for other
+     * handles, and its failure is not reported. Later purges do not count the keys. See
+     * docs/reference/ttl.md.
+     */
+    int purgePerWrite;
+    /**
      * Reserved for later versions; must be zero.
      */
-    int reserved[4];
+    int reserved[3];
 } KVStoreConfig;
 
 /**

@@ -27,6 +27,8 @@ const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const DEFAULT_MAX_VALUE_SIZE: usize = 10 * 1024 * 1024;
 /// Largest number of bytes that [`Config::max_value_size`] accepts: 512 MiB.
 pub const MAX_VALUE_SIZE: usize = 512 * 1024 * 1024;
+/// Largest number of keys that [`Config::purge_per_write`] accepts.
+pub const MAX_PURGE_PER_WRITE: u32 = 1000;
 /// Maximum length of a key, in bytes.
 pub const MAX_KEY_SIZE: usize = 65_536;
 
@@ -109,6 +111,7 @@ pub struct Config {
     pub(crate) read_only: bool,
     pub(crate) busy_timeout: Duration,
     pub(crate) max_value_size: usize,
+    pub(crate) purge_per_write: u32,
     pub(crate) file: FileConfig,
 }
 
@@ -146,6 +149,7 @@ impl Default for Config {
             read_only: false,
             busy_timeout: DEFAULT_BUSY_TIMEOUT,
             max_value_size: DEFAULT_MAX_VALUE_SIZE,
+            purge_per_write: 0,
             file: FileConfig::default(),
         }
     }
@@ -310,6 +314,26 @@ impl Config {
         self
     }
 
+    /// Sets how many expired keys this handle removes for each key that it writes: 0 to
+    /// [`MAX_PURGE_PER_WRITE`] (default 0: none).
+    ///
+    /// With 2 or more, a store whose keys expire as fast as they are written does not grow, without
+    /// a [cleaner](crate::Store::start_cleaner) and without calls of
+    /// [`purge_expired`](crate::Store::purge_expired).
+    ///
+    /// - Keys are removed in all families, earliest expiry time first.
+    /// - The removals are collected: about 64 keys are removed at once, in a transaction of their
+    ///   own after the write that reaches this number, and the rest when the handle is closed (in a
+    ///   file). Writes inside a transaction count after its commit.
+    /// - A removal does not wait for other handles. If it fails, the write has succeeded
+    ///   nevertheless, and a later write removes the keys.
+    /// - Keys that a write removes do not count in the results of later purges.
+    #[must_use]
+    pub fn purge_per_write(mut self, keys: u32) -> Config {
+        self.purge_per_write = keys;
+        self
+    }
+
     /// Sets the maximum number of bytes of the file that are read through a memory map; 0 for none.
     ///
     /// The default is 256 MiB on 64-bit systems, and 0 on 32-bit systems.
@@ -469,6 +493,12 @@ impl Config {
                 "the maximum value size of {} bytes is out of bounds: set 1 to {MAX_VALUE_SIZE} \
                 bytes",
                 self.max_value_size
+            )));
+        }
+        if self.purge_per_write > MAX_PURGE_PER_WRITE {
+            return Err(Error::invalid(format!(
+                "{} expired keys per write are out of bounds: set 0 to {MAX_PURGE_PER_WRITE}",
+                self.purge_per_write
             )));
         }
         Ok(())

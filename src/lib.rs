@@ -157,7 +157,8 @@ mod wait;
 pub(crate) use backend::{ENGINE, sqlite_version as linked_sqlite};
 pub(crate) use clock::is_far_off;
 pub use config::{
-    CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_SERVER_KEY_SIZE, MAX_VALUE_SIZE, SyncLevel,
+    CheckpointMode, Config, JournalMode, MAX_KEY_SIZE, MAX_PURGE_PER_WRITE, MAX_SERVER_KEY_SIZE,
+    MAX_VALUE_SIZE, SyncLevel,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use expiry::{Expiry, ExpiryCondition, Ttl};

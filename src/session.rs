@@ -2,6 +2,7 @@
 //! its lock, and how reads and writes run on it.
 
 pub(crate) mod worker;
+mod write_purge;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -92,6 +93,8 @@ pub(crate) struct Session {
     /// Change count, which increases whenever entries that an iterator of this handle has read
     /// ahead may have become out of date.
     changes: AtomicU64,
+    /// Number of keys written since expired keys were last removed after a write.
+    unmatched_writes: AtomicU64,
     open_families: Mutex<BTreeMap<String, usize>>,
     tables: Mutex<KnownTables>,
     pub(crate) clock: Arc<Clock>,
@@ -149,6 +152,7 @@ impl Session {
             closed: AtomicBool::new(false),
             generation: fork::generation(),
             changes: AtomicU64::new(0),
+            unmatched_writes: AtomicU64::new(0),
             open_families: Mutex::new(BTreeMap::new()),
             tables: Mutex::default(),
             clock,
@@ -476,6 +480,7 @@ impl Session {
         }
         let mut db = self.locked.enter().take();
         if let Some(db) = &mut db {
+            self.purge_before_close(db);
             db.before_close(); // it may read the clock
         }
         if !self.clock.is_a_servers() {
@@ -496,6 +501,7 @@ impl Drop for Session {
         } else {
             drop(self.cleaner().take());
             if let Some(mut db) = self.locked.enter().take() {
+                self.purge_before_close(&mut db);
                 db.before_close();
             }
         }

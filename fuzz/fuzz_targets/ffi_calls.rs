@@ -401,10 +401,11 @@ impl World {
             secureDelete: self.of(&[0, 0, 1]),
             profile: self.of(&[0, 0, KVSTORE_SMALL]),
             mode: self.of(&[0, 0, 0o600, 0o660, 0o400]),
-            reserved: [0; 4],
+            purgePerWrite: self.of(&[0, 0, 1, 40]),
+            reserved: [0; 3],
         });
         match self.byte() {
-            0 => config.reserved[3] = 1,
+            0 => config.reserved[2] = 1,
             1 => config.pageSize = self.small(),
             2 => config.cacheSize = self.of(&[1, 2, 10, -1, c_int::MIN, c_int::MAX]),
             3 => config.syncLevel = self.small(),
@@ -414,6 +415,7 @@ impl World {
             7 => config.mmapSize = self.time(),
             8 => config.holdReads = self.small(),
             9 => config.walPages = self.small(),
+            10 => config.purgePerWrite = self.small(),
             _ => {}
         }
         self.frame(|frame| &raw const **frame.config.insert(config))

@@ -456,6 +456,13 @@ impl Db {
         )
     }
 
+    /// Removes up to `max` keys that are expired at `now_ms`, of all families, earliest expiry time
+    /// first, if no transaction is open. Returns the number of removed keys. Waits for no lock, and
+    /// ignores a failure. A server uses its own clock.
+    pub(crate) fn purge_quietly(&mut self, now_ms: i64, max: usize) -> Removals {
+        ask!(self, purge_quietly(now_ms, max), on a server purge_quietly(max))
+    }
+
     /// Returns the earliest expiry time in all families, in milliseconds since the Unix epoch;
     /// `None` if no key has an expiry time.
     pub(crate) fn next_expiry_of_all(&mut self) -> Result<Option<i64>> {

@@ -20,7 +20,7 @@ mod transaction;
 pub(crate) use batch_write::BatchWrite;
 pub(crate) use chunk::{Chunk, ChunkEntry, Limits};
 pub(crate) use dispatch::Db;
-pub(crate) use due::Due;
+pub(crate) use due::{Due, KEYS_PER_STEP};
 pub(crate) use file::{
     DEFAULT_FAMILY, Disagreement, ENGINE, FORMAT_VERSION, FileIdentity, OpenHandle, Report, Tables, is_at,
     is_without_space, make_like, moved_away, note_fork, read_exact_at, rename_new, sqlite_version,

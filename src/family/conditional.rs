@@ -88,8 +88,7 @@ impl Family {
         let (key, expiry) = (key.as_ref(), expiry.into());
         self.check_entry(key, &[], expiry)?;
         let (sum, written) = self.session().write(|db| db.increment(self.tables(), key, delta, expiry))?;
-        self.session().counters.puts.add(1);
-        self.session().counters.bytes_written.add((key.len() + written) as u64);
+        self.session().count_puts(1, (key.len() + written) as u64);
         Ok(sum)
     }
 }

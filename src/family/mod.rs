@@ -442,8 +442,7 @@ impl Family {
     }
 
     pub(crate) fn count_put(&self, key: &[u8], value: &[u8]) {
-        self.session().counters.puts.add(1);
-        self.session().counters.bytes_written.add((key.len() + value.len()) as u64);
+        self.session().count_puts(1, (key.len() + value.len()) as u64);
     }
 
     pub(crate) fn count_get(&self, bytes: usize) {

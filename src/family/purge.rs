@@ -1,11 +1,8 @@
 //! Purge of one family, in steps.
 
+use crate::backend::KEYS_PER_STEP;
 use crate::error::Result;
 use crate::family::Family;
-
-/// Maximum number of keys that one transaction of a purge or sweep removes. Between two
-/// transactions, other connections can write.
-pub(crate) const KEYS_PER_STEP: usize = 256;
 
 /// Result of one step of a purge or a sweep, which removes a limited number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::backend::KEYS_PER_STEP;
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::family::purge::{KEYS_PER_STEP, PurgeStep};
+use crate::family::purge::PurgeStep;
 use crate::hint::Hint;
 
 impl Family {

@@ -156,8 +156,18 @@ pub struct KVStoreConfig {
     /// -wal, -shm and -journal files and its backups. It must have the bits 0600, and none beyond
     /// 0777. An existing file keeps its permissions. Ignored on Windows.
     pub mode: c_int,
+    /// Number of expired keys that this handle removes for each key that it writes, from 0 (none) to
+    /// 1000. With 2 or more, a store whose keys expire as fast as they are written does not grow,
+    /// without a cleaner and without purges.
+    ///
+    /// The removals are collected: about 64 keys, of any family, are removed in a transaction of
+    /// their own after the write that reaches this number, and the rest when the handle is closed.
+    /// Writes inside a transaction count after its commit. A removal does not wait for other
+    /// handles, and its failure is not reported. Later purges do not count the keys. See
+    /// docs/reference/ttl.md.
+    pub purgePerWrite: c_int,
     /// Reserved for later versions; must be zero.
-    pub reserved: [c_int; 4],
+    pub reserved: [c_int; 3],
 }
 
 /// Counters of a store handle since it was opened or since kvstore_stats_reset. Only successful
@@ -244,6 +254,9 @@ impl KVStoreConfig {
         }
         if let Some(commits) = positive("walSizeLimit", self.walSizeLimit)? {
             config = config.checkpoint_every(commits);
+        }
+        if let Some(keys) = positive("purgePerWrite", self.purgePerWrite)? {
+            config = config.purge_per_write(keys);
         }
         if let Some(pages) = positive("walPages", self.walPages)? {
             config = config.wal_pages(pages);

@@ -158,9 +158,8 @@ impl WriteBatch {
         let writes: Vec<_> = in_families.collect();
         let deletes = session.write(|db| db.write_batch(&writes))?;
         let puts = writes.iter().filter_map(|write| Some(write.key.len() + write.put?.0.len()));
-        session.counters.puts.add(puts.clone().count() as u64);
         session.counters.deletes.add(deletes);
-        session.counters.bytes_written.add(puts.sum::<usize>() as u64);
+        session.count_puts(puts.clone().count() as u64, puts.sum::<usize>() as u64);
         self.clear();
         Ok(())
     }

@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::backend::{Due, Removals};
+use crate::backend::{Due, KEYS_PER_STEP, Removals};
 use crate::error::Result;
 use crate::family::PurgeStep;
-use crate::family::purge::KEYS_PER_STEP;
 
 /// Additional time, beyond the caller's `max_time`, for which [`Store::purge_step`] may search the
 /// families for expired keys.

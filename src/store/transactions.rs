@@ -122,7 +122,9 @@ impl Store {
         self.session.count_failure(self.session.with_uncounted(|db| {
             self.session.note_change(); // also if the commit fails and is undone
             db.commit()
-        }))
+        }))?;
+        self.session.purge_after_write();
+        Ok(())
     }
 
     /// Rolls back the open transaction. None of its writes takes effect.

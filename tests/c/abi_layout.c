@@ -30,7 +30,8 @@ FIELD(KVStoreConfig, walPages, 56, int);
 FIELD(KVStoreConfig, secureDelete, 60, int);
 FIELD(KVStoreConfig, profile, 64, int);
 FIELD(KVStoreConfig, mode, 68, int);
-FIELD(KVStoreConfig, reserved, 72, int[4]);
+FIELD(KVStoreConfig, purgePerWrite, 72, int);
+FIELD(KVStoreConfig, reserved, 76, int[3]);
 
 SIZE(KVWriteOptions, 16);
 FIELD(KVWriteOptions, expireMs, 0, int64_t);

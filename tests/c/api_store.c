@@ -375,6 +375,9 @@ static void config_bounds(void)
     ACCEPTS(walPages, 1000000);
     REFUSES(walPages, 15);
     REFUSES(walPages, 1000001);
+    ACCEPTS(purgePerWrite, 1);
+    ACCEPTS(purgePerWrite, 1000);
+    REFUSES(purgePerWrite, 1001);
     ACCEPTS(maxValueSize, 1);
     ACCEPTS(maxValueSize, 512 * 1024 * 1024);
     REFUSES(maxValueSize, 512 * 1024 * 1024 + 1);
@@ -384,6 +387,7 @@ static void config_bounds(void)
         ACCEPTS(busyTimeout, negative[i]);
         REFUSES(walSizeLimit, negative[i]);
         REFUSES(walPages, negative[i]);
+        REFUSES(purgePerWrite, negative[i]);
         REFUSES(maxValueSize, negative[i]);
         ACCEPTS(holdReads, negative[i]);
     }
@@ -408,7 +412,7 @@ static void config_bounds(void)
     REFUSES(mode, 0400);
     REFUSES(mode, 0060);
     REFUSES(mode, 04600);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         for (size_t j = 0; j < sizeof any / sizeof *any; j++) {
             REFUSES(reserved[i], any[j]);
         }
@@ -436,6 +440,7 @@ static void every_setting_in_a_file(void)
     full.secureDelete = 1;
     full.profile = KVSTORE_SMALL;
     full.mode = 0640;
+    full.purgePerWrite = 2;
     p.kv = open_at("test.db", &full);
     OK(AT(&p, put, K("key"), K("value")));
     OK(AT(&p, put_ttl, K("ttl"), K("value"), 2000));
@@ -706,8 +711,9 @@ INT(KVStoreConfig, walPages, 14 * sizeof(int));
 INT(KVStoreConfig, secureDelete, 15 * sizeof(int));
 INT(KVStoreConfig, profile, 16 * sizeof(int));
 INT(KVStoreConfig, mode, 17 * sizeof(int));
-INT(KVStoreConfig, reserved[0], 18 * sizeof(int));
-_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 4 * sizeof(int), "four are reserved");
+INT(KVStoreConfig, purgePerWrite, 18 * sizeof(int));
+INT(KVStoreConfig, reserved[0], 19 * sizeof(int));
+_Static_assert(sizeof ((KVStoreConfig *)0)->reserved == 3 * sizeof(int), "three are reserved");
 _Static_assert(sizeof(KVStoreConfig) == 22 * sizeof(int), "and there is nothing else");
 
 #define COUNTER(field, index)                                                                            \

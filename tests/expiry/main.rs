@@ -9,6 +9,7 @@ mod expiry_cursor;
 mod lazy_removal;
 mod many_families;
 mod purge;
+mod purge_per_write;
 #[path = "../common/shim/mod.rs"]
 mod shim;
 #[path = "../common/sqlite.rs"]

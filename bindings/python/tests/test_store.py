@@ -449,6 +449,7 @@ def test_every_setting_is_accepted(path: Path) -> None:
         hold_reads=False,
         wal_pages=100,
         secure_delete=True,
+        purge_per_write=2,
         small=True,
     ) as store:
         store["k"] = b"v" * 100

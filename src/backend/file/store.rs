@@ -314,6 +314,33 @@ impl Db {
         })
     }
 
+    /// Removes up to `max` keys that are expired at `now_ms`, of all families, earliest expiry time
+    /// first, in one transaction. Returns the number of removed keys. Does nothing if a transaction
+    /// is open, or if a checkpoint is due, because the removal would make the WAL even longer.
+    ///
+    /// This waits for no lock and runs no checkpoint, so that it does not delay the write before
+    /// it. A failure is ignored.
+    pub(crate) fn purge_quietly(&mut self, now_ms: i64, max: usize) -> Removals {
+        let none = Removals::default();
+        if self.read_only || self.transaction != TransactionState::None || self.checkpoint_is_due() {
+            return none;
+        }
+        // Families that no read has reached yet are left to the next call.
+        let Ok(due) = self.due(now_ms, max, || false) else { return none };
+        if due.families.is_empty() {
+            return none;
+        }
+        let done = self.in_own_transaction(false, |db| {
+            db.remove_pending(db.clock(), now_ms)?;
+            db.purge_due(&due, db.clock(), now_ms, max, &|| true)
+        });
+        let Ok(removed) = done else { return none };
+        self.pending.take();
+        self.owner.counters.commits.add(1);
+        self.note_commit();
+        removed
+    }
+
     /// Removes up to `max` keys of one family with `expire_ms <= min(last_ms, now_ms)`. Returns the
     /// number of removed keys.
     ///

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Db;
-use crate::backend::TransactionState;
+use crate::backend::{Removals, TransactionState};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::stats::Counters;
@@ -60,6 +60,16 @@ impl Db {
             self.doom(e);
         }
         done
+    }
+
+    /// Removes up to `max` expired keys of all families, earliest expiry time first, if no
+    /// transaction is open. Returns the number of removed keys; 0 after a failure.
+    pub(crate) fn purge_quietly(&mut self, max: usize) -> Removals {
+        if self.transaction != TransactionState::None {
+            return Removals::default();
+        }
+        let removed = self.write(|db| db.purge_all(max)).unwrap_or_default();
+        Removals { entries: removed, counted: removed }
     }
 
     /// Commits the caller's transaction. If it is a write transaction, adds it to the number of

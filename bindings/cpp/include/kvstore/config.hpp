@@ -74,6 +74,10 @@ struct config {
     /// The -wal file is overwritten at the next checkpoint. The setting is not stored in the file:
     /// every store object that writes must set it.
     bool secure_delete = false;
+    /// Number of expired keys that this store object removes for each key that it writes, from 0
+    /// (none) to 1000. With 2 or more, a store whose keys expire as fast as they are written does not
+    /// grow, without a cleaner and without purges. Details: KVStoreConfig in kvstore.h.
+    int purge_per_write = 0;
     /// Permissions of a new file on Unix, such as 0660 for a store that a group shares, whatever the
     /// umask is. 0: 0644 without the bits of the umask. The -wal, -shm and -journal files and backups
     /// get the same. An existing file keeps its permissions.
@@ -110,6 +114,7 @@ inline KVStoreConfig c_config(const config& from) noexcept {
     to.holdReads = from.hold_reads ? (*from.hold_reads ? 1 : -1) : 0;
     to.walPages = from.wal_pages;
     to.secureDelete = from.secure_delete ? 1 : 0;
+    to.purgePerWrite = from.purge_per_write;
     to.mode = from.mode;
     to.profile = from.small ? KVSTORE_SMALL : 0;
     return to;

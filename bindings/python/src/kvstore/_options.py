@@ -28,6 +28,7 @@ class Settings(TypedDict, total=False):
     hold_reads: Optional[bool]
     wal_pages: int
     secure_delete: bool
+    purge_per_write: int
     mode: int
     small: bool
     password: Union[str, bytes, None]
@@ -79,6 +80,7 @@ def configuration(
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
     secure_delete: bool = False,
+    purge_per_write: int = 0,
     mode: int = 0,
     small: bool = False,
 ) -> Any:
@@ -105,6 +107,7 @@ def configuration(
         ("maxValueSize", "max_value_size", max_value_size),
         ("mmapSize", "mmap_size", mmap_size),
         ("walPages", "wal_pages", wal_pages),
+        ("purgePerWrite", "purge_per_write", purge_per_write),
         ("mode", "mode", mode),
     ):
         if not hasattr(value, "__index__"):

@@ -428,6 +428,7 @@ def open(  # the same name as in dbm, shelve and the builtin
     hold_reads: Optional[bool] = None,
     wal_pages: int = 0,
     secure_delete: bool = False,
+    purge_per_write: int = 0,
     mode: int = 0,
     small: bool = False,
     password: Union[str, bytes, None] = None,
@@ -475,6 +476,10 @@ def open(  # the same name as in dbm, shelve and the builtin
         secure_delete: Overwrite deleted, replaced, expired and evicted data with zeros, in the
             ``-wal`` file at the next checkpoint. The file does not record it: every process that
             writes must set it.
+        purge_per_write: How many expired keys are removed for each key that is written, 0 to
+            1,000. With 2 or more, a store whose keys expire as fast as they are written does not
+            grow, without a cleaner and without purges. About 64 keys are removed at once, after the
+            write that reaches this number.
         mode: Permissions of a new file on Unix, such as 0o660 for a store that a group shares,
             whatever the umask is; 0: 0o644 without the bits of the umask. An existing file keeps
             its permissions.
@@ -522,6 +527,7 @@ def open(  # the same name as in dbm, shelve and the builtin
         hold_reads=hold_reads,
         wal_pages=wal_pages,
         secure_delete=secure_delete,
+        purge_per_write=purge_per_write,
         mode=mode,
         small=small,
         password=password,
