@@ -28,6 +28,7 @@ from kvstore._native import leave
 from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._wait_queue import WaitQueue
+from kvstore._write_purge import WritePurge
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -252,6 +253,8 @@ def _memoized(
     #: The leases that could not be released because the store failed, with their tokens.
     unreleased: dict[bytes, bytes] = {}
 
+    write_purge = WritePurge(store._state)
+
     def count(what: str) -> None:
         with _counting:
             counts[what] += 1
@@ -318,6 +321,7 @@ def _memoized(
 
         try:
             in_one_transaction(store._state, put)
+            write_purge.wrote()
         except Error:
             count("errors")  # also if the store was closed meanwhile: the result is there
 

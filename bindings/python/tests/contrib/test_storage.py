@@ -396,3 +396,14 @@ def test_damaged_file_is_moved_aside_by_clear(tmp_path: Path, ignore: bool) -> N
     assert get(storage) is None and put(storage, b"2") and get(storage) == b"2"
     (aside,) = tmp_path.glob("x.db.damaged-*")
     assert aside.read_bytes()[:100] == data[:100]
+
+
+def test_cache_with_expiring_keys_does_not_grow(tmp_path: Path) -> None:
+    path = tmp_path / "cache.db"
+    storage = Storage(path, "cache", {"sync": "off"})
+    rows = 0
+    for number in range(2000):
+        storage.call(lambda family, n=number: family.put(f"key {n}", b"v", ttl=0.001))  # type: ignore[misc]
+        rows = max(rows, len(storage.family())) if number % 100 == 99 else rows
+    assert rows <= 300
+    storage.close()

@@ -19,6 +19,7 @@ from kvstore import Family, Store
 from kvstore._options import choice, configuration, count, secret_of
 from kvstore._path import has_scheme
 from kvstore._store_maintenance import POLICIES
+from kvstore._write_purge import PURGE_PER_WRITE
 
 T = TypeVar("T")
 
@@ -90,7 +91,8 @@ class Storage:
         name: The name of the family.
         options: Settings of :func:`kvstore.open`; ``max_bytes`` and ``policy`` for the size
             limit of the file (see ``Store.limit``), where the default policy is "oldest"; and
-            ``ignore_errors``, with which a failed read counts as a miss.
+            ``ignore_errors``, with which a failed read counts as a miss. ``purge_per_write`` is 2
+            by default.
     """
 
     def __init__(self, path: Any, name: str, options: Mapping[str, Any]) -> None:
@@ -236,7 +238,7 @@ class Storage:
             return in_use
 
     def _open_store(self) -> Store:
-        options = dict(self._options)
+        options = {"purge_per_write": PURGE_PER_WRITE, **self._options}
         max_bytes, policy = options.pop("max_bytes", None), options.pop("policy", None)
         if self._is_file and not options.get("read_only"):
             _make_private_directories(os.path.dirname(self.path))

@@ -14,6 +14,7 @@ from kvstore import FOREVER, Error, Family, Store, Transaction
 from kvstore._time import Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._wait_queue import WaitQueue
+from kvstore._write_purge import WritePurge
 
 #: The type of names and keys: str (stored as UTF-8) or bytes.
 Name = Union[str, bytes]
@@ -48,6 +49,11 @@ def family_of(store: Store[Any, Any], name: str) -> Family:
         kind = type(store)
         raise TypeError(f"store must be a kvstore.Store, not {kind.__module__}.{kind.__qualname__}")
     return store.family(name, create=True, codec=None, keys=bytes)
+
+
+def write_purge_of(store: Store[Any, Any]) -> WritePurge:
+    """Return the object that removes expired keys of the store after writes of a recipe."""
+    return WritePurge(store._state)
 
 
 def to_name(name: Name, what: str) -> bytes:

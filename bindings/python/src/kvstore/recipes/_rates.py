@@ -11,7 +11,16 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from kvstore import FOREVER, Store, row_key
 from kvstore._time import Duration, ttl_ms
-from kvstore.recipes._base import Backoff, Name, atomic, family_of, now_ms, positive_int, to_name
+from kvstore.recipes._base import (
+    Backoff,
+    Name,
+    atomic,
+    family_of,
+    now_ms,
+    positive_int,
+    to_name,
+    write_purge_of,
+)
 
 _FAMILY = "recipes.rates"
 _MAX_LIMIT = 10**9
@@ -192,6 +201,7 @@ class RateLimiter:
         self._partition = letter + to_name(name, "name")
         self._store = store
         self._family = family_of(store, family)
+        self._write_purge = write_purge_of(store)
 
     def hit(self, key: Name, cost: int = 1) -> Decision:
         """Count a hit of a key if it is allowed, and return the decision.
@@ -220,8 +230,11 @@ class RateLimiter:
         """
         ttl = max(1, step.reset_ms) / 1000
         if old is None:
-            return bool(self._family.put(where, step.state, ttl, if_absent=True))
-        return bool(self._family.compare_and_swap(where, old, step.state, ttl))
+            written = self._family.put(where, step.state, ttl, if_absent=True)
+        else:
+            written = self._family.compare_and_swap(where, old, step.state, ttl)
+        self._write_purge.wrote()
+        return bool(written)
 
     def peek(self, key: Name, cost: int = 1) -> Decision:
         """Return the decision that :meth:`hit` would return, without counting a hit.
