@@ -11,7 +11,7 @@ db = kvstore.open("hashes.db", codec=kvstore.TEXT, busy_timeout=30)
 def work(number):
     key = f"hash:{number}"
     if key not in db:  # an earlier run has done it
-        db[key, 3600] = hashlib.sha256(str(number).encode()).hexdigest()
+        db.put(key, hashlib.sha256(str(number).encode()).hexdigest(), ttl=3600)
         db.incr("computed")
     return number
 

@@ -45,7 +45,8 @@ def case(request: pytest.FixtureRequest, path: Path, clock: Clock) -> Iterator[t
 
 def test_values_round_trip_through_codec(case: Any) -> None:
     db, one, two = case
-    db["a"], db["b", 30] = one, two
+    db["a"] = one
+    db.put("b", two, ttl=30)
     assert (db["a"], db["b"]) == (one, two)
     assert type(db["a"]) is type(one)
     assert (db.get("a"), db.get("b"), db.get("c"), db.get("c", 7)) == (one, two, None, 7)

@@ -43,7 +43,7 @@ def secret(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def test_store_opens_only_with_its_password(path: Path, secret: dict[str, Any]) -> None:
     with kvstore.open(path, **secret) as db:
-        db["sentinel-key", 1000] = "sentinel-value"
+        db.put("sentinel-key", "sentinel-value", ttl=1000)
         assert db.is_encrypted
         db.family("sentinel-family", create=True)["a"] = "1"
         db.backup(path.with_name("backup.db"))
@@ -418,7 +418,7 @@ def sqlcipher() -> Iterator[Any]:
 def test_sqlcipher_and_kvstore_read_files_of_each_other(path: Path, sqlcipher: Any) -> None:
     with kvstore.open(path, password="correct horse") as db:
         db["a"] = "1"
-        db["b", 1000] = "2"
+        db.put("b", "2", ttl=1000)
         con = sqlcipher.connect(str(path), isolation_level=None)
         con.execute("PRAGMA key = 'correct horse'")
         assert con.execute('SELECT key, value FROM "live:default" ORDER BY key').fetchall() == [(b"a", b"1"), (b"b", b"2")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import datetime
 from array import array
 from typing import Any
 
@@ -216,17 +215,23 @@ def test_clear_removes_expired_rows_too(data: Any, clock: Clock) -> None:
     assert data.count(expired=True) == 0
 
 
-def test_key_with_a_ttl_may_be_set_by_subscript(data: Any, clock: Clock) -> None:
-    data["otp", 30] = b"123456"
-    assert data.ttl("otp") == 30
-    data["otp2", datetime.timedelta(minutes=1)] = b"1"
-    assert data.ttl("otp2") == 60
-    clock.advance(30)
-    assert "otp" not in data
+def test_tuple_as_key_raises_and_names_put_and_row_key(data: Any) -> None:
+    for key in (("otp", 30), ("group", 1, 2), ()):
+        for call in (
+            lambda: data.__setitem__(key, b"1"),
+            lambda: data.put(key, b"1"),
+            lambda: data[key],
+            lambda: data.get(key),
+            lambda: key in data,
+            lambda: data.put_many({key: b"1"}),
+        ):
+            with pytest.raises(TypeError, match=r"not tuple: give a TTL by put.*kvstore\.row_key"):
+                call()
+    assert data.count() == 0
 
 
 def test_plain_subscript_clears_the_ttl(data: Any) -> None:
-    data["k", 30] = b"1"
+    data.put("k", b"1", ttl=30)
     data["k"] = b"2"
     assert data.ttl("k") is None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import random
 import subprocess
 import sys
@@ -217,7 +216,7 @@ def test_result_recomputed_by_other_process_is_reused(
     add = kvstore.Family.add
 
     def after_somebody_else(self: Any, *args: Any) -> bool:
-        store.put(f.cache_key(), pickle.dumps("theirs"), 110)
+        store.put(f.cache_key(), kvstore.DATA.dumps("theirs"), 110)
         return add(self, *args)
 
     monkeypatch.setattr(kvstore.Family, "add", after_somebody_else)

@@ -540,7 +540,7 @@ def lasts(left: float | None, ttl: float = 60) -> bool:
 def test_ttls_last_as_long_as_given(apart: kvstore.Store) -> None:
     db = apart
     db.put("put", b"1", ttl=60)
-    db["item", 60] = b"1"
+    db.put("item", b"1", ttl=60)
     assert db.add("add", b"1", ttl=60) and not db.add("add", b"1", ttl=60)
     db.put("present", b"1")
     assert db.put("present", b"2", ttl=60, if_present=True)

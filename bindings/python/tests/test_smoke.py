@@ -13,7 +13,7 @@ def test_first_program_works(tmp_path: Path) -> None:
     with kvstore.open(tmp_path / "app.db") as db:
         db["user:1"] = b"Ada"
         db.put("session", b"tok", ttl=60)
-        db["otp", 30] = b"123456"
+        db.put("otp", b"123456", ttl=30)
         sessions = db.family("sessions", create=True, default_ttl=3600)
         with db.transaction():
             sessions.put("a", b"1")

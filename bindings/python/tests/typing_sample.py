@@ -26,8 +26,8 @@ def right(path: Path) -> None:
         assert_type(b"otp" in db.keys(), bool)
         db["text"] = "text"
         db[b"bytes"] = bytearray(b"x")
-        db["otp", 30] = b"1"
-        db["otp", timedelta(minutes=1)] = memoryview(b"1")
+        db.put("otp", b"1", ttl=30)
+        db.put("otp", memoryview(b"1"), ttl=timedelta(minutes=1))
         assert_type(db["text"], bytes)
         assert_type(db.get("k"), Optional[bytes])
         assert_type(db.get("k", b"d"), bytes)
@@ -132,7 +132,7 @@ def coded(path: Path) -> None:
     assert_type(list(both.items()), list[tuple[str, Person]])
     assert_type(list(both), list[str])
     assert_type(both["k"].name, str)
-    both["k", 5] = Person()
+    both.put("k", Person(), ttl=5)
     both.put("k", Person(), ttl=5)
     assert_type(both.compare_and_swap("k", Person(), Person()), bool)
     keys = kvstore.open(path, keys=str)

@@ -10,7 +10,8 @@ A store is a mutable mapping whose keys are sorted by their bytes:
 
 A key may have a TTL, in seconds or as a ``timedelta``. An expired key is never returned:
 
->>> db["otp", 30] = b"123456"
+>>> db.put("otp", b"123456", ttl=30)
+True
 >>> db.put("session", b"token", ttl=60), db.add("lock", b"me", ttl=10)  # add: only if the key is missing
 (True, True)
 >>> 59 < db.ttl("session") <= 60
@@ -51,6 +52,7 @@ Where to look:
 
 from kvstore._batch import Batch
 from kvstore._codec import JSON, PICKLE, TEXT, Codec
+from kvstore._data_codec import DATA
 from kvstore._errors import (
     AuthError,
     BusyError,
@@ -73,6 +75,7 @@ from kvstore._native import REMOTE_AVAILABLE as remote_available
 from kvstore._native import ffi as _ffi
 from kvstore._native import lib as _lib
 from kvstore._recover import Recovered, recover
+from kvstore._signed_pickle import SignedPickle
 from kvstore._store import Store, open
 from kvstore._store_expiry import PurgeStep
 from kvstore._store_maintenance import Checkpoint, Limit, Stats
@@ -80,6 +83,7 @@ from kvstore._time import FOREVER
 from kvstore._transaction import Transaction
 
 __all__ = [
+    "DATA",
     "FOREVER",
     "JSON",
     "PICKLE",
@@ -102,6 +106,7 @@ __all__ = [
     "PurgeStep",
     "ReadOnlyError",
     "Recovered",
+    "SignedPickle",
     "Stats",
     "Store",
     "StoreIOError",

@@ -328,20 +328,12 @@ class Family(
         return bool(written[0])
 
     @overload
-    def __setitem__(
-        self: Family[Any, bytes], key: Union[Data, tuple[Data, Optional[Duration]]], value: Data
-    ) -> None: ...
+    def __setitem__(self: Family[Any, bytes], key: Data, value: Data) -> None: ...
     @overload
-    def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: V) -> None: ...
-    def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Any) -> None:
-        if type(key) is tuple:
-            if len(key) != 2:
-                raise TypeError(f"a tuple as key must be (key, ttl), not a tuple of {len(key)}")
-            key, ttl = key
-            self.put(key, value, ttl)
-            return
+    def __setitem__(self, key: Data, value: V) -> None: ...
+    def __setitem__(self, key: Data, value: Any) -> None:
         if type(key) is not bytes:
-            key = to_bytes(key)  # type: ignore[arg-type]
+            key = to_bytes(key)
         if type(value) is not bytes:
             value = to_bytes(value, "value")
         cf = self._handles.cf

@@ -7,7 +7,7 @@ without a codec use none of these classes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from kvstore._errors import InvalidError
 from kvstore._family import Family
@@ -87,10 +87,9 @@ class CodedFamily(Family[K, V]):
             keep_ttl=keep_ttl, if_absent=if_absent, if_present=if_present,
         )  # fmt: skip
 
-    def __setitem__(self, key: Union[Data, tuple[Data, Optional[Duration]]], value: Any) -> None:
+    def __setitem__(self, key: Data, value: Any) -> None:
         of_bytes: Family[Any, bytes] = self  # type: ignore[assignment]
-        # A (key, ttl) pair goes through put, which encodes the value.
-        Family.__setitem__(of_bytes, key, value if type(key) is tuple else self._encode(value))
+        Family.__setitem__(of_bytes, key, self._encode(value))
 
     def pop(self, key: Data, default: Any = _RAISE) -> Any:
         while True:

@@ -36,7 +36,8 @@ class ExpiryMethods(FamilyHandle, Generic[K, V]):
             NotFoundError: If the key does not exist or has expired.
 
         >>> db = kvstore.open(":memory:")
-        >>> db["otp", 30] = b"123456"
+        >>> db.put("otp", b"123456", ttl=30)
+        True
         >>> 29 < db.ttl("otp") <= 30
         True
         """

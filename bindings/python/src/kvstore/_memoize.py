@@ -12,7 +12,6 @@ import functools
 import inspect
 import math
 import os
-import pickle
 import random
 import sys
 import threading
@@ -22,13 +21,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, TypeVar, overload
 
 from kvstore._arguments import digest as digest_of
+from kvstore._data_codec import DATA
 from kvstore._errors import Error, MisuseError
 from kvstore._family import Family
 from kvstore._native import leave
 from kvstore._time import FOREVER, Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._wait_queue import WaitQueue
-from kvstore._write_purge import WritePurge
+from kvstore._write_purge import purge_after_write
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -101,7 +101,7 @@ def memoize(
     name: Optional[str] = None,
     typed: bool = False,
     ignore: Iterable[str] = (),
-    serializer: Any = pickle,
+    serializer: Any = DATA,
     lease: Duration = 60.0,
     early: float = 0.0,
     stale: Duration = 0.0,
@@ -128,8 +128,10 @@ def memoize(
             would share results.
         typed: Whether equal arguments of different types (1, 1.0 and True) have separate results.
         ignore: Names of parameters that do not affect the result, such as "self".
-        serializer: An object with ``dumps`` and ``loads``, such as pickle, json or marshal. With
-            pickle, anyone who can write to the file can run code in this process.
+        serializer: An object with ``dumps`` and ``loads``. By default ``kvstore.DATA``, for data
+            types of Python; a result of another type is a :exc:`TypeError`. With ``pickle`` results
+            can be any object, and anyone who can write to the file can run code in this process;
+            :class:`SignedPickle` prevents that. Results of another serializer are computed again.
         lease: The longest time a computation may take, in seconds or as a ``timedelta``.
         early: Recompute a result before it expires, so that callers do not have to wait. Each hit
             does so with a probability that grows towards the expiry and with the duration of the
@@ -253,8 +255,6 @@ def _memoized(
     #: The leases that could not be released because the store failed, with their tokens.
     unreleased: dict[bytes, bytes] = {}
 
-    write_purge = WritePurge(store._state)
-
     def count(what: str) -> None:
         with _counting:
             counts[what] += 1
@@ -321,7 +321,7 @@ def _memoized(
 
         try:
             in_one_transaction(store._state, put)
-            write_purge.wrote()
+            purge_after_write(store._state)
         except Error:
             count("errors")  # also if the store was closed meanwhile: the result is there
 

@@ -104,6 +104,15 @@ def check(rc: int, kv: Any = NULL) -> None:
         raise exception_for(rc, None if rc == _NOTFOUND else last_failure(kv))
 
 
+#: What to do about a value, or a key that is a tuple, of the wrong type.
+_TYPE_HINTS = dict.fromkeys(
+    ("value", "value of tuple"), ": open the store or family with a codec, such as kvstore.JSON"
+)
+_TYPE_HINTS["key of tuple"] = (
+    ": give a TTL by put(key, value, ttl=...), and make a key of several parts by kvstore.row_key(...)"
+)
+
+
 def to_bytes(data: Data, what: str = "key") -> bytes:
     """Return a key or value as bytes. Encodes str as UTF-8, returns bytes unchanged, and copies
     other bytes-like objects.
@@ -129,7 +138,7 @@ def to_bytes(data: Data, what: str = "key") -> bytes:
         try:
             view = memoryview(data)
         except TypeError:
-            hint = ": open the store or family with a codec, such as kvstore.JSON" if what == "value" else ""
+            hint = _TYPE_HINTS.get(what if type(data) is not tuple else f"{what} of tuple", "")
             raise TypeError(f"{what} must be str or bytes-like, not {type(data).__name__}{hint}") from None
         if not view.c_contiguous:
             raise TypeError(

@@ -50,7 +50,7 @@ class Store(StoreExpiryMethods[K, V], MaintenanceMethods, EncryptionMethods, Fam
 
     Created by :func:`kvstore.open`. The most important methods:
 
-    - ``db[key] = value``, ``db[key, ttl] = value``, ``db[key]``, ``del db[key]``, ``key in db``,
+    - ``db[key] = value``, ``db[key]``, ``del db[key]``, ``key in db``,
       ``for key in db``
     - ``get(key, default)``, ``put(key, value, ttl=...)``, ``add`` (if missing), ``delete``,
       ``pop``, ``incr``

@@ -155,7 +155,8 @@ class MaintenanceMethods(FamilyHandle):
                 takes part in the copy.
 
         >>> db, other = kvstore.open(":memory:"), kvstore.open(":memory:")
-        >>> db["a", 60] = b"1"
+        >>> db.put("a", b"1", ttl=60)
+        True
         >>> db.copy_to(other)
         >>> other["a"]
         b'1'

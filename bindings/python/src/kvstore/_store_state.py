@@ -48,7 +48,7 @@ _PATIENCE = 0.001
 class StoreState:
     """The state that a store, its families and its iterators share, in all threads."""
 
-    __slots__ = ("__weakref__", "changes", "cleaner", "families", "guard", "local", "pool", "scans")
+    __slots__ = ("__weakref__", "changes", "cleaner", "families", "guard", "local", "pool", "recipe_writes", "scans")
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
@@ -59,6 +59,8 @@ class StoreState:
         #: One element for each running iteration: while it is empty, writes need not signal a
         #: change.
         self.scans: list[None] = []
+        #: Number of writes of recipes since they last removed expired keys.
+        self.recipe_writes = 0
         #: The checkout on whose connection the cleaner runs, or None.
         self.cleaner: Optional[Checkout] = None
         #: Held to use the list of families.

@@ -17,26 +17,20 @@ PURGE_PER_WRITE = 2
 _AT_ONCE = 64
 
 
-class WritePurge:
-    """Removes expired keys of a store, of any family, after writes: at most two for each write.
+def purge_after_write(state: Any) -> None:
+    """Count a write of a recipe or of memoize. If there were enough, remove expired keys of the
+    store, of any family: 64 at once, and not inside a transaction.
 
-    They are removed 64 at once, and not inside a transaction. A failure is ignored, because the
-    write before it has succeeded.
+    A failure is ignored, because the write before it has succeeded.
+
+    Args:
+        state: The StoreState of the store.
     """
-
-    __slots__ = ("_state", "_writes")
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-        self._writes = 0  # threads may lose a count, which does not matter
-
-    def wrote(self) -> None:
-        """Count a write, and remove expired keys if there were enough writes."""
-        self._writes += 1
-        if self._writes * PURGE_PER_WRITE < _AT_ONCE or self._state.in_transaction():
-            return
-        self._writes = 0
-        try:
-            self._state.check(lib.kvstore_purge_step(self._state.handle(), _AT_ONCE, 0, ffi.NULL, ffi.NULL))
-        except Error:
-            pass
+    state.recipe_writes += 1  # threads may lose a count, which does not matter
+    if state.recipe_writes * PURGE_PER_WRITE < _AT_ONCE or state.in_transaction():
+        return
+    state.recipe_writes = 0
+    try:
+        state.check(lib.kvstore_purge_step(state.handle(), _AT_ONCE, 0, ffi.NULL, ffi.NULL))
+    except Error:
+        pass

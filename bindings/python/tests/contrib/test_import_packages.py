@@ -98,10 +98,10 @@ def test_fanout_cache_and_django_cache_are_imported(tmp_path: Path, target: Path
     from django.conf import settings
 
     if not settings.configured:
-        settings.configure()
+        settings.configure(SECRET_KEY="of a test")
     from kvstore.contrib.django.cache import KVStoreCache
 
-    ours = KVStoreCache(str(target), {})
+    ours = KVStoreCache(str(target), {"OPTIONS": {"SERIALIZER": "pickle"}})
     assert ours.get("7") == {"n": 7}
     assert ours.incr("count") == 6
     assert len(ours.get_many(map(str, range(200)))) == 200

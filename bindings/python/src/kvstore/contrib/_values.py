@@ -5,50 +5,70 @@ Must not depend on a framework.
 
 from __future__ import annotations
 
-import pickle
+import logging
 from typing import Any, Callable, Optional, TypeVar, Union
 
-from kvstore import Family
+from kvstore import DATA, Family, SignedPickle
 from kvstore._transaction import in_one_transaction
 from kvstore.contrib._storage import Storage
 
 T = TypeVar("T")
 
 _NUMBER = frozenset(b"-0123456789")
+_log = logging.getLogger("kvstore.contrib")
+
+_UNREADABLE = object()
 
 
 class Values:
     """Converts the values of a framework backend to bytes and back.
 
-    An int is stored as decimal text, which other programs can read and increment; other values are
-    pickled. With a ``serializer`` (an object with ``dumps`` and ``loads``), it encodes all values.
+    Args:
+        serializer: An object with ``dumps`` and ``loads``; None for the default of the backend.
+        secret: A secret for :class:`kvstore.SignedPickle`, or a list of the current secret and old
+            ones. None: without a ``serializer``, values are encoded with ``kvstore.DATA``.
+
+    By default an int is stored as decimal text, which other programs can read and increment.
     """
 
-    __slots__ = ("_serializer",)
+    __slots__ = ("_is_own", "_serializer")
 
-    def __init__(self, serializer: Optional[Any] = None) -> None:
+    def __init__(self, serializer: Optional[Any] = None, secret: Any = None) -> None:
         if serializer is not None and not (hasattr(serializer, "dumps") and hasattr(serializer, "loads")):
             raise TypeError(
                 f"serializer must have the methods dumps and loads, and {type(serializer).__name__} does not"
             )
+        if serializer is not None and secret is not None:
+            raise TypeError("serializer= and secret= cannot both be set: give one of them")
+        #: Whether the serializer is one of this package.
+        self._is_own = serializer is None or serializer is DATA or isinstance(serializer, SignedPickle)
+        if serializer is None:
+            secrets = secret if isinstance(secret, (list, tuple)) else [secret]
+            serializer = DATA if secret is None else SignedPickle(*secrets)
         self._serializer = serializer
 
     def dumps(self, value: Any) -> Union[bytes, str]:
         """Convert a value to bytes for the store."""
-        if self._serializer is not None:
-            data: Union[bytes, str] = self._serializer.dumps(value)
-            return data
-        if type(value) is int and -(1 << 63) <= value < 1 << 63:
+        if self._is_own and type(value) is int and -(1 << 63) <= value < 1 << 63:
             return b"%d" % value
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        data: Union[bytes, str] = self._serializer.dumps(value)
+        return data
 
-    def loads(self, data: bytes) -> Any:
-        """Convert bytes from the store back to the value."""
-        if self._serializer is not None:
-            return self._serializer.loads(data)
-        if data and data[0] in _NUMBER:
+    def loads(self, data: bytes, missing: Any = None) -> Any:
+        """Convert bytes from the store back to the value.
+
+        A value that was written in another way, such as by an older version that pickled values, is
+        logged and counts as missing.
+        """
+        if self._is_own and data and data[0] in _NUMBER and len(data) <= 20 and data[1:].isdigit() | (len(data) == 1):
             return int(data)
-        return pickle.loads(data)
+        try:
+            return self._serializer.loads(data)
+        except ValueError as error:
+            if not self._is_own:
+                raise
+            _log.warning("a value counts as missing: %s", error)
+            return missing
 
 
 def change(storage: Storage, key: str, values: Values, function: Callable[[Any], T]) -> T:
@@ -70,7 +90,11 @@ def _change(family: Family, key: str, values: Values, function: Callable[[Any], 
         before = family.get(key)
         if before is None:
             raise KeyError(key)
-        new = function(values.loads(before))
+        old = values.loads(before, _UNREADABLE)
+        if old is _UNREADABLE:
+            family.compare_and_delete(key, before)
+            raise KeyError(key)
+        new = function(old)
         data = values.dumps(new)
         if in_one_transaction(family._state, lambda: _replace(family, key, before, data), joins=False):
             return new

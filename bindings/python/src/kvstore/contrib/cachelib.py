@@ -46,8 +46,11 @@ class KVStoreCache(BaseCache):
         key_prefix: Added before each key; ``clear`` removes the keys with this prefix.
         family: The family of the file.
         serializer: An object with ``dumps`` and ``loads``; can also be a class attribute. By
-            default values are pickled: anyone who can write to the file can run code in this
-            process.
+            default ``kvstore.DATA``: values are data types of Python, and other values are a
+            TypeError. With ``pickle`` any object can be stored, and anyone who can write to the
+            file can run code in this process.
+        secret: A long random str or bytes, or a list of it and older ones: any object can be
+            stored, as a pickle that is signed with the secret. Unsigned values are not unpickled.
         options: Settings of :func:`kvstore.open`; ``max_bytes`` and ``policy`` of ``Store.limit``;
             ``ignore_errors``: whether a read or delete that fails counts as a miss (by default it
             raises :exc:`kvstore.Error`).
@@ -65,6 +68,7 @@ class KVStoreCache(BaseCache):
         key_prefix: str = "",
         family: str = "cachelib",
         serializer: Optional[Any] = None,
+        secret: Any = None,
         ignore_delete_many_errors: bool = True,
         **options: Any,
     ) -> None:
@@ -75,11 +79,8 @@ class KVStoreCache(BaseCache):
         self.key_prefix = key_prefix
         if serializer is not None:
             self.serializer = serializer
+        self._values = Values(self.serializer, secret)
         self._storage = Storage(path, family, options)
-
-    @property
-    def _values(self) -> Values:
-        return Values(self.serializer)
 
     def _ttl(self, timeout: Optional[Timeout]) -> Optional[float]:
         """Convert a timeout of cachelib to a TTL: seconds, FOREVER, or None for a value that

@@ -24,6 +24,11 @@ Arguments:
   process renews its lock.
 - ``max_bytes``, ``policy``: the size limit of the file, see ``Store.limit``; and settings of
   :func:`kvstore.open`.
+- ``serializer``: an object with ``dumps`` and ``loads`` for the values of the region; by default
+  ``kvstore.DATA``: data types of Python, and other values are a TypeError. With ``pickle`` any object
+  can be stored, and anyone who can write to the file can run code in this process.
+- ``secret``: a long random str or bytes, or a list of it and older ones: any object can be stored, as
+  a pickle that is signed with the secret. Unsigned values are not unpickled.
 - ``ignore_errors``: whether a read that fails counts as a miss; by default it raises
   :exc:`kvstore.Error`. A write that fails is always ignored and logged.
 
@@ -36,11 +41,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from dogpile.cache import register_backend
-from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex
+from dogpile.cache.api import NO_VALUE, BytesBackend, CacheMutex, CantDeserializeException
 
 import kvstore
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
+from kvstore.contrib._values import Values
 from kvstore.recipes import Lock, NotOwnedError
+
+_UNREADABLE = object()
 
 
 class KVStoreBackend(BytesBackend):
@@ -55,9 +63,20 @@ class KVStoreBackend(BytesBackend):
         self.distributed_lock = bool(arguments.get("distributed_lock", False))
         self.lock_timeout = arguments.get("lock_timeout", 60)
         family = arguments.get("family", "dogpile")
+        self._values = Values(arguments.get("serializer"), arguments.get("secret"))
         settings = {k: v for k, v in arguments.items() if k in STORAGE_OPTIONS}
         self._storage = Storage(path, family, settings)
         self._locks = Storage(path, f"{family}_locks", settings)
+
+    def serializer(self, value: Any) -> bytes:  # type: ignore[override] # an attribute in dogpile
+        data = self._values.dumps(value)
+        return data.encode() if isinstance(data, str) else data
+
+    def deserializer(self, data: bytes) -> Any:  # type: ignore[override] # an attribute in dogpile
+        value = self._values.loads(data, _UNREADABLE)
+        if value is _UNREADABLE:
+            raise CantDeserializeException  # dogpile computes the value again
+        return value
 
     def get_mutex(self, key: str) -> Optional[Mutex]:
         if not self.distributed_lock:

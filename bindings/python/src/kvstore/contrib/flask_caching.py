@@ -10,6 +10,11 @@ In the configuration::
 CACHE_KEY_PREFIX is added before each key, and ``cache.clear()`` removes the keys with that prefix.
 CACHE_THRESHOLD, which Flask-Caching sets to 500 by default, is ignored: use ``"threshold"`` or
 ``"max_bytes"`` in CACHE_OPTIONS.
+
+Any object can be cached, such as a response. Values are pickled and signed with the ``SECRET_KEY`` of
+the app (and its ``SECRET_KEY_FALLBACKS``), and unsigned values are not unpickled. An app without a
+``SECRET_KEY`` can cache the data types of ``kvstore.DATA`` only, unless CACHE_OPTIONS has a
+``"secret"`` or a ``"serializer"``.
 """
 
 from __future__ import annotations
@@ -38,6 +43,8 @@ class KVStoreCache(cachelib.KVStoreCache, BaseCache):
         if not path and not args and "path" not in kwargs:
             raise ValueError("CACHE_KVSTORE_PATH is not set: give the path of the cache file")
         settings = {"key_prefix": config.get("CACHE_KEY_PREFIX") or "", "family": "flask_caching", **kwargs}
+        if app.secret_key and not {"secret", "serializer"} & set(settings) and cls.serializer is None:
+            settings["secret"] = [app.secret_key, *(app.config.get("SECRET_KEY_FALLBACKS") or ())]
         if path:
             settings.setdefault("path", path)
         return cls(*args, **settings)

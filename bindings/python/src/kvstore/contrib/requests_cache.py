@@ -18,9 +18,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 from requests_cache.backends import BaseCache, BaseStorage
+from requests_cache.serializers import SerializerPipeline, Stage
+from requests_cache.serializers.preconf import base_stage
 
 import kvstore
 from kvstore.contrib._storage import STORAGE_OPTIONS, Storage
+
+
+#: Encodes responses with ``kvstore.DATA``.
+data_serializer = SerializerPipeline([base_stage, Stage(kvstore.DATA)], name="data", is_binary=True)
 
 
 class KVStoreCache(BaseCache):
@@ -30,7 +36,9 @@ class KVStoreCache(BaseCache):
 
     Args:
         cache_name: The path of the file, used as it is; ":memory:" for a cache in memory.
-        serializer: A serializer of requests-cache; by default pickle.
+        serializer: A serializer of requests-cache, or its name. By default ``kvstore.DATA`` encodes
+            the responses, and reading them runs no code from the file. With "pickle", anyone who
+            can write to the file can run code in this process.
         ttl: Whether expired responses are removed.
         ttl_offset: How many seconds after the expiration they are removed.
         **kwargs: Settings of :func:`kvstore.open`, ``max_bytes`` and ``policy`` of ``Store.limit``,
@@ -46,7 +54,7 @@ class KVStoreCache(BaseCache):
         **kwargs: Any,
     ) -> None:
         super().__init__(cache_name=str(cache_name), **kwargs)
-        chosen = "pickle" if serializer is None else serializer
+        chosen = data_serializer if serializer is None else serializer
         self.responses = KVStoreDict(cache_name, "responses", chosen, ttl=ttl, ttl_offset=ttl_offset, **kwargs)
         self.redirects = KVStoreDict(cache_name, "redirects", None, ttl=False, **kwargs)
 
@@ -60,7 +68,7 @@ class KVStoreDict(BaseStorage):
         self,
         cache_name: Any,
         family: str = "responses",
-        serializer: Optional[Any] = "pickle",
+        serializer: Optional[Any] = data_serializer,
         ttl: bool = True,
         ttl_offset: float = 3600,
         **kwargs: Any,

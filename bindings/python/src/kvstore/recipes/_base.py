@@ -14,7 +14,7 @@ from kvstore import FOREVER, Error, Family, Store, Transaction
 from kvstore._time import Duration, duration_ms, ttl_ms
 from kvstore._transaction import in_one_transaction
 from kvstore._wait_queue import WaitQueue
-from kvstore._write_purge import WritePurge
+from kvstore._write_purge import purge_after_write
 
 #: The type of names and keys: str (stored as UTF-8) or bytes.
 Name = Union[str, bytes]
@@ -51,9 +51,9 @@ def family_of(store: Store[Any, Any], name: str) -> Family:
     return store.family(name, create=True, codec=None, keys=bytes)
 
 
-def write_purge_of(store: Store[Any, Any]) -> WritePurge:
-    """Return the object that removes expired keys of the store after writes of a recipe."""
-    return WritePurge(store._state)
+def wrote(store: Store[Any, Any]) -> None:
+    """Remove expired keys of the store, if recipes have written enough since the last time."""
+    purge_after_write(store._state)
 
 
 def to_name(name: Name, what: str) -> bytes:

@@ -23,7 +23,7 @@ from kvstore._time import Duration
 from kvstore._transaction import in_one_transaction
 from kvstore.recipes._base import (
     Backoff, Name, NotOwnedError, family_of, finite_ttl, in_new_transaction, in_transaction, now_ms, to_name, wake,
-    write_purge_of,
+    wrote,
 )  # fmt: skip
 
 Self = TypeVar("Self", bound="LeaseHolder")
@@ -89,7 +89,6 @@ class LeaseHolder(ContextDecorator):
         self._renew = bool(renew)
         self._thread_local = bool(thread_local)
         self._family = family_of(store, family)
-        self._write_purge = write_purge_of(store)
         self._mine: _Leases = _LeasesOfThread() if thread_local else _Leases()
 
     def _free_key(self) -> Optional[bytes]:
@@ -173,7 +172,7 @@ class LeaseHolder(ContextDecorator):
                 lease = None
             if lease is not None:
                 leases.append(lease)
-                self._write_purge.wrote()
+                wrote(self._store)
                 if self._renew:
                     self._start_renewal(lease)
                 return True

@@ -19,7 +19,7 @@ from kvstore.recipes._base import (
     now_ms,
     positive_int,
     to_name,
-    write_purge_of,
+    wrote,
 )
 
 _FAMILY = "recipes.rates"
@@ -201,7 +201,6 @@ class RateLimiter:
         self._partition = letter + to_name(name, "name")
         self._store = store
         self._family = family_of(store, family)
-        self._write_purge = write_purge_of(store)
 
     def hit(self, key: Name, cost: int = 1) -> Decision:
         """Count a hit of a key if it is allowed, and return the decision.
@@ -233,7 +232,7 @@ class RateLimiter:
             written = self._family.put(where, step.state, ttl, if_absent=True)
         else:
             written = self._family.compare_and_swap(where, old, step.state, ttl)
-        self._write_purge.wrote()
+        wrote(self._store)
         return bool(written)
 
     def peek(self, key: Name, cost: int = 1) -> Decision:

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from kvstore import FOREVER, Family, Store, row_key
 from kvstore._time import Duration, Moment
-from kvstore.recipes._base import Name, atomic, family_of, reading, to_name, write_purge_of
+from kvstore.recipes._base import Name, atomic, family_of, reading, to_name, wrote
 
 _FAMILY = "recipes.tags"
 #: The number of index keys that each call that adds tags checks.
@@ -49,7 +49,6 @@ class Tags:
     def __init__(self, store: Store[Any, Any], family: Optional[str] = None, *, index: str = _FAMILY) -> None:
         self._store = store
         self._index = family_of(store, index)
-        self._write_purge = write_purge_of(store)
         self._data: Family[Any, Any] = store if family is None else store.family(family)
         name = self._data.name.encode()
         self._scope = bytes([len(name)]) + name
@@ -67,7 +66,7 @@ class Tags:
         The value is written as :meth:`kvstore.Family.put` does.
         """
         self._put(to_name(key, "key"), key, value, _tags(tags), ttl, expires_at)
-        self._write_purge.wrote()
+        wrote(self._store)
 
     @atomic
     def _put(

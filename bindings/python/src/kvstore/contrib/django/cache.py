@@ -21,7 +21,9 @@ OPTIONS:
 - ``FAMILY``: the family of the file; by default ``django_cache``. Caches with the same LOCATION and
   family share their keys, except for KEY_PREFIX and VERSION, and ``clear`` empties the family.
 - ``SERIALIZER``: an object with ``dumps`` and ``loads``, or its dotted name (``"kvstore.JSON"``).
-  By default values are pickled: anyone who can write to the file can run code in this process.
+  By default values are pickled and signed with ``SECRET_KEY``, and values without a valid signature
+  are not unpickled but count as missing. ``SECRET_KEY_FALLBACKS`` are accepted, too.
+- ``SECRET``: a secret to use in place of ``SECRET_KEY``, or a list of it and older ones.
 - ``IGNORE_ERRORS``: whether a read or delete that fails counts as a miss; by default it raises
   :exc:`kvstore.Error`. A write that fails is always ignored and logged: the page is not broken,
   and the key has no value.
@@ -43,6 +45,7 @@ from collections.abc import Awaitable
 from typing import Any, Callable, Optional, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
@@ -56,10 +59,12 @@ T = TypeVar("T")
 
 _storages: dict[tuple[str, str, str], Storage] = {}
 
+_MISSING = object()
+
 #: Timeouts from 10 000 years on, such as sys.maxsize, mean no TTL.
 _FOREVER = 10_000 * 366 * 86_400
 
-_OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER"})
+_OWN_OPTIONS = frozenset({"MAX_ENTRIES", "CULL_FREQUENCY", "FAMILY", "SERIALIZER", "SECRET"})
 
 
 def storage_of(location: Any, options: dict[str, Any], family: str) -> Storage:
@@ -73,19 +78,19 @@ def storage_of(location: Any, options: dict[str, Any], family: str) -> Storage:
     """
     if not location:
         raise ImproperlyConfigured("LOCATION is not set: give the path of a file, or \":memory:\"")
-    settings = {}
+    chosen = {}
     for name, value in options.items():
         setting = name.lower() if isinstance(name, str) and name.isupper() else name
         if setting not in STORAGE_OPTIONS or setting == name:
             raise ImproperlyConfigured(
                 f"{name!r} is not an option of the kvstore backend: see help(kvstore.contrib.django.cache)"
             )
-        settings[setting] = value
+        chosen[setting] = value
     try:
-        made = _DjangoStorage(location, family, settings)
+        made = _DjangoStorage(location, family, chosen)
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(f"kvstore: {error}") from error
-    return _storages.setdefault((made.path, family, repr(sorted(settings.items()))), made)
+    return _storages.setdefault((made.path, family, repr(sorted(chosen.items()))), made)
 
 
 class _DjangoStorage(Storage):
@@ -114,9 +119,9 @@ class KVStoreCache(BaseCache):
         if isinstance(serializer, str):
             serializer = _imported(serializer)
         try:
-            self._values = Values(serializer)
-        except TypeError as error:
-            raise ImproperlyConfigured(f"SERIALIZER: {error}") from error
+            self._values = Values(serializer, options.get("SECRET") if serializer else _secret_of(options))
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(f"SERIALIZER or SECRET: {error}") from error
         family = options.get("FAMILY", "django_cache")
         self._storage = storage_of(location, {k: v for k, v in options.items() if k not in _OWN_OPTIONS}, family)
 
@@ -150,7 +155,7 @@ class KVStoreCache(BaseCache):
     def get(self, key: Any, default: Any = None, version: Any = None) -> Any:
         name = self.make_and_validate_key(key, version=version)
         data = self._storage.read(lambda family: family.get(name), None)
-        return default if data is None else self._values.loads(data)
+        return default if data is None else self._values.loads(data, default)
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> None:
         name = self.make_and_validate_key(key, version=version)
@@ -194,7 +199,8 @@ class KVStoreCache(BaseCache):
         names = {self.make_and_validate_key(key, version=version): key for key in keys}
         none: dict[str, bytes] = {}
         found = self._storage.read(lambda family: family.get_many(list(names)), none)
-        return {names[name]: self._values.loads(data) for name, data in found.items()}
+        values = ((names[name], self._values.loads(data, _MISSING)) for name, data in found.items())
+        return {key: value for key, value in values if value is not _MISSING}
 
     def set_many(self, data: dict[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> list[Any]:
         if not data:
@@ -262,6 +268,13 @@ class KVStoreCache(BaseCache):
 
     async def aclear(self) -> None:
         await _in_thread(self.clear)()
+
+
+def _secret_of(options: dict[str, Any]) -> Any:
+    """Return the secrets that sign values: the current one, and old ones that are accepted."""
+    if options.get("SECRET"):
+        return options["SECRET"]
+    return [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
 
 
 def _in_thread(function: Callable[..., T]) -> Callable[..., Awaitable[T]]:
