@@ -12,14 +12,16 @@ use super::schema::{
 };
 use crate::error::Result;
 
-/// Tables and views of the file by name, as `sqlite_schema` lists them. The list is read once,
-/// because a query for one of its entries would read all of it.
+/// Tables and views of the file, as `sqlite_schema` lists them. The list is read once, because a
+/// query for one of its entries would read all of it.
 pub(super) struct Listed {
+    /// By name in lower case, because SQLite ignores the case of names.
     lines: HashMap<String, Line>,
 }
 
 /// Table or view of the file, as `sqlite_schema` lists it.
 struct Line {
+    name: String,
     is_table: bool,
     /// SQL text that created the table or view.
     sql: String,
@@ -76,18 +78,22 @@ impl Listed {
                     .unwrap_or_default())
             };
             let (name, kind, sql) = (text(0)?, text(1)?, text(2)?);
-            lines.insert(name, Line { is_table: kind == "table", sql });
+            lines.insert(name.to_ascii_lowercase(), Line { name, is_table: kind == "table", sql });
         }
         Ok(Listed { lines })
     }
 
     /// Returns `true` if a table or view of this name exists.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.lines.contains_key(name)
+        self.line(name).is_some()
+    }
+
+    fn line(&self, name: &str) -> Option<&Line> {
+        self.lines.get(&name.to_ascii_lowercase())
     }
 
     pub(super) fn is_table(&self, name: &str) -> bool {
-        self.lines.get(name).is_some_and(|line| line.is_table)
+        self.line(name).is_some_and(|line| line.is_table)
     }
 
     pub(super) fn of_the_store(&self, conn: &Connection, table: &OfTheStore) -> Result<Form> {
@@ -100,7 +106,8 @@ impl Listed {
     /// and its rows exist nowhere else.
     pub(super) fn of_family(&self, conn: &Connection, kind: &Kind, family: &str) -> Result<Form> {
         let works = |columns: &[(String, u32)]| {
-            kind.name == DATA.name && columns.iter().all(|(column, place)| (*place > 0) == (column == "key"))
+            kind.name == DATA.name
+                && columns.iter().all(|(column, place)| (*place > 0) == column.eq_ignore_ascii_case("key"))
         };
         self.form(conn, &table_name(kind.name, family), kind.columns, kind.definition, works)
     }
@@ -113,7 +120,7 @@ impl Listed {
         definition: &str,
         works: impl Fn(&[(String, u32)]) -> bool,
     ) -> Result<Form> {
-        let Some(line) = self.lines.get(name) else { return Ok(Form::Missing) };
+        let Some(line) = self.line(name) else { return Ok(Form::Missing) };
         if !line.is_table {
             return Ok(Form::Other);
         }
@@ -121,7 +128,8 @@ impl Listed {
             return Ok(Form::Right);
         }
         let found = columns_of(conn, name)?;
-        Ok(match columns.iter().all(|wanted| found.iter().any(|(column, _)| column == wanted)) {
+        let has = |wanted: &&str| found.iter().any(|(column, _)| column.eq_ignore_ascii_case(wanted));
+        Ok(match columns.iter().all(has) {
             false => Form::Other,
             true if works(&found) => Form::Right,
             true => Form::Wrong,
@@ -137,8 +145,7 @@ impl Listed {
     /// `with_blobs` is `true` if the family has a table of large values, which the view then
     /// includes.
     pub(super) fn is_live_view(&self, tables: &Tables, with_blobs: bool) -> bool {
-        self.lines
-            .get(&table_name("live", tables.family()))
+        self.line(&table_name("live", tables.family()))
             .is_some_and(|line| !line.is_table && line.sql == schema::live_view(tables, with_blobs))
     }
 
@@ -151,9 +158,9 @@ impl Listed {
         };
         let mut named: Vec<(&str, bool)> = self
             .lines
-            .iter()
+            .values()
+            .map(|line| (line.name.as_str(), line.is_table))
             .filter(|(name, _)| is_ours(name) || name.starts_with("kvstore_"))
-            .map(|(name, line)| (name.as_str(), line.is_table))
             .collect();
         named.sort_unstable();
         named
