@@ -135,8 +135,8 @@
 #define KVSTORE_NOTFOUND 12
 
 /**
- * Result code: the password is wrong, or an encrypted page was tampered with. Store on a server:
- * the server refused the login.
+ * Result code: the password is wrong, or the first page of an encrypted file was tampered with
+ * (another page: KVSTORE_CORRUPT when it is read). Store on a server: the server refused the login.
  */
 #define KVSTORE_AUTH_FAILED 13
 

@@ -275,6 +275,9 @@ impl Session {
     pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> Result<(u32, u32)> {
         self.with(|db| {
             let timeout = self.config.busy_timeout;
+            if self.config.read_only {
+                return Err(read_only());
+            }
             if *db.transaction() != TransactionState::None {
                 return db.checkpoint_within(mode, timeout); // refused
             }

@@ -31,8 +31,8 @@ pub const KVSTORE_IOERR: c_int = 10;
 pub const KVSTORE_CORRUPT: c_int = 11;
 /// Result code: the key does not exist or has expired, or there is no family of that name.
 pub const KVSTORE_NOTFOUND: c_int = 12;
-/// Result code: the password is wrong, or an encrypted page was tampered with. Store on a server:
-/// the server refused the login.
+/// Result code: the password is wrong, or the first page of an encrypted file was tampered with
+/// (another page: KVSTORE_CORRUPT when it is read). Store on a server: the server refused the login.
 pub const KVSTORE_AUTH_FAILED: c_int = 13;
 /// Result code: the file cannot be opened, the server cannot be reached, or this build does not
 /// support servers.

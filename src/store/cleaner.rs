@@ -34,6 +34,12 @@ pub(super) fn start(session: &Arc<Session>, interval: Duration, max_keys: Option
                 .with_hint(Hint::PurgeYourself)
         })
     })?;
+    if session.config.file.exclusive && session.file.is_some() {
+        return Err(Error::busy(
+            "the store is open exclusively, so that the cleaner cannot open the file, too",
+        )
+        .with_hint(Hint::PurgeYourself));
+    }
     // No automatic checkpoints: `clean` runs them without holding the handle's lock.
     let config = session.config_now()?.busy_timeout(Duration::ZERO).checkpoint_every(u32::MAX);
     let own = Store::open_beside(session, &path, &config)?;

@@ -105,6 +105,20 @@ fn checkpoint_without_wal_does_nothing() {
 }
 
 #[test]
+fn read_only_handle_runs_no_checkpoint() {
+    let scratch = Scratch::new();
+    let writer = scratch.open();
+    writer.put("a", "1").unwrap();
+    let reader = scratch.open_with(&Config::new().read_only(true));
+    for mode in MODES {
+        assert_eq!(kind(reader.checkpoint(mode)), ErrorKind::ReadOnly);
+    }
+    writer.close().unwrap();
+    assert_eq!(kind(reader.checkpoint(CheckpointMode::Passive)), ErrorKind::ReadOnly);
+    assert_eq!(reader.get("a").unwrap().unwrap(), b"1");
+}
+
+#[test]
 fn wal_is_bounded_by_default() {
     let scratch = Scratch::new();
     let (store, _other) = (scratch.open(), scratch.open());

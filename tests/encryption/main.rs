@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::other::{heard, role, say};
 use common::{Scratch, kind};
-use kvstore::{Config, ErrorKind, Expiry, JournalMode, Store, SyncLevel};
+use kvstore::{Config, ErrorKind, Expiry, JournalMode, KeyRange, Secret, Store, SyncLevel};
 use sentinels::{FAMILY, KEY, VALUE, leaked};
 
 const PASSWORD: &str = "correct horse";
@@ -162,6 +162,34 @@ fn flipped_bit_in_any_page_is_detected() {
             "page {}: {error:?}",
             page + 1
         );
+    }
+    // Writes say what is wrong, too. A page that cannot be decrypted reads as zeros, which SQLite
+    // takes for a lack of memory or of permission.
+    type Write = fn(&Store) -> kvstore::Result<()>;
+    let writes: [(&str, Write); 9] = [
+        ("put", |store| store.put(KEY, vec![1; 900])),
+        ("delete", |store| store.delete(KEY).map(drop)),
+        ("delete_range", |store| store.delete_range(&KeyRange::all()).map(drop)),
+        ("clear", |store| store.clear()),
+        ("vacuum", |store| store.incremental_vacuum(None)),
+        ("track", |store| store.set_write_tracking(true)),
+        ("repair", |store| store.repair().map(drop)),
+        ("rekey", |store| store.rekey(&Secret::password("another"))),
+        ("decrypt", Store::decrypt),
+    ];
+    for page in (2..sound.len() / 4096).step_by(9) {
+        for (name, write) in writes {
+            let mut damaged = sound.clone();
+            damaged[page * 4096 + 1000] ^= 1;
+            fs::write(scratch.path(), &damaged).unwrap();
+            let done = Store::open_with(scratch.path(), &with_key()).and_then(|store| write(&store));
+            let is_clear = |kind| matches!(kind, ErrorKind::AuthFailed | ErrorKind::Corrupt);
+            assert!(
+                done.as_ref().map_or_else(|e| is_clear(e.kind()), |()| true),
+                "{name}, page {}: {done:?}",
+                page + 1
+            );
+        }
     }
     // Two pages exchanged, and a page of another file with the same key.
     let other = Scratch::new();

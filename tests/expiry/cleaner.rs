@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{self, Scratch, TestClock, kind, numbered};
-use kvstore::{Config, Direction, ErrorKind, Expiry, JournalMode, KeyRange, Store};
+use kvstore::{Config, Direction, ErrorKind, Expiry, Hint, JournalMode, KeyRange, Store};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -368,7 +368,8 @@ fn start_is_refused_for_unsupported_stores() {
     drop(reader);
     let alone = scratch.open_with(&Config::new().exclusive(true));
     if !common::are_on_a_server() {
-        assert_eq!(kind(alone.start_cleaner(MS, None)), ErrorKind::Busy);
+        let why = alone.start_cleaner(MS, None).unwrap_err();
+        assert_eq!((why.kind(), why.hint()), (ErrorKind::Busy, Some(Hint::PurgeYourself)));
     }
     alone.put("still", "usable").unwrap();
     alone.close().unwrap();

@@ -75,6 +75,9 @@ pub(super) fn is_spoilt(conn: &Connection) -> bool {
         && ask("PRAGMA cipher_page_size").is_some()
 }
 
+/// Number of bytes that can be allocated if a call that has failed had enough memory.
+const MUCH_MEMORY: usize = 1 << 20;
+
 pub(super) fn not_decrypted() -> Error {
     damaged("a page of the file cannot be decrypted, because it was changed or is damaged")
 }
@@ -91,6 +94,16 @@ impl Db {
         }
         if let Some(code) = os::vfs::take_failed_read(&self.conn) {
             return translate(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        }
+        // A page that cannot be decrypted comes as a lack of memory, or as zeros, which SQLite takes
+        // for a file that may not be written, for example.
+        let may_come_from_zeros = match why.kind() {
+            ErrorKind::Error | ErrorKind::ReadOnly => true,
+            ErrorKind::NoMemory => Vec::<u8>::new().try_reserve(MUCH_MEMORY).is_ok(),
+            _ => false,
+        };
+        if may_come_from_zeros && is_spoilt(&self.conn) {
+            return not_decrypted();
         }
         if why.kind() != ErrorKind::NotADatabase {
             return why;
@@ -138,7 +151,10 @@ impl Db {
     /// error").
     #[cold]
     pub(super) fn note_spoilt(&mut self, why: &Error) {
-        let is_of_a_page = !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
+        // A connection whose files were deleted or moved must stay open: it may be the only one that
+        // still has the deleted WAL.
+        let is_refused = why.kind() == ErrorKind::Io && why.hint() == Some(Hint::OpenAgain);
+        let is_of_a_page = !is_refused && !matches!(why.kind(), ErrorKind::AuthFailed | ErrorKind::CantOpen);
         let may_be = why.dooms_transaction() && !why.is_retryable() && is_of_a_page;
         if self.encrypted.is_some()
             && self.immutable.is_none()

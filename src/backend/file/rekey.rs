@@ -245,6 +245,11 @@ fn export(conn: &Connection, path: &Path, secret: Option<&Secret>) -> Result<Exp
     let file = os::make_private(path).map_err(failed)?;
     let export = Export { path: path.to_owned(), file };
     let filled = fill(conn, path, secret).and_then(|()| export.file.sync_all().map_err(failed));
+    // `sqlcipher_export` reports every failure as a failed statement.
+    let filled = filled.map_err(|e| match e.kind() == ErrorKind::Error && cipher::is_spoilt(conn) {
+        true => cipher::not_decrypted(),
+        false => e,
+    });
     match filled {
         Ok(()) => Ok(export),
         Err(e) => {

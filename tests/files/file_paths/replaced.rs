@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{MODULE, configs, refused};
 use crate::common::cases::each_case;
 use crate::common::other::Other;
-use crate::common::{Scratch, fill, keys, numbered, sqlite_check};
+use crate::common::{self, Scratch, fill, keys, numbered, sqlite_check};
 use crate::sqlite;
 use kvstore::{Config, Error, ErrorKind, Expiry, Store};
 
@@ -110,7 +110,8 @@ fn store_deleted_or_moved_while_open_refuses_writes() {
             if !delete {
                 // It has everything that was committed before it was moved, in the file or in the
                 // WAL.
-                let moved = Store::open_with(scratch.file("moved.db"), &config).unwrap();
+                let moved =
+                    Store::open_with(scratch.file("moved.db"), &common::maybe_encrypted(&config)).unwrap();
                 assert!(moved.exists("a").unwrap() && !moved.exists("b").unwrap());
             }
         });
@@ -173,6 +174,9 @@ fn reads_of_store_with_all_files_deleted_fail_soon() {
 #[test]
 fn file_replacing_open_store_is_not_opened_with_old_wal() {
     each_case([("by a backup", false), ("by VACUUM INTO", true)], |by_vacuum| {
+        if by_vacuum && common::are_encrypted() {
+            return; // SQLite without encryption cannot copy it
+        }
         let scratch = Scratch::new();
         let old = scratch.open();
         fill(&old, 500);
@@ -185,7 +189,10 @@ fn file_replacing_open_store_is_not_opened_with_old_wal() {
         }
         old.put("not in the copy", "1").unwrap();
         fs::rename(scratch.file("copy.db"), scratch.path()).unwrap();
-        let error = refused(Store::open(scratch.path()), "deleted or replaced");
+        let error = refused(
+            Store::open_with(scratch.path(), &common::maybe_encrypted(&Config::new())),
+            "deleted or replaced",
+        );
         assert!(error.to_string().contains("store.db-wal"), "{error}");
         drop(old);
         // The files of the old store must be removed by hand, as the message says.
@@ -193,6 +200,57 @@ fn file_replacing_open_store_is_not_opened_with_old_wal() {
         fs::remove_file(scratch.shm()).unwrap();
         assert_eq!(scratch.open().count().unwrap(), 500);
     });
+}
+
+/// The handles are the only ones that still have the deleted WAL: they must not let go of it.
+#[test]
+fn commits_survive_deletion_of_wal_beside_open_handles() {
+    each_case([("-wal", 1), ("-shm", 2), ("both", 3)], |files| {
+        let scratch = Scratch::new();
+        let handles = [scratch.open(), scratch.open()];
+        for n in 0..100 {
+            handles[n % 2].put(numbered(n), "1").unwrap();
+        }
+        if files & 1 != 0 {
+            fs::remove_file(scratch.wal()).unwrap();
+        }
+        if files & 2 != 0 {
+            fs::remove_file(scratch.shm()).unwrap();
+        }
+        let mut acknowledged = 100;
+        for n in 100..140 {
+            acknowledged += usize::from(handles[n % 2].put(numbered(n), "1").is_ok());
+            let _ = handles[n % 2].get(numbered(0));
+        }
+        for handle in handles {
+            handle.close().unwrap();
+        }
+        let again = scratch.open();
+        again.integrity_check().unwrap();
+        let count = again.count().unwrap() as usize;
+        assert!((acknowledged..=140).contains(&count), "{count} of {acknowledged}");
+    });
+}
+
+#[test]
+fn store_moved_away_and_back_has_its_commits() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    for n in 0..100 {
+        store.put(numbered(n), "1").unwrap();
+    }
+    fs::rename(scratch.path(), scratch.file("away.db")).unwrap();
+    write_fails_soon(&store);
+    let other = scratch.open();
+    other.put("another", "1").unwrap();
+    other.close().unwrap();
+    fs::rename(scratch.file("away.db"), scratch.path()).unwrap();
+    if let Ok(count) = store.count() {
+        assert!(count >= 100);
+    }
+    store.close().unwrap();
+    let store = scratch.open();
+    assert!((0..100).all(|n| store.exists(numbered(n)).unwrap()));
 }
 
 #[test]
