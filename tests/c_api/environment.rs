@@ -92,3 +92,13 @@ fn store_works_where_landlock_forbids_removal() {
 fn new_files_have_given_mode_whatever_umask_is() {
     run_scenario("tests/c/environment.c", "file_mode");
 }
+
+#[test]
+fn open_that_failed_once_leaves_no_read_only_handle() {
+    run_scenario("tests/c/failing_opens.c", "open_fails_once");
+}
+
+#[test]
+fn store_opens_after_failures_of_fstat_during_open() {
+    run_scenario("tests/c/failing_opens.c", "fstat_fails_from_then_on");
+}

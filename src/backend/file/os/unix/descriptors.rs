@@ -167,11 +167,15 @@ pub(super) fn is_still(fd: c_int, slot: &Slot) -> bool {
 }
 
 /// Returns `true` if `fd` is open, its file has the identity `identity`, and its offset is `mark`.
-/// If `mark` is 0, the offset is not compared.
+/// If `mark` is 0, the offset is not compared. If the system cannot tell the identity, because of an
+/// I/O error for example, the offset decides: otherwise the descriptor would never be closed.
 fn has_mark(fd: c_int, identity: FileIdentity, mark: u32) -> bool {
     // SAFETY: this reads the offset of any file that has the number.
     let is_marked = || mark == 0 || unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } == mark as libc::off_t;
-    Status::of(fd).is_ok_and(|found| found.file == identity) && is_marked()
+    match Status::of(fd) {
+        Ok(found) => found.file == identity && is_marked(),
+        Err(e) => e.raw_os_error() != Some(libc::EBADF) && mark != 0 && is_marked(),
+    }
 }
 
 /// Sets the offset of a descriptor to an unusual number, by which the descriptor is recognised

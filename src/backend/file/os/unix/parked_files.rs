@@ -1,7 +1,9 @@
 //! Opening and closing of files for SQLite. If closing a descriptor could drop locks of this
 //! process, the descriptor is parked: it stays open, for the next open of its file.
 
+use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -49,9 +51,47 @@ pub(super) unsafe fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_i
     };
     // SAFETY: the caller guarantees the path.
     let name = unsafe { CStr::from_ptr(path) };
+    if let Some(why) = refused_for_writing(name, flags) {
+        set_errno(why);
+        return -1;
+    }
     let carries_locks = may_carry_locks(name.to_bytes(), flags);
     // SAFETY: the caller guarantees the path.
-    unsafe { open_noted(before, path, flags, mode, carries_locks) }
+    let fd = unsafe { open_noted(before, path, flags, mode, carries_locks) };
+    if fd < 0 {
+        note_refusal(name, flags, errno());
+    }
+    fd
+}
+
+thread_local! {
+    /// The last open for writing that has failed in this thread, if it was the last open: the hash
+    /// of the path, and the error number.
+    static REFUSAL: Cell<Option<(u64, c_int)>> = const { Cell::new(None) };
+}
+
+/// Returns the error number of the previous open if this is the same file, now only for reading.
+///
+/// SQLite opens a file that it cannot open for writing once more for reading, whatever the reason
+/// was. After a failure that passes, such as a lack of descriptors, the handle would stay read-only.
+fn refused_for_writing(name: &CStr, flags: c_int) -> Option<c_int> {
+    let refusal = REFUSAL.try_with(Cell::take).ok().flatten();
+    let is_for_reading = flags & libc::O_ACCMODE == libc::O_RDONLY;
+    refusal.filter(|(hash, _)| is_for_reading && *hash == hash_of(name)).map(|(_, why)| why)
+}
+
+/// Notes a failed open, unless the reason is that the file may not be written.
+fn note_refusal(name: &CStr, flags: c_int, why: c_int) {
+    let is_final = matches!(why, libc::EACCES | libc::EPERM | libc::EROFS | libc::EISDIR | libc::ETXTBSY);
+    if flags & libc::O_ACCMODE == libc::O_RDWR && !is_final {
+        let _ = REFUSAL.try_with(|refusal| refusal.set(Some((hash_of(name), why))));
+    }
+}
+
+fn hash_of(name: &CStr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Opens a file for SQLite, with the arguments and the result of open(2), and adds it to the table
