@@ -82,6 +82,9 @@ pub(crate) struct Db {
     pub(super) quota: QuotaTracker,
     pub(super) disk_space: DiskSpace,
     pub(super) pending: RefCell<PendingRemovals>,
+    /// Maximum number of keys that one transaction of a purge or a sweep tries to remove. It is less
+    /// than `usize::MAX` after the disk was full.
+    pub(super) removals_that_fit: usize,
     /// Configuration with which an encrypted file was opened; `None` if the file is not encrypted.
     #[cfg(feature = "encryption")]
     pub(super) encrypted: Option<Box<Config>>,

@@ -109,6 +109,7 @@ pub(super) fn set_up(
         quota: QuotaTracker::default(),
         disk_space: DiskSpace::default(),
         pending: RefCell::default(),
+        removals_that_fit: usize::MAX,
         #[cfg(feature = "encryption")]
         encrypted: config.file.is_encrypted().then(|| Box::new(config.clone())),
         #[cfg(feature = "encryption")]

@@ -99,9 +99,9 @@ impl Db {
     }
 
     /// Runs a write that removes keys. The second argument of `f` is the maximum number of keys:
-    /// first `most`, and a sixteenth of the previous maximum after each run that failed because the
-    /// disk is full. With `in_haste`, leaves a checkpoint that is due after the commit to the next
-    /// write, unless the checkpoint is overdue.
+    /// first `most`, and a quarter of the previous maximum after each run that failed because the
+    /// disk is full. The next call begins with twice the number that fitted. With `in_haste`, leaves a
+    /// checkpoint that is due after the commit to the next write, unless the checkpoint is overdue.
     pub(crate) fn write_removals<R>(
         &mut self,
         most: usize,
@@ -109,14 +109,20 @@ impl Db {
         f: impl Fn(&Db, usize) -> Result<R>,
     ) -> Result<R> {
         let mode = if in_haste { WriteMode::InHaste } else { WriteMode::Normal };
-        let mut max = most;
+        let mut max = most.min(self.removals_that_fit);
         loop {
             match self.write_as(mode, |db| f(db, max)) {
                 Err(e) if e.hint() == Some(Hint::FreeDiskSpace) && max > 1 => {
                     self.prepare_retry(e)?;
-                    max = (max / 16).max(1);
+                    max = (max / 4).max(1);
+                    self.removals_that_fit = max;
                 }
-                done => return done,
+                done => {
+                    if done.is_ok() && self.removals_that_fit <= max {
+                        self.removals_that_fit = max.saturating_mul(2);
+                    }
+                    return done;
+                }
             }
         }
     }

@@ -273,6 +273,43 @@ fn delete_on_full_disk(disk: &Tmpfs, config: &Config, name: &str) {
 }
 
 #[test]
+fn purge_on_full_disk_removes_several_keys_per_commit() {
+    play("purge-on-full-disk");
+}
+
+/// A transaction that removes many keys does not fit on the disk. The purge finds out how many do,
+/// and does not try too many again for each step.
+pub fn purge_on_full_disk(dir: &Path) {
+    let Some(disk) = Tmpfs::mount_of(dir, 1) else {
+        println!("{SKIPPED}no file system can be mounted here");
+        return;
+    };
+    for sql in [false, true] {
+        let path = disk.directory().join("store.db");
+        let clock = TestClock::at(1_000_000);
+        let store = Store::open_with(&path, &Config::new().sql_engine(sql)).unwrap();
+        clock.drive(&store);
+        let families: Vec<_> =
+            (0..12).map(|n| store.create_family(&format!("family {n}")).unwrap()).collect();
+        let mut keys = 0;
+        while families[keys % 12]
+            .put_with_expiry(numbered(keys), [1; 50], Expiry::At(1_000_100 + keys as i64 % 1000))
+            .is_ok()
+        {
+            keys += 1;
+        }
+        clock.set(1_100_000);
+        let before = store.stats().unwrap().wal_commits;
+        assert_eq!(store.purge_step(None, None).unwrap().deleted, keys as u64, "sql: {sql}");
+        let commits = store.stats().unwrap().wal_commits - before;
+        assert!(commits < keys as u64 / 3, "sql: {sql}: {commits} commits for {keys} keys");
+        store.integrity_check().unwrap();
+        store.close().unwrap();
+        remove_files(&disk);
+    }
+}
+
+#[test]
 fn reads_of_transaction_that_filled_the_disk_show_committed_state() {
     play("transaction-on-full-disk");
 }

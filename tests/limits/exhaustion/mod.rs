@@ -43,6 +43,7 @@ const ROLES: &[Role] = &[
     ("file-size", disk::file_size),
     ("expired-disk", disk::expired_disk),
     ("deletes-on-full-disk", disk::deletes_on_full_disk),
+    ("purge-on-full-disk", disk::purge_on_full_disk),
     ("transaction-on-full-disk", disk::transaction_on_full_disk),
     ("filled-while-closed", disk::filled_while_closed),
     ("no-memory", without_memory::no_memory),
