@@ -217,3 +217,23 @@ fn directory_fifo_and_missing_directory_cannot_be_opened() {
     assert_eq!(fs::read_dir(scratch.dir()).unwrap().count(), 2);
     assert_eq!(fs::read_dir(scratch.file("dir")).unwrap().count(), 0);
 }
+
+#[test]
+fn new_store_spares_database_with_the_name_of_its_log() {
+    for suffix in ["-journal", "-wal", "-shm"] {
+        let scratch = Scratch::new();
+        let path = scratch.file("new.db");
+        let beside = scratch.file(&format!("new.db{suffix}"));
+        let store = scratch.open();
+        store.put("a", "1").unwrap();
+        store.backup(&beside, |_, _| true).unwrap();
+        let before = fs::read(&beside).unwrap();
+        for _ in 0..2 {
+            let why = Store::open(&path).unwrap_err();
+            assert_eq!(why.kind(), ErrorKind::CantOpen);
+            assert!(why.message().contains(&format!("\"{suffix}\" appended is a database")), "{why}");
+            assert!(!path.exists());
+        }
+        assert_eq!(fs::read(&beside).unwrap(), before);
+    }
+}

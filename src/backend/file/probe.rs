@@ -89,7 +89,8 @@ impl Beside {
 }
 
 /// Fails if the `-journal`, `-wal` or `-shm` file of the database at `path` exists and is not a
-/// regular file. Returns which of these files exist.
+/// regular file, or if it is itself a database and that at `path` is new. Returns which of these
+/// files exist.
 pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
     let check = |suffix| match os::length_of_file(&sibling(path, suffix)) {
         Ok(None) => Err(Error::cant_open(format!(
@@ -98,7 +99,25 @@ pub(super) fn check_files_beside(path: &Path) -> Result<Beside> {
         ))),
         found => Ok(found.is_ok()),
     };
-    Ok(Beside { journal: check("-journal")?, wal: check("-wal")?, shared_memory: check("-shm")? })
+    let beside = Beside { journal: check("-journal")?, wal: check("-wal")?, shared_memory: check("-shm")? };
+    let is_new = || !os::length_of_file(path).is_ok_and(|length| length != Some(0));
+    if (beside.journal || beside.wal || beside.shared_memory) && is_new() {
+        for suffix in ["-journal", "-wal", "-shm"] {
+            if begins_with(&sibling(path, suffix), MAGIC) {
+                return Err(Error::cant_open(format!(
+                    "the path with \"{suffix}\" appended is a database, which a new store at this path \
+                    would overwrite: rename that file, or create the store at another path"
+                )));
+            }
+        }
+    }
+    Ok(beside)
+}
+
+/// Returns `true` if a file can be read and begins with these bytes.
+fn begins_with(path: &Path, bytes: &[u8]) -> bool {
+    let mut start = vec![0; bytes.len()];
+    OsFile::open(path, false, false).is_ok_and(|file| file.read_start(&mut start).is_ok()) && start == bytes
 }
 
 /// Facts about a database file that `look_at` has found before SQLite opens the file.
