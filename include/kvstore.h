@@ -970,8 +970,9 @@ int kvstore_open_v2(const char *path, KVStore **ppKV, const KVStoreConfig *confi
  *
  * Errors: KVSTORE_MISUSE (the handle is already closed or was opened before a fork; or the caller
  * is the clock of this store, or a callback that gets a value, and the store then stays open; a
- * progress callback may close the store, which ends its call with KVSTORE_MISUSE); otherwise the code of what failed while
- * closing: the handle is closed nevertheless. kvstore_errmsg(NULL) returns the text.
+ * progress callback may close the store, which ends its call with KVSTORE_MISUSE); otherwise the
+ * code of what failed while closing: the handle is closed nevertheless. kvstore_errmsg(NULL)
+ * returns the text.
  */
 int kvstore_close(KVStore *kv);
 

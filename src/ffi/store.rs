@@ -131,8 +131,9 @@ pub(super) fn handle_of(store: Store) -> *mut KVStore {
 ///
 /// Errors: KVSTORE_MISUSE (the handle is already closed or was opened before a fork; or the caller
 /// is the clock of this store, or a callback that gets a value, and the store then stays open; a
-/// progress callback may close the store, which ends its call with KVSTORE_MISUSE); otherwise the code of what failed while
-/// closing: the handle is closed nevertheless. kvstore_errmsg(NULL) returns the text.
+/// progress callback may close the store, which ends its call with KVSTORE_MISUSE); otherwise the
+/// code of what failed while closing: the handle is closed nevertheless. kvstore_errmsg(NULL)
+/// returns the text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvstore_close(kv: *mut KVStore) -> c_int {
     // SAFETY: NULL or a handle, as documented.
