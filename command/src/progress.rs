@@ -135,6 +135,11 @@ struct Signals {
     interrupt: Arc<AtomicBool>,
     terminate: Arc<AtomicBool>,
     watching: Mutex<Weak<Watching>>,
+    /// Whether the interactive shell runs the commands, each with a watch of its own. Otherwise the
+    /// watch of the only command lasts until the process ends: a command that has done its work is
+    /// not ended by a signal before it has closed the stores and said what was done.
+    in_shell: AtomicBool,
+    had_watch: AtomicBool,
 }
 
 #[derive(Default)]
@@ -145,8 +150,8 @@ struct Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // From now on, a signal ends the process again.
-        if let Some(signals) = SIGNALS.get() {
+        // In the shell, a signal ends the process from now on.
+        if let Some(signals) = SIGNALS.get().filter(|signals| signals.in_shell.load(Ordering::Relaxed)) {
             signals.set(true);
         }
     }
@@ -165,8 +170,13 @@ impl Signals {
             signal_hook::flag::register(signal, Arc::clone(&ends))?;
             Ok::<_, std::io::Error>(ends)
         });
-        let signals =
-            Signals { interrupt: interrupt?, terminate: terminate?, watching: Mutex::new(Weak::new()) };
+        let signals = Signals {
+            interrupt: interrupt?,
+            terminate: terminate?,
+            watching: Mutex::new(Weak::new()),
+            in_shell: AtomicBool::new(false),
+            had_watch: AtomicBool::new(false),
+        };
         Ok(SIGNALS.get_or_init(|| signals))
     }
 
@@ -177,8 +187,9 @@ impl Signals {
 }
 
 impl Interrupt {
-    /// Starts a watch for signals, or returns the one that exists. Until the returned value and its
-    /// clones are dropped, the first signal only sets a flag, and the second one ends the process.
+    /// Starts a watch for signals, or returns the one that exists. From now on, the first signal only
+    /// sets a flag, and the second one ends the process; in the shell, until the returned value and
+    /// its clones are dropped.
     pub fn watch() -> std::io::Result<Interrupt> {
         let signals = Signals::of_process()?;
         let mut watching = signals.watching.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,8 +199,17 @@ impl Interrupt {
         }
         let new = Arc::new(Watching::default());
         *watching = Arc::downgrade(&new);
-        signals.set(false);
+        // A second watch of a command must not forget a signal that has arrived.
+        if !signals.had_watch.swap(true, Ordering::Relaxed) || signals.in_shell.load(Ordering::Relaxed) {
+            signals.set(false);
+        }
         Ok(Interrupt(new))
+    }
+
+    /// Starts a watch for one command of the interactive shell.
+    pub fn watch_in_shell() -> std::io::Result<Interrupt> {
+        Signals::of_process()?.in_shell.store(true, Ordering::Relaxed);
+        Interrupt::watch()
     }
 
     pub fn came(&self) -> bool {
