@@ -67,7 +67,7 @@ for keys in bytes, str:
         ],
         "value": [
             lambda: db.put("k", long), lambda: db.put("k", long, expires_at=1e10), lambda: db.put("k", long, keep_ttl=True),
-            lambda: db.__setitem__("k", long), lambda: db.__setitem__(("k", 60), long), lambda: db.add("k", long),
+            lambda: db.__setitem__("k", long), lambda: db.put("k", long, 60), lambda: db.add("k", long),
         ],
     }
     for what in calls:

@@ -105,7 +105,7 @@ NO_TIMES = [float("nan"), float("-inf"), 1e300, 10**30, datetime.timedelta.min]
 def test_invalid_ttl_raises_value_error(db: kvstore.Store, ttl: Any) -> None:
     for call in (
         lambda: db.put("k", b"v", ttl=ttl),
-        lambda: db.__setitem__(("k", ttl), b"v"),
+        lambda: db.put("k", b"v", ttl, if_absent=True),
         lambda: db.put_many({"k": b"v"}, ttl=ttl),
         lambda: db.add("k", b"v", ttl=ttl),
     ):
@@ -129,7 +129,7 @@ def test_forever_means_no_ttl_even_with_default_ttl(db: kvstore.Store) -> None:
     cache.put("a", b"", ttl=kvstore.FOREVER)
     cache.put("b", b"", expires_at=kvstore.FOREVER)
     cache.add("c", b"", ttl=kvstore.FOREVER)
-    cache["d", kvstore.FOREVER] = b""
+    cache.put("d", b"", ttl=kvstore.FOREVER)
     with cache.batch() as batch:
         batch.put("e", b"", ttl=kvstore.FOREVER)
     cache.put_many({"f": b""}, ttl=kvstore.FOREVER)

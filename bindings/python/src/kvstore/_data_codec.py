@@ -30,6 +30,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import importlib
 import json
 import re
 import sys
@@ -111,7 +112,7 @@ class _Data:
         """
         kind = type(value)
         if kind is bytes:
-            return _BYTES + value
+            return b"".join((_BYTES, value))
         if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
             dtype, shape = _array_type(value)
             return b"".join((_ARRAY, _encode_json([dtype, shape]).encode(), b"\0", value.tobytes()))
@@ -138,7 +139,8 @@ class _Data:
         try:
             if first == _ARRAY:
                 kind, _, elements = data[1:].partition(b"\0")
-                return _array(*json.loads(kind), elements)
+                dtype, shape = json.loads(kind)
+                return _array(dtype, shape, elements)
             return self._decode(data.decode("utf-8", "surrogatepass"))
         except _UnknownError:
             raise
@@ -277,8 +279,7 @@ def _array_type(array: Any) -> tuple[str, list[int]]:
 
 
 def _array(dtype: str, shape: list[int], elements: bytes) -> Any:
-    import numpy
-
+    numpy: Any = importlib.import_module("numpy")
     if not _DTYPE.match(dtype):
         raise ValueError(f"an array of the dtype {dtype!r}")
     array = numpy.ndarray(shape, numpy.dtype(dtype), bytearray(elements))

@@ -138,7 +138,7 @@ def to_bytes(data: Data, what: str = "key") -> bytes:
         try:
             view = memoryview(data)
         except TypeError:
-            hint = _TYPE_HINTS.get(what if type(data) is not tuple else f"{what} of tuple", "")
+            hint = _TYPE_HINTS.get(f"{what} of tuple" if isinstance(data, tuple) else what, "")
             raise TypeError(f"{what} must be str or bytes-like, not {type(data).__name__}{hint}") from None
         if not view.c_contiguous:
             raise TypeError(

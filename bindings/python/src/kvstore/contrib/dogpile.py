@@ -68,11 +68,11 @@ class KVStoreBackend(BytesBackend):
         self._storage = Storage(path, family, settings)
         self._locks = Storage(path, f"{family}_locks", settings)
 
-    def serializer(self, value: Any) -> bytes:  # type: ignore[override] # an attribute in dogpile
+    def serializer(self, value: Any) -> bytes:
         data = self._values.dumps(value)
         return data.encode() if isinstance(data, str) else data
 
-    def deserializer(self, data: bytes) -> Any:  # type: ignore[override] # an attribute in dogpile
+    def deserializer(self, data: bytes) -> Any:
         value = self._values.loads(data, _UNREADABLE)
         if value is _UNREADABLE:
             raise CantDeserializeException  # dogpile computes the value again
