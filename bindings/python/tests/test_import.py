@@ -130,6 +130,15 @@ def test_unpickle_option_can_store_json(shelf: Path, target: Path, capsys: Any) 
     assert "skipped: the value is of type bytes, which cannot be written as JSON" in capsys.readouterr().out
 
 
+def test_unpickle_option_can_store_data_types(shelf: Path, target: Path, capsys: Any) -> None:
+    assert run(shelf, target, "--values", "data", "--unpickle") == 0
+    with kvstore.open(target, codec=kvstore.DATA, keys=str) as db:
+        family = db.family("shelf", codec=kvstore.DATA, keys=str)
+        assert dict(family) == {"text": "Ada", "number": 5, "list": [1, {"a": None}], "ä": b"\xff"}
+    assert run(shelf, target, "--values", "data", "--overwrite") == 1
+    assert "the value is a pickle: use --unpickle to read it" in capsys.readouterr().out
+
+
 def test_unpickle_option_stores_plain_values(shelf: Path, target: Path) -> None:
     assert run(shelf, target, "--unpickle") == 0
     found = content(target)

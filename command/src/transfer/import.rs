@@ -156,7 +156,7 @@ struct PythonArgs {
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
     /// How values are stored
-    #[arg(long, value_name = "ENCODING", value_parser = ["raw", "pickle", "json"])]
+    #[arg(long, value_name = "ENCODING", value_parser = ["raw", "pickle", "json", "data"])]
     values: Option<String>,
     /// Read pickles. A pickle can run any code: use this only for trusted sources
     #[arg(long)]

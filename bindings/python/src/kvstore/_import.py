@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
+from kvstore._data_codec import DATA
 from kvstore._import_sources import (
     BYTES,
     KINDS,
@@ -157,12 +158,13 @@ def _value(piece: Piece, options: Options) -> bytes:
         return _raw(piece)
     if options.values == "pickle":
         return _bytes_of(piece) if piece.kind == PICKLE else pickle.dumps(piece.data, _PICKLE_PROTOCOL)
-    if piece.kind != PICKLE:
-        return _raw(piece) if options.values == "raw" else _json(piece.data, "the value").encode()
-    if options.values == "json":
-        if not options.unpickle:
+    if piece.kind != PICKLE and options.values == "raw":
+        return _raw(piece)
+    if options.values in ("json", "data"):
+        if piece.kind == PICKLE and not options.unpickle:
             raise EntryError("the value is a pickle: use --unpickle to read it")
-        return _json(_unpickled(piece), "the value").encode()
+        value = _unpickled(piece) if piece.kind == PICKLE else piece.data
+        return _data(value) if options.values == "data" else _json(value, "the value").encode()
     if options.unpickle:
         value = _unpickled(piece)
         if isinstance(value, (bytes, str)) or _is_plain_number(value):
@@ -204,6 +206,13 @@ def _json(data: Any, what: str) -> str:
     return text
 
 
+def _data(value: Any) -> bytes:
+    try:
+        return DATA.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise EntryError(str(error).partition(":")[0]) from None
+
+
 def _unpickled(piece: Piece) -> Any:
     try:
         return pickle.loads(_bytes_of(piece))
@@ -219,7 +228,7 @@ def main(arguments: Optional[list[str]] = None) -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--from", dest="kind", choices=KINDS)
     parser.add_argument("--table")
-    parser.add_argument("--values", choices=("raw", "pickle", "json"), default="raw")
+    parser.add_argument("--values", choices=("raw", "pickle", "json", "data"), default="raw")
     parser.add_argument("--unpickle", action="store_true")
     parser.add_argument("--target", type=Path, help="the file to import into, which must not be the source")
     given = parser.parse_args(arguments)
