@@ -133,8 +133,7 @@ def test_unpickle_option_can_store_json(shelf: Path, target: Path, capsys: Any) 
 def test_unpickle_option_can_store_data_types(shelf: Path, target: Path, capsys: Any) -> None:
     assert run(shelf, target, "--values", "data", "--unpickle") == 0
     with kvstore.open(target, codec=kvstore.DATA, keys=str) as db:
-        family = db.family("shelf", codec=kvstore.DATA, keys=str)
-        assert dict(family) == {"text": "Ada", "number": 5, "list": [1, {"a": None}], "ä": b"\xff"}
+        assert dict(db) == {"text": "Ada", "number": 5, "list": [1, {"a": None}], "ä": b"\xff"}
     assert run(shelf, target, "--values", "data", "--overwrite") == 1
     assert "the value is a pickle: use --unpickle to read it" in capsys.readouterr().out
 
