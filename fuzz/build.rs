@@ -273,7 +273,9 @@ fn main() {
             (format!("unsafe {{ {}({}) }}", function.name, names.join(", ")), function.result.as_str());
         match result {
             // A number of a hint, not a code.
-            "int" if function.name == "kvstore_errhint" => writeln!(out, "        let _ = {call}; Answer::Nothing"),
+            "int" if function.name == "kvstore_errhint" => {
+                writeln!(out, "        let _ = {call}; Answer::Nothing")
+            }
             "int" => writeln!(out, "        Answer::Code({call})"),
             "void" => writeln!(out, "        {call}; Answer::Nothing"),
             "const char *" => writeln!(out, "        Answer::Text({call})"),
