@@ -27,12 +27,13 @@ class RangeMethods(FamilyHandle, Iterable[K], Generic[K, V]):
         reverse: bool = False,
         limit: Optional[int] = None,
     ) -> KeysView[K]:
-        """Return a view of the live keys in a range, in byte order.
+        """Return a view of the live keys in a range, in byte order. A loop that writes new keys ahead
+        of its position visits them, too, and may never end: loop over ``list(db.keys())`` then.
 
         Nothing is read until the view is used, and each iteration reads again. An iteration yields
-        each live key once and may be abandoned at any time. The store may be written to meanwhile:
-        what this store writes ahead of the position is seen. Writes of other processes are seen
-        from chunk to chunk (some hundred rows), and not at all inside a transaction.
+        each live key once and may be abandoned at any time. The store may be written to meanwhile.
+        Writes of other processes are seen from chunk to chunk (some hundred rows), and not at all
+        inside a transaction.
 
         Args:
             prefix: Only keys that begin with it.
