@@ -16,7 +16,7 @@ BACKEND = "kvstore.contrib.flask_caching.KVStoreCache"
 def app(request, tmp_path):
     made = flask.Flask(request.module.__name__, template_folder=os.path.dirname(__file__))
     made.testing = True
-    made.config.update(CACHE_TYPE=BACKEND, CACHE_KVSTORE_PATH=str(tmp_path / "cache.db"))
+    made.config.update(SECRET_KEY="of a test", CACHE_TYPE=BACKEND, CACHE_KVSTORE_PATH=str(tmp_path / "cache.db"))
     return made
 
 

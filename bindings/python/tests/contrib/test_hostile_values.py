@@ -69,7 +69,7 @@ def test_cachelib_refuses_planted_values(tmp_path: Path, payload: bytes, secret:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_flask_caching_refuses_planted_values(tmp_path: Path, payload: bytes) -> None:
+def test_flask_caching_refuses_planted_values(tmp_path: Path, payload: bytes, caplog: Any) -> None:
     flask = pytest.importorskip("flask")
     flask_caching = pytest.importorskip("flask_caching")
     for secret in (None, "secret"):
@@ -86,6 +86,7 @@ def test_flask_caching_refuses_planted_values(tmp_path: Path, payload: bytes) ->
             cache.set("a", [1])
             assert cache.get("a") == [1]
             if secret is None:
+                assert "the app has no SECRET_KEY" in caplog.text
                 with pytest.raises(TypeError, match="serializer=pickle"):
                     cache.set("object", object())
             else:

@@ -19,12 +19,15 @@ the app (and its ``SECRET_KEY_FALLBACKS``), and unsigned values are not unpickle
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 from flask_caching.backends.base import BaseCache
 
 from kvstore.contrib import cachelib
+
+_log = logging.getLogger("kvstore.contrib")
 
 
 class KVStoreCache(cachelib.KVStoreCache, BaseCache):
@@ -43,8 +46,14 @@ class KVStoreCache(cachelib.KVStoreCache, BaseCache):
         if not path and not args and "path" not in kwargs:
             raise ValueError("CACHE_KVSTORE_PATH is not set: give the path of the cache file")
         settings = {"key_prefix": config.get("CACHE_KEY_PREFIX") or "", "family": "flask_caching", **kwargs}
-        if app.secret_key and not {"secret", "serializer"} & set(settings) and cls.serializer is None:
-            settings["secret"] = [app.secret_key, *(app.config.get("SECRET_KEY_FALLBACKS") or ())]
+        if not {"secret", "serializer"} & set(settings) and cls.serializer is None:
+            if app.secret_key:
+                settings["secret"] = [app.secret_key, *(app.config.get("SECRET_KEY_FALLBACKS") or ())]
+            else:
+                _log.warning(
+                    "the app has no SECRET_KEY, so only data types of Python are cached, and no responses: set it, or "
+                    "give a \"secret\" in CACHE_OPTIONS"
+                )
         if path:
             settings.setdefault("path", path)
         return cls(*args, **settings)
