@@ -443,8 +443,10 @@ def open(  # the same name as in dbm, shelve and the builtin
         path: A file; None or ":memory:" for a new store in memory; or a URL,
             ``"postgresql://user@host/database?schema=app"``, for a store on a PostgreSQL server (if
             ``kvstore.remote_available``). Of the settings, only ``codec``, ``keys``, ``read_only``,
-            ``busy_timeout``, ``max_value_size`` and ``sync="off"`` apply to a server.
-        codec: How values are encoded: ``kvstore.TEXT`` (str), ``kvstore.JSON``, ``kvstore.PICKLE``,
+            ``busy_timeout``, ``max_value_size``, ``purge_per_write`` and ``sync="off"`` apply to a
+            server.
+        codec: How values are encoded: ``kvstore.TEXT`` (str), ``kvstore.JSON``,
+            ``kvstore.DATA`` (data types of Python), ``kvstore.PICKLE``,
             or any object with ``dumps`` and ``loads``. None: values are str or bytes-like, and come
             back as bytes. The file does not record it.
         keys: ``str`` to get keys as str, ``bytes`` to get them as bytes. The file does not record
