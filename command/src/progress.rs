@@ -187,9 +187,9 @@ impl Signals {
 }
 
 impl Interrupt {
-    /// Starts a watch for signals, or returns the one that exists. From now on, the first signal only
-    /// sets a flag, and the second one ends the process; in the shell, until the returned value and
-    /// its clones are dropped.
+    /// Starts a watch for signals, or returns the one that exists. From now on, the first signal
+    /// only sets a flag, and the second one ends the process; in the shell, until the returned value
+    /// and its clones are dropped.
     pub fn watch() -> std::io::Result<Interrupt> {
         let signals = Signals::of_process()?;
         let mut watching = signals.watching.lock().unwrap_or_else(PoisonError::into_inner);

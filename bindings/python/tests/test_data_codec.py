@@ -1,4 +1,4 @@
-"""``kvstore.DATA`` and ``kvstore.SignedPickle``: values come back as they were, and reading a file runs no code of it."""
+"""``kvstore.DATA`` and ``kvstore.SignedPickle``: values come back as they were, and reading runs no code."""
 
 from __future__ import annotations
 

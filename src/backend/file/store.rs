@@ -100,8 +100,9 @@ impl Db {
 
     /// Runs a write that removes keys. The second argument of `f` is the maximum number of keys:
     /// first `most`, and a quarter of the previous maximum after each run that failed because the
-    /// disk is full. The next call begins with twice the number that fitted. With `in_haste`, leaves a
-    /// checkpoint that is due after the commit to the next write, unless the checkpoint is overdue.
+    /// disk is full. The next call begins with twice the number that fitted. With `in_haste`, leaves
+    /// a checkpoint that is due after the commit to the next write, unless the checkpoint is
+    /// overdue.
     pub(crate) fn write_removals<R>(
         &mut self,
         most: usize,
