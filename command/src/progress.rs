@@ -135,11 +135,6 @@ struct Signals {
     interrupt: Arc<AtomicBool>,
     terminate: Arc<AtomicBool>,
     watching: Mutex<Weak<Watching>>,
-    /// Whether the interactive shell runs the commands, each with a watch of its own. Otherwise the
-    /// watch of the only command lasts until the process ends: a command that has done its work is
-    /// not ended by a signal before it has closed the stores and said what was done.
-    in_shell: AtomicBool,
-    had_watch: AtomicBool,
 }
 
 #[derive(Default)]
@@ -150,8 +145,8 @@ struct Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // In the shell, a signal ends the process from now on.
-        if let Some(signals) = SIGNALS.get().filter(|signals| signals.in_shell.load(Ordering::Relaxed)) {
+        // From now on, a signal ends the process again.
+        if let Some(signals) = SIGNALS.get() {
             signals.set(true);
         }
     }
@@ -170,13 +165,8 @@ impl Signals {
             signal_hook::flag::register(signal, Arc::clone(&ends))?;
             Ok::<_, std::io::Error>(ends)
         });
-        let signals = Signals {
-            interrupt: interrupt?,
-            terminate: terminate?,
-            watching: Mutex::new(Weak::new()),
-            in_shell: AtomicBool::new(false),
-            had_watch: AtomicBool::new(false),
-        };
+        let signals =
+            Signals { interrupt: interrupt?, terminate: terminate?, watching: Mutex::new(Weak::new()) };
         Ok(SIGNALS.get_or_init(|| signals))
     }
 
@@ -187,29 +177,35 @@ impl Signals {
 }
 
 impl Interrupt {
-    /// Starts a watch for signals, or returns the one that exists. From now on, the first signal
-    /// only sets a flag, and the second one ends the process; in the shell, until the returned value
-    /// and its clones are dropped.
+    /// Starts a watch for signals that lasts until the process ends, or returns the watch that
+    /// exists. The first signal only sets a flag, and the second one ends the process.
+    ///
+    /// The watch outlasts the work of a command, so that a signal does not end the process before
+    /// the command has closed its stores and reported what it did.
     pub fn watch() -> std::io::Result<Interrupt> {
+        Interrupt::start(true)
+    }
+
+    /// Starts a watch for signals, or returns the watch that exists. A new watch ends when the
+    /// returned value and its clones are dropped.
+    pub fn watch_until_drop() -> std::io::Result<Interrupt> {
+        Interrupt::start(false)
+    }
+
+    fn start(lasts: bool) -> std::io::Result<Interrupt> {
         let signals = Signals::of_process()?;
         let mut watching = signals.watching.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watching) = watching.upgrade() {
             watching.by_command.store(true, Ordering::Relaxed);
-            return Ok(Interrupt(watching)); // the watch of the interactive shell
+            return Ok(Interrupt(watching)); // of the interactive shell, or of this command
         }
         let new = Arc::new(Watching::default());
         *watching = Arc::downgrade(&new);
-        // A second watch of a command must not forget a signal that has arrived.
-        if !signals.had_watch.swap(true, Ordering::Relaxed) || signals.in_shell.load(Ordering::Relaxed) {
-            signals.set(false);
+        if lasts {
+            std::mem::forget(Arc::clone(&new));
         }
+        signals.set(false);
         Ok(Interrupt(new))
-    }
-
-    /// Starts a watch for one command of the interactive shell.
-    pub fn watch_in_shell() -> std::io::Result<Interrupt> {
-        Signals::of_process()?.in_shell.store(true, Ordering::Relaxed);
-        Interrupt::watch()
     }
 
     pub fn came(&self) -> bool {

@@ -118,7 +118,7 @@ impl ShellArgs {
                 let _ = editor.append_history(history); // a full disk does not end the shell
             }
             // While a line runs, Ctrl-C stops its command, not the shell.
-            let interrupt = Interrupt::watch_in_shell()?;
+            let interrupt = Interrupt::watch_until_drop()?;
             let Some(code) = lines.run(&line, Some(&interrupt)) else { return Ok(Answer::Yes) };
             if interrupt.is_to_end() {
                 return Err(Failure::Reported(code));

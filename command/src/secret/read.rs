@@ -149,7 +149,7 @@ fn ask(path: &Path, is_new: bool) -> Result<Secret> {
 /// Prints a question and reads a password from the terminal, without echo.
 fn typed(question: &str) -> Result<Zeroizing<Vec<u8>>> {
     // During a watch, Ctrl-C does not end the process before rpassword has restored the terminal.
-    let interrupt = Interrupt::watch()?;
+    let interrupt = Interrupt::watch_until_drop()?;
     let typed = rpassword::prompt_password(question);
     if interrupt.came() {
         return refused("stopped; nothing changed");
