@@ -75,8 +75,13 @@ pub(super) fn is_spoilt(conn: &Connection) -> bool {
         && ask("PRAGMA cipher_page_size").is_some()
 }
 
-/// Number of bytes that can be allocated if a call that has failed had enough memory.
-const MUCH_MEMORY: usize = 1 << 20;
+/// Returns `true` if 1 MiB can be allocated, so that a call that has just failed did not lack memory.
+fn has_memory() -> bool {
+    let mut memory = Vec::<u8>::new();
+    let has_some = memory.try_reserve(1 << 20).is_ok();
+    std::hint::black_box(memory); // otherwise the compiler may leave out the allocation
+    has_some
+}
 
 pub(super) fn not_decrypted() -> Error {
     damaged("a page of the file cannot be decrypted, because it was changed or is damaged")
@@ -99,7 +104,7 @@ impl Db {
         // for a file that may not be written, for example.
         let may_come_from_zeros = match why.kind() {
             ErrorKind::Error | ErrorKind::ReadOnly => true,
-            ErrorKind::NoMemory => Vec::<u8>::new().try_reserve(MUCH_MEMORY).is_ok(),
+            ErrorKind::NoMemory => has_memory(),
             _ => false,
         };
         if may_come_from_zeros && is_spoilt(&self.conn) {
