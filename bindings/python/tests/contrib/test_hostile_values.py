@@ -49,7 +49,7 @@ def plant(path: Path, payload: bytes) -> int:
     return count
 
 
-@pytest.mark.parametrize("payload", [*PAYLOADS, b"\x01", b"\xff\xfe", b"{", b'{"$enum":["os","system","x"]}'])
+@pytest.mark.parametrize("payload", [*PAYLOADS, b"\x01", b"\xff\xfe", b"{", b"-", b"--5", b'{"$enum":["os","system","x"]}'])
 @pytest.mark.parametrize("secret", [None, "secret", ["new", "old"]])
 def test_cachelib_refuses_planted_values(tmp_path: Path, payload: bytes, secret: Any) -> None:
     pytest.importorskip("cachelib")

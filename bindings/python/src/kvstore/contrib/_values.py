@@ -6,6 +6,7 @@ Must not depend on a framework.
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from kvstore import DATA, Family, SignedPickle
@@ -14,7 +15,7 @@ from kvstore.contrib._storage import Storage
 
 T = TypeVar("T")
 
-_NUMBER = frozenset(b"-0123456789")
+_INT = re.compile(rb"-?\d{1,19}")
 _log = logging.getLogger("kvstore.contrib")
 
 _UNREADABLE = object()
@@ -60,7 +61,7 @@ class Values:
         A value that was written in another way, such as by an older version that pickled values, is
         logged and counts as missing.
         """
-        if self._is_own and data and data[0] in _NUMBER and len(data) <= 20 and data[1:].isdigit() | (len(data) == 1):
+        if self._is_own and _INT.fullmatch(data):
             return int(data)
         try:
             return self._serializer.loads(data)
